@@ -1,0 +1,49 @@
+# Every target sets up what it needs: a fresh machine wants only Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PACKAGES := webhook_verify booking_core booking_server booking_sdk booking_cli
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: install run test check bench openapi format lock clean
+
+install: $(STAMP)
+
+$(STAMP): requirements.lock $(PACKAGES:%=%/pyproject.toml)
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation $(PACKAGES:%=-e ./%)
+	touch $(STAMP)
+
+run: install
+	$(BIN)/booking demo
+
+test: install
+	$(BIN)/python -m pytest
+
+check: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: install
+	$(BIN)/python -m bench
+
+openapi: install
+	$(BIN)/python -m booking_server.openapi > openapi.json
+
+# Rewrites the lock from requirements.in. The lock holds versions and hashes, never an address.
+lock: install
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.lock requirements.in
+
+clean:
+	rm -rf $(VENV) .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

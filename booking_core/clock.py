@@ -1,0 +1,155 @@
+"""Instants and zones. An instant is an integer of microseconds since 1970 UTC, the same in both databases.
+
+Wall time appears at two borders only: what a client or a catalogue writes, and what an answer shows.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+END_OF_TIME = 253_402_300_800 * SECOND + 2 * DAY
+"""Later than every local 9999-12-31, in any zone."""
+
+Clock = Callable[[], int]
+"""Gives the instant it is."""
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - naive on purpose: arithmetic that cannot overflow at year 1 or 9999
+_BUCKET_S = 900
+_BUCKETS_MAX = 50_000
+_BUCKETS_SINCE_S = 315_532_800
+"""1980: from here on every zone changes its offset at a multiple of 15 minutes, so a bucket has one offset."""
+_TWO = tuple(f"{n:02}" for n in range(60))
+
+_TIMESTAMP = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?(?:([Zz])|([+\- ])(\d\d):?(\d\d))?)?", re.ASCII
+)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+
+def system_clock() -> int:
+    """The instant it is, by this machine's clock."""
+    return time.time_ns() // 1000
+
+
+def from_datetime(at: datetime) -> int:
+    """The instant of an aware datetime."""
+    offset = at.utcoffset()
+    if offset is None:
+        raise ValueError("a datetime without an offset is no instant")
+    return _wall(at) - offset // timedelta(microseconds=1)
+
+
+def to_datetime(at: int) -> datetime:
+    """The instant as an aware UTC datetime."""
+    return datetime.fromtimestamp(at // SECOND, UTC).replace(microsecond=at % SECOND)
+
+
+def _wall(at: datetime) -> int:
+    return (at.replace(tzinfo=None) - _EPOCH) // timedelta(microseconds=1)
+
+
+def parse_date(text: str) -> date:
+    """A date written exactly `YYYY-MM-DD`.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not _DATE.fullmatch(text):
+        raise ValueError("must be a date written YYYY-MM-DD")
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ValueError("is not a day of the calendar") from None
+
+
+class Zone:
+    """A time zone of the IANA database, and how an instant is shown in it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.info = ZoneInfo(name)
+        self._buckets: dict[int, tuple[str, int, str]] = {}
+
+    def iso(self, at: int) -> str:
+        """ISO 8601 to the second with the zone's offset at that instant, e.g. `2026-12-24T10:00:00+01:00`."""
+        bucket, second = divmod(at // SECOND, _BUCKET_S)
+        known = self._buckets.get(bucket) or self._learn(bucket)
+        if known is None:
+            return self.wall(at).replace(microsecond=0).isoformat()
+        prefix, minute, suffix = known
+        return f"{prefix}{_TWO[minute + second // 60]}:{_TWO[second % 60]}{suffix}"
+
+    def _learn(self, bucket: int) -> tuple[str, int, str] | None:
+        """What the quarter of an hour shares: date and hour, first minute, offset. Availability shows thousands of
+        instants in one answer, and the zone database is asked once for each quarter instead of once for each."""
+        if bucket * _BUCKET_S < _BUCKETS_SINCE_S:
+            return None
+        shown = datetime.fromtimestamp(bucket * _BUCKET_S, self.info).isoformat()
+        if len(self._buckets) >= _BUCKETS_MAX:
+            self._buckets.clear()
+        known = self._buckets[bucket] = (shown[:14], int(shown[14:16]), shown[19:])
+        return known
+
+    def wall(self, at: int) -> datetime:
+        """The instant as an aware datetime of this zone."""
+        return to_datetime(at).astimezone(self.info)
+
+    def at(self, wall: datetime) -> int:
+        """The instant of a naive wall time: one that happens twice is the first, one that a clock change skips is
+        moved forward by the gap."""
+        offset = wall.replace(tzinfo=self.info, fold=0).utcoffset()
+        return _wall(wall) - (offset or timedelta()) // timedelta(microseconds=1)
+
+    def day_start(self, day: date) -> int:
+        """The first instant of a local day, also where midnight is skipped (Santiago) or happens twice (Havana)."""
+        return self.at(datetime(day.year, day.month, day.day))  # noqa: DTZ001 - wall time of this zone
+
+    def day_end(self, day: date) -> int:
+        """The first instant after a local day, which may be 23, 23.5, 24.5 or 25 hours long."""
+        return END_OF_TIME if day == date.max else self.day_start(day + timedelta(days=1))
+
+    def parse(self, text: str) -> int:
+        """The instant of an ISO 8601 timestamp; without an offset it is wall time here, without a time midnight.
+
+        A space where a `+` stood in an unescaped URL is read as `+` (decision R10).
+
+        Raises:
+            ValueError: it is no timestamp.
+        """
+        match = _TIMESTAMP.fullmatch(text)
+        if not match:
+            raise ValueError("must be an ISO 8601 timestamp")
+        day, minutes, seconds, fraction, utc, sign, hours_off, minutes_off = match.groups()
+        try:
+            wall = datetime.fromisoformat(f"{day}T{minutes or '00:00'}{seconds or ':00'}")
+        except ValueError:
+            raise ValueError("is not a moment of the calendar") from None
+        micros = int((fraction or "0")[:6].ljust(6, "0"))
+        if utc:
+            return _wall(wall) + micros
+        if not sign:
+            return self.at(wall) + micros
+        if int(hours_off) > 23 or int(minutes_off) > 59:
+            raise ValueError("has an impossible offset")
+        offset = (int(hours_off) * 60 + int(minutes_off)) * MINUTE
+        return _wall(wall) + micros + (offset if sign == "-" else -offset)
+
+
+@lru_cache(maxsize=1024)
+def zone(name: str) -> Zone:
+    """The zone of that IANA name, one object for each.
+
+    Raises:
+        ValueError: there is no such zone.
+    """
+    try:
+        return Zone(name)
+    except (OSError, ValueError, KeyError):  # zoneinfo: not found, a path outside its folder, a folder
+        raise ValueError(f"{name!r} is not a time zone of the IANA database") from None

@@ -1,0 +1,1 @@
+"""The cellar: tables, connections, transactions and paging, on SQLite and on PostgreSQL."""

@@ -1,0 +1,84 @@
+"""Bringing a database to the schema of this release. Each run is one transaction: killed half way, it never was."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import make_url
+
+from booking_core.db.tables import metadata
+
+_LOCK = 0x626F6F6B
+"""Any number, the same in every process: two that upgrade at once take turns."""
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def _engine(url: str) -> Engine:
+    parsed = make_url(url)
+    if parsed.get_backend_name() == "postgresql":
+        return create_engine(parsed.set(drivername="postgresql+psycopg"))
+    engine = create_engine(parsed)
+
+    # The driver would begin a transaction before INSERT only; a migration must be whole, so it begins before DDL too.
+    @event.listens_for(engine, "connect")
+    def manual(connection: Any, _: Any) -> None:
+        connection.isolation_level = None
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+@contextmanager
+def _connection(url: str) -> Iterator[Connection]:
+    engine = _engine(url)
+    try:
+        with engine.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def head() -> str:
+    """The revision that this release needs."""
+    revision = ScriptDirectory.from_config(_config()).get_current_head()
+    assert revision is not None
+    return revision
+
+
+def current(url: str) -> str | None:
+    """The database's revision; none when it is empty."""
+    with _connection(url) as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def upgrade(url: str) -> None:
+    """Brings the database to this release's schema."""
+    with _connection(url) as connection:
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def differences(url: str) -> list[str]:
+    """Where the database's tables differ from this release's, in words; empty when they are the same."""
+    with _connection(url) as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": False})
+        return [repr(difference) for difference in compare_metadata(context, metadata)]

@@ -1,0 +1,81 @@
+"""Walking a list by keyset (decisions L1, L2): a page costs the same wherever it lies, and nothing is skipped or
+repeated while rows are inserted, however many share one instant."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Integer, Select, Table, bindparam, tuple_
+
+from booking_core import cursors
+from booking_core.caller import Caller
+from booking_core.cursors import Binding
+from booking_core.db.engine import Row, Tx
+from booking_core.db.statements import Statement
+from booking_core.db.tables import Id
+from booking_core.wire.limits import PAGE_LIMIT_DEFAULT
+from booking_core.wire.pages import Order
+
+Page = dict[str, Any]
+"""`{data, has_more, next_cursor}`, ready for JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """The shared list parameters."""
+
+    limit: int = PAGE_LIMIT_DEFAULT
+    order: Order = Order.DESC
+    starting_after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """One list, ordered by (created_at, id): its name in cursors, its base select and its filters by name.
+
+    The select names the organization by the parameter `organization_id` and begins with the columns created_at, id.
+    """
+
+    endpoint: str
+    table: Table
+    select: Select[Any]
+    filters: dict[str, ColumnElement[bool]]
+
+    def __hash__(self) -> int:
+        return hash(self.endpoint)
+
+    def find(
+        self, tx: Tx, caller: Caller, page: PageRequest, present: Callable[[Row], dict[str, Any]], **filters: object
+    ) -> Page:
+        """One page of the list; a filter that is None is not applied."""
+        applied = {name: value for name, value in filters.items() if value is not None}
+        binding = Binding(caller.organization.id, self.endpoint, page.order, tuple(sorted(applied.items())))
+        parameters = {"organization_id": caller.organization.id, "limit": page.limit + 1, **applied}
+        if page.starting_after is not None:
+            position = cursors.decode_row(caller.secret_keys, binding, page.starting_after)
+            parameters["after_created_at"], parameters["after_id"] = position
+        statement = _statement(self, page.order, page.starting_after is not None, tuple(sorted(applied)))
+        found = tx.all(statement, **parameters)
+        shown, has_more = found[: page.limit], len(found) > page.limit
+        return envelope(
+            [present(row) for row in shown],
+            cursors.encode_row(caller.secret_keys, binding, *shown[-1][:2]) if has_more else None,
+        )
+
+
+@lru_cache(maxsize=1024)
+def _statement(walk: Walk, order: Order, after: bool, filters: tuple[str, ...]) -> Statement:
+    created_at, row_id = walk.table.c.created_at, walk.table.c.id
+    query = walk.select.where(*(walk.filters[name] for name in filters))
+    if after:
+        position = tuple_(bindparam("after_created_at", type_=BigInteger), bindparam("after_id", type_=Id))
+        here = tuple_(created_at, row_id)
+        query = query.where(here > position if order is Order.ASC else here < position)
+    columns = (created_at, row_id) if order is Order.ASC else (created_at.desc(), row_id.desc())
+    return Statement(query.order_by(*columns).limit(bindparam("limit", type_=Integer)))
+
+
+def envelope(data: Sequence[dict[str, Any]], next_cursor: str | None) -> Page:
+    """The page envelope of the contract."""
+    return {"data": data, "has_more": next_cursor is not None, "next_cursor": next_cursor}

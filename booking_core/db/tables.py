@@ -1,0 +1,583 @@
+"""The schema, as one document to be read from top to bottom.
+
+Four rules hold for every table:
+
+- `organization_id` leads every primary key and every index that a request uses, and every foreign key carries it, so
+  that no row can refer to another organization's, and the whole can be distributed by tenant without a rewrite.
+- An instant is a BIGINT of microseconds since 1970 UTC, money a BIGINT of minor units, an id a UUID: the same values
+  in both databases, so that order, comparison and arithmetic are the same too.
+- A list that is only ever read and replaced whole with its owner (tiers of an experience, lines of a booking) is a
+  JSON text in the owner's row.
+- What must never happen is refused here once more, however right the code above: a seat sold twice, a number used
+  twice, an event told twice, a card below zero.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.dialects import postgresql
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+Id = String(36).with_variant(postgresql.UUID(as_uuid=False), "postgresql")
+At = BigInteger
+Minor = BigInteger
+Json = Text
+
+
+def _own(table: str, *columns: str) -> ForeignKeyConstraint:
+    """A reference to a row of the same organization."""
+    return ForeignKeyConstraint(["organization_id", *columns], [f"{table}.organization_id", f"{table}.id"])
+
+
+# Who -------------------------------------------------------------------------------------------------------------
+
+organizations = Table(
+    "organizations",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("slug", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False),
+    Column("timezone", Text, nullable=False),
+    Column("default_currency", Text, nullable=False),
+    Column("api_app", Boolean, nullable=False, server_default=text("true")),
+    Column("plan_api", Boolean, nullable=False, server_default=text("true")),
+    Column("add_ons_app", Boolean, nullable=False, server_default=text("true")),
+    Column("hours_before_booking_closes", Integer, nullable=False, server_default=text("0")),
+    Column("pending_minutes", Integer),  # null: the installation's default
+    Column("refund_full_until_hours", Integer, nullable=False, server_default=text("24")),
+    Column("refund_late_percent", Integer, nullable=False, server_default=text("0")),
+    Column("notify_staff", Boolean, nullable=False, server_default=text("true")),
+    Column("staff_email", Text),
+    Column("on_site_fee_percent", Float, nullable=False, server_default=text("0")),
+    Column("cancel_under_minimum", Boolean, nullable=False, server_default=text("false")),
+    Column("created_at", At, nullable=False),
+    Column("updated_at", At, nullable=False),
+    CheckConstraint("refund_late_percent BETWEEN 0 AND 100", name="refund_late_percent"),
+)
+
+# The last lock of every transaction that numbers a booking or tells an event. Held for one statement and the commit,
+# so that numbers are dense and their order is the order of commits.
+counters = Table(
+    "counters",
+    metadata,
+    Column("organization_id", Id, ForeignKey("organizations.id"), primary_key=True),
+    Column("last_booking_number", BigInteger, nullable=False, server_default=text("0")),
+    Column("last_event_sequence", BigInteger, nullable=False, server_default=text("0")),
+)
+
+# A key is looked up before its organization is known: the one unique index that the organization does not lead.
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("organization_id", Id, ForeignKey("organizations.id"), primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("prefix", Text, nullable=False),
+    Column("key_hash", Text, nullable=False, unique=True),
+    Column("scopes", Json, nullable=False),
+    Column("created_at", At, nullable=False),
+    Column("expires_at", At),
+    Column("revoked_at", At),
+    Column("last_used_at", At),
+)
+
+# What is sold ----------------------------------------------------------------------------------------------------
+
+experiences = Table(
+    "experiences",
+    metadata,
+    Column("organization_id", Id, ForeignKey("organizations.id"), primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("slug", Text, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("is_published", Boolean, nullable=False),
+    Column("excerpt", Text),
+    Column("duration_minutes", Integer),
+    Column("difficulty", Text),
+    Column("address", Text),
+    Column("latitude", Float),
+    Column("longitude", Float),
+    Column("image_url", Text),
+    Column("languages", Json, nullable=False),
+    Column("tags", Json, nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("price_from_minor", Minor),
+    Column("price_tiers", Json, nullable=False),  # [{id, name, price: {amount_minor, currency}, seats_per_unit}]
+    Column("add_ons", Json, nullable=False),  # [{id, label, price: {amount_minor, currency}}]
+    Column("min_participants", Integer),
+    Column("hours_before_booking_closes", Integer),  # null: the organization's default
+    Column("created_at", At, nullable=False),
+    Column("updated_at", At, nullable=False),
+    UniqueConstraint("organization_id", "slug"),
+    CheckConstraint("duration_minutes > 0", name="duration"),
+    Index(None, "organization_id", "created_at", "id"),
+    Index(None, "organization_id", "updated_at"),
+)
+
+# seats_taken counts pending and confirmed bookings; holds count by their expiry and are never added here.
+# seats_ceiling is seats_total, except where staff lowered the total under what was sold: then it is what was sold,
+# so that the guard below still refuses every further seat.
+departures = Table(
+    "departures",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("experience_id", Id, nullable=False),
+    Column("starts_at", At, nullable=False),
+    Column("ends_at", At),  # null: starts_at and the experience's duration
+    Column("status", Text, nullable=False, server_default=text("'open'")),  # as staff set it
+    Column("seats_total", Integer, nullable=False),
+    Column("seats_ceiling", Integer, nullable=False),
+    Column("seats_taken", Integer, nullable=False, server_default=text("0")),
+    Column("price_minor", Minor),  # null: the experience's price_from
+    Column("created_at", At, nullable=False),
+    Column("updated_at", At, nullable=False),
+    _own("experiences", "experience_id"),
+    UniqueConstraint("organization_id", "experience_id", "starts_at"),
+    CheckConstraint("status IN ('open', 'closed', 'cancelled')", name="status"),
+    CheckConstraint("seats_total >= 0", name="seats_total"),
+    CheckConstraint("seats_taken BETWEEN 0 AND seats_ceiling", name="seats_taken"),
+    CheckConstraint("ends_at >= starts_at", name="ends_after_start"),
+    Index(None, "organization_id", "starts_at", "id"),
+)
+
+# Seats held in another checkout. A hold is live while ended_at is null and expires_at lies ahead: no sweeper decides.
+holds = Table(
+    "holds",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("departure_id", Id, nullable=False),
+    Column("seats", Integer, nullable=False),
+    Column("expires_at", At, nullable=False),
+    Column("ended_at", At),  # released, or turned into a booking
+    Column("created_at", At, nullable=False),
+    _own("departures", "departure_id"),
+    CheckConstraint("seats > 0", name="seats"),
+    Index(None, "organization_id", "departure_id", "expires_at"),
+)
+
+# Who buys --------------------------------------------------------------------------------------------------------
+
+customers = Table(
+    "customers",
+    metadata,
+    Column("organization_id", Id, ForeignKey("organizations.id"), primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("email", Text, nullable=False),
+    Column("email_key", Text, nullable=False),  # NFC and casefolded: the identity
+    Column("name", Text, nullable=False),
+    Column("phone", Text),
+    Column("tags", Json, nullable=False),
+    Column("email_subscription", Boolean, nullable=False),
+    Column("created_at", At, nullable=False),
+    Column("updated_at", At, nullable=False),
+    UniqueConstraint("organization_id", "email_key"),
+    Index(None, "organization_id", "created_at", "id"),
+)
+
+bookings = Table(
+    "bookings",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("booking_number", BigInteger),  # null: a legacy row
+    Column("status", Text, nullable=False),
+    Column("source", Text),
+    Column("departure_id", Id, nullable=False),
+    Column("experience_id", Id, nullable=False),
+    Column("customer_id", Id),  # null: a legacy row
+    Column("guest_name", Text),
+    Column("guest_email", Text),
+    Column("guest_phone", Text),
+    Column("guests", Json, nullable=False),  # [{tier_id, tier_label, count, unit_price}]
+    Column("add_ons", Json, nullable=False),  # [{id, label, count, unit_price}]
+    Column("seats", Integer, nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("subtotal_minor", Minor, nullable=False),
+    Column("discount_minor", Minor, nullable=False, server_default=text("0")),
+    Column("gift_card_minor", Minor, nullable=False, server_default=text("0")),
+    Column("total_minor", Minor, nullable=False),
+    Column("payment_method", Text, nullable=False),
+    Column("payment_source", Text, nullable=False),
+    Column("payment_status", Text, nullable=False),
+    Column("invoice_due", Boolean, nullable=False, server_default=text("false")),
+    Column("on_site_fee_minor", Minor, nullable=False, server_default=text("0")),
+    Column("note", Text),
+    Column("send_confirmation_email", Boolean, nullable=False),
+    Column("notify_staff", Boolean, nullable=False),
+    Column("manage_token_hash", Text),  # null: there is no link
+    Column("manage_expires_at", At),
+    Column("expires_at", At),  # of a pending booking: then it is abandoned
+    Column("confirmed_at", At),
+    Column("cancelled_at", At),
+    Column("cancel_reason", Text),
+    Column("cancel_note", Text),  # what the caller gave as reason, for staff
+    Column("created_at", At, nullable=False),
+    Column("updated_at", At, nullable=False),
+    _own("departures", "departure_id"),
+    _own("customers", "customer_id"),
+    UniqueConstraint("organization_id", "booking_number"),
+    CheckConstraint("status IN ('pending', 'confirmed', 'cancelled')", name="status"),
+    CheckConstraint("(status = 'cancelled') = (cancelled_at IS NOT NULL)", name="cancelled_at"),
+    CheckConstraint("seats >= 0", name="seats"),
+    CheckConstraint("total_minor = subtotal_minor - discount_minor - gift_card_minor", name="total"),
+    CheckConstraint("total_minor >= 0 AND discount_minor >= 0 AND gift_card_minor >= 0", name="amounts"),
+    Index(None, "organization_id", "created_at", "id"),
+    Index(None, "organization_id", "status", "created_at", "id"),
+    Index(None, "organization_id", "experience_id", "created_at", "id"),
+    Index(None, "organization_id", "departure_id"),
+    Index(None, "organization_id", "updated_at"),
+    Index(
+        "ix_bookings_pending_expires_at",
+        "expires_at",
+        postgresql_where=text("status = 'pending'"),
+        sqlite_where=text("status = 'pending'"),
+    ),
+)
+
+# Gift cards ------------------------------------------------------------------------------------------------------
+
+gift_cards = Table(
+    "gift_cards",
+    metadata,
+    Column("organization_id", Id, ForeignKey("organizations.id"), primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("code_hash", Text, nullable=False),  # keyed, for look-up
+    Column("code_sealed", Text, nullable=False),
+    Column("code_last4", Text),
+    Column("currency", Text, nullable=False),
+    Column("initial_minor", Minor, nullable=False),
+    Column("balance_minor", Minor, nullable=False),
+    Column("valid_from", At),
+    Column("expires_at", At),
+    Column("deactivated_at", At),
+    Column("purchaser_name", Text),
+    Column("purchaser_email", Text),
+    Column("recipient_name", Text),
+    Column("recipient_email", Text),
+    Column("created_at", At, nullable=False),
+    Column("updated_at", At, nullable=False),
+    UniqueConstraint("organization_id", "code_hash"),
+    CheckConstraint("balance_minor BETWEEN 0 AND initial_minor", name="balance"),
+    Index(None, "organization_id", "created_at", "id"),
+    Index(None, "organization_id", "updated_at"),
+)
+
+# The ledger of a card: balance = initial + sum of amounts. A booking redeems once and is restored at most once.
+gift_card_entries = Table(
+    "gift_card_entries",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("gift_card_id", Id, nullable=False),
+    Column("booking_id", Id),
+    Column("kind", Text, nullable=False),  # redeem, restore, adjust
+    Column("amount_minor", Minor, nullable=False),  # negative: taken from the card
+    Column("created_at", At, nullable=False),
+    _own("gift_cards", "gift_card_id"),
+    _own("bookings", "booking_id"),
+    UniqueConstraint("organization_id", "booking_id", "kind"),
+    CheckConstraint("kind IN ('redeem', 'restore', 'adjust')", name="kind"),
+    Index(None, "organization_id", "gift_card_id"),
+)
+
+# Card money ------------------------------------------------------------------------------------------------------
+
+payments = Table(
+    "payments",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("booking_id", Id, nullable=False),
+    Column("payment_intent", Text),
+    Column("amount_minor", Minor, nullable=False),
+    Column("refunded_minor", Minor, nullable=False, server_default=text("0")),
+    Column("currency", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("created_at", At, nullable=False),
+    Column("updated_at", At, nullable=False),
+    _own("bookings", "booking_id"),
+    UniqueConstraint("organization_id", "booking_id"),
+    CheckConstraint("refunded_minor BETWEEN 0 AND amount_minor", name="refunded"),
+)
+
+# One refund per cancellation, for life: its id is the gateway's idempotency key, and the row is never made again.
+refunds = Table(
+    "refunds",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("booking_id", Id, nullable=False),
+    Column("payment_id", Id, nullable=False),
+    Column("amount_minor", Minor, nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("status", Text, nullable=False),  # requested, sending, succeeded, failed, needs_review
+    Column("provider_refund_id", Text),
+    Column("first_sent_at", At),
+    Column("attempt_count", Integer, nullable=False, server_default=text("0")),
+    Column("next_attempt_at", At),
+    Column("lease_token", Text),
+    Column("lease_until", At),
+    Column("last_error", Text),
+    Column("created_at", At, nullable=False),
+    Column("updated_at", At, nullable=False),
+    _own("bookings", "booking_id"),
+    _own("payments", "payment_id"),
+    UniqueConstraint("organization_id", "booking_id"),
+    CheckConstraint("amount_minor > 0", name="amount"),
+    CheckConstraint("status IN ('requested', 'sending', 'succeeded', 'failed', 'needs_review')", name="status"),
+    Index(
+        "ix_refunds_due",
+        "next_attempt_at",
+        postgresql_where=text("status IN ('requested', 'sending')"),
+        sqlite_where=text("status IN ('requested', 'sending')"),
+    ),
+)
+
+# What happened ---------------------------------------------------------------------------------------------------
+
+# body is the webhook envelope, rendered once. occurrence is 0 for a type that a resource sees once in its life
+# (booking.created), else the sequence: one unique index guards the first and serves look-ups by resource.
+events = Table(
+    "events",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("id", Id, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("resource_type", Text, nullable=False),
+    Column("resource_id", Id),
+    Column("occurrence", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("created_at", At, nullable=False),
+    UniqueConstraint("organization_id", "id"),
+    UniqueConstraint("organization_id", "resource_id", "type", "occurrence"),
+    Index(None, "organization_id", "type", "sequence"),
+    Index(None, "organization_id", "created_at"),
+)
+
+# Webhooks --------------------------------------------------------------------------------------------------------
+
+webhook_endpoints = Table(
+    "webhook_endpoints",
+    metadata,
+    Column("organization_id", Id, ForeignKey("organizations.id"), primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("description", Text),
+    Column("status", Text, nullable=False),
+    Column("enabled_at", At, nullable=False),
+    Column("disabled_at", At),
+    Column("disabled_reason", Text),
+    Column("deleted_at", At),  # kept while its deliveries are
+    Column("consecutive_failures", Integer, nullable=False, server_default=text("0")),
+    Column("last_success_at", At),
+    Column("last_failure_at", At),
+    Column("last_timed_out", Boolean, nullable=False, server_default=text("false")),  # then it goes by the slow lane
+    Column("last_claimed_at", At),
+    Column("warned_hours", Integer, nullable=False, server_default=text("0")),  # staff was mailed at 24, then 48
+    Column("created_at", At, nullable=False),
+    Column("updated_at", At, nullable=False),
+    CheckConstraint("status IN ('enabled', 'disabled', 'auto_disabled')", name="status"),
+)
+
+webhook_subscriptions = Table(
+    "webhook_subscriptions",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("endpoint_id", Id, primary_key=True),
+    Column("event_type", Text, primary_key=True),
+    _own("webhook_endpoints", "endpoint_id"),
+)
+
+# The live secrets of an endpoint: one without an end, and at most two that a rotation lets run out.
+webhook_secrets = Table(
+    "webhook_secrets",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("endpoint_id", Id, nullable=False),
+    Column("secret_sealed", Text, nullable=False),
+    Column("expires_at", At),
+    Column("created_at", At, nullable=False),
+    _own("webhook_endpoints", "endpoint_id"),
+    Index(None, "organization_id", "endpoint_id"),
+)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("endpoint_id", Id, nullable=False),
+    Column("event_id", Id, nullable=False),
+    Column("event_type", Text, nullable=False),
+    Column("event_sequence", BigInteger, nullable=False),
+    Column("resource_id", Id),
+    Column("status", Text, nullable=False),
+    Column("failure_reason", Text),
+    Column("trigger", Text, nullable=False),
+    Column("attempt_count", Integer, nullable=False, server_default=text("0")),
+    Column("max_attempts", Integer, nullable=False),
+    Column("next_attempt_at", At),
+    Column("last_attempt_at", At),
+    Column("completed_at", At),
+    Column("last_response_status", Integer),
+    Column("last_error", Text),
+    Column("lease_token", Text),
+    Column("lease_until", At),
+    Column("lost_leases", Integer, nullable=False, server_default=text("0")),
+    Column("created_at", At, nullable=False),
+    Column("updated_at", At, nullable=False),
+    _own("webhook_endpoints", "endpoint_id"),
+    UniqueConstraint("organization_id", "endpoint_id", "event_id"),
+    CheckConstraint("status IN ('queued', 'succeeded', 'failed', 'dead')", name="status"),
+    Index(None, "organization_id", "endpoint_id", "created_at", "id"),
+    Index(
+        "ix_deliveries_due",
+        "organization_id",
+        "endpoint_id",
+        "next_attempt_at",
+        postgresql_where=text("status = 'queued'"),
+        sqlite_where=text("status = 'queued'"),
+    ),
+    Index(
+        "ix_deliveries_first_attempts",
+        "organization_id",
+        "endpoint_id",
+        "resource_id",
+        "event_sequence",
+        postgresql_where=text("status = 'queued' AND attempt_count = 0"),
+        sqlite_where=text("status = 'queued' AND attempt_count = 0"),
+    ),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),  # the Svc-Delivery-Id header
+    Column("delivery_id", Id, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("trigger", Text, nullable=False),
+    Column("started_at", At, nullable=False),
+    Column("duration_ms", Integer),
+    Column("response_status", Integer),
+    Column("response_excerpt", Text),
+    Column("error", Text),
+    _own("deliveries", "delivery_id"),
+    Index(None, "organization_id", "delivery_id", "number"),
+)
+
+# What is still to be done ----------------------------------------------------------------------------------------
+
+# A side effect, written in the transaction of its cause and carried out by the worker. key makes it happen once.
+effects = Table(
+    "effects",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("key", Text, nullable=False),  # such as booking_confirmation_mail:<booking id>
+    Column("kind", Text, nullable=False),
+    Column("subject_id", Id, nullable=False),
+    Column("payload", Json, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("attempt_count", Integer, nullable=False, server_default=text("0")),
+    Column("due_at", At, nullable=False),
+    Column("lease_token", Text),
+    Column("lease_until", At),
+    Column("last_error", Text),
+    Column("created_at", At, nullable=False),
+    Column("completed_at", At),
+    UniqueConstraint("organization_id", "key"),
+    CheckConstraint("status IN ('queued', 'done', 'failed')", name="status"),
+    Index(
+        "ix_effects_due",
+        "due_at",
+        postgresql_where=text("status = 'queued'"),
+        sqlite_where=text("status = 'queued'"),
+    ),
+)
+
+mails = Table(
+    "mails",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("effect_id", Id, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("booking_id", Id),
+    Column("recipient", Text, nullable=False),
+    Column("message_id", Text, nullable=False),  # the same on every try
+    Column("message", Text, nullable=False),  # RFC 5322, as it is sent
+    Column("status", Text, nullable=False),
+    Column("attempt_count", Integer, nullable=False, server_default=text("0")),
+    Column("next_attempt_at", At),
+    Column("lease_token", Text),
+    Column("lease_until", At),
+    Column("last_error", Text),
+    Column("created_at", At, nullable=False),
+    Column("sent_at", At),
+    UniqueConstraint("organization_id", "effect_id"),
+    UniqueConstraint("organization_id", "message_id"),
+    CheckConstraint("status IN ('queued', 'sent', 'failed')", name="status"),
+    Index(
+        "ix_mails_due",
+        "next_attempt_at",
+        postgresql_where=text("status = 'queued'"),
+        sqlite_where=text("status = 'queued'"),
+    ),
+)
+
+# What staff sees of a customer or a booking, in order.
+timeline = Table(
+    "timeline",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("customer_id", Id),
+    Column("booking_id", Id),
+    Column("kind", Text, nullable=False),
+    Column("data", Json, nullable=False),
+    Column("created_at", At, nullable=False),
+    Index(None, "organization_id", "customer_id", "created_at"),
+    Index(None, "organization_id", "booking_id", "created_at"),
+)
+
+# The answers that a retry gets back. Committed with the work they tell of, so that no kill can part the two. The body
+# is sealed: the answer to a create holds the guest's secret link.
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("body_sealed", Text, nullable=False),
+    Column("created_at", At, nullable=False),
+    Index(None, "created_at"),
+)

@@ -1,0 +1,126 @@
+"""What a transaction is about to write, collected first and written at once.
+
+On PostgreSQL all of it is one statement, whatever the number of rows: each table's rows travel as one JSON parameter
+into a data-modifying CTE. On SQLite each table is one `executemany`. A batch of bookings is bound by its round trips,
+and the counter lock is held until the last of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import orjson
+from sqlalchemy import Table, bindparam, insert, literal_column, select, update
+from sqlalchemy.engine import Dialect
+from sqlalchemy.sql.dml import Insert, Update
+
+from booking_core.db.statements import POSTGRESQL, Statement, given
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """An update of rows found by their key: columns to set, and columns to add to (`seats_taken += n`)."""
+
+    name: str
+    table: Table
+    sets: tuple[str, ...] = ()
+    adds: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ("organization_id", "id")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.keys, *self.sets, *self.adds)
+
+    def on(self, dialect: Dialect) -> Update:
+        """The update: joined with the given rows on PostgreSQL, one row at a time on SQLite."""
+        table = self.table
+        if dialect.name == "postgresql":
+            source: Any = given(dialect, self.name, {key: table.c[key].type for key in self.columns}).c
+        else:
+            source = {key: bindparam(f"_{key}", type_=table.c[key].type) for key in self.columns}
+        changed = {key: source[key] for key in self.sets} | {key: table.c[key] + source[key] for key in self.adds}
+        return update(table).where(*(table.c[key] == source[key] for key in self.keys)).values(changed)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """An insert of rows that the database derives from given ones, such as the deliveries of an event."""
+
+    name: str
+    build: Callable[[Dialect, str], Insert]
+    """Makes `INSERT ... SELECT`, from the dialect and the name of its JSON parameter."""
+
+
+Target = Table | Change | Derived
+
+
+class Writes:
+    """Rows by target, in the order the targets were first named."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Target, list[Row]] = {}
+
+    def insert(self, table: Table, **row: object) -> None:
+        """One row of the table. All rows of one table name the same columns."""
+        self.rows.setdefault(table, []).append(row)
+
+    def change(self, change: Change, **row: object) -> None:
+        """One row to update. A key occurs once."""
+        self.rows.setdefault(change, []).append(row)
+
+    def derive(self, derived: Derived, **row: object) -> None:
+        """One row to derive others from."""
+        self.rows.setdefault(derived, []).append(row)
+
+
+def _insert_given(dialect: Dialect, table: Table, columns: tuple[str, ...]) -> Insert:
+    source = given(dialect, table.name, {key: table.c[key].type for key in columns})
+    return insert(table).from_select(list(columns), select(*(source.c[key] for key in columns)))
+
+
+Shape = tuple[tuple[Target, tuple[str, ...]], ...]
+
+
+def shape(writes: Writes) -> Shape:
+    """The targets and their columns: what one compiled statement serves."""
+    return tuple((target, tuple(items[0])) for target, items in writes.rows.items())
+
+
+@lru_cache(maxsize=512)
+def as_one_statement(wanted: Shape) -> Statement:
+    """All targets in one PostgreSQL statement."""
+    parts: list[Any] = []
+    for target, columns in wanted:
+        if isinstance(target, Table):
+            parts.append(_insert_given(POSTGRESQL, target, columns))
+        elif isinstance(target, Change):
+            parts.append(target.on(POSTGRESQL))
+        else:
+            parts.append(target.build(POSTGRESQL, target.name))
+    return Statement(select(literal_column("1")).add_cte(*(part.cte(f"w{i}") for i, part in enumerate(parts))))
+
+
+@lru_cache(maxsize=512)
+def as_row_statement(target: Table | Change, columns: tuple[str, ...]) -> Statement:
+    """One target's statement for `executemany`."""
+    if isinstance(target, Change):
+        return Statement(target.on)
+    return Statement(insert(target).values({key: bindparam(key, type_=target.c[key].type) for key in columns}))
+
+
+@lru_cache(maxsize=512)
+def as_given_statement(target: Derived) -> Statement:
+    """One derived insert, by itself."""
+    return Statement(lambda dialect: target.build(dialect, target.name))
+
+
+def target_name(target: Target) -> str:
+    """The name of the target's JSON parameter."""
+    return target.name
+
+
+def as_json(items: list[Row]) -> str:
+    return orjson.dumps(items).decode()

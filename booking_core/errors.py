@@ -1,0 +1,172 @@
+"""Every way an operation can refuse, as a tree of exceptions. The server turns each into a status, once."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from booking_core.wire.errors import ErrorCode, ErrorDetail
+from booking_core.wire.scopes import Scope
+
+
+class BookingError(Exception):
+    """A refusal with a code for programs, a message for people, and details where a field can be named."""
+
+    code: ClassVar[ErrorCode]
+    message: ClassVar[str]
+
+    def __init__(self, message: str | None = None, *, details: Sequence[ErrorDetail] = ()) -> None:
+        super().__init__(message or self.message)
+        self.details = tuple(details)
+
+    @property
+    def extra(self) -> dict[str, object]:
+        """Fields of the error body beyond the common ones."""
+        return {}
+
+
+class Malformed(BookingError):
+    """The request has the wrong shape, type, range or format (400)."""
+
+    code = ErrorCode.VALIDATION_FAILED
+    message = "The request is not valid."
+
+    @classmethod
+    def at(cls, field: str, message: str, reason: str = "invalid") -> "Malformed":
+        """One named field is wrong."""
+        return cls(f"{field}: {message}", details=[ErrorDetail(field=field, reason=reason, message=message)])
+
+
+class Unprocessable(BookingError):
+    """The request is well-formed and cannot be fulfilled (422)."""
+
+    code = ErrorCode.VALIDATION_FAILED
+    message = "The request cannot be fulfilled."
+
+    @classmethod
+    def at(cls, field: str, message: str, reason: str) -> "Unprocessable":
+        """One named field cannot be fulfilled."""
+        return cls(message, details=[ErrorDetail(field=field, reason=reason, message=message)])
+
+
+class IdempotencyKeyRequired(BookingError):
+    code = ErrorCode.IDEMPOTENCY_KEY_REQUIRED
+    message = "This endpoint needs an Idempotency-Key header."
+
+
+class IdempotencyKeyReused(BookingError):
+    code = ErrorCode.IDEMPOTENCY_KEY_REUSED
+    message = "This Idempotency-Key was used with a different request."
+
+
+class IdempotencyInProgress(BookingError):
+    code = ErrorCode.IDEMPOTENCY_IN_PROGRESS
+    message = "A request with this Idempotency-Key is still running."
+
+
+class ApiKeyMissing(BookingError):
+    code = ErrorCode.API_KEY_MISSING
+    message = "Send the API key as 'Authorization: Bearer <API_KEY>'."
+
+
+class ApiKeyInvalid(BookingError):
+    code = ErrorCode.API_KEY_INVALID
+    message = "This is not a known API key."
+
+
+class ApiKeyRevoked(BookingError):
+    code = ErrorCode.API_KEY_REVOKED
+    message = "This API key was revoked."
+
+
+class ApiKeyExpired(BookingError):
+    code = ErrorCode.API_KEY_EXPIRED
+    message = "This API key has expired."
+
+
+class AppNotEnabled(BookingError):
+    code = ErrorCode.APP_NOT_ENABLED
+    message = "The API app is off for this organization."
+
+
+class PlanUpgradeRequired(BookingError):
+    code = ErrorCode.PLAN_UPGRADE_REQUIRED
+    message = "The organization's plan does not include the API."
+
+
+class InsufficientScope(BookingError):
+    code = ErrorCode.INSUFFICIENT_SCOPE
+    message = "The API key lacks a scope."
+
+    def __init__(self, required_scope: Scope) -> None:
+        super().__init__(f"The API key lacks the scope {required_scope}.")
+        self.required_scope = required_scope
+
+    @property
+    def extra(self) -> dict[str, object]:
+        return {"required_scope": str(self.required_scope)}
+
+
+class NotFound(BookingError):
+    """No such thing, or another organization's: the two are one by construction."""
+
+    code = ErrorCode.NOT_FOUND
+    message = "There is no such resource."
+
+
+class MethodNotAllowed(BookingError):
+    code = ErrorCode.METHOD_NOT_ALLOWED
+    message = "This path does not take that method."
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        super().__init__()
+        self.allowed = tuple(allowed)
+
+
+class PayloadTooLarge(BookingError):
+    code = ErrorCode.PAYLOAD_TOO_LARGE
+    message = "The request body is larger than 256 KiB."
+
+
+class UnsupportedMediaType(BookingError):
+    code = ErrorCode.UNSUPPORTED_MEDIA_TYPE
+    message = "Send the body as 'Content-Type: application/json', in UTF-8, uncompressed."
+
+
+class InsufficientCapacity(BookingError):
+    code = ErrorCode.INSUFFICIENT_CAPACITY
+    message = "Not enough seats."
+
+    def __init__(self, seats_available: int) -> None:
+        super().__init__(f"Not enough seats: {seats_available} available.")
+        self.seats_available = seats_available
+
+    @property
+    def extra(self) -> dict[str, object]:
+        return {"seats_available": self.seats_available}
+
+
+class Conflict(BookingError):
+    """The request conflicts with the current state; the reason is in the details."""
+
+    code = ErrorCode.CONFLICT
+    message = "The request conflicts with the current state."
+
+    def __init__(self, reason: str, message: str, field: str | None = None) -> None:
+        super().__init__(message, details=[ErrorDetail(field=field, reason=reason, message=message)])
+        self.reason = reason
+
+
+class RateLimited(BookingError):
+    code = ErrorCode.RATE_LIMITED
+    message = "Too many requests; see the x-ratelimit-* headers."
+
+    def __init__(self, retry_after_s: int) -> None:
+        super().__init__()
+        self.retry_after_s = retry_after_s
+
+
+class Unavailable(BookingError):
+    """The database is away, or busy for longer than a client should wait (503)."""
+
+    code = ErrorCode.SERVICE_UNAVAILABLE
+    message = "The service is busy or its database is away; try again."
+    retry_after_s = 1

@@ -1,0 +1,226 @@
+"""The settings of an installation, read once from the environment at the edge and passed in everywhere else."""
+
+import ipaddress
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from booking_core.tokens import SecretKeys
+from booking_core.wire import limits
+
+DEFAULT_DATABASE_URL = "sqlite:///booking.db"
+_OFF = frozenset({"off", "0", "false", "no"})
+_ON = frozenset({"on", "1", "true", "yes"})
+
+
+class SettingError(Exception):
+    """A setting that cannot be understood. The message is one line and names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """So many requests in so many seconds."""
+
+    requests: int
+    seconds: int
+
+    def __str__(self) -> str:
+        return f"{self.requests}/{self.seconds}"
+
+
+def _database_url(text: str) -> str:
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise ValueError("is not a database URL") from None
+    if url.get_backend_name() not in ("sqlite", "postgresql"):
+        raise ValueError("must begin with sqlite:/// or postgresql://")
+    if url.get_backend_name() == "sqlite" and not url.database:
+        raise ValueError("must name a file: a database in memory is lost with the process")
+    return text
+
+
+def _public_url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise ValueError("must begin with https:// or http://")
+    return text.rstrip("/")
+
+
+def _rate_limit(text: str) -> RateLimit | None:
+    if text.lower() in _OFF:
+        return None
+    requests, slash, seconds = text.partition("/")
+    if not (slash and requests.isdecimal() and seconds.isdecimal() and int(seconds) > 0):
+        raise ValueError("must be REQUESTS/SECONDS, such as 600/60, or off")
+    return RateLimit(int(requests), int(seconds)) if int(requests) else None
+
+
+def _rate_limit_store(text: str) -> str:
+    if not text.startswith(("memory://", "redis://", "rediss://")):
+        raise ValueError("must be memory:// or redis://HOST:PORT")
+    return text
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in _ON | _OFF:
+        raise ValueError("must be on or off")
+    return text.lower() in _ON
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError("must be a whole number from 1")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 86_400:
+        raise ValueError("must be a number of seconds")
+    return value
+
+
+def _waits(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if len(parts) != len(limits.WEBHOOK_WAITS_S) or not all(part.strip().isdecimal() for part in parts):
+        raise ValueError(f"must be {len(limits.WEBHOOK_WAITS_S)} whole numbers of seconds, separated by commas")
+    return tuple(int(part) for part in parts)
+
+
+def _cidrs(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(str(ipaddress.ip_network(part.strip())) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise ValueError("must be a comma list of networks, such as 127.0.0.0/8") from None
+
+
+def _smtp_url(text: str) -> str:
+    if not text.startswith(("smtp://", "smtps://")):
+        raise ValueError("must begin with smtp:// or smtps://")
+    return text
+
+
+def _log_format(text: str) -> str:
+    if text not in ("console", "json"):
+        raise ValueError("must be console or json")
+    return text
+
+
+def _text(text: str) -> str:
+    return text
+
+
+def _setting(name: str, parse: Callable[[str], object], default: object, *, secret: bool = False) -> Any:
+    return field(default=default, metadata={"name": f"BOOKING_{name}", "parse": parse, "secret": secret})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One field for each variable; `from_environment` is the only reader of the environment."""
+
+    database_url: str = _setting("DATABASE_URL", _database_url, DEFAULT_DATABASE_URL, secret=True)
+    secret_key: str | None = _setting("SECRET_KEY", _text, None, secret=True)
+    public_url: str = _setting("PUBLIC_URL", _public_url, "http://127.0.0.1:8000")
+    rate_limit: RateLimit | None = _setting("RATE_LIMIT", _rate_limit, RateLimit(600, 60))
+    rate_limit_store: str = _setting("RATE_LIMIT_STORE", _rate_limit_store, "memory://", secret=True)
+    smtp_url: str | None = _setting("SMTP_URL", _smtp_url, None, secret=True)
+    mail_from: str | None = _setting("MAIL_FROM", _text, None)
+    mail_dir: str | None = _setting("MAIL_DIR", _text, None)
+    stripe_api_key: str | None = _setting("STRIPE_API_KEY", _text, None, secret=True)
+    stripe_base_url: str | None = _setting("STRIPE_BASE_URL", _public_url, None)
+    webhook_waits_s: tuple[int, ...] = _setting("WEBHOOK_WAITS", _waits, limits.WEBHOOK_WAITS_S)
+    webhook_deadline_s: float = _setting("WEBHOOK_DEADLINE", _seconds, float(limits.WEBHOOK_DEADLINE_S))
+    webhook_disable_after_s: int = _setting("WEBHOOK_DISABLE_AFTER", _positive, limits.WEBHOOK_DISABLE_AFTER_S)
+    webhook_allow_http: bool = _setting("WEBHOOK_ALLOW_HTTP", _switch, False)
+    webhook_allow_cidrs: tuple[str, ...] = _setting("WEBHOOK_ALLOW_CIDRS", _cidrs, ())
+    webhook_ca_file: str | None = _setting("WEBHOOK_CA_FILE", _text, None)
+    event_retention_days: int = _setting("EVENT_RETENTION_DAYS", _positive, limits.EVENT_RETENTION_DAYS)
+    delivery_retention_days: int = _setting("DELIVERY_RETENTION_DAYS", _positive, limits.DELIVERY_RETENTION_DAYS)
+    idempotency_retention_days: int = _setting(
+        "IDEMPOTENCY_RETENTION_DAYS", _positive, limits.IDEMPOTENCY_RETENTION_DAYS
+    )
+    pending_minutes: int = _setting("PENDING_MINUTES", _positive, 30)
+    log_format: str | None = _setting("LOG_FORMAT", _log_format, None)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> "Settings":
+        """The settings of `BOOKING_*` variables; an empty variable counts as absent.
+
+        Raises:
+            SettingError: a variable cannot be understood.
+        """
+        environment = os.environ if environment is None else environment
+        values: dict[str, Any] = {}
+        for item in fields(cls):
+            text = environment.get(item.metadata["name"], "")
+            if not text:
+                continue
+            try:
+                values[item.name] = item.metadata["parse"](text)
+            except ValueError as error:
+                raise SettingError(f"{item.metadata['name']} {error}") from None
+        return cls(**values)
+
+    def shown(self) -> dict[str, str]:
+        """The effective settings by variable name, secrets masked."""
+        return {
+            item.metadata["name"]: self._shown(item.metadata["secret"], getattr(self, item.name))
+            for item in fields(self)
+        }
+
+    @staticmethod
+    def _shown(secret: bool, value: object) -> str:
+        if value is None:
+            return ""
+        if not secret:
+            return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        return make_url(str(value)).render_as_string(hide_password=True) if "://" in str(value) else "***"
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.database_url.startswith("sqlite")
+
+    @property
+    def sqlite_path(self) -> Path | None:
+        """The file of an embedded database."""
+        database = make_url(self.database_url).database if self.is_sqlite else None
+        return Path(database) if database else None
+
+    def secret_keys(self) -> SecretKeys:
+        """The keys that sign cursors and seal secrets; beside an SQLite file one is made when there is none.
+
+        Raises:
+            SettingError: none is set, and the database is shared, so that each process would make its own.
+        """
+        if self.secret_key:
+            return SecretKeys(*(part.strip() for part in self.secret_key.split(",") if part.strip()))
+        path = self.sqlite_path
+        if path is None:
+            raise SettingError("BOOKING_SECRET_KEY is required with PostgreSQL")
+        return SecretKeys(_kept_secret(path.with_name(path.name + ".secret")))
+
+
+def _kept_secret(path: Path) -> str:
+    """The secret in that file, made with mode 0600 by whoever comes first."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        kept = path.read_text().strip()
+        if not kept:
+            raise SettingError(f"BOOKING_SECRET_KEY is not set, and {path} is empty") from None
+        return kept
+    except OSError as error:
+        raise SettingError(f"BOOKING_SECRET_KEY is not set, and {path} cannot be made: {error.strerror}") from None
+    with os.fdopen(descriptor, "w") as file:
+        made = secrets.token_urlsafe(32)
+        file.write(made + "\n")
+    return made

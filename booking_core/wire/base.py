@@ -1,0 +1,124 @@
+"""What every wire model is made of: the two base classes, and the scalar types with their strictness (decision R7)."""
+
+import unicodedata
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
+
+from booking_core.wire import limits
+
+UUID_PATTERN = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+"""The canonical form, any case. Braces, `urn:uuid:` and missing hyphens are refused (decision R7)."""
+
+
+class Resource(BaseModel):
+    """Something the service answers: frozen, and open, so that a field added later is kept and not lost."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True, use_attribute_docstrings=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """The resource as the API spells it, ready for `json.dumps`."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class Request(BaseModel):
+    """Something a client sends: strict types, unknown fields ignored (decision R6), null the same as absent."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, defer_build=True, use_attribute_docstrings=True)
+
+
+EnumT = TypeVar("EnumT", bound=StrEnum)
+
+Open = Annotated[EnumT | str, Field(union_mode="left_to_right")]
+"""An enum on the reading side: a known value becomes its member, a value added later stays a string."""
+
+
+def _refuse(text: str, forbidden: frozenset[str]) -> str:
+    if not forbidden.isdisjoint(text):
+        raise ValueError("contains a control character")
+    return text
+
+
+# NUL breaks PostgreSQL, a line break in a name breaks a mail header, ESC writes to an operator's terminal.
+_CONTROLS = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)))
+_NOTE_CONTROLS = frozenset(map(chr, range(0x20))) - frozenset("\t\n\r")
+
+
+def single_line(text: str) -> str:
+    """The text itself.
+
+    Raises:
+        ValueError: it holds a control character or a line separator.
+    """
+    return _refuse(text, _CONTROLS)
+
+
+def multi_line(text: str) -> str:
+    """The text itself.
+
+    Raises:
+        ValueError: it holds a C0 control other than TAB, LF and CR.
+    """
+    return _refuse(text, _NOTE_CONTROLS)
+
+
+def _trimmed(text: str) -> str:
+    text = text.strip()
+    if not text:
+        raise ValueError("is blank")
+    return text
+
+
+_ATOM = frozenset("!#$%&'*+-/=?^_`{|}~")
+
+
+def _is_atom(text: str) -> bool:
+    return bool(text) and all(
+        c.isalnum() or c in _ATOM or (c > "\x7f" and unicodedata.category(c)[0] == "M") for c in text
+    )
+
+
+def _is_label(text: str) -> bool:
+    return bool(text) and text[0] != "-" != text[-1] and all(c.isalnum() or c == "-" or c > "\x7f" for c in text)
+
+
+def mailbox(text: str) -> str:
+    """The text itself, when it is one plain mailbox: a dot-atom, an at sign, and a domain of at least two labels.
+
+    Checked by splitting, so the time is linear in the length. Quoted local parts, comments, display names and lists
+    are refused: a second mailbox hidden in a name would otherwise receive the guest's mail.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    local, at, domain = single_line(text).rpartition("@")
+    labels = domain.split(".")
+    if not at or len(labels) < 2 or not all(map(_is_label, labels)) or not all(map(_is_atom, local.split("."))):
+        raise ValueError("is not one e-mail address")
+    return text
+
+
+Id = Annotated[str, WithJsonSchema({"type": "string", "format": "uuid"})]
+"""A resource's UUID, in lower case."""
+
+InputId = Annotated[
+    str,
+    StringConstraints(pattern=UUID_PATTERN, to_lower=True),
+    WithJsonSchema({"type": "string", "format": "uuid", "pattern": UUID_PATTERN}),
+]
+Count = Annotated[int, Field(ge=1, le=limits.COUNT_MAX)]
+ShortText = Annotated[str, Field(max_length=limits.TEXT_LENGTH_MAX), AfterValidator(single_line)]
+LineId = Annotated[str, Field(min_length=1, max_length=limits.TEXT_LENGTH_MAX), AfterValidator(single_line)]
+Name = Annotated[
+    str,
+    Field(min_length=1, max_length=limits.TEXT_LENGTH_MAX),
+    AfterValidator(single_line),
+    AfterValidator(_trimmed),
+]
+Email = Annotated[
+    str,
+    Field(max_length=limits.TEXT_LENGTH_MAX, json_schema_extra={"format": "email"}),
+    AfterValidator(mailbox),
+]
+Note = Annotated[str, Field(max_length=limits.NOTE_LENGTH_MAX), AfterValidator(multi_line)]

@@ -1,0 +1,19 @@
+"""The scopes of an API key (API v1 section 5)."""
+
+from enum import StrEnum
+
+
+class Scope(StrEnum):
+    """What a key may do. A new key has every `:read` scope; the others are opt-in."""
+
+    EXPERIENCES_READ = "experiences:read"
+    AVAILABILITY_READ = "availability:read"
+    BOOKINGS_READ = "bookings:read"
+    BOOKINGS_WRITE = "bookings:write"
+    CUSTOMERS_READ = "customers:read"
+    CUSTOMERS_WRITE = "customers:write"
+    GIFT_CARDS_READ = "gift_cards:read"
+    WEBHOOKS_MANAGE = "webhooks:manage"
+
+
+READ_SCOPES = frozenset(scope for scope in Scope if scope.endswith(":read"))

