@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.world import FixedClock, World, make_world
+from starlette.testclient import TestClient
+from support.api import Api
+from support.world import NOON, SECRET, FixedClock, World, make_world
 
 from booking_core.db import migrate
 from booking_core.db.engine import Database
+from booking_core.settings import Settings
+from booking_server.app import create_app
 
 BACKENDS = ("sqlite", "postgresql")
 
@@ -91,16 +95,42 @@ def fresh_database_url(backend: str, new_database_url: Callable[[str], str]) -> 
     return new_database_url(backend)
 
 
-@pytest.fixture
-def clock() -> FixedClock:
+@pytest.fixture(scope="session")
+def session_clock() -> FixedClock:
     return FixedClock()
 
 
 @pytest.fixture
-def database(shared_database_url: str, clock: FixedClock) -> Iterator[Database]:
-    opened = Database(shared_database_url, clock=clock)
+def clock(session_clock: FixedClock) -> FixedClock:
+    """Stands at noon of 2026-11-21 UTC until the test moves it."""
+    session_clock.at = NOON
+    return session_clock
+
+
+@pytest.fixture(scope="session")
+def session_database(shared_database_url: str, session_clock: FixedClock) -> Iterator[Database]:
+    opened = Database(shared_database_url, clock=session_clock)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def database(session_database: Database, clock: FixedClock) -> Database:
+    """The shared database, on the test's clock."""
+    return session_database
+
+
+@pytest.fixture(scope="session")
+def session_app(session_database: Database, shared_database_url: str) -> Iterator[TestClient]:
+    settings = Settings(database_url=shared_database_url, secret_key=SECRET, rate_limit=None)
+    with TestClient(create_app(settings, database=session_database), raise_server_exceptions=False) as running:
+        yield running
+
+
+@pytest.fixture
+def api(session_app: TestClient, world: World) -> Api:
+    """The application, called with a key of the test's own organization that holds every scope."""
+    return Api(session_app, world)
 
 
 @pytest.fixture

@@ -4,11 +4,14 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from booking_core import tokens
+from sqlalchemy import bindparam, select
+
+from booking_core import doctor, tokens
 from booking_core.caller import ApiKey, Caller, Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.db.writes import Writes
+from booking_core.db.statements import Statement
+from booking_core.db.writes import Change, Writes
 from booking_core.wire.scopes import Scope
 
 SECRET = "a secret key for tests"
@@ -56,6 +59,30 @@ class World:
         pending.insert(table, organization_id=self.org, **row)
         self.database.write(lambda tx: tx.write(pending))
         return str(row.get("id", ""))
+
+    def rows(self, table: Any) -> list[dict[str, Any]]:
+        """The organization's rows of a table."""
+        query = Statement(select(table).where(table.c.organization_id == bindparam("o")))
+        names = [column.name for column in table.c]
+        found = self.database.read(lambda tx: tx.all(query, o=self.org))
+        return [dict(zip(names, row, strict=True)) for row in found]
+
+    def row(self, table: Any, row_id: str) -> dict[str, Any]:
+        """One row by its id."""
+        (found,) = [row for row in self.rows(table) if row["id"] == row_id]
+        return found
+
+    def change(self, table: Any, row_id: str, **values: Any) -> None:
+        """Changes one row, or the organization itself."""
+        keys = ("id",) if table is tables.organizations else ("organization_id", "id")
+        pending = Writes()
+        row = {"id": row_id, **values} if len(keys) == 1 else {"organization_id": self.org, "id": row_id, **values}
+        pending.change(Change(f"change_{table.name}", table, sets=tuple(values), keys=keys), **row)
+        self.database.write(lambda tx: tx.write(pending))
+
+    def examine(self) -> list[doctor.Finding]:
+        """What the doctor finds in this organization."""
+        return self.database.read(lambda tx: doctor.examine(tx, self.org))
 
     def key(self, *scopes: Scope, **columns: Any) -> str:
         """The plain text of a new key; every scope when none is named."""

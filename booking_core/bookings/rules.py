@@ -1,0 +1,251 @@
+"""What a booking costs, how many seats it takes, and how it is shown. No storage, no clock."""
+
+import base64
+import hashlib
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import orjson
+
+from booking_core.caller import Installation, Organization
+from booking_core.clock import MINUTE, Zone
+from booking_core.errors import Unprocessable
+from booking_core.wire.bookings import (
+    AddOnInput,
+    BookingCreate,
+    GuestLineInput,
+    PaymentMethod,
+    PaymentMode,
+    PaymentSource,
+    PaymentStatus,
+)
+from booking_core.wire.experiences import STANDARD_TIER_ID
+from booking_core.wire.limits import AMOUNT_MINOR_MAX
+
+_MANAGE_PURPOSE = "manage_url"
+_MANAGE_SECRET_BYTES = 16
+
+
+class BookingRow(NamedTuple):
+    """A booking with what is shown of its departure and experience, as every query selects it."""
+
+    created_at: int
+    id: str
+    booking_number: int | None
+    status: str
+    source: str | None
+    updated_at: int
+    experience_id: str
+    experience_title: str
+    experience_slug: str
+    departure_id: str
+    starts_at: int
+    ends_at: int | None
+    duration_minutes: int | None
+    guest_name: str | None
+    guest_email: str | None
+    guest_phone: str | None
+    guests: str
+    add_ons: str
+    currency: str
+    subtotal_minor: int
+    discount_minor: int
+    gift_card_minor: int
+    total_minor: int
+    payment_method: str
+    payment_source: str
+    payment_status: str
+    note: str | None
+    manage_token_hash: str | None
+    manage_expires_at: int | None
+
+
+class Tier(NamedTuple):
+    label: str
+    price_minor: int
+    seats_per_unit: int
+
+
+class AddOn(NamedTuple):
+    label: str
+    price_minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What can be bought at a departure, and in which currency."""
+
+    currency: str
+    tiers: Mapping[str, Tier]
+    add_ons: Mapping[str, AddOn]
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What a request costs and takes. The lines are JSON texts, as they are stored and shown."""
+
+    guests: str
+    add_ons: str
+    seats: int
+    subtotal_minor: int
+
+
+@lru_cache(maxsize=4096)
+def _tiers(text: str) -> dict[str, Tier]:
+    return {
+        tier["id"]: Tier(tier["name"], tier["price"]["amount_minor"], tier["seats_per_unit"])
+        for tier in orjson.loads(text)
+    }
+
+
+@lru_cache(maxsize=4096)
+def _add_ons(text: str) -> dict[str, AddOn]:
+    return {item["id"]: AddOn(item["label"], item["price"]["amount_minor"]) for item in orjson.loads(text)}
+
+
+def offer(currency: str, price_tiers: str, add_ons: str, price_minor: int | None) -> Offer:
+    """The offer of a departure.
+
+    An experience with no configured tiers sells one, `standard`, at the departure's own price or else the advertised
+    one; with neither there is nothing to buy.
+    """
+    tiers = _tiers(price_tiers)
+    if not tiers and price_minor is not None:
+        tiers = {STANDARD_TIER_ID: Tier("Standard", price_minor, 1)}
+    return Offer(currency, tiers, _add_ons(add_ons))
+
+
+def quote(organization: Organization, offered: Offer, request: BookingCreate) -> Quote:
+    """Prices the request's lines.
+
+    Raises:
+        Unprocessable: an unknown tier or add-on, the add-ons app is off, or the sum is beyond 64 bits.
+    """
+    guests, guests_minor, seats = _guest_lines(offered, request.guests)
+    add_ons, add_ons_minor = _add_on_lines(organization, offered, request.add_ons or [])
+    subtotal = guests_minor + add_ons_minor
+    if subtotal > AMOUNT_MINOR_MAX:
+        raise Unprocessable.at("guests", "The total is larger than an amount can be.", "amount_overflow")
+    return Quote(orjson.dumps(guests).decode(), orjson.dumps(add_ons).decode(), seats, subtotal)
+
+
+def _money(amount_minor: int, currency: str) -> dict[str, Any]:
+    return {"amount_minor": amount_minor, "currency": currency}
+
+
+def _guest_lines(offered: Offer, lines: Sequence[GuestLineInput]) -> tuple[list[dict[str, Any]], int, int]:
+    shown, amount, seats = [], 0, 0
+    for i, line in enumerate(lines):
+        tier = offered.tiers.get(line.tier_id)
+        if tier is None:
+            raise Unprocessable.at(f"guests.{i}.tier_id", "The experience has no such price tier.", "unknown_tier")
+        amount += tier.price_minor * line.count
+        seats += tier.seats_per_unit * line.count
+        price = _money(tier.price_minor, offered.currency)
+        shown.append({"tier_id": line.tier_id, "tier_label": tier.label, "count": line.count, "unit_price": price})
+    return shown, amount, seats
+
+
+def _add_on_lines(
+    organization: Organization, offered: Offer, lines: Sequence[AddOnInput]
+) -> tuple[list[dict[str, Any]], int]:
+    if lines and not organization.add_ons_app:
+        raise Unprocessable.at("add_ons", "The Add-ons app is off for this organization.", "add_ons_app_disabled")
+    shown, amount = [], 0
+    for i, line in enumerate(lines):
+        add_on = offered.add_ons.get(line.id)
+        if add_on is None:
+            raise Unprocessable.at(f"add_ons.{i}.id", "The experience has no such add-on.", "unknown_add_on")
+        amount += add_on.price_minor * line.count
+        price = _money(add_on.price_minor, offered.currency)
+        shown.append({"id": line.id, "label": add_on.label, "count": line.count, "unit_price": price})
+    return shown, amount
+
+
+def payment(mode: PaymentMode, total_minor: int) -> tuple[PaymentMethod, PaymentSource, PaymentStatus]:
+    """Method, source and status of a booking that charges no card (decision B7)."""
+    if total_minor == 0:
+        return PaymentMethod.FREE, PaymentSource.EXTERNAL, PaymentStatus.PAID
+    if mode is PaymentMode.PAY_ON_SITE:
+        return PaymentMethod.PAY_ON_SITE, PaymentSource.ON_SITE, PaymentStatus.UNPAID
+    if mode is PaymentMode.INVOICE:
+        return PaymentMethod.INVOICE, PaymentSource.EXTERNAL, PaymentStatus.UNPAID
+    return PaymentMethod.EXTERNAL_PAID, PaymentSource.EXTERNAL, PaymentStatus.PAID
+
+
+def on_site_fee(organization: Organization, mode: PaymentMode, total_minor: int) -> int:
+    """The platform's fee on money that the guest pays on arrival, rounded half up to the minor unit."""
+    if mode is not PaymentMode.PAY_ON_SITE:
+        return 0
+    basis_points = round(organization.on_site_fee_percent * 100)
+    return (total_minor * basis_points + 5_000) // 10_000
+
+
+def manage_secret(installation: Installation, organization_id: str, booking_id: str) -> bytes:
+    """The secret part of the guest's link, from the first secret key. Only its hash is stored: the link of a stored
+    booking is made again when it is shown."""
+    message = f"{organization_id}:{booking_id}".encode()
+    return installation.secret_keys.sign(_MANAGE_PURPOSE, message)[:_MANAGE_SECRET_BYTES]
+
+
+def manage_hash(secret: bytes) -> str:
+    """What is stored of the secret part."""
+    return hashlib.sha256(secret).hexdigest()
+
+
+def manage_link(installation: Installation, organization_id: str, booking_id: str, secret: bytes) -> str:
+    """The guest's link (decision B14): organization and booking to find the row by, and 128 secret bits."""
+    token = uuid.UUID(organization_id).bytes + uuid.UUID(booking_id).bytes + secret
+    return f"{installation.public_url}/manage/{base64.urlsafe_b64encode(token).decode()}"
+
+
+def manage_url(installation: Installation, organization_id: str, row: BookingRow, at: int) -> str | None:
+    """The link of a stored booking; none when it has none, it expired, or its secret key is no longer live."""
+    if row.manage_token_hash is None or row.manage_expires_at is None or row.manage_expires_at <= at:
+        return None
+    message = f"{organization_id}:{row.id}".encode()
+    for signature in installation.secret_keys.signatures(_MANAGE_PURPOSE, message):
+        secret = signature[:_MANAGE_SECRET_BYTES]
+        if manage_hash(secret) == row.manage_token_hash:
+            return manage_link(installation, organization_id, row.id, secret)
+    return None
+
+
+def present(row: BookingRow, zone: Zone, manage: str | None = None) -> dict[str, Any]:
+    """The booking as the API shows it, `manage_url` last. The lines are stored as they are shown."""
+    iso, currency = zone.iso, row.currency
+    ends_at = row.ends_at if row.ends_at is not None else row.starts_at + (row.duration_minutes or 0) * MINUTE
+    return {
+        "id": row.id,
+        "booking_number": row.booking_number,
+        "status": row.status,
+        "source": row.source,
+        "created_at": iso(row.created_at),
+        "updated_at": iso(row.updated_at),
+        "experience": {"id": row.experience_id, "title": row.experience_title, "slug": row.experience_slug},
+        "departure": {"id": row.departure_id, "starts_at": iso(row.starts_at), "ends_at": iso(ends_at)},
+        "customer": {"name": row.guest_name, "email": row.guest_email, "phone": row.guest_phone},
+        "guests": orjson.Fragment(row.guests),
+        "add_ons": orjson.Fragment(row.add_ons),
+        "totals": {
+            "subtotal": _money(row.subtotal_minor, currency),
+            "discount": _money(row.discount_minor, currency),
+            "gift_card": _money(row.gift_card_minor, currency),
+            "total": _money(row.total_minor, currency),
+        },
+        "payment": {"method": row.payment_method, "source": row.payment_source, "status": row.payment_status},
+        "note": row.note,
+        "manage_url": manage,
+    }
+
+
+_NO_LINK = b"null}"
+
+
+def with_link(shown: bytes, manage: str | None) -> bytes:
+    """The rendered booking with the guest's link in the place of its last field, null. One rendering serves the
+    events, which never hold the link, and the answer, which does."""
+    return shown if manage is None else shown[: -len(_NO_LINK)] + orjson.dumps(manage) + b"}"

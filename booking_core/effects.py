@@ -1,0 +1,47 @@
+"""Side effects, as rows: written in the transaction of their cause, carried out later by the worker.
+
+A booking never calls mail or a gateway. It leaves a row here that says what is owed to whom; a kill can neither lose
+the row without the booking nor keep it alone.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import orjson
+
+from booking_core import tokens
+from booking_core.db import tables
+from booking_core.db.writes import Writes
+
+
+class EffectKind(StrEnum):
+    """What is owed."""
+
+    BOOKING_CONFIRMATION_MAIL = "booking_confirmation_mail"
+    BOOKING_CANCELLATION_MAIL = "booking_cancellation_mail"
+    STAFF_BOOKING_MAIL = "staff_booking_mail"
+    STAFF_CANCELLATION_MAIL = "staff_cancellation_mail"
+
+
+def owe(
+    pending: Writes,
+    organization_id: str,
+    kind: EffectKind,
+    subject_id: str,
+    *,
+    at: int,
+    payload: Mapping[str, object] | None = None,
+) -> None:
+    """One effect of that kind for that subject, due now, once: the key makes a second one impossible."""
+    pending.insert(
+        tables.effects,
+        organization_id=organization_id,
+        id=tokens.new_id(),
+        key=f"{kind}:{subject_id}",
+        kind=str(kind),
+        subject_id=subject_id,
+        payload=orjson.dumps(payload or {}).decode(),
+        status="queued",
+        due_at=at,
+        created_at=at,
+    )

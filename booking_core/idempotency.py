@@ -1,0 +1,152 @@
+"""One execution for each key, whatever is retried or killed when (decisions I1 to I7).
+
+The stored answer commits with the work it tells of. While a request runs its key is held by an advisory lock of the
+transaction on PostgreSQL, which dies with the process; on SQLite the single writer is the lock.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Integer, Text, bindparam, func, select
+from sqlalchemy.engine import Dialect
+
+from booking_core.caller import Caller
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, given, rows
+from booking_core.db.writes import Writes
+from booking_core.errors import (
+    BookingError,
+    Conflict,
+    IdempotencyInProgress,
+    IdempotencyKeyReused,
+    InsufficientCapacity,
+    Malformed,
+    NotFound,
+    Unprocessable,
+)
+from booking_core.tokens import SecretKeys, sha256_hex
+
+STORED_REFUSALS = (NotFound, InsufficientCapacity, Conflict, Unprocessable)
+"""Outcomes that were reached by executing, and so are replayed. With any other nothing was done, and the same key may
+be used again (decision I3)."""
+
+_PURPOSE = "idempotency"
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """The caller's key, and the fingerprint of the request it was sent with."""
+
+    key: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is sent, and sent again."""
+
+    status: int
+    body: bytes
+    replayed: bool = False
+
+
+Refuse = Callable[[BookingError], Answer]
+"""How a refusal is answered; the status of an error is the server's to know."""
+
+
+def fingerprint(method: str, path: str, body: Any) -> str:
+    """SHA-256 over method, concrete path and canonical JSON: sorted keys, no white space (decision I1).
+
+    Raises:
+        Malformed: the body is nested too deeply to be read.
+    """
+    try:
+        canonical = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
+        raise Malformed("The body is nested too deeply.") from None
+    return sha256_hex(b"\n".join((method.encode(), path.encode(), canonical)))
+
+
+def _try_locks(dialect: Dialect) -> Any:
+    wanted = given(dialect, "wanted", {"i": Integer, "lock": Text}).c
+    return select(wanted.i, func.pg_try_advisory_xact_lock(func.hashtextextended(wanted.lock, 0)))
+
+
+_TRY_LOCKS = Statement(_try_locks)
+_FIND = Statement(
+    select(tables.idempotency.c.fingerprint, tables.idempotency.c.status, tables.idempotency.c.body_sealed).where(
+        tables.idempotency.c.organization_id == bindparam("organization_id"),
+        tables.idempotency.c.key == bindparam("key"),
+    )
+)
+
+
+def try_locks(tx: Tx, wanted: Sequence[tuple[str, str]]) -> list[bool]:
+    """Whether each (organization id, key) is now held by this transaction, or else by another one that runs.
+
+    The answers that were stored must be read by a later statement: only its snapshot sees what the former holder
+    committed.
+    """
+    if tx.dialect.name == "sqlite":
+        return [True] * len(wanted)
+    locks = rows({"i": i, "lock": f"{organization_id}:{key}"} for i, (organization_id, key) in enumerate(wanted))
+    held = dict(tuple(row) for row in tx.all(_TRY_LOCKS, wanted=locks))
+    return [held[i] for i in range(len(wanted))]
+
+
+def replay(secret_keys: SecretKeys, once: Once, fingerprint: str, status: int, body_sealed: str) -> Answer:
+    """The stored answer, byte for byte.
+
+    Raises:
+        IdempotencyKeyReused: it belongs to a different request.
+    """
+    if fingerprint != once.fingerprint:
+        raise IdempotencyKeyReused
+    return Answer(status, secret_keys.open(_PURPOSE, body_sealed), replayed=True)
+
+
+def keep(pending: Writes, caller: Caller, once: Once, answer: Answer, *, at: int) -> None:
+    """Stores the answer with whatever else is pending."""
+    pending.insert(
+        tables.idempotency,
+        organization_id=caller.organization.id,
+        key=once.key,
+        fingerprint=once.fingerprint,
+        status=answer.status,
+        body_sealed=caller.secret_keys.seal(_PURPOSE, answer.body),
+        created_at=at,
+    )
+
+
+def execute(tx: Tx, caller: Caller, once: Once | None, act: Callable[[Writes], Answer], refuse: Refuse) -> Answer:
+    """The answer of `act`, which collects its writes; or, for a key that was used, the answer of then.
+
+    A refusal that is stored writes nothing else: what `act` collected before it raised is dropped.
+
+    Raises:
+        IdempotencyInProgress: a request with this key still runs.
+        IdempotencyKeyReused: the key was used with a different request.
+    """
+    if once and (stored := _stored(tx, caller, once)):
+        return stored
+    pending = Writes()
+    try:
+        answer = act(pending)
+    except STORED_REFUSALS as error:
+        if not once:
+            raise
+        pending, answer = Writes(), refuse(error)
+    if once:
+        keep(pending, caller, once, answer, at=caller.at)
+    tx.write(pending)
+    return answer
+
+
+def _stored(tx: Tx, caller: Caller, once: Once) -> Answer | None:
+    if not all(try_locks(tx, [(caller.organization.id, once.key)])):
+        raise IdempotencyInProgress
+    row = tx.first(_FIND, organization_id=caller.organization.id, key=once.key)
+    return replay(caller.secret_keys, once, *row) if row else None

@@ -1,0 +1,78 @@
+"""The application: the service's settings, its routes, and what starts and stops with it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from itertools import groupby
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.routing import Route
+
+from booking_core.db import migrate
+from booking_core.db.engine import Database
+from booking_core.errors import NotFound
+from booking_core.settings import SettingError, Settings
+from booking_core.wire.limits import API_VERSION
+from booking_server.dispatch import Endpoint, Service, refuse
+from booking_server.limits import Edge
+from booking_server.routes import OPERATIONS
+
+_FLUSH_S = 15
+
+
+def create_app(settings: Settings | None = None, *, database: Database | None = None) -> FastAPI:
+    """The ASGI application; settings come from the environment unless they are passed in.
+
+    Raises:
+        SettingError: a setting cannot be understood, or the database is not at this release's schema.
+    """
+    settings = settings or Settings.from_environment()
+    if migrate.current(settings.database_url) != migrate.head():
+        raise SettingError("BOOKING_DATABASE_URL is not at this release's schema: run `booking db upgrade`")
+    service = Service(settings, database or Database(settings.database_url))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        flushing = asyncio.create_task(_flush_uses(service))
+        yield
+        flushing.cancel()
+        await asyncio.to_thread(_stop, service)
+
+    app = FastAPI(
+        title="Booking Service",
+        version=API_VERSION,
+        lifespan=lifespan,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        routes=list(_routes(service)),
+    )
+    app.state.service = service
+    app.router.default = _not_found
+    app.add_middleware(Edge)
+    return app
+
+
+def _routes(service: Service) -> Iterable[Route]:
+    by_path = groupby(sorted(OPERATIONS, key=lambda operation: operation.path), key=lambda operation: operation.path)
+    for path, operations in by_path:
+        # A class instance is taken by the router as an application of its own, for every method.
+        yield Route(path, Endpoint(list(operations), service))
+
+
+async def _not_found(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "http":
+        await refuse(NotFound("There is no such path."), scope)(scope, receive, send)
+
+
+async def _flush_uses(service: Service) -> None:
+    while True:
+        await asyncio.sleep(_FLUSH_S)
+        await asyncio.to_thread(service.flush_use)
+
+
+def _stop(service: Service) -> None:
+    service.flush_use()
+    service.close()

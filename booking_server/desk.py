@@ -1,0 +1,98 @@
+"""Where the event loop hands work to threads: one hop for a request, and what waits is taken together.
+
+The core is synchronous, so that a client that hangs up can never cancel a transaction half way. Threads take from one
+queue whatever waits, up to a bound and without a timer: an idle service has batches of one. Each caller is answered
+by itself, all callers of a batch with one wake-up of the loop.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from booking_core.errors import Unavailable
+
+JobT = TypeVar("JobT")
+ResultT = TypeVar("ResultT")
+
+Waiting = tuple[JobT, "asyncio.Future[ResultT]"]
+
+WAITING_MAX = 2048
+"""More than this many waiting, and the next is refused at once with 503: a longer queue only makes all of them late."""
+
+Handle = Callable[[Sequence[JobT]], Sequence[ResultT | Exception]]
+"""Does a batch, and gives a result or an exception for each job."""
+
+
+class Desk(Generic[JobT, ResultT]):
+    """Threads that do jobs in batches."""
+
+    def __init__(self, name: str, handle: Handle[JobT, ResultT], *, threads: int, batch: int) -> None:
+        self._handle = handle
+        self._batch = batch
+        self._waiting: queue.SimpleQueue[Waiting[JobT, ResultT] | None] = queue.SimpleQueue()
+        self._stopping = False
+        self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, job: JobT) -> "asyncio.Future[ResultT]":
+        """The result of the job, to be awaited.
+
+        Raises:
+            Unavailable: too many wait already.
+        """
+        if self._stopping or self._waiting.qsize() >= WAITING_MAX:
+            raise Unavailable
+        future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
+        self._waiting.put((job, future))
+        return future
+
+    def close(self) -> None:
+        """Finishes what waits, then ends the threads."""
+        self._stopping = True
+        for _ in self._threads:
+            self._waiting.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _take(self) -> list["Waiting[JobT, ResultT]"]:
+        """What waits, a fair share for each thread; empty when the desk closes."""
+        first = self._waiting.get()
+        if first is None:
+            return []
+        taken = [first]
+        share = -(-self._waiting.qsize() // len(self._threads))
+        for _ in range(min(self._batch - 1, share)):
+            try:
+                following = self._waiting.get_nowait()
+            except queue.Empty:
+                break
+            if following is None:
+                self._waiting.put(None)  # another thread's end, or this one's at its next turn
+                break
+            taken.append(following)
+        return taken
+
+    def _run(self) -> None:
+        while taken := self._take():
+            self._do(taken)
+
+    def _do(self, taken: list["Waiting[JobT, ResultT]"]) -> None:
+        try:
+            results = self._handle([job for job, _ in taken])
+        except Exception as error:  # noqa: BLE001 - every caller of the batch is told, the thread lives on
+            results = [error] * len(taken)
+        futures = [future for _, future in taken]
+        futures[0].get_loop().call_soon_threadsafe(_answer, futures, results)
+
+
+def _answer(futures: Sequence["asyncio.Future[Any]"], results: Sequence[Any]) -> None:
+    for future, result in zip(futures, results, strict=True):
+        if future.done():  # its caller has gone; what was done is done
+            continue
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)

@@ -1,0 +1,327 @@
+"""From a request to its answer: the order of checks of decision R1, once for every endpoint.
+
+route, key, rate limit, gates, scope, headers, path, query, body, idempotency, and only then the operation. All of it
+runs in one hop to a thread, on one connection.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from booking_core import bookings, idempotency, keys
+from booking_core.bookings import Create
+from booking_core.caller import Caller, Installation
+from booking_core.clock import MINUTE
+from booking_core.db.engine import Database, Tx
+from booking_core.errors import (
+    ApiKeyExpired,
+    ApiKeyInvalid,
+    ApiKeyMissing,
+    ApiKeyRevoked,
+    BookingError,
+    IdempotencyInProgress,
+    IdempotencyKeyRequired,
+    Malformed,
+    MethodNotAllowed,
+    NotFound,
+    PayloadTooLarge,
+    RateLimited,
+)
+from booking_core.idempotency import Answer, Once
+from booking_core.settings import RateLimit, Settings
+from booking_core.wire.limits import IDEMPOTENCY_KEY_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MIN
+from booking_server import auth, bodies, errors, params
+from booking_server.desk import Desk
+from booking_server.limits import Receive, Scope, Send, read_body
+from booking_server.operations import Call, Operation
+from booking_server.rate_limit import ANONYMOUS, Limiter, Reading, open_limiter
+from booking_server.reply import Reply
+
+log = logging.getLogger("booking.http")
+
+_NO_KEY = (ApiKeyMissing, ApiKeyInvalid, ApiKeyRevoked, ApiKeyExpired)
+_BATCH = 32
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A request as it arrived, and the rate limit's reading that goes on its answer."""
+
+    operation: Operation
+    headers: Sequence[tuple[bytes, bytes]]
+    query: bytes
+    path: str
+    ids: Mapping[str, str]
+    body: bytes | None
+    request_id: str
+    address: str
+    reading: Reading | None = None
+
+    def refuse(self, error: BookingError) -> Answer:
+        return errors.answer(error, self.request_id)
+
+
+class Service:
+    """What all endpoints of one process share: the database, the desks, the limiter."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self.settings = settings
+        self.database = database
+        self.installation = Installation(settings.secret_keys(), settings.public_url, settings.pending_minutes)
+        self.limiter: Limiter = open_limiter(settings.rate_limit_store)
+        self.running: set[tuple[str, str]] = set()
+        self._used_at: dict[tuple[str, str], int] = {}
+        driver = database.driver
+        self.reads = Desk("read", self._read_batch, threads=driver.readers, batch=4)
+        self.writes = Desk(
+            "write", self._write_batch, threads=driver.writers, batch=_BATCH if database.is_sqlite else 1
+        )
+        self.creates = Desk("book", self._create_batch, threads=min(2, driver.writers), batch=_BATCH)
+
+    def close(self) -> None:
+        """Finishes what waits and closes the database."""
+        for desk in (self.creates, self.writes, self.reads):
+            desk.close()
+        self.database.close()
+
+    # What the threads do ---------------------------------------------------------------------------------------
+
+    def _read_batch(self, jobs: Sequence[Incoming]) -> list[Answer | Exception]:
+        with self.database.reading() as tx:
+            return [self._answered(self._read, tx, incoming) for incoming in jobs]
+
+    def _answered(self, act: Any, *arguments: Any) -> Answer | Exception:
+        try:
+            with self.database.translated():
+                result: Answer = act(*arguments)
+                return result
+        except Exception as error:  # noqa: BLE001 - handed to the one request it belongs to
+            return error
+
+    def _read(self, tx: Tx, incoming: Incoming) -> Answer:
+        call = self._checked(incoming, self._identify(tx, incoming))
+        if incoming.operation.act is None:
+            raise IdempotencyInProgress  # sent here only because its key is in use in this process
+        result = incoming.operation.act(tx, call)
+        return Answer(200, result if isinstance(result, bytes) else orjson.dumps(result))
+
+    def _write_batch(self, jobs: Sequence[Incoming]) -> list[Answer | Exception]:
+        calls = self._checked_calls(jobs)
+        ready = [(incoming, call) for incoming, call in zip(jobs, calls, strict=True) if isinstance(call, Call)]
+        done = iter(self.database.write_each([_writing(incoming, call) for incoming, call in ready]))
+        return [next(done) if isinstance(call, Call) else call for call in calls]
+
+    def _create_batch(self, jobs: Sequence[Incoming]) -> list[Answer | Exception]:
+        calls = self._checked_calls(jobs)
+        creates = [
+            incoming.operation.book(call)
+            for incoming, call in zip(jobs, calls, strict=True)
+            if isinstance(call, Call) and incoming.operation.book
+        ]
+        done = iter(self._create_all(creates))
+        return [next(done) if isinstance(call, Call) else call for call in calls]
+
+    def _create_all(self, creates: Sequence[Create]) -> Sequence[Answer | Exception]:
+        """All of them in one transaction; when that fails, one by one, so that one bad request hurts no other."""
+        if not creates:
+            return []
+        try:
+            return self.database.write(lambda tx: bookings.create_many(tx, creates))
+        except Exception as error:  # noqa: BLE001 - told to its one request, or tried apart
+            if len(creates) == 1:
+                return [error]
+            log.warning("a batch of %d bookings failed and is run one by one: %r", len(creates), error)
+            return [self._create_all([create])[0] for create in creates]
+
+    # The checks ------------------------------------------------------------------------------------------------
+
+    def _identify(self, tx: Tx, incoming: Incoming) -> Caller | BookingError:
+        try:
+            return keys.identify(tx, auth.bearer_token(incoming.headers), self.installation)
+        except BookingError as error:
+            return error
+
+    def _checked_calls(self, jobs: Sequence[Incoming]) -> list[Call | Exception]:
+        """Each request's call, or its refusal; all keys are looked up with one statement."""
+        tokens = [self._token(incoming) for incoming in jobs]
+        known = [token for token in tokens if isinstance(token, str)]
+        with self.database.reading() as tx:
+            found = iter(keys.identify_many(tx, known, self.installation) if known else ())
+        calls: list[Call | Exception] = []
+        for incoming, token in zip(jobs, tokens, strict=True):
+            try:
+                calls.append(self._checked(incoming, next(found) if isinstance(token, str) else token))
+            except Exception as error:  # noqa: BLE001 - handed to the one request it belongs to
+                calls.append(error)
+        return calls
+
+    def _token(self, incoming: Incoming) -> str | BookingError:
+        try:
+            return auth.bearer_token(incoming.headers)
+        except BookingError as error:
+            return error
+
+    def _checked(self, incoming: Incoming, caller: Caller | BookingError) -> Call:
+        """The call, past every check that comes before the operation."""
+        self._limit(incoming, caller)
+        if isinstance(caller, BookingError):
+            raise caller
+        self._remember_use(caller)
+        auth.pass_gates(caller)
+        operation = incoming.operation
+        if operation.scope:
+            caller.require(operation.scope)
+        key = _idempotency_key(operation, incoming.headers)
+        ids = {name: _path_id(value) for name, value in incoming.ids.items()}
+        query = params.parse(operation.query, incoming.query, caller.organization.zone)
+        body, once = None, None
+        if operation.method != "GET":
+            body, once = _body(incoming, key)
+        return Call(caller, ids, query, body, once, incoming.refuse)
+
+    def _limit(self, incoming: Incoming, caller: Caller | BookingError) -> None:
+        """Counts the request against its key, or against its address when it has no good one (decision K5)."""
+        if isinstance(caller, BookingError):
+            self.limit_address(incoming)
+        else:
+            self._take(incoming, f"key:{caller.key.id}", self.settings.rate_limit)
+
+    def limit_address(self, incoming: Incoming) -> None:
+        """Counts a request without a key."""
+        self._take(incoming, f"address:{incoming.address}", ANONYMOUS if self.settings.rate_limit else None)
+
+    def _take(self, incoming: Incoming, name: str, limit: RateLimit | None) -> None:
+        if limit is None:
+            return
+        incoming.reading = self.limiter.take(name, limit)
+        if incoming.reading.retry_after_s:
+            raise RateLimited(incoming.reading.retry_after_s)
+
+    def _remember_use(self, caller: Caller) -> None:
+        """Notes when a key was used, to the minute, without a write for each request (decision K4)."""
+        minute = caller.at - caller.at % MINUTE
+        if (caller.key.last_used_at or 0) < minute:
+            self._used_at[caller.organization.id, caller.key.id] = minute
+
+    def flush_use(self) -> None:
+        """Writes down the uses noted since the last time."""
+        used, self._used_at = self._used_at, {}
+        if used:
+            self.database.write(lambda tx: keys.touch(tx, [(*key, at) for key, at in sorted(used.items())]))
+
+
+def _writing(incoming: Incoming, call: Call) -> Any:
+    def work(tx: Tx) -> Answer:
+        write = incoming.operation.write
+        assert write is not None
+        return idempotency.execute(tx, call.caller, call.once, lambda pending: write(tx, call, pending), call.refuse)
+
+    return work
+
+
+def _idempotency_key(operation: Operation, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    """The raw header value: 8 to 200 printable ASCII characters (decision I2)."""
+    if not operation.idempotency:
+        return None
+    found = [value for name, value in headers if name == b"idempotency-key"]
+    if len(found) > 1:
+        raise Malformed.at("Idempotency-Key", "is given twice", "repeated")
+    if not found or not found[0]:
+        if operation.idempotency == "required":
+            raise IdempotencyKeyRequired
+        return None
+    key = found[0]
+    if not IDEMPOTENCY_KEY_LENGTH_MIN <= len(key) <= IDEMPOTENCY_KEY_LENGTH_MAX:
+        bounds = f"{IDEMPOTENCY_KEY_LENGTH_MIN} to {IDEMPOTENCY_KEY_LENGTH_MAX}"
+        raise Malformed.at("Idempotency-Key", f"must be {bounds} characters long", "length")
+    if not all(0x20 <= byte < 0x7F for byte in key):
+        raise Malformed.at("Idempotency-Key", "must be printable ASCII", "characters")
+    return key.decode("ascii")
+
+
+def _path_id(text: str) -> str:
+    """A canonical UUID in lower case; anything else is a resource that does not exist (decision R5)."""
+    if not params.is_uuid(text):
+        raise NotFound
+    return text.lower()
+
+
+def _body(incoming: Incoming, key: str | None) -> tuple[Any, Once | None]:
+    operation = incoming.operation
+    if incoming.body is None:
+        raise PayloadTooLarge
+    value = bodies.parse(incoming.body, incoming.headers, optional=operation.body_optional)
+    body = bodies.validate(operation.body, incoming.body) if operation.body else None
+    once = Once(key, idempotency.fingerprint(operation.method, incoming.path, value)) if key else None
+    return body, once
+
+
+class Endpoint:
+    """One path: an ASGI application that answers its methods."""
+
+    def __init__(self, operations: Sequence[Operation], service: Service) -> None:
+        self.operations = {operation.method: operation for operation in operations}
+        self.service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        operation = self.operations.get(scope["method"])
+        if operation is None:
+            refusal = MethodNotAllowed(sorted(self.operations))
+            await refuse(refusal, scope)(scope, receive, send)
+            return
+        body = b"" if operation.method == "GET" else await read_body(receive)
+        incoming = Incoming(
+            operation=operation,
+            headers=scope["headers"],
+            query=scope["query_string"],
+            path=scope["path"],
+            ids=scope["path_params"],
+            body=body,
+            request_id=scope["booking.request_id"],
+            address=scope["client"][0] if scope.get("client") else "",
+        )
+        await (await self._reply(incoming))(scope, receive, send)
+
+    async def _reply(self, incoming: Incoming) -> Reply:
+        try:
+            answer = await self._answer(incoming)
+            headers: list[tuple[bytes, bytes]] = []
+        except BookingError as error:
+            answer, headers = incoming.refuse(error), errors.headers(error)
+        if incoming.reading:
+            headers += incoming.reading.headers
+        return Reply(answer, headers)
+
+    async def _answer(self, incoming: Incoming) -> Answer:
+        service, operation = self.service, incoming.operation
+        if operation.act:
+            return await service.reads.submit(incoming)
+        desk = service.creates if operation.book else service.writes
+        running = _in_use(incoming)
+        if running is None:
+            return await desk.submit(incoming)
+        if running in service.running:
+            return await service.reads.submit(incoming)
+        service.running.add(running)
+        try:
+            return await desk.submit(incoming)
+        finally:
+            service.running.discard(running)
+
+
+def _in_use(incoming: Incoming) -> tuple[str, str] | None:
+    """What marks a key as in use while its request runs in this process: the API key and the idempotency key as sent.
+
+    A second request with both is told at once that the first still runs, once it has passed its own checks.
+    """
+    found = dict(incoming.headers)
+    key = found.get(b"idempotency-key")
+    return (repr(found.get(b"authorization")), repr(key)) if key else None
+
+
+def refuse(error: BookingError, scope: Scope) -> Reply:
+    """The answer to a request that reached no operation."""
+    return Reply(errors.answer(error, scope["booking.request_id"]), errors.headers(error))

@@ -1,0 +1,74 @@
+"""The service as a client sees it, with the calls that most tests make."""
+
+import itertools
+from typing import Any
+
+import httpx
+from starlette.testclient import TestClient
+from support.world import World
+
+from booking_core.wire.scopes import Scope
+
+_keys = itertools.count()
+
+
+def fresh_key() -> str:
+    """An Idempotency-Key that no other test uses."""
+    return f"test-key-{next(_keys):08}"
+
+
+class Api:
+    """Calls with one key of one organization."""
+
+    def __init__(self, client: TestClient, world: World, key: str | None = None) -> None:
+        self.client = client
+        self.world = world
+        self.key = key or world.key()
+
+    def with_scopes(self, *scopes: Scope, **columns: Any) -> "Api":
+        """The same service, with a key that holds only these scopes."""
+        return Api(self.client, self.world, self.world.key(*scopes, **columns))
+
+    def call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        """A request with the key; `headers` adds to it."""
+        headers = {"Authorization": f"Bearer {self.key}", **arguments.pop("headers", {})}
+        response: httpx.Response = self.client.request(
+            method, f"/api/v1{path}", headers=headers, follow_redirects=False, **arguments
+        )
+        return response
+
+    def get(self, path: str, **params: Any) -> httpx.Response:
+        return self.call("GET", path, params=params or None)
+
+    def post(self, path: str, body: Any = None, *, key: str | None = None, **arguments: Any) -> httpx.Response:
+        """A POST with an Idempotency-Key, a fresh one when none is given."""
+        headers = {"Idempotency-Key": key or fresh_key(), **arguments.pop("headers", {})}
+        return self.call("POST", path, json=body, headers=headers, **arguments)
+
+    def book(self, departure_id: str, *, count: int = 1, key: str | None = None, **over: Any) -> httpx.Response:
+        """Books that many adults."""
+        return self.post("/bookings", booking_body(departure_id, count=count, **over), key=key)
+
+    def cancel(self, booking_id: str, *, key: str | None = None, **body: Any) -> httpx.Response:
+        return self.post(f"/bookings/{booking_id}/cancel", body, key=key)
+
+    def event_types(self) -> list[str]:
+        """Every event of the organization, oldest first."""
+        page = self.get("/events", order="asc", limit=100).json()
+        return [event["type"] for event in page["data"]]
+
+
+def booking_body(departure_id: str, *, count: int = 1, **over: Any) -> dict[str, Any]:
+    """A body that books that many adults."""
+    return {
+        "experience_date_id": departure_id,
+        "guests": [{"tier_id": "adult", "count": count}],
+        "customer": {"name": "Ada Lovelace", "email": "ada@example.com", "phone": "+47 900 00 000"},
+        "payment": "pay_on_site",
+        **over,
+    }
+
+
+def error_of(response: httpx.Response) -> tuple[int, str]:
+    """Status and code of a refusal."""
+    return response.status_code, response.json()["code"]
