@@ -67,6 +67,7 @@ class SecretKeys:
         if not keys or not all(keys):
             raise ValueError("at least one secret key is needed")
         self._keys = tuple(hashlib.sha256(key.encode()).digest() for key in keys)
+        self._ids = tuple(hmac.digest(key, b"id", "sha256").hex()[:8] for key in self._keys)
         self._derived = lru_cache(maxsize=256)(self._derive)
 
     def __repr__(self) -> str:
@@ -78,6 +79,17 @@ class SecretKeys:
     def sign(self, purpose: str, message: bytes) -> bytes:
         """32 bytes that only a holder of the first key can make."""
         return hmac.digest(self._derived(0, purpose), message, "sha256")
+
+    @property
+    def first_id(self) -> str:
+        """Names the key that signs now, and tells nothing of it."""
+        return self._ids[0]
+
+    def sign_with(self, key_id: str, purpose: str, message: bytes) -> bytes | None:
+        """What the key of that id signs; none when it is no longer live."""
+        if key_id not in self._ids:
+            return None
+        return hmac.digest(self._derived(self._ids.index(key_id), purpose), message, "sha256")
 
     def signatures(self, purpose: str, message: bytes) -> list[bytes]:
         """What each live key would have signed, the first key first."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from booking_core.db import migrate
 from booking_core.db.engine import Database
@@ -39,7 +40,7 @@ def create_app(settings: Settings | None = None, *, database: Database | None = 
         flushing.cancel()
         await asyncio.to_thread(_stop, service)
 
-    app = FastAPI(
+    app = Application(
         title="Booking Service",
         version=API_VERSION,
         lifespan=lifespan,
@@ -51,8 +52,18 @@ def create_app(settings: Settings | None = None, *, database: Database | None = 
     )
     app.state.service = service
     app.router.default = _not_found
-    app.add_middleware(Edge)
     return app
+
+
+class Application(FastAPI):
+    """FastAPI, with one layer of ours around its router in the place of its own five.
+
+    Theirs catch errors, close exit stacks and count bytes for endpoints that FastAPI itself calls; here `Edge` does
+    what is needed of that, and each layer left out is one coroutine fewer on every request.
+    """
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return Edge(self.router)
 
 
 def _routes(service: Service) -> Iterable[Route]:

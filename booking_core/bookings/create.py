@@ -221,20 +221,19 @@ def _write_one(pending: Writes, accepted: Accepted, number: int, sequence: int) 
         outbox.tell(pending, organization, told, sequence=sequence, at=at)
         sequence += 1
     booking_id = tokens.new_id()
-    secret = rules.manage_secret(installation, organization.id, booking_id)
-    row = _row(accepted, booking_id, number, rules.manage_hash(secret))
+    row = _row(accepted, booking_id, number, installation.secret_keys.first_id)
     _insert(pending, accepted, row)
     shown = orjson.dumps(rules.present(row, organization.zone))
     for offset, kind in enumerate((EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED)):
         outbox.tell(pending, organization, Told(kind, booking_id, shown), sequence=sequence + offset, at=at)
     _owe(pending, accepted, row)
-    link = rules.manage_link(installation, organization.id, booking_id, secret)
+    link = rules.ManageLinks(installation, organization.id).of(row, at)
     answer = Answer(CREATED, rules.with_link(shown, link))
     idempotency.keep(pending, caller, create.once, answer, at=at)
     return answer
 
 
-def _row(accepted: Accepted, booking_id: str, number: int, manage_token_hash: str) -> BookingRow:
+def _row(accepted: Accepted, booking_id: str, number: int, manage_key_id: str) -> BookingRow:
     request, departure, quote = accepted.create.request, accepted.departure, accepted.quote
     method, source, status = rules.payment(request.payment, quote.subtotal_minor)
     return BookingRow(
@@ -265,7 +264,7 @@ def _row(accepted: Accepted, booking_id: str, number: int, manage_token_hash: st
         payment_source=source,
         payment_status=status,
         note=request.note or None,
-        manage_token_hash=manage_token_hash,
+        manage_key_id=manage_key_id,
         manage_expires_at=departures.ends_at(departure.starts_at, departure.ends_at, departure.duration_minutes),
     )
 

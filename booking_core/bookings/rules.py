@@ -1,8 +1,6 @@
 """What a booking costs, how many seats it takes, and how it is shown. No storage, no clock."""
 
 import base64
-import hashlib
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -59,7 +57,7 @@ class BookingRow(NamedTuple):
     payment_source: str
     payment_status: str
     note: str | None
-    manage_token_hash: str | None
+    manage_key_id: str | None
     manage_expires_at: int | None
 
 
@@ -184,34 +182,32 @@ def on_site_fee(organization: Organization, mode: PaymentMode, total_minor: int)
     return (total_minor * basis_points + 5_000) // 10_000
 
 
-def manage_secret(installation: Installation, organization_id: str, booking_id: str) -> bytes:
-    """The secret part of the guest's link, from the first secret key. Only its hash is stored: the link of a stored
-    booking is made again when it is shown."""
-    message = f"{organization_id}:{booking_id}".encode()
-    return installation.secret_keys.sign(_MANAGE_PURPOSE, message)[:_MANAGE_SECRET_BYTES]
+class ManageLinks:
+    """The guests' links of one organization (decision B14).
 
+    A token holds organization and booking, to find the row by, and 128 bits that only a holder of the secret key can
+    make. Nothing of it is stored but which key that was, so a copy of the database opens no link.
+    """
 
-def manage_hash(secret: bytes) -> str:
-    """What is stored of the secret part."""
-    return hashlib.sha256(secret).hexdigest()
+    def __init__(self, installation: Installation, organization_id: str) -> None:
+        self._keys = installation.secret_keys
+        self._address = f"{installation.public_url}/manage/"
+        self._organization = bytes.fromhex(organization_id.replace("-", ""))
 
+    def make(self, booking_id: str, key_id: str) -> str | None:
+        """The link of a booking; none when its secret key is no longer live."""
+        found = self._organization + bytes.fromhex(booking_id.replace("-", ""))
+        secret = self._keys.sign_with(key_id, _MANAGE_PURPOSE, found)
+        if secret is None:
+            return None
+        token = base64.urlsafe_b64encode(found + secret[:_MANAGE_SECRET_BYTES])
+        return f"{self._address}{token.decode()}"
 
-def manage_link(installation: Installation, organization_id: str, booking_id: str, secret: bytes) -> str:
-    """The guest's link (decision B14): organization and booking to find the row by, and 128 secret bits."""
-    token = uuid.UUID(organization_id).bytes + uuid.UUID(booking_id).bytes + secret
-    return f"{installation.public_url}/manage/{base64.urlsafe_b64encode(token).decode()}"
-
-
-def manage_url(installation: Installation, organization_id: str, row: BookingRow, at: int) -> str | None:
-    """The link of a stored booking; none when it has none, it expired, or its secret key is no longer live."""
-    if row.manage_token_hash is None or row.manage_expires_at is None or row.manage_expires_at <= at:
-        return None
-    message = f"{organization_id}:{row.id}".encode()
-    for signature in installation.secret_keys.signatures(_MANAGE_PURPOSE, message):
-        secret = signature[:_MANAGE_SECRET_BYTES]
-        if manage_hash(secret) == row.manage_token_hash:
-            return manage_link(installation, organization_id, row.id, secret)
-    return None
+    def of(self, row: BookingRow, at: int) -> str | None:
+        """The link of a stored booking; none when it has none or it expired."""
+        if row.manage_key_id is None or row.manage_expires_at is None or row.manage_expires_at <= at:
+            return None
+        return self.make(row.id, row.manage_key_id)
 
 
 def present(row: BookingRow, zone: Zone, manage: str | None = None) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Reading and cancelling bookings."""
 
+from collections.abc import Callable
 from datetime import date, timedelta
 from typing import Any
 
@@ -23,11 +24,12 @@ from booking_core.wire.limits import WINDOW_DAYS_MAX
 from booking_core.wire.scopes import Scope
 
 
-def _link(caller: Caller, row: BookingRow) -> str | None:
-    """The guest's link, for keys that may write bookings; null for all others."""
+def _links(caller: Caller) -> Callable[[BookingRow], str | None]:
+    """The guest's link of a booking, for keys that may write bookings; null for all others."""
     if not caller.has(Scope.BOOKINGS_WRITE):
-        return None
-    return rules.manage_url(caller.installation, caller.organization.id, row, caller.at)
+        return lambda row: None
+    links, at = rules.ManageLinks(caller.installation, caller.organization.id), caller.at
+    return lambda row: links.of(row, at)
 
 
 def find(
@@ -46,11 +48,13 @@ def find(
     Raises:
         Unprocessable: the window of departures is reversed, or wider than 92 days.
     """
-    departs_from, departs_before = _window(caller.organization.zone, departure_from, departure_to)
+    window = _window(caller.organization.zone, departure_from, departure_to)
+
+    zone, link = caller.organization.zone, _links(caller)
 
     def present(row: Row) -> dict[str, Any]:
         booking = BookingRow._make(row)
-        return rules.present(booking, caller.organization.zone, _link(caller, booking))
+        return rules.present(booking, zone, link(booking))
 
     return store.WALK.find(
         tx,
@@ -59,16 +63,15 @@ def find(
         present,
         status=status,
         experience_id=experience_id,
-        departs_from=departs_from,
-        departs_before=departs_before,
+        window=window,
         updated_since=updated_since,
     )
 
 
-def _window(zone: Zone, first: date | None, last: date | None) -> tuple[int | None, int | None]:
+def _window(zone: Zone, first: date | None, last: date | None) -> dict[str, int] | None:
     """The instants that bound a window of local days; a missing end lies 92 days from the other."""
     if first is None and last is None:
-        return None, None
+        return None
     span = timedelta(days=WINDOW_DAYS_MAX)
     if first is None:
         assert last is not None
@@ -79,7 +82,7 @@ def _window(zone: Zone, first: date | None, last: date | None) -> tuple[int | No
         raise Unprocessable.at("departure_to", "The window ends before it begins.", "window_reversed")
     if last - first > span:
         raise Unprocessable.at("departure_to", f"The window is wider than {WINDOW_DAYS_MAX} days.", "window_too_wide")
-    return zone.day_start(first), zone.day_end(last)
+    return {"departs_from": zone.day_start(first), "departs_before": zone.day_end(last)}
 
 
 def get(tx: Tx, caller: Caller, booking_id: str) -> dict[str, Any]:
@@ -91,7 +94,7 @@ def get(tx: Tx, caller: Caller, booking_id: str) -> dict[str, Any]:
     row = store.get(tx, caller.organization.id, booking_id)
     if row is None:
         raise NotFound
-    return rules.present(row, caller.organization.zone, _link(caller, row))
+    return rules.present(row, caller.organization.zone, _links(caller)(row))
 
 
 def cancel(tx: Tx, caller: Caller, pending: Writes, booking_id: str, request: BookingCancel) -> bytes:
@@ -108,7 +111,7 @@ def cancel(tx: Tx, caller: Caller, pending: Writes, booking_id: str, request: Bo
     if locked is None or row is None:
         raise NotFound
     if row.status == BookingStatus.CANCELLED:
-        return rules.with_link(orjson.dumps(rules.present(row, organization.zone)), _link(caller, row))
+        return rules.with_link(orjson.dumps(rules.present(row, organization.zone)), _links(caller)(row))
     at = max(caller.at, row.updated_at)  # a clock that steps back must not take updated_at with it
     row = row._replace(status=BookingStatus.CANCELLED, updated_at=at)
     _give_seats_back(tx, pending, organization.id, row.departure_id, locked.seats, at)
@@ -126,7 +129,7 @@ def cancel(tx: Tx, caller: Caller, pending: Writes, booking_id: str, request: Bo
     told = Told(EventType.BOOKING_CANCELLED, booking_id, shown, {"reason": CancelReason.API})
     outbox.publish(tx, pending, organization, [told], at=at)
     _owe_for_cancellation(pending, caller, row, locked, at)
-    return rules.with_link(shown, _link(caller, row))
+    return rules.with_link(shown, _links(caller)(row))
 
 
 def _give_seats_back(tx: Tx, pending: Writes, organization_id: str, departure_id: str, seats: int, at: int) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, func, select
+from sqlalchemy import BigInteger, ColumnElement, FromClause, Integer, Select, Text, and_, bindparam, func, select
 from sqlalchemy.engine import Dialect
 
 from booking_core.bookings.rules import BookingRow
@@ -30,33 +30,40 @@ _COLUMNS: dict[str, Any] = {
     "ends_at": departures.c.ends_at,
     "duration_minutes": experiences.c.duration_minutes,
 }
-_SHOWN = (
-    select(*(_COLUMNS[name] if name in _COLUMNS else bookings.c[name] for name in BookingRow._fields))
-    .join_from(
-        bookings,
-        departures,
-        and_(departures.c.organization_id == bookings.c.organization_id, departures.c.id == bookings.c.departure_id),
-    )
-    .join(
-        experiences,
-        and_(experiences.c.organization_id == bookings.c.organization_id, experiences.c.id == bookings.c.experience_id),
-    )
-    .where(bookings.c.organization_id == bindparam("organization_id", type_=Id))
-)
+
+
+def _joined(page: FromClause) -> Select[Any]:
+    """Bookings with what is shown of their departure and experience."""
+    departed = and_(departures.c.organization_id == page.c.organization_id, departures.c.id == page.c.departure_id)
+    offered = and_(experiences.c.organization_id == page.c.organization_id, experiences.c.id == page.c.experience_id)
+    columns = (_COLUMNS[name] if name in _COLUMNS else page.c[name] for name in BookingRow._fields)
+    return select(*columns).join_from(page, departures, departed).join(experiences, offered)
+
+
+_OWN = select(bookings).where(bookings.c.organization_id == bindparam("organization_id", type_=Id))
+
+
+def _departs(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    own = departures.c.organization_id == bindparam("organization_id", type_=Id)
+    return bookings.c.departure_id.in_(select(departures.c.id).where(own, condition))
+
+
+_DEPARTS_FROM = departures.c.starts_at >= bindparam("departs_from", type_=BigInteger)
+_DEPARTS_BEFORE = departures.c.starts_at < bindparam("departs_before", type_=BigInteger)
 WALK = Walk(
     "bookings",
     bookings,
-    _SHOWN,
+    _OWN,
     {
         "status": bookings.c.status == bindparam("status", type_=Text),
         "experience_id": bookings.c.experience_id == bindparam("experience_id", type_=Id),
-        "departs_from": departures.c.starts_at >= bindparam("departs_from", type_=BigInteger),
-        "departs_before": departures.c.starts_at < bindparam("departs_before", type_=BigInteger),
+        "window": _departs(_DEPARTS_FROM & _DEPARTS_BEFORE),
         "updated_since": bookings.c.updated_at >= bindparam("updated_since", type_=BigInteger),
     },
+    _joined,
 )
 
-_GET = Statement(_SHOWN.where(bookings.c.id == bindparam("id", type_=Id)))
+_GET = Statement(_joined(_OWN.where(bookings.c.id == bindparam("id", type_=Id)).subquery("page")))
 _LOCK = Statement(
     select(bookings.c.customer_id, bookings.c.seats)
     .where(

@@ -28,8 +28,9 @@ from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.type_api import TypeEngine
 
 SQLITE: Dialect = SQLiteDialect_pysqlite(paramstyle="named")
-POSTGRESQL: Dialect = PGDialect_psycopg()  # type: ignore[no-untyped-call]
+POSTGRESQL: Dialect = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
 
+Row = tuple[Any, ...]
 Build = Callable[[Dialect], ClauseElement]
 
 
@@ -51,12 +52,18 @@ class Statement:
             source = self._source if isinstance(self._source, ClauseElement) else self._source(dialect)
             compiled = source.compile(dialect=dialect)
             constants = {key: value for key, value in compiled.params.items() if value is not None}
-            known = self._compiled[dialect.name] = Compiled(str(compiled), constants, "now" in compiled.params)
+            known = self._compiled[dialect.name] = Compiled(
+                str(compiled), tuple(getattr(compiled, "positiontup", None) or ()), constants, "now" in compiled.params
+            )
         return known
 
 
 class Compiled(NamedTuple):
+    """A statement as a driver takes it."""
+
     text: str
+    positions: tuple[str, ...]
+    """The parameters' names by position, where the driver counts them."""
     constants: dict[str, Any]
     """Literal values that SQLAlchemy turned into parameters."""
     wants_now: bool

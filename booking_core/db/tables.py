@@ -229,7 +229,7 @@ bookings = Table(
     Column("note", Text),
     Column("send_confirmation_email", Boolean, nullable=False),
     Column("notify_staff", Boolean, nullable=False),
-    Column("manage_token_hash", Text),  # null: there is no link
+    Column("manage_key_id", Text),  # the secret key that makes the guest's link; null: there is none
     Column("manage_expires_at", At),
     Column("expires_at", At),  # of a pending booking: then it is abandoned
     Column("confirmed_at", At),

@@ -552,7 +552,7 @@ def upgrade() -> None:
         sa.Column("note", sa.Text(), nullable=True),
         sa.Column("send_confirmation_email", sa.Boolean(), nullable=False),
         sa.Column("notify_staff", sa.Boolean(), nullable=False),
-        sa.Column("manage_token_hash", sa.Text(), nullable=True),
+        sa.Column("manage_key_id", sa.Text(), nullable=True),
         sa.Column("manage_expires_at", sa.BigInteger(), nullable=True),
         sa.Column("expires_at", sa.BigInteger(), nullable=True),
         sa.Column("confirmed_at", sa.BigInteger(), nullable=True),

@@ -1,0 +1,81 @@
+"""SQLite through the standard library: one file, WAL with synchronous=FULL, one writer begun IMMEDIATE."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.engine import URL, Dialect
+
+from booking_core.db.statements import SQLITE, Compiled, Row
+from booking_core.errors import Unavailable
+
+BUSY_TIMEOUT_S = 3.0
+
+
+class SqliteConnection:
+    """One connection, with our own BEGIN and COMMIT."""
+
+    def __init__(self, path: Path, *, writable: bool, checkpoints: bool) -> None:
+        self._raw = sqlite3.connect(
+            path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=512
+        )
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "cache_size=-32768"):
+            self._raw.execute(f"PRAGMA {pragma}")
+        if not writable:
+            self._raw.execute("PRAGMA query_only=ON")
+        if not checkpoints:
+            self._raw.execute("PRAGMA wal_autocheckpoint=0")
+
+    def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Row], int]:
+        """The rows, and how many were touched."""
+        cursor = self._raw.execute(compiled.text, parameters)
+        return cursor.fetchall(), cursor.rowcount
+
+    def execute_many(self, compiled: Compiled, items: list[dict[str, Any]]) -> None:
+        self._raw.executemany(compiled.text, items)
+
+    def command(self, text: str) -> None:
+        """A statement without parameters and rows, such as COMMIT."""
+        self._raw.execute(text)
+
+    def begin(self) -> None:
+        self.command("BEGIN IMMEDIATE")
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._raw.in_transaction
+
+    @property
+    def broken(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._raw.close()
+
+
+class SqliteDriver:
+    """How connections to one file are made, and what its errors mean."""
+
+    dialect: Dialect = SQLITE
+    readers = 2
+    writers = 1
+
+    def __init__(self, url: URL) -> None:
+        self.path = Path(url.database or "")
+        self.checkpoints = False
+        """Only the process that serves checkpoints: before 3.51.3 two that do so at once may corrupt the log."""
+
+    def connect(self, writable: bool) -> SqliteConnection:
+        return SqliteConnection(self.path, writable=writable, checkpoints=writable and self.checkpoints)
+
+    def translate(self, error: Exception) -> Exception | None:
+        """What a client is told; none for an error that is ours to mend."""
+        return Unavailable() if isinstance(error, sqlite3.OperationalError) and _is_busy(error) else None
+
+    def worth_another_try(self, error: Exception) -> bool:
+        return False  # one writer: nothing is ever in its way but time
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    # The low byte is the primary code; SQLITE_BUSY_SNAPSHOT and the like carry more above it.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
