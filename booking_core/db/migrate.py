@@ -82,3 +82,12 @@ def differences(url: str) -> list[str]:
     with _connection(url) as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": False})
         return [repr(difference) for difference in compare_metadata(context, metadata)]
+
+
+def write_revision(url: str, message: str) -> None:
+    """Writes a migration file with what the tables have beyond that database, numbered after the last one."""
+    revisions = [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()]
+    with _connection(url) as connection:
+        config = _config()
+        config.attributes["connection"] = connection
+        command.revision(config, message, autogenerate=True, rev_id=f"{len(revisions) + 1:04}")

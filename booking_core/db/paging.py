@@ -12,8 +12,7 @@ from booking_core import cursors
 from booking_core.caller import Caller
 from booking_core.cursors import Binding
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Row
-from booking_core.db.statements import Statement
+from booking_core.db.statements import Row, Statement
 from booking_core.db.tables import Id
 from booking_core.wire.limits import PAGE_LIMIT_DEFAULT
 from booking_core.wire.pages import Order
