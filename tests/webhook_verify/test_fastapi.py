@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from fastapi import Body, Depends, FastAPI, HTTPException, Request
+from starlette.testclient import TestClient
+
+from webhook_verify import MemorySeenStore, Verifier, sign
+from webhook_verify.fastapi import webhook
+
+
+def client_of(dependency: Any, answer: Any = None, app: FastAPI | None = None) -> TestClient:
+    """A client of an application with one route, which answers with what `answer` makes of the dependency's value."""
+    app = app or FastAPI()
+
+    async def receive(value: Any = Depends(dependency)) -> Any:  # noqa: B008
+        return answer(value) if answer else {"event_id": value.event_id}
+
+    app.add_api_route("/webhooks", receive, methods=["POST"])
+    return TestClient(app)
+
+
+def test_a_verified_delivery_reaches_the_route(verifier: Verifier, body: bytes, headers: dict[str, str]) -> None:
+    response = client_of(webhook(verifier)).post("/webhooks", content=body, headers=headers)
+    assert (response.status_code, response.json()) == (200, {"event_id": "evt-1"})
+
+
+def test_what_does_not_verify_is_answered_without_the_route(
+    verifier: Verifier, body: bytes, headers: dict[str, str]
+) -> None:
+    response = client_of(webhook(verifier)).post("/webhooks", content=body + b" ", headers=headers)
+    assert response.status_code == 400
+    assert response.json()["reason"] == "signature_mismatch"
+    assert set(response.json()) == {"error", "reason"}
+
+
+def test_a_body_too_large_is_answered_with_413(verifier: Verifier, headers: dict[str, str]) -> None:
+    response = client_of(webhook(verifier)).post("/webhooks", content=b"a" * 4097, headers=headers)
+    assert (response.status_code, response.json()["reason"]) == (413, "body_too_large")
+
+
+def test_a_model_gets_the_parsed_body(verifier: Verifier, body: bytes, headers: dict[str, str]) -> None:
+    client = client_of(webhook(verifier, model=dict[str, Any]), answer=lambda event: event)
+    assert client.post("/webhooks", content=body, headers=headers).json()["data"]["object"]["name"] == "Åse"
+
+
+def test_a_body_the_model_refuses_is_answered_with_400_and_without_the_body(
+    remembering: Verifier, seen: MemorySeenStore, body: bytes, headers: dict[str, str]
+) -> None:
+    response = client_of(webhook(remembering, model=list[int])).post("/webhooks", content=body, headers=headers)
+    assert (response.status_code, response.json()["reason"]) == (400, "invalid_json")
+    assert seen.claim("evt-1", 1)
+
+
+def test_the_route_may_still_read_the_body(verifier: Verifier, body: bytes, headers: dict[str, str]) -> None:
+    app = FastAPI()
+
+    @app.post("/webhooks", dependencies=[Depends(webhook(verifier))])
+    async def receive(request: Request) -> Any:
+        return await request.json()
+
+    response = TestClient(app).post("/webhooks", content=body, headers=headers)
+    assert response.json()["id"] == "evt-1"
+
+
+def test_a_body_that_the_route_declares_is_still_verified_as_it_came(
+    verifier: Verifier, body: bytes, headers: dict[str, str]
+) -> None:
+    app = FastAPI()
+
+    @app.post("/webhooks", dependencies=[Depends(webhook(verifier))])
+    async def receive(event: Any = Body()) -> Any:  # noqa: B008
+        return event["id"]
+
+    assert TestClient(app).post("/webhooks", content=body, headers=headers).json() == "evt-1"
+    assert TestClient(app).post("/webhooks", content=body + b" ", headers=headers).status_code == 400
+
+
+def test_an_application_with_its_own_error_handler_keeps_it_for_its_own_errors(
+    verifier: Verifier, body: bytes, headers: dict[str, str]
+) -> None:
+    app = FastAPI()
+
+    @app.exception_handler(HTTPException)
+    async def teapot(request: Request, error: HTTPException) -> Any:
+        raise AssertionError
+
+    response = client_of(webhook(verifier), app=app).post("/webhooks", content=body)
+    assert (response.status_code, response.json()["reason"]) == (400, "header_missing")
+
+
+def test_a_duplicate_is_answered_with_success(remembering: Verifier, body: bytes, headers: dict[str, str]) -> None:
+    client = client_of(webhook(remembering))
+    assert client.post("/webhooks", content=body, headers=headers).json() == {"event_id": "evt-1"}
+    again = client.post("/webhooks", content=body, headers=headers)
+    assert (again.status_code, again.json()) == (200, {"status": "duplicate"})
+
+
+@pytest.mark.parametrize("error", [LookupError(), HTTPException(503)])
+def test_an_event_the_route_failed_on_comes_again(
+    error: Exception, remembering: Verifier, body: bytes, headers: dict[str, str]
+) -> None:
+    failures = [error]
+
+    def answer(delivery: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return delivery.event_id
+
+    client = client_of(webhook(remembering), answer=answer)
+    client = TestClient(client.app, raise_server_exceptions=False)
+    assert client.post("/webhooks", content=body, headers=headers).status_code >= 500
+    assert client.post("/webhooks", content=body, headers=headers).json() == "evt-1"
+
+
+def test_a_body_without_a_declared_length_is_not_read_beyond_the_limit(secret: str, now: int) -> None:
+    read = []
+
+    def chunks() -> Any:
+        for size in range(100):
+            read.append(size)
+            yield b"a" * 1000
+
+    verifier = Verifier(secret, clock=lambda: now, max_body_bytes=2000)
+    headers = {"Svc-Signature": sign(b"", secret, timestamp=now)}
+    response = client_of(webhook(verifier)).post("/webhooks", content=chunks(), headers=headers)
+    assert response.status_code == 413

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from email.message import Message
+from typing import Any
+
+import pytest
+
+from webhook_verify import WebhookVerificationError
+from webhook_verify.headers import select
+
+HEADERS = {
+    "Svc-Signature": "t=1,v1=a",
+    "Svc-Event-Id": "evt-1",
+    "Svc-Event-Type": "ping",
+    "Svc-Delivery-Id": "attempt-1",
+}
+
+
+def as_message() -> Message:
+    message = Message()
+    for name, value in HEADERS.items():
+        message[name.lower()] = value
+    return message
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        HEADERS,
+        {name.lower(): value for name, value in HEADERS.items()},
+        {name.upper(): value for name, value in HEADERS.items()},
+        {"HTTP_" + name.upper().replace("-", "_"): value for name, value in HEADERS.items()},
+        {name: [value] for name, value in HEADERS.items()},
+        {name: value.encode() for name, value in HEADERS.items()},
+        {name.lower().encode(): value.encode() for name, value in HEADERS.items()},
+        list(HEADERS.items()),
+        [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()],
+        iter(HEADERS.items()),
+        as_message(),
+    ],
+    ids=["as sent", "lower", "upper", "environ", "lists", "bytes", "all bytes", "pairs", "asgi", "iterator", "message"],
+)
+def test_the_four_headers_are_found_in(headers: Any) -> None:
+    assert select(headers) == tuple(HEADERS.values())
+
+
+def test_a_bare_string_is_the_signature() -> None:
+    assert select("t=1,v1=a") == ("t=1,v1=a", None, None, None)
+
+
+@pytest.mark.parametrize("headers", [None, "", {}, [], {"Svc-Signature": ""}, {"Svc-Signature": None}])
+def test_an_absent_or_empty_signature_is_none(headers: Any) -> None:
+    assert select(headers) == (None, None, None, None)
+
+
+def test_other_headers_do_not_matter() -> None:
+    assert select({"Host": "example.com", "svc-signature": "x", "Cookie": 5}) == ("x", None, None, None)
+
+
+def test_a_header_sent_twice_is_joined() -> None:
+    assert select([("Svc-Signature", "t=1"), ("svc-signature", "v1=a")])[0] == "t=1,v1=a"
+    assert select({"Svc-Signature": ["t=1", "v1=a"]})[0] == "t=1,v1=a"
+
+
+@pytest.mark.parametrize("value", [5, object(), {"a": 1}, [5]])
+def test_a_value_that_is_no_text_is_malformed(value: Any) -> None:
+    with pytest.raises(WebhookVerificationError) as caught:
+        select({"Svc-Signature": value})
+    assert caught.value.reason == "header_malformed"
+
+
+@pytest.mark.parametrize("headers", [5, object(), b"t=1,v1=a", [1], [("a",)], ["ab c"], [(1, "x")], {1: "x"}])
+def test_what_is_no_headers_at_all_is_a_mistake_of_the_caller(headers: Any) -> None:
+    with pytest.raises(TypeError, match="headers must be"):
+        select(headers)

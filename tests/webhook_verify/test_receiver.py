@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from typing import Any
+
+import pytest
+
+from webhook_verify import (
+    DuplicateEvent,
+    MemorySeenStore,
+    PayloadError,
+    VerifiedDelivery,
+    Verifier,
+    WebhookVerificationError,
+    is_valid,
+    sign,
+    verify,
+)
+
+
+def refused(verifier: Verifier, body: Any, headers: Any, **options: Any) -> str:
+    with pytest.raises(WebhookVerificationError) as caught:
+        verifier.verify(body, headers, **options)
+    return caught.value.reason
+
+
+class TestVerify:
+    def test_an_authentic_delivery_comes_back_with_what_is_known_of_it(
+        self, body: bytes, headers: dict[str, str], secret: str, now: int
+    ) -> None:
+        delivery = verify(body, headers, secret, now=now + 3)
+        assert delivery.payload == body
+        assert (delivery.timestamp, delivery.age, delivery.secret_index) == (now, 3, 0)
+        assert (delivery.event_id, delivery.event_type) == ("evt-1", "booking.created")
+        assert delivery.delivery_id == "attempt-1"
+        assert delivery.json()["data"]["object"]["name"] == "Åse"
+
+    def test_the_clock_of_the_machine_is_used_when_no_time_is_given(self, body: bytes, secret: str) -> None:
+        assert abs(verify(body, sign(body, secret), secret).age) < 5
+
+    @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, bytes.decode], ids=lambda wrap: wrap.__name__)
+    def test_the_body_may_be_any_kind_of_bytes_or_text(
+        self, wrap: Any, verifier: Verifier, body: bytes, headers: dict[str, str]
+    ) -> None:
+        delivery = verifier.verify(wrap(body), headers)
+        assert type(delivery.payload) is bytes
+        assert delivery.payload == body
+
+    @pytest.mark.parametrize("payload", [{}, [], None, 5, object()])
+    def test_a_parsed_body_is_a_mistake_that_is_named(
+        self, payload: Any, verifier: Verifier, headers: dict[str, str]
+    ) -> None:
+        with pytest.raises(TypeError, match="raw body"):
+            verifier.verify(payload, headers)
+
+    def test_text_that_is_not_utf_8_does_not_match(self, verifier: Verifier, headers: dict[str, str]) -> None:
+        assert refused(verifier, "\ud800", headers) == "signature_mismatch"
+
+    def test_is_valid_answers_where_verify_raises(
+        self, body: bytes, headers: dict[str, str], secret: str, other_secret: str, now: int
+    ) -> None:
+        assert is_valid(body, headers, secret, now=now)
+        assert not is_valid(body, headers, other_secret, now=now)
+        assert not is_valid(body, headers, secret, now=now + 301)
+        assert is_valid(body, headers, secret, now=now + 301, tolerance=301)
+        assert not is_valid(body, None, secret)
+
+    def test_is_valid_raises_on_misuse(self, body: bytes, headers: dict[str, str], secret: str) -> None:
+        with pytest.raises(TypeError):
+            is_valid({}, headers, secret)  # type: ignore[arg-type]
+        with pytest.raises(ValueError):
+            is_valid(body, headers, "")
+
+
+class TestTime:
+    @pytest.mark.parametrize(("later", "accepted"), [(300, True), (300.5, False), (-300, True), (-300.5, False)])
+    def test_the_tolerance_holds_in_both_directions(
+        self, later: float, accepted: bool, body: bytes, headers: dict[str, str], secret: str, now: int
+    ) -> None:
+        assert is_valid(body, headers, secret, now=now + later) is accepted
+
+    def test_old_and_new_are_told_apart(
+        self, verifier: Verifier, body: bytes, headers: dict[str, str], now: int
+    ) -> None:
+        assert refused(verifier, body, headers, now=now + 301) == "timestamp_too_old"
+        assert refused(verifier, body, headers, now=now - 301) == "timestamp_too_new"
+
+    def test_a_tolerance_of_zero_means_zero(self, body: bytes, headers: dict[str, str], secret: str, now: int) -> None:
+        assert is_valid(body, headers, secret, tolerance=0, now=now)
+        assert not is_valid(body, headers, secret, tolerance=0, now=now + 1)
+
+    def test_an_infinite_tolerance_accepts_any_age(self, body: bytes, headers: dict[str, str], secret: str) -> None:
+        assert is_valid(body, headers, secret, tolerance=float("inf"), now=0)
+
+    @pytest.mark.parametrize("tolerance", [300, float("inf")])
+    def test_a_clock_that_answers_nan_is_not_believed(
+        self, tolerance: float, body: bytes, headers: dict[str, str], secret: str
+    ) -> None:
+        assert not is_valid(body, headers, secret, tolerance=tolerance, now=float("nan"))
+
+    @pytest.mark.parametrize("tolerance", [-1, -0.001, float("-inf"), float("nan")])
+    def test_a_negative_tolerance_is_refused(self, tolerance: float, secret: str) -> None:
+        with pytest.raises(ValueError, match="tolerance"):
+            Verifier(secret, tolerance=tolerance)
+
+    @pytest.mark.parametrize("tolerance", ["300", None, True])
+    def test_a_tolerance_that_is_no_number_is_refused(self, tolerance: Any, secret: str) -> None:
+        with pytest.raises(TypeError, match="tolerance"):
+            Verifier(secret, tolerance=tolerance)
+
+    def test_the_signature_is_looked_at_before_the_time(
+        self, verifier: Verifier, body: bytes, headers: dict[str, str], now: int
+    ) -> None:
+        assert refused(verifier, body + b" ", headers, now=now + 9000) == "signature_mismatch"
+
+
+class TestSecrets:
+    def test_during_a_rotation_the_secret_that_fitted_is_told(
+        self, body: bytes, secret: str, other_secret: str, now: int
+    ) -> None:
+        verifier = Verifier([other_secret, secret], clock=lambda: now)
+        assert verifier.verify(body, sign(body, secret, timestamp=now)).secret_index == 1
+        assert verifier.verify(body, sign(body, other_secret, timestamp=now)).secret_index == 0
+        assert verifier.verify(body, sign(body, [secret, other_secret], timestamp=now)).secret_index == 0
+
+    def test_a_receiver_that_knows_only_the_old_secret_accepts_a_rotation(
+        self, verifier: Verifier, body: bytes, secret: str, other_secret: str, now: int
+    ) -> None:
+        assert verifier.verify(body, sign(body, [other_secret, secret], timestamp=now)).secret_index == 0
+
+    @pytest.mark.parametrize("secrets", ["", "  ", [], ["", "x"], "whsec_a\n"])
+    def test_an_empty_secret_is_refused_before_any_request(self, secrets: Any) -> None:
+        with pytest.raises(ValueError):
+            Verifier(secrets)
+
+    def test_secrets_come_from_the_environment(
+        self, monkeypatch: pytest.MonkeyPatch, body: bytes, secret: str, other_secret: str
+    ) -> None:
+        monkeypatch.setenv("BOOKING_WEBHOOK_SECRET", f" {other_secret} , {secret},\n")
+        assert Verifier.from_env().verify(body, sign(body, secret)).secret_index == 1
+        monkeypatch.setenv("HOOKS", secret)
+        assert Verifier.from_env("HOOKS", tolerance=0, clock=lambda: 5).verify(body, sign(body, secret, timestamp=5))
+
+    @pytest.mark.parametrize("value", ["", " , ", None])
+    def test_an_environment_without_a_secret_is_refused(
+        self, monkeypatch: pytest.MonkeyPatch, value: str | None
+    ) -> None:
+        monkeypatch.delenv("BOOKING_WEBHOOK_SECRET", raising=False)
+        if value is not None:
+            monkeypatch.setenv("BOOKING_WEBHOOK_SECRET", value)
+        with pytest.raises(ValueError, match="BOOKING_WEBHOOK_SECRET"):
+            Verifier.from_env()
+
+    def test_no_repr_shows_a_secret_or_the_body(self, verifier: Verifier, body: bytes, headers: dict[str, str]) -> None:
+        assert "whsec_" not in repr(verifier)
+        assert "1 secrets" in repr(verifier)
+        shown = repr(verifier.verify(body, headers))
+        assert "booking" not in shown
+        assert f"{len(body)} bytes" in shown
+
+
+class TestBody:
+    def test_a_body_as_large_as_allowed_is_accepted(self, verifier: Verifier, secret: str, now: int) -> None:
+        body = b"a" * 4096
+        assert verifier.verify(body, sign(body, secret, timestamp=now))
+
+    def test_a_larger_body_is_refused_before_it_is_hashed(self, verifier: Verifier) -> None:
+        assert refused(verifier, b"a" * 4097, None) == "body_too_large"
+
+    def test_a_limit_below_one_byte_is_refused(self, secret: str) -> None:
+        with pytest.raises(ValueError, match="max_body_bytes"):
+            Verifier(secret, max_body_bytes=0)
+
+    def test_unsigned_headers_may_not_contradict_the_body(
+        self, verifier: Verifier, body: bytes, headers: dict[str, str]
+    ) -> None:
+        assert refused(verifier, body, {**headers, "Svc-Event-Id": "evt-2"}) == "header_body_mismatch"
+        assert refused(verifier, body, {**headers, "Svc-Event-Type": "ping"}) == "header_body_mismatch"
+        assert refused(verifier, body, {**headers, "Svc-Event-Id": "b1"}) == "header_body_mismatch"
+
+    def test_unsigned_headers_may_be_absent(self, verifier: Verifier, body: bytes, headers: dict[str, str]) -> None:
+        for name in ("Svc-Event-Id", "Svc-Event-Type", "Svc-Delivery-Id"):
+            rest = {key: value for key, value in headers.items() if key != name}
+            assert verifier.verify(body, rest).event_id == "evt-1"
+
+    def test_an_id_is_read_from_the_body_when_no_header_tells_it(
+        self, verifier: Verifier, body: bytes, headers: dict[str, str]
+    ) -> None:
+        delivery = verifier.verify(body, headers["Svc-Signature"])
+        assert (delivery.event_id, delivery.event_type) == ("evt-1", "booking.created")
+        assert delivery.delivery_id is None
+
+    @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b'"x"', b'{"id":1,"type":"x"}', b"\xff", b"[" * 4000])
+    def test_a_body_that_is_no_event_has_no_event_id(
+        self, body: bytes, secret: str, now: int, verifier: Verifier
+    ) -> None:
+        delivery = verifier.verify(body, sign(body, secret, timestamp=now))
+        with pytest.raises(PayloadError):
+            _ = delivery.event_id
+
+    def test_a_decoding_error_does_not_carry_the_body_along(self, verifier: Verifier, secret: str, now: int) -> None:
+        body = b"confidential"
+        with pytest.raises(PayloadError) as caught:
+            verifier.verify(body, sign(body, secret, timestamp=now)).json()
+        assert caught.value.__context__ is None
+        assert caught.value.__cause__ is None
+
+
+class TestUnwrap:
+    def test_it_gives_the_delivery_and_the_parsed_body(
+        self, verifier: Verifier, body: bytes, headers: dict[str, str]
+    ) -> None:
+        delivery, event = verifier.unwrap(body, headers)
+        assert event == json.loads(body) == delivery.json()
+
+    def test_another_parser_may_be_given(self, verifier: Verifier, body: bytes, headers: dict[str, str]) -> None:
+        assert verifier.unwrap(body, headers, loads=len)[1] == len(body)
+
+    def test_a_body_the_parser_refuses_is_a_payload_error(
+        self, verifier: Verifier, body: bytes, headers: dict[str, str]
+    ) -> None:
+        with pytest.raises(PayloadError) as caught:
+            verifier.unwrap(body, headers, loads=lambda body: int(body))
+        assert caught.value.reason == "invalid_json"
+
+    def test_a_body_the_parser_refuses_is_not_remembered_as_seen(
+        self, remembering: Verifier, body: bytes, headers: dict[str, str]
+    ) -> None:
+        with pytest.raises(PayloadError):
+            remembering.unwrap(body, headers, loads=lambda body: int(body))
+        assert remembering.unwrap(body, headers)
+
+
+class TestSeen:
+    def test_an_event_is_delivered_once(self, remembering: Verifier, body: bytes, headers: dict[str, str]) -> None:
+        remembering.verify(body, headers)
+        with pytest.raises(DuplicateEvent) as caught:
+            remembering.verify(body, headers)
+        assert caught.value.event_id == "evt-1"
+
+    def test_another_attempt_of_the_event_is_a_duplicate_too(
+        self, remembering: Verifier, body: bytes, headers: dict[str, str], secret: str, now: int
+    ) -> None:
+        remembering.verify(body, headers)
+        again = {**headers, "Svc-Signature": sign(body, secret, timestamp=now + 60), "Svc-Delivery-Id": "attempt-2"}
+        with pytest.raises(DuplicateEvent):
+            remembering.verify(body, again)
+
+    def test_a_released_event_is_delivered_again(
+        self, remembering: Verifier, body: bytes, headers: dict[str, str]
+    ) -> None:
+        remembering.release(remembering.verify(body, headers))
+        assert remembering.verify(body, headers)
+
+    def test_a_forged_request_claims_nothing(
+        self, remembering: Verifier, seen: MemorySeenStore, body: bytes, headers: dict[str, str], now: int
+    ) -> None:
+        assert refused(remembering, body + b" ", headers) == "signature_mismatch"
+        assert refused(remembering, body, headers, now=now + 301) == "timestamp_too_old"
+        assert refused(remembering, body, {**headers, "Svc-Event-Id": "evt-2"}) == "header_body_mismatch"
+        assert seen.claim("evt-1", 1)
+        assert seen.claim("evt-2", 1)
+
+    def test_releasing_without_a_store_does_nothing(
+        self, verifier: Verifier, body: bytes, headers: dict[str, str]
+    ) -> None:
+        verifier.release(verifier.verify(body, headers))
+
+    def test_a_claim_outlives_the_six_attempts_of_a_delivery(self, secret: str, body: bytes) -> None:
+        claims = []
+
+        class Store:
+            def claim(self, event_id: str, ttl: float) -> bool:
+                claims.append((event_id, ttl))
+                return True
+
+            def release(self, event_id: str) -> None:
+                raise AssertionError
+
+        Verifier(secret, seen=Store()).verify(body, sign(body, secret))
+        Verifier(secret, seen=Store(), seen_ttl=11 * 3600).verify(body, sign(body, secret))
+        assert claims == [("evt-1", 30 * 86_400), ("evt-1", 11 * 3600)]
+        with pytest.raises(ValueError, match="11 hours"):
+            Verifier(secret, seen=Store(), seen_ttl=10 * 3600)
+
+
+class TestDelivery:
+    @pytest.fixture
+    def delivery(self, verifier: Verifier, body: bytes, headers: dict[str, str]) -> VerifiedDelivery:
+        return verifier.verify(body, headers)
+
+    @pytest.mark.parametrize(
+        "name",
+        ["payload", "timestamp", "age", "secret_index", "delivery_id", "event_id", "event_type", "something_else"],
+    )
+    def test_it_does_not_change(self, name: str, delivery: VerifiedDelivery) -> None:
+        with pytest.raises(AttributeError):
+            setattr(delivery, name, "x")
+
+    def test_it_survives_pickling_and_copying(self, delivery: VerifiedDelivery) -> None:
+        for twin in (pickle.loads(pickle.dumps(delivery)), copy.deepcopy(delivery)):
+            assert twin.payload == delivery.payload
+            assert twin.event_id == delivery.event_id
+            assert repr(twin) == repr(delivery)
+
+    def test_its_json_is_parsed_anew_each_time(self, delivery: VerifiedDelivery) -> None:
+        delivery.json()["id"] = "changed"
+        assert delivery.json()["id"] == "evt-1"

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from threading import Barrier, Thread
+
+import pytest
+
+from webhook_verify import MemorySeenStore
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+def test_an_event_is_claimed_once() -> None:
+    store = MemorySeenStore()
+    assert store.claim("a", 60)
+    assert not store.claim("a", 60)
+    assert store.claim("b", 60)
+
+
+def test_a_released_event_can_be_claimed_again() -> None:
+    store = MemorySeenStore()
+    store.claim("a", 60)
+    store.release("a")
+    store.release("never claimed")
+    assert store.claim("a", 60)
+
+
+def test_a_claim_ends_after_its_time() -> None:
+    clock = Clock()
+    store = MemorySeenStore(clock=clock)
+    store.claim("a", 60)
+    clock.at = 59
+    assert not store.claim("a", 60)
+    clock.at = 60
+    assert store.claim("a", 60)
+
+
+def test_the_oldest_claim_makes_room_for_a_new_one() -> None:
+    store = MemorySeenStore(max_events=2)
+    for event_id in "abc":
+        store.claim(event_id, 60)
+    assert not store.claim("c", 60)
+    assert not store.claim("b", 60)
+    assert store.claim("a", 60)
+
+
+def test_ended_claims_are_dropped_before_living_ones() -> None:
+    clock = Clock()
+    store = MemorySeenStore(max_events=3, clock=clock)
+    store.claim("short", 1)
+    store.claim("long", 60)
+    clock.at = 5
+    store.claim("new", 60)
+    store.claim("newer", 60)
+    assert not store.claim("long", 60)
+
+
+def test_of_many_threads_one_gets_the_event() -> None:
+    store, start, won = MemorySeenStore(), Barrier(8), []
+
+    def take() -> None:
+        start.wait()
+        won.append(store.claim("a", 60))
+
+    threads = [Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(won) == [False] * 7 + [True]
+
+
+def test_a_store_without_room_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_events"):
+        MemorySeenStore(max_events=0)

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import time
+
+import pytest
+
+from webhook_verify import WebhookVerificationError, generate_secret, parse_header, sign, standard_headers
+from webhook_verify.signature import matching_secret, prepared_keys
+
+
+def reason(value: str) -> str:
+    with pytest.raises(WebhookVerificationError) as caught:
+        parse_header(value)
+    return caught.value.reason
+
+
+def test_the_signature_is_the_hmac_of_timestamp_dot_body_keyed_with_the_whole_secret(secret: str, body: bytes) -> None:
+    expected = hmac.new(secret.encode(), b"1780300000." + body, hashlib.sha256).hexdigest()
+    assert sign(body, secret, timestamp=1_780_300_000) == f"t=1780300000,v1={expected}"
+
+
+def test_every_secret_signs_in_its_place(secret: str, other_secret: str) -> None:
+    first, second = (sign(b"{}", one, timestamp=5).partition(",")[2] for one in (secret, other_secret))
+    assert sign(b"{}", [secret, other_secret], timestamp=5) == f"t=5,{first},{second}"
+
+
+def test_text_is_signed_as_utf_8(secret: str) -> None:
+    assert sign("blåbær", secret, timestamp=5) == sign("blåbær".encode(), secret, timestamp=5)
+
+
+def test_a_signature_is_made_now_unless_told_otherwise(secret: str) -> None:
+    assert abs(parse_header(sign(b"", secret)).timestamp - time.time()) < 5
+
+
+@pytest.mark.parametrize("timestamp", [-1, 10**12])
+def test_a_timestamp_that_no_receiver_could_read_is_not_signed(secret: str, timestamp: int) -> None:
+    with pytest.raises(ValueError, match="out of range"):
+        sign(b"", secret, timestamp=timestamp)
+
+
+def test_a_timestamp_with_a_fraction_is_not_signed(secret: str) -> None:
+    with pytest.raises(TypeError, match="whole unix seconds"):
+        sign(b"", secret, timestamp=1.5)  # type: ignore[arg-type]
+
+
+def test_more_secrets_than_a_receiver_looks_at_are_not_signed_with() -> None:
+    with pytest.raises(ValueError, match="16"):
+        sign(b"", [generate_secret() for _ in range(17)])
+
+
+@pytest.mark.parametrize("secrets", ["", " ", "\n", [], ["whsec_a", ""], "whsec_a\n", " whsec_a", "whsec a"])
+def test_an_empty_secret_or_one_with_white_space_is_refused(secrets: str | list[str]) -> None:
+    with pytest.raises(ValueError):
+        sign(b"", secrets)
+
+
+@pytest.mark.parametrize("secrets", [None, 5, b"whsec_a", bytearray(b"a"), [b"whsec_a"], [None]])
+def test_a_secret_that_is_not_text_is_refused(secrets: object) -> None:
+    with pytest.raises(TypeError):
+        sign(b"", secrets)  # type: ignore[arg-type]
+
+
+def test_no_complaint_about_a_secret_shows_it() -> None:
+    with pytest.raises(ValueError) as caught:
+        sign(b"", "whsec_confidential\n")
+    assert "confidential" not in str(caught.value)
+
+
+def test_a_new_secret_is_32_random_bytes_behind_its_prefix() -> None:
+    first, second = generate_secret(), generate_secret()
+    assert first != second
+    assert first.startswith("whsec_")
+    assert len(base64.b64decode(first[6:], validate=True)) == 32
+
+
+def test_a_header_is_taken_apart(secret: str, other_secret: str) -> None:
+    parsed = parse_header(sign(b"{}", [secret, other_secret], timestamp=7))
+    assert parsed.timestamp == 7
+    assert [len(signature) for signature in parsed.signatures] == [64, 64]
+    assert repr(parsed).startswith("ParsedSignature(timestamp=7, signatures=('")
+
+
+def test_the_reason_tells_what_is_wrong_with_a_header() -> None:
+    signature = "v1=" + "a" * 64
+    assert reason("") == "header_malformed"
+    assert reason(f"t=1,t=1,{signature}") == "header_malformed"
+    assert reason("t=1,v1=short") == "header_malformed"
+    assert reason("t=1,v2=x") == "no_supported_scheme"
+    assert reason("t=1," + ",".join([signature] * 17)) == "header_malformed"
+    assert reason(f"t=1,{signature},x=".ljust(4097, "x")) == "header_too_long"
+
+
+def test_a_header_too_long_is_not_taken_apart() -> None:
+    assert reason("," * 4096) == "header_malformed"
+    assert reason("," * 4097) == "header_too_long"
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 200])
+def test_a_prepared_key_computes_the_hmac_of_the_standard_library(length: int) -> None:
+    secret = "k" * length
+    expected = hmac.new(secret.encode(), b"12.body", hashlib.sha256).hexdigest()
+    assert matching_secret(prepared_keys(secret), "12", b"body", [expected]) == 0
+    assert matching_secret(prepared_keys(secret), "13", b"body", [expected]) is None
+
+
+def test_the_first_secret_that_fits_is_named_whatever_the_order_in_the_header(secret: str, other_secret: str) -> None:
+    signatures = parse_header(sign(b"{}", [other_secret, secret], timestamp=1)).signatures
+    assert matching_secret(prepared_keys([secret, other_secret]), "1", b"{}", signatures) == 0
+
+
+def test_standard_headers_are_signed_with_the_decoded_secret(secret: str) -> None:
+    digest = hmac.new(bytes(range(32)), b"evt-1.1780300000.{}", hashlib.sha256).digest()
+    assert standard_headers(b"{}", secret, message_id="evt-1", timestamp=1_780_300_000) == {
+        "webhook-id": "evt-1",
+        "webhook-timestamp": "1780300000",
+        "webhook-signature": "v1," + base64.b64encode(digest).decode(),
+    }
+
+
+def test_standard_headers_carry_one_signature_per_secret(secret: str, other_secret: str) -> None:
+    headers = standard_headers(b"{}", [secret, other_secret], message_id="evt-1")
+    assert [part.partition(",")[0] for part in headers["webhook-signature"].split(" ")] == ["v1", "v1"]
+
+
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_a", "whsec_a b".replace(" ", "-"), "c2VjcmV0", "whsec_c2Vjcm_0"])
+def test_a_secret_that_does_not_decode_makes_no_standard_headers(secret: str) -> None:
+    with pytest.raises(ValueError, match="base64"):
+        standard_headers(b"{}", secret, message_id="evt-1")
+
+
+@pytest.mark.parametrize("message_id", ["", "a.b"])
+def test_a_message_id_that_could_be_read_two_ways_is_refused(secret: str, message_id: str) -> None:
+    with pytest.raises(ValueError, match="message_id"):
+        standard_headers(b"{}", secret, message_id=message_id)
+
+
+def test_the_standard_webhooks_library_accepts_our_headers(secret: str, other_secret: str) -> None:
+    standardwebhooks = pytest.importorskip("standardwebhooks")
+    headers = standard_headers('{"a":"å"}', [other_secret, secret], message_id="evt-1")
+    assert standardwebhooks.Webhook(secret).verify('{"a":"å"}'.encode(), headers) == {"a": "å"}
+    with pytest.raises(standardwebhooks.WebhookVerificationError):
+        standardwebhooks.Webhook(secret).verify(b'{"a":"b"}', headers)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from webhook_verify import WebhookVerificationError, parse_header, verify
+from webhook_verify.testing import make_event, signed_request, stale, tampered
+
+
+def reason(request: tuple[dict[str, str], bytes], secret: str) -> str:
+    headers, body = request
+    with pytest.raises(WebhookVerificationError) as caught:
+        verify(body, headers, secret)
+    return caught.value.reason
+
+
+def test_a_signed_request_verifies_and_carries_the_headers_of_a_delivery(secret: str) -> None:
+    event = make_event("booking.created", id="evt-1")
+    headers, body = signed_request(event, secret, delivery_id="attempt-1")
+    delivery = verify(body, headers, secret)
+    assert delivery.json() == event
+    assert (delivery.event_id, delivery.event_type, delivery.delivery_id) == ("evt-1", "booking.created", "attempt-1")
+    assert set(headers) == {
+        "Content-Type",
+        "User-Agent",
+        "Svc-Signature",
+        "Svc-Event-Id",
+        "Svc-Event-Type",
+        "Svc-Delivery-Id",
+        "webhook-id",
+        "webhook-timestamp",
+        "webhook-signature",
+    }
+    assert headers["User-Agent"] == "Svc-Webhooks/1.0"
+
+
+def test_every_request_is_an_attempt_of_its_own(secret: str) -> None:
+    event = make_event()
+    (first, body), (second, same_body) = signed_request(event, secret), signed_request(event, secret)
+    assert body == same_body
+    assert first["Svc-Delivery-Id"] != second["Svc-Delivery-Id"]
+
+
+def test_an_envelope_is_rendered_as_the_service_renders_it(secret: str) -> None:
+    _, body = signed_request(make_event(id="evt-1", data={"name": "Åse"}), secret)
+    assert body.startswith(b'{"id":"evt-1","type":"ping","created_at":')
+    assert '"name":"Åse"'.encode() in body
+
+
+def test_the_time_of_a_request_may_be_given(secret: str, now: int) -> None:
+    headers, body = signed_request(make_event(), secret, timestamp=now)
+    assert verify(body, headers, secret, now=now).age == 0
+    assert headers["webhook-timestamp"] == str(now)
+
+
+def test_several_secrets_sign_as_during_a_rotation(secret: str, other_secret: str) -> None:
+    headers, body = signed_request(make_event(), [other_secret, secret])
+    assert len(parse_header(headers["Svc-Signature"]).signatures) == 2
+    assert verify(body, headers, secret).event_type == "ping"
+
+
+@pytest.mark.parametrize("event", [b"\xff", "no json", b"[]", b'{"id":1,"type":"ping"}', b"{}"])
+def test_any_body_can_be_signed_and_only_an_event_has_event_headers(event: Any, secret: str) -> None:
+    headers, body = signed_request(event, secret)
+    assert verify(body, headers, secret).payload == body
+    assert "Svc-Event-Id" not in headers
+
+
+def test_a_made_up_secret_signs_all_but_the_standard_headers() -> None:
+    headers, body = signed_request(make_event(), "made-up")
+    assert verify(body, headers, "made-up").event_type == "ping"
+    assert "webhook-id" not in headers
+
+
+@pytest.mark.parametrize("event", [make_event(), b"plain"])
+def test_a_tampered_request_does_not_match(event: Any, secret: str) -> None:
+    assert reason(tampered(event, secret), secret) == "signature_mismatch"
+
+
+def test_a_tampered_event_is_still_json(secret: str) -> None:
+    assert json.loads(tampered(make_event(), secret)[1])["tampered"] is True
+
+
+def test_a_stale_request_is_too_old_or_too_new(secret: str) -> None:
+    assert reason(stale(make_event(), secret), secret) == "timestamp_too_old"
+    assert reason(stale(make_event(), secret, age=-3600), secret) == "timestamp_too_new"

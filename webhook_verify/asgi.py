@@ -1,0 +1,126 @@
+"""Deliveries in any ASGI application: a middleware in front of it that lets only verified ones through.
+
+    app = VerifyMiddleware(app, verifier, paths=["/webhooks"])
+
+The application finds the delivery in `scope["webhook_verify.delivery"]`, and should look: a KeyError there is the
+proof that a route was left unguarded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Iterable, MutableMapping
+from typing import TYPE_CHECKING, Any, Callable, Union
+
+from webhook_verify.errors import DuplicateEvent, WebhookVerificationError
+
+if TYPE_CHECKING:
+    from webhook_verify.receiver import VerifiedDelivery, Verifier
+
+    Message = MutableMapping[str, Any]
+    Scope = MutableMapping[str, Any]
+    Receive = Callable[[], Awaitable[Message]]
+    Send = Callable[[Message], Awaitable[None]]
+    App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+Refusal = Union[WebhookVerificationError, DuplicateEvent]
+
+SCOPE_KEY = "webhook_verify.delivery"
+
+
+class Disconnected(Exception):
+    """The client left before its body was complete. Nobody is there to be answered."""
+
+
+class VerifyMiddleware:
+    """Answers in the application's place what does not verify, and replays the body of what does.
+
+    `paths`, as the client asks for them, are guarded together with all that lies below them, for every method;
+    without `paths` every request is.
+    When the application raises, or answers anything but 2xx, the event is given back to the store of seen events.
+    """
+
+    def __init__(self, app: App, verifier: Verifier, paths: str | Iterable[str] | None = None) -> None:
+        self._app = app
+        self._verifier = verifier
+        self._prefixes = None if paths is None else _prefixes(paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not self._is_guarded(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await _read_body(receive, self._verifier.max_body_bytes)
+            delivery = await self._accept(body, scope["headers"])
+        except Disconnected:
+            return
+        except (WebhookVerificationError, DuplicateEvent) as refusal:
+            await _answer(send, refusal)
+            return
+        await self._pass_on(delivery, {**scope, SCOPE_KEY: delivery}, receive, send)
+
+    def _is_guarded(self, path: str) -> bool:
+        return self._prefixes is None or f"{path}/".startswith(self._prefixes)
+
+    async def _accept(self, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> VerifiedDelivery:
+        if self._verifier.seen is None:
+            return self._verifier.verify(body, headers)
+        # A store of seen events may wait for a database, which the event loop must not.
+        return await asyncio.to_thread(self._verifier.verify, body, headers)
+
+    async def _pass_on(self, delivery: VerifiedDelivery, scope: Scope, receive: Receive, send: Send) -> None:
+        status = 0
+
+        async def watched_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, _replaying(delivery.payload, receive), watched_send)
+        except BaseException:
+            # In place and not in a thread: a request that was cancelled may not wait for one.
+            self._verifier.release(delivery)
+            raise
+        if not 200 <= status < 300:
+            self._verifier.release(delivery)
+
+
+def _prefixes(paths: str | Iterable[str]) -> tuple[str, ...]:
+    listed = [paths] if isinstance(paths, str) else list(paths)
+    if not listed or not all(path.startswith("/") for path in listed):
+        raise ValueError("paths must be one or more paths that begin with a slash; None guards every path")
+    return tuple(path.rstrip("/") + "/" for path in listed)
+
+
+async def _read_body(receive: Receive, limit: int) -> bytes:
+    chunks, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        if size > limit:
+            raise WebhookVerificationError("body_too_large")
+        more = message.get("more_body", False)
+    return b"".join(chunks)
+
+
+def _replaying(body: bytes, receive: Receive) -> Receive:
+    """A receive that gives the body once more, and then whatever comes from the server."""
+    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return left.pop() if left else await receive()
+
+    return replay
+
+
+async def _answer(send: Send, refusal: Refusal) -> None:
+    body = json.dumps(refusal.answer()).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": refusal.http_status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,27 @@
+"""Deliveries in AWS Lambda, behind API Gateway (both payload versions), a function URL or a load balancer.
+
+delivery = verifier.verify(*from_lambda(event))
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+from webhook_verify.errors import WebhookVerificationError
+from webhook_verify.signature import payload_bytes
+
+
+def from_lambda(event: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
+    """The body as it was sent and the headers, as `verify` takes them. A body that came as base64 is decoded."""
+    if not isinstance(event, Mapping):
+        raise TypeError(f"from_lambda takes the event of the handler, not {type(event).__name__}")
+    headers = event.get("headers") or event.get("multiValueHeaders") or {}
+    body = event.get("body") or ""
+    if not event.get("isBase64Encoded"):
+        return payload_bytes(body), headers
+    try:
+        return binascii.a2b_base64(body), headers
+    except ValueError:
+        raise WebhookVerificationError("signature_mismatch") from None

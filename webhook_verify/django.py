@@ -1,0 +1,108 @@
+"""Deliveries in Django: a decorator that hands the view a verified delivery, or answers in its place.
+
+@verified(verifier)
+def receive(request, delivery): ...
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import (  # type: ignore[import-not-found,unused-ignore]
+    iscoroutinefunction,
+    sync_to_async,
+)
+from django.core.exceptions import RequestDataTooBig  # type: ignore[import-not-found,import-untyped,unused-ignore]
+from django.http import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    HttpRequest,
+    HttpResponseBase,
+    JsonResponse,
+    RawPostDataException,
+)
+
+from webhook_verify.errors import DuplicateEvent, WebhookVerificationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook_verify.receiver import VerifiedDelivery, Verifier
+
+
+def verified(verifier: Verifier) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator for a view, plain or async, which gets the delivery after the request. Implies `csrf_exempt`.
+
+    Let it be the outermost: what reads `request.POST` before it takes the body away. When the view raises, or
+    answers anything but 2xx, the event is given back to the store of seen events: the sender will come again.
+    """
+
+    def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
+        wrapped = _async_view(verifier, view) if iscoroutinefunction(view) else _view(verifier, view)
+        # What django's own csrf_exempt sets. A delivery has no session to protect; its signature is the proof.
+        wrapped.csrf_exempt = True  # type: ignore[attr-defined]
+        return wrapped
+
+    return decorate
+
+
+def _view(verifier: Verifier, view: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(view)
+    def verify_then_view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        delivery = _accept(verifier, request)
+        if isinstance(delivery, JsonResponse):
+            return delivery
+        try:
+            response = view(request, delivery, *args, **kwargs)
+        except BaseException:
+            verifier.release(delivery)
+            raise
+        if not _succeeded(response):
+            verifier.release(delivery)
+        return response
+
+    return verify_then_view
+
+
+def _async_view(verifier: Verifier, view: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(view)
+    async def verify_then_view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        # In a thread: a store of seen events may well be a table, and Django keeps the ORM out of the event loop.
+        delivery = await sync_to_async(_accept)(verifier, request)
+        if isinstance(delivery, JsonResponse):
+            return delivery
+        try:
+            response = await view(request, delivery, *args, **kwargs)
+        except BaseException:
+            await sync_to_async(verifier.release)(delivery)
+            raise
+        if not _succeeded(response):
+            await sync_to_async(verifier.release)(delivery)
+        return response
+
+    return verify_then_view
+
+
+def _accept(verifier: Verifier, request: HttpRequest) -> VerifiedDelivery | JsonResponse:
+    """The delivery, or the answer to give in the view's place."""
+    try:
+        return verifier.verify(_read_body(request), request.headers)
+    except (WebhookVerificationError, DuplicateEvent) as refusal:
+        return JsonResponse(refusal.answer(), status=refusal.http_status)
+
+
+def _read_body(request: HttpRequest) -> bytes:
+    try:
+        body: bytes = request.body
+    except RequestDataTooBig:
+        # Django's own limit, DATA_UPLOAD_MAX_MEMORY_SIZE.
+        raise WebhookVerificationError("body_too_large") from None
+    except RawPostDataException as error:
+        raise RuntimeError(
+            "the body was read before its signature could be checked: look for a middleware, a decorator above"
+            " verified() or a REST framework class that touches request.POST, request.FILES or request.data"
+        ) from error
+    return body
+
+
+def _succeeded(response: HttpResponseBase) -> bool:
+    return bool(200 <= response.status_code < 300)

@@ -1,0 +1,101 @@
+"""What can go wrong when a delivery is verified, and how each reason is put into words.
+
+The messages are fixed sentences: no byte of the body, of a header or of a secret ever stands in one, so that
+every error here can be logged, shown and sent back as it is.
+"""
+
+from __future__ import annotations
+
+# Type checkers read this name as true. `typing` itself is not imported: it costs more than the rest of the package.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
+
+    Reason = Literal[
+        "header_missing",
+        "header_malformed",
+        "header_too_long",
+        "no_supported_scheme",
+        "signature_mismatch",
+        "timestamp_too_old",
+        "timestamp_too_new",
+        "body_too_large",
+        "header_body_mismatch",
+        "invalid_json",
+    ]
+else:
+    Reason = str
+
+EXPLANATIONS: dict[Reason, str] = {
+    "header_missing": (
+        "the request carries no Svc-Signature header: it is not a delivery, or a proxy dropped the header on the way"
+    ),
+    "header_malformed": "the Svc-Signature header is not of the form t=<unix seconds>,v1=<64 lowercase hex digits>",
+    "header_too_long": "the Svc-Signature header is longer than any header the service sends",
+    "no_supported_scheme": "the Svc-Signature header holds no v1 signature, the only scheme this version knows",
+    "signature_mismatch": (
+        "no signature fits the body under the configured secrets: the body has to be the raw bytes of the request,"
+        " not parsed and encoded again nor rewritten by a proxy, and the secret has to be the one of this endpoint,"
+        " whsec_ included"
+    ),
+    "timestamp_too_old": (
+        "the signature is genuine but older than the tolerance: a replay, a slow clock at the sender, a fast one here,"
+        " or a delivery that waited in a queue (pass now= with the time it arrived)"
+    ),
+    "timestamp_too_new": "the signature is genuine but dated in the future: check the clock of this machine",
+    "body_too_large": "the body is larger than this receiver accepts",
+    "header_body_mismatch": (
+        "the signature is genuine, but the Svc-Event-Id or Svc-Event-Type header, which no signature covers,"
+        " contradicts the body"
+    ),
+    "invalid_json": "the signature is genuine, but the body is not the JSON this receiver expects",
+}
+
+
+class WebhookVerificationError(Exception):
+    """A request that is not to be trusted. The only exception that bytes from outside can cause.
+
+    `reason` is one of the codes of `Reason`, for code and metrics; `str()` is a sentence for people.
+    """
+
+    reason: Reason
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return EXPLANATIONS.get(self.reason, self.reason)
+
+    @property
+    def http_status(self) -> int:
+        """413 for a body too large, else 400. Never 5xx: that would ask the sender to try the same bytes again."""
+        return 413 if self.reason == "body_too_large" else 400
+
+    def answer(self) -> dict[str, str]:
+        """The JSON object to send back with `http_status`."""
+        return {"error": str(self), "reason": self.reason}
+
+
+class PayloadError(WebhookVerificationError):
+    """An authentic delivery whose body could not be read as JSON, or not as the model asked for."""
+
+    def __init__(self, reason: Reason = "invalid_json") -> None:
+        super().__init__(reason)
+
+
+class DuplicateEvent(Exception):
+    """An authentic delivery of an event that was handled before. Answer 2xx, so that the sender stops."""
+
+    http_status = 200
+
+    def __init__(self, event_id: str) -> None:
+        super().__init__(event_id)
+        self.event_id = event_id
+
+    def __str__(self) -> str:
+        return "this event was handled before"
+
+    def answer(self) -> dict[str, str]:
+        """The JSON object to send back with `http_status`."""
+        return {"status": "duplicate"}

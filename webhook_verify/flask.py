@@ -1,0 +1,68 @@
+"""Deliveries in Flask: a decorator that hands the view a verified delivery, or answers in its place.
+
+@app.post("/webhooks")
+@verified(verifier)
+def receive(delivery): ...
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from flask import (  # type: ignore[import-not-found,unused-ignore]
+    Response,
+    current_app,
+    jsonify,
+    make_response,
+    request,
+)
+
+from webhook_verify.errors import DuplicateEvent, WebhookVerificationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook_verify.receiver import VerifiedDelivery, Verifier
+
+
+def verified(verifier: Verifier) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator, to stand below `@app.post`. The view gets the delivery before its other arguments.
+
+    When the view raises, or answers anything but 2xx, the event is given back to the store of seen events: the
+    sender will come again.
+    """
+
+    def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(view)
+        def verify_then_view(*args: Any, **kwargs: Any) -> Response:
+            try:
+                delivery = verifier.verify(_read_body(verifier.max_body_bytes), request.headers)
+            except (WebhookVerificationError, DuplicateEvent) as refusal:
+                return make_response(jsonify(refusal.answer()), refusal.http_status)
+            return _respond(verifier, delivery, view, args, kwargs)
+
+        return verify_then_view
+
+    return decorate
+
+
+def _read_body(limit: int) -> bytes:
+    if (request.content_length or 0) > limit:
+        raise WebhookVerificationError("body_too_large")
+    # Not parsed as a form, whatever the content type says: that would consume the bytes.
+    body: bytes = request.get_data(cache=True, parse_form_data=False)
+    return body
+
+
+def _respond(
+    verifier: Verifier, delivery: VerifiedDelivery, view: Callable[..., Any], args: Any, kwargs: Any
+) -> Response:
+    try:
+        response = make_response(current_app.ensure_sync(view)(delivery, *args, **kwargs))
+    except BaseException:
+        verifier.release(delivery)
+        raise
+    if not 200 <= response.status_code < 300:
+        verifier.release(delivery)
+    return response

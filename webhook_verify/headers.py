@@ -1,0 +1,71 @@
+"""The Svc-* headers of a request, found in whatever a framework hands over.
+
+Understood are mappings (their keys in any case, or spelt as in a WSGI environ), pairs of str or bytes as in ASGI,
+and the bare value of the signature header. Values may be str, bytes, or lists of str.
+"""
+
+from __future__ import annotations
+
+from webhook_verify.errors import WebhookVerificationError
+from webhook_verify.signature import DELIVERY_ID_HEADER, EVENT_ID_HEADER, EVENT_TYPE_HEADER, SIGNATURE_HEADER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any, Optional, Union
+
+    HeadersLike = Union[Mapping[str, Any], Iterable[tuple[Any, Any]]]
+    Selected = tuple[Optional[str], Optional[str], Optional[str], Optional[str]]
+else:
+    HeadersLike = object
+
+
+def select(headers: Any) -> Selected:
+    """The values of Svc-Signature, Svc-Event-Id, Svc-Event-Type and Svc-Delivery-Id, each None when absent.
+
+    A header that came several times, with several values in hand, is joined with commas as HTTP prescribes.
+    """
+    get = getattr(headers, "get", None)
+    if get is None:
+        return (headers or None, *_NO_MORE) if headers is None or isinstance(headers, str) else _from_pairs(headers)
+    # The usual request has all four, in a mapping that knows them under the names they were sent with.
+    signature, event_id = get(SIGNATURE_HEADER), get(EVENT_ID_HEADER)
+    event_type, delivery_id = get(EVENT_TYPE_HEADER), get(DELIVERY_ID_HEADER)
+    if type(signature) is type(event_id) is type(event_type) is type(delivery_id) is str:
+        return signature or None, event_id, event_type, delivery_id
+    return _from_pairs(headers.items())
+
+
+def _from_pairs(pairs: Iterable[tuple[Any, Any]]) -> Selected:
+    found: list[str | None] = [None] * 4
+    try:
+        for name, value in pairs:
+            position = _POSITIONS.get(name.lower())
+            if position is not None and value is not None:
+                text, before = _text(value), found[position]
+                found[position] = text if before is None else f"{before},{text}"
+    except (AttributeError, TypeError, ValueError):
+        pass
+    else:
+        signature, event_id, event_type, delivery_id = found
+        return signature or None, event_id, event_type, delivery_id
+    raise TypeError("headers must be a mapping, or pairs of name and value, with names of str or bytes")
+
+
+_NO_MORE = (None, None, None)
+_WANTED = (SIGNATURE_HEADER, EVENT_ID_HEADER, EVENT_TYPE_HEADER, DELIVERY_ID_HEADER)
+_POSITIONS = {
+    spelling: position
+    for position, header in enumerate(map(str.lower, _WANTED))
+    for spelling in (header, header.encode(), "http_" + header.replace("-", "_"))
+}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(_text, value))
+    raise WebhookVerificationError("header_malformed")

@@ -1,0 +1,295 @@
+"""The receiver's side: a request goes in, a delivery that can be trusted comes out, or one kind of error.
+
+The order of the checks is part of the contract. The signature comes before the timestamp, so that "too old" means
+authentic but late; nothing is decoded or parsed before the signature has been found to fit.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from webhook_verify.errors import DuplicateEvent, PayloadError, WebhookVerificationError
+from webhook_verify.headers import select
+from webhook_verify.seen import DEFAULT_TTL, SHORTEST_TTL
+from webhook_verify.signature import (
+    DEFAULT_TOLERANCE,
+    matching_secret,
+    parse_header,
+    payload_bytes,
+    plain_header,
+    prepared_keys,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from webhook_verify.headers import HeadersLike
+    from webhook_verify.seen import SeenStore
+    from webhook_verify.signature import Payload
+
+# The largest event the service writes is some tens of kilobytes.
+DEFAULT_MAX_BODY_BYTES = 1_048_576
+
+
+class VerifiedDelivery:
+    """A delivery whose signature fitted. Immutable; its repr does not show the body."""
+
+    __slots__ = ("_age", "_delivery_id", "_identity", "_payload", "_secret_index", "_timestamp")
+
+    def __init__(
+        self,
+        payload: bytes,
+        timestamp: int,
+        age: float,
+        secret_index: int,
+        delivery_id: str | None = None,
+        identity: tuple[Any, Any] | None = None,
+    ) -> None:
+        self._payload = payload
+        self._timestamp = timestamp
+        self._age = age
+        self._secret_index = secret_index
+        self._delivery_id = delivery_id
+        self._identity = identity
+
+    @property
+    def payload(self) -> bytes:
+        """The body, byte for byte as it was signed."""
+        return self._payload
+
+    @property
+    def timestamp(self) -> int:
+        """When this attempt was signed, in unix seconds."""
+        return self._timestamp
+
+    @property
+    def age(self) -> float:
+        """Seconds between the signature and the check; negative when the sender's clock is ahead."""
+        return self._age
+
+    @property
+    def secret_index(self) -> int:
+        """Which of the configured secrets fitted. Once it is always the new one, the old one can go."""
+        return self._secret_index
+
+    @property
+    def delivery_id(self) -> str | None:
+        """The id of this attempt, from a header that no signature covers: for logs only."""
+        return self._delivery_id
+
+    @property
+    def event_id(self) -> str:
+        """The `id` in the signed body: the same in every attempt, so the one to deduplicate on. Raises PayloadError."""
+        return _text(self._read_identity()[0])
+
+    @property
+    def event_type(self) -> str:
+        """The `type` in the signed body, for instance `booking.created`. Raises PayloadError."""
+        return _text(self._read_identity()[1])
+
+    def json(self) -> Any:
+        """The body, parsed anew at each call. Raises PayloadError."""
+        return _parsed(self._payload)
+
+    def _read_identity(self) -> tuple[Any, Any]:
+        if self._identity is None:
+            self._identity = _parsed_identity(self._payload)
+        return self._identity
+
+    def __repr__(self) -> str:
+        return (
+            f"<VerifiedDelivery of {len(self._payload)} bytes, timestamp={self._timestamp}, age={self._age:.3f},"
+            f" secret_index={self._secret_index}, delivery_id={self._delivery_id!r}>"
+        )
+
+
+class Verifier:
+    """Verifies deliveries to one endpoint. Make it once; any number of threads may use it.
+
+    Several secrets mean a rotation is under way: any of them may have signed. `tolerance` is in seconds and holds in
+    both directions; 0 means 0, `float("inf")` accepts any age. With `seen`, an event that was claimed before raises
+    DuplicateEvent, for `seen_ttl` seconds. A secret that is empty or holds white space raises ValueError here.
+    """
+
+    __slots__ = ("_clock", "_keys", "_seen_ttl", "_tolerance", "max_body_bytes", "seen")
+
+    def __init__(
+        self,
+        secrets: str | Iterable[str],
+        *,
+        tolerance: float = DEFAULT_TOLERANCE,
+        clock: Callable[[], float] = time.time,
+        max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+        seen: SeenStore | None = None,
+        seen_ttl: float = DEFAULT_TTL,
+    ) -> None:
+        if max_body_bytes < 1:
+            raise ValueError("max_body_bytes must be at least 1")
+        if not seen_ttl >= SHORTEST_TTL:
+            raise ValueError("seen_ttl must be at least 11 hours, the span of a delivery's six attempts")
+        self._keys = prepared_keys(secrets)
+        self._tolerance = _checked_tolerance(tolerance)
+        self._clock = clock
+        self._seen_ttl = seen_ttl
+        self.max_body_bytes = max_body_bytes
+        self.seen = seen
+
+    @classmethod
+    def from_env(cls, name: str = "BOOKING_WEBHOOK_SECRET", **options: Any) -> Verifier:
+        """A verifier with the secrets of an environment variable, separated by commas; the options are the class's."""
+        secrets = [secret.strip() for secret in os.environ.get(name, "").split(",") if secret.strip()]
+        if not secrets:
+            raise ValueError(f"the environment variable {name} holds no secret")
+        return cls(secrets, **options)
+
+    def verify(
+        self, payload: Payload, headers: HeadersLike | str | None, *, now: float | None = None
+    ) -> VerifiedDelivery:
+        """The delivery, if it is authentic, recent and not seen before.
+
+        `payload` is the body as it came in. `headers` is the framework's mapping, pairs, a WSGI environ, or just the
+        value of the signature header; where the event id and type are among them they have to agree with the body.
+        `now`, in unix seconds, stands in for the clock: the time of arrival, for a delivery that was queued.
+        Raises WebhookVerificationError, and DuplicateEvent where a store of seen events is set.
+        """
+        body = payload if type(payload) is bytes else payload_bytes(payload)
+        if len(body) > self.max_body_bytes:
+            raise WebhookVerificationError("body_too_large")
+        signature, event_id, event_type, delivery_id = select(headers)
+        if signature is None:
+            raise WebhookVerificationError("header_missing")
+        timestamp, signatures = plain_header(signature) or _parsed_header(signature)
+        secret_index = matching_secret(self._keys, timestamp, body, signatures)
+        if secret_index is None:
+            # A shortcut that misses may have missed because the header is malformed, which is the better reason.
+            parse_header(signature)
+            raise WebhookVerificationError("signature_mismatch")
+        signed_at = int(timestamp)
+        age = (self._clock() if now is None else now) - signed_at
+        # Written so that a clock that answers NaN is refused, not let through.
+        if not abs(age) <= self._tolerance:
+            raise WebhookVerificationError("timestamp_too_new" if age < 0 else "timestamp_too_old")
+        identity = None
+        if event_id is not None or event_type is not None:
+            identity = _agreed_identity(body, event_id, event_type)
+        delivery = VerifiedDelivery(body, signed_at, age, secret_index, delivery_id, identity)
+        if self.seen is not None and not self.seen.claim(delivery.event_id, self._seen_ttl):
+            raise DuplicateEvent(delivery.event_id)
+        return delivery
+
+    def unwrap(
+        self,
+        payload: Payload,
+        headers: HeadersLike | str | None,
+        *,
+        now: float | None = None,
+        loads: Callable[[bytes], Any] | None = None,
+    ) -> tuple[VerifiedDelivery, Any]:
+        """The delivery and its parsed body, by `loads` (default `json.loads`), which may also be a model's.
+
+        Raises what `verify` raises, and PayloadError when `loads` raises a ValueError.
+        """
+        delivery = self.verify(payload, headers, now=now)
+        try:
+            return delivery, _parsed(delivery.payload, loads)
+        except BaseException:
+            self.release(delivery)
+            raise
+
+    def release(self, delivery: VerifiedDelivery) -> None:
+        """Forgets that the event was seen, after its handler failed. Without a store of seen events, does nothing."""
+        if self.seen is not None:
+            self.seen.release(delivery.event_id)
+
+    def __repr__(self) -> str:
+        return f"<Verifier with {len(self._keys)} secrets, tolerance={self._tolerance}>"
+
+
+def verify(
+    payload: Payload,
+    headers: HeadersLike | str | None,
+    secrets: str | Iterable[str],
+    *,
+    tolerance: float = DEFAULT_TOLERANCE,
+    now: float | None = None,
+) -> VerifiedDelivery:
+    """`Verifier(secrets).verify(...)` for a single delivery; a receiver that stays keeps its Verifier."""
+    return Verifier(secrets, tolerance=tolerance).verify(payload, headers, now=now)
+
+
+def is_valid(
+    payload: Payload,
+    headers: HeadersLike | str | None,
+    secrets: str | Iterable[str],
+    *,
+    tolerance: float = DEFAULT_TOLERANCE,
+    now: float | None = None,
+) -> bool:
+    """Whether `verify` would return. Raises only on misuse, never because of what a request held."""
+    try:
+        verify(payload, headers, secrets, tolerance=tolerance, now=now)
+    except WebhookVerificationError:
+        return False
+    return True
+
+
+def _checked_tolerance(tolerance: float) -> float:
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)):
+        raise TypeError(f"tolerance must be seconds, not {type(tolerance).__name__}")
+    if not tolerance >= 0:
+        raise ValueError("tolerance must not be negative; float('inf') accepts any age")
+    return tolerance
+
+
+def _parsed_header(value: str) -> tuple[str, tuple[str, ...]]:
+    parsed = parse_header(value)
+    return parsed.signed_timestamp, parsed.signatures
+
+
+def _agreed_identity(body: bytes, event_id: str | None, event_type: str | None) -> tuple[Any, Any]:
+    """The id and type in the body, which the headers may not contradict.
+
+    No signature covers the headers: whoever holds one delivery could otherwise pass it off as another event.
+    """
+    if event_id is not None and event_type is not None:
+        opening = f'{{"id":"{event_id}","type":"{event_type}"'
+        # A body that opens as the service writes it agrees by comparison; parsing it would cost more than the
+        # signature did. Eight quotes: were there one within a header, it could match across fields of the body.
+        plain = opening.isascii() and "\\" not in opening and opening.count('"') == 8
+        if plain and body.startswith(opening.encode()):
+            return event_id, event_type
+    identity = _parsed_identity(body)
+    if event_id not in (None, identity[0]) or event_type not in (None, identity[1]):
+        raise WebhookVerificationError("header_body_mismatch")
+    return identity
+
+
+def _parsed_identity(body: bytes) -> tuple[Any, Any]:
+    """What the body has for id and type, of whatever kind it may be."""
+    event = _parsed(body)
+    if not isinstance(event, dict):
+        raise PayloadError
+    return event.get("id"), event.get("type")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise PayloadError
+    return value
+
+
+def _parsed(body: bytes, loads: Callable[[bytes], Any] | None = None) -> Any:
+    if loads is None:
+        # On demand: a receiver that passes the body on to a queue or to a model never needs it.
+        import json
+
+        loads = json.loads
+    try:
+        return loads(body)
+    except (ValueError, RecursionError):
+        pass
+    # Raised out here, since the parser's own error carries the body and would travel along as its context.
+    raise PayloadError

@@ -1,0 +1,69 @@
+"""Which events were handled before: what a store has to promise, and one that keeps its promise in memory."""
+
+from __future__ import annotations
+
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+else:
+    Protocol = object
+
+# Six attempts span 10 h 36 min; a claim that ends earlier would let the last of them in as new.
+SHORTEST_TTL = 11 * 3600.0
+
+# A delivery can be retried by hand for as long as its log is kept.
+DEFAULT_TTL = 30 * 86_400.0
+
+
+class SeenStore(Protocol):
+    """Remembers event ids, for all processes of a receiver. Redis: `SET id 1 NX EX ttl` and `DEL id`."""
+
+    def claim(self, event_id: str, ttl: float) -> bool:
+        """Takes the event for the caller, for `ttl` seconds, in one atomic step. False: somebody has it already."""
+
+    def release(self, event_id: str) -> None:
+        """Gives the event back after its handler failed, so that the next attempt is handled."""
+
+
+class MemorySeenStore:
+    """A SeenStore for one process; what it knows ends with the process. Safe to share between threads.
+
+    Beyond `max_events` the oldest claim is forgotten.
+    """
+
+    def __init__(self, max_events: int = 100_000, *, clock: Callable[[], float] = time.monotonic) -> None:
+        # Imported here: a receiver that keeps its events elsewhere does not wait for either at start.
+        from collections import OrderedDict
+        from threading import Lock
+
+        if max_events < 1:
+            raise ValueError("max_events must be at least 1")
+        self._max_events = max_events
+        self._clock = clock
+        self._lock = Lock()
+        self._ends_at: OrderedDict[str, float] = OrderedDict()
+
+    def claim(self, event_id: str, ttl: float) -> bool:
+        now = self._clock()
+        with self._lock:
+            if self._ends_at.get(event_id, now) > now:
+                return False
+            self._ends_at.pop(event_id, None)
+            self._make_room(now)
+            self._ends_at[event_id] = now + ttl
+            return True
+
+    def release(self, event_id: str) -> None:
+        with self._lock:
+            self._ends_at.pop(event_id, None)
+
+    def _make_room(self, now: float) -> None:
+        """Drops the oldest claims while they have ended, or while there is no room for one more."""
+        while self._ends_at:
+            event_id, ends_at = next(iter(self._ends_at.items()))
+            if ends_at > now and len(self._ends_at) < self._max_events:
+                return
+            del self._ends_at[event_id]
