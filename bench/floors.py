@@ -1,0 +1,209 @@
+"""The floors: the least code in Python that gives the same answer. Each is an ASGI app for uvicorn's `--factory`.
+
+They leave out what makes a service a service (README.md lists it) and keep what no design can avoid: HTTP, the SQL,
+JSON. They run as the service runs: uvicorn with uvloop and httptools, access log off, threads for a blocking driver.
+"""
+
+import asyncio
+import hashlib
+import importlib.util
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import Any
+
+import orjson
+import psycopg
+from psycopg.types.string import TextLoader
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bench import floor_sql
+from bench.processes import HOST, Server, free_port, serving
+
+READERS = 2
+WRITERS = 8
+"""Connections, and threads, of a floor process: those that gave most on two cores. A read is bound by the interpreter
+lock, and more threads only fight for it; a booking waits for the disk."""
+
+HAVE_ASYNCPG = importlib.util.find_spec("asyncpg") is not None
+
+
+def serve(factory: str, *, database_url: str = "", processes: int = 1) -> AbstractContextManager[Server]:
+    """Run one of the factories below under uvicorn."""
+    port = free_port()
+    args = [
+        *(sys.executable, "-m", "uvicorn", "--factory", f"bench.floors:{factory}"),
+        *("--host", HOST, "--port", str(port), "--workers", str(processes)),
+        *("--loop", "uvloop", "--http", "httptools", "--lifespan", "on", "--no-access-log", "--log-level", "warning"),
+    ]
+    return serving(args, port=port, env={"BENCH_DATABASE_URL": database_url})
+
+
+class Threads:
+    """Blocking psycopg connections, one for each thread of a bounded pool."""
+
+    def __init__(self, size: int) -> None:
+        self._own = threading.local()
+        self._pool = ThreadPoolExecutor(size, initializer=self._connect)
+
+    def _connect(self) -> None:
+        connection = psycopg.connect(os.environ["BENCH_DATABASE_URL"], autocommit=True, prepare_threshold=0)
+        # An id is answered as text; a UUID object in between would be made and thrown away.
+        connection.adapters.register_loader("uuid", TextLoader)
+        self._own.connection = connection
+
+    async def run(self, work: Callable[[psycopg.Connection[Any]], bytes | None]) -> bytes | None:
+        """One hop: run `work` with a connection in a thread of the pool."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: work(self._own.connection))
+
+
+def hello() -> Any:
+    """Bare FastAPI: one route, one dict."""
+    from fastapi import FastAPI
+
+    app = FastAPI()
+
+    @app.get("/hello")
+    async def hello() -> dict[str, str]:
+        return {"hello": "world"}
+
+    return app
+
+
+def reads() -> Starlette:
+    """The lists: hand-written SQL, rows to dicts, orjson."""
+    threads = Threads(READERS)
+
+    async def bookings(request: Request) -> Response:
+        asked = request.query_params
+        limit = int(asked["limit"])
+        arguments = {"org": asked["org"], "limit": limit}
+
+        def page(connection: psycopg.Connection[Any]) -> bytes:
+            rows = connection.execute(floor_sql.BOOKINGS.sql, arguments).fetchall()
+            return floor_sql.BOOKINGS.page(rows, asked["zone"], limit)
+
+        return _json(await threads.run(page))
+
+    async def availability(request: Request) -> Response:
+        asked = request.query_params
+        arguments = {"org": asked["org"], "from": int(asked["from"]), "until": int(asked["until"])}
+
+        def page(connection: psycopg.Connection[Any]) -> bytes:
+            rows = connection.execute(floor_sql.AVAILABILITY.sql, arguments).fetchall()
+            return floor_sql.AVAILABILITY.page(rows, asked["zone"])
+
+        return _json(await threads.run(page))
+
+    return Starlette(routes=[Route("/bookings", bookings), Route("/availability", availability)])
+
+
+def book_threads() -> Starlette:
+    """The one-statement booking, bare psycopg in threads."""
+    threads, statement = Threads(WRITERS), floor_sql.book_psycopg()
+
+    async def book(request: Request) -> Response:
+        arguments = _booking(await request.body(), request.headers)
+
+        def execute(connection: psycopg.Connection[Any]) -> bytes | None:
+            row = connection.execute(statement, arguments).fetchone()
+            return row[0].encode() if row else None
+
+        return _created(await threads.run(execute))
+
+    return Starlette(routes=[Route("/bookings", book, methods=["POST"])])
+
+
+def book_asyncpg() -> Starlette:
+    """The one-statement booking, bare asyncpg on the loop."""
+    import asyncpg
+
+    statement = floor_sql.book_asyncpg()
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with asyncpg.create_pool(os.environ["BENCH_DATABASE_URL"], min_size=WRITERS, max_size=WRITERS) as pool:
+            app.state.pool = pool
+            yield
+
+    async def book(request: Request) -> Response:
+        arguments = _booking(await request.body(), request.headers)
+        row = await request.app.state.pool.fetchrow(statement, *map(arguments.__getitem__, floor_sql.BOOK_ARGUMENTS))
+        return _created(row[0].encode() if row else None)
+
+    return Starlette(routes=[Route("/bookings", book, methods=["POST"])], lifespan=lifespan)
+
+
+_NUMBER = 987_654_321_012_345
+"""Stands in a rendered booking where the database puts the number it has only then."""
+
+
+def _booking(body: bytes, headers: Any) -> dict[str, Any]:
+    """The statement's arguments for one request. Nothing is checked and nothing is priced."""
+    wanted = orjson.loads(body)
+    booking, seats, customer = _new_id(), wanted["guests"][0]["count"], wanted["customer"]
+    price, total = {"amount_minor": 89000, "currency": "NOK"}, {"amount_minor": 89000 * seats, "currency": "NOK"}
+    none = {"amount_minor": 0, "currency": "NOK"}
+    answer = orjson.dumps(
+        {
+            "id": booking,
+            "booking_number": _NUMBER,
+            "status": "confirmed",
+            "source": "api",
+            "created_at": "2026-12-01T10:00:00+01:00",
+            "updated_at": "2026-12-01T10:00:00+01:00",
+            "experience": {"id": booking, "title": "Fjord kayak at first light", "slug": "fjord-kayak"},
+            "departure": {
+                "id": wanted["experience_date_id"],
+                "starts_at": "2026-12-24T10:00:00+01:00",
+                "ends_at": "2026-12-24T12:30:00+01:00",
+            },
+            "customer": customer,
+            "guests": [{"tier_id": "adult", "tier_label": "Adult", "count": seats, "unit_price": price}],
+            "add_ons": [],
+            "totals": {"subtotal": total, "discount": none, "gift_card": none, "total": total},
+            "payment": {"method": "pay_on_site", "source": "on_site", "status": "unpaid"},
+            "note": wanted.get("note"),
+            "manage_url": None,
+        }
+    )
+    head, tail = answer.decode().split(str(_NUMBER))
+    return {
+        "org": headers["x-org"],
+        "departure": wanted["experience_date_id"],
+        "seats": seats,
+        "booking": booking,
+        "name": customer["name"],
+        "email": customer["email"],
+        "total": total["amount_minor"],
+        "created": _new_id(),
+        "confirmed": _new_id(),
+        "head": head,
+        "tail": tail,
+        "key": headers["idempotency-key"],
+        "fingerprint": hashlib.sha256(body).hexdigest(),
+    }
+
+
+def _new_id() -> str:
+    """A UUID whose front is the time, so that rows written together lie together in the indexes."""
+    random = os.urandom(10).hex()
+    stamp = f"{time.time_ns() // 1_000_000:012x}"
+    return f"{stamp[:8]}-{stamp[8:]}-7{random[:3]}-8{random[4:7]}-{random[7:19]}"
+
+
+def _created(body: bytes | None) -> Response:
+    if body is None:
+        return Response(b'{"code":"insufficient_capacity"}', 409, media_type="application/json")
+    return Response(body, 201, media_type="application/json")
+
+
+def _json(body: bytes | None) -> Response:
+    return Response(body, media_type="application/json")

@@ -1,0 +1,266 @@
+"""The load client: keep-alive connections that send pre-rendered requests and count what comes back.
+
+It runs in a process of its own (`python -m bench.load`, the plan as JSON on stdin, the result as JSON on stdout), over
+raw `asyncio.Protocol`: no HTTP library, no header parsing beyond status and Content-Length. It is the only client the
+bench has, for reads as for writes, so that no ratio compares two clients. It reports its own CPU time; a client that
+nears one full core is the bottleneck, and the report says so.
+
+The loop is closed: each connection sends its next request when the answer has arrived. Under saturation the latencies
+are therefore those of N patient clients, not those of an arrival rate.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import count, cycle
+from typing import cast
+
+from bench.processes import HOST, ROOT
+
+FRESH = "{fresh}"
+"""Stands in a header value or a body for 32 hexadecimal digits that are new in each request."""
+
+MAX_REQUESTS = 200_000
+DRAIN_S = 15.0
+"""How long requests already sent when the time is up may take before they are given up and counted."""
+
+RequestFactory = Callable[[], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of a plan."""
+
+    method: str
+    path: str
+    headers: dict[str, str] = field(default_factory=dict)
+    body: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to send, with how many clients, for how long. `max_requests` bounds it whatever the time."""
+
+    port: int
+    requests: Sequence[Request]
+    clients: int = 32
+    warmup_s: float = 1.0
+    duration_s: float = 4.0
+    max_requests: int = MAX_REQUESTS
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was seen. Rates and latencies are of the measured window; counts are of the whole run, warm-up included."""
+
+    throughput: float
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    window_s: float
+    measured: int
+    total: int
+    statuses: dict[str, int]
+    bytes_per_answer: float
+    client_cpu_s: float
+    client_busy: float
+
+
+def render(request: Request, port: int) -> bytes:
+    """The request as bytes, the FRESH marks still in it (they count as the 32 digits they become)."""
+    head = [f"{request.method} {request.path} HTTP/1.1", f"Host: {HOST}:{port}"]
+    head += [f"{name}: {value}" for name, value in request.headers.items()]
+    body = (request.body or "").encode()
+    if request.body is not None:
+        length = len(body) + body.count(FRESH.encode()) * (32 - len(FRESH))
+        head += ["Content-Type: application/json", f"Content-Length: {length}"]
+    return "\r\n".join(head).encode() + b"\r\n\r\n" + body
+
+
+def request_factory(requests: Sequence[Request], port: int) -> RequestFactory:
+    """A function that gives the next request's bytes: the plan's requests in a fixed shuffled order, for ever."""
+    rendered = [render(request, port).split(FRESH.encode()) for request in requests]
+    random.Random(1).shuffle(rendered)
+    if all(len(parts) == 1 for parts in rendered):
+        return cycle([parts[0] for parts in rendered]).__next__
+    templates, numbers, run = cycle(rendered), count(), os.urandom(8).hex()
+
+    def fresh() -> bytes:
+        return (f"{run}{next(numbers):016x}".encode()).join(next(templates))
+
+    return fresh
+
+
+class _Run:
+    """The state the connections share: the clock, the samples, how many requests may still go out."""
+
+    __slots__ = ("end", "factory", "latencies", "left", "received", "start", "statuses")
+
+    def __init__(self, plan: Plan, factory: RequestFactory) -> None:
+        self.factory = factory
+        self.left = min(plan.max_requests, MAX_REQUESTS)
+        self.start = time.perf_counter() + plan.warmup_s
+        self.end = self.start + plan.duration_s
+        self.latencies: list[float] = []
+        self.statuses: Counter[str] = Counter()
+        self.received = 0
+
+
+class _Connection(asyncio.Protocol):
+    """One client: one request in flight, the next one when its answer is complete."""
+
+    __slots__ = ("done", "expected", "head", "received", "run", "sent_at", "transport")
+
+    def __init__(self, run: _Run, done: asyncio.Future[None]) -> None:
+        self.run = run
+        self.done = done
+        self.head = b""
+        self.received = 0
+        self.expected = 0
+        self.sent_at = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.send()
+
+    def send(self) -> None:
+        run = self.run
+        if run.left <= 0:
+            self.finish()
+            return
+        run.left -= 1
+        self.sent_at = time.perf_counter()
+        self.transport.write(run.factory())
+
+    def data_received(self, data: bytes) -> None:
+        self.received += len(data)
+        if not self.expected:
+            self.head += data
+            end = self.head.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            self.expected = end + 4 + _content_length(self.head[:end])
+        # From here on bytes are only counted: gluing a large answer together would be paid by the server's processor.
+        if self.received >= self.expected:
+            self.answered()
+
+    def answered(self) -> None:
+        run, now = self.run, time.perf_counter()
+        run.statuses[self.head[9:12].decode()] += 1
+        run.received += self.received
+        if run.start <= now <= run.end:
+            run.latencies.append(now - self.sent_at)
+        self.head, self.received, self.expected = b"", 0, 0
+        if now < run.end:
+            self.send()
+        else:
+            self.finish()
+
+    def finish(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+        self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.done.done():
+            self.run.statuses["lost"] += 1
+            self.done.set_result(None)
+
+
+def _content_length(head: bytes) -> int:
+    lower = head.lower()
+    at = lower.find(b"\r\ncontent-length:")
+    if at < 0:
+        raise ValueError(f"an answer without Content-Length: {head[:200]!r}")
+    end = lower.find(b"\r\n", at + 2)
+    return int(lower[at + 17 : end if end > 0 else None])
+
+
+async def drive(plan: Plan, factory: RequestFactory | None = None) -> Result:
+    """Send the plan's requests until its time or its count is used up, and give what was seen."""
+    loop = asyncio.get_running_loop()
+    cpu, began = time.process_time(), time.perf_counter()
+    run = _Run(plan, factory or request_factory(plan.requests, plan.port))
+    done = [loop.create_future() for _ in range(plan.clients)]
+    for future in done:
+        await loop.create_connection(partial(_Connection, run, future), HOST, plan.port)
+    _, unanswered = await asyncio.wait(done, timeout=plan.warmup_s + plan.duration_s + DRAIN_S)
+    run.statuses["unanswered"] += len(unanswered)
+    ended = time.perf_counter()
+    return _result(run, ended, time.process_time() - cpu, ended - began)
+
+
+def _result(run: _Run, ended: float, cpu_s: float, wall_s: float) -> Result:
+    window_s = max(min(run.end, ended) - run.start, 1e-9)
+    latencies = sorted(run.latencies)
+    answers = sum(number for status, number in run.statuses.items() if status.isdigit())
+    return Result(
+        throughput=len(latencies) / window_s,
+        p50_ms=percentile(latencies, 0.50) * 1e3,
+        p99_ms=percentile(latencies, 0.99) * 1e3,
+        max_ms=percentile(latencies, 1.0) * 1e3,
+        window_s=window_s,
+        measured=len(latencies),
+        total=answers,
+        statuses={status: number for status, number in sorted(run.statuses.items()) if number},
+        bytes_per_answer=run.received / max(answers, 1),
+        client_cpu_s=cpu_s,
+        client_busy=cpu_s / wall_s,
+    )
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The nearest-rank percentile of values in ascending order; NaN when there are none."""
+    if not ordered:
+        return float("nan")
+    return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered) + 0.5) - 1))]
+
+
+def drive_in_process(plan: Plan) -> Result:
+    """Run the plan in a load process of its own."""
+    budget_s = plan.warmup_s + plan.duration_s + DRAIN_S + 30
+    child = subprocess.run(
+        [sys.executable, "-m", "bench.load"],
+        cwd=ROOT,
+        input=json.dumps(asdict(plan)).encode(),
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        timeout=budget_s,
+        check=True,
+    )
+    return Result(**json.loads(child.stdout))
+
+
+def main() -> None:
+    """Read a plan from stdin, run it, write the result to stdout."""
+    # One file descriptor per client; the default limit of some systems is 256.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    raw = json.load(sys.stdin)
+    plan = Plan(**raw | {"requests": [Request(**request) for request in raw["requests"]]})
+    # A collection in the middle of a run would be booked as the server's latency.
+    gc.disable()
+    json.dump(asdict(_on_uvloop(drive(plan))), sys.stdout)
+
+
+def _on_uvloop(drive: Coroutine[None, None, Result]) -> Result:
+    """Run on uvloop where it exists: the client takes less of the processors it shares with the server."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(drive)
+    return uvloop.run(drive)
+
+
+if __name__ == "__main__":
+    main()

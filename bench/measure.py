@@ -1,0 +1,235 @@
+"""Measuring sides beside each other: one run gives a sample, rounds alternate the sides, medians and spread sum up.
+
+A side is anything that can be loaded for a while: a server through the load client, or pgbench. All sides of a
+workload stay up during all its rounds; only one is loaded at a time.
+"""
+
+import os
+import resource
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from bench.load import Plan, Result, drive_in_process, percentile
+from bench.postgres import Postgres
+from bench.processes import cpu_s, machine_busy_s
+
+BUSY_CLIENT = 0.85
+"""A load client that used this share of a core was probably what limited the run."""
+
+BUSY_MACHINE = 0.10
+"""Other programs that used this share of the machine make a sample doubtful."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long one run lasts."""
+
+    warmup_s: float
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One run of one side. CPU is in microseconds per answered request, user and system."""
+
+    throughput: float
+    p50_ms: float
+    p99_ms: float
+    measured: int
+    statuses: dict[str, int]
+    server_us: float
+    database_us: float
+    client_us: float
+    client_busy: float
+    others_busy: float
+
+
+class Side(Protocol):
+    """One competitor of a workload."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, timing: Timing) -> Sample: ...
+
+    def failures(self, sample: Sample) -> list[str]:
+        """What makes the sample worthless."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSide:
+    """A server under the load client. `expected` are the statuses that count as an answer."""
+
+    name: str
+    plan: Plan
+    server_pid: int
+    database_pid: int | None
+    expected: frozenset[str] = frozenset({"200"})
+
+    def run(self, timing: Timing) -> Sample:
+        plan = replace(self.plan, warmup_s=timing.warmup_s, duration_s=timing.duration_s)
+        meter = _Meter(self.server_pid, self.database_pid)
+        result = drive_in_process(plan)
+        return meter.sample(result)
+
+    def failures(self, sample: Sample) -> list[str]:
+        found = [f"{self.name}: {n} × {s}" for s, n in sample.statuses.items() if s not in self.expected]
+        return found if sample.measured else [*found, f"{self.name}: nothing was answered"]
+
+
+@dataclass(frozen=True, slots=True)
+class PgbenchSide:
+    """The statement under pgbench: no HTTP and no Python at all. Its own CPU stands in the client column."""
+
+    name: str
+    postgres: Postgres
+    program: Path
+    database: str
+    script: str
+    clients: int = 32
+
+    def run(self, timing: Timing) -> Sample:
+        meter = _Meter(None, self.postgres.pid)
+        with tempfile.TemporaryDirectory(prefix="bench-pgbench-") as folder:
+            script = Path(folder) / "booking.sql"
+            script.write_text(self.script)
+            seconds = max(1, round(timing.warmup_s + timing.duration_s))
+            self._pgbench(folder, script, seconds)
+            latencies = sorted(
+                int(line.split()[2]) / 1e6
+                for log in Path(folder).glob("transactions*")
+                for line in log.read_text().splitlines()
+            )
+        result = _pgbench_result(latencies, seconds, meter)
+        return meter.sample(result)
+
+    def _pgbench(self, folder: str, script: Path, seconds: int) -> None:
+        args = [
+            *(str(self.program), "-h", str(self.postgres.socket_dir), "-U", "postgres"),
+            *("-n", "-M", "prepared", "-c", str(self.clients), "-j", "1", "-T", str(seconds), "-f", str(script)),
+            *("--log", "--log-prefix", "transactions", self.database),
+        ]
+        done = subprocess.run(
+            args, cwd=folder, capture_output=True, text=True, start_new_session=True, timeout=seconds + 60, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"pgbench failed: {done.stderr[-2000:]}")
+
+    def failures(self, sample: Sample) -> list[str]:
+        return [] if sample.measured else [f"{self.name}: no transaction succeeded"]
+
+
+def _pgbench_result(latencies: Sequence[float], seconds: int, meter: "_Meter") -> Result:
+    cpu = meter.children_cpu_s()
+    return Result(
+        throughput=len(latencies) / seconds,
+        p50_ms=percentile(latencies, 0.50) * 1e3,
+        p99_ms=percentile(latencies, 0.99) * 1e3,
+        max_ms=percentile(latencies, 1.0) * 1e3,
+        window_s=seconds,
+        measured=len(latencies),
+        total=len(latencies),
+        statuses={},
+        bytes_per_answer=0,
+        client_cpu_s=cpu,
+        client_busy=cpu / seconds,
+    )
+
+
+class _Meter:
+    """CPU read at its making and again at `sample`, of the server, the database and the whole machine."""
+
+    def __init__(self, server_pid: int | None, database_pid: int | None) -> None:
+        self._pids = (server_pid, database_pid)
+        self._children = _children_cpu_s()
+        self._own = time.process_time()
+        self._wall = time.perf_counter()
+        self._before = [cpu_s(pid) if pid else 0.0 for pid in self._pids]
+        self._machine = machine_busy_s()
+
+    def children_cpu_s(self) -> float:
+        return _children_cpu_s() - self._children
+
+    def sample(self, result: Result) -> Sample:
+        machine = machine_busy_s() - self._machine
+        server, database = (
+            (cpu_s(pid) if pid else 0.0) - before for pid, before in zip(self._pids, self._before, strict=True)
+        )
+        own = time.process_time() - self._own + self.children_cpu_s()
+        wall = (time.perf_counter() - self._wall) * (os.cpu_count() or 1)
+        per_request = 1e6 / max(result.total, 1)
+        return Sample(
+            throughput=result.throughput,
+            p50_ms=result.p50_ms,
+            p99_ms=result.p99_ms,
+            measured=result.measured,
+            statuses=result.statuses,
+            server_us=server * per_request,
+            database_us=database * per_request,
+            client_us=result.client_cpu_s * per_request,
+            client_busy=result.client_busy,
+            others_busy=max(0.0, machine - server - database - own) / wall,
+        )
+
+
+def _children_cpu_s() -> float:
+    """CPU seconds of the children this process has waited for: load clients and pgbench, not the servers."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure over the rounds."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        return cls(statistics.median(values), min(values), max(values))
+
+
+Samples = dict[str, list[Sample]]
+
+
+def alternate(sides: Sequence[Side], rounds: int, timing: Timing, tell: Callable[[str], None]) -> Samples:
+    """Load each side once per round; every second round in reverse, so that drift favours none."""
+    samples: Samples = {side.name: [] for side in sides}
+    for number in range(rounds):
+        for side in sides if number % 2 == 0 else reversed(sides):
+            tell(f"round {number + 1} of {rounds}: {side.name}")
+            samples[side.name].append(side.run(timing))
+    return samples
+
+
+def ratios(ours: Sequence[Sample], floor: Sequence[Sample]) -> Spread:
+    """Ours to the floor, round by round: what the machine did to one round it did to both."""
+    return Spread.of([a.throughput / b.throughput for a, b in zip(ours, floor, strict=True) if b.throughput])
+
+
+def failures(sides: Sequence[Side], samples: Samples) -> list[str]:
+    """Answers that were not the wanted ones: the figures mean nothing."""
+    found = [failure for side in sides for sample in samples[side.name] for failure in side.failures(sample)]
+    return list(dict.fromkeys(found))
+
+
+def doubts(samples: Samples) -> list[str]:
+    """What a reader should know before leaning on the figures."""
+    found = []
+    for name, own in samples.items():
+        busiest = max(sample.client_busy for sample in own)
+        if busiest > BUSY_CLIENT:
+            found.append(f"{name}: the load client used up to {busiest:.0%} of a core and may be the limit")
+    others = max(sample.others_busy for own in samples.values() for sample in own)
+    if others > BUSY_MACHINE:
+        found.append(f"other programs used up to {others:.0%} of the machine")
+    return found

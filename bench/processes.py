@@ -1,0 +1,136 @@
+"""Processes the bench starts, and what they cost: start, wait until they answer, read their CPU time, stop.
+
+CPU comes from /proc (Linux), whole process trees, so that the workers of a server and the backends of a database
+count with their parent. Whatever is started here is stopped when its `with` block ends, also on Ctrl-C.
+"""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+"""The workspace; children run here, so that `bench` is importable for them."""
+
+HOST = "127.0.0.1"
+"""The only address the bench listens on or sends to."""
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 10.0
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that answers on 127.0.0.1."""
+
+    pid: int
+    port: int
+    log: Path
+
+
+def free_port() -> int:
+    """A TCP port nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def serving(args: Sequence[str], *, port: int, env: dict[str, str] | None = None) -> Iterator[Server]:
+    """Run a command that listens on `port`; give it once it answers, stop it and its children afterwards.
+
+    The child leads a process group of its own: Ctrl-C reaches only the bench, which then stops its children in order.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        log = Path(folder) / "server.log"
+        with log.open("wb") as out:
+            child = subprocess.Popen(
+                args, cwd=ROOT, env=os.environ | (env or {}), stdout=out, stderr=out, start_new_session=True
+            )
+        try:
+            _wait_until_answering(child, " ".join(args), port, log)
+            yield Server(child.pid, port, log)
+        finally:
+            _stop(child)
+
+
+def _wait_until_answering(child: subprocess.Popen[bytes], name: str, port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            break
+        if _answers(port):
+            return
+        time.sleep(0.05)
+    tail = "\n".join(log.read_text(errors="replace").splitlines()[-30:])
+    raise RuntimeError(f"{name} did not answer on {port} (exit {child.returncode}):\n{tail}")
+
+
+def _answers(port: int) -> bool:
+    """Whether a request gets an answer, any: a port may accept long before its workers are up."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=START_TIMEOUT_S)
+    try:
+        connection.request("GET", "/")
+        connection.getresponse().read()
+    except OSError:
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(STOP_TIMEOUT_S)
+    finally:
+        # The leader may be gone and a worker not; the group is ours alone.
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds, user and system, spent so far by a process and all its descendants, ended ones included."""
+    ticks, children = _scan()
+    total, todo = 0, [pid]
+    while todo:
+        current = todo.pop()
+        total += ticks.get(current, 0)
+        todo.extend(children.get(current, ()))
+    return total * _TICK_S
+
+
+def machine_busy_s() -> float:
+    """CPU seconds all processors together were busy since boot, with whatever else runs on the machine."""
+    with Path("/proc/stat").open() as stat:
+        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, stat.readline().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) * _TICK_S
+
+
+def _scan() -> tuple[dict[int, int], dict[int, list[int]]]:
+    """Ticks by pid (own plus those of children already waited for), and children by parent."""
+    ticks: dict[int, int] = {}
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        # The command name is in parentheses and may hold spaces; the numbers start behind the last one.
+        fields = stat[stat.rindex(")") + 2 :].split()
+        pid, parent = int(entry.name), int(fields[1])
+        ticks[pid] = sum(map(int, fields[11:15]))
+        children.setdefault(parent, []).append(pid)
+    return ticks, children

@@ -1,0 +1,161 @@
+"""Our side: the service, set up by its operator commands and started as an operator starts it.
+
+Nothing here knows the service's inside: databases are filled by `booking` commands and by HTTP, requests go to the
+public API. What the commands are called is the operator's manual.
+"""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from bench.load import FRESH, Request
+from bench.processes import HOST, ROOT, Server, free_port, serving
+
+BOOKING = Path(sys.executable).with_name("booking")
+EXAMPLES = ROOT / "examples"
+OPERATE_TIMEOUT_S = 600
+SEATS = 1_000_000
+"""More than a run can sell: the bench measures bookings, not refusals."""
+_FIRST = datetime(2031, 1, 1, 6)  # noqa: DTZ001 - wall time of the shop
+_STEP = timedelta(hours=6)
+"""06:00, 12:00, 18:00 and midnight: an experience starts once at a time, and no clock change touches these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """An organization, a key to it, and the departures that are sold."""
+
+    slug: str
+    api_key: str
+    departures: tuple[str, ...]
+
+    @property
+    def authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.api_key}"}
+
+    def bookings(self) -> list[Request]:
+        """A booking of one seat on each departure, by a guest who has booked there before, with a fresh key."""
+        return [
+            Request(
+                "POST",
+                "/api/v1/bookings",
+                self.authorization | {"Idempotency-Key": FRESH},
+                json.dumps(booking_body(departure, number)),
+            )
+            for number, departure in enumerate(self.departures)
+        ]
+
+    def get(self, path: str) -> Request:
+        return Request("GET", path, self.authorization)
+
+
+def booking_body(departure: str, number: int) -> dict[str, object]:
+    """What a client sends to book; the floors get the same."""
+    return {
+        "experience_date_id": departure,
+        "guests": [{"tier_id": "adult", "count": 1}],
+        "customer": {"name": "Ingrid Solheim", "email": f"guest{number}@example.com", "phone": "+4790000000"},
+        "note": "Arrives by the early ferry, needs a large life vest.",
+        "payment": "pay_on_site",
+    }
+
+
+class Service:
+    """One database of the service, and the means to fill and to serve it."""
+
+    def __init__(self, database_url: str) -> None:
+        self._env = {
+            "BOOKING_DATABASE_URL": database_url,
+            "BOOKING_SECRET_KEY": secrets.token_urlsafe(32),
+            "BOOKING_RATE_LIMIT": "off",
+            "BOOKING_LOG_FORMAT": "json",
+        }
+
+    def serve(self, processes: int = 1) -> AbstractContextManager[Server]:
+        """`booking serve` without the worker: what it does beside the requests is another workload."""
+        port = free_port()
+        workers = ["--workers", str(processes)] if processes > 1 else []
+        args = [str(BOOKING), "serve", "--host", HOST, "--port", str(port), "--no-worker", *workers]
+        return serving(args, port=port, env=self._env)
+
+    def operate(self, commands: Sequence[Sequence[str]]) -> None:
+        """Run `booking` commands one after the other."""
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.operate"],
+            cwd=ROOT,
+            env=os.environ | self._env,
+            input=json.dumps(commands),
+            capture_output=True,
+            text=True,
+            start_new_session=True,
+            timeout=OPERATE_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"an operator command failed:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
+
+    def open_shops(self, number: int, departures: int) -> list[Shop]:
+        """Create the tables and organizations with `departures` each, and a key for each that may read and book."""
+        with tempfile.TemporaryDirectory(prefix="bench-shops-") as name:
+            folder = Path(name)
+            shops = {f"shop-{at}": tuple(str(uuid.uuid4()) for _ in range(departures)) for at in range(1, number + 1)}
+            commands = [["db", "upgrade"]]
+            for slug, ids in shops.items():
+                catalogue = folder / f"{slug}.json"
+                catalogue.write_text(json.dumps(_catalogue(ids)))
+                commands += _opening(folder, slug, catalogue, "--all-read", "--scope", "bookings:write")
+            self.operate(commands)
+            return [Shop(slug, _key(folder, slug), ids) for slug, ids in shops.items()]
+
+    def open_reader(self, slug: str, catalogue: Path | None = None) -> Shop:
+        """Create the tables, where there are none, and an organization with a key that may only read."""
+        with tempfile.TemporaryDirectory(prefix="bench-shops-") as name:
+            folder = Path(name)
+            self.operate([["db", "upgrade"], *_opening(folder, slug, catalogue, "--all-read")])
+            return Shop(slug, _key(folder, slug), ())
+
+
+def _opening(folder: Path, slug: str, catalogue: Path | None, *scopes: str) -> list[list[str]]:
+    """The commands that open a shop. The secret of its key is left in the folder."""
+    secret = str(folder / f"{slug}.key")
+    commands = [
+        ["orgs", "create", "--slug", slug, "--name", slug, "--timezone", "Europe/Oslo", "--currency", "NOK"],
+        ["keys", "create", "--org", slug, "--name", "bench", *scopes, "--secret-file", secret],
+    ]
+    if catalogue:
+        commands.append(["catalog", "import", "--org", slug, str(catalogue)])
+    return commands
+
+
+def _key(folder: Path, slug: str) -> str:
+    return (folder / f"{slug}.key").read_text().strip()
+
+
+def _catalogue(departures: Sequence[str]) -> dict[str, object]:
+    price = {"amount_minor": 89000, "currency": "NOK"}
+    return {
+        "experiences": [
+            {
+                "slug": "fjord-kayak",
+                "title": "Fjord kayak at first light",
+                "is_published": True,
+                "duration_minutes": 150,
+                "price_from": price,
+                "price_tiers": [{"id": "adult", "name": "Adult", "price": price, "seats_per_unit": 1}],
+                "departures": [
+                    {"id": each, "starts_at": f"{_FIRST + at * _STEP:%Y-%m-%dT%H:%M:%S}", "seats_total": SEATS}
+                    | {"status": "open"}
+                    for at, each in enumerate(departures)
+                ],
+            }
+        ]
+    }
