@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Integer, Text, bindparam, func, select
+from sqlalchemy import BigInteger, Integer, Text, bindparam, delete, func, select, tuple_
 from sqlalchemy.engine import Dialect
 
 from booking_core.caller import Caller
@@ -150,3 +150,20 @@ def _stored(tx: Tx, caller: Caller, once: Once) -> Answer | None:
         raise IdempotencyInProgress
     row = tx.first(_FIND, organization_id=caller.organization.id, key=once.key)
     return replay(caller.secret_keys, once, *row) if row else None
+
+
+_OLD = (
+    select(tables.idempotency.c.organization_id, tables.idempotency.c.key)
+    .where(tables.idempotency.c.created_at < bindparam("before", type_=BigInteger))
+    .order_by(tables.idempotency.c.created_at)
+    .limit(bindparam("limit", type_=Integer))
+    .with_for_update(skip_locked=True)
+)
+_PURGE = Statement(
+    delete(tables.idempotency).where(tuple_(tables.idempotency.c.organization_id, tables.idempotency.c.key).in_(_OLD))
+)
+
+
+def purge(tx: Tx, *, before: int, limit: int) -> int:
+    """Forgets answers stored before that instant, the oldest first, and gives how many; their keys are new again."""
+    return tx.run(_PURGE, before=before, limit=limit)

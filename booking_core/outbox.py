@@ -12,14 +12,13 @@ from typing import Any
 import orjson
 from sqlalchemy import (
     ColumnElement,
-    Text,
     any_,
     case,
     func,
     insert,
+    literal,
     literal_column,
     select,
-    type_coerce,
     update,
 )
 from sqlalchemy.engine import Dialect
@@ -29,7 +28,7 @@ from booking_core import tokens
 from booking_core.caller import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, given, rows
+from booking_core.db.statements import Statement, among, given, rows
 from booking_core.db.writes import Derived, Writes
 from booking_core.wire.events import EventType
 from booking_core.wire.limits import API_VERSION, WEBHOOK_ATTEMPTS
@@ -71,12 +70,10 @@ def _locking(dialect: Dialect) -> Update:
     change = update(tables.counters).where(counters.organization_id == wanted.organization_id)
     if dialect.name == "postgresql":
         # Locked in the order of their ids before any is changed, so that two batches that meet in several organizations
-        # wait for each other and never deadlock. As arrays, since the planner takes the given rows for a hundred and
-        # would rather read the whole table than join them.
-        ids = func.array(select(given(dialect, "wanted", _WANTED).c.organization_id).scalar_subquery())
+        # wait for each other and never deadlock.
         in_order = (
             select(counters.organization_id)
-            .where(counters.organization_id == any_(ids))
+            .where(among(dialect, counters.organization_id, "wanted", "organization_id"))
             .order_by(counters.organization_id)
             .with_for_update(key_share=True)
             .correlate(None)
@@ -209,14 +206,16 @@ def _deliveries(dialect: Dialect, name: str) -> Insert:
         "resource_id": told.resource_id,
         "status": case((enabled, DeliveryStatus.QUEUED.value), else_=DeliveryStatus.FAILED.value),
         "failure_reason": case((enabled, None), else_=FailureReason.ENDPOINT_DISABLED.value),
-        "trigger": type_coerce(DeliveryTrigger.EVENT.value, Text),
-        "max_attempts": type_coerce(WEBHOOK_ATTEMPTS, tables.deliveries.c.max_attempts.type),
+        "trigger": literal(DeliveryTrigger.EVENT.value),
+        "max_attempts": literal(WEBHOOK_ATTEMPTS),
         "next_attempt_at": case((enabled, told.created_at)),
         "completed_at": case((enabled, None), else_=told.created_at),
         "created_at": told.created_at,
         "updated_at": told.created_at,
     }
     derived = select(*values.values()).where(
+        among(dialect, endpoint.organization_id, name, "organization_id"),
+        among(dialect, subscription.organization_id, name, "organization_id"),
         subscription.organization_id == told.organization_id,
         subscription.event_type == told.event_type,
         endpoint.organization_id == told.organization_id,

@@ -1,0 +1,98 @@
+"""The verbs of customers. Ids are canonical UUIDs in lower case, as the border hands them on."""
+
+from typing import Any
+
+import orjson
+
+from booking_core import outbox, tokens
+from booking_core.caller import Caller, Organization
+from booking_core.customers import rules, store
+from booking_core.customers.rules import CustomerRow
+from booking_core.db.engine import Tx
+from booking_core.db.paging import Page, PageRequest
+from booking_core.db.writes import Writes
+from booking_core.errors import NotFound
+from booking_core.outbox import Told
+from booking_core.wire.customers import CustomerCreate
+from booking_core.wire.events import EventType
+
+
+def find(tx: Tx, caller: Caller, page: PageRequest, *, email: str | None = None) -> Page:
+    """A page of customers; with an e-mail address the one it belongs to, whatever its case, or none."""
+    zone = caller.organization.zone
+    return store.WALK.find(
+        tx,
+        caller,
+        page,
+        lambda row: rules.present(CustomerRow._make(row), zone),
+        email_key=None if email is None else rules.email_key(email),
+    )
+
+
+def get(tx: Tx, caller: Caller, customer_id: str) -> dict[str, Any]:
+    """One customer.
+
+    Raises:
+        NotFound: the organization has no such customer.
+    """
+    row = store.get(tx, caller.organization.id, customer_id)
+    if row is None:
+        raise NotFound
+    return rules.present(row, caller.organization.zone)
+
+
+def create(tx: Tx, caller: Caller, request: CustomerCreate) -> tuple[dict[str, Any], bool]:
+    """The customer of that e-mail address, and whether it is new.
+
+    An existing one is given as it is, nothing of it is overwritten; a new one is told of as `customer.created` in the
+    same transaction. Of two that create one address at once the second breaks a unique index, and is run again by
+    `Database.write`: then it finds what the first one made.
+    """
+    organization = caller.organization
+    known = store.get_by_email(tx, organization.id, request.email)
+    if known:
+        return rules.present(known, organization.zone), False
+    pending, customer_id = Writes(), tokens.new_id()
+    shown = add(
+        pending,
+        organization,
+        customer_id=customer_id,
+        email=request.email,
+        name=request.name,
+        phone=request.phone,
+        email_subscription=request.email_subscription is True,
+        at=caller.at,
+    )
+    told = Told(EventType.CUSTOMER_CREATED, customer_id, shown)
+    outbox.publish(tx, pending, organization, [told], at=caller.at)
+    tx.write(pending)
+    return orjson.loads(shown), True
+
+
+def add(
+    pending: Writes,
+    organization: Organization,
+    *,
+    customer_id: str,
+    email: str,
+    name: str,
+    phone: str | None,
+    email_subscription: bool,
+    at: int,
+) -> bytes:
+    """A new customer among what is about to be written, for a room that looked the address up by itself.
+
+    Returns:
+        The customer as JSON, which the room tells of as `customer.created`.
+    """
+    row = CustomerRow(
+        created_at=at,
+        id=customer_id,
+        name=name,
+        email=email,
+        phone=phone or None,
+        tags="[]",
+        email_subscription=email_subscription,
+    )
+    store.insert(pending, organization.id, row)
+    return orjson.dumps(rules.present(row, organization.zone))

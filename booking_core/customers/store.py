@@ -1,0 +1,40 @@
+"""The SQL of customers."""
+
+from sqlalchemy import Text, bindparam, select
+
+from booking_core.customers.rules import CustomerRow, email_key
+from booking_core.db.engine import Tx
+from booking_core.db.paging import Walk
+from booking_core.db.statements import Statement
+from booking_core.db.tables import Id, customers
+from booking_core.db.writes import Writes
+
+_SHOWN = select(*(customers.c[name] for name in CustomerRow._fields)).where(
+    customers.c.organization_id == bindparam("organization_id", type_=Id)
+)
+_BY_EMAIL = customers.c.email_key == bindparam("email_key", type_=Text)
+
+WALK = Walk("customers", customers, _SHOWN, {"email_key": _BY_EMAIL})
+
+_GET = Statement(_SHOWN.where(customers.c.id == bindparam("id", type_=Id)))
+_GET_BY_EMAIL = Statement(_SHOWN.where(_BY_EMAIL))
+
+
+def get(tx: Tx, organization_id: str, customer_id: str) -> CustomerRow | None:
+    row = tx.first(_GET, organization_id=organization_id, id=customer_id)
+    return CustomerRow._make(row) if row else None
+
+
+def get_by_email(tx: Tx, organization_id: str, email: str) -> CustomerRow | None:
+    row = tx.first(_GET_BY_EMAIL, organization_id=organization_id, email_key=email_key(email))
+    return CustomerRow._make(row) if row else None
+
+
+def insert(pending: Writes, organization_id: str, row: CustomerRow) -> None:
+    pending.insert(
+        customers,
+        organization_id=organization_id,
+        **row._asdict(),
+        email_key=email_key(row.email),
+        updated_at=row.created_at,
+    )

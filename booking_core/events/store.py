@@ -1,0 +1,184 @@
+"""The SQL of the feed.
+
+A page costs the same wherever it lies and whatever it leaves out. Every type: a walk along the primary key. Some
+types: one walk along the index of types for each, merged, so that a rare type is not searched for among the others.
+One resource: its few events by their own index. A bound in time becomes a bound of the sequence first, so that the
+walk does not run on past it.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    ColumnElement,
+    Integer,
+    Text,
+    bindparam,
+    case,
+    delete,
+    func,
+    literal_column,
+    select,
+    union_all,
+)
+
+from booking_core.clock import END_OF_TIME, MINUTE
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement
+from booking_core.db.tables import Id, deliveries, events
+from booking_core.events.rules import EventRow
+from booking_core.wire.pages import Order
+
+_SKEW = MINUTE
+"""An event is dated when its request began and numbered when its transaction is about to end, so dates run a little
+against the sequence. No transaction of ours may last this long."""
+
+_START, _END = 0, 2**63 - 1
+_BEFORE_ALL = {Order.ASC: _START, Order.DESC: _END}
+
+_SHOWN = select(*(events.c[name] for name in EventRow._fields)).where(
+    events.c.organization_id == bindparam("organization_id", type_=Id)
+)
+_GET = Statement(_SHOWN.where(events.c.id == bindparam("id", type_=Id)))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What of the feed is asked for; no types means every type."""
+
+    order: Order
+    types: tuple[str, ...] = ()
+    after: int | None = None
+    resource_id: str | None = None
+    created_since: int | None = None
+    created_until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What of a question changes the statement."""
+
+    order: Order
+    types: int
+    of_one: bool
+    dated: bool
+
+
+def get(tx: Tx, organization_id: str, event_id: str) -> EventRow | None:
+    row = tx.first(_GET, organization_id=organization_id, id=event_id)
+    return EventRow._make(row) if row else None
+
+
+def find(tx: Tx, organization_id: str, asked: Asked, limit: int) -> list[EventRow]:
+    """The events that come next in that order, at most `limit` of them."""
+    parameters: dict[str, Any] = {f"type_{i}": kind for i, kind in enumerate(asked.types)}
+    parameters["after"] = _BEFORE_ALL[asked.order] if asked.after is None else asked.after
+    of_one = asked.resource_id is not None
+    if of_one:
+        parameters["resource_id"] = asked.resource_id
+    dated = asked.created_since is not None or asked.created_until is not None
+    if dated:
+        since = 0 if asked.created_since is None else asked.created_since
+        until = END_OF_TIME if asked.created_until is None else asked.created_until
+        parameters |= {"since": since, "until": until}
+        if not of_one:
+            parameters |= {"surely_before": since - _SKEW, "surely_behind": until + _SKEW}
+    statement = _page(_Shape(asked.order, len(asked.types), of_one, dated))
+    found = tx.all(statement, organization_id=organization_id, limit=limit, **parameters)
+    return [EventRow._make(row) for row in found]
+
+
+@lru_cache(maxsize=1024)
+def _page(shape: _Shape) -> Statement:
+    kinds = [bindparam(f"type_{i}", type_=Text) for i in range(shape.types)]
+    if shape.of_one:
+        return Statement(_of_one(shape, kinds))
+    shown = _SHOWN.where(*_between(shape))
+    if len(kinds) < 2:
+        return Statement(
+            _first(shown.where(*(events.c.type == kind for kind in kinds)), events.c.sequence, shape.order)
+        )
+    walks = (_first(shown.where(events.c.type == kind), events.c.sequence, shape.order).subquery() for kind in kinds)
+    merged = union_all(*map(select, walks))
+    return Statement(_first(merged, merged.selected_columns["sequence"], shape.order))
+
+
+_after, _since, _until = (bindparam(name, type_=BigInteger) for name in ("after", "since", "until"))
+_dated = [events.c.created_at >= _since, events.c.created_at < _until]
+
+
+def _first(query: Any, sequence: ColumnElement[int], order: Order) -> Any:
+    in_order = sequence.asc() if order is Order.ASC else sequence.desc()
+    return query.order_by(in_order).limit(bindparam("limit", type_=Integer))
+
+
+def _of_one(shape: _Shape, kinds: list[Any]) -> Any:
+    """The sums hide columns of other indexes, which SQLite would rather walk than sort the few rows of this one."""
+    sequence = events.c.sequence + literal_column("0")
+    created_at = events.c.created_at + literal_column("0")
+    query = _SHOWN.where(
+        events.c.resource_id == bindparam("resource_id", type_=Id),
+        sequence > _after if shape.order is Order.ASC else sequence < _after,
+        *([events.c.type.in_(kinds)] if kinds else []),
+        *([created_at >= _since, created_at < _until] if shape.dated else []),
+    )
+    return _first(query, sequence, shape.order)
+
+
+def _between(shape: _Shape) -> list[ColumnElement[bool]]:
+    """Where a page begins, and what bounds it: one condition on each side, since SQLite takes only one of two for the
+    range that it reads."""
+    if not shape.dated:
+        return [events.c.sequence > _after if shape.order is Order.ASC else events.c.sequence < _after]
+    bounds = _bounds(shape.order)
+    lower, upper = select(bounds.c.lower).scalar_subquery(), select(bounds.c.upper).scalar_subquery()
+    return [events.c.sequence > lower, events.c.sequence < upper, *_dated]
+
+
+def _bounds(order: Order) -> CTE:
+    """The sequences between which everything lies that is dated as asked and comes after the cursor."""
+    other = events.alias("other")
+    before = other.c.created_at < bindparam("surely_before", type_=BigInteger)
+    behind = other.c.created_at >= bindparam("surely_behind", type_=BigInteger)
+
+    def nearest(dated: ColumnElement[bool], order: ColumnElement[Any]) -> ColumnElement[Any]:
+        own = other.c.organization_id == bindparam("organization_id", type_=Id)
+        return select(other.c.sequence).where(own, dated).order_by(order).limit(literal_column("1")).scalar_subquery()
+
+    lower: ColumnElement[int] = func.coalesce(nearest(before, other.c.created_at.desc()), _START)
+    upper: ColumnElement[int] = func.coalesce(nearest(behind, other.c.created_at.asc()), _END)
+    if order is Order.ASC:
+        lower = case((lower > _after, lower), else_=_after)
+    else:
+        upper = case((upper < _after, upper), else_=_after)
+    return select(lower.label("lower"), upper.label("upper")).cte("bounds")
+
+
+# Each feed is purged from its oldest end, and no further than the first event that an endpoint still waits for: what
+# is kept stays dense.
+_WAITED_FOR = select(func.coalesce(func.min(deliveries.c.event_sequence), _END)).where(
+    deliveries.c.organization_id == bindparam("organization_id", type_=Id), deliveries.c.status == "queued"
+)
+_OLD = (
+    select(events.c.sequence)
+    .where(
+        events.c.organization_id == bindparam("organization_id", type_=Id),
+        events.c.created_at < bindparam("before", type_=BigInteger),
+        events.c.sequence < _WAITED_FOR.scalar_subquery(),
+    )
+    .order_by(events.c.sequence)
+    .limit(bindparam("limit", type_=Integer))
+    .with_for_update(skip_locked=True)
+)
+_PURGE = Statement(
+    delete(events).where(
+        events.c.organization_id == bindparam("organization_id", type_=Id), events.c.sequence.in_(_OLD)
+    )
+)
+
+
+def purge(tx: Tx, organization_id: str, before: int, limit: int) -> int:
+    return tx.run(_PURGE, organization_id=organization_id, before=before, limit=limit)

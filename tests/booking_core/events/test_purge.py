@@ -1,0 +1,62 @@
+"""Old events go, in order; what is waited for stays."""
+
+from support.world import DAY, World
+
+from booking_core import events, tokens
+from booking_core.db import tables
+from booking_core.wire.events import EventType
+
+
+def tell(world: World, sequence: int, created_at: int) -> str:
+    return world.insert(
+        tables.events,
+        sequence=sequence,
+        type=EventType.CUSTOMER_UPDATED,
+        resource_type="customer",
+        resource_id=tokens.new_id(),
+        occurrence=sequence,
+        body="{}",
+        created_at=created_at,
+    )
+
+
+def sequences(world: World) -> list[int]:
+    return sorted(row["sequence"] for row in world.rows(tables.events))
+
+
+def purge(world: World, limit: int = 100) -> int:
+    before = world.clock() - 90 * DAY
+    return world.database.write(lambda tx: events.purge(tx, world.org, before=before, limit=limit))
+
+
+def test_events_older_than_the_bound_go_from_the_oldest_on(world: World) -> None:
+    for sequence in range(1, 6):
+        tell(world, sequence, world.clock() - (100 - sequence) * DAY)
+    tell(world, 6, world.clock() - 90 * DAY)
+    assert purge(world, limit=2) == 2
+    assert sequences(world) == [3, 4, 5, 6]
+    assert purge(world) == 3
+    assert sequences(world) == [6]
+    assert purge(world) == 0
+
+
+def test_an_event_that_a_delivery_waits_for_is_kept_with_all_after_it(world: World) -> None:
+    now = world.clock()
+    endpoint = world.insert(
+        tables.webhook_endpoints, url="https://x.example", status="enabled", enabled_at=0, created_at=0, updated_at=0
+    )
+    ids = [tell(world, sequence, now - 95 * DAY) for sequence in range(1, 5)]
+    world.insert(
+        tables.deliveries,
+        endpoint_id=endpoint,
+        event_id=ids[1],
+        event_type="customer.updated",
+        event_sequence=2,
+        status="queued",
+        trigger="event",
+        max_attempts=6,
+        created_at=now,
+        updated_at=now,
+    )
+    assert purge(world) == 1
+    assert sequences(world) == [2, 3, 4]

@@ -1,0 +1,283 @@
+"""Events are numbered densely, rendered once, and bring a delivery for each endpoint that asked for them."""
+
+import re
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+import pytest
+from sqlalchemy import Table, bindparam, select, text
+from support.plans import plan_of
+from support.world import FixedClock, World, make_world
+
+from booking_core import outbox, tokens
+from booking_core.db import tables
+from booking_core.db.engine import Database, Tx
+from booking_core.db.statements import Statement, rows
+from booking_core.db.writes import Writes, as_given_statement
+from booking_core.errors import NotFound, Unavailable
+from booking_core.outbox import Told
+from booking_core.wire.events import Envelope, EventType
+
+UUID_V4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+CARD = b'{"id":"c","balance":{"amount_minor":1,"currency":"NOK"}}'
+
+
+def read(world: World, table: Table) -> list[dict[str, Any]]:
+    """The organization's rows, in the order of their first key after it."""
+    query = select(table).where(table.c.organization_id == bindparam("o", type_=tables.Id))
+    found = world.database.read(lambda tx: tx.all(Statement(query.order_by(table.primary_key.columns[1])), o=world.org))
+    return [dict(zip(table.c.keys(), row, strict=True)) for row in found]
+
+
+def publish(world: World, *tolds: Told) -> list[str]:
+    def work(tx: Tx) -> list[str]:
+        pending = Writes()
+        ids = outbox.publish(tx, pending, world.organization, tolds, at=world.clock())
+        tx.write(pending)
+        return ids
+
+    return world.database.write(work)
+
+
+def endpoint(world: World, *types: EventType, **columns: Any) -> str:
+    now = world.clock()
+    row = {"url": "https://example.com", "status": "enabled", "enabled_at": now, "created_at": now, "updated_at": now}
+    endpoint_id = world.insert(tables.webhook_endpoints, **(row | columns))
+    for kind in types:
+        world.insert(tables.webhook_subscriptions, endpoint_id=endpoint_id, event_type=kind.value)
+    return endpoint_id
+
+
+def redeemed(resource_id: str | None = None, **extra: Any) -> Told:
+    return Told(EventType.GIFT_CARD_REDEEMED, resource_id or tokens.new_id(), CARD, extra)
+
+
+# Numbers ---------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_go_on_where_they_stood(world: World) -> None:
+    def lock(numbers: int, events: int) -> tuple[int, int]:
+        return world.database.write(lambda tx: outbox.lock_sequences(tx, {world.org: (numbers, events)}))[world.org]
+
+    assert lock(1, 3) == (0, 0)
+    assert lock(0, 0) == (1, 3)
+    assert lock(2, 1) == (1, 3)
+    assert lock(0, 0) == (3, 4)
+
+
+def test_many_organizations_are_numbered_by_one_statement(
+    world: World, new_world: Callable[..., World], statements: list[str]
+) -> None:
+    others = [new_world() for _ in range(3)]
+    statements.clear()
+    wanted = {each.org: (1, i) for i, each in enumerate([world, *others])}
+    before = world.database.write(lambda tx: outbox.lock_sequences(tx, wanted))
+    assert before == dict.fromkeys(wanted, (0, 0))
+    assert len(statements) == 1
+
+
+def test_batches_that_meet_in_several_organizations_never_deadlock(
+    world: World, new_world: Callable[..., World]
+) -> None:
+    organizations = [world.org, *(new_world().org for _ in range(3))]
+    failed: list[Exception] = []
+
+    def work(order: list[str]) -> None:
+        try:
+            for _ in range(15):
+                with world.database.writing() as tx:  # without the second try that would settle a deadlock
+                    outbox.lock_sequences(tx, dict.fromkeys(order, (1, 1)))
+        except Exception as error:  # noqa: BLE001
+            failed.append(error)
+
+    orders = [organizations, organizations[::-1], organizations[2:] + organizations[:2], organizations[1:3]]
+    threads = [threading.Thread(target=work, args=(order,)) for order in orders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    last = world.database.write(lambda tx: outbox.lock_sequences(tx, dict.fromkeys(organizations, (0, 0))))
+    assert sorted(last.values()) == [(45, 45), (45, 45), (60, 60), (60, 60)]
+
+
+# Events ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_envelope_is_what_the_wire_calls_one(world: World) -> None:
+    card, booking = tokens.new_id(), tokens.new_id()
+    amount = {"amount_minor": 500, "currency": "NOK"}
+    (event_id,) = publish(world, redeemed(card, redeemed_amount=amount, booking_id=booking))
+    (row,) = read(world, tables.events)
+    envelope = orjson.loads(row["body"])
+    assert Envelope.model_validate(envelope).to_json() == envelope
+    assert list(envelope) == ["id", "type", "created_at", "api_version", "sequence", "data"]
+    assert envelope == {
+        "id": event_id,
+        "type": "gift_card.redeemed",
+        "created_at": "2026-11-21T13:00:00+01:00",
+        "api_version": "2026-09-09",
+        "sequence": 1,
+        "data": {"object": orjson.loads(CARD), "redeemed_amount": amount, "booking_id": booking},
+    }
+    assert f'"object":{CARD.decode()}' in row["body"]
+    assert (row["id"], row["resource_type"], row["resource_id"]) == (event_id, "gift_card", card)
+    assert row["created_at"] == world.clock()
+
+
+def test_events_of_one_transaction_follow_each_other(world: World) -> None:
+    first = publish(world, redeemed(), redeemed())
+    second = publish(world, redeemed())
+    assert [(row["sequence"], row["id"]) for row in read(world, tables.events)] == list(enumerate(first + second, 1))
+
+
+def test_a_resource_sees_some_types_once_and_others_often(world: World) -> None:
+    booking = tokens.new_id()
+    moved = Told(EventType.BOOKING_RESCHEDULED, booking, b"{}")
+    created = Told(EventType.BOOKING_CREATED, booking, b"{}")
+    publish(world, created, moved, moved)
+    with pytest.raises((sqlite3.IntegrityError, Unavailable)):
+        publish(world, created)
+    assert [row["occurrence"] for row in read(world, tables.events)] == [0, 2, 3]
+
+
+def test_what_is_not_committed_uses_no_number(world: World) -> None:
+    def fail(tx: Tx) -> None:
+        outbox.lock_sequences(tx, {world.org: (1, 1)})
+        raise NotFound
+
+    with pytest.raises(NotFound):
+        world.database.write(fail)
+    publish(world, redeemed())
+    assert [row["sequence"] for row in read(world, tables.events)] == [1]
+
+
+def test_numbering_and_writing_are_all_that_an_event_costs(world: World, statements: list[str]) -> None:
+    publish(world, *(redeemed() for _ in range(20)))
+    assert len(statements) == (3 if world.database.is_sqlite else 2)
+
+
+# Deliveries ------------------------------------------------------------------------------------------------------
+
+
+def test_each_endpoint_that_subscribed_gets_one_delivery(world: World, new_world: Callable[..., World]) -> None:
+    other = new_world()
+    endpoint(other, EventType.GIFT_CARD_REDEEMED)
+    one = endpoint(world, EventType.GIFT_CARD_REDEEMED, EventType.BOOKING_CREATED)
+    two = endpoint(world, EventType.GIFT_CARD_REDEEMED)
+    endpoint(world, EventType.BOOKING_CREATED)
+    card = tokens.new_id()
+    first, second = publish(world, redeemed(card), redeemed(card))
+    found = read(world, tables.deliveries)
+    pairs = {(row["event_id"], row["endpoint_id"]) for row in found}
+    assert pairs == {(event, each) for event in (first, second) for each in (one, two)}
+    assert len(found) == 4
+    assert read(other, tables.deliveries) == []
+    now = world.clock()
+    for row in found:
+        assert row == row | {
+            "event_type": "gift_card.redeemed",
+            "event_sequence": 1 if row["event_id"] == first else 2,
+            "resource_id": card,
+            "status": "queued",
+            "failure_reason": None,
+            "trigger": "event",
+            "attempt_count": 0,
+            "max_attempts": 6,
+            "next_attempt_at": now,
+            "completed_at": None,
+            "created_at": now,
+            "updated_at": now,
+        }
+
+
+@pytest.mark.parametrize("status", ["disabled", "auto_disabled"])
+def test_an_endpoint_that_is_off_gets_a_failed_delivery_to_recover_later(world: World, status: str) -> None:
+    endpoint(world, EventType.GIFT_CARD_REDEEMED, status=status)
+    publish(world, redeemed())
+    (row,) = read(world, tables.deliveries)
+    assert (row["status"], row["failure_reason"]) == ("failed", "endpoint_disabled")
+    assert (row["next_attempt_at"], row["completed_at"]) == (None, world.clock())
+
+
+def test_a_deleted_endpoint_gets_nothing(world: World) -> None:
+    endpoint(world, EventType.GIFT_CARD_REDEEMED, deleted_at=world.clock())
+    publish(world, redeemed())
+    assert read(world, tables.deliveries) == []
+
+
+def test_an_endpoint_is_never_told_about_itself(world: World) -> None:
+    failing = endpoint(world, EventType.WEBHOOK_AUTO_DISABLED)
+    watching = endpoint(world, EventType.WEBHOOK_AUTO_DISABLED)
+    publish(world, Told(EventType.WEBHOOK_AUTO_DISABLED, failing, b"{}"))
+    assert [row["endpoint_id"] for row in read(world, tables.deliveries)] == [watching]
+
+
+def test_a_ping_reaches_no_subscriber(world: World) -> None:
+    endpoint(world, *(kind for kind in EventType if kind is not EventType.PING))
+    publish(world, Told(EventType.PING, None, b"{}"))
+    assert read(world, tables.deliveries) == []
+    (row,) = read(world, tables.events)
+    assert (row["resource_type"], row["resource_id"]) == ("webhook", None)
+
+
+def test_the_database_makes_canonical_delivery_ids(world: World) -> None:
+    for _ in range(3):
+        endpoint(world, EventType.GIFT_CARD_REDEEMED)
+    publish(world, *(redeemed() for _ in range(100)))
+    ids = {row["id"] for row in read(world, tables.deliveries)}
+    assert len(ids) == 300
+    assert all(UUID_V4.fullmatch(each) for each in ids)
+    assert {each[19] for each in ids} == set("89ab")
+
+
+# Plans -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crowd(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
+    """One organization among thousands, each with two endpoints."""
+    database = Database(fresh_database_url, clock=clock)
+    world = make_world(database, clock)
+    now, pending = clock(), Writes()
+    settings = {name: getattr(world.organization, name) for name in world.organization.__slots__}
+    others = [tokens.new_id() for _ in range(3_000)]
+    for other in others:
+        pending.insert(tables.organizations, **settings | {"id": other, "slug": other})
+    for other in others:
+        pending.insert(tables.counters, organization_id=other)
+    at = {"enabled_at": now, "created_at": now, "updated_at": now}
+    for organization_id in [world.org, *others, world.org, *others]:
+        one, kind = tokens.new_id(), EventType.GIFT_CARD_REDEEMED.value
+        own = {"organization_id": organization_id}
+        pending.insert(tables.webhook_endpoints, **own, id=one, url="https://x.org", status="enabled", **at)
+        pending.insert(tables.webhook_subscriptions, **own, endpoint_id=one, event_type=kind)
+    database.write(lambda tx: tx.write(pending))
+    if not database.is_sqlite:
+        with database.writing() as tx:
+            tx.run(Statement(text("ANALYZE")))
+    yield world
+    database.close()
+
+
+def test_numbering_and_deriving_deliveries_never_read_the_rows_of_every_organization(crowd: World) -> None:
+    numbers = {"organization_id": crowd.org, "last_booking_number": 1, "last_event_sequence": 2}
+    told = {
+        "organization_id": crowd.org,
+        "event_id": tokens.new_id(),
+        "event_type": "gift_card.redeemed",
+        "event_sequence": 1,
+        "resource_id": tokens.new_id(),
+        "created_at": crowd.clock(),
+    }
+    for statement, parameters in [
+        (outbox._LOCK_SEQUENCES, {"wanted": rows([numbers])}),
+        (as_given_statement(outbox.DELIVERIES), {"deliveries_of_events": rows([told])}),
+    ]:
+        with crowd.database.writing() as tx:
+            shown = plan_of(tx, statement, **parameters)
+        assert "Seq Scan" not in shown
+        assert re.findall(r"SCAN (counters|webhook_\w+)", shown) == []

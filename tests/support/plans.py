@@ -1,0 +1,140 @@
+"""How a database carries out what the service asks of it, and at what cost, without a clock.
+
+On PostgreSQL a statement is explained as a connection that has lived for a while runs it: prepared, and executed often
+enough that the planner has settled on one plan. Its cost is the pages that it touches. On SQLite it is the steps of the
+virtual machine.
+"""
+
+import itertools
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.types.string import TextLoader
+from sqlalchemy.engine import make_url
+
+from booking_core.db.engine import Database, Tx
+from booking_core.db.statements import Compiled
+
+_SETTLED = 6
+"""PostgreSQL plans the first five executions anew, and only then thinks of keeping a plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One statement, as it was carried out."""
+
+    text: str
+    scanned: frozenset[str]
+    """Tables that are read from one end to the other."""
+    indexes: frozenset[str]
+    cost: int
+    rows: int
+
+    def __str__(self) -> str:
+        return f"{self.cost} steps, {self.rows} rows, scans {set(self.scanned)}, uses {set(self.indexes)}: {self.text}"
+
+
+class _Sqlite:
+    def __init__(self, url: str) -> None:
+        self._raw = sqlite3.connect(str(make_url(url).database), isolation_level=None)
+        self.plans: list[Plan] = []
+
+    def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Any], int]:
+        steps = itertools.count()
+        self._raw.set_progress_handler(lambda: next(steps) < 0, 1)
+        cursor = self._raw.execute(compiled.text, parameters)
+        found = cursor.fetchall()
+        self._raw.set_progress_handler(None, 1)
+        self._explain(compiled.text, parameters, next(steps), len(found))
+        return found, cursor.rowcount
+
+    def execute_many(self, compiled: Compiled, items: list[dict[str, Any]]) -> None:
+        self._raw.executemany(compiled.text, items)
+        self._explain(compiled.text, items[0], 0, 0)
+
+    def _explain(self, text: str, parameters: dict[str, Any], cost: int, count: int) -> None:
+        details = [row[3].split() for row in self._raw.execute(f"EXPLAIN QUERY PLAN {text}", parameters)]
+        names = [words[words.index("INDEX") + 1] for words in details if "INDEX" in words]
+        keys = [f"{words[1]} primary key" for words in details if "PRIMARY" in words]
+        scanned = {words[1] for words in details if words[0] == "SCAN"}
+        self.plans.append(Plan(text, frozenset(scanned), frozenset([*names, *keys]), cost, count))
+
+    def command(self, text: str) -> None:
+        self._raw.execute(text)
+
+    def close(self) -> None:
+        self._raw.close()
+
+
+class _Postgres:
+    def __init__(self, url: str) -> None:
+        self._raw = psycopg.connect(
+            make_url(url).set(drivername="postgresql").render_as_string(hide_password=False), autocommit=True
+        )
+        self._raw.prepare_threshold = None  # else a ROLLBACK would forget what was prepared here
+        self._raw.adapters.register_loader("uuid", TextLoader)
+        self._raw.execute("SET jit = off")
+        self._prepared: dict[str, str] = {}
+        self.plans: list[Plan] = []
+
+    def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Any], int]:
+        name = self._prepared.get(compiled.text)
+        if name is None:
+            name = self._prepared[compiled.text] = f"s{len(self._prepared)}"
+            self.command(f"PREPARE {name} AS {compiled.text}")
+        values = ", ".join(_literal(parameters[key]) for key in compiled.positions)
+        call = f"EXECUTE {name}({values})" if values else f"EXECUTE {name}"
+        once = "INSERT INTO" in compiled.text
+        for _ in range(1 if once else _SETTLED):
+            found = self._raw.execute(call.encode()).fetchall()
+        explain = "EXPLAIN (FORMAT JSON)" if once else "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)"
+        ((explained,),) = self._raw.execute(f"{explain} {call}".encode()).fetchall()
+        self._read(compiled.text, explained[0]["Plan"], len(found))
+        return found, len(found)
+
+    def _read(self, text: str, root: dict[str, Any], count: int) -> None:
+        nodes = list(_nodes(root))
+        scanned = {node["Relation Name"] for node in nodes if node["Node Type"] == "Seq Scan"}
+        indexes = {node["Index Name"] for node in nodes if "Index Name" in node}
+        cost = root.get("Shared Hit Blocks", 0) + root.get("Shared Read Blocks", 0)
+        self.plans.append(Plan(text, frozenset(scanned), frozenset(indexes), cost, count))
+
+    def command(self, text: str) -> None:
+        self._raw.execute(text.encode())
+
+    def close(self) -> None:
+        self._raw.close()
+
+
+def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from _nodes(child)
+
+
+def _literal(value: object) -> str:
+    return "NULL" if value is None else "'" + str(value).replace("'", "''") + "'"
+
+
+@contextmanager
+def explaining(url: str) -> Iterator[Callable[[Callable[[Tx], Any]], list[Plan]]]:
+    """Gives the plans of the statements that a function of a transaction runs; what it writes is taken back."""
+    database = Database(url)
+    connection = _Sqlite(url) if database.is_sqlite else _Postgres(url)
+
+    def explained(act: Callable[[Tx], Any]) -> list[Plan]:
+        connection.plans.clear()
+        connection.command("BEGIN")
+        try:
+            act(Tx(database, connection))
+        finally:
+            connection.command("ROLLBACK")
+        return list(connection.plans)
+
+    yield explained
+    connection.close()
+    database.close()
