@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Iterable
 from itertools import groupby
 from typing import Any
@@ -15,9 +16,10 @@ from booking_core.db.engine import Database
 from booking_core.errors import NotFound
 from booking_core.settings import SettingError, Settings
 from booking_core.wire.limits import API_VERSION
+from booking_server import openapi
 from booking_server.dispatch import Endpoint, Service, refuse
 from booking_server.limits import Edge
-from booking_server.routes import OPERATIONS
+from booking_server.routes import OPERATIONS, description
 
 _FLUSH_S = 15
 
@@ -67,10 +69,18 @@ class Application(FastAPI):
 
 
 def _routes(service: Service) -> Iterable[Route]:
+    yield _route(description.OPERATION.path, description.Description(service, openapi.rendered()))
     by_path = groupby(sorted(OPERATIONS, key=lambda operation: operation.path), key=lambda operation: operation.path)
     for path, operations in by_path:
-        # A class instance is taken by the router as an application of its own, for every method.
-        yield Route(path, Endpoint(list(operations), service))
+        yield _route(path, Endpoint(list(operations), service))
+
+
+def _route(path: str, endpoint: Any) -> Route:
+    """The route of exactly that path; a class instance is taken for an application of its own, for every method."""
+    route = Route(path, endpoint)
+    # `$` matches before a line break at the end too: /api/v1/me%0A would be /api/v1/me (decision R9).
+    route.path_regex = re.compile(route.path_regex.pattern.removesuffix("$") + r"\Z")
+    return route
 
 
 async def _not_found(scope: Any, receive: Any, send: Any) -> None:

@@ -18,7 +18,7 @@ _DETAILS_MAX = 20
 
 
 def parse(data: bytes, headers: Iterable[tuple[bytes, bytes]], *, optional: bool) -> Any:
-    """The body's JSON value; an empty object for an empty body that may be empty.
+    """The body's JSON value; an empty object for an empty body where that is allowed.
 
     Of a key that stands twice in one object the last one counts.
 
@@ -26,8 +26,10 @@ def parse(data: bytes, headers: Iterable[tuple[bytes, bytes]], *, optional: bool
         UnsupportedMediaType: it is not said to be JSON in UTF-8.
         Malformed: it is no JSON object.
     """
-    if not data and optional:
-        return {}
+    if not data:
+        if optional:
+            return {}
+        raise Malformed("The body is empty.")
     for name, value in headers:
         if name == b"content-encoding" and value.strip().lower() != b"identity":
             raise UnsupportedMediaType

@@ -4,6 +4,7 @@ route, key, rate limit, gates, scope, headers, path, query, body, idempotency, a
 runs in one hop to a thread, on one connection.
 """
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from booking_core.bookings import Create
 from booking_core.caller import Caller, Installation
 from booking_core.clock import MINUTE
 from booking_core.db.engine import Database, Tx
+from booking_core.db.sqlite import SqliteDriver
 from booking_core.errors import (
     ApiKeyExpired,
     ApiKeyInvalid,
@@ -27,7 +29,6 @@ from booking_core.errors import (
     Malformed,
     MethodNotAllowed,
     NotFound,
-    PayloadTooLarge,
     RateLimited,
 )
 from booking_core.idempotency import Answer, Once
@@ -35,7 +36,7 @@ from booking_core.settings import RateLimit, Settings
 from booking_core.wire.limits import IDEMPOTENCY_KEY_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MIN
 from booking_server import auth, bodies, errors, params
 from booking_server.desk import Desk
-from booking_server.limits import Receive, Scope, Send, read_body
+from booking_server.limits import App, Receive, Scope, Send, read_body
 from booking_server.operations import Call, Operation
 from booking_server.rate_limit import ANONYMOUS, Limiter, Reading, open_limiter
 from booking_server.reply import Reply
@@ -55,7 +56,7 @@ class Incoming:
     query: bytes
     path: str
     ids: Mapping[str, str]
-    body: bytes | None
+    body: bytes | BookingError
     request_id: str
     address: str
     reading: Reading | None = None
@@ -75,6 +76,8 @@ class Service:
         self.running: set[tuple[str, str]] = set()
         self._used_at: dict[tuple[str, str], int] = {}
         driver = database.driver
+        if isinstance(driver, SqliteDriver):
+            driver.checkpoints = True  # this process serves the file
         self.reads = Desk("read", self._read_batch, threads=driver.readers, batch=4)
         self.writes = Desk(
             "write", self._write_batch, threads=driver.writers, batch=_BATCH if database.is_sqlite else 1
@@ -174,6 +177,8 @@ class Service:
         operation = incoming.operation
         if operation.scope:
             caller.require(operation.scope)
+        if operation.any_scope and not any(map(caller.has, operation.any_scope)):
+            caller.require(operation.any_scope[0])
         key = _idempotency_key(operation, incoming.headers)
         ids = {name: _path_id(value) for name, value in incoming.ids.items()}
         query = params.parse(operation.query, incoming.query, caller.organization.zone)
@@ -251,8 +256,8 @@ def _path_id(text: str) -> str:
 
 def _body(incoming: Incoming, key: str | None) -> tuple[Any, Once | None]:
     operation = incoming.operation
-    if incoming.body is None:
-        raise PayloadTooLarge
+    if isinstance(incoming.body, BookingError):
+        raise incoming.body
     value = bodies.parse(incoming.body, incoming.headers, optional=operation.body_optional)
     body = bodies.validate(operation.body, incoming.body) if operation.body else None
     once = Once(key, idempotency.fingerprint(operation.method, incoming.path, value)) if key else None
@@ -281,9 +286,14 @@ class Endpoint:
             ids=scope["path_params"],
             body=body,
             request_id=scope["booking.request_id"],
-            address=scope["client"][0] if scope.get("client") else "",
+            address=_address(scope),
         )
-        await (await self._reply(incoming))(scope, receive, send)
+        try:
+            reply = await self._reply(incoming)
+        finally:
+            if incoming.reading:  # for the last handler of errors, should it come to that
+                scope["booking.rate_headers"] = incoming.reading.headers
+        await reply(scope, receive, send)
 
     async def _reply(self, incoming: Incoming) -> Reply:
         try:
@@ -300,7 +310,7 @@ class Endpoint:
         if operation.act:
             return await service.reads.submit(incoming)
         desk = service.creates if operation.book else service.writes
-        running = _in_use(incoming)
+        running = _in_use(incoming) if operation.idempotency else None
         if running is None:
             return await desk.submit(incoming)
         if running in service.running:
@@ -322,6 +332,20 @@ def _in_use(incoming: Incoming) -> tuple[str, str] | None:
     return (repr(found.get(b"authorization")), repr(key)) if key else None
 
 
-def refuse(error: BookingError, scope: Scope) -> Reply:
-    """The answer to a request that reached no operation."""
-    return Reply(errors.answer(error, scope["booking.request_id"]), errors.headers(error))
+def _address(scope: Scope) -> str:
+    return scope["client"][0] if scope.get("client") else ""
+
+
+def refuse(error: BookingError, scope: Scope) -> App:
+    """The answer to a request that reached no operation. It counts against its address and is never one too many: the
+    path is judged before the limit (decision R1)."""
+    service: Service = scope["app"].state.service
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = errors.headers(error)
+        if service.settings.rate_limit:
+            # In a thread, because a shared store of the limiter is asked over a socket.
+            headers += (await asyncio.to_thread(service.limiter.take, f"address:{_address(scope)}", ANONYMOUS)).headers
+        await Reply(errors.answer(error, scope["booking.request_id"]), headers)(scope, receive, send)
+
+    return answer

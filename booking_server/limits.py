@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from booking_core.errors import BookingError, Malformed, PayloadTooLarge
 from booking_core.wire.limits import REQUEST_BODY_BYTES_MAX, REQUEST_ID_LENGTH_MAX
 from booking_server import errors
 from booking_server.reply import Reply
@@ -55,21 +56,23 @@ class Edge:
             log.exception("request %s failed", request_id)
             if started:
                 raise
-            await Reply(errors.internal(request_id))(scope, receive, send_marked)
+            headers = scope.get("booking.rate_headers", ())
+            await Reply(errors.internal(request_id), headers)(scope, receive, send_marked)
 
 
-async def read_body(receive: Receive) -> bytes | None:
-    """The request's body; none when it is larger than the limit, counted as it arrives and not as it is announced."""
+async def read_body(receive: Receive) -> bytes | BookingError:
+    """The request's body, or why there is none: it is larger than the limit, counted as it arrives and not as it is
+    announced; or the client went before its end, and what came must not be taken for all of it."""
     chunks: list[bytes] = []
     size = 0
     while True:
         message = await receive()
-        if message["type"] != "http.request":  # the client has gone
-            return b"".join(chunks)
+        if message["type"] != "http.request":
+            return Malformed("The body broke off.")
         chunk = message.get("body", b"")
         size += len(chunk)
         if size > REQUEST_BODY_BYTES_MAX:
-            return None
+            return PayloadTooLarge()
         chunks.append(chunk)
         if not message.get("more_body"):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)

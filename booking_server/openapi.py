@@ -9,7 +9,6 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from http import HTTPStatus
 from itertools import groupby
 from typing import Any, Literal
 
@@ -64,9 +63,9 @@ def document() -> Json:
         "webhooks": {str(kind): {"post": _webhook(kind, refs)} for kind in EventType},
         "components": {
             "schemas": schemas,
-            "responses": {_name(status): _shared_answer(status) for status in _SHARED},
-            "parameters": {name: _PARAMETERS[name] for name in sorted(_PARAMETERS)},
-            "headers": {name: _HEADERS[name] for name in sorted(_HEADERS)},
+            "responses": {name: _shared_answer(status, kinds) for status, (name, kinds) in _SHARED.items()},
+            "parameters": _PARAMETERS,
+            "headers": _HEADERS,
             "securitySchemes": {
                 "bearer": {
                     "type": "http",
@@ -112,10 +111,7 @@ def _operation(operation: Operation, refs: Refs) -> Json:
         content: Json = {"schema": refs[operation.body]}
         if operation.example is not None:
             content["example"] = operation.example
-        shown["requestBody"] = {
-            "required": not operation.body_optional,
-            "content": {"application/json": content},
-        }
+        shown["requestBody"] = {"required": not operation.body_optional, "content": {"application/json": content}}
     shown["responses"] = _responses(operation, refs)
     return shown
 
@@ -133,15 +129,13 @@ def _path_parameter(name: str) -> Json:
         "id": "The id of the resource, in any case.",
         "deliveryId": "The id of the delivery, or of any of its attempts (the `Svc-Delivery-Id` header).",
     }
-    schema = {"type": "string", "format": "uuid", "pattern": base.UUID_PATTERN}
-    example = EXAMPLES[Booking]["id"]
     return {
         "name": name,
         "in": "path",
         "required": True,
         "description": words[name],
-        "schema": schema,
-        "example": example,
+        "schema": {"type": "string", "format": "uuid", "pattern": base.UUID_PATTERN},
+        "example": EXAMPLES[Booking]["id"],
     }
 
 
@@ -202,16 +196,13 @@ _PARAMETERS: Mapping[str, Json] = {
 
 
 def _responses(operation: Operation, refs: Refs) -> Json:
-    shown = {status: _success(operation, status, *answer, refs) for status, answer in operation.answers.items()}
+    shown = {status: _success(operation, *answer, refs) for status, answer in operation.answers.items()}
     by_status: dict[int, list[type[BookingError]]] = {}
     for kind in _refusals(operation):
         by_status.setdefault(errors.STATUS[kind], []).append(kind)
     for status, kinds in by_status.items():
-        if status in _SHARED:
-            shown[status] = {"$ref": f"#/components/responses/{_name(status)}"}
-        else:
-            shown[status] = _refusal(status, kinds, operation)
-    shown[errors.INTERNAL_STATUS] = {"$ref": f"#/components/responses/{_name(errors.INTERNAL_STATUS)}"}
+        shown[status] = _shared(status) if status in _SHARED else _refusal(kinds, operation)
+    shown[errors.INTERNAL_STATUS] = _shared(errors.INTERNAL_STATUS)
     return {str(status): shown[status] for status in sorted(shown)}
 
 
@@ -220,7 +211,7 @@ def _refusals(operation: Operation) -> list[type[BookingError]]:
     if operation is description.OPERATION:
         return [refusals.RateLimited]
     found = [*_OF_EVERY_KEY]
-    if operation.scope or operation.id in description.SCOPE_OF_RESOURCE:
+    if operation.scope or operation.any_scope:
         found.append(refusals.InsufficientScope)
     writes = operation.method != "GET"
     if writes or operation.query:
@@ -246,23 +237,19 @@ _OF_EVERY_KEY = (
     refusals.PlanUpgradeRequired,
 )
 
-_SHARED: Mapping[int, Sequence[type[BookingError]]] = {
-    401: _OF_EVERY_KEY[:4],
-    405: [refusals.MethodNotAllowed],
-    413: [refusals.PayloadTooLarge],
-    415: [refusals.UnsupportedMediaType],
-    429: [refusals.RateLimited],
-    500: [],
-    503: [refusals.Unavailable],
+_SHARED: Mapping[int, tuple[str, Sequence[type[BookingError]]]] = {
+    401: ("Unauthorized", _OF_EVERY_KEY[:4]),
+    405: ("MethodNotAllowed", [refusals.MethodNotAllowed]),
+    413: ("PayloadTooLarge", [refusals.PayloadTooLarge]),
+    415: ("UnsupportedMediaType", [refusals.UnsupportedMediaType]),
+    429: ("RateLimited", [refusals.RateLimited]),
+    500: ("InternalError", []),
+    503: ("ServiceUnavailable", [refusals.Unavailable]),
 }
-"""Statuses that mean the same wherever they occur."""
+"""Statuses that mean the same wherever they occur, by the name under which they are said once."""
 
 
-def _name(status: int) -> str:
-    return HTTPStatus(status).phrase.title().replace(" ", "")
-
-
-def _success(operation: Operation, status: int, words: str, model: type[Resource] | None, refs: Refs) -> Json:
+def _success(operation: Operation, words: str, model: type[Resource] | None, refs: Refs) -> Json:
     shown: Json = {"description": words, "headers": _headers(replayed=bool(operation.idempotency))}
     if model is not None:
         content: Json = {"schema": refs[model]}
@@ -277,23 +264,29 @@ def _example(model: type[Resource], *, walked: bool) -> Any:
     if not issubclass(model, Page):
         return EXAMPLES.get(model)
     (item,) = model.__pydantic_generic_metadata__["args"]
+    if item not in EXAMPLES:
+        return None
     page = {"data": [EXAMPLES[item]], "has_more": walked, "next_cursor": CURSOR if walked else None}
     return page | {"resume_cursor": CURSOR} if "resume_cursor" in model.model_fields else page
 
 
-def _shared_answer(status: int) -> Json:
+def _shared(status: int) -> Json:
+    return {"$ref": f"#/components/responses/{_SHARED[status][0]}"}
+
+
+def _shared_answer(status: int, kinds: Sequence[type[BookingError]]) -> Json:
     if status == errors.INTERNAL_STATUS:
         body = json.loads(errors.internal(REQUEST_ID).body)
-        return _error_answer({body["code"]: body}, f"`{body['code']}`: {body['error']}", _headers())
-    return _refusal(status, _SHARED[status])
+        return _error_answer({body["code"]: body}, f"- `{body['code']}`: {body['error']}", _headers())
+    return _refusal(kinds)
 
 
-def _refusal(status: int, kinds: Sequence[type[BookingError]], operation: Operation | None = None) -> Json:
-    bodies = [json.loads(errors.answer(_refused(kind, operation), REQUEST_ID).body) for kind in kinds]
+def _refusal(kinds: Sequence[type[BookingError]], operation: Operation | None = None) -> Json:
+    shown = [json.loads(errors.answer(_refused(kind, operation), REQUEST_ID).body) for kind in kinds]
     words = "\n".join(f"- `{kind.code}`: {kind.message}" for kind in kinds)
     once = bool(operation and operation.idempotency)
     headers = _headers(kinds, replayed=once and any(kind in STORED_REFUSALS for kind in kinds))
-    return _error_answer({body["code"]: body for body in bodies}, words, headers)
+    return _error_answer({body["code"]: body for body in shown}, words, headers)
 
 
 def _error_answer(examples: Mapping[str, Json], words: str, headers: Json) -> Json:
@@ -325,7 +318,8 @@ def _refused(kind: type[BookingError], operation: Operation | None) -> BookingEr
     if kind is refusals.Conflict:
         return description.CONFLICT.get(name) or refusals.Conflict("conflict", refusals.Conflict.message)
     if kind is refusals.InsufficientScope:
-        return refusals.InsufficientScope((operation and operation.scope) or Scope.BOOKINGS_READ)
+        scopes = (operation.scope, *operation.any_scope) if operation else ()
+        return refusals.InsufficientScope(next(filter(None, scopes), Scope.BOOKINGS_READ))
     if kind is refusals.InsufficientCapacity:
         return refusals.InsufficientCapacity(1)
     if kind is refusals.RateLimited:
@@ -577,11 +571,11 @@ class _Schemas(GenerateJsonSchema):
 
 def _schemas(operations: Iterable[Operation]) -> tuple[Refs, Json]:
     """Where the schema of each model is, and all of them by name."""
-    bodies = [operation.body for operation in operations if operation.body]
+    requests = [operation.body for operation in operations if operation.body]
     answers = [model for operation in operations for _, model in operation.answers.values() if model]
     refs, found = models_json_schema(
         [
-            *((model, "validation") for model in bodies),
+            *((model, "validation") for model in requests),
             *((model, "serialization") for model in (ErrorBody, *answers, *_DELIVERED.values())),
         ],
         ref_template="#/components/schemas/{model}",
@@ -600,8 +594,9 @@ def _tidied(schema: Any) -> Any:
     kept = {key: _tidied(value) for key, value in schema.items() if not (key == "default" and value is None)}
     if isinstance(kept.get("title"), str):
         del kept["title"]
-    if isinstance(words := kept.pop("description", None), str):
-        words = _REFERENCE.sub("", " ".join(words.split()))
+    if not isinstance(kept.get("description"), str):  # none, or a property of that name
+        return kept
+    words = _REFERENCE.sub("", " ".join(kept.pop("description").split()))
     return {"description": words, **kept} if words else kept
 
 

@@ -46,6 +46,8 @@ class Operation:
     summary: str
     description: str = ""
     scope: Scope | None = None
+    any_scope: tuple[Scope, ...] = ()
+    """Where the scope depends on what is asked for: without any of these nothing can be, and the first is named."""
     act: Read | None = None
     write: Write | None = None
     book: Book | None = None

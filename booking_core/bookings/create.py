@@ -32,6 +32,7 @@ from booking_core.errors import (
 from booking_core.idempotency import Answer, Once, Refuse
 from booking_core.outbox import Told
 from booking_core.timeline import TimelineKind
+from booking_core.wire.base import email_key
 from booking_core.wire.bookings import BookingCreate, BookingSource, BookingStatus, PaymentMode
 from booking_core.wire.events import EventType
 
@@ -57,7 +58,7 @@ class Create:
 
     @property
     def customer_key(self) -> tuple[str, str]:
-        return self.organization_id, customers.email_key(self.request.customer.email)
+        return self.organization_id, email_key(self.request.customer.email)
 
 
 @dataclass(slots=True)
@@ -108,7 +109,11 @@ def create_many(tx: Tx, creates: Sequence[Create]) -> list[Answer | BookingError
 
 def _read(tx: Tx, creates: Sequence[Create]) -> Batch:
     held = idempotency.try_locks(tx, [(create.organization_id, create.once.key) for create in creates])
-    locked = store.lock_departures(tx, (create.departure_key for create in creates))
+    # Only for those that will be decided: whose key is in use is told so at once, and does not wait for the departure
+    # that the key's holder has.
+    locked = store.lock_departures(
+        tx, (create.departure_key for create, is_held in zip(creates, held, strict=True) if is_held)
+    )
     surroundings = store.surroundings(
         tx,
         (
@@ -132,14 +137,13 @@ def _read(tx: Tx, creates: Sequence[Create]) -> Batch:
 def _decide(batch: Batch, position: int) -> None:
     create, around = batch.creates[position], batch.surroundings[position]
     key = (create.organization_id, create.once.key)
-    if batch.first_by_key.setdefault(key, position) != position:
-        return  # the same key twice in one batch: answered as its first, see _outcome
     try:
         if around.fingerprint is not None and around.status is not None and around.body_sealed is not None:
             stored = (around.fingerprint, around.status, around.body_sealed)
             batch.outcomes[position] = idempotency.replay(create.caller.secret_keys, create.once, *stored)
-        else:
+        elif batch.first_by_key.setdefault(key, position) == position:
             _accept(batch, position, create, around)
+        # else the same new key twice in one batch: answered as its first, see _outcome
     except idempotency.STORED_REFUSALS as error:
         answer = batch.outcomes[position] = create.refuse(error)
         idempotency.keep(batch.pending, create.caller, create.once, answer, at=around.at)

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from booking_core import effects, outbox, timeline
+from booking_core import departures, effects, outbox, timeline
 from booking_core.bookings import rules, store
 from booking_core.bookings.rules import BookingRow
 from booking_core.caller import Caller
@@ -15,7 +15,7 @@ from booking_core.db.engine import Row, Tx
 from booking_core.db.paging import Page, PageRequest
 from booking_core.db.writes import Writes
 from booking_core.effects import EffectKind
-from booking_core.errors import NotFound, Unprocessable
+from booking_core.errors import NotFound
 from booking_core.outbox import Told
 from booking_core.timeline import TimelineKind
 from booking_core.wire.bookings import BookingCancel, BookingStatus, CancelReason
@@ -78,11 +78,8 @@ def _window(zone: Zone, first: date | None, last: date | None) -> dict[str, int]
         first = last - span if last - date.min >= span else date.min
     if last is None:
         last = first + span if date.max - first >= span else date.max
-    if last < first:
-        raise Unprocessable.at("departure_to", "The window ends before it begins.", "window_reversed")
-    if last - first > span:
-        raise Unprocessable.at("departure_to", f"The window is wider than {WINDOW_DAYS_MAX} days.", "window_too_wide")
-    return {"departs_from": zone.day_start(first), "departs_before": zone.day_end(last)}
+    departs_from, departs_before = departures.window(zone, first, last, field="departure_to")
+    return {"departs_from": departs_from, "departs_before": departs_before}
 
 
 def get(tx: Tx, caller: Caller, booking_id: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from booking_core.bookings.rules import BookingRow
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Walk
-from booking_core.db.statements import Statement, given, now_us, rows
+from booking_core.db.statements import Statement, among, given, now_us, rows
 from booking_core.db.tables import Id, bookings, customers, departures, experiences, holds, idempotency
 from booking_core.db.writes import Change
 
@@ -118,7 +118,12 @@ def _lock_departures(dialect: Dialect) -> Any:
     wanted = given(dialect, "wanted", {"organization_id": Id, "id": Id}).c
     locked = (
         select(departures)
-        .where(departures.c.organization_id == wanted.organization_id, departures.c.id == wanted.id)
+        .where(
+            departures.c.organization_id == wanted.organization_id,
+            departures.c.id == wanted.id,
+            among(dialect, departures.c.organization_id, "wanted", "organization_id"),
+            among(dialect, departures.c.id, "wanted", "id"),
+        )
         .order_by(departures.c.organization_id, departures.c.id)
         .with_for_update(key_share=True, of=departures)
         .cte("locked")
@@ -167,8 +172,18 @@ def _surroundings(dialect: Dialect) -> Any:
         .correlate(wanted.i.table)
         .scalar_subquery()
     )
-    stored = and_(idempotency.c.organization_id == wanted.organization_id, idempotency.c.key == wanted.key)
-    known = and_(customers.c.organization_id == wanted.organization_id, customers.c.email_key == wanted.email_key)
+    stored = and_(
+        idempotency.c.organization_id == wanted.organization_id,
+        idempotency.c.key == wanted.key,
+        among(dialect, idempotency.c.organization_id, "wanted", "organization_id"),
+        among(dialect, idempotency.c.key, "wanted", "key"),
+    )
+    known = and_(
+        customers.c.organization_id == wanted.organization_id,
+        customers.c.email_key == wanted.email_key,
+        among(dialect, customers.c.organization_id, "wanted", "organization_id"),
+        among(dialect, customers.c.email_key, "wanted", "email_key"),
+    )
     return (
         select(
             wanted.i,

@@ -1,6 +1,5 @@
 """What a customer is known by, and how one is shown: decided without storage."""
 
-import unicodedata
 from typing import Any, NamedTuple
 
 import orjson
@@ -18,11 +17,6 @@ class CustomerRow(NamedTuple):
     phone: str | None
     tags: str
     email_subscription: bool
-
-
-def email_key(email: str) -> str:
-    """The identity behind an e-mail address: NFC and case-folded (decision B5)."""
-    return unicodedata.normalize("NFC", email).casefold()
 
 
 def present(row: CustomerRow, zone: Zone) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from booking_core.db.paging import Page, PageRequest
 from booking_core.db.writes import Writes
 from booking_core.errors import NotFound
 from booking_core.outbox import Told
+from booking_core.wire.base import email_key
 from booking_core.wire.customers import CustomerCreate
 from booking_core.wire.events import EventType
 
@@ -25,7 +26,7 @@ def find(tx: Tx, caller: Caller, page: PageRequest, *, email: str | None = None)
         caller,
         page,
         lambda row: rules.present(CustomerRow._make(row), zone),
-        email_key=None if email is None else rules.email_key(email),
+        email_key=None if email is None else email_key(email),
     )
 
 

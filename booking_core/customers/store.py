@@ -2,12 +2,13 @@
 
 from sqlalchemy import Text, bindparam, select
 
-from booking_core.customers.rules import CustomerRow, email_key
+from booking_core.customers.rules import CustomerRow
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Walk
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, customers
 from booking_core.db.writes import Writes
+from booking_core.wire.base import email_key
 
 _SHOWN = select(*(customers.c[name] for name in CustomerRow._fields)).where(
     customers.c.organization_id == bindparam("organization_id", type_=Id)

@@ -198,6 +198,10 @@ class Database:
             return self._clock()
         return system_clock() if self.is_sqlite else None
 
+    def clock(self) -> int:
+        """The instant it is, by this process; for what no other process compares."""
+        return self._clock() if self._clock else system_clock()
+
     @property
     def is_sqlite(self) -> bool:
         return self.dialect.name == "sqlite"

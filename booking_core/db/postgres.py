@@ -20,6 +20,9 @@ from booking_core.errors import Unavailable
 LOCK_TIMEOUT_MS = 3_000
 STATEMENT_TIMEOUT_MS = 10_000
 IDLE_IN_TRANSACTION_TIMEOUT_MS = 15_000
+CLIENT_CHECK_MS = 500
+"""How often the server looks whether we still live: a transaction that waits for a lock must not outlive its process,
+and with it the idempotency key that it holds (decision I5)."""
 CONNECT_TIMEOUT_S = 5
 SERVER_GONE_MS = 15_000
 """A server that answers nothing for so long, not even to keep-alives, is gone."""
@@ -33,6 +36,7 @@ _BUSY = frozenset({"55P03", "57014", "53300", "25P03"})
 _SESSION = (
     f"SET lock_timeout = {LOCK_TIMEOUT_MS}; SET statement_timeout = {STATEMENT_TIMEOUT_MS};"
     f" SET idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION_TIMEOUT_MS};"
+    f" SET client_connection_check_interval = {CLIENT_CHECK_MS};"
     " SET jit = off; SET TIME ZONE 'UTC'; SET client_encoding = 'UTF8'"
 )
 _SUCCESS = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)

@@ -14,6 +14,7 @@ from sqlalchemy import (
     ColumnElement,
     FromClause,
     Text,
+    any_,
     bindparam,
     cast,
     column,
@@ -81,6 +82,19 @@ def given(dialect: Dialect, name: str, columns: Mapping[str, TypeEngine[Any] | t
         for key, kind in columns.items()
     ]
     return select(*picked).subquery(name)
+
+
+def among(dialect: Dialect, target: ColumnElement[Any], name: str, key: str) -> ColumnElement[bool]:
+    """Whether the column is one of the given rows' values, so that its index is used.
+
+    PostgreSQL expects a hundred given rows, and would rather read a whole table than join it with them. Of an array it
+    expects ten, and looks them up. To be said beside the join, for each column of the key.
+    """
+    values = select(given(dialect, name, {key: target.type}).c[key])
+    if dialect.name == "postgresql":
+        array: ColumnElement[bool] = target == any_(func.array(values.scalar_subquery()))
+        return array
+    return target.in_(values)
 
 
 def rows(items: Iterable[Mapping[str, object]]) -> str:

@@ -474,6 +474,12 @@ deliveries = Table(
         postgresql_where=text("status = 'queued' AND attempt_count = 0"),
         sqlite_where=text("status = 'queued' AND attempt_count = 0"),
     ),
+    Index(
+        "ix_deliveries_leased",
+        "lease_until",
+        postgresql_where=text("lease_until IS NOT NULL"),
+        sqlite_where=text("lease_until IS NOT NULL"),
+    ),
 )
 
 attempts = Table(

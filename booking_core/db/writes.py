@@ -15,7 +15,7 @@ from sqlalchemy import Table, bindparam, insert, literal_column, select, update
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.dml import Insert, Update
 
-from booking_core.db.statements import POSTGRESQL, Statement, given
+from booking_core.db.statements import POSTGRESQL, Statement, among, given
 
 Row = dict[str, Any]
 
@@ -42,7 +42,10 @@ class Change:
         else:
             source = {key: bindparam(f"_{key}", type_=table.c[key].type) for key in self.columns}
         changed = {key: source[key] for key in self.sets} | {key: table.c[key] + source[key] for key in self.adds}
-        return update(table).where(*(table.c[key] == source[key] for key in self.keys)).values(changed)
+        change = update(table).where(*(table.c[key] == source[key] for key in self.keys)).values(changed)
+        if dialect.name == "postgresql":
+            change = change.where(*(among(dialect, table.c[key], self.name, key) for key in self.keys))
+        return change
 
 
 @dataclass(frozen=True)

@@ -65,22 +65,26 @@ def multi_line(text: str) -> str:
 
 def _trimmed(text: str) -> str:
     text = text.strip()
-    if not text:
-        raise ValueError("is blank")
+    if not 1 <= len(text) <= limits.TEXT_LENGTH_MAX:
+        raise ValueError(f"must have 1 to {limits.TEXT_LENGTH_MAX} characters beside the blanks around it")
     return text
 
 
 _ATOM = frozenset("!#$%&'*+-/=?^_`{|}~")
 
 
+def _is_letter(c: str) -> bool:
+    """A letter, a digit, or a mark on one, of any script. A wide at sign or comma is none: on its way to a mail server
+    it may become a plain one."""
+    return c.isalnum() or (c > "\x7f" and unicodedata.category(c)[0] == "M")
+
+
 def _is_atom(text: str) -> bool:
-    return bool(text) and all(
-        c.isalnum() or c in _ATOM or (c > "\x7f" and unicodedata.category(c)[0] == "M") for c in text
-    )
+    return bool(text) and all(_is_letter(c) or c in _ATOM for c in text)
 
 
 def _is_label(text: str) -> bool:
-    return bool(text) and text[0] != "-" != text[-1] and all(c.isalnum() or c == "-" or c > "\x7f" for c in text)
+    return bool(text) and text[0] != "-" != text[-1] and all(_is_letter(c) or c == "-" for c in text)
 
 
 def mailbox(text: str) -> str:
@@ -99,6 +103,11 @@ def mailbox(text: str) -> str:
     return text
 
 
+def email_key(email: str) -> str:
+    """The identity behind an e-mail address: NFC and case-folded (decision B5)."""
+    return unicodedata.normalize("NFC", email).casefold()
+
+
 Id = Annotated[str, WithJsonSchema({"type": "string", "format": "uuid"})]
 """A resource's UUID, in lower case."""
 
@@ -112,7 +121,8 @@ ShortText = Annotated[str, Field(max_length=limits.TEXT_LENGTH_MAX), AfterValida
 LineId = Annotated[str, Field(min_length=1, max_length=limits.TEXT_LENGTH_MAX), AfterValidator(single_line)]
 Name = Annotated[
     str,
-    Field(min_length=1, max_length=limits.TEXT_LENGTH_MAX),
+    # Counted without the blanks around it (decision B5), so not by the type itself.
+    Field(json_schema_extra={"minLength": 1, "maxLength": limits.TEXT_LENGTH_MAX}),
     AfterValidator(single_line),
     AfterValidator(_trimmed),
 ]

@@ -198,6 +198,7 @@ class BookingCreate(Request):
     note: Note | None = None
     """Shown to staff."""
     payment: PaymentMode
+    """pay_on_site: the guest pays on arrival; invoice: staff is told to send one; external_paid: paid elsewhere."""
     send_confirmation_email: bool | None = None
     """Default true."""
     notify_staff: bool | None = None

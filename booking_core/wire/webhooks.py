@@ -3,11 +3,11 @@
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic import AfterValidator, AwareDatetime, Field, WithJsonSchema
 
 from booking_core.wire import limits
 from booking_core.wire.base import Id, Open, Request, Resource, ShortText, single_line
-from booking_core.wire.events import EventType
+from booking_core.wire.events import SUBSCRIBABLE, EventType
 
 
 class EndpointStatus(StrEnum):
@@ -119,13 +119,97 @@ class Delivery(Resource):
     updated_at: AwareDatetime
 
 
-Url = Annotated[str, Field(min_length=1, max_length=limits.WEBHOOK_URL_LENGTH_MAX), AfterValidator(single_line)]
-EventTypes = Annotated[list[EventType], Field(min_length=1, max_length=len(EventType))]
+class Recovered(Resource):
+    """How many deliveries were queued again."""
+
+    matched: int
+
+
+def _subscribable(kind: EventType) -> EventType:
+    if kind not in SUBSCRIBABLE:
+        raise ValueError("cannot be subscribed to")
+    return kind
+
+
+def _unique(kinds: list[EventType]) -> list[EventType]:
+    if len(set(kinds)) < len(kinds):
+        raise ValueError("names a type twice")
+    return kinds
+
+
+Url = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=limits.WEBHOOK_URL_LENGTH_MAX,
+        json_schema_extra={"format": "uri"},
+    ),
+    AfterValidator(single_line),
+]
+SubscribableType = Annotated[
+    EventType,
+    AfterValidator(_subscribable),
+    WithJsonSchema({"type": "string", "enum": [str(kind) for kind in EventType if kind in SUBSCRIBABLE]}),
+]
+EventTypes = Annotated[
+    list[SubscribableType],
+    Field(min_length=1, max_length=len(SUBSCRIBABLE), json_schema_extra={"uniqueItems": True}),
+    AfterValidator(_unique),
+]
+Instant = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"}), AfterValidator(single_line)]
+"""An ISO 8601 timestamp; without an offset it is wall time of the organization (decision R10)."""
+
+
+class WantedStatus(StrEnum):
+    """What a client may set; `auto_disabled` is the service's own doing."""
+
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+
+
+class RecoverableStatus(StrEnum):
+    FAILED = "failed"
+    DEAD = "dead"
 
 
 class WebhookEndpointCreate(Request):
     """Body of `POST /api/v1/webhooks`."""
 
     url: Url
+    """https, at most 2048 characters, without user, password and fragment; its address must be public."""
     event_types: EventTypes
+    """Each needs the read scope of its resource."""
     description: ShortText | None = None
+
+
+class WebhookEndpointChange(Request):
+    """Body of `PATCH /api/v1/webhooks/{id}`: what is not given stays as it is."""
+
+    url: Url | None = None
+    """Needs the read scopes of all that the endpoint subscribes to, since it is sent to the new address."""
+    event_types: EventTypes | None = None
+    """In the place of the former ones."""
+    description: ShortText | None = None
+    """Null or an empty text removes it."""
+    status: WantedStatus | None = None
+    """`enabled` starts counting failures anew; `disabled` marks what is queued as failed."""
+
+
+class SecretRotate(Request):
+    """Body of `POST /api/v1/webhooks/{id}/rotate-secret`; an empty body is fine."""
+
+    overlap_seconds: Annotated[int, Field(ge=0, le=limits.SECRET_OVERLAP_S_MAX)] | None = None
+    """How long the former secret signs beside the new one. Default 86400, a day."""
+
+
+class DeliveryRecover(Request):
+    """Body of `POST /api/v1/webhooks/{id}/recover`."""
+
+    since: Instant
+    """Deliveries created at or after it."""
+    until: Instant | None = None
+    """And before it."""
+    statuses: Annotated[list[RecoverableStatus], Field(min_length=1, max_length=len(RecoverableStatus))] | None = None
+    """Default both."""
+    event_types: Annotated[list[EventType], Field(min_length=1, max_length=len(EventType))] | None = None
+    """Default every type."""

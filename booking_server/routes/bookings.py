@@ -92,7 +92,9 @@ OPERATIONS = (
         description=(
             "Books seats of one departure, confirmed at once. The body carries counts, never amounts: prices come from "
             "the experience's tiers (an experience without tiers sells `standard`, at the departure's price). A retry "
-            "with the same key and body gets the first answer again, whatever happened in between."
+            "with the same key and body gets the first answer again, whatever happened in between. `details` gives the "
+            "reason of a `conflict` (`departure_cancelled`, `departure_closed`, `departure_started`) and of a 422 "
+            "`validation_failed` (`unknown_tier`, `unknown_add_on`, `add_ons_app_disabled`, `amount_overflow`)."
         ),
         scope=Scope.BOOKINGS_WRITE,
         book=_create,

@@ -412,9 +412,6 @@ EXAMPLES: Mapping[type[Resource], Mapping[str, Any]] = {
 
 CURSOR = "AQYtOT0mFgAAehyeVDsNT2qdPhxbii9OYJ1kT3p1Z0hK9mQ2b3JyZWN0"
 
-SCOPE_OF_RESOURCE = frozenset({"list_events", "get_event"})
-"""Operations whose scope is that of what they read."""
-
 REQUEST_ID = "req_3f9c1e7a5b2d4c6e8f0a1b2c"
 
 _TOO_WIDE = "The window is wider than 92 days."

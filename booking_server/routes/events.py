@@ -3,7 +3,7 @@
 from booking_core import events
 from booking_core.db.engine import Tx
 from booking_core.errors import NotFound
-from booking_core.wire.events import Event, ResourceType
+from booking_core.wire.events import READ_SCOPE, Event, ResourceType
 from booking_core.wire.pages import EventPage
 from booking_server import params
 from booking_server.operations import Call, Operation
@@ -41,6 +41,7 @@ OPERATIONS = (
             "as `starting_after`, now or next week. A key sees the events whose resource it may read; asking by name "
             "for others answers 403. Events are kept for 90 days."
         ),
+        any_scope=tuple(READ_SCOPE.values()),
         act=_find,
         query=(
             *params.LIST,
@@ -62,7 +63,10 @@ OPERATIONS = (
         path="/api/v1/events/{id}",
         tag="Events",
         summary="Get an event",
-        description="By the id in the `Svc-Event-Id` header of a delivery. Needs the read scope of the event's resource.",
+        description=(
+            "By the id in the `Svc-Event-Id` header of a delivery. Needs the read scope of the event's resource."
+        ),
+        any_scope=tuple(READ_SCOPE.values()),
         act=_get,
         answers={200: ("The event.", Event)},
         refusals=(NotFound,),

@@ -5,9 +5,9 @@ from typing import Any
 
 import httpx
 from starlette.testclient import TestClient
-from support.world import World
 
 from booking_core.wire.scopes import Scope
+from support.world import World
 
 _keys = itertools.count()
 

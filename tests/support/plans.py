@@ -14,10 +14,10 @@ from typing import Any
 
 import psycopg
 from psycopg.types.string import TextLoader
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import Dialect, make_url
 
 from booking_core.db.engine import Database, Tx
-from booking_core.db.statements import Compiled
+from booking_core.db.statements import Compiled, Statement
 
 _SETTLED = 6
 """PostgreSQL plans the first five executions anew, and only then thinks of keeping a plan."""
@@ -29,7 +29,7 @@ class Plan:
 
     text: str
     scanned: frozenset[str]
-    """Tables that are read from one end to the other."""
+    """Tables that are read from one end to the other, be it to make an index for the moment."""
     indexes: frozenset[str]
     cost: int
     rows: int
@@ -60,7 +60,7 @@ class _Sqlite:
         details = [row[3].split() for row in self._raw.execute(f"EXPLAIN QUERY PLAN {text}", parameters)]
         names = [words[words.index("INDEX") + 1] for words in details if "INDEX" in words]
         keys = [f"{words[1]} primary key" for words in details if "PRIMARY" in words]
-        scanned = {words[1] for words in details if words[0] == "SCAN"}
+        scanned = {words[1] for words in details if words[0] == "SCAN" or "AUTOMATIC" in words}
         self.plans.append(Plan(text, frozenset(scanned), frozenset([*names, *keys]), cost, count))
 
     def command(self, text: str) -> None:
@@ -138,3 +138,31 @@ def explaining(url: str) -> Iterator[Callable[[Callable[[Tx], Any]], list[Plan]]
     yield explained
     connection.close()
     database.close()
+
+
+class _PlanOf(Statement):
+    """Asks for the plan of a statement instead of running it."""
+
+    def __init__(self, statement: Statement) -> None:
+        self._statement = statement
+
+    def compiled(self, dialect: Dialect) -> Compiled:
+        known = self._statement.compiled(dialect)
+        explain = "EXPLAIN QUERY PLAN" if dialect.name == "sqlite" else "EXPLAIN"
+        return known._replace(text=f"{explain} {known.text}")
+
+
+def plan_of(tx: Tx, statement: Statement, **parameters: Any) -> str:
+    """The plan of a statement that is not run, a line for each step."""
+    return "\n".join(str(row[-1]) for row in tx.all(_PlanOf(statement), **parameters))
+
+
+class Explained(Tx):
+    """Also keeps the plan of the statement that was run last."""
+
+    plan = ""
+
+    def _run(self, statement: Statement, parameters: dict[str, Any]) -> Any:
+        if not isinstance(statement, _PlanOf):
+            self.plan = plan_of(self, statement, **parameters)
+        return super()._run(statement, parameters)

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from support.plans import Explained
 from support.world import DAY, NOON, SECRET, World
 
-from booking_core import gift_cards, tokens
+from booking_core import gift_cards, gift_codes, tokens
 from booking_core.caller import Installation
 from booking_core.db import tables
 from booking_core.db.engine import Database
@@ -30,9 +30,9 @@ def columns(world: World, **changed: Any) -> dict[str, Any]:
     code = changed.pop("code", tokens.new_id())
     row = {
         "id": tokens.new_id(),
-        "code_hash": gift_cards.hash_code(KEYS, world.org, code),
-        "code_sealed": gift_cards.seal_code(KEYS, code),
-        "code_last4": gift_cards.last4(code),
+        "code_hash": gift_codes.hash_code(KEYS, world.org, code),
+        "code_sealed": gift_codes.seal_code(KEYS, code),
+        "code_last4": gift_codes.last4(code),
         "currency": "NOK",
         "initial_minor": 50_000,
         "balance_minor": 50_000,
@@ -145,7 +145,7 @@ def test_the_code_is_there_only_when_it_is_asked_for(world: World) -> None:
 
 
 def test_a_code_whose_secret_key_is_gone_is_null(world: World) -> None:
-    one = card(world, code=CODE, code_sealed=gift_cards.seal_code(SecretKeys("another key"), CODE))
+    one = card(world, code=CODE, code_sealed=gift_codes.seal_code(SecretKeys("another key"), CODE))
     assert get(world, one, include_code=True)["code"] is None
     assert "code" not in get(world, one)
 
@@ -154,21 +154,21 @@ def test_a_code_outlives_the_rotation_of_secret_keys(world: World) -> None:
     one = card(world, code=CODE)
     world.installation = Installation(SecretKeys("a newer key", SECRET))
     assert get(world, one, include_code=True)["code"] == CODE
-    stored = gift_cards.hash_code(KEYS, world.org, CODE)
-    hashes = gift_cards.code_hashes(world.installation.secret_keys, world.org, " gift-abcd-1234")
-    assert hashes == [gift_cards.hash_code(world.installation.secret_keys, world.org, CODE), stored]
+    stored = gift_codes.hash_code(KEYS, world.org, CODE)
+    hashes = gift_codes.code_hashes(world.installation.secret_keys, world.org, " gift-abcd-1234")
+    assert hashes == [gift_codes.hash_code(world.installation.secret_keys, world.org, CODE), stored]
 
 
 def test_one_code_has_another_hash_in_another_organization(world: World) -> None:
-    mine = gift_cards.hash_code(KEYS, world.org, CODE)
-    assert mine == gift_cards.hash_code(KEYS, world.org, " gift-abcd-1234\n")
-    assert mine != gift_cards.hash_code(KEYS, tokens.new_id(), CODE)
-    assert CODE not in gift_cards.seal_code(KEYS, CODE)
+    mine = gift_codes.hash_code(KEYS, world.org, CODE)
+    assert mine == gift_codes.hash_code(KEYS, world.org, " gift-abcd-1234\n")
+    assert mine != gift_codes.hash_code(KEYS, tokens.new_id(), CODE)
+    assert CODE not in gift_codes.seal_code(KEYS, CODE)
 
 
 def test_the_last_four_of_a_short_code_are_all_of_it() -> None:
-    assert gift_cards.last4(" gift-abcd ") == "ABCD"
-    assert gift_cards.last4("ab") == "AB"
+    assert gift_codes.last4(" gift-abcd ") == "ABCD"
+    assert gift_codes.last4("ab") == "AB"
 
 
 # Lists -----------------------------------------------------------------------------------------------------------

@@ -396,6 +396,13 @@ def upgrade() -> None:
             sqlite_where=sa.text("status = 'queued' AND attempt_count = 0"),
         )
         batch_op.create_index(
+            "ix_deliveries_leased",
+            ["lease_until"],
+            unique=False,
+            postgresql_where=sa.text("lease_until IS NOT NULL"),
+            sqlite_where=sa.text("lease_until IS NOT NULL"),
+        )
+        batch_op.create_index(
             batch_op.f("ix_deliveries_organization_id_endpoint_id_created_at_id"),
             ["organization_id", "endpoint_id", "created_at", "id"],
             unique=False,

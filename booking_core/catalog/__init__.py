@@ -1,0 +1,19 @@
+"""The catalogue file: read, validated, imported, exported. The one place that writes experiences and departures."""
+
+from booking_core.catalog.changes import Counts
+from booking_core.catalog.document import InvalidCatalogue, Note, Problem, parse
+from booking_core.catalog.rules import Plan
+from booking_core.catalog.service import Summary, export, import_document, validate
+
+__all__ = [
+    "Counts",
+    "InvalidCatalogue",
+    "Note",
+    "Plan",
+    "Problem",
+    "Summary",
+    "export",
+    "import_document",
+    "parse",
+    "validate",
+]

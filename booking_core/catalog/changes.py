@@ -1,0 +1,238 @@
+"""What an import changes: the entries of a catalogue against the rows that are stored. No storage, no clock.
+
+An entry is matched by its id, then by what makes it the same thing (slug, start, e-mail, code). What it leaves out of
+a stored row stays as it is; nothing is ever deleted; what was sold, taken or spent is never touched.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from booking_core import tokens
+from booking_core.catalog.document import Note, Problem
+from booking_core.catalog.rules import Entry
+
+Row = dict[str, Any]
+"""A row by column; lists as lists. Of a gift card also `code`, and `is_active` for deactivated_at."""
+
+NEW_EXPERIENCE: Row = {
+    "is_published": True,
+    "excerpt": None,
+    "duration_minutes": None,
+    "difficulty": None,
+    "address": None,
+    "latitude": None,
+    "longitude": None,
+    "image_url": None,
+    "languages": [],
+    "tags": [],
+    "price_from_minor": None,
+    "price_tiers": [],
+    "add_ons": [],
+    "min_participants": None,
+    "hours_before_booking_closes": None,
+}
+NEW_DEPARTURE: Row = {"ends_at": None, "status": "open", "price_minor": None}
+NEW_CUSTOMER: Row = {"phone": None, "tags": [], "email_subscription": False}
+NEW_GIFT_CARD: Row = {
+    "is_active": True,
+    "valid_from": None,
+    "expires_at": None,
+    "purchaser_name": None,
+    "purchaser_email": None,
+    "recipient_name": None,
+    "recipient_email": None,
+}
+_FACE = ("currency", "initial_minor", "balance_minor")
+"""What a card was issued with and holds: money, which a file may state once and never again."""
+
+
+class Counts(NamedTuple):
+    """What became of the entries of one kind."""
+
+    created: int
+    updated: int
+    unchanged: int
+
+
+@dataclass(slots=True)
+class Changes:
+    """What is to be written of one kind."""
+
+    rows: list[Row] = field(default_factory=list)
+    """Each entry's row as it will be, in the order of the entries."""
+    created: list[Row] = field(default_factory=list)
+    updated: list[Row] = field(default_factory=list)
+    """The id, and only the columns that change."""
+    vacated: list[str] = field(default_factory=list)
+    """Departures whose start another one takes over: moved out of the way first."""
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+
+    @property
+    def counts(self) -> Counts:
+        created, updated = len(self.created), len(self.updated)
+        return Counts(created, updated, len(self.rows) - created - updated)
+
+    def take(self, entry: Entry, stored: Row | None, given: Row, new: Row) -> Row:
+        """The entry's row as it will be."""
+        if stored is None:
+            row = {"id": entry.id or tokens.new_id()} | new | given
+            self.created.append(row)
+        else:
+            changed = {key: value for key, value in given.items() if stored[key] != value}
+            row = stored | changed
+            if changed:
+                self.updated.append({"id": stored["id"]} | changed)
+            if entry.id and entry.id != stored["id"]:
+                self.notes.append(Note(f"{entry.pointer}/id", f"is stored as {stored['id']}, and stays so"))
+        self.rows.append(row)
+        return row
+
+    def refuse(self, entry: Entry, key: str, message: str) -> None:
+        self.problems.append(Problem(f"{entry.pointer}/{key}" if key else entry.pointer, message))
+
+
+def _match(
+    entries: Sequence[Entry],
+    by_id: Mapping[str, Row],
+    by_key: Mapping[Hashable, Row],
+    key: Callable[[Entry], Hashable],
+) -> list[Row | None]:
+    """The stored row of each entry. Ids go first, so that a row that moves is not taken for what comes in its place."""
+    named = {entry.id for entry in entries if entry.id in by_id}
+
+    def stored(entry: Entry) -> Row | None:
+        if entry.id is not None and entry.id in by_id:
+            return by_id[entry.id]
+        row = by_key.get(key(entry))
+        return None if row is None or row["id"] in named else row
+
+    return [stored(entry) for entry in entries]
+
+
+# Kind by kind ----------------------------------------------------------------------------------------------------
+
+
+def experiences(entries: Sequence[Entry], stored: Iterable[Row], default_currency: str) -> Changes:
+    by_id = {row["id"]: row for row in stored}
+    by_slug: dict[Hashable, Row] = {row["slug"]: row for row in by_id.values()}
+    changes, new = Changes(), NEW_EXPERIENCE | {"currency": default_currency}
+    for entry, known in zip(entries, _match(entries, by_id, by_slug, lambda e: e.given["slug"]), strict=True):
+        row = changes.take(entry, known, entry.given, new)
+        holder = by_slug.get(row["slug"])
+        if holder is not None and holder is not known:
+            changes.refuse(entry, "slug", f"is the slug of the experience {holder['id']}")
+        if known is not None and _mixes_currencies(entry, known, row):
+            message = f"is in {row['currency']}, and keeps prices in {known['currency']} that it leaves out here"
+            changes.refuse(entry, "", message)
+    return changes
+
+
+def _mixes_currencies(entry: Entry, known: Row, row: Row) -> bool:
+    kept = {item["price"]["currency"] for key in ("price_tiers", "add_ons") for item in row[key]}
+    if "price_from_minor" not in entry.given and row["price_from_minor"] is not None:
+        kept.add(known["currency"])
+    return not kept <= {row["currency"]}
+
+
+def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[Row]) -> Changes:
+    """`tours` are the experiences as they will be; `stored` is every departure with an entry's id or start."""
+    by_id = {row["id"]: row for row in stored}
+    by_start: dict[Hashable, Row] = {(row["experience_id"], row["starts_at"]): row for row in by_id.values()}
+
+    def start(entry: Entry) -> tuple[str, int]:
+        return tours[entry.experience]["id"], entry.given["starts_at"]
+
+    matched = _match(entries, by_id, by_start, start)
+    moving = {
+        row["id"]
+        for entry, row in zip(entries, matched, strict=True)
+        if row is not None and row["starts_at"] != entry.given["starts_at"]
+    }
+    changes = Changes()
+    for entry, known in zip(entries, matched, strict=True):
+        new = NEW_DEPARTURE | {"experience_id": tours[entry.experience]["id"]}
+        row = changes.take(entry, known, entry.given, new)
+        changes.notes += _for_guests(entry, known, row) if known is not None and known["seats_taken"] else ()
+        holder = by_start.get(start(entry))
+        if row["experience_id"] != new["experience_id"]:
+            changes.refuse(entry, "id", "is a departure of another experience")
+        elif holder is not None and holder is not known:
+            if holder["id"] in moving:
+                changes.vacated.append(holder["id"])
+            else:
+                changes.refuse(entry, "starts_at", f"is the start of the departure {holder['id']}")
+        if row["ends_at"] is not None and row["ends_at"] < row["starts_at"]:
+            changes.refuse(entry, "starts_at", "lies after the end that is stored; give ends_at too")
+    return changes
+
+
+def _for_guests(entry: Entry, known: Row, row: Row) -> Iterator[Note]:
+    """What changes under guests who have booked: an import tells them nothing."""
+    sold = f"{known['seats_taken']} seats are sold"
+    if row["starts_at"] != known["starts_at"]:
+        yield Note(f"{entry.pointer}/starts_at", f"{sold}: their guests are not told of the new start")
+    if row["status"] == "cancelled" != known["status"]:
+        yield Note(f"{entry.pointer}/status", f"{sold}: their bookings are not cancelled")
+    if row["seats_total"] < known["seats_taken"] and row["seats_total"] != known["seats_total"]:
+        yield Note(f"{entry.pointer}/seats_total", f"{sold} already")
+
+
+def customers(entries: Sequence[Entry], by_key: Mapping[str, Row], by_id: Mapping[str, Row]) -> Changes:
+    """A customer is an e-mail address: an id finds none."""
+    changes = Changes()
+    for entry in entries:
+        known = by_key.get(entry.given["email_key"])
+        if known is None and entry.id in by_id:
+            changes.refuse(entry, "id", "is a customer of another e-mail address")
+        given = {key: value for key, value in entry.given.items() if known is None or key != "email"}
+        changes.take(entry, known, given, NEW_CUSTOMER)
+    return changes
+
+
+def gift_cards(entries: Sequence[Entry], by_code: Mapping[Hashable, Row], by_id: Mapping[str, Row]) -> Changes:
+    changes = Changes()
+    for entry, known in zip(entries, _match(entries, by_id, by_code, lambda e: e.given["code"]), strict=True):
+        holder = by_code.get(entry.given["code"])
+        if holder is not None and holder is not known:
+            changes.refuse(entry, "code", f"is the code of the gift card {holder['id']}")
+        if known is None:
+            whole = {"balance_minor": entry.given["initial_minor"]}
+            changes.take(entry, None, whole | entry.given, NEW_GIFT_CARD)
+            continue
+        changes.take(entry, known, {key: value for key, value in entry.given.items() if key not in _FACE}, {})
+        for key in _FACE:
+            if key in entry.given and entry.given[key] != known[key]:
+                where = "balance" if key == "balance_minor" else "initial_amount"
+                changes.notes.append(Note(f"{entry.pointer}/{where}", f"stays {known[key]}, as it is stored"))
+    return changes
+
+
+# What a changed experience means for departures that the catalogue does not name -----------------------------------
+
+
+def leans_on_the_rest(known: Row, row: Row) -> bool:
+    """Whether departures that are stored must be looked at before the experience may change so."""
+    loses_duration = known["duration_minutes"] is not None and row["duration_minutes"] is None
+    return loses_duration or known["currency"] != row["currency"]
+
+
+def left_behind(entry: Entry, known: Row, row: Row, stored: Iterable[Row], given: Mapping[str, Row]) -> list[Problem]:
+    """What would become of stored departures: without any end, or with a price in another currency.
+
+    `stored` are the experience's departures, `given` what the catalogue gives of some of them, by id.
+    """
+    rest = [(departure, given.get(departure["id"], {})) for departure in stored]
+    problems = []
+    if row["duration_minutes"] is None:
+        endless = sum((departure | own)["ends_at"] is None for departure, own in rest)
+        if endless:
+            path = f"{entry.pointer}/duration_minutes"
+            problems.append(Problem(path, f"is needed by {endless} stored departures that have no end of their own"))
+    if row["currency"] != known["currency"]:
+        priced = sum(departure["price_minor"] is not None and "price_minor" not in own for departure, own in rest)
+        if priced:
+            message = f"is in {row['currency']}, and {priced} stored departures have a price in {known['currency']}"
+            problems.append(Problem(entry.pointer, message))
+    return problems

@@ -1,0 +1,363 @@
+"""The catalogue file: its keys, their types and limits, and every departure from them by JSON pointer.
+
+What one key means for another (a repeated slug, an end before its start) is decided in `rules`.
+"""
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, time
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError, ValidationInfo
+from pydantic_core import ErrorDetails
+
+from booking_core.clock import Zone, from_datetime, parse_date
+from booking_core.errors import Malformed
+from booking_core.wire import limits
+from booking_core.wire.base import Email, InputId, LineId, Name, ShortText, single_line
+from booking_core.wire.base import Note as LongText
+from booking_core.wire.errors import ErrorDetail
+from booking_core.wire.money import CURRENCIES
+
+LEAD_HOURS_MAX = 8_784
+"""A leap year, as for the organization's own setting."""
+DURATION_MINUTES_MAX = 366 * 24 * 60
+CODE_LENGTH_MIN = 4
+URL_LENGTH_MAX = 2048
+_YEARS = (1970, 9997)
+"""An end or an offset reaches beyond an instant, and the calendar ends with the year 9999."""
+_EARLIEST = from_datetime(datetime(_YEARS[0], 1, 1, tzinfo=UTC))
+_LATEST = from_datetime(datetime(_YEARS[1] + 1, 1, 1, tzinfo=UTC))
+
+_SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}", re.ASCII)
+_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d", re.ASCII)
+_TWICE = "\0"
+"""Marks a key that its object holds already; the file's own keys cannot hold it and be known."""
+
+
+# What there is to say --------------------------------------------------------------------------------------------
+
+
+class Problem(NamedTuple):
+    """Something that keeps a catalogue from being imported."""
+
+    pointer: str
+    """Where, as a JSON pointer (RFC 6901); empty for the file itself."""
+    message: str
+
+
+class Note(NamedTuple):
+    """Something that an import does otherwise than it was written."""
+
+    pointer: str
+    message: str
+
+
+class InvalidCatalogue(Malformed):
+    """The catalogue cannot be imported, and nothing of it was: every problem is listed."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        details = [ErrorDetail(field=each.pointer, reason="invalid", message=each.message) for each in self.problems]
+        count = "a problem" if len(details) == 1 else f"{len(details)} problems"
+        super().__init__(f"The catalogue has {count}; nothing was imported.", details=details)
+
+
+def pointer(*path: str | int) -> str:
+    """The JSON pointer of a path."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+# What keys hold --------------------------------------------------------------------------------------------------
+
+
+class Moment(NamedTuple):
+    """An instant, and the wall time it was written as when it was written without an offset."""
+
+    at: int
+    wall: datetime | None
+
+
+def moment(value: object, zone: Zone) -> Moment:
+    """The instant of a timestamp; without an offset it is wall time of the zone.
+
+    Raises:
+        ValueError: it is none, has no time of day, or lies where no departure can.
+    """
+    if not isinstance(value, str):
+        raise ValueError("must be an ISO 8601 timestamp")
+    at = zone.parse(value)
+    clock_time = value[11:]
+    if not clock_time:
+        raise ValueError("must have a time of day, such as 2026-12-24T10:00:00")
+    if not _EARLIEST <= at < _LATEST:
+        raise ValueError(f"must lie between the years {_YEARS[0]} and {_YEARS[1]}")
+    return Moment(at, None if set(clock_time) & set("Zz+- ") else datetime.fromisoformat(value))
+
+
+def _moment(value: object, info: ValidationInfo) -> Moment:
+    assert info.context is not None
+    return moment(value, info.context["zone"])
+
+
+def _day(value: object) -> date:
+    if not isinstance(value, str):
+        raise ValueError("must be a date written YYYY-MM-DD")
+    day = parse_date(value)
+    if not _YEARS[0] <= day.year <= _YEARS[1]:
+        raise ValueError(f"must lie between the years {_YEARS[0]} and {_YEARS[1]}")
+    return day
+
+
+def _time(value: object) -> time:
+    if not isinstance(value, str) or not _TIME.fullmatch(value):
+        raise ValueError("must be a time of day written HH:MM, from 00:00 to 23:59")
+    return time.fromisoformat(value)
+
+
+def _slug(text: str) -> str:
+    if not _SLUG.fullmatch(text):
+        raise ValueError("must be lower-case words joined by hyphens")
+    return text
+
+
+def _language(text: str) -> str:
+    if not _LANGUAGE.fullmatch(text):
+        raise ValueError("must be a language code, such as en or pt-BR")
+    return text
+
+
+def _currency(text: str) -> str:
+    if text not in CURRENCIES:
+        raise ValueError("must be an ISO 4217 code in capitals, such as NOK")
+    return text
+
+
+def _url(text: str) -> str:
+    if not single_line(text).startswith(("https://", "http://")):
+        raise ValueError("must begin with https:// or http://")
+    return text
+
+
+def _code(text: str) -> str:
+    """A gift card code as it is kept: no blanks around it, in capitals."""
+    text = single_line(text).strip().upper()
+    if len(text) < CODE_LENGTH_MIN:
+        raise ValueError(f"must have at least {CODE_LENGTH_MIN} characters")
+    return text
+
+
+def _each_once(items: list[Any]) -> list[Any]:
+    if len(set(items)) < len(items):
+        raise ValueError("names the same one twice")
+    return items
+
+
+At = Annotated[Moment, PlainValidator(_moment)]
+Day = Annotated[date, PlainValidator(_day)]
+TimeOfDay = Annotated[time, PlainValidator(_time)]
+Currency = Annotated[str, AfterValidator(_currency)]
+Seats = Annotated[int, Field(ge=0, le=limits.COUNT_MAX)]
+Slug = Annotated[str, Field(max_length=limits.TEXT_LENGTH_MAX), AfterValidator(_slug)]
+Language = Annotated[str, AfterValidator(_language)]
+Url = Annotated[str, Field(max_length=URL_LENGTH_MAX), AfterValidator(_url)]
+Code = Annotated[str, Field(max_length=limits.TEXT_LENGTH_MAX), AfterValidator(_code)]
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+
+
+class _Object(BaseModel):
+    """Strict, and closed: an unknown key is more likely a typing mistake than something to ignore."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+
+class Price(_Object):
+    amount_minor: Annotated[int, Field(ge=0, le=limits.AMOUNT_MINOR_MAX)]
+    currency: Currency
+
+
+class Tier(_Object):
+    id: LineId
+    name: Name
+    price: Price
+    seats_per_unit: Annotated[int, Field(ge=1, le=limits.COUNT_MAX)] = 1
+
+
+class AddOn(_Object):
+    id: LineId
+    label: Name
+    price: Price
+
+
+class Departure(_Object):
+    id: InputId | None = None
+    starts_at: At
+    ends_at: At | None = None
+    seats_total: Seats
+    price: Price | None = None
+    status: Literal["open", "closed", "cancelled"] = "open"
+
+
+class Schedule(_Object):
+    """The same departures on certain weekdays, from a first day to a last."""
+
+    weekdays: Annotated[list[Weekday], Field(min_length=1), AfterValidator(_each_once)]
+    times: Annotated[list[TimeOfDay], Field(min_length=1), AfterValidator(_each_once)]
+    first: Day = Field(alias="from")
+    last: Day = Field(alias="to")
+    seats_total: Seats
+
+
+class Experience(_Object):
+    id: InputId | None = None
+    slug: Slug
+    title: Name
+    is_published: bool = True
+    excerpt: LongText | None = None
+    duration_minutes: Annotated[int, Field(ge=1, le=DURATION_MINUTES_MAX)] | None = None
+    difficulty: ShortText | None = None
+    address: ShortText | None = None
+    latitude: Annotated[float, Field(ge=-90, le=90)] | None = None
+    longitude: Annotated[float, Field(ge=-180, le=180)] | None = None
+    image_url: Url | None = None
+    languages: Annotated[list[Language], Field(max_length=limits.LINES_MAX)] = []
+    tags: Annotated[list[ShortText], Field(max_length=limits.LINES_MAX)] = []
+    price_from: Price | None = None
+    price_tiers: Annotated[list[Tier], Field(max_length=limits.LINES_MAX)] = []
+    add_ons: Annotated[list[AddOn], Field(max_length=limits.LINES_MAX)] = []
+    min_participants: Annotated[int, Field(ge=1, le=limits.COUNT_MAX)] | None = None
+    hours_before_booking_closes: Annotated[int, Field(ge=0, le=LEAD_HOURS_MAX)] | None = None
+    departures: list[Departure] = []
+    schedules: list[Schedule] = []
+
+
+class Customer(_Object):
+    id: InputId | None = None
+    email: Email
+    name: Name
+    phone: ShortText | None = None
+    tags: Annotated[list[ShortText], Field(max_length=limits.LINES_MAX)] = []
+    email_subscription: bool = False
+
+
+class Contact(_Object):
+    name: ShortText | None = None
+    email: Email | None = None
+
+
+class GiftCard(_Object):
+    id: InputId | None = None
+    code: Code
+    initial_amount: Price
+    balance: Price | None = None
+    """What remains when the card is new here; the whole amount unless said."""
+    is_active: bool = True
+    valid_from: At | None = None
+    expires_at: At | None = None
+    purchaser: Contact | None = None
+    recipient: Contact | None = None
+
+
+class Document(_Object):
+    experiences: list[Experience] = []
+    customers: list[Customer] = []
+    gift_cards: list[GiftCard] = []
+
+
+_KEYS = sorted(
+    {
+        field.alias or name
+        for model in (Document, Experience, Price, Tier, AddOn, Departure, Schedule, Customer, GiftCard, Contact)
+        for name, field in model.model_fields.items()
+    }
+)
+
+_SAID = {
+    "missing": "is required",
+    "model_type": "must be an object",
+    "dict_type": "must be an object",
+    "list_type": "must be a list",
+    "too_short": "must not be empty",
+    "string_type": "must be text",
+    "string_unicode": "is not valid Unicode",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "string_pattern_mismatch": "must be a UUID",
+    "finite_number": "must be a number",
+}
+"""In our own words by the kind of pydantic's error, where its words are about Python."""
+
+
+def _problem(error: ErrorDetails) -> Problem:
+    path, kind, last = error["loc"], error["type"], str(error["loc"][-1]) if error["loc"] else ""
+    if kind == "extra_forbidden" and last.endswith(_TWICE):
+        return Problem(pointer(*path[:-1], last.rstrip(_TWICE)), "is written twice")
+    if kind == "extra_forbidden":
+        close = difflib.get_close_matches(last, _KEYS, 1)
+        return Problem(pointer(*path), "is not a known key" + (f"; did you mean {close[0]}?" if close else ""))
+    if kind == "value_error":
+        return Problem(pointer(*path), str(error["ctx"]["error"]))
+    # Pydantic says "Input should be …", "String should have …": the pointer is the subject here.
+    return Problem(pointer(*path), _SAID.get(kind) or error["msg"].partition(" ")[2])
+
+
+# Reading it ------------------------------------------------------------------------------------------------------
+
+
+def parse(text: bytes, *, suffix: str = ".json") -> Any:
+    """The content of a catalogue file: TOML for the suffix `.toml`, else JSON.
+
+    Raises:
+        InvalidCatalogue: it cannot be read, with line and column where the reader names them.
+    """
+    try:
+        decoded = text.decode("utf-8-sig")
+        if suffix.lower() == ".toml":
+            return _from_toml(tomllib.loads(decoded))
+        return json.loads(decoded, object_pairs_hook=_from_pairs, parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        message = f"is not UTF-8: byte {error.start} cannot be read"
+    except json.JSONDecodeError as error:
+        message = f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+    except RecursionError:
+        message = "is nested too deeply"
+    except ValueError as error:
+        message = f"cannot be read: {error}"
+    raise InvalidCatalogue([Problem("", message)])
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _from_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if not key.isascii() and any("\ud800" <= character <= "\udfff" for character in key):
+            raise ValueError("a key is not valid Unicode")
+        found[key + _TWICE if key in found else key] = value
+    return found
+
+
+def _from_toml(value: Any) -> Any:
+    """The same as JSON would give: TOML has dates and times of its own."""
+    if isinstance(value, dict):
+        return {key: _from_toml(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_from_toml(item) for item in value]
+    if isinstance(value, time):
+        return value.isoformat("seconds" if value.second else "minutes")
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def read(document: object, zone: Zone) -> tuple[Document | None, list[Problem]]:
+    """The document, when its shape is right, and every problem with its shape."""
+    try:
+        return Document.model_validate(document, context={"zone": zone}), []
+    except ValidationError as error:
+        return None, [_problem(each) for each in error.errors(include_url=False, include_input=False)]

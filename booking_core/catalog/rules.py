@@ -1,0 +1,298 @@
+"""What a catalogue means: problems of one key with another, and its entries as rows to be. No storage, no clock.
+
+A catalogue is judged by itself, as if nothing were stored: what imports into one organization imports into an empty
+one too. What is stored already is looked at in `changes`.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from booking_core.catalog import schedules
+from booking_core.catalog.document import (
+    AddOn,
+    Contact,
+    Customer,
+    Departure,
+    Document,
+    Experience,
+    GiftCard,
+    InvalidCatalogue,
+    Moment,
+    Note,
+    Price,
+    Problem,
+    Tier,
+    moment,
+    pointer,
+    read,
+)
+from booking_core.catalog.schedules import Timetable, from_wall
+from booking_core.clock import Zone
+from booking_core.wire.base import email_key
+from booking_core.wire.money import CURRENCIES
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row to be: the columns that the catalogue gives. What it leaves out stays as it is stored."""
+
+    pointer: str
+    id: str | None
+    given: dict[str, Any]
+    experience: int = -1
+    """Of a departure: the position of its experience."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A catalogue without problems, its schedules expanded."""
+
+    experiences: tuple[Entry, ...]
+    departures: tuple[Entry, ...]
+    customers: tuple[Entry, ...]
+    gift_cards: tuple[Entry, ...]
+    notes: tuple[Note, ...]
+    """The starts that a clock change skips or repeats."""
+
+
+def plan(document: object, zone: Zone) -> Plan:
+    """What the catalogue asks for; times without an offset are wall time of the zone.
+
+    Raises:
+        InvalidCatalogue: with every problem, those of shape first.
+    """
+    shaped, problems = read(document, zone)
+    timetables = []
+    problems += _between(document)
+    for path, raw in _objects(document, "experiences"):
+        spans = _spans(path, raw, zone)
+        problems += _of_experience(path, raw, spans)
+        starts = {span.starts_at for span in spans if span.starts_at is not None}
+        timetables.append(schedules.timetable(_objects(raw, "schedules", path), starts, zone))
+        problems += timetables[-1].problems
+    for path, raw in _objects(document, "gift_cards"):
+        problems += _of_card(path, raw, zone)
+    if sum(len(each.starts) for each in timetables) > schedules.STARTS_MAX:
+        problems.append(Problem("/experiences", f"have schedules of more than {schedules.STARTS_MAX} departures"))
+    if problems or shaped is None:
+        raise InvalidCatalogue(problems)
+    return _planned(shaped, timetables, zone)
+
+
+# Looking at what was written, whatever its shape -----------------------------------------------------------------
+#
+# A catalogue with mistakes of shape is searched for all the others as well, so that one reading finds them all: what
+# follows takes what it can use from the raw document, and leaves alone what `document.read` has reported already.
+
+
+def _objects(parent: object, key: str, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    items = parent.get(key) if isinstance(parent, dict) else None
+    for i, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, dict):
+            yield f"{path}/{key}/{i}", item
+
+
+def _texts(objects: Iterable[tuple[str, dict[str, Any]]], key: str) -> Iterator[tuple[str, str]]:
+    for path, item in objects:
+        if isinstance(value := item.get(key), str):
+            yield f"{path}/{key}", value
+
+
+def _instant(item: dict[str, Any], key: str, zone: Zone) -> int | None:
+    try:
+        return moment(item.get(key), zone).at
+    except ValueError:
+        return None
+
+
+def _once(found: Iterable[tuple[str, Hashable]]) -> Iterator[Problem]:
+    first: dict[Hashable, str] = {}
+    for path, value in found:
+        if (known := first.setdefault(value, path)) != path:
+            yield Problem(path, f"is the same as {known}")
+
+
+def _between(document: object) -> Iterator[Problem]:
+    """What must be one of its kind in the whole catalogue."""
+    experiences = list(_objects(document, "experiences"))
+    departures = [found for path, raw in experiences for found in _objects(raw, "departures", path)]
+    customers, cards = list(_objects(document, "customers")), list(_objects(document, "gift_cards"))
+    ids = _texts([*experiences, *departures, *customers, *cards], "id")
+    yield from _once((path, value.lower()) for path, value in ids)
+    yield from _once(_texts(experiences, "slug"))
+    yield from _once((path, email_key(value)) for path, value in _texts(customers, "email"))
+    yield from _once((path, value.strip().upper()) for path, value in _texts(cards, "code"))
+
+
+class _Span(NamedTuple):
+    """A departure written by itself; an instant that cannot be read is none."""
+
+    pointer: str
+    starts_at: int | None
+    ends_at: int | None
+    has_end: bool
+
+
+def _spans(path: str, raw: dict[str, Any], zone: Zone) -> list[_Span]:
+    return [
+        _Span(at, _instant(item, "starts_at", zone), _instant(item, "ends_at", zone), item.get("ends_at") is not None)
+        for at, item in _objects(raw, "departures", path)
+    ]
+
+
+def _of_experience(path: str, raw: dict[str, Any], spans: Sequence[_Span]) -> Iterator[Problem]:
+    for key in ("price_tiers", "add_ons"):
+        yield from _once(_texts(_objects(raw, key, path), "id"))
+    yield from _one_currency(_prices(path, raw))
+    yield from _once((f"{span.pointer}/starts_at", span.starts_at) for span in spans if span.starts_at is not None)
+    for span in spans:
+        if span.starts_at is not None and span.ends_at is not None and span.ends_at < span.starts_at:
+            yield Problem(f"{span.pointer}/ends_at", "lies before starts_at")
+    if raw.get("duration_minutes") is None:
+        for span in spans:
+            if not span.has_end:
+                yield Problem(span.pointer, "needs ends_at, or a duration_minutes of its experience")
+        for at, _ in _objects(raw, "schedules", path):
+            yield Problem(at, "needs a duration_minutes of its experience")
+
+
+def _prices(path: str, raw: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    within = [*_objects(raw, "price_tiers", path), *_objects(raw, "add_ons", path), *_objects(raw, "departures", path)]
+    for at, value in ((path, raw.get("price_from")), *((at, item.get("price")) for at, item in within)):
+        if isinstance(value, dict):
+            yield f"{at}/{'price_from' if at == path else 'price'}", value
+
+
+def _one_currency(prices: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[Problem]:
+    known = [(path, currency) for path, currency in _texts(prices, "currency") if currency in CURRENCIES]
+    for path, currency in known:
+        if currency != known[0][1]:
+            yield Problem(path, f"is not the currency of {known[0][0]}: an experience has one")
+
+
+def _of_card(path: str, raw: dict[str, Any], zone: Zone) -> Iterator[Problem]:
+    initial, balance = raw.get("initial_amount"), raw.get("balance")
+    if isinstance(initial, dict) and isinstance(balance, dict):
+        face, left = initial.get("amount_minor"), balance.get("amount_minor")
+        if type(face) is int and type(left) is int and left > face:
+            yield Problem(f"{path}/balance/amount_minor", "is more than the initial amount")
+        if initial.get("currency") != balance.get("currency"):
+            yield Problem(f"{path}/balance/currency", "is not the currency of the initial amount")
+    begins, ends = (_instant(raw, key, zone) for key in ("valid_from", "expires_at"))
+    if begins is not None and ends is not None and ends < begins:
+        yield Problem(f"{path}/expires_at", "lies before valid_from")
+
+
+# Entries ---------------------------------------------------------------------------------------------------------
+
+_EXPERIENCE_COLUMNS = (
+    "slug title is_published excerpt duration_minutes difficulty address latitude longitude image_url languages tags "
+    "min_participants hours_before_booking_closes"
+).split()
+_CUSTOMER_COLUMNS = "email name phone tags email_subscription".split()
+
+
+def _planned(document: Document, timetables: Sequence[Timetable], zone: Zone) -> Plan:
+    return Plan(
+        experiences=tuple(_experience(i, item) for i, item in enumerate(document.experiences)),
+        departures=(*_listed(document), *_scheduled(timetables)),
+        customers=tuple(_customer(i, item) for i, item in enumerate(document.customers)),
+        gift_cards=tuple(_gift_card(i, item) for i, item in enumerate(document.gift_cards)),
+        notes=(*_noted(document, zone), *(note for each in timetables for note in each.notes)),
+    )
+
+
+def _set(item: BaseModel, names: Iterable[str]) -> dict[str, Any]:
+    """The keys that were written, as they were."""
+    return {name: getattr(item, name) for name in names if name in item.model_fields_set}
+
+
+_NOBODY = Contact(name=None, email=None)
+"""A contact that is null empties both of its keys."""
+
+
+def _minor(price: Price | None) -> int | None:
+    return price.amount_minor if price else None
+
+
+def _dumped(items: Iterable[Tier | AddOn]) -> list[dict[str, Any]]:
+    return [item.model_dump() for item in items]
+
+
+def _experience(position: int, item: Experience) -> Entry:
+    given = _set(item, _EXPERIENCE_COLUMNS)
+    if "price_from" in item.model_fields_set:
+        given["price_from_minor"] = _minor(item.price_from)
+    for name in ("price_tiers", "add_ons"):
+        if name in item.model_fields_set:
+            given[name] = _dumped(getattr(item, name))
+    if price := next(filter(None, _each_price(item)), None):
+        given["currency"] = price.currency
+    return Entry(pointer("experiences", position), item.id, given)
+
+
+def _each_price(item: Experience) -> Iterator[Price | None]:
+    yield item.price_from
+    yield from (tier.price for tier in item.price_tiers)
+    yield from (add_on.price for add_on in item.add_ons)
+    yield from (departure.price for departure in item.departures)
+
+
+def _listed(document: Document) -> Iterator[Entry]:
+    for i, experience in enumerate(document.experiences):
+        for j, item in enumerate(experience.departures):
+            yield _departure(pointer("experiences", i, "departures", j), item, i)
+
+
+def _noted(document: Document, zone: Zone) -> Iterator[Note]:
+    """What clock changes do to departures that were written one by one."""
+    for i, experience in enumerate(document.experiences):
+        for j, item in enumerate(experience.departures):
+            for key, written in (("starts_at", item.starts_at), ("ends_at", item.ends_at)):
+                said = from_wall(written.wall, zone).note if written and written.wall else None
+                if said:
+                    yield Note(pointer("experiences", i, "departures", j, key), said)
+
+
+def _departure(path: str, item: Departure, experience: int) -> Entry:
+    given = {"starts_at": item.starts_at.at} | _set(item, ("status", "seats_total"))
+    if "ends_at" in item.model_fields_set:
+        given["ends_at"] = _at(item.ends_at)
+    if "price" in item.model_fields_set:
+        given["price_minor"] = _minor(item.price)
+    return Entry(path, item.id, given, experience)
+
+
+def _scheduled(timetables: Iterable[Timetable]) -> Iterator[Entry]:
+    for i, timetable in enumerate(timetables):
+        for start in timetable.starts:
+            yield Entry(start.pointer, None, {"starts_at": start.at, "seats_total": start.seats_total}, i)
+
+
+def _at(value: Moment | None) -> int | None:
+    return value.at if value else None
+
+
+def _customer(position: int, item: Customer) -> Entry:
+    given = _set(item, _CUSTOMER_COLUMNS) | {"email_key": email_key(item.email)}
+    return Entry(pointer("customers", position), item.id, given)
+
+
+def _gift_card(position: int, item: GiftCard) -> Entry:
+    given = {
+        "code": item.code,
+        "currency": item.initial_amount.currency,
+        "initial_minor": item.initial_amount.amount_minor,
+    }
+    if item.balance:
+        given["balance_minor"] = item.balance.amount_minor
+    given |= _set(item, ("is_active",))
+    given |= {key: _at(value) for key, value in _set(item, ("valid_from", "expires_at")).items()}
+    for role in ("purchaser", "recipient"):
+        if role in item.model_fields_set:
+            contact = getattr(item, role) or _NOBODY
+            given |= {f"{role}_{key}": value for key, value in _set(contact, ("name", "email")).items()}
+    return Entry(pointer("gift_cards", position), item.id, given)

@@ -1,0 +1,129 @@
+"""Schedules as departures: wall time on the days of a zone, where some times never happen and some happen twice."""
+
+from collections.abc import Iterable, Iterator
+from datetime import date, datetime, timedelta
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from booking_core.catalog.document import Note, Problem, Schedule
+from booking_core.clock import Zone
+
+YEARS_MAX = 5
+"""A schedule until 2207 was meant to end in 2027."""
+STARTS_MAX = 100_000
+"""Of one catalogue: far more than years of anything, and what one transaction still writes."""
+
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+class Wall(NamedTuple):
+    """A wall time as an instant."""
+
+    at: int
+    is_moved: bool
+    """It never happens: a clock change skips it, and it was moved forward by the gap."""
+    note: str | None
+
+
+def from_wall(wall: datetime, zone: Zone) -> Wall:
+    """The instant of a naive wall time, with what there is to say when a clock change skips or repeats it."""
+    at = zone.at(wall)
+    before = wall.replace(tzinfo=zone.info, fold=0).utcoffset()
+    after = wall.replace(tzinfo=zone.info, fold=1).utcoffset()
+    if before == after or before is None or after is None:
+        return Wall(at, False, None)
+    is_moved = before < after
+    happens = "never happens and is moved forward" if is_moved else "happens twice and the first is taken"
+    return Wall(at, is_moved, f"{wall:%Y-%m-%d %H:%M} {happens}: {zone.iso(at)}")
+
+
+class Start(NamedTuple):
+    """One departure of a schedule."""
+
+    pointer: str
+    at: int
+    seats_total: int
+    is_moved: bool
+    note: str | None
+
+
+class Timetable(NamedTuple):
+    """The departures that one experience's schedules add to those written one by one."""
+
+    starts: list[Start]
+    notes: list[Note]
+    problems: list[Problem]
+
+
+def timetable(schedules: Iterable[tuple[str, dict[str, Any]]], written: set[int], zone: Zone) -> Timetable:
+    """The schedules, given by pointer, expanded.
+
+    A departure written by itself (`written` holds their starts) stands for the scheduled one of the same start. Two
+    schedules that meet are a problem, told once for each pair.
+    """
+    found = Timetable([], [], [])
+    starts: dict[int, Start] = {}
+    met: dict[tuple[str, str], list[int]] = {}
+    # What a clock change moved comes last: where it meets another departure, there is one already.
+    for start in sorted(_expanded(schedules, zone, found.problems), key=lambda start: start.is_moved):
+        known = starts.get(start.at)
+        if start.note:
+            found.notes.append(Note(start.pointer, start.note))
+        if start.at in written or (known and start.is_moved):
+            continue
+        if known:
+            met.setdefault((start.pointer, known.pointer), []).append(start.at)
+        else:
+            starts[start.at] = start
+    for (path, other), instants in met.items():
+        first = zone.iso(min(instants))
+        found.problems.append(Problem(path, f"meets {other}, {len(instants)} times, first at {first}"))
+    found.starts.extend(sorted(starts.values(), key=lambda start: start.at))
+    return found
+
+
+def _expanded(schedules: Iterable[tuple[str, dict[str, Any]]], zone: Zone, problems: list[Problem]) -> Iterator[Start]:
+    count = 0
+    for path, raw in schedules:
+        schedule = _shaped(raw)
+        if schedule is None or not _is_in_order(path, schedule, problems):
+            continue
+        for start in _starts(path, schedule, zone):
+            count += 1
+            if count > STARTS_MAX:
+                problems.append(Problem(path, f"makes more than {STARTS_MAX} departures"))
+                return
+            yield start
+
+
+def _shaped(raw: dict[str, Any]) -> Schedule | None:
+    """None: its mistakes of shape are reported already."""
+    try:
+        return Schedule.model_validate(raw)
+    except ValidationError:
+        return None
+
+
+def _is_in_order(path: str, schedule: Schedule, problems: list[Problem]) -> bool:
+    days = (schedule.last - schedule.first).days
+    if days < 0:
+        problems.append(Problem(f"{path}/to", "lies before from"))
+    elif days > YEARS_MAX * 366:
+        problems.append(Problem(f"{path}/to", f"lies more than {YEARS_MAX} years after from"))
+    else:
+        return True
+    return False
+
+
+def _starts(path: str, schedule: Schedule, zone: Zone) -> Iterator[Start]:
+    weekdays = {_WEEKDAYS.index(name) for name in schedule.weekdays}
+    times = [(f"{path}/times/{i}", time) for i, time in enumerate(schedule.times)]
+    for day in _days(schedule.first, schedule.last):
+        for pointer, time in times if day.weekday() in weekdays else ():
+            wall = from_wall(datetime.combine(day, time), zone)
+            yield Start(pointer, wall.at, schedule.seats_total, wall.is_moved, wall.note)
+
+
+def _days(first: date, last: date) -> Iterator[date]:
+    return (first + timedelta(days=i) for i in range((last - first).days + 1))

@@ -1,0 +1,299 @@
+"""The verbs of the catalogue. They belong to the operator.
+
+An import tells nobody: a customer or a gift card that a catalogue brings emits no event and no mail, since nothing
+happened to anyone; a row was carried over.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Table
+
+from booking_core import gift_codes, tokens
+from booking_core.caller import Installation, Organization
+from booking_core.catalog import changes, present, rules, store
+from booking_core.catalog.changes import Changes, Counts
+from booking_core.catalog.document import InvalidCatalogue, Note, Problem
+from booking_core.catalog.rules import Entry, Plan
+from booking_core.clock import zone
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.db.writes import Writes
+from booking_core.errors import Conflict
+from booking_core.tokens import SecretKeys
+
+Row = dict[str, Any]
+Progress = Callable[[int, int], None]
+
+CHUNK_ROWS = 5_000
+"""In one statement: far below what PostgreSQL's statement timeout leaves room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What an import did, or would do."""
+
+    experiences: Counts
+    departures: Counts
+    customers: Counts
+    gift_cards: Counts
+    notes: tuple[Note, ...]
+    """What was done otherwise than it was written: start times near a clock change, values that stay as stored."""
+
+
+def validate(document: object, *, organization: Organization | None = None) -> Plan:
+    """What the catalogue asks for, judged by itself: nothing stored is looked at.
+
+    Without an organization wall time is UTC, so that what a clock change does to a start goes unseen.
+
+    Raises:
+        InvalidCatalogue: with every problem that the file has.
+    """
+    return rules.plan(document, organization.zone if organization else zone("UTC"))
+
+
+def import_document(
+    tx: Tx,
+    organization: Organization,
+    installation: Installation,
+    document: object,
+    *,
+    now: int,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Summary:
+    """Brings the organization's catalogue, customers and gift cards to what the document says, and counts what changed.
+
+    Entries are matched by id, then experiences by slug, departures by experience and start, gift cards by code,
+    customers by e-mail. What the document leaves out stays: a row that it does not name, a key that an entry does not
+    hold (null empties it). Seats that are sold, and what a gift card holds, are never touched. So the same document
+    twice changes nothing the second time.
+
+    Args:
+        now: when new rows are created and changed ones updated.
+        dry_run: only say what would be done; a reading transaction is enough.
+        progress: is told how many entries of how many are done. The transaction may still fail, or be run again.
+
+    Raises:
+        InvalidCatalogue: with every problem of the document, or with what is stored; nothing is written.
+    """
+    plan = rules.plan(document, organization.zone)
+    decided = _decide(tx, organization, installation.secret_keys, plan)
+    if decided.problems:
+        raise InvalidCatalogue(decided.problems)
+    if not dry_run:
+        _write(tx, organization.id, installation.secret_keys, decided, now, progress or _silent)
+    return Summary(
+        decided.experiences.counts,
+        decided.departures.counts,
+        decided.customers.counts,
+        decided.gift_cards.counts,
+        plan.notes + tuple(note for each in decided.kinds for note in each.notes),
+    )
+
+
+def _silent(done: int, total: int) -> None:
+    """Tells nobody."""
+
+
+# Deciding --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    experiences: Changes
+    departures: Changes
+    customers: Changes
+    gift_cards: Changes
+    left_behind: Sequence[Problem]
+
+    @property
+    def kinds(self) -> tuple[Changes, ...]:
+        return self.experiences, self.departures, self.customers, self.gift_cards
+
+    @property
+    def problems(self) -> list[Problem]:
+        return [*(problem for each in self.kinds for problem in each.problems), *self.left_behind]
+
+
+def _decide(tx: Tx, organization: Organization, keys: SecretKeys, plan: Plan) -> _Decided:
+    stored = store.every_experience(tx, organization.id) if plan.experiences else []
+    tours = changes.experiences(plan.experiences, stored, organization.default_currency)
+    departures = _departures(tx, organization.id, plan.departures, tours.rows)
+    return _Decided(
+        tours,
+        departures,
+        _customers(tx, organization.id, plan.customers),
+        _gift_cards(tx, organization.id, keys, plan.gift_cards),
+        _left_behind(tx, organization.id, plan, {row["id"]: row for row in stored}, tours, departures),
+    )
+
+
+def _departures(tx: Tx, organization_id: str, entries: Sequence[Entry], tours: Sequence[Row]) -> Changes:
+    by_id = store.departures_by_id(tx, organization_id, (entry.id for entry in entries))
+    starts = ((tours[entry.experience]["id"], entry.given["starts_at"]) for entry in entries)
+    return changes.departures(entries, tours, [*by_id, *store.departures_by_start(tx, organization_id, starts)])
+
+
+def _customers(tx: Tx, organization_id: str, entries: Sequence[Entry]) -> Changes:
+    by_key = store.customers_by_key(tx, organization_id, (entry.given["email_key"] for entry in entries))
+    by_id = store.customers_by_id(tx, organization_id, (entry.id for entry in entries))
+    return changes.customers(entries, {row["email_key"]: row for row in by_key}, {row["id"]: row for row in by_id})
+
+
+def _gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, entries: Sequence[Entry]) -> Changes:
+    """A stored card knows its code by a hash that any live key may have made."""
+    written = (entry.given["code"] for entry in entries)
+    by_hash = {each: code for code in written for each in gift_codes.code_hashes(keys, organization_id, code)}
+    found = [
+        *store.gift_cards_by_id(tx, organization_id, (entry.id for entry in entries)),
+        *store.gift_cards_by_hash(tx, organization_id, by_hash),
+    ]
+    by_id = {row["id"]: row | {"code": by_hash.get(row["code_hash"]), "is_active": _is_active(row)} for row in found}
+    return changes.gift_cards(entries, {row["code"]: row for row in by_id.values() if row["code"]}, by_id)
+
+
+def _is_active(row: Row) -> bool:
+    return row["deactivated_at"] is None
+
+
+def _left_behind(
+    tx: Tx, organization_id: str, plan: Plan, stored: dict[str, Row], tours: Changes, departures: Changes
+) -> list[Problem]:
+    """Asks for an experience's other departures only where its change could leave one of them broken."""
+    problems: list[Problem] = []
+    given = {row["id"]: entry.given for entry, row in zip(plan.departures, departures.rows, strict=True)}
+    for entry, row in zip(plan.experiences, tours.rows, strict=True):
+        known = stored.get(row["id"])
+        if known is not None and changes.leans_on_the_rest(known, row):
+            others = store.departures_of(tx, organization_id, row["id"])
+            problems += changes.left_behind(entry, known, row, others, given)
+    return problems
+
+
+# Writing ---------------------------------------------------------------------------------------------------------
+
+
+def _write(tx: Tx, organization_id: str, keys: SecretKeys, decided: _Decided, now: int, progress: Progress) -> None:
+    """In the order in which every transaction locks: departures, gift cards, customers."""
+    done, total = 0, sum(len(each.rows) for each in decided.kinds)
+    steps = (
+        _write_experiences(tx, organization_id, decided.experiences, now),
+        _write_departures(tx, organization_id, decided.departures, now),
+        _write_gift_cards(tx, organization_id, keys, decided.gift_cards, now),
+        _write_customers(tx, organization_id, decided.customers, now),
+    )
+    progress(done, total)
+    for step in steps:
+        for count in filter(None, step):
+            done += count
+            progress(done, total)
+
+
+def _write_experiences(tx: Tx, organization_id: str, decided: Changes, now: int) -> Iterable[int]:
+    yield _update(tx, tables.experiences, organization_id, decided, decided.updated, now)
+    yield from _insert(tx, tables.experiences, organization_id, decided.created, now)
+
+
+def _write_departures(tx: Tx, organization_id: str, decided: Changes, now: int) -> Iterable[int]:
+    store.vacate(tx, organization_id, decided.vacated)
+    changed = sorted(decided.updated, key=lambda row: str(row["id"]))
+    for chunk in _chunks(changed):
+        totals = {row["id"]: row["seats_total"] for row in chunk if "seats_total" in row}
+        store.resize(tx, organization_id, totals)
+    rest = [{key: value for key, value in row.items() if key != "seats_total"} for row in changed]
+    yield _update(tx, tables.departures, organization_id, decided, rest, now)
+    new = [row | {"seats_ceiling": row["seats_total"]} for row in decided.created]
+    yield from _insert(tx, tables.departures, organization_id, new, now)
+
+
+def _write_gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, decided: Changes, now: int) -> Iterable[int]:
+    changed = [_kept(keys, organization_id, row, now) for row in decided.updated]
+    yield _update(tx, tables.gift_cards, organization_id, decided, changed, now)
+    new = [_kept(keys, organization_id, row, now) for row in decided.created]
+    yield from _insert(tx, tables.gift_cards, organization_id, new, now)
+    pending = Writes()
+    for row in new:
+        if spent := row["initial_minor"] - row["balance_minor"]:
+            # The ledger adds up to the balance: what was spent elsewhere is its first line.
+            entry = {"id": tokens.new_id(), "gift_card_id": row["id"], "kind": "adjust", "amount_minor": -spent}
+            store.insert_entry(pending, organization_id, entry, now=now)
+    tx.write(pending)
+
+
+def _write_customers(tx: Tx, organization_id: str, decided: Changes, now: int) -> Iterable[int]:
+    yield _update(tx, tables.customers, organization_id, decided, decided.updated, now)
+    yield from _insert(tx, tables.customers, organization_id, decided.created, now)
+
+
+def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    return (rows[i : i + CHUNK_ROWS] for i in range(0, len(rows), CHUNK_ROWS))
+
+
+def _update(tx: Tx, table: Table, organization_id: str, decided: Changes, rows: Sequence[Row], now: int) -> int:
+    """How many entries are done by it: those that are stored already, changed or not."""
+    for chunk in _chunks(rows):
+        pending = Writes()
+        for row in chunk:
+            store.change(pending, table, organization_id, row, now=now)
+        tx.write(pending)
+    return len(decided.rows) - len(decided.created)
+
+
+def _insert(tx: Tx, table: Table, organization_id: str, rows: Sequence[Row], now: int) -> Iterator[int]:
+    for chunk in _chunks(rows):
+        pending = Writes()
+        for row in chunk:
+            store.insert(pending, table, organization_id, row, now=now)
+        tx.write(pending)
+        yield len(chunk)
+
+
+def _kept(keys: SecretKeys, organization_id: str, row: Row, now: int) -> Row:
+    """The row with its code sealed, and hashed to be looked up by; and with the instant it was deactivated."""
+    kept = {key: value for key, value in row.items() if key not in ("code", "is_active")}
+    if "is_active" in row:
+        kept["deactivated_at"] = None if row["is_active"] else now
+    if "code" in row:
+        kept["code_hash"] = gift_codes.hash_code(keys, organization_id, row["code"])
+        kept["code_sealed"] = gift_codes.seal_code(keys, row["code"])
+        kept["code_last4"] = gift_codes.last4(row["code"])
+    return kept
+
+
+# Exporting -------------------------------------------------------------------------------------------------------
+
+
+def export(tx: Tx, organization: Organization, installation: Installation) -> Row:
+    """The organization's catalogue, customers and gift cards as a document that imports to the same.
+
+    Departures are listed one by one, whatever schedule they came from. It holds every gift card's code, which is money:
+    keep it like the database.
+
+    Raises:
+        Conflict: `secret_key_missing`, a code was sealed with a secret key that is no longer live.
+    """
+    departures: dict[str, list[Row]] = {}
+    for row in store.every_departure(tx, organization.id):
+        departures.setdefault(row["experience_id"], []).append(row)
+    keys = installation.secret_keys
+    return {
+        "experiences": [
+            present.experience(row, departures.get(row["id"], []), organization.zone)
+            for row in store.every_experience(tx, organization.id)
+        ],
+        "customers": [present.customer(row) for row in store.every_customer(tx, organization.id)],
+        "gift_cards": [
+            present.gift_card(row, _code(keys, row), organization.zone)
+            for row in store.every_gift_card(tx, organization.id)
+        ],
+    }
+
+
+def _code(keys: SecretKeys, row: Row) -> str:
+    try:
+        return gift_codes.open_code(keys, row["code_sealed"])
+    except ValueError:
+        message = f"The code of the gift card {row['id']} was sealed with a secret key that is no longer live."
+        raise Conflict("secret_key_missing", message) from None

@@ -1,0 +1,232 @@
+"""The SQL of the catalogue: what an import reads to compare with, what it writes, and what an export reads.
+
+Rows are dicts by column, lists as lists. An import reads a fixed number of statements, whatever its size.
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Integer,
+    Select,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    case,
+    select,
+    update,
+)
+from sqlalchemy.engine import Dialect
+from sqlalchemy.sql.dml import Update
+
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, given, rows
+from booking_core.db.tables import Id, customers, departures, experiences, gift_card_entries, gift_cards
+from booking_core.db.writes import Change, Writes
+
+Row = dict[str, Any]
+
+_LISTS = frozenset({"languages", "tags", "price_tiers", "add_ons"})
+_ORGANIZATION = bindparam("organization_id", type_=Id)
+
+
+_MADE_HERE = {"organization_id", "created_at", "updated_at"}
+
+
+def _columns(table: Table, *left_out: str) -> tuple[str, ...]:
+    return tuple(column.name for column in table.columns if column.name not in _MADE_HERE.union(left_out))
+
+
+class _Reading:
+    """Rows of one table as dicts."""
+
+    def __init__(self, table: Table, *left_out: str) -> None:
+        self.table = table
+        self.columns = _columns(table, *left_out)
+        self._select = select(*(table.c[name] for name in self.columns))
+        self._flags = tuple(name for name in self.columns if isinstance(table.c[name].type, Boolean))
+        self._lists = tuple(name for name in self.columns if name in _LISTS)
+
+    def all(self, tx: Tx, statement: Statement, **parameters: object) -> list[Row]:
+        return [self._row(values) for values in tx.all(statement, **parameters)]
+
+    def _row(self, values: tuple[Any, ...]) -> Row:
+        row = dict(zip(self.columns, values, strict=True))
+        for name in self._flags:
+            row[name] = bool(row[name])
+        for name in self._lists:
+            row[name] = orjson.loads(row[name])
+        return row
+
+    def where(self, *conditions: ColumnElement[bool]) -> Select[Any]:
+        """The organization's rows that meet them."""
+        return self._select.where(self.table.c.organization_id == _ORGANIZATION, *conditions)
+
+    def every(self, *order: str) -> Statement:
+        """All of the organization's, in the order of those columns, then of their ids."""
+        return Statement(self.where().order_by(*(self.table.c[name] for name in (*order, "id"))))
+
+    def wanted(self, kinds: Mapping[str, Any]) -> Statement:
+        """Those whose columns equal a row of the parameter `wanted`.
+
+        The organization is given with each of them, so that SQLite begins with the given rows and looks each up:
+        told once, it would rather walk all that the organization has, and through the given rows for each.
+        """
+        kinds = {"organization_id": Id, **kinds}
+
+        def build(dialect: Dialect) -> Select[Any]:
+            wanted = given(dialect, "wanted", kinds)
+            return self._select.join(wanted, and_(*(self.table.c[name] == wanted.c[name] for name in kinds)))
+
+        return Statement(build)
+
+
+# Reading ---------------------------------------------------------------------------------------------------------
+
+_EXPERIENCES = _Reading(experiences)
+_DEPARTURES = _Reading(departures, "seats_ceiling")
+_CUSTOMERS = _Reading(customers)
+_GIFT_CARDS = _Reading(gift_cards)
+
+_EVERY_EXPERIENCE = _EXPERIENCES.every("created_at")
+_EVERY_DEPARTURE = _DEPARTURES.every("starts_at")
+_EVERY_CUSTOMER = _CUSTOMERS.every("created_at")
+_EVERY_GIFT_CARD = _GIFT_CARDS.every("created_at")
+
+_ID = {"id": Id}
+_DEPARTURES_BY_ID = _DEPARTURES.wanted(_ID)
+_DEPARTURES_BY_START = _DEPARTURES.wanted({"experience_id": Id, "starts_at": BigInteger})
+_DEPARTURES_OF_ONE = Statement(_DEPARTURES.where(departures.c.experience_id == bindparam("id", type_=Id)))
+_CUSTOMERS_BY_ID = _CUSTOMERS.wanted(_ID)
+_CUSTOMERS_BY_KEY = _CUSTOMERS.wanted({"email_key": Text})
+_GIFT_CARDS_BY_ID = _GIFT_CARDS.wanted(_ID)
+_GIFT_CARDS_BY_HASH = _GIFT_CARDS.wanted({"code_hash": Text})
+
+
+def every_experience(tx: Tx, organization_id: str) -> list[Row]:
+    """Oldest first."""
+    return _EXPERIENCES.all(tx, _EVERY_EXPERIENCE, organization_id=organization_id)
+
+
+def every_departure(tx: Tx, organization_id: str) -> list[Row]:
+    """By start."""
+    return _DEPARTURES.all(tx, _EVERY_DEPARTURE, organization_id=organization_id)
+
+
+def every_customer(tx: Tx, organization_id: str) -> list[Row]:
+    """Oldest first."""
+    return _CUSTOMERS.all(tx, _EVERY_CUSTOMER, organization_id=organization_id)
+
+
+def every_gift_card(tx: Tx, organization_id: str) -> list[Row]:
+    """Oldest first."""
+    return _GIFT_CARDS.all(tx, _EVERY_GIFT_CARD, organization_id=organization_id)
+
+
+def _found(
+    tx: Tx, reading: _Reading, statement: Statement, organization_id: str, wanted: Iterable[Mapping[str, object]]
+) -> list[Row]:
+    asked = [{"organization_id": organization_id, **each} for each in wanted]
+    return reading.all(tx, statement, wanted=rows(asked)) if asked else []
+
+
+def _by_ids(
+    tx: Tx, reading: _Reading, statement: Statement, organization_id: str, ids: Iterable[str | None]
+) -> list[Row]:
+    return _found(tx, reading, statement, organization_id, ({"id": each} for each in ids if each))
+
+
+def departures_by_id(tx: Tx, organization_id: str, ids: Iterable[str | None]) -> list[Row]:
+    return _by_ids(tx, _DEPARTURES, _DEPARTURES_BY_ID, organization_id, ids)
+
+
+def departures_by_start(tx: Tx, organization_id: str, starts: Iterable[tuple[str, int]]) -> list[Row]:
+    wanted = ({"experience_id": experience_id, "starts_at": starts_at} for experience_id, starts_at in starts)
+    return _found(tx, _DEPARTURES, _DEPARTURES_BY_START, organization_id, wanted)
+
+
+def departures_of(tx: Tx, organization_id: str, experience_id: str) -> list[Row]:
+    return _DEPARTURES.all(tx, _DEPARTURES_OF_ONE, organization_id=organization_id, id=experience_id)
+
+
+def customers_by_id(tx: Tx, organization_id: str, ids: Iterable[str | None]) -> list[Row]:
+    return _by_ids(tx, _CUSTOMERS, _CUSTOMERS_BY_ID, organization_id, ids)
+
+
+def customers_by_key(tx: Tx, organization_id: str, keys: Iterable[str]) -> list[Row]:
+    wanted = ({"email_key": key} for key in keys)
+    return _found(tx, _CUSTOMERS, _CUSTOMERS_BY_KEY, organization_id, wanted)
+
+
+def gift_cards_by_id(tx: Tx, organization_id: str, ids: Iterable[str | None]) -> list[Row]:
+    return _by_ids(tx, _GIFT_CARDS, _GIFT_CARDS_BY_ID, organization_id, ids)
+
+
+def gift_cards_by_hash(tx: Tx, organization_id: str, hashes: Iterable[str]) -> list[Row]:
+    wanted = ({"code_hash": each} for each in hashes)
+    return _found(tx, _GIFT_CARDS, _GIFT_CARDS_BY_HASH, organization_id, wanted)
+
+
+# Writing ---------------------------------------------------------------------------------------------------------
+
+_VACATE = Change("vacate", departures, sets=("starts_at",))
+
+
+def _resize(dialect: Dialect) -> Update:
+    """Sets the total and its ceiling, where the database sees what is sold by now (see `tables.departures`)."""
+    wanted = given(dialect, "wanted", {"organization_id": Id, "id": Id, "seats_total": Integer}).c
+    taken = departures.c.seats_taken
+    return (
+        update(departures)
+        .where(departures.c.organization_id == wanted.organization_id, departures.c.id == wanted.id)
+        .values(
+            seats_total=wanted.seats_total,
+            seats_ceiling=case((taken > wanted.seats_total, taken), else_=wanted.seats_total),
+        )
+    )
+
+
+_RESIZE = Statement(_resize)
+
+
+def _stored(row: Row) -> Row:
+    return {key: orjson.dumps(value).decode() if key in _LISTS else value for key, value in row.items()}
+
+
+def insert(pending: Writes, table: Table, organization_id: str, row: Row, *, now: int) -> None:
+    """A new row of any of the four tables."""
+    pending.insert(table, organization_id=organization_id, **_stored(row), created_at=now, updated_at=now)
+
+
+def change(pending: Writes, table: Table, organization_id: str, row: Row, *, now: int) -> None:
+    """Only the columns named beside the id, so that what is changed elsewhere at the same time is kept."""
+    columns = _stored(row) | {"organization_id": organization_id, "updated_at": now}
+    sets = tuple(sorted(columns.keys() - {"organization_id", "id"}))
+    name = f"{table.name}_{zlib.crc32(','.join(sets).encode()):08x}"  # all the columns would be too long for a name
+    pending.change(Change(name, table, sets=sets), **columns)
+
+
+def insert_entry(pending: Writes, organization_id: str, row: Row, *, now: int) -> None:
+    """A line of a gift card's ledger."""
+    pending.insert(gift_card_entries, organization_id=organization_id, **row, booking_id=None, created_at=now)
+
+
+def vacate(tx: Tx, organization_id: str, ids: Iterable[str]) -> None:
+    """Moves departures to starts before 1970, each its own, so that others can take their starts."""
+    pending = Writes()
+    for i, each in enumerate(sorted(ids)):
+        pending.change(_VACATE, organization_id=organization_id, id=each, starts_at=-1 - i)
+    tx.write(pending)
+
+
+def resize(tx: Tx, organization_id: str, totals: Mapping[str, int]) -> None:
+    """New totals of seats by departure, in the order of ids that every transaction locks in."""
+    wanted = [{"organization_id": organization_id, "id": each, "seats_total": totals[each]} for each in sorted(totals)]
+    if wanted:
+        tx.run(_RESIZE, wanted=rows(wanted))

@@ -1,0 +1,97 @@
+"""Seats, ends, closing times, status, and windows of days. No storage, no clock."""
+
+from datetime import date, timedelta
+from typing import Any
+
+from booking_core.clock import HOUR, MINUTE, Zone
+from booking_core.errors import Unprocessable
+from booking_core.wire.departures import DepartureStatus
+from booking_core.wire.limits import AVAILABILITY_DAYS_DEFAULT, WINDOW_DAYS_MAX
+
+_OPEN = str(DepartureStatus.OPEN)
+_SOLD_OUT = str(DepartureStatus.SOLD_OUT)
+_CLOSED = str(DepartureStatus.CLOSED)
+_CANCELLED = str(DepartureStatus.CANCELLED)
+
+
+def seats_available(total: int, taken: int, held: int) -> int:
+    """Seats left: never negative, also where staff lowered the total under what was sold (decision B3)."""
+    return max(0, total - taken - held)
+
+
+def ends_at(starts_at: int, own: int | None, duration_minutes: int | None) -> int:
+    """The departure's own end, else its start and the experience's duration, in elapsed time (decision B2)."""
+    return own if own is not None else starts_at + (duration_minutes or 0) * MINUTE
+
+
+def closes_at(starts_at: int, experience_hours: int | None, organization_hours: int) -> int:
+    """When booking closes: so many elapsed hours before the start, as the experience says, else the organization
+    (decision B2). At that very instant it is closed."""
+    hours = organization_hours if experience_hours is None else experience_hours
+    return starts_at - hours * HOUR
+
+
+def status(stored: str, closes_at: int, available: int, at: int) -> str:
+    """The status at an instant: cancelled, else closed, else sold out, else open (decision B1).
+
+    `stored` is what staff set: open, closed or cancelled.
+    """
+    if stored == _CANCELLED:
+        return _CANCELLED
+    if stored == _CLOSED or at >= closes_at:
+        return _CLOSED
+    return _OPEN if available else _SOLD_OUT
+
+
+def default_last_day(first: date) -> date:
+    """The last day of a window that names only its first; the calendar ends with the year 9999."""
+    return first + min(timedelta(days=AVAILABILITY_DAYS_DEFAULT), date.max - first)
+
+
+def window(zone: Zone, first: date, last: date, *, field: str) -> tuple[int, int]:
+    """The instants of whole local days: from the first instant of `first` to before the first one after `last`.
+
+    Raises:
+        Unprocessable: `last` lies before `first`, or more than 92 days after it (decision L3); `field` is named.
+    """
+    if last < first:
+        raise Unprocessable.at(field, "The window ends before it begins.", "window_reversed")
+    if (last - first).days > WINDOW_DAYS_MAX:
+        raise Unprocessable.at(field, f"The window exceeds {WINDOW_DAYS_MAX} days.", "window_too_wide")
+    return zone.day_start(first), zone.day_end(last)
+
+
+def present(row: tuple[Any, ...], zone: Zone, organization_hours: int, at: int) -> dict[str, Any]:
+    """The departure as availability shows it (API v1 section 2), at an instant.
+
+    The row is one of `store.available`, taken apart by position: one answer shows thousands of them.
+    """
+    (
+        departure_id,
+        experience_id,
+        starts,
+        own_end,
+        stored_status,
+        seats_total,
+        seats_taken,
+        seats_held,
+        own_price,
+        price_from,
+        currency,
+        duration_minutes,
+        experience_hours,
+    ) = row
+    closes = closes_at(starts, experience_hours, organization_hours)
+    available = seats_available(seats_total, seats_taken, seats_held)
+    amount = price_from if own_price is None else own_price
+    return {
+        "id": departure_id,
+        "experience_id": experience_id,
+        "starts_at": zone.iso(starts),
+        "ends_at": zone.iso(ends_at(starts, own_end, duration_minutes)),
+        "seats_total": seats_total,
+        "seats_available": available,
+        "price": None if amount is None else {"amount_minor": amount, "currency": currency},
+        "booking_closes_at": zone.iso(closes),
+        "status": status(stored_status, closes, available, at),
+    }

@@ -1,0 +1,79 @@
+"""The SQL of departures."""
+
+from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, and_, bindparam, func, select
+
+from booking_core.db.engine import Row, Tx
+from booking_core.db.statements import Statement
+from booking_core.db.tables import Id, departures, experiences, holds
+
+
+def _window(table: FromClause, *, of_experience: bool) -> ColumnElement[bool]:
+    """The departures that start in the window, of every experience or of one."""
+    begun = table.c.starts_at >= bindparam("start", type_=BigInteger)
+    over = table.c.starts_at < bindparam("end", type_=BigInteger)
+    mine = table.c.organization_id == bindparam("organization_id", type_=Id)
+    if not of_experience:
+        return and_(mine, begun, over)
+    return and_(mine, table.c.experience_id == bindparam("experience_id", type_=Id), begun, over)
+
+
+def _available(*, of_experience: bool) -> Select[tuple[object, ...]]:
+    """The rows that `rules.present` shows.
+
+    Live holds are summed once, for the departures of the window only: one by one they would cost a look-up for each
+    departure, and all of the organization's would grow with every hold that ever was.
+    """
+    near = departures.alias("near")
+    held = (
+        select(holds.c.departure_id, func.sum(holds.c.seats).label("seats"))
+        .join_from(
+            near, holds, and_(holds.c.organization_id == near.c.organization_id, holds.c.departure_id == near.c.id)
+        )
+        .where(
+            _window(near, of_experience=of_experience),
+            holds.c.expires_at > bindparam("at", type_=BigInteger),
+            holds.c.ended_at.is_(None),
+        )
+        .group_by(holds.c.departure_id)
+        .subquery("held")
+    )
+    return (
+        select(
+            departures.c.id,
+            departures.c.experience_id,
+            departures.c.starts_at,
+            departures.c.ends_at,
+            departures.c.status,
+            departures.c.seats_total,
+            departures.c.seats_taken,
+            func.coalesce(held.c.seats, 0),
+            departures.c.price_minor,
+            experiences.c.price_from_minor,
+            experiences.c.currency,
+            experiences.c.duration_minutes,
+            experiences.c.hours_before_booking_closes,
+        )
+        .join_from(
+            departures,
+            experiences,
+            and_(
+                experiences.c.organization_id == departures.c.organization_id,
+                experiences.c.id == departures.c.experience_id,
+            ),
+        )
+        .join(held, held.c.departure_id == departures.c.id, isouter=True)
+        .where(_window(departures, of_experience=of_experience))
+        .order_by(departures.c.starts_at, departures.c.id)
+    )
+
+
+_AVAILABLE = Statement(_available(of_experience=False))
+_AVAILABLE_OF_ONE = Statement(_available(of_experience=True))
+
+
+def available(tx: Tx, organization_id: str, *, start: int, end: int, experience_id: str | None, at: int) -> list[Row]:
+    """Departures that start within [start, end), by start and id, with the seats that are held at `at`."""
+    window = {"organization_id": organization_id, "start": start, "end": end, "at": at}
+    if experience_id is None:
+        return tx.all(_AVAILABLE, **window)
+    return tx.all(_AVAILABLE_OF_ONE, **window, experience_id=experience_id)

@@ -1,0 +1,86 @@
+"""What is derived from an experience's row, and how the row is shown. No storage, no clock."""
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from booking_core.clock import Zone
+from booking_core.wire.experiences import STANDARD_TIER_ID
+
+_DAY_MINUTES = 24 * 60
+_STANDARD_NAME = "Standard"
+
+
+class ExperienceRow(NamedTuple):
+    """What is shown of an experience, in the order it is read; the first two place it in the list."""
+
+    created_at: int
+    id: str
+    slug: str
+    title: str
+    is_published: bool
+    excerpt: str | None
+    duration_minutes: int | None
+    difficulty: str | None
+    address: str | None
+    latitude: float | None
+    longitude: float | None
+    image_url: str | None
+    languages: str
+    tags: str
+    currency: str
+    price_from_minor: int | None
+    price_tiers: str
+    min_participants: int | None
+    hours_before_booking_closes: int | None
+    updated_at: int
+
+
+def duration_text(minutes: int | None) -> str | None:
+    """The duration for people: `45 min`, `2 h 30 min`, `1 day`, `3 days 2 h`."""
+    if minutes is None:
+        return None
+    days, rest = divmod(minutes, _DAY_MINUTES)
+    parts = ((days, "day" if days == 1 else "days"), (rest // 60, "h"), (rest % 60, "min"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 min"
+
+
+def _money(amount_minor: int, currency: str) -> dict[str, Any]:
+    return {"amount_minor": amount_minor, "currency": currency}
+
+
+def price_tiers(stored: str, price_from_minor: int | None, currency: str) -> list[dict[str, Any]]:
+    """The bookable tiers: as configured, else one `standard` tier of the advertised price, else none (API v1
+    section 2)."""
+    tiers: list[dict[str, Any]] = orjson.loads(stored)
+    if tiers or price_from_minor is None:
+        return tiers
+    price = _money(price_from_minor, currency)
+    return [{"id": STANDARD_TIER_ID, "name": _STANDARD_NAME, "price": price, "seats_per_unit": 1}]
+
+
+def present(row: ExperienceRow, zone: Zone) -> dict[str, Any]:
+    """The experience as REST shows it (API v1 section 2)."""
+    price_from = None if row.price_from_minor is None else _money(row.price_from_minor, row.currency)
+    return {
+        "id": row.id,
+        "slug": row.slug,
+        "title": row.title,
+        "is_published": bool(row.is_published),
+        "excerpt": row.excerpt,
+        "duration_minutes": row.duration_minutes,
+        "duration": duration_text(row.duration_minutes),
+        "difficulty": row.difficulty,
+        "address": row.address,
+        "latitude": row.latitude,
+        "longitude": row.longitude,
+        "image_url": row.image_url,
+        "languages": orjson.loads(row.languages),
+        "tags": orjson.loads(row.tags),
+        "price_from": price_from,
+        "price_tiers": price_tiers(row.price_tiers, row.price_from_minor, row.currency),
+        "min_participants": row.min_participants,
+        "hours_before_booking_closes": row.hours_before_booking_closes,
+        "created_at": zone.iso(row.created_at),
+        "updated_at": zone.iso(row.updated_at),
+    }

@@ -1,0 +1,49 @@
+"""The code of a gift card at rest.
+
+A code is a payment instrument. It is stored twice, never as it is: sealed, to be handed out on request, and as a keyed
+hash, to find the card by. Both fall to nothing without the installation's secret keys.
+"""
+
+from booking_core.tokens import SecretKeys
+
+_SEAL = "gift_card_code"
+_HASH = "gift_card_code_hash"
+_SHOWN = 4
+
+
+def normalise_code(code: str) -> str:
+    """The code as it is kept: a guest may type it in any case, with blanks around it."""
+    return code.strip().upper()
+
+
+def last4(code: str) -> str:
+    """The part of a code that is shown to everyone."""
+    return normalise_code(code)[-_SHOWN:]
+
+
+def seal_code(secret_keys: SecretKeys, code: str) -> str:
+    """The code for `code_sealed`."""
+    return secret_keys.seal(_SEAL, normalise_code(code).encode())
+
+
+def open_code(secret_keys: SecretKeys, sealed: str) -> str:
+    """The code that was sealed.
+
+    Raises:
+        ValueError: the secret key that sealed it is gone.
+    """
+    return secret_keys.open(_SEAL, sealed).decode()
+
+
+def hash_code(secret_keys: SecretKeys, organization_id: str, code: str) -> str:
+    """The code for `code_hash`."""
+    return secret_keys.sign(_HASH, _hashed(organization_id, code)).hex()
+
+
+def code_hashes(secret_keys: SecretKeys, organization_id: str, code: str) -> list[str]:
+    """Every `code_hash` the code may be stored under, one for each live secret key: a card outlives a rotation."""
+    return [signature.hex() for signature in secret_keys.signatures(_HASH, _hashed(organization_id, code))]
+
+
+def _hashed(organization_id: str, code: str) -> bytes:
+    return f"{organization_id}:{normalise_code(code)}".encode()

@@ -1,0 +1,29 @@
+"""API keys: who is calling, and with which scopes; and a key's life, from its creation to its end."""
+
+from booking_core.keys.service import (
+    create,
+    expire,
+    find,
+    get,
+    identify,
+    identify_many,
+    present,
+    revoke,
+    rotate,
+    status,
+    touch,
+)
+
+__all__ = [
+    "create",
+    "expire",
+    "find",
+    "get",
+    "identify",
+    "identify_many",
+    "present",
+    "revoke",
+    "rotate",
+    "status",
+    "touch",
+]

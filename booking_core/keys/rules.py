@@ -1,0 +1,103 @@
+"""What makes a key text, a live key, a good name: decided without storage."""
+
+import re
+from collections.abc import Iterable, Sequence
+from hmac import compare_digest
+
+from booking_core.caller import ApiKey
+from booking_core.clock import MINUTE
+from booking_core.errors import ApiKeyExpired, ApiKeyRevoked, BookingError, Conflict, Malformed
+from booking_core.wire.base import UUID_PATTERN, single_line
+from booking_core.wire.limits import ACTIVE_API_KEYS_PER_ORGANIZATION, API_KEY_LENGTH, API_KEY_PREFIX, TEXT_LENGTH_MAX
+from booking_core.wire.scopes import READ_SCOPES, Scope
+
+_KEY = re.compile(rf"{API_KEY_PREFIX}[0-9A-Za-z]{{{API_KEY_LENGTH - len(API_KEY_PREFIX)}}}", re.ASCII)
+_UUID = re.compile(UUID_PATTERN, re.ASCII)
+
+
+def is_key_text(text: str) -> bool:
+    """Whether the text can be a key at all; what cannot is never sent to the database."""
+    return _KEY.fullmatch(text) is not None
+
+
+def same_hash(one: str, other: str) -> bool:
+    """Compared in a time that tells nothing of where they differ (decision K1)."""
+    return compare_digest(one, other)
+
+
+def refusal(key: ApiKey, at: int) -> BookingError | None:
+    """Why the key opens nothing at that instant; revoked beats expired (decision K2)."""
+    if key.revoked_at is not None:
+        return ApiKeyRevoked()
+    if key.expires_at is not None and key.expires_at <= at:
+        return ApiKeyExpired()
+    return None
+
+
+def is_id(text: str) -> bool:
+    """Whether the text can be a key's id; PostgreSQL would take anything else for an error of ours."""
+    return _UUID.fullmatch(text) is not None
+
+
+def name(text: str) -> str:
+    """The name without blanks around it."""
+    try:
+        text = single_line(text).strip()
+    except ValueError as error:
+        raise Malformed.at("name", str(error)) from None
+    if not 1 <= len(text) <= TEXT_LENGTH_MAX:
+        raise Malformed.at("name", f"must have 1 to {TEXT_LENGTH_MAX} characters")
+    return text
+
+
+def scopes(named: Sequence[str]) -> frozenset[str]:
+    """The scopes named, or every read scope when none is (API v1 section 5)."""
+    unknown = sorted(set(named) - set(Scope))
+    if unknown:
+        raise Malformed.at(
+            "scopes", f"{', '.join(map(repr, unknown))} is not one of {', '.join(Scope)}", "unknown_scope"
+        )
+    return frozenset(map(str, named or READ_SCOPES))
+
+
+def future(expires_at: int | None, now: int) -> int | None:
+    """The end of a new key, which lies ahead or is none."""
+    if expires_at is not None and expires_at <= now:
+        raise Malformed.at("expires_at", "must lie ahead")
+    return expires_at
+
+
+def room_for_one_more(active: int) -> None:
+    """Refuses a key beyond the limit (API v1 section 8)."""
+    if active >= ACTIVE_API_KEYS_PER_ORGANIZATION:
+        raise Conflict(
+            "key_limit_reached",
+            f"The organization holds {ACTIVE_API_KEYS_PER_ORGANIZATION} active keys, which is the limit; revoke one.",
+        )
+
+
+def live(key: ApiKey, now: int) -> ApiKey:
+    """The key, when it can still be used: what is revoked or expired stays so."""
+    if key.revoked_at is not None:
+        raise Conflict("key_revoked", "The key was revoked; create a new one.")
+    if key.expires_at is not None and key.expires_at <= now:
+        raise Conflict("key_expired", "The key has expired; create a new one.")
+    return key
+
+
+def earlier(one: int | None, other: int) -> int:
+    """The earlier of two ends, of which one may be never."""
+    return other if one is None else min(one, other)
+
+
+def successor_end(key: ApiKey, now: int) -> int | None:
+    """A successor lives as long as its predecessor was meant to: rotation does not make a key eternal."""
+    return None if key.expires_at is None else now + (key.expires_at - key.created_at)
+
+
+def latest_by_minute(used: Iterable[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+    """Each key once, with the last of its instants cut to the minute (decision K4)."""
+    latest: dict[tuple[str, str], int] = {}
+    for owner, key_id, at in used:
+        latest[owner, key_id] = max(at - at % MINUTE, latest.get((owner, key_id), 0))
+    return [(*key, at) for key, at in sorted(latest.items())]

@@ -1,0 +1,151 @@
+"""Where API keys are remembered. The plain text never comes here, only its hash."""
+
+from collections.abc import Iterable
+from dataclasses import fields
+from functools import lru_cache
+from typing import NamedTuple
+
+import orjson
+from sqlalchemy import BigInteger, ClauseElement, bindparam, func, or_, select, update
+from sqlalchemy.engine import Dialect
+
+from booking_core import organizations
+from booking_core.caller import ApiKey, Organization
+from booking_core.db import tables
+from booking_core.db.engine import Row, Tx
+from booking_core.db.statements import Statement, among, given, now_us, rows
+from booking_core.db.tables import Id
+from booking_core.db.writes import Change, Writes
+
+_KEYS = tables.api_keys
+_ORGANIZATIONS = tables.organizations
+_COLUMNS = tuple(_KEYS.c[field.name] for field in fields(ApiKey))
+_WIDTH = len(_COLUMNS)
+
+
+class Found(NamedTuple):
+    """A key that was looked up by its hash, and the instant of the look-up."""
+
+    key_hash: str
+    key: ApiKey
+    organization: Organization
+    at: int
+
+
+@lru_cache(maxsize=256)
+def _scopes(text: str) -> frozenset[str]:
+    return frozenset(orjson.loads(text))
+
+
+def _from_row(row: Row) -> ApiKey:
+    return ApiKey(row[0], row[1], row[2], row[3], _scopes(row[4]), row[5], row[6], row[7], row[8])
+
+
+def _by_hashes(dialect: Dialect) -> ClauseElement:
+    """The one query that names no organization: the key is what tells it."""
+    return (
+        select(*_COLUMNS, *organizations.COLUMNS, _KEYS.c.key_hash, now_us(dialect).label("at"))
+        .join_from(_KEYS, _ORGANIZATIONS, _ORGANIZATIONS.c.id == _KEYS.c.organization_id)
+        .where(among(dialect, _KEYS.c.key_hash, "wanted", "key_hash"))
+    )
+
+
+_BY_HASHES = Statement(_by_hashes)
+
+
+def by_hashes(tx: Tx, hashes: Iterable[str]) -> list[Found]:
+    """The keys of these hashes that exist, in any order."""
+    found = tx.all(_BY_HASHES, wanted=rows({"key_hash": each} for each in hashes))
+    return [Found(row[-2], _from_row(row), organizations.from_row(row[_WIDTH:]), row[-1]) for row in found]
+
+
+# An operator names a key by its id alone. Locking the organization with it makes creations, rotations and changes of
+# one organization's keys take turns, so that 20 active keys are 20; NO KEY UPDATE lets everything else go on that
+# only refers to the organization. SQLite has one writer anyway.
+_WITH_ORGANIZATION = select(*_COLUMNS, *organizations.COLUMNS).join_from(
+    _KEYS, _ORGANIZATIONS, _ORGANIZATIONS.c.id == _KEYS.c.organization_id
+)
+_BY_ID = Statement(_WITH_ORGANIZATION.where(_KEYS.c.id == bindparam("id")))
+_BY_ID_LOCKED = Statement(_WITH_ORGANIZATION.where(_KEYS.c.id == bindparam("id")).with_for_update(key_share=True))
+_LOCK = Statement(
+    select(_ORGANIZATIONS.c.id).where(_ORGANIZATIONS.c.id == bindparam("id")).with_for_update(key_share=True)
+)
+_OF_ORGANIZATION = Statement(
+    select(*_COLUMNS)
+    .where(_KEYS.c.organization_id == bindparam("organization_id"))
+    .order_by(_KEYS.c.created_at, _KEYS.c.id)
+)
+_ACTIVE = Statement(
+    select(func.count()).where(
+        _KEYS.c.organization_id == bindparam("organization_id"),
+        _KEYS.c.revoked_at.is_(None),
+        or_(_KEYS.c.expires_at.is_(None), _KEYS.c.expires_at > bindparam("at", type_=BigInteger)),
+    )
+)
+_REVOKE = Change("revoke", _KEYS, sets=("revoked_at",))
+_EXPIRE = Change("expire", _KEYS, sets=("expires_at",))
+
+
+def by_id(tx: Tx, key_id: str, *, lock: bool = False) -> tuple[ApiKey, Organization] | None:
+    """The key of that id, whosever it is."""
+    row = tx.first(_BY_ID_LOCKED if lock else _BY_ID, id=key_id)
+    return (_from_row(row), organizations.from_row(row[_WIDTH:])) if row else None
+
+
+def of_organization(tx: Tx, organization_id: str) -> list[ApiKey]:
+    """Every key of the organization, the oldest first."""
+    return [_from_row(row) for row in tx.all(_OF_ORGANIZATION, organization_id=organization_id)]
+
+
+def count_active(tx: Tx, organization_id: str, at: int) -> int:
+    """How many keys are neither revoked nor expired, counted while nobody else adds one."""
+    tx.first(_LOCK, id=organization_id)
+    row = tx.first(_ACTIVE, organization_id=organization_id, at=at)
+    assert row is not None
+    return int(row[0])
+
+
+def insert(tx: Tx, key: ApiKey, key_hash: str) -> None:
+    pending = Writes()
+    columns = {field.name: getattr(key, field.name) for field in fields(ApiKey)}
+    pending.insert(_KEYS, **columns | {"scopes": orjson.dumps(sorted(key.scopes)).decode(), "key_hash": key_hash})
+    tx.write(pending)
+
+
+def revoke(tx: Tx, key: ApiKey, at: int) -> None:
+    pending = Writes()
+    pending.change(_REVOKE, organization_id=key.organization_id, id=key.id, revoked_at=at)
+    tx.write(pending)
+
+
+def expire(tx: Tx, key: ApiKey, at: int) -> None:
+    pending = Writes()
+    pending.change(_EXPIRE, organization_id=key.organization_id, id=key.id, expires_at=at)
+    tx.write(pending)
+
+
+def _touch(dialect: Dialect) -> ClauseElement:
+    """A key that another transaction holds is passed over: it is being touched, or revoked, at this moment."""
+    used = given(dialect, "used", {"organization_id": Id, "id": Id, "at": BigInteger})
+    older = or_(_KEYS.c.last_used_at.is_(None), _KEYS.c.last_used_at < used.c.at)
+    due = (
+        select(_KEYS.c.organization_id, _KEYS.c.id, used.c.at)
+        .join_from(_KEYS, used, (_KEYS.c.organization_id == used.c.organization_id) & (_KEYS.c.id == used.c.id))
+        .where(older)
+        .with_for_update(of=_KEYS, key_share=True, skip_locked=True)
+        .subquery("due")
+    )
+    return (
+        update(_KEYS)
+        .where(_KEYS.c.organization_id == due.c.organization_id, _KEYS.c.id == due.c.id)
+        .values(last_used_at=due.c.at)
+    )
+
+
+_TOUCH = Statement(_touch)
+
+
+def touch(tx: Tx, used: Iterable[tuple[str, str, int]]) -> None:
+    """Moves `last_used_at` forward to those instants, never back. A key occurs once."""
+    items = [{"organization_id": owner, "id": key_id, "at": at} for owner, key_id, at in used]
+    tx.run(_TOUCH, used=rows(items))

@@ -1,0 +1,9 @@
+"""Organizations: the operators of bookable experiences, and their settings.
+
+`COLUMNS` and `from_row` are for a room that joins organizations to what it looks up.
+"""
+
+from booking_core.organizations.service import create, find, get, present, present_settings, set_settings
+from booking_core.organizations.store import COLUMNS, from_row
+
+__all__ = ["COLUMNS", "create", "find", "from_row", "get", "present", "present_settings", "set_settings"]

@@ -1,0 +1,141 @@
+"""What a slug, a name and each setting of `booking orgs set` may be: parsed and checked without storage."""
+
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from booking_core import clock
+from booking_core.caller import Organization
+from booking_core.errors import Malformed
+from booking_core.wire.base import mailbox, single_line
+from booking_core.wire.errors import ErrorDetail
+from booking_core.wire.limits import TEXT_LENGTH_MAX
+from booking_core.wire.money import CURRENCIES
+
+SLUG_LENGTH_MAX = 63
+"""What fits in a DNS label, so that a slug can become a host name one day."""
+HOURS_MAX = 8_784
+"""A leap year."""
+PENDING_MINUTES_MAX = 10_080
+"""A week: longer holds seats from everybody else."""
+
+Parse = Callable[[str], Any]
+"""Gives the value that a text stands for, or raises a ValueError that says what it must be."""
+
+_SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
+_SWITCH = {"on": True, "off": False}
+
+
+def slug(text: str) -> str:
+    """Lower-case words joined by hyphens."""
+    if not _SLUG.fullmatch(text) or len(text) > SLUG_LENGTH_MAX:
+        raise ValueError(f"must be lower-case words joined by hyphens, at most {SLUG_LENGTH_MAX} characters")
+    return text
+
+
+def name(text: str) -> str:
+    """The name without blanks around it."""
+    text = single_line(text).strip()
+    if not 1 <= len(text) <= TEXT_LENGTH_MAX:
+        raise ValueError(f"must have 1 to {TEXT_LENGTH_MAX} characters")
+    return text
+
+
+def timezone(text: str) -> str:
+    """The name of a zone of the IANA database."""
+    return clock.zone(text).name
+
+
+def currency(text: str) -> str:
+    """An ISO 4217 code."""
+    if text not in CURRENCIES:
+        raise ValueError("must be an ISO 4217 code in capitals, such as NOK")
+    return text
+
+
+def _switch(text: str) -> bool:
+    if text not in _SWITCH:
+        raise ValueError("must be on or off")
+    return _SWITCH[text]
+
+
+def _whole(least: int, most: int) -> Parse:
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and least <= int(text[:9]) <= most):
+            raise ValueError(f"must be a whole number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def _percent(text: str) -> float:
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        value = Decimal(-1)
+    if not (value.is_finite() and 0 <= value <= 100):
+        raise ValueError("must be a number from 0 to 100")
+    return float(value)
+
+
+def _or_none(parse: Parse) -> Parse:
+    return lambda text: parse(text) if text else None
+
+
+def _email(text: str) -> str:
+    if len(text) > TEXT_LENGTH_MAX:
+        raise ValueError(f"must have at most {TEXT_LENGTH_MAX} characters")
+    return mailbox(text)
+
+
+NEW: Mapping[str, Parse] = {"slug": slug, "name": name, "timezone": timezone, "currency": currency}
+"""What an organization is created with."""
+
+SETTINGS: Mapping[str, Parse] = {
+    "name": name,
+    "timezone": timezone,
+    "default_currency": currency,
+    "api_app": _switch,
+    "plan_api": _switch,
+    "add_ons_app": _switch,
+    "hours_before_booking_closes": _whole(0, HOURS_MAX),
+    "pending_minutes": _or_none(_whole(1, PENDING_MINUTES_MAX)),
+    "refund_full_until_hours": _whole(0, HOURS_MAX),
+    "refund_late_percent": _whole(0, 100),
+    "notify_staff": _switch,
+    "staff_email": _or_none(_email),
+    "on_site_fee_percent": _percent,
+    "cancel_under_minimum": _switch,
+}
+"""The keys of `booking orgs set`, in the order they are listed; each is a column. An empty `pending_minutes` means the
+installation's default, an empty `staff_email` nobody."""
+
+
+def parsed(parsers: Mapping[str, Parse], texts: Mapping[str, str]) -> dict[str, Any]:
+    """The values that the texts stand for.
+
+    Raises:
+        Malformed: with one detail for each key that is unknown or has a bad value.
+    """
+    values: dict[str, Any] = {}
+    problems: list[ErrorDetail] = []
+    for key, text in texts.items():
+        try:
+            values[key] = _parsed(parsers, key, text)
+        except ValueError as error:
+            problems.append(ErrorDetail(field=key, reason="invalid", message=str(error)))
+    if problems:
+        raise Malformed("; ".join(f"{each.field} {each.message}" for each in problems), details=problems)
+    return values
+
+
+def _parsed(parsers: Mapping[str, Parse], key: str, text: str) -> Any:
+    if key not in parsers:
+        raise ValueError(f"is not one of {', '.join(parsers)}")
+    return parsers[key](text)
+
+
+def settings_of(organization: Organization) -> dict[str, Any]:
+    """The settings by key, as `booking orgs set` names them."""
+    return {key: getattr(organization, key) for key in SETTINGS}

@@ -1,0 +1,78 @@
+"""The verbs of organizations. Who may use them is decided elsewhere: they belong to the operator."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from booking_core import tokens
+from booking_core.caller import Organization
+from booking_core.db.engine import Tx
+from booking_core.errors import Conflict, NotFound
+from booking_core.organizations import rules, store
+
+
+def create(tx: Tx, *, slug: str, name: str, timezone: str, currency: str, now: int) -> Organization:
+    """A new organization with its counters, and every setting as the schema has it.
+
+    Raises:
+        Malformed: naming each field that is wrong.
+        Conflict: `slug_taken`.
+    """
+    new = rules.parsed(rules.NEW, {"slug": slug, "name": name, "timezone": timezone, "currency": currency})
+    if store.by_slug(tx, new["slug"]):
+        raise Conflict("slug_taken", f"There is an organization {new['slug']} already.", "slug")
+    store.insert(
+        tx,
+        id=tokens.new_id(),
+        slug=new["slug"],
+        name=new["name"],
+        timezone=new["timezone"],
+        default_currency=new["currency"],
+        created_at=now,
+        updated_at=now,
+    )
+    return get(tx, slug=new["slug"])
+
+
+def get(tx: Tx, *, slug: str) -> Organization:
+    """The organization of that slug.
+
+    Raises:
+        NotFound: there is none.
+    """
+    found = store.by_slug(tx, slug)
+    if found is None:
+        raise NotFound(f"There is no organization {slug!r}.")
+    return found
+
+
+def find(tx: Tx) -> list[Organization]:
+    """Every organization, by slug."""
+    return store.every(tx)
+
+
+def set_settings(tx: Tx, organization: Organization, changes: Mapping[str, str], *, now: int) -> Organization:
+    """The organization with those settings changed: `booking orgs set` keys, values as text.
+
+    Raises:
+        Malformed: naming each key that is unknown or has a bad value; then nothing is changed.
+    """
+    values = rules.parsed(rules.SETTINGS, changes)
+    if values:
+        store.update(tx, organization.id, values | {"updated_at": now})
+    return get(tx, slug=organization.slug)
+
+
+def present(organization: Organization) -> dict[str, Any]:
+    """The wire Organization, ready for JSON."""
+    return {
+        "id": organization.id,
+        "slug": organization.slug,
+        "name": organization.name,
+        "timezone": organization.timezone,
+        "default_currency": organization.default_currency,
+    }
+
+
+def present_settings(organization: Organization) -> dict[str, Any]:
+    """Every setting by its `booking orgs set` key, ready for JSON."""
+    return rules.settings_of(organization)

@@ -1,0 +1,304 @@
+"""What the hot queries cost among 100,000 bookings: an index for each, and no more on page 2,000 than on page 1."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import pytest
+from support import rows
+from support.databases import analyze, connect, fill, is_sqlite, run
+from support.plans import Plan, explaining
+from support.world import DAY, NOON, FixedClock, World, make_world
+
+from booking_core import bookings, cursors, departures, events, keys, tokens
+from booking_core.bookings import Create
+from booking_core.clock import SECOND
+from booking_core.cursors import Binding
+from booking_core.db import tables
+from booking_core.db.engine import Database, Tx
+from booking_core.db.paging import PageRequest
+from booking_core.db.writes import Writes
+from booking_core.idempotency import Answer, Once
+from booking_core.wire.bookings import BookingCancel, BookingCreate, BookingStatus, PaymentMode
+from booking_core.wire.pages import Order
+
+BOOKINGS = 100_000
+OTHERS = 10_000
+EXPERIENCES = 20
+DEPARTURES_OF_EACH = 200
+ORGANIZATIONS = 5_000
+EVENTS = 50_000
+LIMIT = 25
+PAGE = 2_000
+
+LARGE = {"bookings", "departures", "events", "customers", "api_keys", "idempotency", "counters", "organizations"}
+"""Tables that no request may read from one end to the other."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A database of a service that has been running for a while."""
+
+    url: str
+    world: World
+    plans_of: Callable[[Callable[[Tx], Any]], list[Plan]]
+    experience: str
+    """One of its 20 experiences, which has one booking in 20."""
+    key: str
+
+
+@pytest.fixture(scope="module")
+def filled(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Filled]:
+    url = new_database_url(backend)
+    database = Database(url)
+    world, other = (make_world(database, FixedClock()) for _ in range(2))
+    experience = _fill_bookings(url, world, BOOKINGS)
+    _fill_bookings(url, other, OTHERS)
+    _fill_around(url, world)
+    key = world.key()
+    analyze(url)
+    with explaining(url) as plans_of:
+        yield Filled(url, world, plans_of, experience, key)
+    database.close()
+
+
+def _fill_bookings(url: str, world: World, count: int) -> str:
+    """Bookings over a year, of 20 experiences, one in a hundred pending; the id of one experience."""
+    made = rows.ids(hash(world.org))
+    experiences = [rows.experience(world.org, next(made), NOON) for _ in range(EXPERIENCES)]
+    fill(url, tables.experiences, experiences)
+    leaving = list(rows.departures(world.org, [each["id"] for each in experiences], NOON + DAY, DEPARTURES_OF_EACH))
+    leaving = [each | {"seats_taken": count // len(leaving)} for each in leaving]
+    fill(url, tables.departures, leaving)
+
+    def one(number: int) -> rows.Row:
+        leaves = leaving[number * 7 % len(leaving)]
+        at = NOON + number * (365 * DAY // count)
+        status = "pending" if number % 100 == 0 else "confirmed"
+        return rows.booking(world.org, next(made), leaves["id"], leaves["experience_id"], at, status=status)
+
+    fill(url, tables.bookings, map(one, range(count)))
+    return str(experiences[3]["id"])
+
+
+def _fill_around(url: str, world: World) -> None:
+    """Events and customers of the organization, and many organizations beside it, with their keys and counters."""
+    made = rows.ids(2)
+    fill(url, tables.events, (rows.event(world.org, next(made), n + 1, NOON + n * SECOND) for n in range(EVENTS)))
+    run(url, f"UPDATE counters SET last_event_sequence = {EVENTS} WHERE organization_id = '{world.org}'")
+    fill(url, tables.customers, (rows.customer(world.org, next(made), NOON + n) for n in range(5_000)))
+    answers = ({"organization_id": world.org, "key": f"old-{n}", "fingerprint": "x"} for n in range(5_000))
+    fill(url, tables.idempotency, (a | {"status": 201, "body_sealed": "x", "created_at": NOON} for a in answers))
+    beside = [
+        {
+            "id": next(made),
+            "slug": f"beside-{n}",
+            "name": "Beside",
+            "timezone": "UTC",
+            "default_currency": "EUR",
+            "created_at": NOON,
+            "updated_at": NOON,
+        }
+        for n in range(ORGANIZATIONS)
+    ]
+    fill(url, tables.organizations, beside)
+    fill(url, tables.counters, ({"organization_id": each["id"]} for each in beside))
+    fill(
+        url,
+        tables.api_keys,
+        (
+            {
+                "organization_id": each["id"],
+                "id": (key_id := next(made)),
+                "name": "key",
+                "prefix": "svc_00000000",
+                "key_hash": tokens.sha256_hex(key_id.encode()),
+                "scopes": "[]",
+                "created_at": NOON,
+            }
+            for each in beside
+        ),
+    )
+
+
+# Lists -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Filters that many bookings match, and a page far along their list."""
+
+    filters: dict[str, Any]
+    where: str
+    page: int
+
+
+def asked(filled: Filled, name: str) -> Asked:
+    """What a client asks for, by the name of the filter."""
+    return {
+        "nothing": Asked({}, "", PAGE),
+        "status": Asked({"status": BookingStatus.CONFIRMED}, "AND status = 'confirmed'", PAGE),
+        "experience": Asked({"experience_id": filled.experience}, f"AND experience_id = '{filled.experience}'", 150),
+        "updated_since": Asked({"updated_since": NOON}, "", PAGE),
+    }[name]
+
+
+def page_plan(filled: Filled, order: Order, filters: dict[str, Any], start: str | None = None) -> Plan:
+    """How one page of bookings is read."""
+    caller, page = filled.world.caller(), PageRequest(LIMIT, order, start)
+    (plan,) = filled.plans_of(lambda tx: bookings.find(tx, caller, page, **filters))
+    return plan
+
+
+def cursor_of(filled: Filled, order: Order, of: Asked) -> str:
+    """The cursor that asks for that page."""
+    direction = "ASC" if order is Order.ASC else "DESC"
+    with connect(filled.url) as connection:
+        created_at, row_id = connection.execute(
+            f"SELECT created_at, id FROM bookings WHERE organization_id = '{filled.world.org}' {of.where}"
+            f" ORDER BY created_at {direction}, id {direction} LIMIT 1 OFFSET {(of.page - 1) * LIMIT - 1}"
+        ).fetchone()
+    binding = Binding(filled.world.org, "bookings", order, tuple(sorted(of.filters.items())))
+    return cursors.encode_row(filled.world.caller().secret_keys, binding, created_at, str(row_id))
+
+
+def assert_cheap(plan: Plan, filled: Filled) -> None:
+    """No large table is read whole, and it costs what a page of 25 may."""
+    assert not plan.scanned & LARGE, str(plan)
+    assert plan.cost < (6_000 if is_sqlite(filled.url) else 120), str(plan)
+
+
+@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize("name", ["nothing", "status", "experience", "updated_since"])
+def test_a_page_far_along_costs_what_the_first_one_costs(filled: Filled, name: str, order: Order) -> None:
+    of = asked(filled, name)
+    page_plan(filled, order, of.filters)  # the first statement of a connection reads the schema too
+    first = page_plan(filled, order, of.filters)
+    later = page_plan(filled, order, of.filters, cursor_of(filled, order, of))
+    assert (first.rows, later.rows) == (LIMIT + 1, LIMIT + 1)
+    for plan in (first, later):
+        assert_cheap(plan, filled)
+        assert any(index.startswith("ix_bookings_organization_id_") for index in plan.indexes), str(plan)
+    assert later.cost <= first.cost * 1.1 + 5, f"{first}\n{later}"
+
+
+@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"status": BookingStatus.CANCELLED},
+        {"experience_id": "00000000-0000-4000-8000-000000000000"},
+        {"updated_since": NOON + 365 * DAY - 600 * SECOND},
+        {"departure_from": date(2030, 1, 1), "departure_to": date(2030, 1, 31)},
+        {"departure_from": date(2030, 1, 1), "departure_to": date(2030, 1, 31), "status": BookingStatus.CONFIRMED},
+    ],
+    ids=["status", "experience", "updated_since", "departure", "departure and status"],
+)
+def test_a_filter_that_few_match_does_not_search_among_all(
+    filled: Filled, filters: dict[str, Any], order: Order
+) -> None:
+    plan = page_plan(filled, order, filters)
+    assert plan.rows < LIMIT
+    assert_cheap(plan, filled)
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_a_window_of_92_days_is_not_searched_for_among_all(filled: Filled, order: Order) -> None:
+    filters = {"departure_from": date(2027, 1, 1), "departure_to": date(2027, 4, 3)}
+    page_plan(filled, order, filters)
+    print(order, page_plan(filled, order, filters))
+
+
+# Everything else that a request asks -----------------------------------------------------------------------------
+
+
+def assert_indexed(plans: list[Plan], filled: Filled, *, cost: int | None = None) -> None:
+    """No large table is read whole; the statements together cost less than that, on PostgreSQL."""
+    assert plans
+    for plan in plans:
+        assert not plan.scanned & LARGE, str(plan)
+    if cost and not is_sqlite(filled.url):
+        assert sum(plan.cost for plan in plans) < cost, "\n".join(map(str, plans))
+
+
+def test_one_booking_is_found_by_its_primary_key(filled: Filled) -> None:
+    booking_id = first_bookings(filled, 1)[0]
+    plans = filled.plans_of(lambda tx: bookings.get(tx, filled.world.caller(), booking_id))
+    assert_indexed(plans, filled, cost=15)
+
+
+def test_a_cancellation_touches_its_own_rows(filled: Filled) -> None:
+    booking_id, caller = first_bookings(filled, 1)[0], filled.world.caller()
+
+    def cancel(tx: Tx) -> None:
+        pending = Writes()
+        bookings.cancel(tx, caller, pending, booking_id, BookingCancel())
+        tx.write(pending)
+
+    assert_indexed(filled.plans_of(cancel), filled)
+
+
+@pytest.mark.parametrize("count", [1, 32])
+def test_creating_looks_up_what_it_needs_and_nothing_else(filled: Filled, count: int) -> None:
+    with connect(filled.url) as connection:
+        query = f"SELECT id FROM departures WHERE organization_id = '{filled.world.org}' ORDER BY id LIMIT {count}"
+        departure_ids = [str(row[0]) for row in connection.execute(query).fetchall()]
+    creates = [create(filled.world, departure_id, number) for number, departure_id in enumerate(departure_ids)]
+    plans = filled.plans_of(lambda tx: bookings.create_many(tx, creates))
+    assert_indexed(plans, filled)
+    assert {"departures", "idempotency", "customers"} <= {word for plan in plans for word in plan.text.split()}
+
+
+def create(world: World, departure_id: str, number: int) -> Create:
+    request = BookingCreate.model_validate(
+        {
+            "experience_date_id": departure_id,
+            "guests": [{"tier_id": "standard", "count": 1}],
+            "customer": {"name": "A guest", "email": f"new{number}@example.com"},
+            "payment": PaymentMode.INVOICE,
+        }
+    )
+    return Create(world.caller(), request, Once(f"plan-key-{number}", "x"), lambda _: Answer(400, b"{}"))
+
+
+@pytest.mark.parametrize("count", [1, 32])
+def test_a_key_is_found_by_its_hash(filled: Filled, count: int) -> None:
+    texts = [filled.key, *(tokens.new_api_key() for _ in range(count - 1))]
+    installation = filled.world.installation
+    plans = filled.plans_of(lambda tx: keys.identify_many(tx, texts, installation))
+    assert_indexed(plans, filled, cost=15 + 5 * count)
+
+
+@pytest.mark.parametrize("one", [False, True], ids=["every experience", "one experience"])
+def test_availability_reads_the_departures_of_its_window(filled: Filled, one: bool) -> None:
+    caller, experience_id = filled.world.caller(), filled.experience if one else None
+    days = {"date_from": date(2027, 1, 1), "date_to": date(2027, 1, 7)}
+    plans = filled.plans_of(lambda tx: departures.find_available(tx, caller, experience_id=experience_id, **days))
+    assert_indexed(plans, filled, cost=400)
+
+
+@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize(
+    "filters",
+    [{}, {"types": ["customer.updated"]}, {"types": ["booking.*"]}, {"created_since": NOON + (EVENTS - 10) * SECOND}],
+    ids=["nothing", "type", "types that never were", "created_since"],
+)
+def test_the_feed_is_walked_along_its_indexes(filled: Filled, filters: dict[str, Any], order: Order) -> None:
+    caller = filled.world.caller()
+    page = {}
+
+    def find(tx: Tx) -> None:
+        page.update(events.find(tx, caller, PageRequest(LIMIT, order), **filters))
+
+    filled.plans_of(find)
+    assert_cheap(*filled.plans_of(find), filled)
+    if page["next_cursor"]:
+        after = PageRequest(LIMIT, order, page["next_cursor"])
+        assert_cheap(*filled.plans_of(lambda tx: events.find(tx, caller, after, **filters)), filled)
+
+
+def first_bookings(filled: Filled, count: int) -> list[str]:
+    with connect(filled.url) as connection:
+        query = f"SELECT id FROM bookings WHERE organization_id = '{filled.world.org}' ORDER BY id LIMIT {count}"
+        return [str(row[0]) for row in connection.execute(query).fetchall()]

@@ -1,0 +1,175 @@
+"""Organizations: creating them, and every setting of `booking orgs set`."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import bindparam, select
+from support.world import FixedClock, World
+
+from booking_core import organizations, tokens
+from booking_core.caller import Organization
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.db.statements import Statement
+from booking_core.errors import Conflict, Malformed, NotFound
+from booking_core.wire.organizations import Organization as WireOrganization
+
+
+def create(database: Database, clock: FixedClock, **fields: str) -> Organization:
+    named = {"slug": f"tours-{tokens.new_id()}", "name": "Fjord Tours", "timezone": "Europe/Oslo", "currency": "NOK"}
+    return database.write(lambda tx: organizations.create(tx, **(named | fields), now=clock()))
+
+
+def change(world: World, **changes: str) -> Organization:
+    return world.database.write(
+        lambda tx: organizations.set_settings(tx, world.organization, changes, now=world.clock())
+    )
+
+
+def fields_of(error: Malformed) -> list[str | None]:
+    return [detail.field for detail in error.details]
+
+
+def test_a_new_organization_has_the_settings_of_the_schema(database: Database, clock: FixedClock) -> None:
+    made = create(database, clock, name="  Fjord Tours ", timezone="America/Santiago", currency="CLP")
+    assert (made.name, made.timezone, made.default_currency) == ("Fjord Tours", "America/Santiago", "CLP")
+    assert (made.api_app, made.plan_api, made.add_ons_app, made.notify_staff) == (True, True, True, True)
+    assert made.cancel_under_minimum is False
+    assert made.pending_minutes is None
+    assert made.created_at == made.updated_at == clock()
+    assert database.read(lambda tx: organizations.get(tx, slug=made.slug)) == made
+
+
+def test_a_new_organization_counts_from_zero(database: Database, clock: FixedClock) -> None:
+    made = create(database, clock)
+    counters = tables.counters
+    query = Statement(
+        select(counters.c.last_booking_number, counters.c.last_event_sequence).where(
+            counters.c.organization_id == bindparam("id")
+        )
+    )
+    assert database.read(lambda tx: tx.first(query, id=made.id)) == (0, 0)
+
+
+def test_a_slug_is_given_once(database: Database, clock: FixedClock) -> None:
+    made = create(database, clock)
+    with pytest.raises(Conflict) as refused:
+        create(database, clock, slug=made.slug)
+    assert refused.value.reason == "slug_taken"
+
+
+@pytest.mark.parametrize("slug", ["", "Fjord", "fjord tours", "fjord_tours", "-fjord", "fjord-", "a--b", "å", "a" * 64])
+def test_a_slug_is_lower_case_words_and_hyphens(database: Database, clock: FixedClock, slug: str) -> None:
+    with pytest.raises(Malformed) as refused:
+        create(database, clock, slug=slug)
+    assert fields_of(refused.value) == ["slug"]
+
+
+def test_every_field_that_is_wrong_is_named_at_once(database: Database, clock: FixedClock) -> None:
+    with pytest.raises(Malformed) as refused:
+        create(database, clock, slug="No", name="\x1b[31m", timezone="Mars/Olympus", currency="nok")
+    assert fields_of(refused.value) == ["slug", "name", "timezone", "currency"]
+
+
+@pytest.mark.parametrize("zone", ["", "../etc/passwd", "/etc/localtime", "Europe", "Europe/Oslo\x00"])
+def test_a_zone_is_one_of_the_iana_database(database: Database, clock: FixedClock, zone: str) -> None:
+    with pytest.raises(Malformed) as refused:
+        create(database, clock, timezone=zone)
+    assert fields_of(refused.value) == ["timezone"]
+
+
+def test_organizations_are_found_by_slug_in_order(database: Database, clock: FixedClock) -> None:
+    made = {create(database, clock).slug for _ in range(3)}
+    found = [each.slug for each in database.read(organizations.find)]
+    assert made <= set(found)
+    assert found == sorted(found)
+
+
+def test_an_unknown_slug_is_not_found(database: Database) -> None:
+    with pytest.raises(NotFound):
+        database.read(lambda tx: organizations.get(tx, slug="nobody"))
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("name", " Fjord & Fjell ", "Fjord & Fjell"),
+        ("timezone", "America/Santiago", "America/Santiago"),
+        ("default_currency", "CLP", "CLP"),
+        ("api_app", "off", False),
+        ("plan_api", "off", False),
+        ("add_ons_app", "off", False),
+        ("hours_before_booking_closes", "48", 48),
+        ("pending_minutes", "15", 15),
+        ("pending_minutes", "", None),
+        ("refund_full_until_hours", "0", 0),
+        ("refund_late_percent", "50", 50),
+        ("notify_staff", "off", False),
+        ("staff_email", "bookings@fjord.example", "bookings@fjord.example"),
+        ("staff_email", "", None),
+        ("on_site_fee_percent", "2.5", 2.5),
+        ("cancel_under_minimum", "on", True),
+    ],
+)
+def test_each_setting_is_set_and_read_back(world: World, key: str, text: str, value: Any) -> None:
+    world.clock.advance(1)
+    changed = change(world, **{key: text})
+    assert getattr(changed, key) == value
+    assert type(getattr(changed, key)) is type(value)
+    assert changed.updated_at == world.clock()
+    assert organizations.present_settings(changed)[key] == value
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("name", " "),
+        ("name", "x" * 201),
+        ("name", "two\nlines"),
+        ("timezone", "Oslo"),
+        ("default_currency", "XYZ"),
+        ("api_app", "yes"),
+        ("api_app", "ON"),
+        ("add_ons_app", ""),
+        ("hours_before_booking_closes", "-1"),
+        ("hours_before_booking_closes", "4.5"),
+        ("hours_before_booking_closes", "9" * 400),
+        ("pending_minutes", "0"),
+        ("pending_minutes", "٣"),
+        ("refund_full_until_hours", ""),
+        ("refund_late_percent", "101"),
+        ("notify_staff", "1"),
+        ("staff_email", "two@x.example, three@x.example"),
+        ("staff_email", "x" * 200 + "@x.example"),
+        ("on_site_fee_percent", "nan"),
+        ("on_site_fee_percent", "Infinity"),
+        ("on_site_fee_percent", "1e99999"),
+        ("on_site_fee_percent", "100.01"),
+        ("cancel_under_minimum", "maybe"),
+        ("slug", "another"),
+        ("id", "1"),
+    ],
+)
+def test_a_bad_setting_is_named_and_nothing_is_changed(world: World, key: str, text: str) -> None:
+    with pytest.raises(Malformed) as refused:
+        change(world, **{"refund_late_percent": "10"} | {key: text})
+    assert fields_of(refused.value) == [key]
+    kept = world.database.read(lambda tx: organizations.get(tx, slug=world.organization.slug))
+    assert kept == world.organization
+
+
+def test_no_change_leaves_the_organization_as_it_is(world: World) -> None:
+    world.clock.advance(1)
+    assert change(world) == world.organization
+
+
+def test_one_organization_is_changed_and_no_other(world: World, new_world: Any) -> None:
+    other = new_world()
+    change(world, name="Another name")
+    assert other.database.read(lambda tx: organizations.get(tx, slug=other.organization.slug)) == other.organization
+
+
+def test_an_organization_is_shown_as_the_wire_has_it(world: World) -> None:
+    shown = organizations.present(world.organization)
+    assert WireOrganization.model_validate(shown).to_json() == shown
+    assert set(shown) == set(WireOrganization.model_fields)

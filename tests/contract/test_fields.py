@@ -1,0 +1,632 @@
+"""JSON and the fields of a body, one table for each kind of attack (decisions R2, R6, R7, R11)."""
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx
+import pytest
+from support.api import Api, booking_body, error_of, fresh_key
+from support.refusals import field_of, nothing_changes, refused
+from support.world import ADULT, DRYSUIT, World
+
+from booking_core.db import tables
+
+JSON = {"Content-Type": "application/json"}
+REST_OF_BOOKING = '"customer":{"name":"Ada","email":"ada@example.com"},"payment":"pay_on_site"'
+CPU_S = 1.0
+"""More than any request may cost; generous, because a busy machine counts the work of other threads too."""
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=12)
+
+
+def send(api: Api, body: bytes | str, path: str = "/bookings", **headers: str) -> httpx.Response:
+    """A POST of exactly these bytes."""
+    sent = {"Idempotency-Key": fresh_key(), **JSON, **headers}
+    return api.call("POST", path, content=body.encode() if isinstance(body, str) else body, headers=sent)
+
+
+def with_count(departure: str, count: str, tier: str = "adult") -> str:
+    """A booking body with one line, whose count is this JSON text."""
+    line = f'{{"tier_id":"{tier}","count":{count}}}'
+    return f'{{"experience_date_id":"{departure}","guests":[{line}],{REST_OF_BOOKING}}}'
+
+
+def with_field(departure: str, field: str, value: Any) -> dict[str, Any]:
+    """A booking body with one field replaced; a dot reaches into an object."""
+    body = booking_body(departure)
+    owner, _, name = field.rpartition(".")
+    target = body["guests"][0] if owner == "guests.0" else body[owner] if owner else body
+    target[name] = value
+    return body
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1" + "0" * 4299, "1" + "0" * 5000, "01", "+1", "0x1", "1_0"],
+    ids=lambda text: text if len(text) < 20 else f"{len(text)}-digits",
+)
+@pytest.mark.parametrize("place", ["count", "unknown-field"])
+def test_what_is_no_number_of_json_is_refused_anywhere(api: Api, departure: str, number: str, place: str) -> None:
+    body = with_count(departure, number) if place == "count" else with_count(departure, f'1,"unknown":{number}')
+    with nothing_changes(api.world):
+        refused(send(api, body), 400, "validation_failed")
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        "0",
+        "-1",
+        "-0",
+        "1.5",
+        "1.0",
+        "1e0",
+        '"1"',
+        '""',
+        "true",
+        "null",
+        "[]",
+        "[1]",
+        "{}",
+        "2147483648",
+        str(2**63),
+        str(2**64),
+    ],
+)
+@pytest.mark.parametrize("line", ["guests", "add_ons"])
+def test_a_count_is_an_integer_from_1_to_2147483647(api: Api, departure: str, count: str, line: str) -> None:
+    body = with_count(departure, count if line == "guests" else "1")
+    if line == "add_ons":
+        body = f'{body[:-1]},"add_ons":[{{"id":"drysuit","count":{count}}}]}}'
+    assert field_of(refused(send(api, body), 400, "validation_failed")) == f"{line}.0.count"
+
+
+def test_more_seats_than_there_are_is_a_question_of_capacity_whatever_the_count(api: Api, departure: str) -> None:
+    huge = {"tier_id": "adult", "count": 2_147_483_647}
+    family = {"tier_id": "family", "count": 2_147_483_647}
+    with nothing_changes(api.world, leaving_out={"idempotency"}):
+        for lines in ([huge], [huge] * 3, [family], [family] * 3, [huge, family] * 50):
+            answer = refused(api.book(departure, guests=lines), 409, "insufficient_capacity")
+            assert answer["seats_available"] == 12
+
+
+def test_one_tier_on_two_lines_is_summed_for_seats_and_kept_as_sent(api: Api, departure: str) -> None:
+    lines = [{"tier_id": "adult", "count": 5}, {"tier_id": "adult", "count": 7}]
+    booking = api.book(departure, guests=lines).json()
+    assert [(line["tier_id"], line["count"]) for line in booking["guests"]] == [("adult", 5), ("adult", 7)]
+    assert refused(api.book(departure), 409, "insufficient_capacity")["seats_available"] == 0
+
+
+@pytest.mark.parametrize("field", ["guests", "add_ons"])
+def test_there_are_at_most_100_lines(api: Api, world: World, field: str) -> None:
+    departure = world.departure(world.experience(), seats=1000)
+    line = {"guests": {"tier_id": "adult", "count": 1}, "add_ons": {"id": "drysuit", "count": 1}}[field]
+    assert api.book(departure, **{field: [line] * 100}).status_code == 201
+    for count in (101, 1_001, 6_000):
+        assert field_of(refused(api.book(departure, **{field: [line] * count}), 400, "validation_failed")) == field
+
+
+def test_ten_thousand_lines_that_fit_in_a_body_are_refused_quickly(api: Api, departure: str) -> None:
+    lines = ",".join(['{"tier_id":"a","count":1}'] * 9_900)
+    started = time.process_time()
+    refused(
+        send(api, f'{{"experience_date_id":"{departure}","guests":[{lines}],{REST_OF_BOOKING}}}'),
+        400,
+        "validation_failed",
+    )
+    assert time.process_time() - started < CPU_S
+
+
+def test_an_amount_beyond_53_bits_is_exact_and_one_beyond_63_cannot_be_fulfilled(api: Api, world: World) -> None:
+    price = 2**53 + 1
+    tier = ADULT | {"price": {"amount_minor": price, "currency": "NOK"}}
+    departure = world.departure(world.experience(price_tiers=json.dumps([tier])), seats=5_000)
+    assert api.book(departure).json()["totals"]["total"]["amount_minor"] == price
+    assert api.book(departure, count=1_023).json()["totals"]["total"]["amount_minor"] == 1_023 * price
+    body = refused(api.book(departure, count=1_025), 422, "validation_failed")
+    assert body["details"][0]["reason"] == "amount_overflow"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param('{"note":"\\ud800",%s}', id="lone-surrogate-in-note"),
+        pytest.param('{"note":"\\udc00\\ud800",%s}', id="surrogates-in-the-wrong-order"),
+        pytest.param('{"\\ud800":1,%s}', id="lone-surrogate-in-a-name"),
+        pytest.param('{"unknown":"\\ud800",%s}', id="lone-surrogate-in-an-unknown-field"),
+        pytest.param(b'{"note":"\xed\xa0\x80",%s}', id="surrogate-in-utf-8"),
+        pytest.param(b'{"note":"\xff\xfe",%s}', id="bytes-of-no-text"),
+        pytest.param(b'{"note":"\xe2\x82",%s}', id="truncated-utf-8"),
+        pytest.param(b'{"note":"\xc0\xaf",%s}', id="overlong-utf-8"),
+        pytest.param(b'{"note":"\xf5\x80\x80\x80",%s}', id="beyond-unicode"),
+        pytest.param(b'{"unknown":"\xff",%s}', id="bytes-of-no-text-in-an-unknown-field"),
+        pytest.param(b'{"note":"\x01",%s}', id="bare-control-character"),
+    ],
+)
+def test_text_that_is_no_unicode_is_refused(api: Api, departure: str, body: bytes | str) -> None:
+    rest = with_count(departure, "1")[1:-1].encode()
+    sent = (body.encode() if isinstance(body, str) else body).replace(b"%s", rest)
+    with nothing_changes(api.world):
+        refused(send(api, sent), 400, "validation_failed")
+
+
+@pytest.mark.parametrize("control", ["\x00", "\x01", "\x08", "\x0b", "\x0c", "\x1b", "\x1f"], ids=ascii)
+@pytest.mark.parametrize("field", ["note", "guests.0.tier_id", "customer.name", "customer.email", "customer.phone"])
+def test_control_characters_are_refused_in_every_field(api: Api, departure: str, field: str, control: str) -> None:
+    body = with_field(departure, field, f"ad{control}ult@example.com")
+    assert field_of(refused(api.post("/bookings", body), 400, "validation_failed")) == field
+
+
+@pytest.mark.parametrize("control", ["\x00", "\x07", "\n", "\x7f", "\x9f", "\u2028"], ids=ascii)
+def test_control_characters_are_refused_in_the_other_bodies_too(api: Api, departure: str, control: str) -> None:
+    booking = api.book(departure).json()
+    assert field_of(refused(api.cancel(booking["id"], reason=f"ill{control}"), 400, "validation_failed")) == "reason"
+    for field in ("name", "email", "phone"):
+        body = {"name": "Ada", "email": "ada@example.com", "phone": "1", field: f"a{control}@example.com"}
+        assert field_of(refused(api.post("/customers", body), 400, "validation_failed")) == field
+
+
+def test_a_note_may_hold_tabs_and_line_breaks(api: Api, departure: str) -> None:
+    note = "one\ttwo\r\nthree\u2028four\u0085"
+    assert api.book(departure, note=note).json()["note"] == note
+
+
+@pytest.mark.parametrize("separator", ["\r", "\n", "\t", "\v", "\x85", "\u2028", "\u2029", "\x1b"], ids=ascii)
+@pytest.mark.parametrize("name", ["Ada{}Lovelace", "{}Ada", "Ada{}"], ids=["within", "before", "behind"])
+def test_a_name_is_one_line(api: Api, departure: str, name: str, separator: str) -> None:
+    customer = {"name": name.format(separator), "email": "ada@example.com"}
+    assert field_of(refused(api.book(departure, customer=customer), 400, "validation_failed")) == "customer.name"
+    assert field_of(refused(api.post("/customers", customer), 400, "validation_failed")) == "name"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"[" * 100_000, id="100000-open-brackets"),
+        pytest.param(b'{"a":' * 50_000, id="50000-open-objects"),
+        pytest.param(b"[" * 5_000 + b"]" * 5_000, id="5000-arrays"),
+        pytest.param(b'{"note":' * 5_000 + b"1" + b"}" * 5_000, id="5000-objects"),
+        pytest.param(b'{"unknown":' + b"[" * 300 + b"]" * 300 + b",%s}", id="300-arrays-in-an-unknown-field"),
+        pytest.param(b'{"unknown":' + b'{"a":' * 300 + b"1" + b"}" * 301, id="300-objects-in-an-unknown-field"),
+    ],
+)
+def test_deep_nesting_is_refused_quickly(api: Api, departure: str, body: bytes) -> None:
+    started = time.process_time()
+    refused(send(api, body.replace(b"%s", with_count(departure, "1")[1:-1].encode())), 400, "validation_failed")
+    assert time.process_time() - started < CPU_S
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        " ",
+        "null",
+        "[]",
+        "[{}]",
+        '"x"',
+        "1",
+        "true",
+        "{}",
+        '{"guests":[]}',
+        "{",
+        '{"a":1}{"b":2}',
+        '{"a":1,}',
+        "{'a':1}",
+        "// x\n{}",
+    ],
+    ids=lambda text: text or "nothing",
+)
+@pytest.mark.parametrize("path", ["/bookings", "/customers"])
+def test_what_is_no_body_is_refused(api: Api, path: str, body: str) -> None:
+    with nothing_changes(api.world):
+        refused(send(api, body, path), 400, "validation_failed")
+
+
+@pytest.mark.parametrize("path", ["/bookings", "/customers"])
+def test_no_body_at_all_is_refused_whatever_it_is_said_to_be(api: Api, path: str) -> None:
+    for headers in ({}, {"Content-Type": "text/plain"}, {"Content-Encoding": "gzip"}):
+        refused(api.call("POST", path, headers={"Idempotency-Key": fresh_key(), **headers}), 400, "validation_failed")
+
+
+@pytest.mark.parametrize("body", ["null", "[]", '"x"', "0", "{", " "], ids=lambda text: text)
+def test_a_body_that_may_be_absent_is_not_something_else(api: Api, departure: str, body: str) -> None:
+    booking = api.book(departure).json()
+    refused(send(api, body, f"/bookings/{booking['id']}/cancel"), 400, "validation_failed")
+
+
+def test_of_a_name_that_comes_twice_the_last_counts(api: Api, departure: str) -> None:
+    body = with_count(departure, "1")
+    last_good = body.replace('"payment":"pay_on_site"', '"payment":"card","payment":"invoice"')
+    assert send(api, last_good).json()["payment"]["method"] == "invoice"
+    last_bad = body.replace('"payment":"pay_on_site"', '"payment":"invoice","payment":"card"')
+    refused(send(api, last_bad), 400, "validation_failed")
+    nested = body.replace('"count":1', '"count":9,"count":2')
+    assert send(api, nested).json()["guests"][0]["count"] == 2
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
+def test_a_body_is_utf_8_without_a_mark(api: Api, departure: str, encoding: str) -> None:
+    body = {**booking_body(departure), "note": "é"}
+    refused(send(api, json.dumps(body, ensure_ascii=False).encode(encoding)), 400, "validation_failed")
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    [
+        None,
+        "",
+        "text/plain",
+        "text/json",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/octet-stream",
+        "application/jsonp",
+        "application/json; charset=utf-16",
+        "application/json; charset=latin-1",
+        "application/json, text/plain",
+        "*/*",
+    ],
+)
+def test_a_body_that_is_not_said_to_be_json_is_refused(api: Api, departure: str, media_type: str | None) -> None:
+    headers = {} if media_type is None else {"Content-Type": media_type}
+    sent = {"Idempotency-Key": fresh_key(), **headers}
+    with nothing_changes(api.world):
+        answer = api.call("POST", "/bookings", content=json.dumps(booking_body(departure)).encode(), headers=sent)
+    refused(answer, 415, "unsupported_media_type")
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    [
+        "application/json",
+        "APPLICATION/JSON",
+        "application/json;charset=utf-8",
+        'application/json; charset="UTF-8"',
+        "application/vnd.api+json",
+    ],
+)
+def test_json_is_taken_however_it_is_spelt(api: Api, departure: str, media_type: str) -> None:
+    body = json.dumps(booking_body(departure)).encode()
+    assert send(api, body, **{"Content-Type": media_type}).status_code == 201
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, identity", "x"])
+def test_a_compressed_body_is_refused_and_not_inflated(api: Api, departure: str, encoding: str) -> None:
+    import gzip
+
+    packed = gzip.compress(json.dumps(booking_body(departure)).encode() + b" " * 50_000_000, compresslevel=1)
+    started = time.process_time()
+    refused(send(api, packed, **{"Content-Encoding": encoding}), 415, "unsupported_media_type")
+    assert time.process_time() - started < CPU_S
+
+
+def test_an_uncompressed_body_may_say_so(api: Api, departure: str) -> None:
+    body = json.dumps(booking_body(departure)).encode()
+    assert send(api, body, **{"Content-Encoding": "identity"}).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("field", "longest", "too_long"),
+    [
+        ("note", "\U0001f600" * 2_000, "\U0001f600" * 2_001),
+        ("customer.name", "é" * 200, "é" * 201),
+        ("customer.phone", "1" * 200, "1" * 201),
+        ("customer.email", "a" * 188 + "@example.com", "a" * 189 + "@example.com"),
+    ],
+    ids=["note", "name", "phone", "email"],
+)
+def test_length_is_counted_in_characters(api: Api, departure: str, field: str, longest: str, too_long: str) -> None:
+    body = api.post("/bookings", with_field(departure, field, longest))
+    assert body.status_code == 201
+    owner, _, name = field.rpartition(".")
+    assert (body.json()[owner] if owner else body.json())[name] == longest
+    refusal = refused(api.post("/bookings", with_field(departure, field, too_long)), 400, "validation_failed")
+    assert field_of(refusal) == field
+
+
+def test_the_reason_of_a_cancellation_has_at_most_200_characters(api: Api, departure: str) -> None:
+    booking = api.book(departure).json()
+    assert field_of(refused(api.cancel(booking["id"], reason="é" * 201), 400, "validation_failed")) == "reason"
+    assert api.cancel(booking["id"], reason="é" * 200).status_code == 200
+    assert api.world.row(tables.bookings, booking["id"])["cancel_note"] == "é" * 200
+
+
+@pytest.mark.parametrize("name", ["", " ", "   ", "\u3000\u00a0", "  " + "é" * 201])
+def test_a_name_that_is_blank_or_too_long_without_its_blanks_is_refused(api: Api, departure: str, name: str) -> None:
+    customer = {"name": name, "email": "ada@example.com"}
+    assert field_of(refused(api.book(departure, customer=customer), 400, "validation_failed")) == "customer.name"
+    assert field_of(refused(api.post("/customers", customer), 400, "validation_failed")) == "name"
+
+
+@pytest.mark.parametrize(
+    "blanks", ["  {}  ", "{}   ", "   {}", "\u00a0{}\u3000"], ids=["both-sides", "behind", "before", "wide"]
+)
+@pytest.mark.parametrize("name", ["Ada Lovelace", "é" * 200], ids=["short", "longest"])
+def test_blanks_around_a_name_do_not_count(api: Api, departure: str, name: str, blanks: str) -> None:
+    customer = {"name": blanks.format(name), "email": "ada@example.com"}
+    assert api.book(departure, customer=customer).json()["customer"]["name"] == name
+
+
+NO_MAILBOX = [
+    "",
+    "@",
+    "a",
+    "a@",
+    "@b.co",
+    "a@b",
+    "a b@c.de",
+    "a@b..c",
+    "a@.b.c",
+    "a@b.c.",
+    ".a@b.co",
+    "a.@b.co",
+    "a..b@c.de",
+    "a@b.c,d@e.f",
+    "a@b.c;d@e.f",
+    "a@b.c d@e.f",
+    '"x\r\nBcc: y"@e.f',
+    '"x"@e.fg',
+    "<a@b.c>",
+    "Ada <a@b.co>",
+    "a@b.co (Ada)",
+    "a@@b.co",
+    "a@b@c.de",
+    " a@b.co",
+    "a@b.co ",
+    "a@b.co\n",
+    "a@-b.co",
+    "a@b-.co",
+    "a@b_c.de",
+    "a@[127.0.0.1]",
+    "a@b.c/d",
+    "a\\@b.co",
+    "a@b\u00a0c.de",
+    "a@b.c\u2003de",
+    "a@b\u200bc.de",
+    "a@b\uff0ca.c\uff20d.ef",
+    "a\u202e@b.co",
+    "a@b\u202ec.de",
+    "mailto:a@b.co?bcc=c@d.ef",
+]
+
+
+@pytest.mark.parametrize("email", NO_MAILBOX, ids=ascii)
+def test_an_address_is_one_plain_mailbox(api: Api, departure: str, email: str) -> None:
+    customer = {"name": "Ada", "email": email}
+    assert field_of(refused(api.book(departure, customer=customer), 400, "validation_failed")) == "customer.email"
+    assert field_of(refused(api.post("/customers", customer), 400, "validation_failed")) == "email"
+
+
+@pytest.mark.parametrize(
+    "email",
+    [
+        "a@b.co",
+        "a.b+c@d-e.f.gh",
+        "o'hara@example.ie",
+        "ä.ö@bücher.example",
+        "用户@例子.广告",
+        "a@xn--bcher-kva.example",
+        "!#$%&'*+-/=?^_`{|}~@b.co",
+    ],
+)
+def test_addresses_that_exist_are_taken(api: Api, departure: str, email: str) -> None:
+    booking = api.book(departure, customer={"name": "Ada", "email": email})
+    assert booking.status_code == 201, booking.text
+    assert booking.json()["customer"]["email"] == email
+
+
+LITERAL = [
+    "{{7*7}}",
+    "${7*7}",
+    "{% raise %}",
+    "#{7*7}",
+    "%s%n%x",
+    "{0.__class__}",
+    "<script>alert(1)</script>",
+    "=cmd|' /C calc'!A0",
+    "'; DROP TABLE bookings; --",
+    "\u202eevil",
+    "a\u200b\u200d\ufeffb",
+    "e" + "\u0301" * 150,
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    "null",
+    "\\u0000",
+]
+
+
+@pytest.mark.parametrize("text", LITERAL, ids=ascii)
+def test_text_is_kept_as_it_was_given(api: Api, departure: str, text: str) -> None:
+    created = api.book(departure, note=text, customer={"name": text, "email": "ada@example.com", "phone": text}).json()
+    assert (created["note"], created["customer"]["name"], created["customer"]["phone"]) == (text, text, text)
+    assert api.get(f"/bookings/{created['id']}").json() == created
+    assert api.get("/customers").json()["data"][0]["name"] == text
+
+
+def test_a_thousand_combining_marks_are_kept(api: Api, departure: str) -> None:
+    note = "e" + "\u0301" * 1_000
+    assert api.book(departure, note=note).json()["note"] == note
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda uuid: "{" + uuid + "}",
+        lambda uuid: f"urn:uuid:{uuid}",
+        lambda uuid: uuid.replace("-", ""),
+        lambda uuid: f" {uuid}",
+        lambda uuid: f"{uuid}\n",
+        lambda uuid: uuid[:-1],
+        lambda uuid: uuid + "0",
+        lambda uuid: uuid.replace("-", "_"),
+        lambda uuid: uuid[:-1] + "g",
+        lambda uuid: uuid[:-1] + "１",
+        lambda uuid: "",
+        lambda uuid: None,
+        lambda uuid: 1,
+        lambda uuid: [uuid],
+    ],
+    ids=[
+        "braces",
+        "urn",
+        "no-hyphens",
+        "blank",
+        "line-break",
+        "short",
+        "long",
+        "underscores",
+        "no-hex",
+        "wide-digit",
+        "empty",
+        "null",
+        "number",
+        "array",
+    ],
+)
+def test_an_id_in_a_body_is_a_canonical_uuid(api: Api, departure: str, write: Callable[[str], object]) -> None:
+    body = {**booking_body(departure), "experience_date_id": write(departure)}
+    assert field_of(refused(api.post("/bookings", body), 400, "validation_failed")) == "experience_date_id"
+
+
+def test_an_id_may_be_written_in_capitals(api: Api, departure: str) -> None:
+    booking = api.book(departure.upper()).json()
+    assert booking["departure"]["id"] == departure
+    found = api.get(f"/bookings/{booking['id'].upper()}")
+    assert found.json() == booking
+    assert api.cancel(booking["id"].upper()).json()["id"] == booking["id"]
+
+
+def test_an_id_that_nothing_has_is_not_found(api: Api) -> None:
+    with nothing_changes(api.world, leaving_out={"idempotency"}):
+        refused(api.book(str(uuid.uuid4())), 404, "not_found")
+        refused(api.cancel(str(uuid.uuid4())), 404, "not_found")
+
+
+WRONG: Mapping[str, tuple[object, ...]] = {
+    "payment": ("card", "PAY_ON_SITE", "pay_on_site ", "", None, 1, ["invoice"], True),
+    "send_confirmation_email": ("true", 1, 0, "", [], {}),
+    "notify_staff": ("false", 1, []),
+    "note": (1, True, [], {}),
+    "guests": (None, {}, "adult", 1, []),
+    "add_ons": ({}, "drysuit", 1),
+    "customer": (None, [], "Ada", 1),
+    "customer.name": (None, 1, True, []),
+    "customer.email": (None, 1, []),
+    "customer.phone": (1, True, []),
+    "guests.0.tier_id": (None, 1, "", "a" * 201, []),
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [(field, value) for field, values in WRONG.items() for value in values], ids=str
+)
+def test_a_field_of_another_type_or_value_is_named(api: Api, departure: str, field: str, value: object) -> None:
+    body = with_field(departure, field, value)
+    assert field_of(refused(api.post("/bookings", body), 400, "validation_failed")) == field
+
+
+@pytest.mark.parametrize("value", ["AUTO", "full", "", 1, True, []], ids=str)
+def test_a_refund_mode_is_one_of_two(api: Api, departure: str, value: object) -> None:
+    booking = api.book(departure).json()
+    assert field_of(refused(api.cancel(booking["id"], refund=value), 400, "validation_failed")) == "refund"
+    assert api.get(f"/bookings/{booking['id']}").json()["status"] == "confirmed"
+
+
+@pytest.mark.parametrize("value", ["yes", "true", 1, 0, []], ids=str)
+def test_consent_is_a_boolean(api: Api, value: object) -> None:
+    body = {"name": "Ada", "email": "ada@example.com", "email_subscription": value}
+    assert field_of(refused(api.post("/customers", body), 400, "validation_failed")) == "email_subscription"
+
+
+@pytest.mark.parametrize("field", ["experience_date_id", "guests", "customer", "payment"])
+def test_a_field_that_is_missing_is_named(api: Api, departure: str, field: str) -> None:
+    body = {name: value for name, value in booking_body(departure).items() if name != field}
+    assert field_of(refused(api.post("/bookings", body), 400, "validation_failed")) == field
+
+
+def test_null_is_the_same_as_absent_where_a_field_may_be_absent(api: Api, departure: str) -> None:
+    optional = dict.fromkeys(("note", "add_ons", "send_confirmation_email", "notify_staff"))
+    booking = api.book(departure, **optional, customer={"name": "Ada", "email": "ada@example.com", "phone": None})
+    assert booking.status_code == 201
+    assert len(api.world.rows(tables.effects)) == 2
+    assert api.cancel(booking.json()["id"], refund=None, reason=None).status_code == 200
+    customer = {"name": "Eve", "email": "eve@example.com", "phone": None, "email_subscription": None}
+    assert api.post("/customers", customer).json()["email_subscription"] is False
+
+
+def test_unknown_fields_are_ignored_at_every_depth(api: Api, departure: str) -> None:
+    body = with_field(departure, "customer.nickname", {"deep": [1, None]})
+    body["guests"][0]["colour"] = "red"
+    body |= {"gift_card": "X", "$ref": "x", "__proto__": {"admin": True}, "": 0}
+    assert api.post("/bookings", body).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("app", "add_ons", "status"),
+    [
+        (True, [{"id": "drysuit", "count": 1}], 201),
+        (True, [{"id": "yacht", "count": 1}], 422),
+        (True, [], 201),
+        (False, [{"id": "drysuit", "count": 1}], 422),
+        (False, [], 201),
+        (False, None, 201),
+    ],
+    ids=["sold", "unknown", "none", "app-off", "app-off-none", "app-off-null"],
+)
+def test_add_ons_are_sold_with_their_app(api: Api, departure: str, app: bool, add_ons: Any, status: int) -> None:
+    api.world.change(tables.organizations, api.world.org, add_ons_app=app)
+    answer = api.book(departure, add_ons=add_ons)
+    assert answer.status_code == status
+    if status == 422:
+        reason = refused(answer, 422, "validation_failed")["details"][0]["reason"]
+        assert reason == ("unknown_add_on" if app else "add_ons_app_disabled")
+
+
+LONG = 100_000
+ENDLESS = {
+    "customer.email": (
+        "a" * LONG,
+        "a@" + "a." * (LONG // 2),
+        "a." * (LONG // 2) + "@b.co",
+        "@" * LONG,
+        "a@a" + "-" * LONG,
+    ),
+    "customer.name": ("a" * LONG, " " * LONG, "a " * (LONG // 2)),
+    "customer.phone": ("1" * LONG, "+" * LONG),
+    "note": ("a" * LONG, "\n" * LONG),
+    "guests.0.tier_id": ("a" * LONG,),
+    "experience_date_id": ("a" * LONG, "0" * LONG, "-" * LONG),
+    "payment": ("a" * LONG,),
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [(field, text) for field, texts in ENDLESS.items() for text in texts],
+    ids=lambda text: text[:10],
+)
+def test_a_long_text_is_refused_quickly(api: Api, departure: str, field: str, text: str) -> None:
+    body = with_field(departure, field, text)
+    started = time.process_time()
+    answer = api.post("/bookings", body)
+    assert time.process_time() - started < CPU_S
+    assert field_of(refused(answer, 400, "validation_failed")) == field
+    assert len(answer.content) < 1_000
+
+
+def test_a_refusal_names_at_most_twenty_fields(api: Api, departure: str) -> None:
+    body = {**booking_body(departure), "guests": [{"tier_id": 1, "count": 0}] * 100}
+    assert len(refused(api.post("/bookings", body), 400, "validation_failed")["details"]) == 20
+
+
+def test_prices_are_never_taken_from_a_body(api: Api, departure: str) -> None:
+    add_on = {"id": DRYSUIT["id"], "count": 1, "unit_price": {"amount_minor": 1, "currency": "NOK"}, "price": 1}
+    total = api.book(departure, add_ons=[add_on]).json()["totals"]["total"]
+    assert total == {"amount_minor": 89000 + 15000, "currency": "NOK"}
+    assert error_of(api.book(departure, guests=[{"tier_id": "adult", "count": -5}])) == (400, "validation_failed")

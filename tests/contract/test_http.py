@@ -1,0 +1,382 @@
+"""Methods, paths, headers and sizes, as a hostile client may send them (decisions R4, R5, R8, R9, I2)."""
+
+import itertools
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from support.api import Api, booking_body, fresh_key
+from support.raw import call
+from support.refusals import field_of, nothing_changes, refused
+from support.world import World
+
+from booking_core import keys
+from booking_core.db import tables
+from booking_core.wire.limits import REQUEST_BODY_BYTES_MAX
+from booking_core.wire.scopes import Scope
+from booking_server.routes import OPERATIONS
+
+CANARY = "canary-7f3a"
+METHODS: dict[str, set[str]] = {}
+for _operation in OPERATIONS:
+    METHODS.setdefault(_operation.path, set()).add(_operation.method)
+PATHS = sorted(METHODS)
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=12)
+
+
+def filled(path: str) -> str:
+    return re.sub(r"\{\w+}", lambda _: str(uuid.uuid4()), path)
+
+
+def booking(departure: str) -> bytes:
+    return json.dumps(booking_body(departure)).encode()
+
+
+def post_headers(**over: str) -> list[tuple[str, str]]:
+    headers = {"content-type": "application/json", "idempotency-key": fresh_key(), **over}
+    return list(headers.items())
+
+
+@pytest.mark.parametrize(
+    "method", ["HEAD", "OPTIONS", "TRACE", "CONNECT", "PUT", "DELETE", "PATCH", "FOO", "get", "POST"]
+)
+@pytest.mark.parametrize("path", PATHS)
+def test_a_method_that_a_path_does_not_take_is_refused_by_name(api: Api, path: str, method: str) -> None:
+    if method in METHODS[path]:
+        method = "GET" if "GET" not in METHODS[path] else "PROPFIND"
+    headers = [("x-canary", CANARY), ("origin", f"https://{CANARY}.example"), ("max-forwards", "0")]
+    answer = call(api.client, method, filled(path), key=api.key, headers=headers, pieces=[CANARY.encode()])
+    refused(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == ", ".join(sorted(METHODS[path]))
+    assert CANARY not in repr(answer)
+    assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/",
+        "",
+        "*",
+        "/api",
+        "/api/v1",
+        "/api/v1/",
+        "/api/v2/me",
+        "/api/v1/me/",
+        "/api/v1/bookings/",
+        "/api/v1/bookings/{id}/",
+        "/api/v1/bookings/{id}/cancel/",
+        "/api/v1/bookings/{id}/reschedule",
+        "//api/v1/me",
+        "/api//v1/me",
+        "/api/v1//me",
+        "/api/v1/../v1/me",
+        "/api/v1/./me",
+        "/api/v1/%2e%2e/v1/me",
+        "/api/v1/x/..%2fme",
+        "/API/v1/me",
+        "/api/V1/me",
+        "/api/v1/Me",
+        "/api/v1/me%0a",
+        "/api/v1/me%0d",
+        "/api/v1/me%20",
+        "/api/v1/me%00",
+        "/api/v1/customers%0a",
+        "/api/v1/me;v=1",
+        "/api/v1/me.json",
+        "\\api\\v1\\me",
+        "/docs",
+        "/redoc",
+        "/openapi.json",
+        "/api/v1/%F0%9F%98%80",
+        "/api/v1/%ff%fe",
+        "/api/v1/" + "a" * 5_000,
+    ],
+    ids=lambda target: target[:40] or "nothing",
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_path_is_exact_or_unknown_and_never_redirected(api: Api, target: str, method: str) -> None:
+    answer = call(api.client, method, target.format(id=uuid.uuid4()), key=api.key)
+    refused(answer, 404, "not_found")
+    assert "location" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "%00",
+        "abc",
+        "..%2f",
+        "..%2f..%2fme",
+        "%2e%2e",
+        "a" * 5_000,
+        "%F0%9F%98%80",
+        "{id}%0a",
+        "%0a{id}",
+        "{id}%00",
+        "{id}%20",
+        "%7B{id}%7D",
+        "urn:uuid:{id}",
+        "{hex}",
+        "{id}0",
+        "%ff%fe",
+        "00000000-0000-0000-0000-00000000000g",
+        "1",
+        "-1",
+        "null",
+        "'%20OR%201=1--",
+    ],
+    ids=lambda text: text[:20],
+)
+@pytest.mark.parametrize("path", [path for path in PATHS if path.endswith("/{id}")])
+def test_an_id_that_is_no_canonical_uuid_is_not_found(api: Api, path: str, text: str) -> None:
+    some = uuid.uuid4()
+    target = path.replace("{id}", text.format(id=some, hex=some.hex))
+    refused(call(api.client, "GET", target, key=api.key), 404, "not_found")
+
+
+@pytest.mark.parametrize("text", ["%00", "abc", "{id}%0a", "a" * 5_000], ids=lambda text: text[:20])
+def test_cancelling_what_has_no_proper_id_is_not_found_and_keeps_no_answer(api: Api, text: str) -> None:
+    target = f"/api/v1/bookings/{text.format(id=uuid.uuid4())}/cancel"
+    with nothing_changes(api.world):
+        refused(call(api.client, "POST", target, key=api.key, headers=post_headers(), pieces=[b"{}"]), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("host", f"{CANARY}.example"),
+        ("x-forwarded-host", f"{CANARY}.example"),
+        ("x-forwarded-proto", CANARY),
+        ("x-forwarded-for", CANARY),
+        ("x-forwarded-prefix", f"/{CANARY}"),
+        ("forwarded", f"host={CANARY}.example"),
+        ("x-http-method-override", "DELETE"),
+        ("x-method-override", "DELETE"),
+        ("x-original-url", f"/{CANARY}"),
+        ("x-rewrite-url", f"/{CANARY}"),
+        ("referer", f"https://{CANARY}.example"),
+        ("origin", f"https://{CANARY}.example"),
+        ("accept", "text/html"),
+        ("accept-language", CANARY),
+        ("range", "bytes=0-3"),
+        ("if-none-match", "*"),
+        ("te", "trailers"),
+    ],
+)
+def test_a_header_that_means_nothing_here_changes_nothing(api: Api, departure: str, name: str, value: str) -> None:
+    plain = call(api.client, "GET", "/api/v1/me", key=api.key, headers=[("x-request-id", "same")])
+    headed = call(api.client, "GET", "/api/v1/me", key=api.key, headers=[("x-request-id", "same"), (name, value)])
+    assert headed == plain
+    created = call(
+        api.client,
+        "POST",
+        "/api/v1/bookings",
+        key=api.key,
+        headers=[*post_headers(), (name, value)],
+        pieces=[booking(departure)],
+    )
+    assert created.status_code == 201
+    assert CANARY not in repr(created)
+    assert created.json()["manage_url"].startswith("http://127.0.0.1:8000/manage/")
+
+
+def test_a_body_of_a_get_is_not_looked_at(api: Api) -> None:
+    answer = call(api.client, "GET", "/api/v1/me", key=api.key, pieces=itertools.repeat(b"x" * 65_536))
+    assert (answer.status_code, answer.pieces_taken) == (200, 0)
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        (["abc"], True),
+        (["A-z_0.9"], True),
+        (["a" * 128], True),
+        (["a" * 129], False),
+        ([""], False),
+        (["with blank"], False),
+        (["a/b"], False),
+        (["<script>"], False),
+        (["é"], False),
+        (["a\nb"], False),
+        (["a\n"], False),
+        (["\x00"], False),
+        ([], False),
+    ],
+    ids=lambda value: ascii(value)[:20],
+)
+@pytest.mark.parametrize("target", ["/api/v1/me", "/api/v1/nothing"])
+def test_a_plain_request_id_is_kept_and_any_other_replaced(api: Api, target: str, sent: list[str], kept: bool) -> None:
+    for method in ("GET", "DELETE"):
+        headers = [("x-request-id", value) for value in sent]
+        answer = call(api.client, method, target, key=api.key, headers=headers)
+        given = answer.headers["x-request-id"]
+        assert re.fullmatch(r"[A-Za-z0-9._-]{1,128}", given)
+        assert (given in sent) == kept
+        if answer.status_code != 200:
+            assert answer.json()["request_id"] == given
+
+
+def test_each_request_without_an_id_gets_one_of_its_own(api: Api) -> None:
+    given = [api.get("/me").headers["x-request-id"] for _ in range(20)]
+    assert len(set(given)) == 20
+
+
+def padded(body: bytes, size: int) -> bytes:
+    """The body with blanks behind it, which JSON does not mind."""
+    return body.ljust(size)
+
+
+@pytest.mark.parametrize("piece", [REQUEST_BODY_BYTES_MAX + 1, 65_536, 1_000], ids=["whole", "64-KiB", "1000-bytes"])
+def test_a_body_may_have_256_kib_and_not_one_byte_more(api: Api, departure: str, piece: int) -> None:
+    for size, status in ((REQUEST_BODY_BYTES_MAX, 201), (REQUEST_BODY_BYTES_MAX + 1, 413)):
+        body = padded(booking(departure), size)
+        pieces = [body[at : at + piece] for at in range(0, size, piece)]
+        answer = call(api.client, "POST", "/api/v1/bookings", key=api.key, headers=post_headers(), pieces=pieces)
+        assert answer.status_code == status
+    refused(answer, 413, "payload_too_large")
+
+
+@pytest.mark.parametrize("announced", [None, "10", "1073741824"], ids=["unannounced", "too-small", "honest"])
+@pytest.mark.parametrize("path", ["/bookings", "/bookings/{}/cancel", "/customers"])
+def test_an_endless_body_is_not_read_to_its_end(api: Api, path: str, announced: str | None) -> None:
+    headers = post_headers(**({"content-length": announced} if announced else {"transfer-encoding": "chunked"}))
+    target = f"/api/v1{path.format(uuid.uuid4())}"
+    with nothing_changes(api.world):
+        endless = itertools.repeat(b"[" * 65_536)
+        answer = call(api.client, "POST", target, key=api.key, headers=headers, pieces=endless)
+    refused(answer, 413, "payload_too_large")
+    assert answer.pieces_taken == 5
+
+
+def test_who_calls_is_asked_before_the_size_of_the_body(api: Api) -> None:
+    endless = itertools.repeat(b"[" * 65_536)
+    answer = call(api.client, "POST", "/api/v1/bookings", headers=post_headers(), pieces=endless)
+    refused(answer, 401, "api_key_missing")
+
+
+class Breaks:
+    """A body that breaks off: the client has gone before the last piece."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces = pieces
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        yield from self.pieces
+        yield None
+
+
+@pytest.mark.parametrize("arrived", [b"", b"{}", b'{"refund"'], ids=["nothing", "an-object", "a-part"])
+def test_a_body_that_breaks_off_is_never_acted_on(api: Api, departure: str, arrived: bytes) -> None:
+    created = api.book(departure).json()
+    target = f"/api/v1/bookings/{created['id']}/cancel"
+    with nothing_changes(api.world):
+        call(api.client, "POST", target, key=api.key, headers=post_headers(), pieces=Breaks(arrived))
+    assert api.get(f"/bookings/{created['id']}").json()["status"] == "confirmed"
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ([], "idempotency_key_required"),
+        ([b""], "idempotency_key_required"),
+        ([b"1234567"], "validation_failed"),
+        ([b"a" * 201], "validation_failed"),
+        ([b"a" * 10_000], "validation_failed"),
+        ([b"one-of-two", b"two-of-two"], "validation_failed"),
+        ([b"the-same-twice", b"the-same-twice"], "validation_failed"),
+        (["schlüssel-1".encode()], "validation_failed"),
+        ([b"\x80" * 8], "validation_failed"),
+        ([b"12345678\x00"], "validation_failed"),
+        ([b"1234\t5678"], "validation_failed"),
+        ([b"1234\x7f5678"], "validation_failed"),
+        ([b"\xff\xfe" * 8], "validation_failed"),
+    ],
+    ids=lambda value: ascii(value)[:30],
+)
+def test_an_idempotency_key_has_8_to_200_printable_characters(
+    api: Api, departure: str, values: list[bytes], code: str
+) -> None:
+    headers = [("content-type", "application/json"), *(("idempotency-key", value) for value in values)]
+    with nothing_changes(api.world):
+        answer = call(api.client, "POST", "/api/v1/bookings", key=api.key, headers=headers, pieces=[booking(departure)])
+    body = refused(answer, 400, code)
+    assert field_of(body) == (None if code == "idempotency_key_required" else "Idempotency-Key")
+
+
+@pytest.mark.parametrize("key", ["12345678", "a" * 200, "with blank and ~", "!\"#$%&'()*+,-./:;<=>?@"])
+def test_any_printable_ascii_makes_an_idempotency_key(api: Api, departure: str, key: str) -> None:
+    first, second = api.book(departure, key=key), api.book(departure, key=key)
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert second.content == first.content
+    assert second.headers["idempotent-replayed"] == "true"
+    assert "idempotent-replayed" not in first.headers
+
+
+ANSWERS: dict[str, tuple[int, Callable[[Api, str], object]]] = {
+    "read": (200, lambda api, departure: api.get("/me")),
+    "list": (200, lambda api, departure: api.get("/availability", **{"from": "2026-11-20"})),
+    "created": (201, lambda api, departure: api.book(departure)),
+    "cancelled": (200, lambda api, departure: api.cancel(api.book(departure).json()["id"])),
+    "malformed": (400, lambda api, departure: api.post("/bookings", {})),
+    "no-key": (401, lambda api, departure: api.client.get("/api/v1/me")),
+    "no-scope": (403, lambda api, departure: api.with_scopes(Scope.CUSTOMERS_READ).get("/bookings")),
+    "not-found": (404, lambda api, departure: api.get(f"/bookings/{uuid.uuid4()}")),
+    "no-path": (404, lambda api, departure: api.get("/nothing")),
+    "no-method": (405, lambda api, departure: api.call("DELETE", "/me")),
+    "capacity": (409, lambda api, departure: api.book(departure, count=99)),
+    "too-large": (413, lambda api, departure: api.post("/bookings", {"note": "x" * REQUEST_BODY_BYTES_MAX})),
+    "no-json": (415, lambda api, departure: api.call("POST", "/customers", content=b"x")),
+    "unfulfilled": (422, lambda api, departure: api.get("/availability", **{"from": "2026-01-01", "to": "2027-01-01"})),
+}
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+def test_every_answer_is_json_that_nothing_keeps_and_nothing_guesses(api: Api, departure: str, what: str) -> None:
+    status, ask = ANSWERS[what]
+    answer = ask(api, departure)
+    headers = answer.headers  # type: ignore[attr-defined]
+    assert answer.status_code == status  # type: ignore[attr-defined]
+    assert headers["content-type"] == "application/json"
+    assert headers["cache-control"] == "no-store"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-request-id"]
+    assert int(headers["content-length"]) == len(answer.content)  # type: ignore[attr-defined]
+    assert not {"server", "x-powered-by", "set-cookie", "access-control-allow-origin", "etag"} & set(headers)
+    assert len(headers.multi_items()) == len(headers)
+
+
+def test_a_failure_of_ours_is_told_in_fixed_words(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError(f"SELECT {CANARY} FROM /etc/passwd")
+
+    monkeypatch.setattr(keys, "present", fail)
+    answer = api.get("/me")
+    refused(answer, 500, "internal_error")
+    assert CANARY not in answer.text
+    assert "Traceback" not in answer.text
+    assert answer.json()["request_id"] in caplog.text
+    assert api.key not in caplog.text
+
+
+def test_what_fails_leaves_the_idempotency_key_free(api: Api, departure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from booking_core.bookings import create
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError(CANARY)
+
+    with monkeypatch.context() as broken, nothing_changes(api.world):
+        broken.setattr(create.effects, "owe", fail)
+        refused(api.book(departure, key="fails-at-first"), 500, "internal_error")
+    answer = api.book(departure, key="fails-at-first")
+    assert answer.status_code == 201
+    assert "idempotent-replayed" not in answer.headers
+    assert len(api.world.rows(tables.bookings)) == 1

@@ -1,0 +1,531 @@
+"""A request with an Idempotency-Key is carried out once, whatever is sent again (API v1 section 4, decisions I1 to I7).
+
+What needs a kill, several processes or a cut connection stands in `tests/system`.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from starlette.testclient import TestClient
+from support.api import Api, booking_body, error_of, fresh_key
+from support.databases import connect, departure_held, is_sqlite
+from support.world import HOUR, NOON, SECRET, World
+
+from booking_core import keys
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.settings import RateLimit, Settings
+from booking_core.wire.scopes import Scope
+from booking_server.app import create_app
+
+REPLAYED = "idempotent-replayed"
+CUSTOMER = {"email": "grace@example.com", "name": "Grace Hopper"}
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=12)
+
+
+def assert_replay(again: httpx.Response, first: httpx.Response) -> None:
+    """The first answer again: status, bytes and content type, marked as a replay; only the request id is its own."""
+    assert REPLAYED not in first.headers
+    assert again.headers[REPLAYED] == "true"
+    assert (again.status_code, again.content) == (first.status_code, first.content)
+    assert again.headers["content-type"] == first.headers["content-type"]
+    assert again.headers["x-request-id"] != first.headers["x-request-id"]
+
+
+def stored(world: World) -> list[str]:
+    """The keys whose answers are kept."""
+    return sorted(row["key"] for row in world.rows(tables.idempotency))
+
+
+# The key itself --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": ""}])
+def test_a_booking_without_a_key_is_refused(api: Api, departure: str, headers: dict[str, str]) -> None:
+    response = api.call("POST", "/bookings", json=booking_body(departure), headers=headers)
+    assert error_of(response) == (400, "idempotency_key_required")
+    assert api.world.rows(tables.bookings) == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["x" * 7, "x" * 201, "key with \x01", "key-é-key".encode("latin-1"), b"\xff\xfe\xff\xfe-key-", "\ttab-key\t1"],
+)
+def test_a_key_of_another_length_or_alphabet_is_refused(api: Api, departure: str, key: bytes) -> None:
+    response = api.call("POST", "/bookings", json=booking_body(departure), headers={"Idempotency-Key": key})
+    assert error_of(response) == (400, "validation_failed")
+    assert response.json()["details"][0]["field"] == "Idempotency-Key"
+    assert api.world.rows(tables.bookings) == []
+
+
+@pytest.mark.parametrize("key", ["x" * 8, "y" * 200, "a key with spaces", "!\"#$%&'()*+,-./:;<=>?@[]^_`{|}~"])
+def test_any_printable_key_of_8_to_200_characters_will_do(api: Api, departure: str, key: str) -> None:
+    assert api.book(departure, key=key).status_code == 201
+    assert stored(api.world) == [key]
+
+
+def test_two_keys_on_one_request_are_refused(api: Api, departure: str) -> None:
+    headers = [
+        (b"authorization", f"Bearer {api.key}".encode()),
+        *[(b"idempotency-key", b"twice-%d" % n) for n in (1, 2)],
+    ]
+    response = api.client.post("/api/v1/bookings", json=booking_body(departure), headers=headers)
+    assert error_of(response) == (400, "validation_failed")
+    assert api.world.rows(tables.bookings) == []
+
+
+# Replay ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_retry_gets_the_first_answer_byte_for_byte(api: Api, departure: str) -> None:
+    first = api.book(departure, key="retry-me-1", note="Window seats, please")
+    assert first.status_code == 201
+    for _ in range(3):
+        assert_replay(api.book(departure, key="retry-me-1", note="Window seats, please"), first)
+    assert len(api.world.rows(tables.bookings)) == 1
+    assert api.event_types() == ["customer.created", "booking.created", "booking.confirmed"]
+    assert api.world.examine() == []
+
+
+def test_a_replay_has_fresh_rate_headers(limited: Callable[[int], Api]) -> None:
+    api = limited(10)
+    departure = api.world.departure(api.world.experience())
+    first, again = (api.book(departure, key="rate-headers") for _ in range(2))
+    assert_replay(again, first)
+    assert [answer.headers["x-ratelimit-remaining"] for answer in (first, again)] == ["9", "8"]
+
+
+def test_white_space_and_the_order_of_fields_do_not_matter(api: Api, departure: str) -> None:
+    body = booking_body(departure)
+    first = api.post("/bookings", body, key="canonical-1")
+    turned = dict(reversed([(name, _turned(value)) for name, value in body.items()]))
+    spaced = orjson.dumps(turned, option=orjson.OPT_INDENT_2) + b"\n\n"
+    headers = {"Idempotency-Key": "canonical-1", "Content-Type": "application/json; charset=utf-8"}
+    assert_replay(api.call("POST", "/bookings", content=spaced, headers=headers), first)
+
+
+def _turned(value: Any) -> Any:
+    if isinstance(value, dict):
+        return dict(reversed(value.items()))
+    return [_turned(item) for item in value] if isinstance(value, list) else value
+
+
+def test_an_escaped_character_is_the_character(api: Api, departure: str) -> None:
+    first = api.post("/bookings", booking_body(departure, note="Blåbær"), key="escaped-1")
+    escaped = orjson.dumps(booking_body(departure, note="Bl-b-r")).replace(b"Bl-b-r", b"Bl\\u00e5b\\u00e6r")
+    headers = {"Idempotency-Key": "escaped-1", "Content-Type": "application/json"}
+    assert_replay(api.call("POST", "/bookings", content=escaped, headers=headers), first)
+
+
+def test_a_cancellation_is_replayed_too(api: Api, departure: str) -> None:
+    booking = api.book(departure).json()
+    first = api.cancel(booking["id"], key="cancel-it-1", reason="ill")
+    api.world.clock.advance(HOUR)
+    assert_replay(api.cancel(booking["id"], key="cancel-it-1", reason="ill"), first)
+    assert api.event_types().count("booking.cancelled") == 1
+
+
+def test_an_absent_body_and_an_empty_object_are_one_request(api: Api, departure: str) -> None:
+    path = f"/bookings/{api.book(departure).json()['id']}/cancel"
+    first = api.call("POST", path, headers={"Idempotency-Key": "no-body-at-all"})
+    assert_replay(api.post(path, {}, key="no-body-at-all"), first)
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"experience_date_id": "00000000-0000-4000-8000-000000000000"},
+        {"guests": [{"tier_id": "nobody", "count": 1}]},
+        {"guests": [{"tier_id": "adult", "count": 13}]},
+        {"add_ons": [{"id": "yacht", "count": 1}]},
+    ],
+    ids=["404", "422 tier", "409 capacity", "422 add-on"],
+)
+def test_a_refusal_that_was_reached_by_executing_is_replayed(api: Api, departure: str, over: dict[str, Any]) -> None:
+    first = api.post("/bookings", booking_body(departure) | over, key="refused-1")
+    assert first.status_code in (404, 409, 422)
+    assert_replay(api.post("/bookings", booking_body(departure) | over, key="refused-1"), first)
+    assert api.world.rows(tables.bookings) == []
+
+
+def test_a_conflict_is_replayed_after_it_is_gone(api: Api, world: World) -> None:
+    departure = world.departure(world.experience(), status="closed")
+    first = api.book(departure, key="conflict-1")
+    assert error_of(first) == (409, "conflict")
+    world.change(tables.departures, departure, status="open")
+    assert_replay(api.book(departure, key="conflict-1"), first)
+    assert api.book(departure).status_code == 201
+
+
+def test_seats_that_came_free_are_for_a_new_key(api: Api, world: World) -> None:
+    departure = world.departure(world.experience(), seats=2)
+    full = api.book(departure, count=2).json()
+    refused = api.book(departure, key="no-seats-1")
+    assert (error_of(refused), refused.json()["seats_available"]) == ((409, "insufficient_capacity"), 0)
+    api.cancel(full["id"])
+    assert_replay(api.book(departure, key="no-seats-1"), refused)
+    assert api.book(departure, key="no-seats-2").status_code == 201
+
+
+def test_an_unknown_booking_stays_unknown_for_its_key(api: Api) -> None:
+    path = "/bookings/00000000-0000-4000-8000-000000000000/cancel"
+    first = api.post(path, {}, key="unknown-booking")
+    assert error_of(first) == (404, "not_found")
+    assert_replay(api.post(path, {}, key="unknown-booking"), first)
+
+
+def test_the_first_answer_outlives_every_change(api: Api, world: World, new_world: Callable[..., World]) -> None:
+    experience = world.experience()
+    departure = world.departure(experience)
+    first = api.book(departure, key="outlives-it")
+    api.cancel(first.json()["id"])
+    world.change(tables.experiences, experience, price_tiers="[]", price_from_minor=1, title="Another tour")
+    world.change(tables.departures, departure, status="cancelled", seats_total=0)
+    world.change(tables.organizations, world.org, timezone="Asia/Kathmandu", add_ons_app=False)
+    world.clock.advance(10 * 24 * HOUR)
+    assert_replay(api.book(departure, key="outlives-it"), first)
+
+
+def test_a_refusal_outlives_the_departure_itself(api: Api, world: World, shared_database_url: str) -> None:
+    departure = world.departure(world.experience(), seats=1)
+    refused = api.book(departure, count=2, key="departure-gone")
+    with connect(shared_database_url) as connection:
+        connection.execute(f"DELETE FROM departures WHERE id = '{departure}'")
+    assert_replay(api.book(departure, count=2, key="departure-gone"), refused)
+    assert error_of(api.book(departure)) == (404, "not_found")
+
+
+def test_the_rotation_of_the_api_key_changes_nothing(api: Api, departure: str) -> None:
+    first = api.book(departure, key="rotated-key")
+    key_id = api.get("/me").json()["key"]["id"]
+    _, successor, _ = api.world.database.write(lambda tx: keys.rotate(tx, key_id, overlap=0, now=NOON))
+    assert error_of(api.book(departure, key="rotated-key")) == (401, "api_key_expired")
+    assert_replay(Api(api.client, api.world, successor).book(departure, key="rotated-key"), first)
+
+
+def test_the_secret_key_may_be_rotated_while_answers_are_kept(
+    api: Api, departure: str, other_app: Callable[..., TestClient]
+) -> None:
+    first = api.book(departure, key="sealed-before")
+    rotated = Api(other_app(secret_key=f"a new secret key, {SECRET}"), api.world, api.key)
+    assert_replay(rotated.book(departure, key="sealed-before"), first)
+    assert rotated.book(departure).json()["manage_url"]
+
+
+# Reuse -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_used_key_with_another_body_is_refused_and_does_nothing(api: Api, departure: str) -> None:
+    first = api.book(departure, key="reused-key")
+    assert error_of(api.book(departure, count=2, key="reused-key")) == (422, "idempotency_key_reused")
+    assert error_of(api.book(departure, note="!", key="reused-key")) == (422, "idempotency_key_reused")
+    assert_replay(api.book(departure, key="reused-key"), first)
+    assert len(api.world.rows(tables.bookings)) == 1
+
+
+def test_the_answer_to_a_reuse_is_not_kept(api: Api, departure: str) -> None:
+    api.book(departure, key="reused-once")
+    refused = api.book(departure, count=2, key="reused-once")
+    again = api.book(departure, count=2, key="reused-once")
+    assert error_of(again) == (422, "idempotency_key_reused")
+    assert REPLAYED not in again.headers
+    assert again.json()["request_id"] != refused.json()["request_id"]
+
+
+def test_a_key_belongs_to_one_path(api: Api, departure: str) -> None:
+    booking, other = (api.book(departure, key=f"path-key-{n}").json() for n in (1, 2))
+    assert error_of(api.cancel(booking["id"], key="path-key-1")) == (422, "idempotency_key_reused")
+    api.cancel(booking["id"], key="path-key-3")
+    assert error_of(api.cancel(other["id"], key="path-key-3")) == (422, "idempotency_key_reused")
+    assert error_of(api.post("/customers", CUSTOMER, key="path-key-1")) == (422, "idempotency_key_reused")
+    assert api.get(f"/bookings/{other['id']}").json()["status"] == "confirmed"
+
+
+def test_two_api_keys_of_one_organization_share_their_idempotency_keys(api: Api, departure: str) -> None:
+    first = api.book(departure, key="shared-key")
+    colleague = api.with_scopes(Scope.BOOKINGS_WRITE)
+    assert_replay(colleague.book(departure, key="shared-key"), first)
+    assert error_of(colleague.book(departure, count=2, key="shared-key")) == (422, "idempotency_key_reused")
+
+
+def test_two_organizations_share_nothing(api: Api, departure: str, new_world: Callable[..., World]) -> None:
+    other = Api(api.client, new_world())
+    their_departure = other.world.departure(other.world.experience())
+    ours, theirs = api.book(departure, key="same-key-1"), other.book(their_departure, count=2, key="same-key-1")
+    assert (ours.status_code, theirs.status_code) == (201, 201)
+    assert REPLAYED not in theirs.headers
+    assert ours.json()["booking_number"] == theirs.json()["booking_number"] == 1
+
+
+def test_the_replay_needs_the_scope_like_the_first_time(api: Api, departure: str) -> None:
+    api.book(departure, key="needs-scope")
+    reader = api.with_scopes(Scope.BOOKINGS_READ)
+    assert error_of(reader.book(departure, key="needs-scope")) == (403, "insufficient_scope")
+
+
+# What is not kept ------------------------------------------------------------------------------------------------
+
+
+def test_a_malformed_request_leaves_its_key_unused(api: Api, departure: str) -> None:
+    assert error_of(api.book(departure, count=0, key="fixed-later")) == (400, "validation_failed")
+    assert error_of(api.post("/bookings", None, key="fixed-later")) == (400, "validation_failed")
+    fixed = api.book(departure, key="fixed-later")
+    assert (fixed.status_code, REPLAYED in fixed.headers) == (201, False)
+
+
+def test_a_request_without_a_right_to_it_leaves_its_key_unused(api: Api, departure: str) -> None:
+    reader = api.with_scopes(Scope.BOOKINGS_READ)
+    assert error_of(reader.book(departure, key="allowed-later")) == (403, "insufficient_scope")
+    assert error_of(Api(api.client, api.world, "svc_nobody").book(departure, key="allowed-later"))[0] == 401
+    assert stored(api.world) == []
+    assert api.book(departure, key="allowed-later").status_code == 201
+
+
+def test_a_request_over_the_rate_limit_leaves_its_key_unused(limited: Callable[[int], Api]) -> None:
+    api = limited(1)
+    departure = api.world.departure(api.world.experience())
+    assert api.get("/me").status_code == 200
+    refused = api.book(departure, key="too-many-1")
+    assert error_of(refused) == (429, "rate_limited")
+    assert int(refused.headers["retry-after"]) >= 1
+    assert stored(api.world) == []
+    unhurried = Api(api.client, api.world)
+    assert unhurried.book(departure, key="too-many-1").status_code == 201
+
+
+def test_a_failure_at_any_statement_keeps_nothing_and_the_retry_is_carried_out(
+    api: Api, departure: str, database: Database
+) -> None:
+    api.book(departure)  # of a new customer, which takes one statement more
+    count = statements_of(database, lambda: api.book(departure))
+    assert count >= 6
+    for number in range(count):
+        key = fresh_key()
+        with failing_at(database, number):
+            assert error_of(api.book(departure, key=key)) == (500, "internal_error")
+        assert key not in stored(api.world)
+        retried = api.book(departure, key=key)
+        assert (retried.status_code, REPLAYED in retried.headers) == (201, False)
+        api.cancel(retried.json()["id"])
+    assert len(api.world.rows(tables.bookings)) == count + 2
+    assert api.world.examine() == []
+
+
+def test_a_cancellation_that_fails_at_any_statement_is_carried_out_by_its_retry(
+    api: Api, departure: str, database: Database
+) -> None:
+    count = statements_of(database, lambda: api.cancel(api.book(departure).json()["id"]))
+    booking, key = api.book(departure).json(), fresh_key()
+    for number in range(count):
+        with failing_at(database, number):
+            response = api.cancel(booking["id"], key=key)
+        if response.status_code == 200:
+            break  # it took fewer statements than booking and cancelling together
+        assert error_of(response) == (500, "internal_error")
+        assert api.get(f"/bookings/{booking['id']}").json()["status"] == "confirmed"
+        assert api.world.examine() == []
+    assert number >= 5
+    assert api.event_types().count("booking.cancelled") == 2
+    assert api.world.examine() == []
+
+
+def statements_of(database: Database, act: Callable[[], Any]) -> int:
+    """How many statements it takes."""
+    seen: list[str] = []
+    database.observer = seen.append
+    try:
+        act()
+    finally:
+        database.observer = None
+    return len(seen)
+
+
+@contextmanager
+def failing_at(database: Database, number: int) -> Iterator[None]:
+    """The statement of that number fails, counted from here."""
+    left = number
+
+    def fail(_: str) -> None:
+        nonlocal left
+        left -= 1
+        if left == -1:
+            raise RuntimeError("a failure that nobody foresaw")
+
+    database.observer = fail
+    try:
+        yield
+    finally:
+        database.observer = None
+
+
+def test_a_key_that_was_purged_is_new(api: Api, departure: str, shared_database_url: str) -> None:
+    first = api.book(departure, key="purged-key")
+    with connect(shared_database_url) as connection:
+        connection.execute(f"DELETE FROM idempotency WHERE organization_id = '{api.world.org}'")
+    second = api.book(departure, key="purged-key")
+    assert (second.status_code, REPLAYED in second.headers) == (201, False)
+    assert second.json()["id"] != first.json()["id"]
+
+
+def test_a_key_that_is_being_purged_is_replayed_until_it_is_gone(
+    api: Api, departure: str, shared_database_url: str
+) -> None:
+    if is_sqlite(shared_database_url):
+        pytest.skip("SQLite has one writer: a purge and a booking take turns")
+    first = api.book(departure, key="being-purged")
+    with connect(shared_database_url) as connection:
+        connection.autocommit = False
+        connection.execute(f"DELETE FROM idempotency WHERE organization_id = '{api.world.org}'")
+        assert_replay(api.book(departure, key="being-purged"), first)
+        connection.commit()
+    fresh = api.book(departure, key="being-purged")
+    assert (fresh.status_code, REPLAYED in fresh.headers) == (201, False)
+
+
+# Customers: the header may be left out ---------------------------------------------------------------------------
+
+
+def test_a_customer_without_a_key_is_created_and_then_found(api: Api) -> None:
+    first, second = (api.call("POST", "/customers", json=CUSTOMER) for _ in range(2))
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert first.content == second.content
+    assert REPLAYED not in second.headers
+    assert stored(api.world) == []
+    assert api.event_types() == ["customer.created"]
+
+
+def test_a_customer_with_a_key_is_created_and_then_replayed(api: Api) -> None:
+    first, second = (api.post("/customers", CUSTOMER, key="grace-hopper") for _ in range(2))
+    assert first.status_code == 201
+    assert_replay(second, first)
+    other_name = CUSTOMER | {"name": "Somebody Else"}
+    assert error_of(api.post("/customers", other_name, key="grace-hopper")) == (422, "idempotency_key_reused")
+    assert api.event_types() == ["customer.created"]
+
+
+def test_a_known_customer_is_replayed_as_known(api: Api) -> None:
+    api.post("/customers", CUSTOMER)
+    first, second = (api.post("/customers", CUSTOMER, key="grace-again") for _ in range(2))
+    assert first.status_code == 200
+    assert_replay(second, first)
+
+
+def test_a_bad_key_of_a_customer_is_refused_all_the_same(api: Api) -> None:
+    assert error_of(api.post("/customers", CUSTOMER, key="short")) == (400, "validation_failed")
+    assert api.call("POST", "/customers", json=CUSTOMER, headers={"Idempotency-Key": ""}).status_code == 201
+
+
+# In progress -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def stalled(api: Api, url: str, departure: str, key: str) -> Iterator["Future[httpx.Response]"]:
+    """A booking that has begun and cannot go on, since something else holds what it needs; it ends with the block."""
+    begun = threading.Event()
+    with ThreadPoolExecutor(1) as beside:
+        with departure_held(url, departure):
+            api.world.database.observer = lambda text: begun.set() if _comes_before_the_stall(text) else None
+            try:
+                booking = beside.submit(api.book, departure, key=key)
+                assert begun.wait(timeout=30)
+                yield booking
+                assert not booking.done()
+            finally:
+                api.world.database.observer = None
+        assert booking.result().status_code == 201
+
+
+def _comes_before_the_stall(text: str) -> bool:
+    """The look-up of the API key: by then the idempotency key counts as in use."""
+    return "api_keys" in text
+
+
+def test_a_second_request_is_told_at_once_that_the_first_still_runs(
+    api: Api, departure: str, shared_database_url: str
+) -> None:
+    with stalled(api, shared_database_url, departure, "in-progress") as first:
+        for count in (1, 2):  # another body is not looked at before the first has an answer to compare with
+            refused = api.book(departure, count=count, key="in-progress")
+            assert error_of(refused) == (409, "idempotency_in_progress")
+            assert refused.headers["retry-after"] == "1"
+            assert REPLAYED not in refused.headers
+    assert_replay(api.book(departure, key="in-progress"), first.result())
+    assert stored(api.world) == ["in-progress"]
+    assert len(api.world.rows(tables.bookings)) == 1
+
+
+def test_a_request_that_would_be_refused_anyway_is_refused_while_the_first_runs(
+    api: Api, departure: str, shared_database_url: str
+) -> None:
+    with stalled(api, shared_database_url, departure, "in-progress"):
+        assert error_of(api.book(departure, count=0, key="in-progress")) == (400, "validation_failed")
+
+
+def test_another_key_of_the_organization_is_told_too_that_the_first_still_runs(
+    api: Api, departure: str, shared_database_url: str
+) -> None:
+    if is_sqlite(shared_database_url):
+        pytest.skip("SQLite has one writer: the second waits for its turn and is answered with a replay")
+    colleague = api.with_scopes(Scope.BOOKINGS_WRITE)
+    with connect(shared_database_url) as connection:
+        connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (f"{api.world.org}:held-elsewhere",))
+        for caller in (api, colleague):
+            refused = caller.book(departure, key="held-elsewhere")
+            assert error_of(refused) == (409, "idempotency_in_progress")
+            assert refused.headers["retry-after"] == "1"
+    assert stored(api.world) == []
+    assert colleague.book(departure, key="held-elsewhere").status_code == 201
+
+
+def test_twenty_at_once_are_one(api: Api, departure: str) -> None:
+    start = threading.Barrier(20)
+
+    def one(_: int) -> httpx.Response:
+        start.wait()
+        return api.book(departure, key="twenty-at-once")
+
+    with ThreadPoolExecutor(20) as buyers:
+        answers = list(buyers.map(one, range(20)))
+    (first,) = [each for each in answers if each.status_code == 201 and REPLAYED not in each.headers]
+    for each in answers:
+        if REPLAYED in each.headers:
+            assert_replay(each, first)
+        elif each is not first:
+            assert error_of(each) == (409, "idempotency_in_progress")
+    assert len(api.world.rows(tables.bookings)) == 1
+
+
+# Applications with settings of their own -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other_app(shared_database_url: str, world: World) -> Iterator[Callable[..., TestClient]]:
+    """Starts the application on the shared database with settings of the test's own."""
+    running: list[TestClient] = []
+
+    def start(**settings: Any) -> TestClient:
+        chosen = {"database_url": shared_database_url, "secret_key": SECRET, "rate_limit": None} | settings
+        opened = Database(shared_database_url, clock=world.clock)
+        client = TestClient(create_app(Settings(**chosen), database=opened), raise_server_exceptions=False)
+        running.append(client.__enter__())
+        return client
+
+    yield start
+    for client in running:
+        client.__exit__(None, None, None)
+
+
+@pytest.fixture
+def limited(other_app: Callable[..., TestClient], world: World) -> Callable[[int], Api]:
+    """The application with so many requests a minute for each key."""
+    return lambda requests: Api(other_app(rate_limit=RateLimit(requests, 60)), world)

@@ -1,0 +1,303 @@
+"""Who may call, with which key and which scope (API v1 section 5, decisions K1, K2, K4)."""
+
+import json
+import re
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from support.api import Api, booking_body
+from support.raw import call
+from support.refusals import nothing_changes, refused
+from support.world import NOON, SECRET, FixedClock, World
+
+from booking_core import gift_codes, tokens
+from booking_core.clock import MINUTE, SECOND
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.settings import Settings
+from booking_core.wire.scopes import READ_SCOPES, Scope
+from booking_server.app import create_app
+from booking_server.operations import Operation
+from booking_server.routes import OPERATIONS
+
+CODE = "GIFT-CARD-7KQ2"
+
+
+def target(operation: Operation) -> str:
+    """The operation's path, about something that does not exist."""
+    return re.sub(r"\{\w+}", lambda _: str(uuid.uuid4()), operation.path)
+
+
+def send(api: Api, operation: Operation, **arguments: Any) -> Any:
+    headers = {"Idempotency-Key": f"key-{uuid.uuid4()}", **arguments.pop("headers", {})}
+    if operation.method != "GET":
+        arguments.setdefault("json", {})
+    return api.client.request(operation.method, target(operation), headers=headers, **arguments)
+
+
+each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.id)
+each_scoped_operation = pytest.mark.parametrize(
+    "operation", [operation for operation in OPERATIONS if operation.scope], ids=lambda operation: operation.id
+)
+
+
+@each_operation
+def test_every_operation_needs_a_key(api: Api, operation: Operation) -> None:
+    refused(send(api, operation), 401, "api_key_missing")
+
+
+def test_the_description_needs_no_key(api: Api) -> None:
+    response = api.client.get("/api/v1/openapi.json")
+    assert response.status_code == 200
+    assert response.json()["info"]["version"] == "2026-09-09"
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", " ", "Bearer", "Bearer ", "Bearer     ", "Basic {key}", "Token {key}", "{key}", "Bearer{key}", "Bearer:{key}"],
+)
+def test_a_header_without_a_bearer_key_is_no_key(api: Api, header: str) -> None:
+    sent = header.format(key=api.key)
+    refused(call(api.client, "GET", "/api/v1/me", headers=[("authorization", sent)]), 401, "api_key_missing")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b"svc_" + b"a" * 39, id="39-characters"),
+        pytest.param(b"svc_" + b"a" * 41, id="41-characters"),
+        pytest.param(b"svc_" + b"a" * 40, id="unknown"),
+        pytest.param(b"svc_" + b"a" * 39 + b"-", id="another-alphabet"),
+        pytest.param(b"svc_" + b"a" * 39 + "é".encode(), id="a-letter-beyond-ascii"),
+        pytest.param(b"svc_" + "１".encode() * 40, id="digits-beyond-ascii"),
+        pytest.param(b"SVC_" + b"a" * 40, id="prefix-in-capitals"),
+        pytest.param(b"sk_" + b"a" * 41, id="another-prefix"),
+        pytest.param(b"svc_" + b"a" * 20 + b" " + b"a" * 19, id="a-blank-within"),
+        pytest.param(b"svc_" + b"a" * 39 + b"\x00", id="nul"),
+        pytest.param(b"\xff\xfe", id="bytes-of-no-text"),
+        pytest.param(b"svc_" + b"\xff\xfe" * 20, id="bytes-of-no-text-behind-the-prefix"),
+        pytest.param(b"svc_" + b"a" * 10_000, id="10000-characters"),
+        pytest.param(b"' OR 1=1 --", id="sql"),
+    ],
+)
+def test_what_is_no_known_key_is_invalid(api: Api, text: bytes) -> None:
+    answer = call(api.client, "GET", "/api/v1/me", headers=[("authorization", b"Bearer " + text)])
+    refused(answer, 401, "api_key_invalid")
+
+
+def test_a_key_in_another_case_is_another_key(api: Api) -> None:
+    changed = Api(api.client, api.world, "svc_" + api.key[4:].swapcase())
+    refused(changed.get("/me"), 401, "api_key_invalid")
+
+
+def test_of_two_keys_none_is_picked(api: Api, new_world: Any) -> None:
+    other = new_world().key()
+    twice = [("authorization", f"Bearer {api.key}"), ("authorization", f"Bearer {other}")]
+    refused(call(api.client, "GET", "/api/v1/me", headers=twice), 401, "api_key_invalid")
+    refused(call(api.client, "GET", "/api/v1/me", headers=twice[:1] * 2), 401, "api_key_invalid")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"params": {"api_key": "{key}", "access_token": "{key}"}}, id="query"),
+        pytest.param({"headers": {"Cookie": "api_key={key}; Authorization=Bearer {key}"}}, id="cookie"),
+        pytest.param({"headers": {"X-Api-Key": "{key}"}}, id="x-api-key"),
+        pytest.param({"headers": {"Proxy-Authorization": "Bearer {key}"}}, id="proxy-authorization"),
+    ],
+)
+def test_a_key_counts_only_in_its_header(api: Api, arguments: dict[str, dict[str, str]]) -> None:
+    filled = {
+        where: {name: value.format(key=api.key) for name, value in values.items()}
+        for where, values in arguments.items()
+    }
+    refused(api.client.request("GET", "/api/v1/me", **filled), 401, "api_key_missing")
+
+
+@pytest.mark.parametrize(
+    "header", ["bearer {key}", "BEARER {key}", "Bearer {key}   ", "Bearer   {key}", " Bearer {key}"]
+)
+def test_the_scheme_is_read_in_any_case_and_blanks_do_not_count(api: Api, header: str) -> None:
+    sent = header.format(key=api.key)
+    assert call(api.client, "GET", "/api/v1/me", headers=[("authorization", sent)]).status_code == 200
+
+
+def test_a_revoked_key_opens_nothing_from_that_moment_in_any_process(
+    api: Api, session_app: TestClient, shared_database_url: str, clock: FixedClock
+) -> None:
+    elsewhere = Database(shared_database_url, clock=clock)
+    settings = Settings(database_url=shared_database_url, secret_key=SECRET, rate_limit=None)
+    with TestClient(create_app(settings, database=elsewhere)) as other_process:
+        doors = [Api(client, api.world, api.key) for client in (session_app, other_process)] * 8
+        with ThreadPoolExecutor(len(doors)) as threads:
+            before = list(threads.map(lambda door: door.get("/me").status_code, doors))
+            (key,) = api.world.rows(tables.api_keys)
+            api.world.change(tables.api_keys, key["id"], revoked_at=api.world.clock())
+            after = list(threads.map(lambda door: door.get("/me"), doors))
+    assert before == [200] * 16
+    for answer in after:
+        refused(answer, 401, "api_key_revoked")
+
+
+def test_a_key_expires_at_its_instant_and_not_before(api: Api) -> None:
+    now = api.with_scopes(Scope.BOOKINGS_READ, expires_at=NOON)
+    soon = api.with_scopes(Scope.BOOKINGS_READ, expires_at=NOON + SECOND)
+    refused(now.get("/me"), 401, "api_key_expired")
+    assert soon.get("/me").json()["key"]["expires_at"] == "2026-11-21T13:00:01+01:00"
+    api.world.clock.advance(SECOND)
+    refused(soon.get("/me"), 401, "api_key_expired")
+
+
+def test_revoked_beats_expired(api: Api) -> None:
+    refused(api.with_scopes(expires_at=NOON, revoked_at=NOON).get("/me"), 401, "api_key_revoked")
+
+
+@each_scoped_operation
+def test_every_scope_but_its_own_is_not_enough_for_an_operation(api: Api, operation: Operation) -> None:
+    others = api.with_scopes(*(scope for scope in Scope if scope is not operation.scope))
+    body = refused(send(api, operation, headers={"Authorization": f"Bearer {others.key}"}), 403, "insufficient_scope")
+    assert body["required_scope"] == operation.scope
+
+
+@each_scoped_operation
+def test_its_own_scope_alone_is_enough_for_an_operation(api: Api, operation: Operation) -> None:
+    assert operation.scope
+    alone = api.with_scopes(operation.scope)
+    assert send(api, operation, headers={"Authorization": f"Bearer {alone.key}"}).status_code in (200, 400, 404)
+
+
+@pytest.mark.parametrize("scope", Scope)
+def test_any_key_may_ask_who_it_is(api: Api, scope: Scope) -> None:
+    me = api.with_scopes(scope).get("/me").json()
+    assert me["key"]["scopes"] == [scope]
+    assert me["organization"]["id"] == api.world.org
+
+
+@pytest.mark.parametrize("scope", [scope for scope in Scope if scope not in READ_SCOPES - {Scope.EXPERIENCES_READ}])
+def test_a_key_that_reads_no_resource_of_the_feed_reads_no_feed(api: Api, scope: Scope) -> None:
+    key = api.with_scopes(scope)
+    for path in ("/events", f"/events/{uuid.uuid4()}"):
+        if scope is Scope.WEBHOOKS_MANAGE:
+            assert key.get(path).status_code in (200, 404)
+        else:
+            assert refused(key.get(path), 403, "insufficient_scope")["required_scope"] == "bookings:read"
+
+
+def test_a_key_that_reads_bookings_does_not_book_and_leaves_no_trace(api: Api, world: World) -> None:
+    departure = world.departure(world.experience())
+    reader = api.with_scopes(Scope.BOOKINGS_READ)
+    with nothing_changes(world):
+        body = refused(reader.book(departure), 403, "insufficient_scope")
+    assert body["required_scope"] == "bookings:write"
+
+
+def test_the_scope_is_judged_before_the_body_and_the_key_before_the_headers(api: Api) -> None:
+    reader = api.with_scopes(Scope.BOOKINGS_READ)
+    refused(reader.post("/bookings", {"guests": "none"}), 403, "insufficient_scope")
+    bad = Api(api.client, api.world, "svc_" + "a" * 40)
+    refused(bad.call("POST", "/bookings", json={}), 401, "api_key_invalid")
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"api_app": False}, "app_not_enabled"),
+        ({"plan_api": False}, "plan_upgrade_required"),
+        ({"api_app": False, "plan_api": False}, "app_not_enabled"),
+    ],
+    ids=["app-off", "plan-without", "both"],
+)
+@each_operation
+def test_an_organization_without_the_api_is_refused_everything(
+    api: Api, operation: Operation, settings: dict[str, bool], code: str
+) -> None:
+    api.world.change(tables.organizations, api.world.org, **settings)
+    refused(send(api, operation, headers={"Authorization": f"Bearer {api.key}"}), 403, code)
+
+
+def test_keys_that_are_shown_alike_act_each_for_its_own(api: Api, new_world: Any) -> None:
+    mine, theirs = api.world, new_world()
+    for number, world in enumerate((mine, theirs)):
+        text = "svc_likeness" + str(number) * 32
+        world.insert(
+            tables.api_keys,
+            name="alike",
+            prefix=tokens.api_key_prefix(text),
+            key_hash=tokens.hash_api_key(text),
+            scopes=json.dumps([Scope.BOOKINGS_READ]),
+            created_at=NOON,
+        )
+        me = Api(api.client, world, text).get("/me").json()
+        assert (me["organization"]["id"], me["key"]["prefix"]) == (world.org, "svc_likeness")
+
+
+def test_a_key_is_shown_without_its_secret(api: Api) -> None:
+    response = api.get("/me")
+    key = response.json()["key"]
+    assert set(key) == {"id", "name", "prefix", "scopes", "created_at", "expires_at", "last_used_at"}
+    assert key["prefix"] == api.key[:12]
+    assert api.key not in response.text
+    assert key["expires_at"] is None
+
+
+def test_the_last_use_is_known_to_the_minute_and_costs_no_write(api: Api, statements: list[str]) -> None:
+    service = api.client.app.state.service  # type: ignore[attr-defined]
+    service.flush_use()
+    api.world.clock.advance(MINUTE + 30 * SECOND)
+    statements.clear()
+    assert api.get("/me").json()["key"]["last_used_at"] is None
+    assert [text for text in statements if not text.lstrip().upper().startswith(("SELECT", "WITH"))] == []
+    service.flush_use()
+    assert api.get("/me").json()["key"]["last_used_at"] == "2026-11-21T13:01:00+01:00"
+    (row,) = api.world.rows(tables.api_keys)
+    assert row["last_used_at"] == NOON + MINUTE
+
+
+def gift_card(world: World) -> str:
+    keys = world.installation.secret_keys
+    return world.insert(
+        tables.gift_cards,
+        code_hash=gift_codes.hash_code(keys, world.org, CODE),
+        code_sealed=gift_codes.seal_code(keys, CODE),
+        code_last4=gift_codes.last4(CODE),
+        currency="NOK",
+        initial_minor=50_000,
+        balance_minor=50_000,
+        created_at=world.clock(),
+        updated_at=world.clock(),
+    )
+
+
+def test_the_code_of_a_gift_card_is_given_only_where_it_is_asked_for(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    card = gift_card(api.world)
+    asked = api.get(f"/gift-cards/{card}", include="code")
+    assert asked.json()["code"] == CODE
+    assert asked.headers["cache-control"] == "no-store"
+    for path in (f"/gift-cards/{card}", "/gift-cards", "/gift-cards?include=code", "/events?include=code"):
+        answer = api.get(path)
+        assert answer.status_code == 200
+        assert CODE not in answer.text
+        assert '"code"' not in answer.text
+    assert CODE not in caplog.text
+    assert CODE not in repr(
+        [api.world.rows(table) for table in tables.metadata.sorted_tables if "organization_id" in table.c]
+    )
+
+
+def test_only_a_key_that_may_write_bookings_gets_the_guests_link(api: Api, world: World) -> None:
+    booking = api.post("/bookings", booking_body(world.departure(world.experience()))).json()
+    token = booking["manage_url"].rpartition("/")[2]
+    assert len(token) * 6 >= 128
+    reader = api.with_scopes(*READ_SCOPES)
+    for path in (f"/bookings/{booking['id']}", "/bookings", "/events"):
+        answer = reader.get(path)
+        assert answer.status_code == 200
+        assert token not in answer.text
+    assert token not in api.get("/events").text
+    assert token not in repr(world.rows(tables.bookings) + world.rows(tables.idempotency))

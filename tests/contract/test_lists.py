@@ -1,0 +1,419 @@
+"""Walking lists (API v1 section 4, decisions L1, L2, L5, L7): every row once, in order, whatever happens meanwhile."""
+
+import base64
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import orjson
+import pytest
+from support import rows
+from support.api import Api, error_of
+from support.databases import analyze, connect, fill
+from support.world import HOUR, NOON, SECRET, FixedClock, World, make_world
+
+from booking_core import bookings, events
+from booking_core.caller import Caller, Installation
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.db.paging import PageRequest
+from booking_core.errors import Malformed
+from booking_core.tokens import SecretKeys, new_id
+from booking_core.wire.pages import Order
+
+Door = Callable[[PageRequest], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One of the lists, and how rows get into it."""
+
+    path: str
+    table: Any
+    make: Callable[[World, Sequence[int]], list[rows.Row]]
+    """Rows that were created at those instants."""
+
+    def filled(self, world: World, url: str, instants: Sequence[int]) -> list[str]:
+        """The ids of new rows, in ascending order of the list."""
+        made = self.make(world, instants)
+        fill(url, self.table, made)
+        order = "sequence" if self.table is tables.events else "created_at"
+        return [row["id"] for row in sorted(made, key=lambda row: (row[order], row["id"]))]
+
+
+def _bookings(world: World, instants: Sequence[int]) -> list[rows.Row]:
+    experience = world.experience()
+    departure = world.departure(experience)
+    return [
+        rows.booking(world.org, row_id, departure, experience, at)
+        for row_id, at in zip(rows.ids(), instants, strict=False)
+    ]
+
+
+def _plain(make: Callable[[str, str, int], rows.Row]) -> Callable[[World, Sequence[int]], list[rows.Row]]:
+    return lambda world, instants: [
+        make(world.org, row_id, at) for row_id, at in zip(rows.ids(), instants, strict=False)
+    ]
+
+
+def _events(world: World, instants: Sequence[int]) -> list[rows.Row]:
+    return [
+        rows.event(world.org, row_id, sequence, at)
+        for sequence, (row_id, at) in enumerate(zip(rows.ids(), instants, strict=False), start=1)
+    ]
+
+
+LISTINGS = (
+    Listing("/bookings", tables.bookings, _bookings),
+    Listing("/customers", tables.customers, _plain(rows.customer)),
+    Listing("/gift-cards", tables.gift_cards, _plain(rows.gift_card)),
+    Listing("/experiences", tables.experiences, _plain(rows.experience)),
+    Listing("/events", tables.events, _events),
+)
+each_list = pytest.mark.parametrize("listing", LISTINGS, ids=lambda listing: listing.path[1:])
+both_orders = pytest.mark.parametrize("order", list(Order))
+
+
+def in_order(ascending: Sequence[str], order: Order) -> list[str]:
+    return list(ascending) if order is Order.ASC else list(reversed(ascending))
+
+
+def pages(api: Api, path: str, **params: Any) -> Iterator[dict[str, Any]]:
+    """Page after page, until there is no more."""
+    while True:
+        response = api.get(path, **params)
+        assert response.status_code == 200, response.text
+        page = response.json()
+        assert page["has_more"] == (page["next_cursor"] is not None)
+        yield page
+        if not page["has_more"]:
+            return
+        params["starting_after"] = page["next_cursor"]
+
+
+def walked(api: Api, path: str, **params: Any) -> list[str]:
+    """The ids of a whole walk."""
+    return [item["id"] for page in pages(api, path, **params) for item in page["data"]]
+
+
+# Every list ------------------------------------------------------------------------------------------------------
+
+
+@each_list
+@both_orders
+def test_500_rows_of_one_instant_are_walked_once_each(
+    api: Api, shared_database_url: str, listing: Listing, order: Order
+) -> None:
+    expected = in_order(listing.filled(api.world, shared_database_url, [NOON] * 500), order)
+    assert walked(api, listing.path, limit=7, order=order) == expected
+
+
+@each_list
+@both_orders
+def test_rows_a_microsecond_apart_come_in_the_order_of_their_creation(
+    api: Api, shared_database_url: str, listing: Listing, order: Order
+) -> None:
+    expected = in_order(listing.filled(api.world, shared_database_url, range(NOON, NOON + 30)), order)
+    assert walked(api, listing.path, limit=4, order=order) == expected
+
+
+@each_list
+def test_the_newest_25_come_first_unless_said_otherwise(api: Api, shared_database_url: str, listing: Listing) -> None:
+    ascending = listing.filled(api.world, shared_database_url, range(NOON, NOON + 26))
+    page = api.get(listing.path).json()
+    assert [item["id"] for item in page["data"]] == in_order(ascending, Order.DESC)[:25]
+    assert page["has_more"] is True
+
+
+@each_list
+def test_a_page_that_holds_the_last_row_says_that_there_is_no_more(
+    api: Api, shared_database_url: str, listing: Listing
+) -> None:
+    listing.filled(api.world, shared_database_url, range(NOON, NOON + 6))
+    for limit in (6, 7, 100):
+        page = api.get(listing.path, limit=limit).json()
+        assert (len(page["data"]), page["has_more"], page["next_cursor"]) == (6, False, None)
+    assert [len(page["data"]) for page in pages(api, listing.path, limit=3)] == [3, 3]
+    assert [len(page["data"]) for page in pages(api, listing.path, limit=5)] == [5, 1]
+
+
+@each_list
+def test_an_empty_list_is_one_empty_page(api: Api, listing: Listing) -> None:
+    page = api.get(listing.path).json()
+    assert (page["data"], page["has_more"], page["next_cursor"]) == ([], False, None)
+
+
+@each_list
+def test_the_size_of_a_page_may_change_on_the_way(api: Api, shared_database_url: str, listing: Listing) -> None:
+    ascending = listing.filled(api.world, shared_database_url, [NOON] * 10)
+    first = api.get(listing.path, limit=3, order="asc").json()
+    second = api.get(listing.path, limit=7, order="asc", starting_after=first["next_cursor"]).json()
+    assert [item["id"] for page in (first, second) for item in page["data"]] == ascending
+
+
+@each_list
+@both_orders
+def test_a_cursor_whose_row_is_gone_goes_on_behind_it(
+    api: Api, shared_database_url: str, listing: Listing, order: Order
+) -> None:
+    expected = in_order(listing.filled(api.world, shared_database_url, [NOON] * 9), order)
+    first = api.get(listing.path, limit=4, order=order).json()
+    with connect(shared_database_url) as connection:
+        for row_id in expected[3:5]:
+            connection.execute(f"DELETE FROM {listing.table.name} WHERE id = '{row_id}'")
+    rest = walked(api, listing.path, limit=4, order=order, starting_after=first["next_cursor"])
+    assert rest == expected[5:]
+
+
+@each_list
+def test_a_cursor_opens_only_what_it_was_issued_for(
+    api: Api, shared_database_url: str, listing: Listing, new_world: Callable[..., World]
+) -> None:
+    listing.filled(api.world, shared_database_url, [NOON] * 3)
+    cursor = api.get(listing.path, limit=1).json()["next_cursor"]
+    assert api.get(listing.path, starting_after=cursor, order="desc").status_code == 200
+    refused = [
+        api.get(listing.path, starting_after=cursor, order="asc"),
+        Api(api.client, new_world()).get(listing.path, starting_after=cursor),
+        *(api.get(other.path, starting_after=cursor) for other in LISTINGS if other is not listing),
+    ]
+    if listing.path != "/customers":
+        filtered = "created_since" if listing.path == "/events" else "updated_since"
+        refused.append(api.get(listing.path, starting_after=cursor, **{filtered: "2020-01-01T00:00:00Z"}))
+    for response in refused:
+        assert error_of(response) == (400, "validation_failed")
+        assert response.json()["details"][0]["field"] == "starting_after"
+
+
+@each_list
+def test_a_cursor_that_was_changed_or_made_up_is_refused(api: Api, shared_database_url: str, listing: Listing) -> None:
+    listing.filled(api.world, shared_database_url, [NOON] * 3)
+    cursor = api.get(listing.path, limit=1).json()["next_cursor"]
+    for forged in forgeries(cursor):
+        response = api.get(listing.path, starting_after=forged)
+        assert error_of(response) == (400, "validation_failed"), forged
+        assert len(forged) < 20 or forged not in response.text
+
+
+def forgeries(cursor: str) -> Iterator[str]:
+    """The cursor with each of its characters changed, cut, lengthened; and texts that never were one."""
+    for place, character in enumerate(cursor):
+        yield f"{cursor[:place]}{'A' if character != 'A' else 'B'}{cursor[place + 1 :]}"
+    data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+    for place in range(len(data)):
+        yield _encoded(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    yield from (cursor[:-1], cursor[1:], cursor[: len(cursor) // 2], cursor + "A", cursor + "=", cursor * 2)
+    yield from ("A", "%", "0", "null", "../../etc/passwd", "' OR 1=1 --", "é" * 20, "x" * 2000, "x" * 10_000)
+    yield _encoded(orjson.dumps({"__proto__": {"created_at": 0}, "id": 1}))
+    yield _encoded(b"' OR '1'='1")
+    yield _encoded(b"\x00" * len(data))
+
+
+def _encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+# While rows are inserted -----------------------------------------------------------------------------------------
+
+ROWS = 50_000
+TIED = 500
+TIES_AT = 20_000
+"""How many rows come before those that share one instant."""
+INSERTS = 60
+
+
+@dataclass(frozen=True)
+class Long:
+    """An organization with 50,000 bookings, of which 500 share one instant, and the way to more."""
+
+    world: World
+    departure: str
+    experience: str
+    ascending: list[str]
+    """Those that are there from the beginning."""
+
+    def own(self, ids: Iterable[str]) -> list[str]:
+        """Those of the ids that are there from the beginning."""
+        known = set(self.ascending)
+        return [row_id for row_id in ids if row_id in known]
+
+    def insert(self, at: int) -> None:
+        row = rows.booking(self.world.org, new_id(), self.departure, self.experience, at)
+        self.world.insert(tables.bookings, **{name: row[name] for name in row if name != "organization_id"})
+
+    def door(self, caller: Caller) -> Door:
+        """`bookings.find`, each page on its own as over HTTP."""
+        return lambda page: self.world.database.read(lambda tx: bookings.find(tx, caller, page))
+
+
+@pytest.fixture(scope="module")
+def long(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Long]:
+    url = new_database_url(backend)
+    database = Database(url)
+    world = make_world(database, FixedClock())
+    ties = NOON + TIES_AT
+    instants = [*range(NOON, ties), *[ties] * TIED, *range(ties + 1, ties + 1 + ROWS - TIES_AT - TIED)]
+    made = LISTINGS[0].filled(world, url, instants)
+    analyze(url)
+    departure = world.rows(tables.departures)[0]
+    yield Long(world, departure["id"], departure["experience_id"], made)
+    database.close()
+
+
+def walk(door: Door, order: Order, limit: int, start: str | None = None) -> Iterator[list[str]]:
+    """The ids of page after page."""
+    while True:
+        page = door(PageRequest(limit, order, start))
+        yield [booking["id"] for booking in page["data"]]
+        start = page["next_cursor"]
+        if start is None:
+            return
+
+
+@both_orders
+@pytest.mark.parametrize("limit", [7, 100])
+def test_50_000_bookings_are_walked_once_each_while_others_are_inserted(long: Long, order: Order, limit: int) -> None:
+    seen: list[str] = []
+    between = ROWS // limit // INSERTS
+    places = [NOON - 1, NOON + TIES_AT // 2, NOON + TIES_AT, NOON + ROWS // 2, NOON + 2 * ROWS]
+    for number, page in enumerate(walk(long.door(long.world.caller()), order, limit)):
+        assert len(page) <= limit
+        seen += page
+        if number % between == 0:
+            long.insert(places[number // between % len(places)])
+    assert len(seen) == len(set(seen))
+    assert long.own(seen) == in_order(long.ascending, order)
+
+
+@both_orders
+def test_pages_of_one_are_exact_at_both_ends_and_where_500_share_an_instant(long: Long, order: Order) -> None:
+    door, expected = long.door(long.world.caller()), in_order(long.ascending, order)
+    ties = TIES_AT if order is Order.ASC else ROWS - TIES_AT - TIED
+    behind_the_walk = NOON - 1 if order is Order.ASC else NOON + 2 * ROWS
+    for begin in (0, ties - 50, ROWS - 100):
+        start, seen = cursor_behind(door, order, expected[begin - 1]) if begin else None, []
+        for number, page in enumerate(islice(walk(door, order, 1, start), TIED + 100)):
+            assert len(page) == 1
+            seen += page
+            if number % 100 == 0:
+                long.insert(behind_the_walk)
+        found = long.own(seen)
+        assert len(seen) == len(set(seen))
+        assert found == expected[begin : begin + len(found)]
+        assert len(found) >= min(TIED, ROWS - begin)
+
+
+def cursor_behind(door: Door, order: Order, row_id: str) -> str | None:
+    """The cursor behind that row."""
+    start = None
+    while True:
+        page = door(PageRequest(100, order, start))
+        place = [booking["id"] for booking in page["data"]]
+        if row_id not in place:
+            start = page["next_cursor"]
+            continue
+        return door(PageRequest(place.index(row_id) + 1, order, start))["next_cursor"]
+
+
+@both_orders
+def test_a_walk_over_http_goes_on_while_rows_are_inserted(api: Api, shared_database_url: str, order: Order) -> None:
+    expected = in_order(LISTINGS[1].filled(api.world, shared_database_url, [NOON] * 100), order)
+    seen = []
+    for page in pages(api, "/customers", limit=3, order=order):
+        seen += [customer["id"] for customer in page["data"]]
+        api.call("POST", "/customers", json={"name": "Late", "email": f"{new_id()}@example.com"})
+    assert len(seen) == len(set(seen))
+    assert [row_id for row_id in seen if row_id in set(expected)] == expected
+
+
+# Keys that sign --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("find", [bookings.find, events.find], ids=["bookings", "events"])
+def test_a_cursor_lives_as_long_as_the_key_that_signed_it(
+    world: World, shared_database_url: str, find: Callable[..., Any]
+) -> None:
+    LISTINGS[0].filled(world, shared_database_url, [NOON] * 3)
+    LISTINGS[4].filled(world, shared_database_url, [NOON] * 3)
+
+    def page(secret_keys: SecretKeys, cursor: str | None) -> Any:
+        caller = replace(world, installation=Installation(secret_keys)).caller()
+        return world.database.read(lambda tx: find(tx, caller, PageRequest(1, Order.ASC, cursor)))
+
+    cursor = page(SecretKeys(SECRET), None)["next_cursor"]
+    both = page(SecretKeys("the new secret key", SECRET), cursor)
+    assert both["data"]
+    assert page(SecretKeys("the new secret key"), both["next_cursor"])["data"]
+    with pytest.raises(Malformed):
+        page(SecretKeys("the new secret key"), cursor)
+
+
+# The feed --------------------------------------------------------------------------------------------------------
+
+
+def test_a_follower_of_the_feed_misses_nothing_while_eight_write(api: Api) -> None:
+    departures = [api.world.departure(api.world.experience(), seats=100) for _ in range(4)]
+    writers, each = 8, 12
+    done = threading.Event()
+
+    def write(writer: int) -> None:
+        for number in range(each):
+            guest = {"name": "A guest", "email": f"{writer}-{number}@example.com"}
+            assert api.book(departures[number % 4], customer=guest).status_code == 201
+
+    def follow() -> list[int]:
+        seen: list[int] = []
+        cursor = None
+        while True:
+            finished = done.is_set()
+            params = {"starting_after": cursor} if cursor else {}
+            page = api.get("/events", order="asc", limit=5, **params).json()
+            seen += [event["sequence"] for event in page["data"]]
+            cursor = page["resume_cursor"]
+            if finished and not page["has_more"]:
+                return seen
+
+    with ThreadPoolExecutor(writers + 1) as threads:
+        follower = threads.submit(follow)
+        for written in [threads.submit(write, writer) for writer in range(writers)]:
+            written.result()
+        done.set()
+        assert follower.result() == list(range(1, 3 * writers * each + 1))
+
+
+def test_an_event_is_not_seen_before_one_with_a_lower_sequence(api: Api, world: World) -> None:
+    """The lower one is written by a transaction that takes its time; the higher one has to wait for it."""
+    departures = [world.departure(world.experience()) for _ in range(2)]
+    api.book(departures[0])
+    before = len(api.event_types())
+    begun, go_on = threading.Event(), threading.Event()
+
+    def stall(text: str) -> None:
+        if "INSERT INTO events" in text:
+            world.database.observer = None
+            begun.set()
+            go_on.wait(timeout=30)
+
+    with ThreadPoolExecutor(2) as threads:
+        world.database.observer = stall
+        slow = threads.submit(api.book, departures[0])
+        assert begun.wait(timeout=30)
+        fast = threads.submit(api.book, departures[1])
+        assert len(api.event_types()) == before
+        go_on.set()
+        numbers = [booked.result().json()["booking_number"] for booked in (slow, fast)]
+    assert numbers == [2, 3]
+    sequences = [event["sequence"] for event in api.get("/events", order="asc").json()["data"]]
+    assert sequences == list(range(1, before + 5))
+
+
+def test_the_feed_goes_on_at_the_oldest_event_that_is_kept(api: Api, shared_database_url: str) -> None:
+    ids = LISTINGS[4].filled(api.world, shared_database_url, [NOON + n * HOUR for n in range(10)])
+    first = api.get("/events", order="asc", limit=2).json()
+    with connect(shared_database_url) as connection:
+        connection.execute(f"DELETE FROM events WHERE organization_id = '{api.world.org}' AND sequence <= 6")
+    for cursor in (first["next_cursor"], first["resume_cursor"]):
+        assert walked(api, "/events", order="asc", limit=3, starting_after=cursor) == ids[6:]

@@ -1,0 +1,408 @@
+"""Query parameters: list rules, filters, windows of days (API v1 section 4, decisions R2, R6, R7, L3, L4)."""
+
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from support.api import Api
+from support.refusals import field_of, refused
+from support.world import DAY, HOUR, World
+
+from booking_core import gift_codes
+from booking_core.db import tables
+from booking_core.wire.limits import WINDOW_DAYS_MAX
+
+LISTS = ["/experiences", "/bookings", "/customers", "/gift-cards", "/events"]
+CPU_S = 1.0
+
+
+def ask(api: Api, path: str, query: str = "") -> httpx.Response:
+    """A GET whose query is exactly this text."""
+    return api.call("GET", f"{path}?{query}" if query else path)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "0",
+        "101",
+        "-1",
+        "1e1",
+        "5_0",
+        "%205",
+        "5%20",
+        "%2B5",
+        "+5",
+        "25.0",
+        "0x10",
+        "",
+        "five",
+        "true",
+        "null",
+        "%EF%BC%95",
+        "%D9%A5",
+        "5%00",
+        "5%0A",
+        "%FF",
+        "9" * 5_000,
+        "5&limit=5",
+        "5&limit=6",
+        "5&%6Cimit=5",
+        "5&limit",
+    ],
+    ids=lambda value: value[:12] or "empty",
+)
+def test_limit_is_a_plain_number_from_1_to_100(api: Api, value: str) -> None:
+    for path in LISTS:
+        body = refused(ask(api, path, f"limit={value}"), 400, "validation_failed")
+        assert (path, field_of(body)) == (path, "limit")
+
+
+@pytest.mark.parametrize("value", ["1", "25", "100", "025", "%31"])
+def test_a_limit_within_its_range_is_taken(api: Api, value: str) -> None:
+    for path in LISTS:
+        page = ask(api, path, f"limit={value}")
+        assert (path, page.status_code, page.json()["data"], page.json()["has_more"]) == (path, 200, [], False)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["order=ASC", "order=Desc", "order=", "order=asc,desc", "order=1", "order=asc&order=asc", "order=%00"],
+)
+def test_order_is_one_of_two_words(api: Api, query: str) -> None:
+    for path in LISTS:
+        assert (path, field_of(refused(ask(api, path, query), 400, "validation_failed"))) == (path, "order")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "%00",
+        "a%00",
+        "x",
+        "null",
+        "MQ==",
+        "eyJfX3Byb3RvX18iOnt9fQ",
+        "AQ",
+        "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+        "%27%20OR%201%3D1%20--",
+        "%FF%FE",
+        "%ED%A0%80",
+        "%F0%9F%98%80",
+        "A" * 300,
+        "A" * 10_000,
+        "00000000-0000-0000-0000-000000000000",
+    ],
+    ids=lambda value: value[:20] or "empty",
+)
+def test_what_was_never_issued_is_no_cursor(api: Api, value: str) -> None:
+    for path in LISTS:
+        body = refused(ask(api, path, f"starting_after={value}"), 400, "validation_failed")
+        assert (path, field_of(body)) == (path, "starting_after")
+
+
+def test_a_cursor_that_was_changed_anywhere_is_refused(api: Api) -> None:
+    for number in range(2):
+        api.post("/customers", {"name": "Somebody", "email": f"guest-{number}@example.com"})
+    cursor = api.get("/customers", limit=1).json()["next_cursor"]
+    assert len(api.get("/customers", starting_after=cursor).json()["data"]) == 1
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    flipped = [cursor[:at] + alphabet[(alphabet.index(cursor[at]) ^ 1)] + cursor[at + 1 :] for at in range(len(cursor))]
+    for changed in (*flipped, cursor[:-1], cursor[1:], cursor + "A", cursor + "=", cursor * 2, cursor.swapcase()):
+        body = refused(ask(api, "/customers", f"starting_after={quote(changed)}"), 400, "validation_failed")
+        assert field_of(body) == "starting_after"
+    twice = f"starting_after={cursor}&starting_after={cursor}"
+    assert field_of(refused(ask(api, "/customers", twice), 400, "validation_failed")) == "starting_after"
+
+
+BAD = {
+    "/experiences": {"published": ["1", "0", "TRUE", "yes", "", "true&published=true"]},
+    "/bookings": {
+        "status": ["Confirmed", "paid", "", "confirmed,cancelled", "confirmed&status=confirmed"],
+        "experience_id": [
+            "abc",
+            "",
+            "1",
+            "{id}0",
+            "%7B{id}%7D",
+            "urn:uuid:{id}",
+            "{hex}",
+            "{id}%00",
+            "{id}%0A",
+            "%20{id}",
+        ],
+        "departure_from": ["2026-02-30", "10000-01-01", "1700000000", "2026-01-01T00:00:00", "2026-1-1", "2026-W01-1"],
+        "departure_to": ["", "20260101", "2026-01-01Z", "%202026-01-01", "2026-01-01%0A", "-0001-01-01", "0000-01-01"],
+    },
+    "/customers": {
+        "email": ["", "a%00@b.co", "%FF@b.co", "a%0A@b.co", "%ED%A0%80", "a" * 3_000, "a@b.co&email=a@b.co"]
+    },
+    "/gift-cards": {"status": ["ACTIVE", "used", ""]},
+    "/gift-cards/{id}": {"include": ["", "code&include=code", "co%00de", "%FF"]},
+    "/events": {
+        "type": [
+            "",
+            "booking",
+            "booking.*x",
+            "*",
+            ".*",
+            "booking.paid",
+            "BOOKING.CREATED",
+            "booking.created,",
+            "ping.*.*",
+        ],
+        "resource_type": ["Booking", "", "bookings"],
+        "resource_id": ["abc", "", "{hex}"],
+    },
+    "/availability": {
+        "from": [
+            "",
+            "2026-02-30",
+            "10000-01-01",
+            "1700000000",
+            "2026-01-01T00:00:00",
+            "2026-1-1",
+            "today",
+            "２０２６-01-01",
+        ],
+        "to": ["", "2026-13-01", "2026-12-32", "2026-12-1", "+30", "2026-12-01%00"],
+        "experience_id": ["abc", "", "{hex}"],
+    },
+}
+INSTANTS = [
+    ("/experiences", "updated_since"),
+    ("/bookings", "updated_since"),
+    ("/gift-cards", "updated_since"),
+    ("/events", "created_since"),
+    ("/events", "created_until"),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "value"),
+    [(path, name, value) for path, fields in BAD.items() for name, values in fields.items() for value in values],
+    ids=lambda text: text[:24] or "empty",
+)
+def test_a_parameter_of_another_form_is_named(api: Api, path: str, name: str, value: str) -> None:
+    some = uuid.uuid4()
+    query = f"{name}={value.format(id=some, hex=some.hex)}"
+    if path == "/availability" and name != "from":
+        query += "&from=2026-11-20"
+    answer = ask(api, path.format(id=some), query)
+    assert field_of(refused(answer, 400, "validation_failed")) == name
+
+
+def test_the_first_day_of_availability_is_required(api: Api) -> None:
+    for query in ("", "to=2026-12-01", "From=2026-12-01", "from"):
+        assert field_of(refused(ask(api, "/availability", query), 400, "validation_failed")) == "from"
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "yesterday", "1700000000", "2026-01-01T00:00:60Z", "2026-02-30", "2026-01-01T25:00", "2026-01-01T00:00+24:00",
+     "2026-01-01T00:00:00+1", "2026-W01", "20260101", "10000-01-01", "0000-01-01T00:00:00Z", "2026-01-01T00:00:00Z%00",
+     "2026-01-01T00:00:00.Z", "2026-01-01T00:00:00UTC", "2026-01-01T00:00:00Z&{name}=2026-01-01", "２０２６-01-01"],
+    ids=lambda value: value[:24] or "empty",
+)  # fmt: skip
+def test_what_is_no_timestamp_is_named(api: Api, value: str) -> None:
+    for path, name in INSTANTS:
+        body = refused(ask(api, path, f"{name}={value.format(name=name)}"), 400, "validation_failed")
+        assert (path, field_of(body)) == (path, name)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["2026-11-20", "2026-11-20T00:00", "2026-11-20T00:00:00", "2026-11-20T00:00:00Z", "2026-11-20t00:00:00z",
+     "2026-11-20T00:00:00.123456789Z", "2026-11-20T00:00:00%2B01:00", "2026-11-20T00:00:00+01:00",
+     "2026-11-20T00:00:00+0100", "2026-11-20T00:00:00-23:59", "0001-01-01", "0001-01-01T00:00:00%2B23:59",
+     "0001-01-01T00:00:00-23:59", "9999-12-31", "9999-12-31T23:59:59.999999-23:59", "9999-12-31T23:59:59%2B23:59"],
+    ids=lambda value: value[:34],
+)  # fmt: skip
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Etc/GMT+12"], ids=["utc+14", "utc-12"])
+def test_a_timestamp_at_any_end_of_the_calendar_is_taken(
+    api: Api, new_world: Callable[..., World], value: str, zone: str
+) -> None:
+    there = Api(api.client, new_world(timezone=zone))
+    for path, name in INSTANTS:
+        page = ask(there, path, f"{name}={value}")
+        assert (path, page.status_code, page.json()["data"]) == (path, 200, [])
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["unknown=1", "limit[]=5", "Limit=0", "page=2", "=x", "&&", "%FF=1", "%00=1", "a=%FF", "a=%00", "x" * 5_000],
+    ids=lambda query: query[:12],
+)
+def test_an_unknown_parameter_is_ignored(api: Api, query: str) -> None:
+    for path in [*LISTS, "/me", "/availability"]:
+        known = "from=2026-11-20&" if path == "/availability" else ""
+        plain, more = ask(api, path, known), ask(api, path, known + query)
+        assert (more.status_code, more.json()) == (200, plain.json())
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [*((path, name) for path, fields in BAD.items() for name in fields), *INSTANTS, ("/events", "starting_after")],
+    ids=lambda text: text.strip("/"),
+)
+def test_a_long_parameter_is_refused_quickly(api: Api, path: str, name: str) -> None:
+    known = "from=2026-11-20&" if path == "/availability" and name != "from" else ""
+    for text in ("a", "a.", "0", "-", ",", "%61"):
+        started = time.process_time()
+        answer = ask(api, path.format(id=uuid.uuid4()), f"{known}{name}={text * (60_000 // len(text))}")
+        assert time.process_time() - started < CPU_S
+        assert field_of(refused(answer, 400, "validation_failed")) == name
+        assert len(answer.content) < 1_000
+
+
+def test_a_query_of_many_parameters_is_read_quickly(api: Api) -> None:
+    started = time.process_time()
+    assert ask(api, "/customers", "&".join(f"p{number}=1" for number in range(8_000))).status_code == 200
+    assert time.process_time() - started < CPU_S
+
+
+def test_at_most_twenty_types_of_events_are_named(api: Api) -> None:
+    assert ask(api, "/events", "type=" + ",".join(["booking.created"] * 20)).status_code == 200
+    answer = ask(api, "/events", "type=" + ",".join(["booking.created"] * 21))
+    assert field_of(refused(answer, 400, "validation_failed")) == "type"
+
+
+def test_a_plus_in_an_address_need_not_be_escaped(api: Api) -> None:
+    api.post("/customers", {"name": "Ada", "email": "ada+tours@example.com"})
+    for email in ("ada+tours@example.com", "ada%2Btours@example.com", "ADA%2BTOURS@EXAMPLE.COM"):
+        (found,) = ask(api, "/customers", f"email={email}").json()["data"]
+        assert found["email"] == "ada+tours@example.com"
+
+
+@pytest.mark.parametrize(
+    ("query", "is_shown"),
+    [("", False), ("include=CODE", False), ("include=foo", False), ("include=code", True), ("include=code,foo", True),
+     ("include=foo,code", True), ("Include=code", False), ("include[]=code", False)],
+)  # fmt: skip
+def test_only_the_word_code_asks_for_the_code(api: Api, query: str, is_shown: bool) -> None:
+    keys = api.world.installation.secret_keys
+    card = api.world.insert(
+        tables.gift_cards,
+        code_hash=gift_codes.hash_code(keys, api.world.org, "GIFT-0001"),
+        code_sealed=gift_codes.seal_code(keys, "GIFT-0001"),
+        code_last4="0001",
+        currency="NOK",
+        initial_minor=100,
+        balance_minor=100,
+        created_at=0,
+        updated_at=0,
+    )
+    shown = ask(api, f"/gift-cards/{card}", query)
+    assert shown.status_code == 200
+    assert shown.json().get("code") == ("GIFT-0001" if is_shown else None)
+    (listed,) = ask(api, "/gift-cards", query).json()["data"]
+    assert "code" not in listed
+
+
+WINDOWS: list[tuple[str, str, int]] = [
+    ("/availability", "from=2026-11-20&to=2026-11-20", 200),
+    ("/availability", "from=2026-01-01&to=2026-04-03", 200),
+    ("/availability", "from=2026-01-01&to=2026-04-04", 422),
+    ("/availability", "from=2026-03-01&to=2026-06-01", 200),
+    ("/availability", "from=2026-03-01&to=2026-06-02", 422),
+    ("/availability", "from=2026-11-20&to=2026-11-19", 422),
+    ("/availability", "from=0001-01-01&to=9999-12-31", 422),
+    ("/availability", "from=9999-12-31&to=0001-01-01", 422),
+    ("/availability", "from=9999-12-31", 200),
+    ("/availability", "from=9999-12-31&to=9999-12-31", 200),
+    ("/availability", "from=9999-12-15", 200),
+    ("/availability", "from=0001-01-01", 200),
+    ("/availability", "from=0001-01-01&to=0001-01-01", 200),
+    ("/bookings", "departure_from=2026-01-01&departure_to=2026-04-03", 200),
+    ("/bookings", "departure_from=2026-01-01&departure_to=2026-04-04", 422),
+    ("/bookings", "departure_from=2026-11-20&departure_to=2026-11-19", 422),
+    ("/bookings", "departure_to=0001-01-05", 200),
+    ("/bookings", "departure_to=9999-12-31", 200),
+    ("/bookings", "departure_from=9999-12-31", 200),
+    ("/bookings", "departure_from=0001-01-01", 200),
+]
+
+
+@pytest.mark.parametrize(("path", "query", "status"), WINDOWS, ids=lambda value: str(value).strip("/"))
+@pytest.mark.parametrize("zone", ["Europe/Oslo", "Pacific/Kiritimati", "Etc/GMT+12"], ids=["oslo", "utc+14", "utc-12"])
+def test_a_window_has_at_most_92_days_anywhere_in_the_calendar(
+    api: Api, new_world: Callable[..., World], path: str, query: str, status: int, zone: str
+) -> None:
+    there = Api(api.client, new_world(timezone=zone))
+    answer = ask(there, path, query)
+    if status == 422:
+        body = refused(answer, 422, "validation_failed")
+        assert field_of(body) == ("to" if path == "/availability" else "departure_to")
+        assert body["details"][0]["reason"] in ("window_reversed", "window_too_wide")
+    else:
+        assert (answer.status_code, answer.json()["data"]) == (200, [])
+
+
+def starts(api: Api, query: str) -> list[str]:
+    page = ask(api, "/availability", query).json()
+    assert (page["has_more"], page["next_cursor"]) == (False, None)
+    return [departure["starts_at"] for departure in page["data"]]
+
+
+def test_a_window_begins_with_its_first_local_day_and_ends_with_its_last(api: Api, world: World) -> None:
+    noon_of_2026_11_21 = world.clock()
+    midnight = noon_of_2026_11_21 + 11 * HOUR  # 2026-11-22 00:00 in Oslo
+    experience = world.experience()
+    departures = [
+        world.departure(experience, starts_at=at) for at in (midnight - 1, midnight, midnight + DAY - 1, midnight + DAY)
+    ]
+    assert starts(api, "from=2026-11-22&to=2026-11-22") == ["2026-11-22T00:00:00+01:00", "2026-11-22T23:59:59+01:00"]
+    bookings = [api.book(departure).json()["id"] for departure in departures]
+    page = ask(api, "/bookings", "departure_from=2026-11-22&departure_to=2026-11-22&order=asc").json()
+    assert [booking["id"] for booking in page["data"]] == bookings[1:3]
+
+
+def test_a_window_without_its_other_end_takes_the_default(api: Api, world: World) -> None:
+    first = world.clock() + 11 * HOUR  # 2026-11-22 00:00 in Oslo
+    experience = world.experience()
+    for day in (0, 30, 31):
+        world.departure(experience, starts_at=first + day * DAY)
+    assert starts(api, "from=2026-11-22") == ["2026-11-22T00:00:00+01:00", "2026-12-22T00:00:00+01:00"]
+
+
+def test_bookings_with_one_end_of_the_window_reach_92_days(api: Api, world: World) -> None:
+    first = world.clock() + 11 * HOUR
+    experience = world.experience()
+    booked = {
+        day: api.book(world.departure(experience, starts_at=first + day * DAY)).json()["id"]
+        for day in (0, WINDOW_DAYS_MAX, WINDOW_DAYS_MAX + 1)
+    }
+    forward = ask(api, "/bookings", "departure_from=2026-11-22").json()["data"]
+    assert {booking["id"] for booking in forward} == {booked[0], booked[92]}
+    backward = ask(api, "/bookings", "departure_to=2027-02-23").json()["data"]
+    assert {booking["id"] for booking in backward} == {booked[92], booked[93]}
+
+
+def test_availability_is_ordered_by_start_and_holds_every_experience(api: Api, world: World) -> None:
+    hidden, shown = world.experience(is_published=False), world.experience()
+    at = world.clock() + 2 * DAY
+    late = world.departure(shown, starts_at=at + HOUR)
+    together = sorted([world.departure(hidden, starts_at=at), world.departure(shown, starts_at=at)])
+    page = ask(api, "/availability", "from=2026-11-20").json()
+    assert [departure["id"] for departure in page["data"]] == [*together, late]
+    of_hidden = ask(api, "/availability", f"from=2026-11-20&experience_id={hidden}").json()["data"]
+    assert [departure["experience_id"] for departure in of_hidden] == [hidden]
+    in_capitals = ask(api, "/availability", f"from=2026-11-20&experience_id={hidden.upper()}").json()["data"]
+    assert in_capitals == of_hidden
+    unknown: dict[str, Any] = ask(api, "/availability", f"from=2026-11-20&experience_id={uuid.uuid4()}").json()
+    assert unknown == {"data": [], "has_more": False, "next_cursor": None}
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [("/bookings", "experience_id={}"), ("/events", "resource_id={}"), ("/customers", "email={}@example.com")],
+)
+def test_a_filter_by_what_exists_nowhere_finds_nothing(api: Api, world: World, path: str, query: str) -> None:
+    api.book(world.departure(world.experience()))
+    page = ask(api, path, query.format(uuid.uuid4()))
+    assert (page.status_code, page.json()["data"]) == (200, [])

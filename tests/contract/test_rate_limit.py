@@ -1,0 +1,258 @@
+"""How often one may call (decision K5): the headers, the refusal, and what a refusal leaves free."""
+
+import time
+import uuid
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+from support.api import Api, booking_body, fresh_key
+from support.raw import RawAnswer, call
+from support.refusals import Answered, nothing_changes, refused
+from support.world import SECRET, World
+
+from booking_core import keys
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.settings import RateLimit, Settings
+from booking_server.app import create_app
+from booking_server.rate_limit import ANONYMOUS, MemoryLimiter, RedisLimiter
+
+LIMIT = RateLimit(3, 60)
+HEADERS = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
+NOW = 1_795_262_400.0
+
+
+class Ticking:
+    """Seconds that pass only when told."""
+
+    def __init__(self) -> None:
+        self.at = NOW
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@pytest.fixture(scope="module")
+def limited_app(shared_database_url: str, session_database: Database) -> Iterator[TestClient]:
+    """An application that allows three requests a minute."""
+    settings = Settings(database_url=shared_database_url, secret_key=SECRET, rate_limit=LIMIT)
+    database = Database(shared_database_url, clock=session_database.now_parameter)  # type: ignore[arg-type]
+    with TestClient(create_app(settings, database=database), raise_server_exceptions=False) as running:
+        yield running
+
+
+@pytest.fixture
+def passing(limited_app: TestClient) -> Ticking:
+    """The time by which the limiter fills its buckets, which are all full."""
+    ticking = Ticking()
+    limited_app.app.state.service.limiter = MemoryLimiter(ticking)  # type: ignore[attr-defined]
+    return ticking
+
+
+@pytest.fixture
+def limited(limited_app: TestClient, world: World, passing: Ticking) -> Api:
+    """The limited application, with an unused key."""
+    return Api(limited_app, world)
+
+
+def reading(answer: Answered) -> tuple[int, int, int]:
+    limit, remaining, reset = (int(answer.headers[name]) for name in HEADERS)
+    return limit, remaining, reset
+
+
+def test_each_request_takes_one_and_says_what_is_left(limited: Api) -> None:
+    assert reading(limited.get("/me")) == (3, 2, NOW + 20)
+    assert reading(limited.get("/me")) == (3, 1, NOW + 40)
+    assert reading(limited.get("/me")) == (3, 0, NOW + 60)
+    refusal = limited.get("/me")
+    refused(refusal, 429, "rate_limited")
+    assert reading(refusal) == (3, 0, NOW + 60)
+    assert int(refusal.headers["retry-after"]) == 20
+
+
+def test_the_bucket_fills_evenly_and_never_beyond_its_size(limited: Api, passing: Ticking) -> None:
+    for _ in range(3):
+        limited.get("/me")
+    passing.at += 19.5
+    almost = limited.get("/me")
+    refused(almost, 429, "rate_limited")
+    assert int(almost.headers["retry-after"]) == 1
+    passing.at += 0.5
+    assert limited.get("/me").status_code == 200
+    assert limited.get("/me").status_code == 429
+    passing.at += 3_600
+    assert [limited.get("/me").status_code for _ in range(4)] == [200, 200, 200, 429]
+
+
+def test_a_clock_that_steps_back_takes_nothing_away(limited: Api, passing: Ticking) -> None:
+    assert limited.get("/me").status_code == 200
+    passing.at -= 3_600
+    assert [limited.get("/me").status_code for _ in range(3)] == [200, 200, 429]
+
+
+def test_what_is_refused_is_not_executed_and_its_idempotency_key_stays_free(
+    limited: Api, world: World, passing: Ticking
+) -> None:
+    departure = world.departure(world.experience())
+    for _ in range(3):
+        limited.get("/me")
+    with nothing_changes(world):
+        refused(limited.book(departure, key="refused-at-first"), 429, "rate_limited")
+    passing.at += 60
+    created = limited.book(departure, key="refused-at-first")
+    assert created.status_code == 201
+    assert "idempotent-replayed" not in created.headers
+    replayed = limited.book(departure, key="refused-at-first")
+    assert (replayed.content, replayed.headers["idempotent-replayed"]) == (created.content, "true")
+    assert [reading(created)[1], reading(replayed)[1]] == [2, 1]
+
+
+def test_a_stored_answer_is_not_given_beyond_the_limit(limited: Api, world: World) -> None:
+    departure = world.departure(world.experience())
+    assert [limited.book(departure, key="asked-four-times").status_code for _ in range(4)] == [201, 201, 201, 429]
+
+
+def test_each_key_has_a_limit_of_its_own(limited: Api) -> None:
+    other = Api(limited.client, limited.world, limited.world.key())
+    assert [limited.get("/me").status_code for _ in range(4)] == [200, 200, 200, 429]
+    assert other.get("/me").status_code == 200
+
+
+def anonymous(client: TestClient, address: str, **arguments: object) -> RawAnswer:
+    return call(client, "GET", "/api/v1/me", address=address, **arguments)  # type: ignore[arg-type]
+
+
+def test_requests_without_a_good_key_are_limited_by_their_address(limited: Api) -> None:
+    revoked = limited.world.key(revoked_at=0)
+    bad = [None, "svc_" + "a" * 40, revoked]
+    for number in range(ANONYMOUS.requests):
+        answer = anonymous(limited.client, "203.0.113.1", key=bad[number % 3])
+        assert answer.status_code == 401
+        assert reading(answer)[:2] == (60, 59 - number)
+    for key in bad:
+        refused(anonymous(limited.client, "203.0.113.1", key=key), 429, "rate_limited")
+    refused(anonymous(limited.client, "203.0.113.2"), 401, "api_key_missing")
+
+
+def test_a_good_key_is_served_whatever_else_comes_from_its_address(limited: Api) -> None:
+    for _ in range(ANONYMOUS.requests + 1):
+        answer = anonymous(limited.client, "203.0.113.3")
+    refused(answer, 429, "rate_limited")
+    good = anonymous(limited.client, "203.0.113.3", key=limited.key)
+    assert (good.status_code, reading(good)[:2]) == (200, (3, 2))
+
+
+def test_an_address_is_not_what_a_header_says(limited: Api) -> None:
+    for number in range(ANONYMOUS.requests):
+        anonymous(limited.client, "203.0.113.4", headers=[("x-forwarded-for", f"198.51.100.{number}")])
+    refused(anonymous(limited.client, "203.0.113.4", headers=[("x-real-ip", "198.51.100.1")]), 429, "rate_limited")
+
+
+def test_a_path_that_does_not_exist_is_counted_and_never_refused_for_it(limited: Api) -> None:
+    for number in range(ANONYMOUS.requests + 5):
+        answer = call(limited.client, "GET", "/api/v1/nothing", address="203.0.113.5", key=limited.key)
+        refused(answer, 404, "not_found")
+        assert reading(answer)[:2] == (60, max(0, 59 - number))
+    assert call(limited.client, "TRACE", "/api/v1/me", address="203.0.113.5").status_code == 405
+    refused(anonymous(limited.client, "203.0.113.5"), 429, "rate_limited")
+    assert limited.get("/me").status_code == 200
+
+
+def test_many_addresses_take_a_bounded_place() -> None:
+    limiter = MemoryLimiter(Ticking())
+    for number in range(120_000):
+        limiter.take(f"address:{number}", ANONYMOUS)
+    assert len(limiter._buckets) <= 100_000
+    assert limiter.take("address:119999", ANONYMOUS).remaining == 58
+
+
+def test_a_store_that_does_not_answer_lets_requests_through() -> None:
+    pytest.importorskip("redis")
+    limiter = RedisLimiter("redis://127.0.0.1:1")
+    for _ in range(5):
+        assert limiter.take("key:any", LIMIT).retry_after_s == 0
+
+
+ASKED = {
+    "answered": (200, lambda api, departure: api.get("/me")),
+    "created": (201, lambda api, departure: api.book(departure)),
+    "malformed": (400, lambda api, departure: api.get("/bookings", limit=0)),
+    "no-idempotency-key": (400, lambda api, departure: api.call("POST", "/bookings", json=booking_body(departure))),
+    "no-key": (401, lambda api, departure: api.client.get("/api/v1/me")),
+    "revoked": (401, lambda api, departure: Api(api.client, api.world, api.world.key(revoked_at=0)).get("/me")),
+    "no-scope": (403, lambda api, departure: api.with_scopes("customers:read").get("/bookings")),
+    "app-off": (403, lambda api, departure: app_off(api)),
+    "not-found": (404, lambda api, departure: api.get(f"/bookings/{uuid.uuid4()}")),
+    "no-path": (404, lambda api, departure: api.get("/nothing")),
+    "no-method": (405, lambda api, departure: api.call("DELETE", "/me")),
+    "no-capacity": (409, lambda api, departure: api.book(departure, count=99)),
+    "too-large": (413, lambda api, departure: api.post("/bookings", {"note": "x" * 300_000})),
+    "no-json": (415, lambda api, departure: api.call("POST", "/customers", content=b"x")),
+    "unfulfilled": (422, lambda api, departure: api.book(departure, guests=[{"tier_id": "x", "count": 1}])),
+    "limited": (429, lambda api, departure: [api.get("/me") for _ in range(4)][-1]),
+}
+
+
+def app_off(api: Api) -> httpx.Response:
+    api.world.change(tables.organizations, api.world.org, api_app=False)
+    return api.get("/me")
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_every_answer_says_what_is_left(limited: Api, what: str) -> None:
+    status, ask = ASKED[what]
+    answer = ask(limited, limited.world.departure(limited.world.experience()))
+    assert answer.status_code == status
+    limit, remaining, reset = reading(answer)
+    assert 0 <= remaining < limit
+    assert NOW < reset <= NOW + 60
+
+
+@pytest.mark.parametrize("what", [what for what in ASKED if what != "limited"])
+def test_without_a_limit_no_answer_speaks_of_one(api: Api, what: str) -> None:
+    status, ask = ASKED[what]
+    answer = ask(api, api.world.departure(api.world.experience()))
+    assert answer.status_code == status
+    assert not [name for name in answer.headers if name.startswith("x-ratelimit") or name == "retry-after"]
+
+
+def test_without_a_limit_nobody_is_refused(api: Api) -> None:
+    assert {anonymous(api.client, "203.0.113.6").status_code for _ in range(ANONYMOUS.requests + 10)} == {401}
+
+
+def test_a_failure_of_ours_says_what_is_left(limited: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setattr(keys, "present", fail)
+    answer = limited.get("/me")
+    refused(answer, 500, "internal_error")
+    assert reading(answer)[:2] == (3, 2)
+
+
+def test_the_reset_is_a_time_on_the_clock(limited_app: TestClient, world: World) -> None:
+    limited_app.app.state.service.limiter = MemoryLimiter()  # type: ignore[attr-defined]
+    _, _, reset = reading(Api(limited_app, world).get("/me"))
+    assert time.time() < reset <= time.time() + 21
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [("600/60", RateLimit(600, 60)), ("off", None), ("0", None), ("0/60", None), ("", RateLimit(600, 60))],
+)
+def test_the_limit_is_a_setting(text: str, limit: RateLimit | None) -> None:
+    assert Settings.from_environment({"BOOKING_RATE_LIMIT": text}).rate_limit == limit
+
+
+def test_a_limit_refuses_before_the_body_is_judged(limited: Api) -> None:
+    for _ in range(3):
+        limited.get("/me")
+    for answer in (
+        limited.post("/bookings", {}),
+        limited.call("POST", "/bookings", content=b"{", headers={"Idempotency-Key": fresh_key()}),
+        limited.get("/bookings", limit=0),
+        limited.get("/bookings/abc"),
+    ):
+        refused(answer, 429, "rate_limited")

@@ -1,0 +1,273 @@
+"""What belongs to another organization does not exist (API v1 section 1, decisions R5, L1)."""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.api import Api, booking_body, error_of
+from support.refusals import field_of, nothing_changes, refused
+from support.world import World
+
+from booking_core import gift_codes
+from booking_core.db import tables
+from booking_core.wire.scopes import Scope
+
+ALWAYS = {"x-request-id": "the-same-for-both"}
+
+
+@pytest.fixture
+def theirs(api: Api, new_world: Callable[..., World]) -> Api:
+    """Another organization, called with a key of its own."""
+    return Api(api.client, new_world())
+
+
+class Belongings:
+    """One of everything that the organization can own."""
+
+    def __init__(self, api: Api) -> None:
+        world = api.world
+        self.experience = world.experience()
+        self.departure = world.departure(self.experience, seats=7)
+        self.booking: dict[str, Any] = api.book(self.departure).json()
+        self.customer = api.get("/customers").json()["data"][0]
+        self.event = api.get("/events").json()["data"][0]
+        keys = world.installation.secret_keys
+        self.gift_card = world.insert(
+            tables.gift_cards,
+            code_hash=gift_codes.hash_code(keys, world.org, "GIFT-0001"),
+            code_sealed=gift_codes.seal_code(keys, "GIFT-0001"),
+            code_last4="0001",
+            currency="NOK",
+            initial_minor=100,
+            balance_minor=100,
+            created_at=world.clock(),
+            updated_at=world.clock(),
+        )
+
+
+@pytest.mark.parametrize(
+    ("path", "owned"),
+    [
+        ("/experiences/{}", lambda own: own.experience),
+        ("/bookings/{}", lambda own: own.booking["id"]),
+        ("/customers/{}", lambda own: own.customer["id"]),
+        ("/gift-cards/{}", lambda own: own.gift_card),
+        ("/gift-cards/{}?include=code", lambda own: own.gift_card),
+        ("/events/{}", lambda own: own.event["id"]),
+    ],
+    ids=["experience", "booking", "customer", "gift-card", "code-of-a-gift-card", "event"],
+)
+def test_what_another_owns_answers_like_what_does_not_exist(
+    api: Api, theirs: Api, path: str, owned: Callable[[Belongings], str]
+) -> None:
+    their_id = owned(Belongings(theirs))
+    assert theirs.call("GET", path.format(their_id)).status_code == 200
+    found = api.call("GET", path.format(their_id), headers=ALWAYS)
+    nothing = api.call("GET", path.format(uuid.uuid4()), headers=ALWAYS)
+    refused(found, 404, "not_found")
+    assert found.content == nothing.content
+    assert found.headers == nothing.headers
+
+
+def test_another_organizations_booking_cannot_be_cancelled(api: Api, theirs: Api) -> None:
+    own = Belongings(theirs)
+    with nothing_changes(theirs.world), nothing_changes(api.world, leaving_out={"idempotency"}):
+        found = api.post(f"/bookings/{own.booking['id']}/cancel", {}, headers=ALWAYS)
+        nothing = api.post(f"/bookings/{uuid.uuid4()}/cancel", {}, headers=ALWAYS)
+    refused(found, 404, "not_found")
+    assert found.content == nothing.content
+    assert theirs.get(f"/bookings/{own.booking['id']}").json()["status"] == "confirmed"
+
+
+def test_another_organizations_departure_cannot_be_booked(api: Api, theirs: Api) -> None:
+    own = Belongings(theirs)
+    with nothing_changes(theirs.world), nothing_changes(api.world, leaving_out={"idempotency"}):
+        found = api.post("/bookings", booking_body(own.departure), headers=ALWAYS)
+        nothing = api.post("/bookings", booking_body(str(uuid.uuid4())), headers=ALWAYS)
+    refused(found, 404, "not_found")
+    assert found.content == nothing.content
+
+
+def test_tiers_and_add_ons_of_another_are_unknown(api: Api, theirs: Api) -> None:
+    tier = '[{"id":"their-tier","name":"T","price":{"amount_minor":1,"currency":"NOK"},"seats_per_unit":1}]'
+    add_on = '[{"id":"their-add-on","label":"A","price":{"amount_minor":1,"currency":"NOK"}}]'
+    theirs.world.departure(theirs.world.experience(price_tiers=tier, add_ons=add_on))
+    departure = api.world.departure(api.world.experience())
+    with nothing_changes(api.world, leaving_out={"idempotency"}):
+        tiers = api.book(departure, guests=[{"tier_id": "their-tier", "count": 1}])
+        add_ons = api.book(departure, add_ons=[{"id": "their-add-on", "count": 1}])
+    assert field_of(refused(tiers, 422, "validation_failed")) == "guests.0.tier_id"
+    assert field_of(refused(add_ons, 422, "validation_failed")) == "add_ons.0.id"
+
+
+@pytest.mark.parametrize(
+    ("path", "parameter", "owned"),
+    [
+        ("/availability?from=2026-11-20", "experience_id", lambda own: own.experience),
+        ("/bookings", "experience_id", lambda own: own.experience),
+        ("/customers", "email", lambda own: "only.theirs@example.com"),
+        ("/events", "resource_id", lambda own: own.booking["id"]),
+    ],
+    ids=["availability", "bookings", "customers", "events"],
+)
+def test_a_filter_by_what_another_owns_finds_nothing(
+    api: Api, theirs: Api, path: str, parameter: str, owned: Callable[[Belongings], str]
+) -> None:
+    Belongings(api)
+    own = Belongings(theirs)
+    theirs.post("/customers", {"name": "Only Theirs", "email": "only.theirs@example.com"})
+    parameters = {parameter: owned(own)}
+    query = "&" if "?" in path else "?"
+    asked = f"{path}{query}{parameter}={parameters[parameter]}"
+    assert theirs.call("GET", asked).json()["data"]
+    answer = api.call("GET", asked)
+    assert (answer.status_code, answer.json()["data"], answer.json()["has_more"]) == (200, [], False)
+
+
+def customers(api: Api, count: int) -> None:
+    for number in range(count):
+        api.post("/customers", {"name": "Somebody", "email": f"guest-{number}@example.com"})
+
+
+def cursor(api: Api, path: str, **params: Any) -> str:
+    page = api.get(path, limit=1, **params).json()
+    assert page["next_cursor"]
+    return str(page["next_cursor"])
+
+
+def test_a_cursor_of_one_organization_opens_nothing_in_another(api: Api, theirs: Api) -> None:
+    customers(api, 2)
+    customers(theirs, 2)
+    for path in ("/customers", "/events"):
+        body = refused(theirs.get(path, starting_after=cursor(api, path)), 400, "validation_failed")
+        assert field_of(body) == "starting_after"
+        assert api.get(path, starting_after=cursor(api, path)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("issued", "used"),
+    [
+        (("/bookings", {}), ("/customers", {})),
+        (("/customers", {}), ("/bookings", {})),
+        (("/customers", {}), ("/experiences", {})),
+        (("/customers", {}), ("/gift-cards", {})),
+        (("/customers", {}), ("/events", {})),
+        (("/events", {}), ("/customers", {})),
+        (("/bookings", {}), ("/bookings", {"order": "asc"})),
+        (("/bookings", {"order": "asc"}), ("/bookings", {})),
+        (("/events", {}), ("/events", {"order": "asc"})),
+        (("/bookings", {}), ("/bookings", {"status": "confirmed"})),
+        (("/bookings", {"status": "confirmed"}), ("/bookings", {})),
+        (("/bookings", {"status": "confirmed"}), ("/bookings", {"status": "cancelled"})),
+        (("/bookings", {"departure_from": "2026-11-01"}), ("/bookings", {"departure_from": "2026-11-02"})),
+        (("/events", {"type": "booking.*"}), ("/events", {"type": "booking.created"})),
+        (("/experiences", {}), ("/experiences", {"published": "true"})),
+    ],
+    ids=lambda side: side[0][1:] + "".join(f"-{name}-{value}" for name, value in side[1].items()),
+)
+def test_a_cursor_belongs_to_its_list_its_order_and_its_filters(
+    api: Api, issued: tuple[str, dict[str, str]], used: tuple[str, dict[str, str]]
+) -> None:
+    departure = api.world.departure(api.world.experience())
+    api.world.experience()
+    customers(api, 2)
+    api.book(departure)
+    api.book(departure)
+    path, params = issued
+    found = cursor(api, path, **params)
+    assert api.get(path, **params, limit=2, starting_after=found).status_code == 200
+    body = refused(api.get(used[0], **used[1], starting_after=found), 400, "validation_failed")
+    assert field_of(body) == "starting_after"
+
+
+def test_one_idempotency_key_serves_each_organization_by_itself(api: Api, theirs: Api) -> None:
+    departures = [(one, one.world.departure(one.world.experience())) for one in (api, theirs)]
+    answers = [one.book(departure, key="the-same-key-for-both") for one, departure in departures]
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert all("idempotent-replayed" not in answer.headers for answer in answers)
+    assert [answer.json()["booking_number"] for answer in answers] == [1, 1]
+    assert answers[0].json()["id"] != answers[1].json()["id"]
+
+
+def test_an_event_needs_the_read_scope_of_what_it_is_about(api: Api) -> None:
+    own = Belongings(api)
+    assert own.event["type"].startswith("booking.")
+    blind = api.with_scopes(Scope.CUSTOMERS_READ, Scope.BOOKINGS_WRITE)
+    for path in (f"/events/{own.event['id']}", "/events?type=booking.created", "/events?type=booking.*"):
+        assert refused(blind.call("GET", path), 403, "insufficient_scope")["required_scope"] == "bookings:read"
+    mixed = blind.get("/events", type="customer.created,booking.created")
+    assert refused(mixed, 403, "insufficient_scope")["required_scope"] == "bookings:read"
+    assert refused(blind.get("/events", resource_type="booking"), 403, "insufficient_scope")
+    assert {event["type"] for event in blind.get("/events").json()["data"]} == {"customer.created"}
+
+
+def test_what_the_server_decides_cannot_be_sent(api: Api, theirs: Api) -> None:
+    departure = api.world.departure(api.world.experience())
+    forged = {
+        "id": str(uuid.uuid4()),
+        "organization_id": theirs.world.org,
+        "org_id": theirs.world.org,
+        "status": "cancelled",
+        "booking_number": 4711,
+        "source": "admin",
+        "price": 1,
+        "total": {"amount_minor": 1, "currency": "NOK"},
+        "totals": {"total": {"amount_minor": 1, "currency": "NOK"}},
+        "manage_url": "https://evil.example.com",
+        "created_at": "2001-01-01T00:00:00Z",
+        "guests": [{"tier_id": "adult", "count": 2, "unit_price": {"amount_minor": 1, "currency": "NOK"}, "seats": 0}],
+    }
+    booking = api.book(departure, **forged).json()
+    assert booking["id"] != forged["id"]
+    assert (booking["status"], booking["booking_number"], booking["source"]) == ("confirmed", 1, "api")
+    assert booking["totals"]["total"]["amount_minor"] == 2 * 89000
+    assert booking["created_at"] == "2026-11-21T13:00:00+01:00"
+    assert "evil" not in booking["manage_url"]
+    assert api.world.row(tables.departures, departure)["seats_taken"] == 2
+    assert theirs.get("/bookings").json()["data"] == []
+    assert error_of(api.book(departure, payment={"method": "card", "status": "paid"})) == (400, "validation_failed")
+
+
+def test_an_address_that_another_knows_is_a_new_customer_here(api: Api, theirs: Api) -> None:
+    body = {"name": "Ada Lovelace", "email": "ada@example.com"}
+    there = theirs.post("/customers", body)
+    here = api.post("/customers", {**body, "name": "Another Ada"})
+    assert (there.status_code, here.status_code) == (201, 201)
+    assert here.json()["id"] != there.json()["id"]
+    assert theirs.get("/customers").json()["data"][0]["name"] == "Ada Lovelace"
+
+
+def test_the_code_of_a_card_needs_the_scope_of_cards(api: Api) -> None:
+    own = Belongings(api)
+    blind = api.with_scopes(*(scope for scope in Scope if scope is not Scope.GIFT_CARDS_READ))
+    for card in (own.gift_card, uuid.uuid4()):
+        answer = refused(blind.get(f"/gift-cards/{card}", include="code"), 403, "insufficient_scope")
+        assert answer["required_scope"] == "gift_cards:read"
+
+
+def test_every_id_that_is_answered_belongs_to_the_caller(api: Api, theirs: Api) -> None:
+    mine, their = Belongings(api), Belongings(theirs)
+    seen = "".join(
+        api.get(path, **params).text
+        for path, params in (
+            ("/me", {}),
+            ("/experiences", {}),
+            ("/availability", {"from": "2026-11-20"}),
+            ("/bookings", {}),
+            ("/customers", {}),
+            ("/gift-cards", {}),
+            ("/events", {}),
+        )
+    )
+    for mine_id, their_id in (
+        (api.world.org, theirs.world.org),
+        (mine.experience, their.experience),
+        (mine.departure, their.departure),
+        (mine.booking["id"], their.booking["id"]),
+        (mine.customer["id"], their.customer["id"]),
+        (mine.gift_card, their.gift_card),
+        (mine.event["id"], their.event["id"]),
+    ):
+        assert mine_id in seen
+        assert their_id not in seen

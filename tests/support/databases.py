@@ -1,0 +1,113 @@
+"""What tests do to a database beside the service: fill it fast, and break it where a constraint stands in the way."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+from sqlalchemy import Table
+from sqlalchemy.engine import make_url
+
+
+def is_sqlite(url: str) -> bool:
+    return make_url(url).get_backend_name() == "sqlite"
+
+
+def connect(url: str) -> Any:
+    """A bare connection of the driver, in autocommit, with no foreign keys on SQLite."""
+    if is_sqlite(url):
+        return closing(sqlite3.connect(str(make_url(url).database), isolation_level=None))
+    import psycopg
+
+    return psycopg.connect(
+        make_url(url).set(drivername="postgresql").render_as_string(hide_password=False), autocommit=True
+    )
+
+
+def run(url: str, *statements: str) -> None:
+    """Statements as they are, each for itself."""
+    with connect(url) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def fill(url: str, table: Table, rows: Iterable[Mapping[str, object]]) -> None:
+    """Many rows at once; all of them name the same columns as the first."""
+    iterator = iter(rows)
+    first = next(iterator)
+    columns = list(first)
+    values = (tuple(row[name] for name in columns) for row in (first, *iterator))
+    with connect(url) as connection:
+        if is_sqlite(url):
+            holes = ", ".join("?" * len(columns))
+            connection.execute("BEGIN")
+            connection.executemany(f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({holes})", values)
+            connection.execute("COMMIT")
+            return
+        with connection.cursor().copy(f"COPY {table.name} ({', '.join(columns)}) FROM STDIN") as copy:
+            for row in values:
+                copy.write_row(row)
+
+
+def analyze(url: str) -> None:
+    """Tells the planner what the tables hold now."""
+    run(url, "ANALYZE" if is_sqlite(url) else "VACUUM ANALYZE")
+
+
+def drop_check(url: str, table: str, name: str) -> None:
+    """Takes away one check of a table."""
+    if not is_sqlite(url):
+        run(url, f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+        return
+    with connect(url) as connection:
+        (before,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        start = before.index(f"CONSTRAINT {name} CHECK (")
+        end = _closing(before, before.index("(", start))
+        connection.execute("PRAGMA writable_schema=ON")
+        after = f"{before[:start]}CHECK (1){before[end + 1 :]}"
+        connection.execute("UPDATE sqlite_master SET sql = ? WHERE name = ?", (after, table))
+
+
+def _closing(text: str, opening: int) -> int:
+    """Where the parenthesis closes that opens there."""
+    depth = 0
+    for position in range(opening, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[position], 0)
+        if depth == 0:
+            return position
+    raise ValueError("it never closes")
+
+
+def unbind(url: str, tables: Sequence[str]) -> None:
+    """Leaves the tables their rows and takes every constraint away, so that rows can be put in that must not be."""
+    for table in tables:
+        if is_sqlite(url):
+            run(
+                url,
+                "PRAGMA legacy_alter_table=ON",
+                f"CREATE TABLE unbound AS SELECT * FROM {table}",
+                f"DROP TABLE {table}",
+                f"ALTER TABLE unbound RENAME TO {table}",
+            )
+            continue
+        with connect(url) as connection:
+            query = (
+                "SELECT conname FROM pg_constraint WHERE conrelid = %s::regclass AND contype IN ('c', 'f', 'p', 'u')"
+            )
+            for (name,) in connection.execute(query, (table,)).fetchall():
+                connection.execute(f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {name} CASCADE")
+
+
+@contextmanager
+def departure_held(url: str, departure_id: str) -> Iterator[None]:
+    """Holds what a booking of the departure has to wait for: its row on PostgreSQL, the one writer on SQLite."""
+    with connect(url) as connection:
+        if is_sqlite(url):
+            connection.execute("BEGIN IMMEDIATE")
+        else:
+            connection.autocommit = False
+            connection.execute("SELECT id FROM departures WHERE id = %s FOR UPDATE", (departure_id,))
+        try:
+            yield
+        finally:
+            connection.execute("ROLLBACK")

@@ -1,0 +1,103 @@
+"""The application called as a server calls it: bytes as they came off the wire, nothing made tidy on the way.
+
+The test client cannot send a doubled slash, a header twice, a method of its own or a body in pieces; this can.
+"""
+
+from collections.abc import Iterable, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+from starlette.testclient import TestClient
+
+Headers = Sequence[tuple[str | bytes, str | bytes]]
+Message = MutableMapping[str, Any]
+
+_END: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class RawAnswer:
+    """What the application sent."""
+
+    status_code: int
+    raw_headers: tuple[tuple[bytes, bytes], ...]
+    content: bytes
+    pieces_taken: int
+    """How many pieces of the request's body were read before it answered."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """By name; a header that came twice would be lost here, so none may."""
+        assert len({name for name, _ in self.raw_headers}) == len(self.raw_headers)
+        return {name.decode(): value.decode() for name, value in self.raw_headers}
+
+    def json(self) -> Any:
+        return orjson.loads(self.content)
+
+
+def call(
+    client: TestClient,
+    method: str,
+    target: str,
+    *,
+    key: str | None = None,
+    headers: Headers = (),
+    pieces: Iterable[bytes | None] = (b"",),
+    address: str = "203.0.113.7",
+) -> RawAnswer:
+    """The answer to one request.
+
+    Args:
+        target: the path as it stands in the request line, with its query.
+        pieces: the body as it arrives; where None stands, the client has gone.
+    """
+    raw_path, _, query = target.partition("?")
+    sent = [*headers, *([("authorization", f"Bearer {key}")] if key else [])]
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": unquote(raw_path),
+        "raw_path": raw_path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(_bytes(name).lower(), _bytes(value)) for name, value in sent],
+        "client": (address, 50_000),
+        "server": ("127.0.0.1", 8000),
+    }
+
+    async def run() -> RawAnswer:
+        return await _run(client.app, scope, iter(pieces))
+
+    assert client.portal is not None, "the client must be running: its event loop is the application's"
+    return client.portal.call(run)
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode()
+
+
+async def _run(app: Any, scope: Message, pieces: Any) -> RawAnswer:
+    sent: list[Message] = []
+    taken = 0
+    following = next(pieces, _END)
+
+    async def receive() -> Message:
+        nonlocal taken, following
+        if following is None or following is _END:
+            return {"type": "http.disconnect"}
+        piece, following = following, next(pieces, _END)
+        taken += 1
+        return {"type": "http.request", "body": piece, "more_body": following is not _END}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    start, *rest = sent
+    body = b"".join(message.get("body", b"") for message in rest)
+    return RawAnswer(start["status"], tuple(start["headers"]), body, taken)

@@ -1,0 +1,98 @@
+"""What every refusal looks like (API v1 section 7, decisions R3 and R4), and what it leaves as it was."""
+
+import contextlib
+from collections.abc import Collection, Iterator
+from typing import Any, Protocol
+
+from booking_core.db import tables
+from support.world import World
+
+CODES = {
+    400: {"validation_failed", "idempotency_key_required"},
+    401: {"api_key_missing", "api_key_invalid", "api_key_revoked", "api_key_expired"},
+    403: {"app_not_enabled", "plan_upgrade_required", "insufficient_scope"},
+    404: {"not_found"},
+    405: {"method_not_allowed"},
+    409: {"insufficient_capacity", "conflict", "idempotency_in_progress"},
+    413: {"payload_too_large"},
+    415: {"unsupported_media_type"},
+    422: {"validation_failed", "idempotency_key_reused"},
+    429: {"rate_limited"},
+    500: {"internal_error"},
+    503: {"service_unavailable"},
+}
+"""Every status that a refusal may have, and the codes that may stand beside it."""
+
+_EXTRA = {"insufficient_scope": "required_scope", "insufficient_capacity": "seats_available"}
+_RETRIED = {"rate_limited", "idempotency_in_progress", "service_unavailable"}
+
+
+class Answered(Protocol):
+    """An answer of the test client, or a raw one."""
+
+    @property
+    def status_code(self) -> int: ...
+    @property
+    def headers(self) -> Any: ...
+    @property
+    def content(self) -> bytes: ...
+    def json(self) -> Any: ...
+
+
+def refused(answer: Answered, status: int, code: str) -> dict[str, Any]:
+    """The body of a refusal, after it was held against the whole contract of refusals."""
+    assert (answer.status_code, answer.json().get("code")) == (status, code), answer.content[:500]
+    assert code in CODES[status]
+    body: dict[str, Any] = answer.json()
+    extra = {_EXTRA[code]} if code in _EXTRA else set()
+    assert set(body) - {"details"} == {"error", "code", "request_id"} | extra
+    assert isinstance(body["error"], str)
+    assert body["error"]
+    if "details" in body:
+        _check_details(body["details"])
+    _check_headers(answer, code, body["request_id"])
+    return body
+
+
+def _check_details(details: Any) -> None:
+    assert details
+    for detail in details:
+        assert set(detail) == {"field", "reason", "message"}
+        assert detail["field"] is None or detail["field"]
+        assert detail["reason"]
+        assert detail["message"]
+
+
+def _check_headers(answer: Answered, code: str, request_id: str) -> None:
+    headers = answer.headers
+    assert headers["content-type"] == "application/json"
+    assert int(headers["content-length"]) == len(answer.content)
+    assert headers["cache-control"] == "no-store"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "idempotent-replayed" in headers or headers["x-request-id"] == request_id
+    assert ("retry-after" in headers) == (code in _RETRIED)
+    assert ("allow" in headers) == (code == "method_not_allowed")
+    assert ("www-authenticate" in headers) == (answer.status_code == 401)
+
+
+def field_of(body: dict[str, Any]) -> str | None:
+    """The field that the first detail names."""
+    return body["details"][0]["field"] if "details" in body else None
+
+
+def rows_of(world: World, *, leaving_out: Collection[str] = ()) -> dict[str, list[str]]:
+    """Every row of the organization, by table. When a key was last used is no state: reading changes it too."""
+    found = {}
+    for table in tables.metadata.sorted_tables:
+        if "organization_id" in table.c and table.name not in leaving_out:
+            rows = [{k: v for k, v in row.items() if k != "last_used_at"} for row in world.rows(table)]
+            found[table.name] = sorted(map(repr, rows))
+    return found
+
+
+@contextlib.contextmanager
+def nothing_changes(world: World, *, leaving_out: Collection[str] = ()) -> Iterator[None]:
+    """Compares every row of the organization before and after."""
+    before = rows_of(world, leaving_out=leaving_out)
+    yield
+    assert rows_of(world, leaving_out=leaving_out) == before

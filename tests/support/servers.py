@@ -1,0 +1,251 @@
+"""The service as processes on real sockets, and clients that keep their connections.
+
+Here a process can be killed and started again, and two can serve one database. The only wait is for a process to be
+ready: it is asked a bounded number of times whether it is.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+import uvicorn
+
+from booking_core.clock import system_clock
+from booking_core.db.engine import Database
+from booking_core.settings import Settings
+from booking_server.app import create_app
+from support.world import SECRET, FixedClock, World, make_world
+
+_HOST = "127.0.0.1"
+_READY_TRIES = 1200
+_READY_PAUSE_S = 0.05
+_TESTS = Path(__file__).parents[1]
+
+REAL = "booking_server.app:create_app"
+MUTE = "support.servers:create_mute_app"
+COMMITTED = "committed"
+"""What the mute application prints when an answer is ready."""
+
+
+# Processes -------------------------------------------------------------------------------------------------------
+
+
+class Server:
+    """One process of the service."""
+
+    def __init__(self, environment: Mapping[str, str], log: IO[bytes], app: str = REAL) -> None:
+        self.port = _free_port()
+        command = ["-m", "uvicorn", app, "--factory", "--host", _HOST, "--port", str(self.port), "--app-dir", "."]
+        quiet = ["--no-access-log", "--log-level", "warning"]
+        self.process = subprocess.Popen(
+            [sys.executable, *command, *quiet], env=environment, cwd=_TESTS, stdout=subprocess.PIPE, stderr=log
+        )
+
+    def wait_until_ready(self) -> None:
+        """Returns when the process takes connections."""
+        for _ in range(_READY_TRIES):
+            assert self.process.poll() is None, f"the server ended with {self.process.returncode} instead of serving"
+            try:
+                socket.create_connection((_HOST, self.port)).close()
+            except ConnectionRefusedError:
+                time.sleep(_READY_PAUSE_S)
+            else:
+                return
+        raise AssertionError("the server does not listen")
+
+    def printed(self) -> str:
+        """The next line that the process prints; waits for it."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().decode().strip()
+
+    def end(self, how: signal.Signals) -> None:
+        """Sends the signal and waits for the process to be gone."""
+        self.process.send_signal(how)
+        self.process.wait(timeout=60)
+        if self.process.stdout:
+            self.process.stdout.close()
+
+
+def _free_port() -> int:
+    with socket.create_server((_HOST, 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+class Service:
+    """The processes that serve one database: one on SQLite, which has one writer, two on PostgreSQL."""
+
+    def __init__(self, url: str, log: Path, **settings: str) -> None:
+        self.url = url
+        self._log = log
+        own = {"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET, "BOOKING_RATE_LIMIT": "off", **settings}
+        self._environment = {**os.environ, **own}
+        self.servers: list[Server] = []
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.url.startswith("sqlite")
+
+    @property
+    def ports(self) -> list[int]:
+        return [server.port for server in self.servers]
+
+    def start(self, app: str = REAL) -> "Service":
+        with self._log.open("ab") as log:
+            self.servers = [Server(self._environment, log, app) for _ in range(1 if self.is_sqlite else 2)]
+        for server in self.servers:
+            server.wait_until_ready()
+        return self
+
+    def kill(self) -> None:
+        """Ends every process as a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Asks every process to finish what it does and to end."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        for server in self.servers:
+            server.process.send_signal(how)  # all first, so that none outlives another by more than an instant
+        for server in self.servers:
+            server.end(how)
+        self.servers = []
+
+    def complaints(self) -> str:
+        """What the processes wrote to their log: nothing, when all is well."""
+        return self._log.read_text()
+
+
+@contextmanager
+def new_world(url: str) -> Iterator[World]:
+    """A new organization, made from beside the service as an operator's command would make it."""
+    database = Database(url)
+    try:
+        yield make_world(database, FixedClock(system_clock()))
+    finally:
+        database.close()
+
+
+def create_mute_app() -> Any:
+    """The service, except that no answer to a POST ever leaves it: what was done was done, and nobody was told.
+
+    It prints a line for each answer it keeps back.
+    """
+    app = create_app()
+
+    async def mute(scope: Any, receive: Any, send: Any) -> None:
+        async def keep_back(message: Any) -> None:
+            if scope.get("method") == "POST":
+                print(COMMITTED, flush=True)
+                await asyncio.Event().wait()
+            await send(message)
+
+        await app(scope, receive, keep_back)
+
+    return mute
+
+
+@contextmanager
+def served_in_process(url: str) -> Iterator[int]:
+    """The port of the service run by a thread of this process, where a test can change how it works."""
+    settings = Settings(database_url=url, secret_key=SECRET, rate_limit=None)
+    server = uvicorn.Server(uvicorn.Config(create_app(settings), log_level="critical"))
+    listener = socket.create_server((_HOST, 0), backlog=512)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield int(listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+# Clients ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, and when, on the clock of the test's process."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    sent_at: float
+    answered_at: float
+
+    @property
+    def replayed(self) -> bool:
+        return "idempotent-replayed" in self.headers
+
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+
+class Line:
+    """One keep-alive connection, used by one request after the other."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._key = key
+
+    async def get(self, path: str) -> Answer:
+        answer = await self._ask("GET", path, b"", "")
+        assert answer is not None, "the server has gone"
+        return answer
+
+    async def post(self, path: str, body: Any, key: str) -> Answer:
+        answer = await self.try_post(path, body, key)
+        assert answer is not None, "the server has gone"
+        return answer
+
+    async def try_post(self, path: str, body: Any, key: str) -> Answer | None:
+        """The answer, or none when the connection was cut before it was whole."""
+        return await self._ask("POST", path, orjson.dumps(body), f"Idempotency-Key: {key}\r\n")
+
+    async def _ask(self, method: str, path: str, body: bytes, extra: str) -> Answer | None:
+        head = (
+            f"{method} /api/v1{path} HTTP/1.1\r\nHost: {_HOST}\r\nAuthorization: Bearer {self._key}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n{extra}\r\n"
+        )
+        sent_at = time.perf_counter()
+        try:
+            self._writer.write(head.encode() + body)
+            status_line, *lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            content = await self._reader.readexactly(int(headers["content-length"]))
+        except (asyncio.IncompleteReadError, OSError):
+            return None
+        return Answer(int(status_line.split(" ")[1]), headers, content, sent_at, time.perf_counter())
+
+    async def close(self) -> None:
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except OSError:
+            return  # the other side went first
+
+
+@asynccontextmanager
+async def lines(ports: Sequence[int], key: str, count: int) -> AsyncIterator[list[Line]]:
+    """That many open connections, dealt out over the ports in turn."""
+    opened = [
+        Line(*await asyncio.open_connection(_HOST, ports[number % len(ports)]), key=key) for number in range(count)
+    ]
+    try:
+        yield opened
+    finally:
+        for line in opened:
+            await line.close()

@@ -1,0 +1,174 @@
+"""Power cuts: whatever was in the middle of happening, a retry with the same key settles it, and nothing is halved."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from support.api import Api, booking_body
+from support.databases import departure_held
+from support.proxies import CommitCutter
+from support.servers import COMMITTED, MUTE, Answer, Line, Service, lines, new_world
+from support.world import SECRET, World
+
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.settings import Settings
+from booking_server.app import create_app
+
+REQUESTS = 500
+LINES = 25
+ANSWERED_BEFORE_THE_KILL = 150
+GUESTS = 40
+
+Requests = Mapping[str, dict[str, Any]]
+"""Bodies by idempotency key."""
+
+
+def send(service: Service, key: str, requests: Requests, *, kill_after: int | None = None) -> dict[str, Answer]:
+    """The answers that came, by key. With `kill_after` every process is killed when so many have come."""
+    waiting = list(requests.items())
+    answers: dict[str, Answer] = {}
+
+    async def work(line: Line) -> None:
+        while waiting:
+            idempotency_key, body = waiting.pop()
+            answer = await line.try_post("/bookings", body, idempotency_key)
+            if answer is None:
+                return
+            answers[idempotency_key] = answer
+            if len(answers) == kill_after:
+                service.kill()
+
+    async def all_of_them() -> None:
+        async with lines(service.ports, key, LINES) as opened:
+            await asyncio.gather(*(work(line) for line in opened))
+
+    asyncio.run(all_of_them())
+    return answers
+
+
+def test_a_kill_in_the_middle_of_a_burst_loses_doubles_and_halves_nothing(mortal_service: Service) -> None:
+    with new_world(mortal_service.url) as world:
+        key, departure = world.key(), world.departure(world.experience(), seats=2 * REQUESTS)
+    requests = {
+        f"burst-{number:04}": booking_body(
+            departure, customer={"name": "A guest", "email": f"guest{number % GUESTS}@example.com"}
+        )
+        for number in range(REQUESTS)
+    }
+    before = send(mortal_service.start(), key, requests, kill_after=ANSWERED_BEFORE_THE_KILL)
+    assert ANSWERED_BEFORE_THE_KILL <= len(before) < REQUESTS
+    after = send(mortal_service.start(), key, requests)
+    mortal_service.stop()
+    check_answers(before, after)
+    with reopened(mortal_service, world) as found:
+        check_rows(found, departure, {answer.json()["id"] for answer in after.values()})
+
+
+def check_answers(before: Mapping[str, Answer], after: Mapping[str, Answer]) -> None:
+    """Each key was answered with one booking, before and after the kill with the same bytes."""
+    assert {answer.status for answer in (*before.values(), *after.values())} == {201}
+    assert len(after) == REQUESTS
+    for key, answer in before.items():
+        assert (after[key].body, after[key].replayed) == (answer.body, True)
+    bookings = [answer.json() for answer in after.values()]
+    assert len({booking["id"] for booking in bookings}) == REQUESTS
+    assert sorted(booking["booking_number"] for booking in bookings) == list(range(1, REQUESTS + 1))
+
+
+def check_rows(world: World, departure_id: str, booking_ids: set[str]) -> None:
+    """One booking, its two events and its stored answer for each key, one event for each customer, every seat taken."""
+    assert {row["id"] for row in world.rows(tables.bookings)} == booking_ids
+    events = world.rows(tables.events)
+    assert Counter(event["type"] for event in events) == {
+        "customer.created": GUESTS,
+        "booking.created": REQUESTS,
+        "booking.confirmed": REQUESTS,
+    }
+    assert sorted(event["sequence"] for event in events) == list(range(1, len(events) + 1))
+    assert len(world.rows(tables.customers)) == GUESTS
+    assert len(world.rows(tables.idempotency)) == REQUESTS
+    assert world.row(tables.departures, departure_id)["seats_taken"] == REQUESTS
+    assert world.examine() == []
+
+
+class reopened:  # noqa: N801 - a context manager, read as one
+    """The organization, looked at on a database that was opened after everything else had let go of it."""
+
+    def __init__(self, service: Service, world: World) -> None:
+        self._world = World(Database(service.url), world.clock, world.organization)
+
+    def __enter__(self) -> World:
+        return self._world
+
+    def __exit__(self, *_: object) -> None:
+        self._world.database.close()
+
+
+def test_a_kill_after_the_commit_and_before_the_answer_is_settled_by_a_replay(mortal_service: Service) -> None:
+    with new_world(mortal_service.url) as world:
+        key, departure = world.key(), world.departure(world.experience())
+    body = booking_body(departure)
+
+    async def unanswered() -> Answer | None:
+        async with lines(mortal_service.start(MUTE).ports, key, 1) as (line,):
+            sent = asyncio.create_task(line.try_post("/bookings", body, "never-answered"))
+            assert await asyncio.to_thread(mortal_service.servers[0].printed) == COMMITTED
+            mortal_service.kill()
+            return await sent
+
+    assert asyncio.run(unanswered()) is None
+    (answer,) = send(mortal_service.start(), key, {"never-answered": body}).values()
+    assert (answer.status, answer.replayed, answer.json()["booking_number"]) == (201, True, 1)
+    mortal_service.stop()
+    with reopened(mortal_service, world) as found:
+        assert [row["id"] for row in found.rows(tables.bookings)] == [answer.json()["id"]]
+        assert found.examine() == []
+
+
+def test_a_kill_before_the_commit_leaves_nothing_and_the_retry_is_carried_out(mortal_service: Service) -> None:
+    with new_world(mortal_service.url) as world:
+        key, departure = world.key(), world.departure(world.experience())
+    body = booking_body(departure)
+
+    async def stalled_then_killed() -> Sequence[Answer | None]:
+        async with lines(mortal_service.start().ports[:1], key, 2) as opened:
+            with departure_held(mortal_service.url, departure):
+                sent = [asyncio.create_task(line.try_post("/bookings", body, "stalled-key")) for line in opened]
+                # The one that comes second is answered at once: it says that the first one runs, and is stalled.
+                await asyncio.wait(sent, return_when=asyncio.FIRST_COMPLETED)
+                mortal_service.kill()
+            return await asyncio.gather(*sent)
+
+    refused, cut = sorted(asyncio.run(stalled_then_killed()), key=lambda answer: answer is None)
+    assert refused is not None
+    assert (refused.json()["code"], cut) == ("idempotency_in_progress", None)
+    (answer,) = send(mortal_service.start(), key, {"stalled-key": body}).values()
+    assert (answer.status, answer.replayed, answer.json()["booking_number"]) == (201, False, 1)
+    mortal_service.stop()
+    with reopened(mortal_service, world) as found:
+        assert len(found.rows(tables.bookings)) == 1
+        assert found.examine() == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_connection_cut_at_the_commit_is_settled_by_the_service_itself(fresh_database_url: str, when: str) -> None:
+    if fresh_database_url.startswith("sqlite"):
+        pytest.skip("SQLite has no connection to cut")
+    with new_world(fresh_database_url) as world, CommitCutter(fresh_database_url) as cutter:
+        settings = Settings(database_url=cutter.url, secret_key=SECRET, rate_limit=None)
+        with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+            api = Api(client, world)
+            departure = world.departure(world.experience())
+            cutter.cut(when)
+            first = api.book(departure, key="cut-at-commit")
+            assert not cutter.is_armed
+            assert first.status_code == 201
+            assert ("idempotent-replayed" in first.headers) == (when == "after")
+            again = api.book(departure, key="cut-at-commit")
+            assert (again.status_code, again.content) == (201, first.content)
+        assert len(world.rows(tables.bookings)) == 1
+        assert world.examine() == []

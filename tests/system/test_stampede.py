@@ -1,0 +1,152 @@
+"""The same request many times at once, by way of every process: it is carried out once."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from support.api import booking_body
+from support.databases import connect, departure_held
+from support.servers import Answer, Line, Service, lines, new_world
+
+from booking_core.db import tables
+from booking_core.db.postgres import LOCK_TIMEOUT_MS
+
+COPIES = 20
+KEYS = 20
+
+Ask = Callable[[Line, int], Any]
+
+
+def at_once(ports: Sequence[int], key: str, asks: Sequence[Ask]) -> list[list[Answer]]:
+    """The answers to each of them asked by so many lines at the same moment, one after the other."""
+
+    async def one(line: Line, number: int, start: asyncio.Barrier) -> list[Answer]:
+        answers = []
+        for ask in asks:
+            await start.wait()
+            answers.append(await ask(line, number))
+        return answers
+
+    async def all_of_them() -> list[list[Answer]]:
+        start = asyncio.Barrier(COPIES)
+        async with lines(ports, key, COPIES) as opened:
+            by_line = await asyncio.gather(*(one(line, number, start) for number, line in enumerate(opened)))
+        return [list(answers) for answers in zip(*by_line, strict=True)]
+
+    return asyncio.run(all_of_them())
+
+
+def check_one_execution(answers: Sequence[Answer], status: int) -> bytes:
+    """One was carried out; every other is its replay, byte for byte, or was told that it still runs."""
+    (first,) = [answer for answer in answers if answer.status == status and not answer.replayed]
+    for answer in answers:
+        if answer is first:
+            continue
+        if answer.replayed:
+            assert (answer.status, answer.body) == (first.status, first.body)
+        else:
+            assert (answer.status, answer.json()["code"]) == (409, "idempotency_in_progress")
+            assert answer.headers["retry-after"] == "1"
+    return first.body
+
+
+def test_twenty_bookings_at_once_with_one_key_are_one_booking(service: Service) -> None:
+    with new_world(service.url) as world:
+        body = booking_body(world.departure(world.experience(), seats=100))
+        asks = [lambda line, _, key=f"stampede-{n:04}": line.post("/bookings", body, key) for n in range(KEYS)]
+        rounds = at_once(service.ports, world.key(), asks)
+        bodies = {check_one_execution(answers, 201) for answers in rounds}
+        assert len(bodies) == KEYS == len(world.rows(tables.bookings)) == len(world.rows(tables.idempotency))
+        assert world.examine() == []
+
+
+def test_twenty_cancellations_at_once_with_one_key_are_one(service: Service) -> None:
+    with new_world(service.url) as world:
+        key, body = world.key(), booking_body(world.departure(world.experience(), seats=100))
+        booked = at_once(service.ports, key, [lambda line, n: line.post("/bookings", body, f"to-cancel-{n:04}")])[0]
+        ids = [answer.json()["id"] for answer in booked]
+        asks = [lambda line, _, i=i: line.post(f"/bookings/{i}/cancel", {}, f"cancel-{i}") for i in ids]
+        for answers in at_once(service.ports, key, asks):
+            check_one_execution(answers, 200)
+        assert Counter(event["type"] for event in world.rows(tables.events))["booking.cancelled"] == len(ids)
+        assert world.examine() == []
+
+
+def test_twenty_cancellations_at_once_with_twenty_keys_cancel_once(service: Service) -> None:
+    with new_world(service.url) as world:
+        key, departure = world.key(), world.departure(world.experience(), seats=100)
+        at_once(service.ports, key, [lambda line, _: line.post("/bookings", booking_body(departure), "the-booking")])
+        (booking_id,) = [row["id"] for row in world.rows(tables.bookings)]
+        ask = [lambda line, n: line.post(f"/bookings/{booking_id}/cancel", {}, f"each-its-own-{n}")]
+        (answers,) = at_once(service.ports, key, ask)
+        assert {(answer.status, answer.body) for answer in answers} == {(200, answers[0].body)}
+        assert Counter(event["type"] for event in world.rows(tables.events))["booking.cancelled"] == 1
+        assert world.row(tables.departures, departure)["seats_taken"] == 0
+        assert world.examine() == []
+
+
+def test_twenty_customers_at_once_with_one_key_are_one(service: Service) -> None:
+    with new_world(service.url) as world:
+        guest = {"email": "ada@example.com", "name": "Ada Lovelace"}
+        (answers,) = at_once(service.ports, world.key(), [lambda line, _: line.post("/customers", guest, "one-key-1")])
+        check_one_execution(answers, 201)
+        assert len(world.rows(tables.customers)) == 1
+
+
+def test_twenty_customers_at_once_with_twenty_keys_are_one_new_and_nineteen_known(service: Service) -> None:
+    with new_world(service.url) as world:
+        guest = {"email": "ada@example.com", "name": "Ada Lovelace"}
+        ask = [lambda line, number: line.post("/customers", guest, f"customer-{number}")]
+        (answers,) = at_once(service.ports, world.key(), ask)
+        assert Counter(answer.status for answer in answers) == {201: 1, 200: COPIES - 1}
+        assert len({answer.body for answer in answers}) == 1
+        assert [event["type"] for event in world.rows(tables.events)] == ["customer.created"]
+
+
+def test_a_key_in_use_in_one_process_is_in_use_in_the_other_and_free_soon_after_its_holder_died(
+    mortal_service: Service,
+) -> None:
+    """The holder is stalled by a lock that somebody else keeps, before and after it dies."""
+    if mortal_service.is_sqlite:
+        pytest.skip("SQLite is served by one process, whose keys end with it")
+    url = mortal_service.url
+    with new_world(url) as world:
+        key, departure = world.key(), world.departure(world.experience())
+        first, second = mortal_service.start().servers
+        body = booking_body(departure)
+
+        async def scene() -> None:
+            async with lines([first.port, second.port], key, 2) as (to_first, to_second):
+                with departure_held(url, departure):
+                    stalled = asyncio.create_task(to_first.try_post("/bookings", body, "the-held-key"))
+                    await asyncio.to_thread(until_keys_held, url, 1)
+                    refused = await to_second.post("/bookings", body, "the-held-key")
+                    assert (refused.status, refused.json()["code"]) == (409, "idempotency_in_progress")
+                    assert refused.headers["retry-after"] == "1"
+                    first.process.kill()
+                    assert await stalled is None
+                    died_at = time.perf_counter()
+                    await asyncio.to_thread(until_keys_held, url, 0)
+                    assert time.perf_counter() - died_at < LOCK_TIMEOUT_MS / 1000 - 1
+                fresh = await to_second.post("/bookings", body, "the-held-key")
+                assert (fresh.status, fresh.replayed) == (201, False)
+
+        asyncio.run(scene())
+        assert len(world.rows(tables.bookings)) == 1
+        assert world.examine() == []
+
+
+def until_keys_held(url: str, count: int) -> None:
+    """Returns when so many idempotency keys are held in the database; asks again and again, but not forever."""
+    held = (
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+    with connect(url) as connection:
+        for _ in range(100_000):
+            if connection.execute(held).fetchone() == (count,):
+                return
+    raise AssertionError(f"there were never {count} keys held")
