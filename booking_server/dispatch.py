@@ -19,10 +19,6 @@ from booking_core.clock import MINUTE
 from booking_core.db.engine import Database, Tx
 from booking_core.db.sqlite import SqliteDriver
 from booking_core.errors import (
-    ApiKeyExpired,
-    ApiKeyInvalid,
-    ApiKeyMissing,
-    ApiKeyRevoked,
     BookingError,
     IdempotencyInProgress,
     IdempotencyKeyRequired,
@@ -43,7 +39,6 @@ from booking_server.reply import Reply
 
 log = logging.getLogger("booking.http")
 
-_NO_KEY = (ApiKeyMissing, ApiKeyInvalid, ApiKeyRevoked, ApiKeyExpired)
 _BATCH = 32
 
 
@@ -94,31 +89,35 @@ class Service:
 
     def _read_batch(self, jobs: Sequence[Incoming]) -> list[Answer | Exception]:
         with self.database.reading() as tx:
-            return [self._answered(self._read, tx, incoming) for incoming in jobs]
+            calls = self._checked_calls(tx, jobs)
+            return [
+                self._read(tx, incoming, call) if isinstance(call, Call) else call
+                for incoming, call in zip(jobs, calls, strict=True)
+            ]
 
-    def _answered(self, act: Any, *arguments: Any) -> Answer | Exception:
+    def _read(self, tx: Tx, incoming: Incoming, call: Call) -> Answer | Exception:
         try:
             with self.database.translated():
-                result: Answer = act(*arguments)
-                return result
+                if incoming.operation.act is None:
+                    raise IdempotencyInProgress  # sent here only because its key is in use in this process
+                result = incoming.operation.act(tx, call)
+                return Answer(200, result if isinstance(result, bytes) else orjson.dumps(result))
         except Exception as error:  # noqa: BLE001 - handed to the one request it belongs to
             return error
 
-    def _read(self, tx: Tx, incoming: Incoming) -> Answer:
-        call = self._checked(incoming, self._identify(tx, incoming))
-        if incoming.operation.act is None:
-            raise IdempotencyInProgress  # sent here only because its key is in use in this process
-        result = incoming.operation.act(tx, call)
-        return Answer(200, result if isinstance(result, bytes) else orjson.dumps(result))
+    def _checked_before(self, jobs: Sequence[Incoming]) -> list[Call | Exception]:
+        """The calls of requests that write, checked before their transaction begins."""
+        with self.database.reading() as tx:
+            return self._checked_calls(tx, jobs)
 
     def _write_batch(self, jobs: Sequence[Incoming]) -> list[Answer | Exception]:
-        calls = self._checked_calls(jobs)
+        calls = self._checked_before(jobs)
         ready = [(incoming, call) for incoming, call in zip(jobs, calls, strict=True) if isinstance(call, Call)]
         done = iter(self.database.write_each([_writing(incoming, call) for incoming, call in ready]))
         return [next(done) if isinstance(call, Call) else call for call in calls]
 
     def _create_batch(self, jobs: Sequence[Incoming]) -> list[Answer | Exception]:
-        calls = self._checked_calls(jobs)
+        calls = self._checked_before(jobs)
         creates = [
             incoming.operation.book(call)
             for incoming, call in zip(jobs, calls, strict=True)
@@ -141,18 +140,11 @@ class Service:
 
     # The checks ------------------------------------------------------------------------------------------------
 
-    def _identify(self, tx: Tx, incoming: Incoming) -> Caller | BookingError:
-        try:
-            return keys.identify(tx, auth.bearer_token(incoming.headers), self.installation)
-        except BookingError as error:
-            return error
-
-    def _checked_calls(self, jobs: Sequence[Incoming]) -> list[Call | Exception]:
+    def _checked_calls(self, tx: Tx, jobs: Sequence[Incoming]) -> list[Call | Exception]:
         """Each request's call, or its refusal; all keys are looked up with one statement."""
-        tokens = [self._token(incoming) for incoming in jobs]
+        tokens = [_token(incoming) for incoming in jobs]
         known = [token for token in tokens if isinstance(token, str)]
-        with self.database.reading() as tx:
-            found = iter(keys.identify_many(tx, known, self.installation) if known else ())
+        found = iter(keys.identify_many(tx, known, self.installation) if known else ())
         calls: list[Call | Exception] = []
         for incoming, token in zip(jobs, tokens, strict=True):
             try:
@@ -160,12 +152,6 @@ class Service:
             except Exception as error:  # noqa: BLE001 - handed to the one request it belongs to
                 calls.append(error)
         return calls
-
-    def _token(self, incoming: Incoming) -> str | BookingError:
-        try:
-            return auth.bearer_token(incoming.headers)
-        except BookingError as error:
-            return error
 
     def _checked(self, incoming: Incoming, caller: Caller | BookingError) -> Call:
         """The call, past every check that comes before the operation."""
@@ -216,6 +202,13 @@ class Service:
         used, self._used_at = self._used_at, {}
         if used:
             self.database.write(lambda tx: keys.touch(tx, [(*key, at) for key, at in sorted(used.items())]))
+
+
+def _token(incoming: Incoming) -> str | BookingError:
+    try:
+        return auth.bearer_token(incoming.headers)
+    except BookingError as error:
+        return error
 
 
 def _writing(incoming: Incoming, call: Call) -> Any:

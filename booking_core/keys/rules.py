@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from hmac import compare_digest
 
 from booking_core.caller import ApiKey
-from booking_core.clock import MINUTE
+from booking_core.clock import MINUTE, from_datetime
 from booking_core.errors import ApiKeyExpired, ApiKeyRevoked, BookingError, Conflict, Malformed
 from booking_core.wire.base import UUID_PATTERN, single_line
 from booking_core.wire.limits import ACTIVE_API_KEYS_PER_ORGANIZATION, API_KEY_LENGTH, API_KEY_PREFIX, TEXT_LENGTH_MAX
 from booking_core.wire.scopes import READ_SCOPES, Scope
+
+LATEST_END = from_datetime(datetime(9999, 1, 1, tzinfo=UTC))
 
 _KEY = re.compile(rf"{API_KEY_PREFIX}[0-9A-Za-z]{{{API_KEY_LENGTH - len(API_KEY_PREFIX)}}}", re.ASCII)
 _UUID = re.compile(UUID_PATTERN, re.ASCII)
@@ -64,7 +67,19 @@ def future(expires_at: int | None, now: int) -> int | None:
     """The end of a new key, which lies ahead or is none."""
     if expires_at is not None and expires_at <= now:
         raise Malformed.at("expires_at", "must lie ahead")
-    return expires_at
+    return None if expires_at is None else _in_the_calendar(expires_at)
+
+
+def end(at: int, now: int) -> int:
+    """A new end of a key: what is past ends it now, since until now it was good."""
+    return _in_the_calendar(max(at, now))
+
+
+def _in_the_calendar(at: int) -> int:
+    """An end that can be shown in every zone."""
+    if at >= LATEST_END:
+        raise Malformed.at("expires_at", "must lie before the year 9999; without an end a key never expires")
+    return at
 
 
 def room_for_one_more(active: int) -> None:
@@ -92,7 +107,7 @@ def earlier(one: int | None, other: int) -> int:
 
 def successor_end(key: ApiKey, now: int) -> int | None:
     """A successor lives as long as its predecessor was meant to: rotation does not make a key eternal."""
-    return None if key.expires_at is None else now + (key.expires_at - key.created_at)
+    return None if key.expires_at is None else min(now + (key.expires_at - key.created_at), LATEST_END - 1)
 
 
 def latest_by_minute(used: Iterable[tuple[str, str, int]]) -> list[tuple[str, str, int]]:

@@ -118,15 +118,17 @@ def rotate(tx: Tx, key_id: str, *, overlap: int, now: int) -> tuple[ApiKey, str,
 
 
 def expire(tx: Tx, key_id: str, *, at: int, now: int) -> tuple[ApiKey, Organization]:
-    """The key with its end set, sooner or later than before; an instant that is past ends it at once.
+    """The key with its end set, sooner or later than before; an instant that is past ends it now.
 
     Raises:
+        Malformed: the end lies beyond the calendar.
         Conflict: the key is revoked or expired already; it is not brought back.
     """
     key, organization = get(tx, key_id, lock=True)
     rules.live(key, now)
-    store.expire(tx, key, at)
-    return replace(key, expires_at=at), organization
+    ends_at = rules.end(at, now)
+    store.expire(tx, key, ends_at)
+    return replace(key, expires_at=ends_at), organization
 
 
 def status(key: ApiKey, at: int) -> str:

@@ -1,5 +1,6 @@
 """JSON and the fields of a body, one table for each kind of attack (decisions R2, R6, R7, R11)."""
 
+import gzip
 import json
 import time
 import uuid
@@ -18,6 +19,7 @@ JSON = {"Content-Type": "application/json"}
 REST_OF_BOOKING = '"customer":{"name":"Ada","email":"ada@example.com"},"payment":"pay_on_site"'
 CPU_S = 1.0
 """More than any request may cost; generous, because a busy machine counts the work of other threads too."""
+BOMB = gzip.compress(b"{" + b" " * 10_000_000 + b"}")
 
 
 @pytest.fixture
@@ -299,11 +301,8 @@ def test_json_is_taken_however_it_is_spelt(api: Api, departure: str, media_type:
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, identity", "x"])
 def test_a_compressed_body_is_refused_and_not_inflated(api: Api, departure: str, encoding: str) -> None:
-    import gzip
-
-    packed = gzip.compress(json.dumps(booking_body(departure)).encode() + b" " * 50_000_000, compresslevel=1)
     started = time.process_time()
-    refused(send(api, packed, **{"Content-Encoding": encoding}), 415, "unsupported_media_type")
+    refused(send(api, BOMB, **{"Content-Encoding": encoding}), 415, "unsupported_media_type")
     assert time.process_time() - started < CPU_S
 
 

@@ -1,4 +1,4 @@
-"""Methods, paths, headers and sizes, as a hostile client may send them (decisions R4, R5, R8, R9, I2)."""
+"""Methods, paths, headers and sizes, as a hostile client may send them (decisions R4, R5, R8, R9)."""
 
 import itertools
 import json
@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterator
 import pytest
 from support.api import Api, booking_body, fresh_key
 from support.raw import call
-from support.refusals import field_of, nothing_changes, refused
+from support.refusals import nothing_changes, refused
 from support.world import World
 
 from booking_core import keys
-from booking_core.db import tables
 from booking_core.wire.limits import REQUEST_BODY_BYTES_MAX
 from booking_core.wire.scopes import Scope
 from booking_server.routes import OPERATIONS
 
 CANARY = "canary-7f3a"
-METHODS: dict[str, set[str]] = {}
+METHODS: dict[str, set[str]] = {"/api/v1/openapi.json": {"GET"}}
 for _operation in OPERATIONS:
     METHODS.setdefault(_operation.path, set()).add(_operation.method)
 PATHS = sorted(METHODS)
@@ -88,6 +87,8 @@ def test_a_method_that_a_path_does_not_take_is_refused_by_name(api: Api, path: s
         "/api/v1/me%20",
         "/api/v1/me%00",
         "/api/v1/customers%0a",
+        "/api/v1/openapi.json%0a",
+        "/api/v1/openapi.json/",
         "/api/v1/me;v=1",
         "/api/v1/me.json",
         "\\api\\v1\\me",
@@ -281,46 +282,9 @@ def test_a_body_that_breaks_off_is_never_acted_on(api: Api, departure: str, arri
     assert api.get(f"/bookings/{created['id']}").json()["status"] == "confirmed"
 
 
-@pytest.mark.parametrize(
-    ("values", "code"),
-    [
-        ([], "idempotency_key_required"),
-        ([b""], "idempotency_key_required"),
-        ([b"1234567"], "validation_failed"),
-        ([b"a" * 201], "validation_failed"),
-        ([b"a" * 10_000], "validation_failed"),
-        ([b"one-of-two", b"two-of-two"], "validation_failed"),
-        ([b"the-same-twice", b"the-same-twice"], "validation_failed"),
-        (["schlüssel-1".encode()], "validation_failed"),
-        ([b"\x80" * 8], "validation_failed"),
-        ([b"12345678\x00"], "validation_failed"),
-        ([b"1234\t5678"], "validation_failed"),
-        ([b"1234\x7f5678"], "validation_failed"),
-        ([b"\xff\xfe" * 8], "validation_failed"),
-    ],
-    ids=lambda value: ascii(value)[:30],
-)
-def test_an_idempotency_key_has_8_to_200_printable_characters(
-    api: Api, departure: str, values: list[bytes], code: str
-) -> None:
-    headers = [("content-type", "application/json"), *(("idempotency-key", value) for value in values)]
-    with nothing_changes(api.world):
-        answer = call(api.client, "POST", "/api/v1/bookings", key=api.key, headers=headers, pieces=[booking(departure)])
-    body = refused(answer, 400, code)
-    assert field_of(body) == (None if code == "idempotency_key_required" else "Idempotency-Key")
-
-
-@pytest.mark.parametrize("key", ["12345678", "a" * 200, "with blank and ~", "!\"#$%&'()*+,-./:;<=>?@"])
-def test_any_printable_ascii_makes_an_idempotency_key(api: Api, departure: str, key: str) -> None:
-    first, second = api.book(departure, key=key), api.book(departure, key=key)
-    assert (first.status_code, second.status_code) == (201, 201)
-    assert second.content == first.content
-    assert second.headers["idempotent-replayed"] == "true"
-    assert "idempotent-replayed" not in first.headers
-
-
 ANSWERS: dict[str, tuple[int, Callable[[Api, str], object]]] = {
     "read": (200, lambda api, departure: api.get("/me")),
+    "description": (200, lambda api, departure: api.client.get("/api/v1/openapi.json")),
     "list": (200, lambda api, departure: api.get("/availability", **{"from": "2026-11-20"})),
     "created": (201, lambda api, departure: api.book(departure)),
     "cancelled": (200, lambda api, departure: api.cancel(api.book(departure).json()["id"])),
@@ -365,18 +329,3 @@ def test_a_failure_of_ours_is_told_in_fixed_words(
     assert "Traceback" not in answer.text
     assert answer.json()["request_id"] in caplog.text
     assert api.key not in caplog.text
-
-
-def test_what_fails_leaves_the_idempotency_key_free(api: Api, departure: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from booking_core.bookings import create
-
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError(CANARY)
-
-    with monkeypatch.context() as broken, nothing_changes(api.world):
-        broken.setattr(create.effects, "owe", fail)
-        refused(api.book(departure, key="fails-at-first"), 500, "internal_error")
-    answer = api.book(departure, key="fails-at-first")
-    assert answer.status_code == 201
-    assert "idempotent-replayed" not in answer.headers
-    assert len(api.world.rows(tables.bookings)) == 1

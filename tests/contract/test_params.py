@@ -4,7 +4,6 @@ import time
 import uuid
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 import pytest
@@ -104,20 +103,6 @@ def test_what_was_never_issued_is_no_cursor(api: Api, value: str) -> None:
     for path in LISTS:
         body = refused(ask(api, path, f"starting_after={value}"), 400, "validation_failed")
         assert (path, field_of(body)) == (path, "starting_after")
-
-
-def test_a_cursor_that_was_changed_anywhere_is_refused(api: Api) -> None:
-    for number in range(2):
-        api.post("/customers", {"name": "Somebody", "email": f"guest-{number}@example.com"})
-    cursor = api.get("/customers", limit=1).json()["next_cursor"]
-    assert len(api.get("/customers", starting_after=cursor).json()["data"]) == 1
-    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-    flipped = [cursor[:at] + alphabet[(alphabet.index(cursor[at]) ^ 1)] + cursor[at + 1 :] for at in range(len(cursor))]
-    for changed in (*flipped, cursor[:-1], cursor[1:], cursor + "A", cursor + "=", cursor * 2, cursor.swapcase()):
-        body = refused(ask(api, "/customers", f"starting_after={quote(changed)}"), 400, "validation_failed")
-        assert field_of(body) == "starting_after"
-    twice = f"starting_after={cursor}&starting_after={cursor}"
-    assert field_of(refused(ask(api, "/customers", twice), 400, "validation_failed")) == "starting_after"
 
 
 BAD = {

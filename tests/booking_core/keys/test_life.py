@@ -8,11 +8,12 @@ import pytest
 from sqlalchemy import bindparam, select
 from support.world import DAY, HOUR, World
 
-from booking_core import keys, tokens
+from booking_core import clock, keys, tokens
 from booking_core.caller import ApiKey, Organization
 from booking_core.db import tables
 from booking_core.db.statements import Statement
 from booking_core.errors import ApiKeyExpired, ApiKeyRevoked, Conflict, Malformed, NotFound
+from booking_core.keys import rules
 from booking_core.wire.limits import ACTIVE_API_KEYS_PER_ORGANIZATION
 from booking_core.wire.organizations import ApiKey as WireApiKey
 from booking_core.wire.scopes import READ_SCOPES, Scope
@@ -68,6 +69,7 @@ def test_a_key_has_every_read_scope_unless_scopes_are_named(world: World) -> Non
         ({"name": "x" * 201}, "name"),
         ({"name": "two\nlines"}, "name"),
         ({"expires_at": 0}, "expires_at"),
+        ({"expires_at": clock.END_OF_TIME}, "expires_at"),
     ],
 )
 def test_a_bad_key_is_refused_with_the_field_named(world: World, fields: dict[str, Any], field: str) -> None:
@@ -210,6 +212,24 @@ def test_an_end_can_be_moved_while_it_lies_ahead(world: World) -> None:
     assert expire(world, key, world.clock() + DAY).expires_at == world.clock() + DAY
     world.clock.advance(2 * HOUR)
     assert identify(world, text).expires_at == get(world, key.id).expires_at
+
+
+def test_an_end_that_is_past_is_now(world: World) -> None:
+    key, text = create(world)
+    world.clock.advance(HOUR)
+    assert expire(world, key, 0).expires_at == world.clock()
+    with pytest.raises(ApiKeyExpired):
+        identify(world, text)
+
+
+def test_every_end_can_be_shown(world: World) -> None:
+    key, _ = create(world, expires_at=rules.LATEST_END - 1)
+    world.clock.advance(DAY)
+    for each in (key, rotate(world, key)[0]):
+        assert keys.present(each, clock.zone("Pacific/Kiritimati"))["expires_at"].startswith("9999-01-01")
+        assert keys.present(each, clock.zone("Etc/GMT+12"))["expires_at"].startswith("9998-12-31")
+    with pytest.raises(Malformed):
+        expire(world, key, rules.LATEST_END)
 
 
 def test_the_status_is_what_the_server_would_say(world: World) -> None:
