@@ -1,0 +1,179 @@
+"""How a command is declared: every group and command takes the global options, and shows examples in its help.
+
+Help is plain text, so that it reads the same in a pipe and loads nothing; a group's module is imported when it is
+used. Nothing here, and nothing at the head of a group's module, imports the library behind the command.
+"""
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from booking_cli import context
+from booking_cli.render import COLORS, FORMATS
+
+_PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(choices)}.")
+        return text
+
+    return parse
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    paths = tuple(part.strip() for part in text.split(","))
+    if not all(paths):
+        raise typer.BadParameter("write field names separated by commas, such as id,price.amount_minor")
+    return paths
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _remember(parse: Callable[[Any], Any]) -> Callable[..., None]:
+    def callback(ctx: Any, param: Any, value: Any) -> None:
+        if value:
+            setattr(context.of(ctx).options, param.name, parse(value))
+
+    return callback
+
+
+def _global(*names: str, help: str, parse: Callable[[Any], Any] = _same, **kind: Any) -> TyperOption:  # noqa: A002
+    return TyperOption(
+        param_decls=list(names), help=help, callback=_remember(parse), expose_value=False, is_eager=True, **kind
+    )
+
+
+def _show_version(ctx: Any, param: Any, value: Any) -> None:
+    if value and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        typer.echo(f"booking {version('booking-cli')}")
+        raise typer.Exit
+
+
+def _global_options() -> list[Any]:
+    return [
+        _global("-o", "--output", metavar="|".join(FORMATS), parse=_one_of(FORMATS), help="How results are written."),
+        _global("--json", is_flag=True, help="Short for --output json."),
+        _global("--fields", metavar="a,b.c", parse=_paths, help="Only these fields."),
+        _global("--color", metavar="|".join(COLORS), parse=_one_of(COLORS), help="Overrides NO_COLOR."),
+        _global("-q", "--quiet", is_flag=True, help="No notes on stderr."),
+        _global("-v", "--verbose", count=True, type=int, help="More notes on stderr."),
+        _global("--debug", is_flag=True, help="Show the traceback of an error."),
+        _global("--no-progress", is_flag=True, help="No progress bars."),
+        _global("--yes", is_flag=True, help="Answer yes to every question."),
+        TyperOption(
+            param_decls=["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_version,
+            help="Show the version and exit.",
+        ),
+    ]
+
+
+def _sections(command: Any, ctx: Any, formatter: Any) -> None:
+    """Writes a command's help: its own arguments and options first, the global ones last."""
+    shown: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], "Global options": []}
+    for param in command.get_params(ctx):
+        title = "Arguments" if param.param_type_name == "argument" else "Options"
+        record = param.get_help_record(ctx)
+        if record is not None:
+            shown[title if param in command.own_params else "Global options"].append(record)
+    for title in ("Arguments", "Options"):
+        _section(formatter, title, shown[title])
+    if command.examples:
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  {line}\n" for line in command.examples))
+    _section(formatter, "Global options", shown["Global options"])
+
+
+def _section(formatter: Any, title: str, records: list[tuple[str, str]]) -> None:
+    if records:
+        with formatter.section(title):
+            formatter.write_dl(records)
+
+
+class Command(TyperCommand):
+    """A command that takes the global options."""
+
+    def __init__(self, name: str | None, *, epilog: str | None = None, **settings: Any) -> None:
+        super().__init__(name, **settings)
+        self.examples = (epilog or "").splitlines()
+        self.own_params = list(self.params)
+        self.params.extend(_global_options())
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _sections(self, ctx, formatter)
+
+
+class Group(TyperGroup):
+    """A group of commands that takes the global options."""
+
+    examples: tuple[str, ...] = ()
+
+    def __init__(self, *, name: str | None = None, **settings: Any) -> None:
+        super().__init__(name=name, **settings)
+        self.own_params = list(self.params)
+        self.params.extend(_global_options())
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _section(formatter, "Commands", list(self.summaries(ctx)))
+        _sections(self, ctx, formatter)
+
+    def summaries(self, ctx: Any) -> Iterable[tuple[str, str]]:
+        """Each command and the first line of its help."""
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            yield name, ((command and command.help) or "").partition("\n")[0]
+
+
+class Root(Group):
+    """The command itself: its groups are loaded when they are used, and listed without being loaded."""
+
+    def __init__(self, modules: Mapping[str, tuple[str, str]], **settings: Any) -> None:
+        super().__init__(name="booking", **settings)
+        self._modules = modules
+        self.commands = dict.fromkeys(modules)  # type: ignore[assignment]  # what typing errors are compared with
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self._modules)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self._modules:
+            return None
+        module, _ = self._modules[cmd_name]
+        command = typer.main.get_command(importlib.import_module(module).app)
+        command.name = cmd_name
+        return command
+
+    def summaries(self, ctx: Any) -> Iterable[tuple[str, str]]:
+        return ((name, line) for name, (_, line) in self._modules.items())
+
+
+def group(help: str) -> typer.Typer:  # noqa: A002 - the word of the library
+    """An empty group of commands."""
+    app = typer.Typer(cls=Group, help=help, no_args_is_help=True, **_PLAIN)
+    app.callback()(lambda: None)  # also a group of one command is a group
+    return app
+
+
+def single() -> typer.Typer:
+    """A place for one command that is no group."""
+    return typer.Typer(**_PLAIN)
+
+
+def command(app: typer.Typer, name: str, *examples: str) -> Callable[[F], F]:
+    """Declares a command of the group, with examples for its help."""
+    return app.command(name, cls=Command, epilog="\n".join(examples))

@@ -1,0 +1,104 @@
+"""`booking db`: the schema of the database."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from booking_cli import context, storage
+from booking_cli.command import command, group
+from booking_cli.context import CliError
+from booking_cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from booking_core.settings import Settings
+
+app = group("Create, upgrade and check the database that BOOKING_DATABASE_URL names.")
+
+
+@command(app, "upgrade", "booking db upgrade")
+def upgrade(ctx: typer.Context) -> None:
+    """Brings the database to this release's schema.
+
+    An SQLite file that does not exist is created. Killed half way, the database is as it was before.
+    """
+    settings = storage.settings()
+    before = _revision(settings)
+    bring_to_head(settings)
+    context.of(ctx).render.one({"previous": before, "revision": _revision(settings)})
+
+
+@command(app, "current", "booking db current -o json")
+def current(ctx: typer.Context) -> None:
+    """Shows the revision of the database, and the one that this release needs."""
+    context.of(ctx).render.one(_state(storage.settings()))
+
+
+@command(app, "check", "booking db check || booking db upgrade")
+def check(ctx: typer.Context) -> int:
+    """Compares the database's tables with this release's; exit code 1 when they differ."""
+    settings = storage.settings()
+    state = _state(settings)
+    state["differences"] = _differences(settings) if state["revision"] else []
+    context.of(ctx).render.one(state)
+    return ExitCode.OK if state["is_head"] and not state["differences"] else ExitCode.FAILED
+
+
+def bring_to_head(settings: "Settings") -> None:
+    """Upgrades the database, and creates it when it is an SQLite file that does not exist.
+
+    Raises:
+        CliError: it cannot be reached or written, or a newer release has been here.
+    """
+    with storage.installed(), storage.explained():
+        from alembic.util import CommandError
+
+        from booking_core.db import migrate
+
+        try:
+            migrate.upgrade(settings.database_url)
+        except CommandError as error:
+            raise CliError(f"The database cannot be upgraded: {error}", code="not_upgraded") from error
+
+
+def require_head(settings: "Settings") -> None:
+    """Refuses a database that is not at this release's schema.
+
+    Raises:
+        CliError: it is not, or it cannot be reached.
+    """
+    state = _state(settings)
+    if not state["is_head"]:
+        raise CliError(
+            f"The database is at revision {state['revision'] or 'none'}, and this release needs {state['head']}.",
+            code="not_upgraded",
+            hint="booking db upgrade",
+        )
+
+
+def _state(settings: "Settings") -> dict[str, Any]:
+    with storage.installed():
+        from booking_core.db import migrate
+    revision = _revision(settings)
+    return {"revision": revision, "head": migrate.head(), "is_head": revision == migrate.head()}
+
+
+def _revision(settings: "Settings") -> str | None:
+    """The database's revision; none when there is no database yet, which asking does not create."""
+    if _is_absent(settings.sqlite_path):
+        return None
+    with storage.installed(), storage.explained():
+        from booking_core.db import migrate
+
+        return migrate.current(settings.database_url)
+
+
+def _differences(settings: "Settings") -> list[str]:
+    with storage.explained():
+        from booking_core.db import migrate
+
+        return migrate.differences(settings.database_url)
+
+
+def _is_absent(path: Path | None) -> bool:
+    return path is not None and not path.exists()

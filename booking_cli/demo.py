@@ -1,0 +1,196 @@
+"""`booking demo`: from nothing to a service with two operators, their catalogues and a key, in one command."""
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from booking_cli import context, storage
+from booking_cli.catalog import read_document
+from booking_cli.command import command, single
+from booking_cli.context import Cli, CliError
+from booking_cli.serve import alone, check_address, make_ready, start
+
+if TYPE_CHECKING:
+    from booking_core.caller import Caller, Installation
+    from booking_core.db.engine import Database, Tx
+
+app = single()
+
+HOST = "127.0.0.1"
+FOLDER = Path(".demo")
+EXAMPLES = Path(__file__).parents[1] / "examples"
+"""In a clone. A wheel carries no catalogues."""
+_LEAD_DAYS = 7
+_WINDOW_DAYS = 30
+
+
+class Shop(NamedTuple):
+    """A demo organization and its catalogue."""
+
+    slug: str
+    name: str
+    timezone: str
+    currency: str
+    catalogue: Path
+
+
+SHOPS = (
+    Shop("fjord-tours", "Fjord Tours", "Europe/Oslo", "NOK", EXAMPLES / "fjord-tours.json"),
+    Shop("isla-tours", "Isla Tours", "America/Santiago", "CLP", EXAMPLES / "isla-tours.json"),
+)
+
+
+@command(app, "demo", "booking demo", "booking demo --port 9000", "booking demo --catalog my-catalogue.json")
+def demo(
+    ctx: typer.Context,
+    port: Annotated[int, typer.Option("--port", metavar="PORT", help="Where to listen.", show_default=True)] = 8000,
+    catalog: Annotated[
+        Path | None, typer.Option("--catalog", metavar="FILE", help="Serve this catalogue instead of the examples.")
+    ] = None,
+) -> int:
+    """Serves two demo organizations with real catalogues, and prints a key and three calls to try.
+
+    The database is kept under .demo/ unless BOOKING_DATABASE_URL names one; what is there already is used again.
+    """
+    cli = context.of(ctx)
+    check_address(HOST, port)
+    shops = _shops(catalog)
+    _choose_database(port)
+    settings = storage.settings()
+    with alone(settings.sqlite_path):
+        make_ready(settings)
+        with storage.database(cli) as database:
+            installation = storage.installation(settings)
+            for shop in shops:
+                _open(cli, database, installation, shop)
+            key = _key(database, installation, shops[0].slug)
+            calls = _calls(database, installation, key, f"http://{HOST}:{port}")
+        _show(cli, [shop.slug for shop in shops], key, calls)
+        return start(settings, host=HOST, port=port)
+
+
+def _shops(catalogue: Path | None) -> tuple[Shop, ...]:
+    if catalogue is not None:
+        currency = next(_currencies(read_document(catalogue)), "EUR")
+        return (Shop("demo", "Demo", "UTC", currency, catalogue),)
+    missing = [shop.catalogue.name for shop in SHOPS if not shop.catalogue.exists()]
+    if missing:
+        raise CliError(
+            f"The example catalogues ({', '.join(missing)}) come with a clone of the project, not with the package.",
+            code="no_examples",
+            hint="booking demo --catalog FILE",
+        )
+    return SHOPS
+
+
+def _currencies(document: Any) -> Iterator[str]:
+    """Every currency that stands in the document, the first one first."""
+    if isinstance(document, dict):
+        if isinstance(document.get("currency"), str):
+            yield document["currency"]
+        document = list(document.values())
+    if isinstance(document, list):
+        for item in document:
+            yield from _currencies(item)
+
+
+def _choose_database(port: int) -> None:
+    """Sets, for this process and the application in it, what the environment leaves open."""
+    FOLDER.mkdir(mode=0o700, exist_ok=True)
+    for name, value in (
+        ("BOOKING_DATABASE_URL", f"sqlite:///{FOLDER / 'booking.db'}"),
+        ("BOOKING_PUBLIC_URL", f"http://{HOST}:{port}"),
+    ):
+        os.environ[name] = os.environ.get(name) or value
+
+
+def _open(cli: Cli, database: "Database", installation: "Installation", shop: Shop) -> None:
+    """Creates the organization with its catalogue, both or neither, unless it is there."""
+    from booking_core import catalog, organizations
+
+    if any(each.slug == shop.slug for each in database.read(organizations.find)):
+        return
+    document = read_document(shop.catalogue)
+
+    def work(tx: "Tx") -> None:
+        now = tx.now()
+        organization = organizations.create(
+            tx, slug=shop.slug, name=shop.name, timezone=shop.timezone, currency=shop.currency, now=now
+        )
+        catalog.import_document(tx, organization, installation, document, now=now, progress=advance)
+
+    with cli.render.progress(f"importing {shop.catalogue.name}") as advance:
+        database.write(work)
+    cli.render.note(f"imported {shop.catalogue.name} for {shop.slug}")
+
+
+def _key(database: "Database", installation: "Installation", slug: str) -> str:
+    """A key with every scope: the one of the last run while it works, else a new one."""
+    from booking_core import keys, organizations
+    from booking_core.errors import BookingError
+    from booking_core.wire.scopes import Scope
+
+    path = FOLDER / "key"
+    kept = path.read_text().strip() if path.exists() else ""
+    try:
+        if database.read(lambda tx: keys.identify(tx, kept, installation)).organization.slug == slug:
+            return kept
+    except BookingError:
+        pass  # none yet, or another database's
+    _, key = database.write(
+        lambda tx: keys.create(
+            tx, organizations.get(tx, slug=slug), name="booking demo", scopes=list(Scope), now=tx.now()
+        )
+    )
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(key + "\n")
+    return key
+
+
+def _calls(database: "Database", installation: "Installation", key: str, base_url: str) -> list[str]:
+    """Three calls that work as they are printed; two when nothing can be booked in the next weeks."""
+    from booking_core import keys
+
+    api, auth = f"{base_url}/api/v1", f"-H 'Authorization: Bearer {key}'"
+    with database.reading() as tx:
+        caller = keys.identify(tx, key, installation)
+        first = caller.organization.zone.wall(caller.at).date() + timedelta(days=_LEAD_DAYS)
+        last = first + timedelta(days=_WINDOW_DAYS)
+        body = _booking(tx, caller, first, last)
+    calls = [f"curl -s {auth} {api}/me", f"curl -s {auth} '{api}/availability?from={first}&to={last}'"]
+    if body:
+        headers = f"-H 'Content-Type: application/json' -H 'Idempotency-Key: demo-{secrets.token_hex(8)}'"
+        calls.append(f"curl -s {auth} {headers} -d '{json.dumps(body)}' {api}/bookings")
+    return calls
+
+
+def _booking(tx: "Tx", caller: "Caller", first: date, last: date) -> dict[str, Any] | None:
+    """The body of a booking of one unit on the first departure that takes it."""
+    from booking_core import departures, experiences
+
+    for departure in departures.find_available(tx, caller, date_from=first, date_to=last)["data"]:
+        experience = experiences.get(tx, caller, departure["experience_id"])
+        tiers = [tier for tier in experience["price_tiers"] if tier["seats_per_unit"] <= departure["seats_available"]]
+        if departure["status"] == "open" and experience["is_published"] and tiers:
+            return {
+                "experience_date_id": departure["id"],
+                "guests": [{"tier_id": tiers[0]["id"], "count": 1}],
+                "customer": {"name": "Ada Lovelace", "email": "ada@example.com"},
+                "payment": "pay_on_site",
+            }
+    return None
+
+
+def _show(cli: Cli, slugs: list[str], key: str, calls: list[str]) -> None:
+    if cli.render.is_json:
+        cli.render.one({"organizations": slugs, "key": key, "calls": calls})
+    else:
+        lines = [f"API key of {slugs[0]}, with every scope: {key}", "", "Try:", *calls, ""]
+        cli.render.text("\n".join(lines))
+    cli.render.flush()

@@ -1,0 +1,62 @@
+"""What the exit code of `booking` says, for scripts to branch on. None is 126 or 127, which belong to the shell."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """One for each kind of outcome."""
+
+    OK = 0
+    """Done; also when the reader of a pipe went away, and when a list is empty."""
+    FAILED = 1
+    """Something unexpected, or a question answered with no, or a check that found something."""
+    USAGE = 2
+    """The command line, a setting or a local file is wrong, or a confirmation is needed and nobody is there."""
+    NETWORK = 3
+    """The service could not be reached; trying again may help."""
+    AUTH = 4
+    """Not logged in, or the API key opens nothing (401)."""
+    FORBIDDEN = 5
+    """The key may not do that (403)."""
+    NOT_FOUND = 6
+    """There is no such thing (404)."""
+    CONFLICT = 7
+    """Not in the current state (409)."""
+    INVALID = 8
+    """The request is wrong (400, 422)."""
+    RATE_LIMITED = 9
+    """Too many requests (429)."""
+    SERVER = 10
+    """The service or its database failed (5xx)."""
+    SIGNATURE = 11
+    """A signature did not verify."""
+    PARTIAL = 12
+    """Some of it was done."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+
+
+BY_CODE: Mapping[str, ExitCode] = {
+    "validation_failed": ExitCode.INVALID,
+    "idempotency_key_required": ExitCode.INVALID,
+    "idempotency_key_reused": ExitCode.INVALID,
+    "payload_too_large": ExitCode.INVALID,
+    "unsupported_media_type": ExitCode.INVALID,
+    "method_not_allowed": ExitCode.INVALID,
+    "api_key_missing": ExitCode.AUTH,
+    "api_key_invalid": ExitCode.AUTH,
+    "api_key_revoked": ExitCode.AUTH,
+    "api_key_expired": ExitCode.AUTH,
+    "app_not_enabled": ExitCode.FORBIDDEN,
+    "plan_upgrade_required": ExitCode.FORBIDDEN,
+    "insufficient_scope": ExitCode.FORBIDDEN,
+    "not_found": ExitCode.NOT_FOUND,
+    "insufficient_capacity": ExitCode.CONFLICT,
+    "conflict": ExitCode.CONFLICT,
+    "idempotency_in_progress": ExitCode.CONFLICT,
+    "rate_limited": ExitCode.RATE_LIMITED,
+    "internal_error": ExitCode.SERVER,
+    "service_unavailable": ExitCode.SERVER,
+}
+"""The exit code for each error code of the API (section 7), whether it came over HTTP or from the library here."""

@@ -1,0 +1,148 @@
+"""The entry point: finds the command, and turns whatever goes wrong into a line, a hint and an exit code."""
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from booking_cli.context import Cli, CliError
+from booking_cli.exit_codes import BY_CODE, ExitCode
+from booking_cli.render import Renderer
+
+if TYPE_CHECKING:
+    from typer import TyperException
+
+    from booking_core.errors import BookingError
+
+HELP = """Booking Service at a shell.
+
+Operator commands open the database that BOOKING_DATABASE_URL names.
+"""
+
+MODULES: Mapping[str, tuple[str, str]] = {
+    "serve": ("booking_cli.serve", "Serve the API."),
+    "demo": ("booking_cli.demo", "Serve two demo organizations with real catalogues."),
+    "db": ("booking_cli.db", "Create, upgrade and check the database."),
+    "orgs": ("booking_cli.orgs", "Organizations and their settings."),
+    "keys": ("booking_cli.keys", "API keys: create, rotate, expire, revoke."),
+    "catalog": ("booking_cli.catalog", "Import, export and validate catalogue files."),
+    "doctor": ("booking_cli.doctor", "Check what must always be true."),
+}
+"""Each command with its module, which is imported when the command is used, and its line in the list of commands."""
+
+HINTS: Mapping[str, str] = {
+    "slug_taken": "booking orgs list",
+    "key_limit_reached": "booking keys list --org SLUG, then booking keys revoke ID",
+    "not_found": "booking orgs list shows the organizations, booking keys list --org SLUG their keys",
+    "service_unavailable": "is the database that BOOKING_DATABASE_URL names running?",
+}
+"""What to do next, by error code or reason."""
+
+
+_HELP_WANTED = "NoArgsIsHelpError"
+"""A group without a command; its message is the help. The class has no public name."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and gives its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    cli = Cli()
+    try:
+        code = _run(cli, arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = ExitCode.OK
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the last handler: an operator gets a line, not a traceback
+        code = _report(error, cli, arguments)
+    _settle_stdout()
+    return code
+
+
+def _run(cli: Cli, arguments: list[str]) -> int:
+    from typer import Exit
+
+    from booking_cli.command import Root
+
+    root = Root(MODULES, help=HELP, no_args_is_help=True, rich_markup_mode=None)
+    try:
+        with root.make_context("booking", arguments, obj=cli) as ctx:
+            outcome = root.invoke(ctx)
+    except Exit as end:
+        return end.exit_code
+    return outcome if isinstance(outcome, int) else ExitCode.OK
+
+
+def _report(error: Exception, cli: Cli, arguments: Sequence[str]) -> int:
+    if cli.options.debug or "--debug" in arguments:
+        traceback.print_exception(error)
+    failure, render = _failure(error), _renderer(cli, arguments)
+    with contextlib.suppress(OSError):  # nobody reads stderr any more
+        if type(error).__name__ == _HELP_WANTED and not render.is_json:
+            sys.stderr.write(f"{error}\n")
+        else:
+            render.error(
+                str(failure), code=failure.code, exit_code=failure.exit_code, hint=failure.hint, details=failure.details
+            )
+    return failure.exit_code
+
+
+def _failure(error: Exception) -> CliError:
+    """What to tell of an error."""
+    import typer
+
+    if isinstance(error, CliError):
+        return error
+    if isinstance(error, typer.TyperException):
+        return _misused(error)
+    from booking_core.errors import BookingError
+
+    if isinstance(error, BookingError):
+        return _refused(error)
+    message = f"{type(error).__name__}: {error}"
+    return CliError(message, ExitCode.FAILED, code="internal_error", hint="--debug shows where it happened")
+
+
+def _misused(error: "TyperException") -> CliError:
+    command = getattr(getattr(error, "ctx", None), "command_path", "booking")
+    message = error.format_message()
+    if type(error).__name__ == _HELP_WANTED or message == "Missing command.":
+        message = f"{command} needs a command."
+    return CliError(message, hint=f"{command} --help")
+
+
+def _refused(error: "BookingError") -> CliError:
+    reasons = [detail.reason for detail in error.details]
+    hint = next((HINTS[each] for each in (*reasons, error.code) if each in HINTS), None)
+    exit_code = BY_CODE.get(error.code, ExitCode.FAILED)
+    return CliError(
+        str(error), exit_code, code=error.code, hint=hint, details=[detail.to_json() for detail in error.details]
+    )
+
+
+def _renderer(cli: Cli, arguments: Sequence[str]) -> Renderer:
+    """The renderer of the options; when they could not be read to the end, of what they seem to ask for."""
+    if not (cli.options.output or cli.options.json):
+        words = [*arguments, ""]
+        asked = [after for word, after in pairwise(words) if word in ("-o", "--output")]
+        asked += [
+            word.removeprefix("--output=").removeprefix("-o")
+            for word in words
+            if word[:2] == "-o" or word[:9] == "--output="
+        ]
+        if "--json" in words or any(each in ("json", "jsonl") for each in asked):
+            return Renderer(output="json")
+    return cli.render
+
+
+def _settle_stdout() -> None:
+    """Points stdout at nothing when its reader has gone: the interpreter would complain while it ends."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

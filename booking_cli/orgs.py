@@ -1,0 +1,116 @@
+"""`booking orgs`: organizations and their settings."""
+
+from typing import Annotated, Any
+
+import typer
+
+from booking_cli import context, storage
+from booking_cli.command import command, group
+from booking_cli.context import CliError
+
+app = group("Organizations and their settings.")
+
+COLUMNS = ("id", "slug", "name", "timezone", "default_currency")
+Slug = Annotated[str, typer.Argument(metavar="SLUG", help="The organization.", show_default=False)]
+
+
+@command(
+    app,
+    "create",
+    'booking orgs create --slug fjord-tours --name "Fjord Tours" --timezone Europe/Oslo --currency NOK',
+)
+def create(
+    ctx: typer.Context,
+    slug: Annotated[
+        str, typer.Option("--slug", metavar="SLUG", help="Lower-case words joined by hyphens; never changes.")
+    ],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Shown to guests.")],
+    timezone: Annotated[
+        str, typer.Option("--timezone", metavar="ZONE", help="IANA name; every timestamp is shown in it.")
+    ],
+    currency: Annotated[str, typer.Option("--currency", metavar="CODE", help="ISO 4217 code.")],
+) -> None:
+    """Creates an organization."""
+    cli = context.of(ctx)
+    with storage.database(cli) as database:
+        from booking_core import organizations
+
+        made = database.write(
+            lambda tx: organizations.create(
+                tx, slug=slug, name=name, timezone=timezone, currency=currency, now=tx.now()
+            )
+        )
+        cli.render.one(organizations.present(made))
+    cli.render.note(f"next: booking keys create --org {slug} --name NAME")
+
+
+@command(app, "list", "booking orgs list --fields slug")
+def list_(ctx: typer.Context) -> None:
+    """Lists all organizations by slug."""
+    cli = context.of(ctx)
+    with storage.database(cli) as database:
+        from booking_core import organizations
+
+        found = [organizations.present(each) for each in database.read(organizations.find)]
+    cli.render.many(found, COLUMNS, empty="There is no organization yet: booking orgs create --help")
+
+
+@command(app, "show", "booking orgs show fjord-tours -o json")
+def show(ctx: typer.Context, slug: Slug) -> None:
+    """Shows an organization with every setting."""
+    cli = context.of(ctx)
+    with storage.database(cli) as database:
+        from booking_core import organizations
+
+        cli.render.one(_with_settings(database.read(lambda tx: organizations.get(tx, slug=slug))))
+
+
+@command(
+    app,
+    "set",
+    "booking orgs set fjord-tours add_ons_app=off refund_late_percent=50",
+    "booking orgs set fjord-tours staff_email=staff@fjord.example",
+    "booking orgs set fjord-tours pending_minutes=     (the installation's default again)",
+)
+def set_(
+    ctx: typer.Context,
+    slug: Slug,
+    changes: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="What to change.", show_default=False)],
+) -> None:
+    """Changes settings of an organization.
+
+    \b
+    api_app, plan_api, add_ons_app        on or off: the API app, the plan's API, the Add-ons app
+    name                                  shown to guests
+    timezone                              IANA name
+    default_currency                      ISO 4217 code
+    hours_before_booking_closes           lead time of experiences that name none
+    pending_minutes                       how long an unpaid booking keeps its seats
+    refund_full_until_hours               a cancellation this long before the start is refunded in full,
+    refund_late_percent                   a later one by this much
+    notify_staff, staff_email             on or off, and where to
+    on_site_fee_percent                   fee on bookings paid on site
+    cancel_under_minimum                  on or off: cancel a departure that is short of guests
+    """
+    cli = context.of(ctx)
+    texts = dict(map(_key_and_value, changes))
+    with storage.database(cli) as database:
+        from booking_core import organizations
+
+        changed = database.write(
+            lambda tx: organizations.set_settings(tx, organizations.get(tx, slug=slug), texts, now=tx.now())
+        )
+        cli.render.one(_with_settings(changed))
+
+
+def _key_and_value(change: str) -> tuple[str, str]:
+    key, equals, value = change.partition("=")
+    if not equals:
+        raise CliError(f"{change!r} is not KEY=VALUE.", hint="booking orgs set --help")
+    return key, value
+
+
+def _with_settings(organization: Any) -> dict[str, Any]:
+    from booking_core import organizations
+
+    return organizations.present(organization) | organizations.present_settings(organization)

@@ -1,0 +1,162 @@
+"""`booking serve`: the HTTP service."""
+
+import contextlib
+import logging
+import logging.config
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from booking_cli import db, logs, storage
+from booking_cli.command import command, single
+from booking_cli.context import CliError
+from booking_cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from booking_core.settings import Settings
+
+app = single()
+log = logging.getLogger("booking.serve")
+
+_KEEP_ALIVE_S = 75
+"""Longer than the 60 seconds after which most load balancers let go of an idle connection: the one who may be sending
+should be the one who closes."""
+_PORT_MAX = 65_535
+_SHUTDOWN_S = 30
+"""What is being answered may finish; a client that never finishes its request does not hold the service up."""
+
+
+@command(app, "serve", "booking serve", "booking serve --host 0.0.0.0 --port 80 --workers 4")
+def serve(
+    host: Annotated[
+        str, typer.Option("--host", metavar="HOST", help="Where to listen.", show_default=True)
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", metavar="PORT", help="Where to listen; 0: any free one.", show_default=True)
+    ] = 8000,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", help="Processes; PostgreSQL only.")] = 1,
+    no_worker: Annotated[bool, typer.Option("--no-worker", help="Serve requests and do nothing beside.")] = False,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Start anew when the code changes; for development.")
+    ] = False,
+) -> int:
+    """Serves the API.
+
+    An embedded (SQLite) database is created and upgraded by itself; PostgreSQL wants `booking db upgrade` first.
+    """
+    settings = storage.settings()
+    if workers < 1:
+        raise CliError("--workers must be at least 1.", hint="booking serve --help")
+    if settings.is_sqlite and workers > 1:
+        raise CliError(
+            "An SQLite database is served by one process.",
+            hint="leave out --workers, or use postgresql:// in BOOKING_DATABASE_URL",
+        )
+    if reload and workers > 1:
+        raise CliError("--reload goes with one process.", hint="leave out --workers")
+    check_address(host, port)
+    with alone(settings.sqlite_path):
+        make_ready(settings)
+        return start(settings, host=host, port=port, workers=workers, reload=reload)
+
+
+@contextmanager
+def alone(path: "Path | None") -> Iterator[None]:
+    """Keeps a second process from serving the same SQLite file, for as long as this one lives, however it ends."""
+    if path is None or sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    lock = path.with_name(path.name + ".lock")
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise CliError(f"{lock} cannot be opened: {error.strerror}.", code="no_database") from None
+    with os.fdopen(descriptor):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CliError(
+                f"Another process serves {path} already, and an SQLite database is served by one.",
+                code="already_served",
+                hint="stop it, or use postgresql:// in BOOKING_DATABASE_URL",
+            ) from None
+        yield
+
+
+def make_ready(settings: "Settings") -> None:
+    """Sees that the database is at this release's schema and that there is a secret key.
+
+    Raises:
+        CliError: something is missing.
+    """
+    with storage.installed(), storage.explained():
+        import uvicorn  # noqa: F401 - told now rather than when everything else is ready
+
+        storage.installation(settings)
+        if settings.is_sqlite:
+            db.bring_to_head(settings)
+        else:
+            db.require_head(settings)
+
+
+def start(settings: "Settings", *, host: str, port: int, workers: int = 1, reload: bool = False) -> int:
+    """Serves until it is told to stop."""
+    import uvicorn
+
+    log_config = logs.config(settings.log_format)
+    logging.config.dictConfig(log_config)
+    shown = settings.shown()
+    log.info("settings: %s", " ".join(f"{name}={value}" for name, value in shown.items()), extra={"settings": shown})
+    try:
+        uvicorn.run(
+            "booking_server.app:create_app",
+            factory=True,
+            host=host,
+            port=port,
+            workers=workers,
+            reload=reload,
+            loop="asyncio" if sys.platform == "win32" else "uvloop",
+            http="httptools",
+            ws="none",
+            lifespan="on",
+            log_config=log_config,
+            access_log=False,
+            server_header=False,
+            date_header=True,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_SHUTDOWN_S,
+        )
+    except SystemExit as stopped:  # its codes would be taken for ours
+        return ExitCode.FAILED if stopped.code else ExitCode.OK
+    return ExitCode.OK
+
+
+def check_address(host: str, port: int) -> None:
+    """Refuses an address where nobody can listen, before anything is made or changed.
+
+    Raises:
+        CliError: another process listens there, or it is not this machine's.
+    """
+    if not 0 <= port <= _PORT_MAX:
+        raise CliError(f"{port} is no port: there are 0 to {_PORT_MAX}.", code="bad_address")
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+    except OSError as error:
+        raise CliError(
+            f"Cannot listen on {host}:{port}: {error.strerror}.",
+            code="bad_address",
+            hint="choose another with --host or --port",
+        ) from None

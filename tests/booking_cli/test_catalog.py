@@ -1,0 +1,157 @@
+"""`booking catalog`: files in and out; the rules themselves are tested beside the room."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Booking = Callable[..., Any]
+"""Runs the command; see conftest."""
+
+PRICE = {"amount_minor": 89000, "currency": "NOK"}
+KAYAK = {
+    "slug": "fjord-kayak",
+    "title": "Fjord kayak",
+    "duration_minutes": 150,
+    "price_from": PRICE,
+    "departures": [{"starts_at": "2999-12-24T10:00:00", "seats_total": 12}],
+}
+CATALOGUE = {
+    "experiences": [KAYAK],
+    "customers": [{"email": "ada@example.com", "name": "Ada"}],
+    "gift_cards": [{"code": "GIFT-ABCD-1234", "initial_amount": PRICE}],
+}
+BAD = {"experiences": [{"slug": "Fjord Kayak", "titel": "Fjord kayak"}, {"slug": "b", "title": "B", "tags": "water"}]}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[Any], str]:
+    """Writes a catalogue and gives its path."""
+
+    def write(catalogue: Any) -> str:
+        path = tmp_path / "catalogue.json"
+        path.write_text(json.dumps(catalogue))
+        return str(path)
+
+    return write
+
+
+def counts(created: int, unchanged: int) -> dict[str, int]:
+    return {"created": created, "updated": 0, "unchanged": unchanged}
+
+
+def test_an_import_counts_what_it_did_and_changes_nothing_the_second_time(
+    fjord_on_both: Booking, file: Callable[[Any], str]
+) -> None:
+    path = file(CATALOGUE)
+    first = fjord_on_both("catalog", "import", "--org", "fjord-tours", path, "-o", "json").json
+    assert (first["organization"], first["dry_run"]) == ("fjord-tours", False)
+    second = fjord_on_both("catalog", "import", "--org", "fjord-tours", path, "-o", "json").json
+    for kind in ("experiences", "departures", "customers", "gift_cards"):
+        assert (first[kind], second[kind]) == (counts(1, 0), counts(0, 1))
+
+
+def test_a_dry_run_writes_nothing(fjord_on_both: Booking, file: Callable[[Any], str]) -> None:
+    shown = fjord_on_both("catalog", "import", "--org", "fjord-tours", file(CATALOGUE), "--dry-run", "-o", "json").json
+    assert (shown["dry_run"], shown["experiences"]) == (True, counts(1, 0))
+    assert fjord_on_both("catalog", "export", "--org", "fjord-tours").json["experiences"] == []
+
+
+def test_an_import_in_a_pipe_is_a_line_for_each_kind(fjord: Booking, file: Callable[[Any], str]) -> None:
+    shown = fjord("catalog", "import", "--org", "fjord-tours", file(CATALOGUE))
+    assert shown.out.splitlines()[0] == "experiences\t1\t0\t0"
+
+
+def test_starts_near_a_clock_change_are_told(fjord: Booking, file: Callable[[Any], str]) -> None:
+    odd = KAYAK | {"departures": [{"starts_at": "2027-03-28T02:30:00", "seats_total": 1}]}
+    shown = fjord("catalog", "import", "--org", "fjord-tours", file({"experiences": [odd]}))
+    assert "note: /experiences/0/departures/0" in shown.err
+    again = fjord("catalog", "import", "--org", "fjord-tours", file({"experiences": [odd]}), "-o", "json").json
+    assert again["notes"][0]["pointer"].startswith("/experiences/0/departures/0")
+
+
+def test_a_bad_catalogue_writes_nothing_and_names_every_problem(
+    fjord_on_both: Booking, file: Callable[[Any], str]
+) -> None:
+    bad = {"experiences": [KAYAK, *BAD["experiences"]]}
+    refused = fjord_on_both("catalog", "import", "--org", "fjord-tours", file(bad), "-o", "json")
+    assert (refused.code, refused.error["code"]) == (8, "validation_failed")
+    fields = {detail["field"] for detail in refused.error["details"]}
+    assert {"/experiences/1/slug", "/experiences/1/title", "/experiences/1/titel", "/experiences/2/tags"} <= fields
+    plain = fjord_on_both("catalog", "import", "--org", "fjord-tours", file(bad))
+    assert "  /experiences/1/titel: is not a known key; did you mean title?" in plain.err.splitlines()
+    assert fjord_on_both("catalog", "export", "--org", "fjord-tours").json["experiences"] == []
+
+
+def test_validate_needs_no_database(booking: Booking, file: Callable[[Any], str], tmp_path: Path) -> None:
+    shown = booking("catalog", "validate", file(CATALOGUE), "-o", "json")
+    assert shown.code == 0
+    assert shown.json == {
+        "valid": True,
+        "experiences": 1,
+        "departures": 1,
+        "customers": 1,
+        "gift_cards": 1,
+        "notes": [],
+    }
+    refused = booking("catalog", "validate", file(BAD), "-o", "json")
+    assert refused.code == 8
+    assert len(refused.error["details"]) >= 3
+    assert [path.name for path in tmp_path.iterdir()] == ["catalogue.json"]
+
+
+def test_an_export_imports_to_the_same(fjord_on_both: Booking, file: Callable[[Any], str]) -> None:
+    fjord_on_both("catalog", "import", "--org", "fjord-tours", file(CATALOGUE))
+    exported = fjord_on_both("catalog", "export", "--org", "fjord-tours")
+    again = fjord_on_both("catalog", "import", "--org", "fjord-tours", file(exported.json), "--json").json
+    assert again["departures"] == again["gift_cards"] == counts(0, 1)
+    assert fjord_on_both("catalog", "export", "--org", "fjord-tours", "-o", "jsonl").json == exported.json
+
+
+def test_a_catalogue_comes_from_stdin_too(
+    fjord: Booking, file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(CATALOGUE).encode())))
+    assert fjord("catalog", "import", "--org", "fjord-tours", "-", "--json").json["experiences"] == counts(1, 0)
+
+
+def test_a_file_that_is_not_there_exits_2(booking: Booking, tmp_path: Path) -> None:
+    for path in ("nothing.json", str(tmp_path)):
+        refused = booking("catalog", "validate", path, "-o", "json")
+        assert (refused.code, refused.error["code"]) == (2, "bad_file")
+
+
+def test_a_file_that_is_no_json_exits_8(booking: Booking, tmp_path: Path) -> None:
+    (tmp_path / "broken.json").write_text("{")
+    refused = booking("catalog", "validate", "broken.json", "-o", "json")
+    assert refused.code == 8
+    assert "line 1" in refused.error["details"][0]["message"]
+
+
+def test_an_import_into_no_organization_exits_6(stored: Booking, file: Callable[[Any], str]) -> None:
+    assert stored("catalog", "import", "--org", "nobody", file(CATALOGUE)).code == 6
+    assert stored("catalog", "export", "--org", "nobody").code == 6
+
+
+def test_an_import_without_a_secret_key_says_so(
+    fjord: Booking, file: Callable[[Any], str], environment: Callable[[str, str], None]
+) -> None:
+    environment("BOOKING_SECRET_KEY", "")
+    environment("BOOKING_DATABASE_URL", "postgresql://127.0.0.1/anything")
+    refused = fjord("catalog", "import", "--org", "fjord-tours", file(CATALOGUE), "-o", "json")
+    assert (refused.code, refused.error["message"]) == (2, "BOOKING_SECRET_KEY is required with PostgreSQL")
+
+
+def test_an_import_on_a_terminal_shows_its_progress(
+    fjord: Booking, file: Callable[[Any], str], terminal: Callable[..., tuple[int, str]]
+) -> None:
+    code, screen = terminal("catalog", "import", "--org", "fjord-tours", file(CATALOGUE))
+    assert code == 0
+    assert "importing catalogue.json" in screen
+    assert "created" in screen
+    _, screen = terminal("catalog", "import", "--org", "fjord-tours", file(CATALOGUE), "--no-progress")
+    assert "importing" not in screen

@@ -1,0 +1,94 @@
+"""`booking db`: the schema, looked at and brought up to date."""
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from booking_core.db import migrate
+
+Booking = Callable[..., Any]
+"""Runs the command; see conftest."""
+
+
+@pytest.fixture
+def sqlite_file(environment: Callable[[str, str], None], tmp_path: Path) -> Path:
+    environment("BOOKING_DATABASE_URL", f"sqlite:///{tmp_path / 'tours.db'}")
+    return tmp_path / "tours.db"
+
+
+def test_upgrade_makes_the_database_and_says_what_it_did(sqlite_file: Path, booking: Booking) -> None:
+    assert booking("db", "upgrade", "--json").json == {"previous": None, "revision": migrate.head()}
+    assert sqlite_file.exists()
+    assert booking("db", "upgrade", "--json").json == {"previous": migrate.head(), "revision": migrate.head()}
+
+
+def test_current_tells_of_an_absent_database_without_making_it(sqlite_file: Path, booking: Booking) -> None:
+    shown = booking("db", "current", "--json")
+    assert shown.json == {"revision": None, "head": migrate.head(), "is_head": False}
+    assert shown.code == 0
+    assert not sqlite_file.exists()
+
+
+def test_check_exits_1_until_the_database_is_upgraded(sqlite_file: Path, booking: Booking) -> None:
+    assert booking("db", "check").code == 1
+    booking("db", "upgrade")
+    checked = booking("db", "check", "--json")
+    assert checked.code == 0
+    assert checked.json["differences"] == []
+
+
+def test_check_names_what_differs(stored_on_both: Booking, fresh_database_url: str) -> None:
+    from sqlalchemy import create_engine, text
+
+    engine = create_engine(fresh_database_url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        connection.execute(text("DROP INDEX ix_bookings_pending_expires_at"))
+    engine.dispose()
+    checked = stored_on_both("db", "check", "--json")
+    assert checked.code == 1
+    assert "ix_bookings_pending_expires_at" in checked.json["differences"][0]
+
+
+def test_a_migrated_database_is_at_head(stored_on_both: Booking) -> None:
+    assert stored_on_both("db", "current", "--json").json["is_head"] is True
+    assert stored_on_both("db", "check").code == 0
+
+
+def test_a_database_of_a_newer_release_is_left_alone(stored_on_both: Booking, fresh_database_url: str) -> None:
+    from sqlalchemy import create_engine, text
+
+    engine = create_engine(fresh_database_url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    engine.dispose()
+    refused = stored_on_both("db", "upgrade", "--json")
+    assert (refused.code, refused.error["code"]) == (2, "not_upgraded")
+    assert stored_on_both("db", "current", "--json").json["revision"] == "9999"
+
+
+def test_a_file_that_cannot_be_made_exits_2(
+    booking: Booking, environment: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    environment("BOOKING_DATABASE_URL", f"sqlite:///{tmp_path}/no/such/folder/tours.db")
+    refused = booking("db", "upgrade", "--json")
+    assert (refused.code, refused.error["code"]) == (2, "no_database")
+
+
+def test_a_database_that_another_process_writes_is_busy(
+    stored: Booking, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from booking_core.db import sqlite
+
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.0)
+    url = os.environ["BOOKING_DATABASE_URL"]
+    with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        create = ("--slug", "a", "--name", "A", "--timezone", "UTC", "--currency", "EUR")
+        refused = stored("orgs", "create", *create, "-o", "json")
+    assert (refused.code, refused.error["code"]) == (10, "service_unavailable")
+    assert "busy" in refused.error["message"]

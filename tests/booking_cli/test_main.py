@@ -1,0 +1,239 @@
+"""The manners of the command: help, global options, exit codes, errors."""
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from booking_cli.exit_codes import BY_CODE, ExitCode
+from booking_cli.main import MODULES
+from booking_core.wire.errors import ErrorCode
+
+Booking = Callable[..., Any]
+Terminal = Callable[..., tuple[int, str]]
+
+
+def commands() -> Iterator[tuple[str, ...]]:
+    """Every command of the tree."""
+    for name, (module, _) in MODULES.items():
+        command = typer.main.get_command(importlib.import_module(module).app)
+        inner = getattr(command, "commands", None)
+        yield from ((name, each) for each in inner) if inner else ((name,),)
+
+
+@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
+def test_every_command_has_help_with_an_example(booking: Booking, words: tuple[str, ...]) -> None:
+    shown = booking(*words, "--help")
+    assert shown.code == 0
+    assert shown.err == ""
+    assert f"Usage: booking {' '.join(words)}" in shown.out
+    assert re.search(rf"^Examples:\n  booking {' '.join(words)}\b", shown.out, re.MULTILINE)
+    assert "Global options:" in shown.out
+
+
+def test_every_command_is_run_by_a_test() -> None:
+    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    for words in commands():
+        assert re.search(r"\(\s*" + ", ".join(f'"{word}"' for word in words), tests), words
+
+
+def test_the_list_of_commands_is_complete(booking: Booking) -> None:
+    shown = booking("--help").out
+    for name, (_, line) in MODULES.items():
+        assert re.search(rf"^  {name} +{re.escape(line)}$", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize("argv", ["--version", "--help", "keys --help", "keys create --help", "keys craete"])
+def test_help_and_version_load_no_library(argv: str) -> None:
+    heavy = ("sqlalchemy", "fastapi", "httpx", "pydantic", "uvicorn", "rich", "alembic", "booking_core")
+    code = f"""
+import sys
+from booking_cli.main import main
+main({argv.split()!r})
+print("loaded:", *(name for name in {heavy!r} if name in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded:"
+
+
+def test_the_version_is_the_one_that_is_installed(booking: Booking) -> None:
+    from importlib.metadata import version
+
+    assert booking("--version").out == f"booking {version('booking-cli')}\n"
+    assert booking("orgs", "list", "--version").out == f"booking {version('booking-cli')}\n"
+
+
+def test_a_global_option_may_stand_before_or_behind_the_command(fjord: Booking) -> None:
+    shown = [
+        fjord(*argv.split()).json["data"]
+        for argv in (
+            "-o json orgs list",
+            "orgs -o json list",
+            "orgs list -o json",
+            "--json orgs list",
+            "orgs list --json",
+        )
+    ]
+    assert all(each == shown[0] for each in shown)
+    assert fjord("-o", "table", "orgs", "list", "-o", "json").json["data"] == shown[0]
+    assert fjord("--fields", "id", "orgs", "list", "--fields", "slug").out == "fjord-tours\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ("keys", "booking keys needs a command."),
+        ("", "booking needs a command."),
+        ("kyes", "No such command 'kyes'. Did you mean 'keys'?"),
+        ("keys lst", "No such command 'lst'. Did you mean 'list'?"),
+        ("keys list", "Missing option '--org'."),
+        ("keys list --org", "Option '--org' requires an argument."),
+        ("orgs list --nope", "No such option: --nope"),
+        ("orgs list extra", "Got unexpected extra argument(s) (extra)"),
+        ("orgs list --color sometimes", "Invalid value for '--color': 'sometimes' is not one of auto, always, never."),
+        ("orgs list --fields a,,b", "Invalid value for '--fields': write field names separated by commas"),
+        ("serve --port nope", "Invalid value for '--port': 'nope' is not a valid int"),
+    ],
+)
+def test_misuse_exits_2_and_says_what_is_wrong(booking: Booking, argv: str, message: str) -> None:
+    plain = booking(*argv.split())
+    assert plain.code == ExitCode.USAGE
+    assert plain.out == ""
+    assert "Traceback" not in plain.err
+    behind = booking(*argv.split(), *(["-o", "json"] if argv != "keys list --org" else []))
+    before = booking("--output=jsonl", *argv.split())
+    for error in (behind.error, before.error) if argv != "keys list --org" else (before.error,):
+        assert message in error["message"]
+        assert error["code"] == "usage"
+        assert error["exit_code"] == 2
+        assert error["hint"].endswith("--help")
+    if argv not in ("", "keys"):
+        assert plain.err.startswith(f"error: {message}")
+        assert len(plain.err.splitlines()) == 2
+    else:
+        assert plain.err.startswith("Usage: booking")
+
+
+def test_an_unknown_output_is_refused(booking: Booking) -> None:
+    assert "is not one of table, json, jsonl, tsv" in booking("orgs", "list", "-o", "xml").err
+
+
+def test_a_setting_that_cannot_be_understood_exits_2_with_one_line(
+    booking: Booking, environment: Callable[[str, str], None]
+) -> None:
+    environment("BOOKING_RATE_LIMIT", "many")
+    refused = booking("orgs", "list")
+    assert refused.code == 2
+    assert refused.err == "error: BOOKING_RATE_LIMIT must be REQUESTS/SECONDS, such as 600/60, or off\n"
+    assert booking("orgs", "list", "--json").error["code"] == "bad_setting"
+
+
+def test_a_database_that_does_not_exist_is_not_made_by_looking(booking: Booking, tmp_path: Path) -> None:
+    refused = booking("orgs", "list", "-o", "json")
+    assert (refused.code, refused.error["code"], refused.error["hint"]) == (2, "no_database", "booking db upgrade")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"This is no database, but it is long enough to be taken for one." * 20])
+def test_a_file_that_is_no_upgraded_database_is_explained(booking: Booking, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "booking.db").write_bytes(content)
+    refused = booking("orgs", "list", "--json")
+    assert refused.code == 2
+    assert refused.error["code"] in ("not_upgraded", "no_database")
+
+
+def test_a_database_that_is_away_exits_10(booking: Booking, environment: Callable[[str, str], None]) -> None:
+    environment("BOOKING_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/nothing")
+    for argv in (("orgs", "list"), ("db", "current")):
+        refused = booking(*argv, "--json")
+        assert refused.code == ExitCode.SERVER
+        assert refused.error["code"] == "service_unavailable"
+        assert "port 1 failed" in refused.error["message"]
+
+
+def test_a_password_in_the_database_url_is_never_shown(
+    booking: Booking, environment: Callable[[str, str], None]
+) -> None:
+    environment("BOOKING_DATABASE_URL", "postgresql://nobody:hunter2@127.0.0.1:1/nothing")
+    refused = booking("orgs", "list", "-v")
+    assert "nobody:***@127.0.0.1" in refused.err
+    assert "hunter2" not in refused.err
+
+
+def test_what_is_unexpected_exits_1_and_shows_a_traceback_only_with_debug(
+    stored: Booking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(tx: object) -> None:
+        raise RuntimeError("wires\ncrossed")
+
+    monkeypatch.setattr("booking_core.organizations.find", fail)
+    plain = stored("orgs", "list")
+    assert plain.code == ExitCode.FAILED
+    assert plain.err == "error: RuntimeError: wires crossed\nhint: --debug shows where it happened\n"
+    assert "Traceback" in stored("orgs", "list", "--debug").err
+    assert stored("orgs", "list", "-o", "json").error["code"] == "internal_error"
+
+
+def test_ctrl_c_exits_130(stored: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(tx: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("booking_core.organizations.find", interrupt)
+    assert stored("orgs", "list").code == ExitCode.INTERRUPTED
+
+
+@pytest.mark.parametrize("argv", [("orgs", "list"), ("orgs", "list", "-o", "json"), ("--help",)])
+def test_a_closed_pipe_is_no_error(
+    fjord: Booking, process: Callable[..., subprocess.Popen[str]], argv: tuple[str, ...]
+) -> None:
+    started = process(*argv)
+    assert started.stdout is not None
+    started.stdout.close()
+    assert started.stderr is not None
+    assert (started.stderr.read(), started.wait()) == ("", 0)
+    started.stderr.close()
+
+
+def test_a_terminal_gets_a_table_and_a_pipe_does_not(fjord: Booking, terminal: Terminal) -> None:
+    code, screen = terminal("orgs", "list")
+    assert code == 0
+    header, line = screen.splitlines()
+    assert header.startswith("\x1b[1mid")
+    assert "Fjord Tours" in line
+    assert fjord("orgs", "list").out.count("\t") == 4
+
+
+def test_no_color_is_honoured(fjord: Booking, terminal: Terminal, environment: Callable[[str, str], None]) -> None:
+    environment("NO_COLOR", "1")
+    assert "\x1b" not in terminal("orgs", "list")[1]
+    assert "\x1b" not in terminal("orgs", "show", "nobody")[1]
+    assert "\x1b" in terminal("orgs", "list", "--color", "always")[1]
+
+
+def test_help_has_no_escape_codes_also_where_github_actions_runs_it(
+    process: Callable[..., subprocess.Popen[str]], environment: Callable[[str, str], None]
+) -> None:
+    environment("GITHUB_ACTIONS", "true")
+    out, err = process("keys", "create", "--help").communicate()
+    assert "\x1b" not in out + err
+
+
+def test_every_error_code_has_an_exit_code() -> None:
+    assert set(BY_CODE) == set(map(str, ErrorCode))
+    assert not {126, 127} & set(ExitCode)
+
+
+def test_json_is_json_also_where_the_locale_is_ascii(
+    fjord: Booking, process: Callable[..., subprocess.Popen[str]], environment: Callable[[str, str], None]
+) -> None:
+    fjord("orgs", "set", "fjord-tours", "name=Fjørd")
+    environment("PYTHONIOENCODING", "ascii")
+    out, _ = process("orgs", "list", "-o", "json").communicate()
+    assert json.loads(out)["data"][0]["name"] == "Fjørd"

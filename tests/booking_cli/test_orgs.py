@@ -1,0 +1,92 @@
+"""`booking orgs`: organizations and their settings."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Booking = Callable[..., Any]
+"""Runs the command; see conftest."""
+
+
+CREATE = {"--slug": "isla-tours", "--name": "Isla Tours", "--timezone": "America/Santiago", "--currency": "CLP"}
+
+
+def create(booking: Booking, *more: str, **changes: str) -> object:
+    words = [word for pair in (CREATE | {f"--{k}": v for k, v in changes.items()}).items() for word in pair]
+    return booking("orgs", "create", *words, *more)
+
+
+def test_an_organization_is_created_shown_and_listed(fjord_on_both: Booking) -> None:
+    words = [word for pair in CREATE.items() for word in pair]
+    made = fjord_on_both("orgs", "create", *words, "-o", "json").json
+    assert {**made, "id": ""} == {
+        "id": "",
+        "slug": "isla-tours",
+        "name": "Isla Tours",
+        "timezone": "America/Santiago",
+        "default_currency": "CLP",
+    }
+    assert fjord_on_both("orgs", "show", "isla-tours", "-o", "json").json.items() >= made.items()
+    listed = fjord_on_both("orgs", "list", "-o", "json").json
+    assert [each["slug"] for each in listed["data"]] == ["fjord-tours", "isla-tours"]
+    assert listed["data"][1] == made
+    assert (listed["has_more"], listed["next_cursor"]) == (False, None)
+
+
+def test_a_slug_that_is_taken_exits_7(fjord_on_both: Booking) -> None:
+    words = [word for pair in (CREATE | {"--slug": "fjord-tours"}).items() for word in pair]
+    refused = fjord_on_both("orgs", "create", *words, "-o", "json")
+    assert (refused.code, refused.error["code"], refused.error["hint"]) == (7, "conflict", "booking orgs list")
+    assert refused.error["details"][0]["reason"] == "slug_taken"
+    assert refused.out == ""
+
+
+def test_every_bad_field_is_told_at_once(stored: Booking) -> None:
+    words = [word for pair in (CREATE | {"--timezone": "Mars", "--currency": "XXX"}).items() for word in pair]
+    refused = stored("orgs", "create", *words, "-o", "json")
+    assert refused.code == 8
+    assert [each["field"] for each in refused.error["details"]] == ["timezone", "currency"]
+    plain = stored("orgs", "create", *words)
+    assert len(plain.err.splitlines()) == 1
+
+
+def test_an_unknown_organization_exits_6(stored_on_both: Booking) -> None:
+    for argv in (("orgs", "show", "nobody"), ("orgs", "set", "nobody", "name=x"), ("keys", "list", "--org", "nobody")):
+        refused = stored_on_both(*argv, "-o", "json")
+        assert (refused.code, refused.error["code"]) == (6, "not_found")
+
+
+def test_settings_are_set_and_shown(fjord_on_both: Booking) -> None:
+    changes = ("add_ons_app=off", "pending_minutes=45", "staff_email=staff@fjord.example", "name=Fjord & Fjell = 1")
+    changed = fjord_on_both("orgs", "set", "fjord-tours", *changes, "-o", "json").json
+    assert (changed["add_ons_app"], changed["pending_minutes"]) == (False, 45)
+    assert changed["name"] == "Fjord & Fjell = 1"
+    assert fjord_on_both("orgs", "show", "fjord-tours", "-o", "json").json == changed
+    assert fjord_on_both("orgs", "set", "fjord-tours", "pending_minutes=", "--json").json["pending_minutes"] is None
+
+
+@pytest.mark.parametrize("key", ["api_app", "plan_api", "add_ons_app", "notify_staff", "cancel_under_minimum"])
+def test_switches_are_on_or_off(fjord: Booking, key: str) -> None:
+    assert fjord("orgs", "set", "fjord-tours", f"{key}=off", "--json").json[key] is False
+    assert fjord("orgs", "set", "fjord-tours", f"{key}=on", "--json").json[key] is True
+
+
+def test_a_bad_setting_is_named_and_exits_8(fjord_on_both: Booking) -> None:
+    refused = fjord_on_both(
+        "orgs", "set", "fjord-tours", "refund_late_percent=200", "colour=red", "name=New", "-o", "json"
+    )
+    assert refused.code == 8
+    assert [each["field"] for each in refused.error["details"]] == ["refund_late_percent", "colour"]
+    assert fjord_on_both("orgs", "show", "fjord-tours", "--json").json["name"] == "Fjord Tours"
+
+
+def test_a_change_without_an_equals_sign_exits_2(fjord: Booking) -> None:
+    assert fjord("orgs", "set", "fjord-tours", "name").code == 2
+
+
+def test_the_help_of_set_names_every_setting(booking: Booking) -> None:
+    from booking_core.organizations.rules import SETTINGS
+
+    shown = booking("orgs", "set", "--help").out
+    assert all(key in shown for key in SETTINGS)

@@ -1,0 +1,168 @@
+"""`booking serve`: what it refuses before it starts, and that it serves."""
+
+import contextlib
+import json
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Booking = Callable[..., Any]
+"""Runs the command; see conftest."""
+Process = Callable[..., subprocess.Popen[str]]
+
+_ADDRESS = re.compile(r"Uvicorn running on (http://127\.0\.0\.1:\d+)")
+_READY = ("Uvicorn running on", "Application startup complete")
+"""In this order with several processes, in the other with one."""
+
+
+@contextmanager
+def serving(started: subprocess.Popen[str]) -> Iterator[tuple[str, list[str]]]:
+    """The address of the service and what it logged so far, until it is stopped."""
+    assert started.stderr is not None
+    assert started.stdout is not None
+    logged: list[str] = []
+    try:
+        while not all(sign in "".join(logged) for sign in _READY):
+            line = started.stderr.readline()
+            assert line, "".join(logged)
+            logged.append(line)
+        (address,) = _ADDRESS.findall("".join(logged))
+        wait_for(address)
+        yield address, logged
+        started.send_signal(signal.SIGINT)
+        logged.extend(started.stderr)
+        assert started.wait() == 0
+    finally:
+        started.kill()
+        started.wait()
+        started.stderr.close()
+        started.stdout.close()
+
+
+def wait_for(address: str) -> None:
+    """Until somebody listens: of several processes each begins to a moment after it said that it is ready."""
+    host, _, port = address.removeprefix("http://").partition(":")
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection((host, int(port))):
+            return
+    raise AssertionError(f"nobody listens on {address}")
+
+
+def status(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_an_sqlite_database_is_made_and_served(booking: Booking, process: Process, tmp_path: Path) -> None:
+    with serving(process("serve", "--port", "0")) as (address, _):
+        assert status(f"{address}/api/v1/me") == 401
+        assert booking("db", "check").code == 0
+    assert (tmp_path / "booking.db.secret").exists()
+
+
+def test_a_migrated_database_is_served_by_several_processes(
+    stored_on_both: Booking, process: Process, fresh_database_url: str
+) -> None:
+    several = ["--workers", "2"] if fresh_database_url.startswith("postgresql") else []
+    with serving(process("serve", "--port", "0", "--no-worker", *several)) as (address, _):
+        assert {status(f"{address}/api/v1/me") for _ in range(8)} == {401}
+
+
+def test_the_effective_settings_are_logged_without_secrets(
+    process: Process, environment: Callable[[str, str], None]
+) -> None:
+    environment("BOOKING_SECRET_KEY", "hunter2")
+    environment("BOOKING_SMTP_URL", "smtp://mailer:hunter2@127.0.0.1:25")
+    environment("BOOKING_PENDING_MINUTES", "17")
+    with serving(process("serve", "--port", "0")) as (_, logged):
+        lines = [json.loads(line) for line in logged]
+    (settings,) = (line["settings"] for line in lines if "settings" in line)
+    assert settings["BOOKING_PENDING_MINUTES"] == "17"
+    assert settings["BOOKING_SMTP_URL"] == "smtp://mailer:***@127.0.0.1:25"
+    assert "hunter2" not in "".join(logged)
+
+
+def test_the_log_is_for_people_when_they_ask(process: Process, environment: Callable[[str, str], None]) -> None:
+    environment("BOOKING_LOG_FORMAT", "console")
+    with serving(process("serve", "--port", "0")) as (_, logged):
+        pass
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    booking\.serve  settings: ", logged[0])
+
+
+def test_a_second_process_on_one_sqlite_file_is_refused(booking: Booking, process: Process) -> None:
+    with serving(process("serve", "--port", "0")):
+        refused = booking("serve", "--port", "0", "-o", "json")
+        assert (refused.code, refused.error["code"]) == (2, "already_served")
+        assert booking("orgs", "list").code == 0
+
+
+def test_several_processes_on_one_sqlite_file_are_refused(booking: Booking, tmp_path: Path) -> None:
+    refused = booking("serve", "--workers", "2", "-o", "json")
+    assert (refused.code, refused.error["message"]) == (2, "An SQLite database is served by one process.")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("--workers", "0"), ("--workers", "-3"), ("--port", "65536"), ("--port", "-1"), ("--host", "no.such.invalid")],
+)
+def test_what_cannot_be_served_exits_2(booking: Booking, argv: tuple[str, ...], tmp_path: Path) -> None:
+    refused = booking("serve", *argv, "-o", "json")
+    assert refused.code == refused.error["exit_code"] == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reloading_goes_with_one_process(booking: Booking, environment: Callable[[str, str], None]) -> None:
+    environment("BOOKING_DATABASE_URL", "postgresql://127.0.0.1/anything")
+    assert booking("serve", "--reload", "--workers", "2").code == 2
+
+
+def test_a_port_that_is_taken_is_told(booking: Booking, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused = booking("serve", "--port", str(taken.getsockname()[1]), "-o", "json")
+    assert (refused.code, refused.error["code"]) == (2, "bad_address")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_postgresql_without_the_schema_is_refused_with_a_hint(
+    booking: Booking, postgres_server: str, environment: Callable[[str, str], None]
+) -> None:
+    environment("BOOKING_DATABASE_URL", postgres_server)
+    environment("BOOKING_SECRET_KEY", "a secret key for tests")
+    refused = booking("serve", "--port", "0", "-o", "json")
+    assert (refused.code, refused.error["code"], refused.error["hint"]) == (2, "not_upgraded", "booking db upgrade")
+
+
+def test_postgresql_without_a_secret_key_is_refused(
+    booking: Booking, postgres_server: str, environment: Callable[[str, str], None]
+) -> None:
+    environment("BOOKING_DATABASE_URL", postgres_server)
+    refused = booking("serve", "--port", "0", "-o", "json")
+    assert (refused.code, refused.error["message"]) == (2, "BOOKING_SECRET_KEY is required with PostgreSQL")
+
+
+def test_a_log_line_carries_what_was_given_beside_it() -> None:
+    import logging
+
+    from booking_cli.logs import JsonLines
+
+    record = logging.LogRecord("booking", logging.INFO, "file", 1, "sold %d", (3,), None)
+    record.request_id = "req_1"
+    line = json.loads(JsonLines().format(record))
+    assert (line["message"], line["request_id"], line["level"]) == ("sold 3", "req_1", "info")
+    assert set(line) == {"at", "level", "logger", "message", "request_id"}
