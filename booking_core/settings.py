@@ -119,8 +119,12 @@ def _text(text: str) -> str:
     return text
 
 
-def _setting(name: str, parse: Callable[[str], object], default: object, *, secret: bool = False) -> Any:
-    return field(default=default, metadata={"name": f"BOOKING_{name}", "parse": parse, "secret": secret})
+def _setting(
+    name: str, parse: Callable[[str], object], default: object, *, secret: bool = False, absent: str = ""
+) -> Any:
+    """A field and its variable; `absent` is how None is shown."""
+    metadata = {"name": f"BOOKING_{name}", "parse": parse, "secret": secret, "absent": absent}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,7 @@ class Settings:
     database_url: str = _setting("DATABASE_URL", _database_url, DEFAULT_DATABASE_URL, secret=True)
     secret_key: str | None = _setting("SECRET_KEY", _text, None, secret=True)
     public_url: str = _setting("PUBLIC_URL", _public_url, "http://127.0.0.1:8000")
-    rate_limit: RateLimit | None = _setting("RATE_LIMIT", _rate_limit, RateLimit(600, 60))
+    rate_limit: RateLimit | None = _setting("RATE_LIMIT", _rate_limit, RateLimit(600, 60), absent="off")
     rate_limit_store: str = _setting("RATE_LIMIT_STORE", _rate_limit_store, "memory://", secret=True)
     smtp_url: str | None = _setting("SMTP_URL", _smtp_url, None, secret=True)
     mail_from: str | None = _setting("MAIL_FROM", _text, None)
@@ -172,18 +176,7 @@ class Settings:
 
     def shown(self) -> dict[str, str]:
         """The effective settings by variable name, secrets masked."""
-        return {
-            item.metadata["name"]: self._shown(item.metadata["secret"], getattr(self, item.name))
-            for item in fields(self)
-        }
-
-    @staticmethod
-    def _shown(secret: bool, value: object) -> str:
-        if value is None:
-            return ""
-        if not secret:
-            return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        return make_url(str(value)).render_as_string(hide_password=True) if "://" in str(value) else "***"
+        return {item.metadata["name"]: _shown(item.metadata, getattr(self, item.name)) for item in fields(self)}
 
     @property
     def is_sqlite(self) -> bool:
@@ -207,6 +200,16 @@ class Settings:
         if path is None:
             raise SettingError("BOOKING_SECRET_KEY is required with PostgreSQL")
         return SecretKeys(_kept_secret(path.with_name(path.name + ".secret")))
+
+
+def _shown(metadata: Mapping[str, Any], value: object) -> str:
+    if value is None:
+        return str(metadata["absent"])
+    if metadata["secret"]:
+        return make_url(str(value)).render_as_string(hide_password=True) if "://" in str(value) else "***"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _kept_secret(path: Path) -> str:

@@ -1,0 +1,247 @@
+"""What a booking costs, takes, and looks like."""
+
+import base64
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.world import ADULT, DAY, DRYSUIT, FAMILY, NOON
+
+from booking_core import tokens
+from booking_core.bookings import rules
+from booking_core.bookings.rules import BookingRow, ManageLinks
+from booking_core.caller import Installation, Organization
+from booking_core.clock import zone
+from booking_core.errors import Unprocessable
+from booking_core.tokens import SecretKeys
+from booking_core.wire.bookings import Booking, BookingCreate, PaymentMode
+from booking_core.wire.limits import AMOUNT_MINOR_MAX
+
+TIERS, ADD_ONS = orjson.dumps([ADULT, FAMILY]).decode(), orjson.dumps([DRYSUIT]).decode()
+ORGANIZATION = Organization(
+    id=tokens.new_id(),
+    slug="fjord",
+    name="Fjord Tours",
+    timezone="Europe/Oslo",
+    default_currency="NOK",
+    api_app=True,
+    plan_api=True,
+    add_ons_app=True,
+    hours_before_booking_closes=0,
+    pending_minutes=None,
+    refund_full_until_hours=24,
+    refund_late_percent=0,
+    notify_staff=True,
+    staff_email=None,
+    on_site_fee_percent=2.5,
+    cancel_under_minimum=False,
+    created_at=NOON,
+    updated_at=NOON,
+)
+
+
+def request(guests: list[tuple[str, int]], add_ons: list[tuple[str, int]] | None = None) -> BookingCreate:
+    body: dict[str, Any] = {
+        "experience_date_id": tokens.new_id(),
+        "guests": [{"tier_id": tier, "count": count} for tier, count in guests],
+        "customer": {"name": "Ada", "email": "ada@example.com"},
+        "payment": "invoice",
+    }
+    if add_ons is not None:
+        body["add_ons"] = [{"id": add_on, "count": count} for add_on, count in add_ons]
+    return BookingCreate.model_validate_json(orjson.dumps(body))
+
+
+def quoted(guests: list[tuple[str, int]], add_ons: list[tuple[str, int]] | None = None) -> rules.Quote:
+    return rules.quote(ORGANIZATION, rules.offer("NOK", TIERS, ADD_ONS, None), request(guests, add_ons))
+
+
+# Prices and seats ------------------------------------------------------------------------------------------------
+
+
+def test_lines_are_priced_and_seated_by_their_tier() -> None:
+    quote = quoted([("adult", 3), ("family", 2)], [("drysuit", 4)])
+    assert quote.seats == 3 + 2 * 4
+    assert quote.subtotal_minor == 3 * 89000 + 2 * 250000 + 4 * 15000
+    assert [line["tier_label"] for line in orjson.loads(quote.guests)] == ["Adult", "Family"]
+    assert orjson.loads(quote.add_ons)[0]["unit_price"] == {"amount_minor": 15000, "currency": "NOK"}
+
+
+def test_the_same_tier_on_two_lines_is_summed_and_kept_as_sent() -> None:
+    quote = quoted([("adult", 1), ("family", 1), ("adult", 2)])
+    assert quote.seats == 7
+    assert [line["count"] for line in orjson.loads(quote.guests)] == [1, 1, 2]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["adult", "family"]), st.integers(1, 2**31 - 1)), min_size=1, max_size=100))
+def test_any_lines_add_up_exactly_however_large(guests: list[tuple[str, int]]) -> None:
+    quote = quoted(guests)
+    assert quote.seats == sum(count * {"adult": 1, "family": 4}[tier] for tier, count in guests)
+    lines = orjson.loads(quote.guests)
+    assert quote.subtotal_minor == sum(line["count"] * line["unit_price"]["amount_minor"] for line in lines)
+
+
+def test_a_sum_beyond_64_bits_is_refused() -> None:
+    price = AMOUNT_MINOR_MAX // 2
+    dear = orjson.dumps([ADULT | {"price": {"amount_minor": price, "currency": "NOK"}}]).decode()
+    offered = rules.offer("NOK", dear, "[]", None)
+    assert rules.quote(ORGANIZATION, offered, request([("adult", 2)])).subtotal_minor == 2 * price
+    with pytest.raises(Unprocessable) as refusal:
+        rules.quote(ORGANIZATION, offered, request([("adult", 3)]))
+    assert refusal.value.details[0].reason == "amount_overflow"
+
+
+@pytest.mark.parametrize(
+    ("guests", "add_ons", "field", "reason"),
+    [
+        ([("adult", 1), ("nobody", 1)], None, "guests.1.tier_id", "unknown_tier"),
+        ([("standard", 1)], None, "guests.0.tier_id", "unknown_tier"),
+        ([("adult", 1)], [("yacht", 1)], "add_ons.0.id", "unknown_add_on"),
+    ],
+)
+def test_what_is_not_offered_is_refused_by_name(
+    guests: list[tuple[str, int]], add_ons: list[tuple[str, int]] | None, field: str, reason: str
+) -> None:
+    with pytest.raises(Unprocessable) as refusal:
+        quoted(guests, add_ons)
+    (detail,) = refusal.value.details
+    assert (detail.field, detail.reason) == (field, reason)
+
+
+def test_without_the_add_ons_app_any_add_on_is_refused_and_none_is_not() -> None:
+    without, offered = replace(ORGANIZATION, add_ons_app=False), rules.offer("NOK", TIERS, ADD_ONS, None)
+    assert rules.quote(without, offered, request([("adult", 1)], [])).subtotal_minor == 89000
+    with pytest.raises(Unprocessable) as refusal:
+        rules.quote(without, offered, request([("adult", 1)], [("drysuit", 1)]))
+    assert refusal.value.details[0].reason == "add_ons_app_disabled"
+
+
+def test_an_experience_without_tiers_sells_one_called_standard() -> None:
+    offered = rules.offer("JPY", "[]", "[]", 8000)
+    quote = rules.quote(ORGANIZATION, offered, request([("standard", 3)]))
+    assert (quote.seats, quote.subtotal_minor) == (3, 24000)
+    assert orjson.loads(quote.guests)[0]["unit_price"] == {"amount_minor": 8000, "currency": "JPY"}
+
+
+def test_an_experience_without_tiers_and_price_sells_nothing() -> None:
+    with pytest.raises(Unprocessable):
+        rules.quote(ORGANIZATION, rules.offer("JPY", "[]", "[]", None), request([("standard", 1)]))
+
+
+# Payment ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "total", "expected"),
+    [
+        (PaymentMode.PAY_ON_SITE, 1, ("pay_on_site", "on_site", "unpaid")),
+        (PaymentMode.INVOICE, 1, ("invoice", "external", "unpaid")),
+        (PaymentMode.EXTERNAL_PAID, 1, ("external_paid", "external", "paid")),
+        *((mode, 0, ("free", "external", "paid")) for mode in PaymentMode),
+    ],
+)
+def test_payment_is_as_decided(mode: PaymentMode, total: int, expected: tuple[str, str, str]) -> None:
+    assert rules.payment(mode, total) == expected
+
+
+@pytest.mark.parametrize(("total", "fee"), [(0, 0), (19, 0), (20, 1), (59, 1), (60, 2), (89000, 2225)])
+def test_the_fee_on_site_is_rounded_half_up(total: int, fee: int) -> None:
+    assert rules.on_site_fee(ORGANIZATION, PaymentMode.PAY_ON_SITE, total) == fee
+    assert rules.on_site_fee(ORGANIZATION, PaymentMode.INVOICE, total) == 0
+    assert rules.on_site_fee(ORGANIZATION, PaymentMode.EXTERNAL_PAID, total) == 0
+
+
+# The guest's link ------------------------------------------------------------------------------------------------
+
+
+def row(**over: Any) -> BookingRow:
+    return BookingRow(
+        **{
+            "created_at": NOON,
+            "id": tokens.new_id(),
+            "booking_number": 7,
+            "status": "confirmed",
+            "source": "api",
+            "updated_at": NOON,
+            "experience_id": tokens.new_id(),
+            "experience_title": "Fjord kayak",
+            "experience_slug": "fjord-kayak",
+            "departure_id": tokens.new_id(),
+            "starts_at": NOON + DAY,
+            "ends_at": None,
+            "duration_minutes": 90,
+            "guest_name": "Ada",
+            "guest_email": "ada@example.com",
+            "guest_phone": None,
+            "guests": quoted([("adult", 1)]).guests,
+            "add_ons": "[]",
+            "currency": "NOK",
+            "subtotal_minor": 89000,
+            "discount_minor": 0,
+            "gift_card_minor": 0,
+            "total_minor": 89000,
+            "payment_method": "invoice",
+            "payment_source": "external",
+            "payment_status": "unpaid",
+            "note": None,
+            "manage_key_id": SecretKeys("first").first_id,
+            "manage_expires_at": NOON + DAY,
+        }
+        | over
+    )
+
+
+def links(*keys: str) -> ManageLinks:
+    return ManageLinks(Installation(SecretKeys(*keys), "https://book.example.com"), ORGANIZATION.id)
+
+
+def test_a_link_names_the_booking_and_holds_128_secret_bits() -> None:
+    booking = row()
+    link = links("first").of(booking, NOON)
+    assert link is not None
+    address, _, token = link.rpartition("/")
+    assert address == "https://book.example.com/manage"
+    data = base64.urlsafe_b64decode(token)
+    assert len(data) == 16 + 16 + 16
+    assert data[16:32].hex() == booking.id.replace("-", "")
+    assert links("first").of(booking, NOON) == link
+    assert links("another").make(booking.id, SecretKeys("another").first_id) != link
+
+
+def test_a_link_lives_until_it_expires_and_as_long_as_its_key() -> None:
+    booking = row()
+    assert links("first").of(booking, NOON + DAY - 1)
+    assert links("first").of(booking, NOON + DAY) is None
+    assert links("second", "first").of(booking, NOON) == links("first").of(booking, NOON)
+    assert links("second").of(booking, NOON) is None
+    assert links("first").of(row(manage_key_id=None), NOON) is None
+    assert links("first").of(row(manage_expires_at=None), NOON) is None
+
+
+# As it is shown --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {},
+        {"booking_number": None, "source": None, "guest_name": None, "guest_email": None, "guests": "[]"},
+        {"ends_at": NOON + 2 * DAY, "note": "Two\nlines", "status": "cancelled", "guest_phone": "+47 900"},
+        {"ends_at": None, "duration_minutes": None, "add_ons": quoted([("adult", 1)], [("drysuit", 2)]).add_ons},
+    ],
+)
+def test_what_is_shown_is_exactly_the_wire_model(over: dict[str, Any]) -> None:
+    for link in (None, "https://book.example.com/manage/x"):
+        rendered = orjson.dumps(rules.present(row(**over), zone("Europe/Oslo"), link))
+        assert orjson.loads(rendered) == Booking.model_validate_json(rendered).to_json()
+
+
+def test_the_link_can_be_put_into_what_was_rendered_without_it() -> None:
+    booking, oslo = row(note='ends with "manage_url":null}'), zone("Europe/Oslo")
+    link = 'https://book.example.com/manage/"quoted"'
+    without = orjson.dumps(rules.present(booking, oslo))
+    assert rules.with_link(without, link) == orjson.dumps(rules.present(booking, oslo, link))
+    assert rules.with_link(without, None) == without

@@ -1,0 +1,89 @@
+"""Settings are read once, strictly, and shown without their secrets."""
+
+from pathlib import Path
+
+import pytest
+
+from booking_core.settings import RateLimit, SettingError, Settings
+
+
+def read(**variables: str) -> Settings:
+    return Settings.from_environment({f"BOOKING_{name}": value for name, value in variables.items()})
+
+
+def test_everything_has_a_default() -> None:
+    settings = read()
+    assert settings.database_url == "sqlite:///booking.db"
+    assert settings.rate_limit == RateLimit(600, 60)
+    assert settings.webhook_waits_s == (60, 300, 1800, 7200, 28800)
+
+
+def test_an_empty_variable_counts_as_absent() -> None:
+    assert read(PUBLIC_URL="") == read()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("DATABASE_URL", "booking.db"),
+        ("DATABASE_URL", "mysql://localhost/booking"),
+        ("DATABASE_URL", "sqlite://"),
+        ("PUBLIC_URL", "booking.example"),
+        ("RATE_LIMIT", "600"),
+        ("RATE_LIMIT", "many/60"),
+        ("RATE_LIMIT", "10/0"),
+        ("RATE_LIMIT_STORE", "memcached://localhost"),
+        ("SMTP_URL", "mail.example"),
+        ("WEBHOOK_WAITS", "60,300"),
+        ("WEBHOOK_WAITS", "a,b,c,d,e"),
+        ("WEBHOOK_DEADLINE", "0"),
+        ("WEBHOOK_DEADLINE", "nan"),
+        ("WEBHOOK_DISABLE_AFTER", "-1"),
+        ("WEBHOOK_ALLOW_HTTP", "perhaps"),
+        ("WEBHOOK_ALLOW_CIDRS", "127.0.0.1/8"),
+        ("EVENT_RETENTION_DAYS", "0"),
+        ("PENDING_MINUTES", "half"),
+        ("LOG_FORMAT", "xml"),
+    ],
+)
+def test_one_that_cannot_be_understood_is_named_in_one_line(name: str, text: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        read(**{name: text})
+    assert str(caught.value).startswith(f"BOOKING_{name} ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["off", "OFF", "0", "0/60", "no"])
+def test_the_rate_limit_can_be_turned_off(text: str) -> None:
+    assert read(RATE_LIMIT=text).rate_limit is None
+    assert read(RATE_LIMIT=text).shown()["BOOKING_RATE_LIMIT"] == "off"
+
+
+def test_what_is_shown_holds_no_secret() -> None:
+    settings = read(
+        DATABASE_URL="postgresql://booking:hunter2@db/booking", SECRET_KEY="hunter2", STRIPE_API_KEY="sk_hunter2"
+    )
+    shown = settings.shown()
+    assert "hunter2" not in repr(shown)
+    assert shown["BOOKING_DATABASE_URL"] == "postgresql://booking:***@db/booking"
+    assert shown["BOOKING_WEBHOOK_ALLOW_HTTP"] == "off"
+
+
+def test_a_shared_database_wants_a_secret_key() -> None:
+    with pytest.raises(SettingError, match="BOOKING_SECRET_KEY is required"):
+        read(DATABASE_URL="postgresql://db/booking").secret_keys()
+
+
+def test_beside_an_sqlite_file_a_secret_key_is_made_once(tmp_path: Path) -> None:
+    settings = read(DATABASE_URL=f"sqlite:///{tmp_path}/booking.db")
+    sealed = settings.secret_keys().seal("purpose", b"text")
+    assert settings.secret_keys().open("purpose", sealed) == b"text"
+    assert (tmp_path / "booking.db.secret").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_comma_list_rotates_secret_keys() -> None:
+    before, during, after = read(SECRET_KEY="old"), read(SECRET_KEY="new, old"), read(SECRET_KEY="new")
+    sealed = before.secret_keys().seal("purpose", b"text")
+    assert during.secret_keys().open("purpose", sealed) == b"text"
+    with pytest.raises(ValueError, match="no longer live"):
+        after.secret_keys().open("purpose", sealed)

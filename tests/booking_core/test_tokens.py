@@ -1,0 +1,63 @@
+"""Ids, keys and what is sealed."""
+
+import re
+import uuid
+import zlib
+
+import pytest
+
+from booking_core import tokens
+from booking_core.tokens import SecretKeys
+
+
+def test_an_id_is_a_version_7_uuid_and_later_ones_sort_later() -> None:
+    made = [tokens.new_id() for _ in range(1000)]
+    assert len(set(made)) == 1000
+    for text in made[:50]:
+        parsed = uuid.UUID(text)
+        assert (str(parsed), parsed.version, parsed.variant) == (text, 7, uuid.RFC_4122)
+    stamps = [text[:13] for text in made]
+    assert stamps == sorted(stamps)
+
+
+def test_an_api_key_is_a_prefix_and_forty_characters_that_scanners_can_check() -> None:
+    key = tokens.new_api_key()
+    assert re.fullmatch(r"svc_[0-9A-Za-z]{40}", key)
+    checksum = 0
+    for character in key[-6:]:
+        checksum = checksum * 62 + tokens._ALPHABET.index(character)
+    assert checksum == zlib.crc32(key[:-6].encode())
+
+
+def test_what_is_sealed_for_one_purpose_opens_for_no_other() -> None:
+    keys = SecretKeys("one")
+    sealed = keys.seal("gift cards", b"text")
+    assert keys.open("gift cards", sealed) == b"text"
+    with pytest.raises(ValueError, match="no longer live"):
+        keys.open("webhooks", sealed)
+
+
+@pytest.mark.parametrize("change", [lambda s: s[:-4] + "AAAA", lambda s: "A" + s[1:], lambda s: s[:20], lambda s: "?"])
+def test_what_was_changed_does_not_open(change: object) -> None:
+    keys = SecretKeys("one")
+    assert callable(change)
+    with pytest.raises(ValueError, match="sealed"):
+        keys.open("purpose", change(keys.seal("purpose", b"some text to be kept")))
+
+
+def test_the_same_text_is_never_sealed_alike() -> None:
+    keys = SecretKeys("one")
+    assert keys.seal("purpose", b"text") != keys.seal("purpose", b"text")
+
+
+def test_a_retired_key_no_longer_signs() -> None:
+    old, both = SecretKeys("old"), SecretKeys("new", "old")
+    assert both.sign_with(old.first_id, "purpose", b"x") == old.sign("purpose", b"x")
+    assert SecretKeys("new").sign_with(old.first_id, "purpose", b"x") is None
+    assert both.signatures("purpose", b"x")[1] == old.sign("purpose", b"x")
+
+
+def test_secret_keys_show_nothing_of_themselves() -> None:
+    assert "hunter2" not in repr(SecretKeys("hunter2"))
+    with pytest.raises(ValueError, match="at least one"):
+        SecretKeys("")
