@@ -1,0 +1,425 @@
+"""Receivers of every kind on 127.0.0.1, a DNS that says what the test wants, canaries, and certificates.
+
+Only 127.0.0.1 may be called; every other address of this machine is denied, and where a canary listens, a connection
+would be seen.
+"""
+
+import asyncio
+import contextlib
+import datetime
+import ipaddress
+import select
+import socket
+import ssl
+import struct
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
+
+from booking_core.settings import Settings
+from booking_server.adapters.webhook_http import Sent, WebhookSender
+
+HOST = "127.0.0.1"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+# Receivers -------------------------------------------------------------------------------------------------------
+
+
+class Call:
+    """One connection that a receiver has taken."""
+
+    def __init__(self, conn: socket.socket, receiver: "Receiver") -> None:
+        self.conn = conn
+        self.receiver = receiver
+
+    def read(self) -> bytes:
+        """One whole request, which the receiver remembers; nothing when the sender has closed."""
+        read = b""
+        while b"\r\n\r\n" not in read:
+            if not (piece := self.conn.recv(65_536)):
+                return b""
+            read += piece
+        head, _, body = read.partition(b"\r\n\r\n")
+        length = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+        while len(body) < length:
+            body += self.conn.recv(65_536)
+        self.receiver.requests.append(head + b"\r\n\r\n" + body)
+        return head
+
+    def send(self, data: bytes) -> None:
+        self.conn.sendall(data)
+
+    def drip(self, data: bytes, every_s: float = 0.01) -> None:
+        """Byte by byte, for as long as the sender listens."""
+        for at in range(len(data)):
+            if self.receiver.closing.wait(every_s):
+                return
+            self.conn.sendall(data[at : at + 1])
+
+    def pour(self, piece: bytes, size: int = 1 << 30) -> None:
+        """So many bytes, or as many as the sender takes."""
+        while size > 0 and not self.receiver.closing.is_set():
+            self.conn.sendall(piece)
+            size -= len(piece)
+
+    def wait_until_left(self) -> None:
+        """Says nothing until the sender closes."""
+        while self.conn.recv(65_536):
+            pass
+
+    def reset(self) -> None:
+        """Ends with RST instead of FIN."""
+        self.conn.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.conn.close()
+
+
+Handle = Callable[[Call], None]
+
+
+class Receiver:
+    """Serves each connection in a thread of its own, by a function that may do whatever receivers do."""
+
+    def __init__(self, handle: Handle, tls: ssl.SSLContext | None = None) -> None:
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self.left = threading.Semaphore(0)
+        """Released for each connection that is over."""
+        self.closing = threading.Event()
+        self._handle = handle
+        self._tls = tls
+        self._listener = socket.create_server((HOST, 0), backlog=256)
+        self.port: int = self._listener.getsockname()[1]
+        self._open: set[socket.socket] = set()
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def url(self, host: str = HOST, path: str = "/hook", scheme: str = "") -> str:
+        return f"{scheme or ('https' if self._tls else 'http')}://{host}:{self.port}{path}"
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [request.partition(b"\r\n\r\n")[2] for request in self.requests]
+
+    def close(self) -> None:
+        self.closing.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for conn in list(self._open):
+            with contextlib.suppress(OSError):
+                conn.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(timeout=30)
+            assert not thread.is_alive()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                conn, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._open.add(conn)
+            thread = threading.Thread(target=self._serve, args=(conn,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, conn: socket.socket) -> None:
+        secured: socket.socket = conn
+        try:
+            with contextlib.suppress(OSError):
+                if self._tls:
+                    secured = self._tls.wrap_socket(conn, server_side=True)
+                    self._open.add(secured)
+                self._handle(Call(secured, self))
+        finally:
+            self._open -= {conn, secured}
+            secured.close()
+            conn.close()
+            self.left.release()
+
+
+def answer(head_and_body: bytes) -> Handle:
+    """Reads a request, answers it so, and closes."""
+
+    def handle(call: Call) -> None:
+        call.read()
+        call.send(head_and_body)
+
+    return handle
+
+
+def keep_answering(call: Call) -> None:
+    """What an ordinary server does."""
+    while call.read():
+        call.send(OK)
+
+
+@pytest.fixture
+def receive() -> Iterator[Callable[..., Receiver]]:
+    """Starts a receiver: of a function, or of the bytes it answers with."""
+    started: list[Receiver] = []
+
+    def start(handle: Handle | bytes = keep_answering, **options: Any) -> Receiver:
+        started.append(Receiver(answer(handle) if isinstance(handle, bytes) else handle, **options))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+
+
+# Names -----------------------------------------------------------------------------------------------------------
+
+
+class Names:
+    """A DNS. A value is a list of addresses, an exception, or a function that gives either."""
+
+    def __init__(self, known: Mapping[str, Any]) -> None:
+        self.known = dict(known)
+        self.asked: list[str] = []
+
+    async def resolve(self, host: str) -> Sequence[str]:
+        found = self.resolve_now(host)
+        if isinstance(found, asyncio.Event):
+            await found.wait()
+        return found
+
+    def resolve_now(self, host: str) -> Any:
+        self.asked.append(host)
+        found = self.known.get(host, [])
+        found = found() if callable(found) else found
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+@pytest.fixture
+def names() -> Callable[..., Names]:
+    return lambda **known: Names({name.replace("_", "."): found for name, found in known.items()})
+
+
+# Sending ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def uvloop_begun() -> None:
+    """The first loop of uvloop opens what all later ones share."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.sleep(0))
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[Any]], Any]:
+    """Runs a coroutine to its end, on either event loop; the loop has nothing to complain of."""
+
+    def runs(main: Any) -> Any:
+        factory = uvloop.new_event_loop if request.param == "uvloop" else None
+        complaints: list[dict[str, Any]] = []
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.get_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+            result = runner.run(main)
+        assert complaints == []
+        return result
+
+    return runs
+
+
+@pytest.fixture
+def settings(authority: "Authority") -> Callable[..., Settings]:
+    """Settings of a machine on which 127.0.0.1 may be called."""
+    usual = {
+        "webhook_allow_http": True,
+        "webhook_allow_cidrs": (f"{HOST}/32",),
+        "webhook_deadline_s": 10.0,
+        "webhook_ca_file": str(authority.file),
+        "public_url": "https://booking.example",
+    }
+    return lambda **changes: Settings(**{**usual, **changes})
+
+
+@pytest.fixture
+def deliver(run: Callable[[Any], Any], settings: Callable[..., Settings]) -> Callable[..., Any]:
+    """Sends once to each URL, one after the other by the same sender; gives the outcome, or their list."""
+
+    def delivers(
+        *urls: str,
+        names: Names | None = None,
+        headers: Sequence[tuple[str, str]] = (),
+        body: bytes = b"{}",
+        **changes: Any,
+    ) -> Sent | list[Sent]:
+        effective = settings(**changes)
+
+        async def main() -> list[Sent]:
+            sender = WebhookSender(effective, resolver=names)
+            try:
+                return [await in_time(sender, url) for url in urls]
+            finally:
+                await sender.close()
+
+        async def in_time(sender: WebhookSender, url: str) -> Sent:
+            started = time.monotonic()
+            sent = await sender.send(url, headers, body)
+            assert time.monotonic() - started < effective.webhook_deadline_s + 0.5
+            return sent
+
+        outcomes = run(main())
+        return outcomes[0] if len(urls) == 1 else outcomes
+
+    return delivers
+
+
+@pytest.fixture
+def descriptors(uvloop_begun: None) -> Iterator[None]:
+    """No socket of the test is left open."""
+    before = set(Path("/proc/self/fd").iterdir())
+    yield
+    assert set(Path("/proc/self/fd").iterdir()) <= before
+
+
+# Canaries --------------------------------------------------------------------------------------------------------
+
+
+class Canaries:
+    """Listeners on one port of several addresses of this machine; none of them must ever be called."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self.port = 0
+        self._listeners: list[socket.socket] = []
+        for address in addresses:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            with contextlib.suppress(OSError):  # a machine without IPv6 has fewer
+                self._listeners.append(socket.create_server((address, self.port), family=family))
+                self.port = self._listeners[-1].getsockname()[1]
+
+    @property
+    def are_untouched(self) -> bool:
+        return not select.select(self._listeners, [], [], 0)[0]
+
+    def close(self) -> None:
+        for each in self._listeners:
+            each.close()
+
+
+@pytest.fixture
+def canaries() -> Iterator[Callable[..., Canaries]]:
+    made: list[Canaries] = []
+
+    def make(*addresses: str) -> Canaries:
+        made.append(Canaries(addresses or ("127.0.0.2", "::1")))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+_watchers: list[list[str]] = []
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "socket.connect":
+        for watcher in _watchers:
+            watcher.append(arguments[1][0])
+
+
+@pytest.fixture
+def connected_to(request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    """Every address to which this process opens a connection during the test, whoever asks for it."""
+    _install_audit()
+    seen: list[str] = []
+    _watchers.append(seen)
+    yield seen
+    _watchers.remove(seen)
+
+
+_installed = threading.Lock()
+
+
+def _install_audit() -> None:
+    if _installed.acquire(blocking=False):  # an audit hook stays for the life of the process
+        sys.addaudithook(_audit)
+
+
+# Certificates ----------------------------------------------------------------------------------------------------
+
+_NOW = datetime.datetime.now(datetime.UTC)
+_DAY = datetime.timedelta(days=1)
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+class Authority:
+    """A certificate authority of the test's own, that the sender trusts through its setting."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._made = 0
+        self.file = folder / "authority.pem"
+        made = (
+            self._builder("Authority", "Authority", self._key.public_key(), -_DAY, 30 * _DAY)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(x509.KeyUsage(True, False, False, False, False, True, True, False, False), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+
+    @staticmethod
+    def _builder(subject: str, issuer: str, key: Any, since: Any, until: Any) -> x509.CertificateBuilder:
+        made = x509.CertificateBuilder().subject_name(_name(subject)).issuer_name(_name(issuer)).public_key(key)
+        made = made.serial_number(x509.random_serial_number())
+        return made.not_valid_before(_NOW + since).not_valid_after(_NOW + until)
+
+    def server(self, *names: str, expired: bool = False, self_signed: bool = False, weak: bool = False) -> Any:
+        """A server's TLS context with a certificate for these names or addresses."""
+        key: Any = rsa.generate_private_key(65_537, 1024) if weak else ec.generate_private_key(ec.SECP256R1())
+        since, until = (-2 * _DAY, -_DAY) if expired else (-_DAY, _DAY)
+        subjects = [
+            x509.IPAddress(ipaddress.ip_address(name)) if name[0].isdecimal() else x509.DNSName(name) for name in names
+        ]
+        issuer, signer = ("Server", key) if self_signed else ("Authority", self._key)
+        made = (
+            self._builder("Server", issuer, key.public_key(), since, until)
+            .add_extension(x509.SubjectAlternativeName(subjects), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .sign(signer, hashes.SHA256())
+        )
+        self._made += 1
+        file = self._folder / f"server-{self._made}.pem"
+        file.write_bytes(
+            made.public_bytes(serialization.Encoding.PEM)
+            + key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        if weak:
+            context.set_ciphers("DEFAULT@SECLEVEL=0")
+        context.load_cert_chain(file)
+        return context
+
+
+@pytest.fixture(autouse=True)
+def no_authority_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of the test's certificates comes from one, and reading them all takes longer than most tests."""
+    monkeypatch.setenv("SSL_CERT_FILE", "/dev/null")
+    monkeypatch.setenv("SSL_CERT_DIR", "/dev/null")
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))

@@ -1,0 +1,255 @@
+"""No URL and no DNS brings a connection to an address that is denied: rows S1 to S13, with canaries that would see one.
+
+Beside the canaries, every connection that this process opens is recorded, so that the absence of one to an address
+which is not on this machine is seen as well.
+"""
+
+import asyncio
+import itertools
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from booking_core.wire.webhooks import AttemptError
+from booking_server.adapters.addresses import AddressGuard
+from booking_server.adapters.webhook_http import Sent, WebhookSender
+
+pytestmark = pytest.mark.usefixtures("descriptors")
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+BLOCKED = (None, None, AttemptError.BLOCKED_ADDRESS)
+PUBLIC = "93.184.215.14"
+
+Deliver = Callable[..., Any]
+Receive = Callable[..., Any]
+
+
+def shown(sent: Sent) -> tuple[Any, ...]:
+    """All that a customer learns of an attempt, but for its time."""
+    return sent.status, sent.excerpt, sent.error
+
+
+def test_a_canary_sees_a_connection(canaries: Any, connected_to: list[str]) -> None:
+    canary = canaries("127.0.0.2")
+    with socket.create_connection(("127.0.0.2", canary.port)):
+        assert not canary.are_untouched
+    assert connected_to == ["127.0.0.2"]
+
+
+HOSTS = [
+    *("127.0.0.1", "127.255.255.254", "0.0.0.0", "10.0.0.1", "172.31.255.255", "192.168.0.1", "169.254.169.254"),
+    *("169.254.170.2", "100.64.0.1", "100.100.100.200", "192.0.0.192", "192.0.2.2", "198.18.0.1", "203.0.113.1"),
+    *("224.0.0.1", "240.0.0.1", "255.255.255.255", "168.63.129.16", "192.88.99.1"),
+    *("2130706433", "0x7f000001", "0177.0.0.1", "017700000001", "127.1", "127.0.1", "0x7f.1", "127.0.0.1.", "0", "0x"),
+    *("①②⑦.⓪.⓪.①", "127。0。0。1", "%31%32%37.0.0.1", "127.0.0.2", "2130706434", "0x7f.2"),
+    *("[::1]", "[::]", "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::7f00:1]", "[fd00::2]"),
+    *("[::ffff:0:127.0.0.1]", "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::7f00:1]", "[2002:a9fe:a9fe::]", "[2001:0:1::]"),
+    *("[100::1]", "[2001:db8::1]", "[3fff::1]", "[5f00::1]", "[fc00::1]", "[fd00:ec2::254]", "[fe80::1]", "[ff02::1]"),
+    *("[fe80::1%25eth0]", "[fe80::1%25lo]", "[fec0::1]", "[::127.0.0.2]"),
+    *("localhost", "LOCALHOST", "localhost.", "a.localhost", "x.internal", "x.local", "metadata.google.internal", "vm"),
+    *("booking.example", "good.example@127.0.0.1", "127.0.0.1#@good.example", "good.example\\@127.0.0.1"),
+    *("good.example\t@127.0.0.1", "127.0.0.1\r\n", "good.example:443@127.0.0.1", "a:b@good.example"),
+]
+"""Rows S2 to S7, as they stand in a URL before the port."""
+
+
+@pytest.mark.parametrize("allow_http", [False, True], ids=["https", "http"])
+def test_no_notation_of_an_inner_address_leads_there(
+    deliver: Deliver, settings: Any, names: Any, canaries: Any, connected_to: list[str], allow_http: bool
+) -> None:
+    canary = canaries("127.0.0.1", "127.0.0.2", "::1", "192.0.2.2", "fd00::2")
+    known = {name: ["127.0.0.1"] for name in ("localhost", "a.localhost", "x.internal", "x.local", "vm")}
+    resolver = names()
+    resolver.known = {**known, "metadata.google.internal": ["169.254.169.254"], "booking.example": [PUBLIC]}
+    scheme = "http" if allow_http else "https"
+    urls = [f"{scheme}://{host}:{canary.port}/hook" for host in HOSTS]
+    urls += [f"{scheme}://{host}/" for host in HOSTS]
+    closed = {"webhook_allow_http": allow_http, "webhook_allow_cidrs": ()}
+    guard = AddressGuard(settings(**closed), resolver)
+    assert not any(guard.is_public_url(url) for url in urls)
+    assert {shown(sent) for sent in deliver(*urls, names=resolver, **closed)} == {BLOCKED}
+    assert canary.are_untouched
+    assert connected_to == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "http://good.example/",
+            "ftp://good.example/",
+            "file:///etc/passwd",
+            "gopher://good.example/",
+            "//good.example",
+        ),
+        *("https:/good.example", "https:\\\\good.example", "", "https://good.example/" + "a" * 2028),
+        *(f"https://good.example:{port}/" for port in (0, 22, 25, 53, 80, 5432, 6379, 65536)),
+        *("https://good.example/#a", "https://good.example/a b", "https://good.example/\n"),
+    ],
+)
+def test_what_is_no_address_of_a_receiver_is_not_called(
+    deliver: Deliver, settings: Any, names: Any, connected_to: list[str], url: str
+) -> None:
+    """Rows S1 and S11, also when the row stands in the database already."""
+    resolver = names(good_example=["127.0.0.1"])
+    assert not AddressGuard(settings(webhook_allow_http=False), resolver).is_public_url(url)
+    assert shown(deliver(url, names=resolver, webhook_allow_http=False)) == BLOCKED
+    assert connected_to == []
+    assert resolver.asked == []
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        ["127.0.0.2"],
+        ["127.0.0.1", "127.0.0.2"],
+        ["::1", "127.0.0.1"],
+        ["127.0.0.1", "::ffff:127.0.0.2"],
+        ["127.0.0.1"] * 49 + ["127.0.0.2"],
+        ["fe80::1%lo"],
+        ["0.0.0.0"],
+        ["127.2"],
+    ],
+    ids=lambda found: f"{found[-1]} of {len(found)}",
+)
+def test_one_denied_answer_is_enough(
+    deliver: Deliver, settings: Any, names: Any, canaries: Any, connected_to: list[str], found: list[str]
+) -> None:
+    """Row S8; 127.0.0.1 stands for a public address."""
+    canary = canaries("127.0.0.1", "127.0.0.2", "::1")
+    resolver = names(good_example=found)
+    url = f"http://good.example:{canary.port}/"
+    assert not AddressGuard(settings(), resolver).is_public_url(url)
+    assert shown(deliver(url, names=resolver)) == BLOCKED
+    assert canary.are_untouched
+    assert connected_to == []
+
+
+def test_a_name_that_moves_inside_after_registration_is_not_followed(
+    run: Any, settings: Any, receive: Receive, names: Any, canaries: Any, connected_to: list[str]
+) -> None:
+    """Row S9: a thousand times public when registered, and one of four things when sent to."""
+    receiver = receive()
+    canary = canaries("127.0.0.2", "::1")
+    turn = itertools.cycle([["127.0.0.1"], ["127.0.0.2"], ["127.0.0.1"], ["::1"], ["127.0.0.1"], ["127.0.0.1"]])
+    resolver = names(good_example=lambda: next(turn))
+
+    async def main() -> list[AttemptError | None]:
+        effective = settings()
+        guard, sender = AddressGuard(effective, resolver), WebhookSender(effective, resolver=resolver)
+        errors = []
+        for i in range(1000):
+            assert guard.is_public_url(receiver.url("good.example"))
+            port = canary.port if i % 3 < 2 else receiver.port
+            sent = await sender.send(f"http://good.example:{port}/", [], b"{}")
+            errors.append(sent.error)
+        await sender.close()
+        return errors
+
+    blocked = AttemptError.BLOCKED_ADDRESS
+    assert run(main()) == ([blocked, blocked, None] * 334)[:1000]
+    assert canary.are_untouched
+    assert set(connected_to) == {"127.0.0.1"}
+    assert len(resolver.asked) == 2000
+    assert len(receiver.requests) == 333
+
+
+def test_a_name_is_resolved_once_for_one_send(
+    deliver: Deliver, receive: Receive, names: Any, canaries: Any, connected_to: list[str]
+) -> None:
+    """Row S9: what was checked is what is connected to, however short DNS says that its answer holds."""
+    receiver = receive()
+    canary = canaries("127.0.0.2")
+    answers = iter([["127.0.0.1"]])
+    resolver = names(good_example=lambda: next(answers, ["127.0.0.2"]))
+    assert deliver(receiver.url("good.example"), names=resolver).error is None
+    assert resolver.asked == ["good.example"]
+    assert connected_to == ["127.0.0.1"]
+    assert canary.are_untouched
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_redirect_is_followed(
+    deliver: Deliver, receive: Receive, canaries: Any, connected_to: list[str], status: int
+) -> None:
+    """Row S10."""
+    canary = canaries("127.0.0.2", "::1")
+
+    def handle(call: Any) -> None:
+        head = call.read()
+        location = head.split()[1][1:].decode().replace("self", call.receiver.url())
+        call.send(f"HTTP/1.1 {status} Moved\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode())
+
+    receiver = receive(handle)
+    places = ["http://169.254.169.254/latest/", "self", f"http://127.0.0.2:{canary.port}/", "//[::1]/", "/other", "a"]
+    sent = deliver(*(receiver.url(path=f"/{place}") for place in places))
+    assert {shown(each) for each in sent} == {(status, None, AttemptError.REDIRECT)}
+    assert len(receiver.requests) == len(places)
+    assert set(connected_to) == {"127.0.0.1"}
+    assert canary.are_untouched
+
+
+def test_no_proxy_of_the_environment_is_used(
+    deliver: Deliver, receive: Receive, authority: Any, names: Any, canaries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row S12."""
+    canary = canaries("127.0.0.2")
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, f"http://127.0.0.2:{canary.port}")
+        monkeypatch.setenv(name.lower(), f"http://127.0.0.2:{canary.port}")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    resolver = names(good_example=["127.0.0.1"])
+    for receiver in (receive(), receive(tls=authority.server("good.example"))):
+        assert deliver(receiver.url("good.example"), names=resolver).error is None
+        assert len(receiver.requests) == 1
+    assert canary.are_untouched
+
+
+def test_registration_tells_nothing_of_what_stands_behind_an_address(
+    settings: Any, receive: Receive, canaries: Any, connected_to: list[str]
+) -> None:
+    """Row S13: nothing is called when an endpoint is registered, so open, closed and silent look alike."""
+    listening, closed = receive(), canaries("127.0.0.1")
+    closed.close()
+    outside = AddressGuard(settings(webhook_allow_cidrs=()))
+    inside = AddressGuard(settings())
+    for port in (listening.port, closed.port):
+        assert outside.is_public_url(f"http://127.0.0.1:{port}/") is False
+        assert outside.is_public_url(f"http://10.0.0.1:{port}/") is False
+        assert inside.is_public_url(f"http://127.0.0.1:{port}/") is True
+    assert listening.connections == 0
+    assert connected_to == []
+
+
+def test_an_address_in_the_standard_form_is_compared_with_the_ranges(
+    run: Any, settings: Any, receive: Receive, names: Any
+) -> None:
+    """A resolver may write an address of IPv6 in any of its forms."""
+    resolver = names(good_example=["0000:0:0::0001"])
+
+    async def main() -> Any:
+        guard = AddressGuard(settings(webhook_allow_cidrs=("::1/128",)), resolver)
+        return (await guard.resolve("https://good.example/"))[1]
+
+    assert run(main()) == ["::1"]
+
+
+def test_registrations_and_sends_may_use_one_guard_from_many_threads(settings: Any, names: Any) -> None:
+    guard = AddressGuard(settings(), names(good_example=["127.0.0.1"], bad_example=["127.0.0.2"]))
+    results: list[bool] = []
+
+    def register() -> None:
+        for _ in range(50):
+            results.append(guard.is_public_url("https://good.example/"))
+            results.append(not guard.is_public_url("https://bad.example/"))
+            results.append(asyncio.run(guard.resolve("https://good.example/"))[1] == ["127.0.0.1"])
+
+    threads = [threading.Thread(target=register) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 600
