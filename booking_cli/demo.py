@@ -1,10 +1,13 @@
-"""`booking demo`: from nothing to a service with two operators, their catalogues and a key, in one command."""
+"""`booking demo`: from nothing to a service with two operators, their catalogues and a key, in one command.
+
+The story that `--once` plays is told in `story`.
+"""
 
 import json
 import os
 import secrets
-from collections.abc import Iterator
-from datetime import date, timedelta
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -17,7 +20,8 @@ from booking_cli.context import Cli, CliError
 from booking_cli.serve import alone, check_address, make_ready, start
 
 if TYPE_CHECKING:
-    from booking_core.caller import Caller, Installation
+    from booking_core.caller import Installation, Organization
+    from booking_core.catalog import Summary
     from booking_core.db.engine import Database, Tx
 
 app = single()
@@ -26,8 +30,8 @@ HOST = "127.0.0.1"
 FOLDER = Path(".demo")
 EXAMPLES = Path(__file__).parents[1] / "examples"
 """In a clone. A wheel carries no catalogues."""
-_LEAD_DAYS = 7
-_WINDOW_DAYS = 30
+LEAD_DAYS = 7
+WINDOW_DAYS = 30
 
 
 class Shop(NamedTuple):
@@ -46,19 +50,38 @@ SHOPS = (
 )
 
 
-@command(app, "demo", "booking demo", "booking demo --port 9000", "booking demo --catalog my-catalogue.json")
+@command(
+    app,
+    "demo",
+    "booking demo",
+    "booking demo --once",
+    "booking demo --port 9000",
+    "booking demo --catalog my-tours.json",
+)
 def demo(
     ctx: typer.Context,
     port: Annotated[int, typer.Option("--port", metavar="PORT", help="Where to listen.", show_default=True)] = 8000,
     catalog: Annotated[
         Path | None, typer.Option("--catalog", metavar="FILE", help="Serve this catalogue instead of the examples.")
     ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Play the whole story on any free port, print it and exit.")
+    ] = False,
 ) -> int:
     """Serves two demo organizations with real catalogues, and prints a key and three calls to try.
 
     The database is kept under .demo/ unless BOOKING_DATABASE_URL names one; what is there already is used again.
+
+    With --once nothing is kept: a catalogue is imported into a database of its own, a booking is made, replayed and
+    cancelled over HTTP, a receiver verifies every webhook, and each step is printed. Exit code 1 when one of them is
+    not as it should be. If BOOKING_DATABASE_URL names PostgreSQL, the story plays there, in a new organization; let
+    that be a database which serves nobody else, since webhooks may go to this machine meanwhile.
     """
     cli = context.of(ctx)
+    if once:
+        with storage.installed():
+            from booking_cli import story
+        return story.play(cli, _shops(catalog)[0])
     check_address(HOST, port)
     shops = _shops(catalog)
     _choose_database(port)
@@ -111,23 +134,32 @@ def _choose_database(port: int) -> None:
 
 
 def _open(cli: Cli, database: "Database", installation: "Installation", shop: Shop) -> None:
-    """Creates the organization with its catalogue, both or neither, unless it is there."""
-    from booking_core import catalog, organizations
+    """Creates the organization with its catalogue, unless it is there."""
+    from booking_core import organizations
 
     if any(each.slug == shop.slug for each in database.read(organizations.find)):
         return
-    document = read_document(shop.catalogue)
+    open_shop(cli, database, installation, shop, read_document(shop.catalogue))
+    cli.render.note(f"imported {shop.catalogue.name} for {shop.slug}")
 
-    def work(tx: "Tx") -> None:
+
+def open_shop(
+    cli: Cli, database: "Database", installation: "Installation", shop: Shop, document: Any
+) -> "tuple[Organization, Summary]":
+    """Creates the organization with that catalogue, both or neither."""
+    from booking_core import catalog, organizations
+
+    def work(tx: "Tx") -> "tuple[Organization, Summary]":
         now = tx.now()
         organization = organizations.create(
             tx, slug=shop.slug, name=shop.name, timezone=shop.timezone, currency=shop.currency, now=now
         )
-        catalog.import_document(tx, organization, installation, document, now=now, progress=advance)
+        return organization, catalog.import_document(
+            tx, organization, installation, document, now=now, progress=advance
+        )
 
     with cli.render.progress(f"importing {shop.catalogue.name}") as advance:
-        database.write(work)
-    cli.render.note(f"imported {shop.catalogue.name} for {shop.slug}")
+        return database.write(work)
 
 
 def _key(database: "Database", installation: "Installation", slug: str) -> str:
@@ -155,14 +187,15 @@ def _key(database: "Database", installation: "Installation", slug: str) -> str:
 
 def _calls(database: "Database", installation: "Installation", key: str, base_url: str) -> list[str]:
     """Three calls that work as they are printed; two when nothing can be booked in the next weeks."""
-    from booking_core import keys
+    from booking_core import departures, experiences, keys
 
     api, auth = f"{base_url}/api/v1", f"-H 'Authorization: Bearer {key}'"
     with database.reading() as tx:
         caller = keys.identify(tx, key, installation)
-        first = caller.organization.zone.wall(caller.at).date() + timedelta(days=_LEAD_DAYS)
-        last = first + timedelta(days=_WINDOW_DAYS)
-        body = _booking(tx, caller, first, last)
+        first = caller.organization.zone.wall(caller.at).date() + timedelta(days=LEAD_DAYS)
+        last = first + timedelta(days=WINDOW_DAYS)
+        found = departures.find_available(tx, caller, date_from=first, date_to=last)["data"]
+        body = a_booking(found, lambda experience_id: experiences.get(tx, caller, experience_id))
     calls = [f"curl -s {auth} {api}/me", f"curl -s {auth} '{api}/availability?from={first}&to={last}'"]
     if body:
         headers = f"-H 'Content-Type: application/json' -H 'Idempotency-Key: demo-{secrets.token_hex(8)}'"
@@ -170,12 +203,12 @@ def _calls(database: "Database", installation: "Installation", key: str, base_ur
     return calls
 
 
-def _booking(tx: "Tx", caller: "Caller", first: date, last: date) -> dict[str, Any] | None:
-    """The body of a booking of one unit on the first departure that takes it."""
-    from booking_core import departures, experiences
-
-    for departure in departures.find_available(tx, caller, date_from=first, date_to=last)["data"]:
-        experience = experiences.get(tx, caller, departure["experience_id"])
+def a_booking(
+    departures: Iterable[dict[str, Any]], experience_of: Callable[[str], dict[str, Any]]
+) -> dict[str, Any] | None:
+    """The body of a booking of one unit on the first of the departures that takes it."""
+    for departure in departures:
+        experience = experience_of(departure["experience_id"])
         tiers = [tier for tier in experience["price_tiers"] if tier["seats_per_unit"] <= departure["seats_available"]]
         if departure["status"] == "open" and experience["is_published"] and tiers:
             return {
@@ -192,5 +225,6 @@ def _show(cli: Cli, slugs: list[str], key: str, calls: list[str]) -> None:
         cli.render.one({"organizations": slugs, "key": key, "calls": calls})
     else:
         lines = [f"API key of {slugs[0]}, with every scope: {key}", "", "Try:", *calls, ""]
+        lines += ["The whole story, from import to verified webhook: booking demo --once", ""]
         cli.render.text("\n".join(lines))
     cli.render.flush()

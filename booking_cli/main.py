@@ -24,6 +24,7 @@ Operator commands open the database that BOOKING_DATABASE_URL names.
 
 MODULES: Mapping[str, tuple[str, str]] = {
     "serve": ("booking_cli.serve", "Serve the API."),
+    "worker": ("booking_cli.worker", "Deliver webhooks and keep house."),
     "demo": ("booking_cli.demo", "Serve two demo organizations with real catalogues."),
     "db": ("booking_cli.db", "Create, upgrade and check the database."),
     "orgs": ("booking_cli.orgs", "Organizations and their settings."),

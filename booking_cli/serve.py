@@ -42,7 +42,7 @@ def serve(
         int, typer.Option("--port", metavar="PORT", help="Where to listen; 0: any free one.", show_default=True)
     ] = 8000,
     workers: Annotated[int, typer.Option("--workers", metavar="N", help="Processes; PostgreSQL only.")] = 1,
-    no_worker: Annotated[bool, typer.Option("--no-worker", help="Serve requests and do nothing beside.")] = False,
+    no_worker: Annotated[bool, typer.Option("--no-worker", help="Deliver nothing: booking worker does.")] = False,
     reload: Annotated[
         bool, typer.Option("--reload", help="Start anew when the code changes; for development.")
     ] = False,
@@ -64,7 +64,7 @@ def serve(
     check_address(host, port)
     with alone(settings.sqlite_path):
         make_ready(settings)
-        return start(settings, host=host, port=port, workers=workers, reload=reload)
+        return start(settings, host=host, port=port, workers=workers, reload=reload, worker=not no_worker)
 
 
 @contextmanager
@@ -108,8 +108,10 @@ def make_ready(settings: "Settings") -> None:
             db.require_head(settings)
 
 
-def start(settings: "Settings", *, host: str, port: int, workers: int = 1, reload: bool = False) -> int:
-    """Serves until it is told to stop."""
+def start(
+    settings: "Settings", *, host: str, port: int, workers: int = 1, reload: bool = False, worker: bool = True
+) -> int:
+    """Serves until it is told to stop. With `worker`, each process also delivers webhooks and keeps house."""
     import uvicorn
 
     log_config = logs.config(settings.log_format)
@@ -118,7 +120,7 @@ def start(settings: "Settings", *, host: str, port: int, workers: int = 1, reloa
     log.info("settings: %s", " ".join(f"{name}={value}" for name, value in shown.items()), extra={"settings": shown})
     try:
         uvicorn.run(
-            "booking_server.app:create_app",
+            "booking_server.app:create_app_with_worker" if worker else "booking_server.app:create_app",
             factory=True,
             host=host,
             port=port,

@@ -69,6 +69,8 @@ CHECKS = (
         """SELECT b.organization_id, b.id, 'created ' || coalesce(e.created, 0) || ', confirmed '
                   || coalesce(e.confirmed, 0) || ', cancelled ' || coalesce(e.cancelled, 0)
              FROM bookings b
+             JOIN (SELECT organization_id, min(sequence) AS lowest, min(created_at) AS oldest
+                     FROM events GROUP BY organization_id) k ON k.organization_id = b.organization_id
              LEFT JOIN (SELECT organization_id, resource_id,
                                sum(CASE WHEN type = 'booking.created' THEN 1 ELSE 0 END) AS created,
                                sum(CASE WHEN type = 'booking.confirmed' THEN 1 ELSE 0 END) AS confirmed,
@@ -76,8 +78,7 @@ CHECKS = (
                           FROM events WHERE resource_type = 'booking' GROUP BY organization_id, resource_id) e
                ON e.organization_id = b.organization_id AND e.resource_id = b.id
             WHERE b.booking_number IS NOT NULL
-              AND b.created_at > (SELECT coalesce(min(created_at), 0) FROM events f
-                                   WHERE f.organization_id = b.organization_id)
+              AND (k.lowest = 1 OR b.created_at > k.oldest)
               AND (coalesce(e.created, 0) <> 1
                    OR coalesce(e.confirmed, 0) <> CASE WHEN b.confirmed_at IS NULL THEN 0 ELSE 1 END
                    OR coalesce(e.cancelled, 0) <> CASE WHEN b.status = 'cancelled' THEN 1 ELSE 0 END)""",

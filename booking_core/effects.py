@@ -21,6 +21,10 @@ class EffectKind(StrEnum):
     BOOKING_CANCELLATION_MAIL = "booking_cancellation_mail"
     STAFF_BOOKING_MAIL = "staff_booking_mail"
     STAFF_CANCELLATION_MAIL = "staff_cancellation_mail"
+    STAFF_WEBHOOK_FAILING_MAIL = "staff_webhook_failing_mail"
+    """An endpoint fails and will be switched off; the payload holds url, hours, failures, since (an instant)."""
+    STAFF_WEBHOOK_DISABLED_MAIL = "staff_webhook_disabled_mail"
+    """An endpoint was switched off; the same payload."""
 
 
 def owe(
@@ -31,13 +35,18 @@ def owe(
     *,
     at: int,
     payload: Mapping[str, object] | None = None,
+    occurrence: str = "",
 ) -> None:
-    """One effect of that kind for that subject, due now, once: the key makes a second one impossible."""
+    """One effect of that kind for that subject, due now, once: the key makes a second one impossible.
+
+    Args:
+        occurrence: tells apart what may be owed to one subject more than once.
+    """
     pending.insert(
         tables.effects,
         organization_id=organization_id,
         id=tokens.new_id(),
-        key=f"{kind}:{subject_id}",
+        key=f"{kind}:{subject_id}:{occurrence}" if occurrence else f"{kind}:{subject_id}",
         kind=str(kind),
         subject_id=subject_id,
         payload=orjson.dumps(payload or {}).decode(),

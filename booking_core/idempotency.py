@@ -101,11 +101,16 @@ def replay(secret_keys: SecretKeys, once: Once, fingerprint: str, status: int, b
     """The stored answer, byte for byte.
 
     Raises:
-        IdempotencyKeyReused: it belongs to a different request.
+        IdempotencyKeyReused: it belongs to a different request; or it was sealed with a secret key that was taken out
+            of rotation since. The work is done then, so it must not be done again, and its answer cannot be told.
     """
     if fingerprint != once.fingerprint:
         raise IdempotencyKeyReused
-    return Answer(status, secret_keys.open(_PURPOSE, body_sealed), replayed=True)
+    try:
+        body = secret_keys.open(_PURPOSE, body_sealed)
+    except ValueError:
+        raise IdempotencyKeyReused("This Idempotency-Key was used, and its answer can no longer be opened.") from None
+    return Answer(status, body, replayed=True)
 
 
 def keep(pending: Writes, caller: Caller, once: Once, answer: Answer, *, at: int) -> None:

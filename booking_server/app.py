@@ -17,15 +17,25 @@ from booking_core.errors import NotFound
 from booking_core.settings import SettingError, Settings
 from booking_core.wire.limits import API_VERSION
 from booking_server import openapi
+from booking_server.adapters.webhook_http import WebhookSender
 from booking_server.dispatch import Endpoint, Service, refuse
 from booking_server.limits import Edge
 from booking_server.routes import OPERATIONS, description
+from booking_server.worker import Worker, working
 
 _FLUSH_S = 15
 
 
-def create_app(settings: Settings | None = None, *, database: Database | None = None) -> FastAPI:
+def create_app_with_worker() -> FastAPI:
+    """The application as `booking serve` runs it: it also delivers webhooks and keeps house."""
+    return create_app(worker=True)
+
+
+def create_app(settings: Settings | None = None, *, database: Database | None = None, worker: bool = False) -> FastAPI:
     """The ASGI application; settings come from the environment unless they are passed in.
+
+    Args:
+        worker: whether this process also does the worker's part.
 
     Raises:
         SettingError: a setting cannot be understood, or the database is not at this release's schema.
@@ -38,7 +48,10 @@ def create_app(settings: Settings | None = None, *, database: Database | None = 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         flushing = asyncio.create_task(_flush_uses(service))
-        yield
+        async with contextlib.AsyncExitStack() as stack:
+            if worker:
+                await stack.enter_async_context(_worker_of(service))
+            yield
         flushing.cancel()
         await asyncio.to_thread(_stop, service)
 
@@ -86,6 +99,17 @@ def _route(path: str, endpoint: Any) -> Route:
 async def _not_found(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "http":
         await refuse(NotFound("There is no such path."), scope)(scope, receive, send)
+
+
+@contextlib.asynccontextmanager
+async def _worker_of(service: Service) -> AsyncIterator[None]:
+    """A worker in this process, which is woken by what this process commits."""
+    sender = WebhookSender(service.settings)
+    worker = Worker(service.settings, service.database, service.installation, sender)
+    service.committed = worker.wake
+    async with working(worker, sender):
+        yield
+    service.committed = lambda: None
 
 
 async def _flush_uses(service: Service) -> None:

@@ -6,8 +6,8 @@ runs in one hop to a thread, on one connection.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -31,6 +31,7 @@ from booking_core.idempotency import Answer, Once
 from booking_core.settings import RateLimit, Settings
 from booking_core.wire.limits import IDEMPOTENCY_KEY_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MIN
 from booking_server import auth, bodies, errors, params
+from booking_server.adapters.addresses import AddressGuard
 from booking_server.desk import Desk
 from booking_server.limits import App, Receive, Scope, Send, read_body
 from booking_server.operations import Call, Operation
@@ -40,6 +41,7 @@ from booking_server.reply import Reply
 log = logging.getLogger("booking.http")
 
 _BATCH = 32
+_PREPARING_THREADS = 4
 
 
 @dataclass(slots=True)
@@ -55,6 +57,8 @@ class Incoming:
     request_id: str
     address: str
     reading: Reading | None = None
+    call: Call | None = None
+    """Checked already, and prepared."""
 
     def refuse(self, error: BookingError) -> Answer:
         return errors.answer(error, self.request_id)
@@ -66,9 +70,14 @@ class Service:
     def __init__(self, settings: Settings, database: Database) -> None:
         self.settings = settings
         self.database = database
-        self.installation = Installation(settings.secret_keys(), settings.public_url, settings.pending_minutes)
+        self.installation = Installation(
+            settings.secret_keys(), settings.public_url, settings.pending_minutes, settings.webhook_allow_http
+        )
+        self.is_public_address = AddressGuard(settings).is_public_url
         self.limiter: Limiter = open_limiter(settings.rate_limit_store)
         self.running: set[tuple[str, str]] = set()
+        self.committed: Callable[[], None] = lambda: None
+        """Called on the loop after a request that may have written something to be delivered."""
         self._used_at: dict[tuple[str, str], int] = {}
         driver = database.driver
         if isinstance(driver, SqliteDriver):
@@ -77,11 +86,13 @@ class Service:
         self.writes = Desk(
             "write", self._write_batch, threads=driver.writers, batch=_BATCH if database.is_sqlite else 1
         )
-        self.creates = Desk("book", self._create_batch, threads=min(2, driver.writers), batch=_BATCH)
+        self.creates = Desk("book", self._create_batch, threads=min(3, driver.writers), batch=_BATCH)
+        # Apart from the writes, which on SQLite all wait for one thread: it must not wait for somebody's DNS.
+        self.preparations = Desk("prepare", self._prepare_batch, threads=_PREPARING_THREADS, batch=1)
 
     def close(self) -> None:
         """Finishes what waits and closes the database."""
-        for desk in (self.creates, self.writes, self.reads):
+        for desk in (self.preparations, self.creates, self.writes, self.reads):
             desk.close()
         self.database.close()
 
@@ -107,8 +118,23 @@ class Service:
 
     def _checked_before(self, jobs: Sequence[Incoming]) -> list[Call | Exception]:
         """The calls of requests that write, checked before their transaction begins."""
+        unchecked = [incoming for incoming in jobs if incoming.call is None]
         with self.database.reading() as tx:
-            return self._checked_calls(tx, jobs)
+            checked = iter(self._checked_calls(tx, unchecked))
+        return [incoming.call or next(checked) for incoming in jobs]
+
+    def _prepare_batch(self, jobs: Sequence[Incoming]) -> list[Call | Exception]:
+        return [
+            self._prepared(incoming, call) if isinstance(call, Call) else call
+            for incoming, call in zip(jobs, self._checked_before(jobs), strict=True)
+        ]
+
+    def _prepared(self, incoming: Incoming, call: Call) -> Call | Exception:
+        assert incoming.operation.prepare is not None
+        try:
+            return replace(call, prepared=incoming.operation.prepare(call, self.is_public_address))
+        except Exception as error:  # noqa: BLE001 - handed to the one request it belongs to
+            return error
 
     def _write_batch(self, jobs: Sequence[Incoming]) -> list[Answer | Exception]:
         calls = self._checked_before(jobs)
@@ -291,6 +317,8 @@ class Endpoint:
     async def _reply(self, incoming: Incoming) -> Reply:
         try:
             answer = await self._answer(incoming)
+            if not incoming.operation.act:
+                self.service.committed()
             headers: list[tuple[bytes, bytes]] = []
         except BookingError as error:
             answer, headers = incoming.refuse(error), errors.headers(error)
@@ -302,6 +330,8 @@ class Endpoint:
         service, operation = self.service, incoming.operation
         if operation.act:
             return await service.reads.submit(incoming)
+        if operation.prepare:
+            incoming.call = await service.preparations.submit(incoming)
         desk = service.creates if operation.book else service.writes
         running = _in_use(incoming) if operation.idempotency else None
         if running is None:

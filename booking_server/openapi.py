@@ -435,6 +435,13 @@ class WebhookEventData(Resource):
     object: WebhookEndpoint
 
 
+class WebhookDeliveryDeadData(WebhookEventData):
+    delivery_id: Id
+    event_id: Id
+    """Of the event that was not delivered."""
+    event_type: Open[EventType]
+
+
 class Ping(Resource):
     message: str
     endpoint_id: Id
@@ -456,7 +463,7 @@ _DATA: Mapping[EventType, type[Resource]] = {
     EventType.WEBHOOK_AUTO_DISABLED: WebhookEventData,
     EventType.WEBHOOK_ENABLED: WebhookEventData,
     EventType.WEBHOOK_SECRET_ROTATED: WebhookEventData,
-    EventType.WEBHOOK_DELIVERY_DEAD: WebhookEventData,
+    EventType.WEBHOOK_DELIVERY_DEAD: WebhookDeliveryDeadData,
     EventType.PING: PingData,
 }
 

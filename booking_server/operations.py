@@ -25,12 +25,17 @@ class Call:
     body: Any
     once: Once | None
     refuse: Callable[[BookingError], Answer]
+    prepared: Any = None
+    """What `prepare` found."""
 
 
 Read = Callable[[Tx, Call], object]
 """Gives what is answered with 200: a dict for JSON, or JSON bytes."""
 Write = Callable[[Tx, Call, Writes], Answer]
 """Collects its writes, and gives the answer that is stored for the idempotency key."""
+Prepare = Callable[[Call, Callable[[str], bool]], Any]
+"""Asks the world outside what a write has to know, before its transaction begins; it is given what tells whether a URL
+leads to a public address."""
 Book = Callable[[Call], Any]
 """Gives the request for the desk that books what waits together."""
 
@@ -50,6 +55,7 @@ class Operation:
     """Where the scope depends on what is asked for: without any of these nothing can be, and the first is named."""
     act: Read | None = None
     write: Write | None = None
+    prepare: Prepare | None = None
     book: Book | None = None
     query: tuple[Param, ...] = ()
     body: type[Request] | None = None

@@ -101,6 +101,14 @@ return {taken, tostring(tokens), tostring(now)}
 """
 
 
+_QUIET_S = 1.0
+"""A store that failed is not asked again for so long: each request would wait for its time-out."""
+
+
+def _unlimited(limit: RateLimit) -> Reading:
+    return Reading(limit.requests, limit.requests, math.ceil(time.time()))
+
+
 class RedisLimiter:
     """Buckets that several processes share, on the clock of the Redis server."""
 
@@ -110,13 +118,17 @@ class RedisLimiter:
         self._error = redis.RedisError
         client: Any = redis.Redis.from_url(url, socket_timeout=0.2, socket_connect_timeout=0.2)
         self._take = client.register_script(_TAKE)
+        self._quiet_until = 0.0
 
     def take(self, name: str, limit: RateLimit) -> Reading:
+        if time.monotonic() < self._quiet_until:
+            return _unlimited(limit)
         try:
             taken, tokens, now = self._take(keys=[f"booking:rate:{name}"], args=[limit.requests, limit.seconds])
         except self._error as error:
             log.warning("the rate limit store does not answer, the request goes through: %s", type(error).__name__)
-            return Reading(limit.requests, limit.requests, math.ceil(time.time()))
+            self._quiet_until = time.monotonic() + _QUIET_S
+            return _unlimited(limit)
         return _reading(limit, float(tokens), float(now), bool(taken))
 
 

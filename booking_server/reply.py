@@ -12,7 +12,7 @@ _REPLAYED = (b"idempotent-replayed", b"true")
 
 
 class Reply:
-    """An ASGI response made of bytes that are ready."""
+    """An ASGI response made of bytes that are ready; with status 204 there is none, and nothing said of it."""
 
     __slots__ = ("answer", "headers")
 
@@ -22,7 +22,8 @@ class Reply:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         body = self.answer.body
-        headers = [_JSON, (b"content-length", b"%d" % len(body)), *self.headers]
+        length = [] if self.answer.status == 204 else [_JSON, (b"content-length", b"%d" % len(body))]
+        headers = [*length, *self.headers]
         if self.answer.replayed:
             headers.append(_REPLAYED)
         await send({"type": "http.response.start", "status": self.answer.status, "headers": headers})

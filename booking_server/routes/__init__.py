@@ -1,7 +1,7 @@
 """Every operation of the API, one module for each resource: parse, call one door, answer."""
 
 from booking_server.operations import Operation
-from booking_server.routes import availability, bookings, customers, events, experiences, gift_cards, me
+from booking_server.routes import availability, bookings, customers, events, experiences, gift_cards, me, webhooks
 
 OPERATIONS: tuple[Operation, ...] = (
     *me.OPERATIONS,
@@ -11,4 +11,5 @@ OPERATIONS: tuple[Operation, ...] = (
     *customers.OPERATIONS,
     *gift_cards.OPERATIONS,
     *events.OPERATIONS,
+    *webhooks.OPERATIONS,
 )

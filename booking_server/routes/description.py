@@ -18,7 +18,7 @@ from booking_core.wire.experiences import Experience
 from booking_core.wire.gift_cards import GiftCard
 from booking_core.wire.limits import API_VERSION
 from booking_core.wire.organizations import Me
-from booking_core.wire.webhooks import Delivery, WebhookEndpoint, WebhookEndpointWithSecret
+from booking_core.wire.webhooks import Delivery, Recovered, WebhookEndpoint, WebhookEndpointWithSecret
 from booking_server import errors
 from booking_server.dispatch import Incoming, Service, refuse
 from booking_server.limits import Receive, Scope, Send
@@ -328,7 +328,12 @@ DATA: Mapping[EventType, Mapping[str, Any]] = {
     EventType.WEBHOOK_SECRET_ROTATED: {
         "object": _WEBHOOK_ENDPOINT | {"previous_secret_expires_at": "2026-11-22T13:00:00+01:00"}
     },
-    EventType.WEBHOOK_DELIVERY_DEAD: {"object": _WEBHOOK_ENDPOINT},
+    EventType.WEBHOOK_DELIVERY_DEAD: {
+        "object": _WEBHOOK_ENDPOINT | {"consecutive_failures": 6, "last_failure_at": "2026-11-21T23:36:00+01:00"},
+        "delivery_id": _DELIVERY["id"],
+        "event_id": _DELIVERY["event_id"],
+        "event_type": _DELIVERY["event_type"],
+    },
     EventType.PING: {"object": {"message": "This is a test.", "endpoint_id": _ENDPOINT}},
 }
 """What `data` of an event looks like."""
@@ -406,6 +411,7 @@ EXAMPLES: Mapping[type[Resource], Mapping[str, Any]] = {
     WebhookEndpointWithSecret: _WEBHOOK_ENDPOINT
     | {"last_success_at": None, "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo="},
     Delivery: _DELIVERY,
+    Recovered: {"matched": 17},
     OpenApi: {"openapi": "3.1.0", "info": {"title": "Booking Service", "version": API_VERSION}, "paths": {}},
 }
 """Each resource once, and all of them of one story."""
@@ -415,12 +421,19 @@ CURSOR = "AQYtOT0mFgAAehyeVDsNT2qdPhxbii9OYJ1kT3p1Z0hK9mQ2b3JyZWN0"
 REQUEST_ID = "req_3f9c1e7a5b2d4c6e8f0a1b2c"
 
 _TOO_WIDE = "The window is wider than 92 days."
+_NOT_PUBLIC = "The address of this URL is not public."
 UNPROCESSABLE: Mapping[str, BookingError] = {
     "list_availability": Unprocessable.at("to", _TOO_WIDE, "window_too_wide"),
     "list_bookings": Unprocessable.at("departure_to", _TOO_WIDE, "window_too_wide"),
     "create_booking": Unprocessable.at("guests.0.tier_id", "The experience has no such price tier.", "unknown_tier"),
+    "create_webhook": Unprocessable.at("url", _NOT_PUBLIC, "address_not_public"),
+    "change_webhook": Unprocessable.at("url", _NOT_PUBLIC, "address_not_public"),
+    "recover_webhook": Unprocessable.at("until", "The time ends before it begins.", "window_reversed"),
 }
 CONFLICT: Mapping[str, BookingError] = {
     "create_booking": Conflict("departure_started", "The departure has started."),
+    "create_webhook": Conflict("endpoint_limit_reached", "The organization has 10 webhook endpoints."),
+    "recover_webhook": Conflict("endpoint_not_enabled", "The endpoint is not enabled."),
+    "retry_delivery": Conflict("delivery_not_dead", "Only a dead delivery can be tried again."),
 }
 """What the two refusals that depend on the operation look like, by its id."""

@@ -71,7 +71,7 @@ def play(started: subprocess.Popen[str]) -> tuple[str, list[tuple[int, Any]]]:
         started.send_signal(signal.SIGINT)
         started.stderr.read()
         assert started.wait() == 0
-        return printed, answers
+        return printed + started.stdout.read(), answers
     finally:
         started.kill()
         started.wait()
@@ -96,6 +96,7 @@ def small(slug: str, currency: str) -> dict[str, Any]:
 def test_the_demo_serves_what_it_printed_and_again_on_the_next_run(booking: Booking, process: Process) -> None:
     printed, answers = play(process("demo", "--port", str(free_port())))
     assert "BOOKING" not in printed
+    assert printed.splitlines()[-2].endswith(": booking demo --once")
     assert [status for status, _ in answers[:2]] == [200, 200]
     assert answers[0][1]["organization"]["slug"] == "fjord-tours"
     if len(answers) == 3:  # the example catalogues end in 2027

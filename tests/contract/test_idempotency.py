@@ -483,6 +483,7 @@ def test_another_key_of_the_organization_is_told_too_that_the_first_still_runs(
             refused = caller.book(departure, key="held-elsewhere")
             assert error_of(refused) == (409, "idempotency_in_progress")
             assert refused.headers["retry-after"] == "1"
+        connection.execute("SELECT pg_advisory_unlock_all()")
     assert stored(api.world) == []
     assert colleague.book(departure, key="held-elsewhere").status_code == 201
 

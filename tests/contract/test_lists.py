@@ -13,7 +13,7 @@ import pytest
 from support import rows
 from support.api import Api, error_of
 from support.databases import analyze, connect, fill
-from support.world import HOUR, NOON, SECRET, FixedClock, World, make_world
+from support.world import DAY, HOUR, NOON, SECRET, FixedClock, World, make_world
 
 from booking_core import bookings, events
 from booking_core.caller import Caller, Installation
@@ -25,6 +25,9 @@ from booking_core.tokens import SecretKeys, new_id
 from booking_core.wire.pages import Order
 
 Door = Callable[[PageRequest], dict[str, Any]]
+
+_PAGES_MAX = 20_000
+"""More than any walk here has: one that goes in circles shall fail, and not go on for ever."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def in_order(ascending: Sequence[str], order: Order) -> list[str]:
 
 def pages(api: Api, path: str, **params: Any) -> Iterator[dict[str, Any]]:
     """Page after page, until there is no more."""
-    while True:
+    for _ in range(_PAGES_MAX):
         response = api.get(path, **params)
         assert response.status_code == 200, response.text
         page = response.json()
@@ -92,6 +95,7 @@ def pages(api: Api, path: str, **params: Any) -> Iterator[dict[str, Any]]:
         if not page["has_more"]:
             return
         params["starting_after"] = page["next_cursor"]
+    raise AssertionError("the walk does not end")
 
 
 def walked(api: Api, path: str, **params: Any) -> list[str]:
@@ -265,12 +269,13 @@ def long(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Long]
 
 def walk(door: Door, order: Order, limit: int, start: str | None = None) -> Iterator[list[str]]:
     """The ids of page after page."""
-    while True:
+    for _ in range(_PAGES_MAX):
         page = door(PageRequest(limit, order, start))
         yield [booking["id"] for booking in page["data"]]
         start = page["next_cursor"]
         if start is None:
             return
+    raise AssertionError("the walk does not end")
 
 
 @both_orders
@@ -316,6 +321,46 @@ def cursor_behind(door: Door, order: Order, row_id: str) -> str | None:
             start = page["next_cursor"]
             continue
         return door(PageRequest(place.index(row_id) + 1, order, start))["next_cursor"]
+
+
+# Filters whose rows lie scattered along the list are carried out in one of two ways, by how many rows pass them.
+
+
+@both_orders
+@pytest.mark.parametrize("count", [1, 499, 500, 501, 3_000])
+def test_what_changed_since_is_found_exactly_however_many_it_is(long: Long, order: Order, count: int) -> None:
+    caller, since = long.world.caller(), NOON + ROWS - TIED + 1 - count
+
+    def door(page: PageRequest) -> dict[str, Any]:
+        return long.world.database.read(lambda tx: bookings.find(tx, caller, page, updated_since=since))
+
+    seen = [row_id for page in walk(door, order, 100) for row_id in page]
+    assert len(seen) == len(set(seen))
+    assert long.own(seen) == in_order(long.ascending[-count:], order)
+
+
+@both_orders
+@pytest.mark.parametrize(("first", "last", "days"), [(22, 22, 1), (22, 23, 2), (23, 24, 2), (22, 24, 3), (25, 26, 0)])
+def test_a_window_of_departures_is_found_exactly_however_many_it_is(
+    api: Api, world: World, shared_database_url: str, order: Order, first: int, last: int, days: int
+) -> None:
+    experience = world.experience()
+    leaving = [world.departure(experience, starts_at=NOON + day * DAY) for day in (1, 2, 3)]
+    each = 260
+    made = [
+        rows.booking(
+            world.org, row_id, leaving[n % 3], experience, NOON + n // 2, status=("confirmed", "pending")[n % 2]
+        )
+        for n, row_id in zip(range(3 * each), rows.ids(), strict=False)
+    ]
+    fill(shared_database_url, tables.bookings, made)
+    inside = {leaving[day - 22] for day in range(first, min(last, 24) + 1)}
+    expected = sorted((row for row in made if row["departure_id"] in inside), key=lambda r: (r["created_at"], r["id"]))
+    window = {"departure_from": f"2026-11-{first}", "departure_to": f"2026-11-{last}"}
+    assert len(expected) == days * each
+    assert walked(api, "/bookings", limit=100, order=order, **window) == in_order([r["id"] for r in expected], order)
+    pending = in_order([row["id"] for row in expected if row["status"] == "pending"], order)
+    assert walked(api, "/bookings", limit=100, order=order, status="pending", **window) == pending
 
 
 @both_orders

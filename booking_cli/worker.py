@@ -1,0 +1,53 @@
+"""`booking worker`: deliveries and housekeeping, in a process of their own."""
+
+import logging
+import logging.config
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from booking_cli import logs, storage
+from booking_cli.command import command, single
+from booking_cli.exit_codes import ExitCode
+from booking_cli.serve import alone, make_ready
+
+if TYPE_CHECKING:
+    from booking_core.settings import Settings
+
+app = single()
+log = logging.getLogger("booking.worker")
+
+
+@command(app, "worker", "booking worker")
+def worker(ctx: typer.Context) -> int:
+    """Delivers webhooks and forgets what is past its retention, until it is told to stop.
+
+    Any number may run beside one PostgreSQL. An SQLite database is worked on by the process that serves it, and a
+    worker beside it is refused.
+    """
+    settings = storage.settings()
+    with alone(settings.sqlite_path):
+        make_ready(settings)
+        logging.config.dictConfig(logs.config(settings.log_format))
+        shown = settings.shown()
+        log.info(
+            "settings: %s", " ".join(f"{name}={value}" for name, value in shown.items()), extra={"settings": shown}
+        )
+        run(settings)
+    return ExitCode.OK
+
+
+def run(settings: "Settings") -> None:
+    """Works until SIGINT or SIGTERM; what is being sent then is finished and recorded."""
+    import asyncio
+
+    from booking_server.worker import serve_forever
+
+    if sys.platform == "win32":
+        asyncio.run(serve_forever(settings))
+        return
+    import uvloop
+
+    # Not asyncio's own loop: its TLS keeps a quarter of a megabyte for each connection.
+    uvloop.run(serve_forever(settings))

@@ -1,0 +1,287 @@
+"""The verbs of endpoints. Ids are canonical UUIDs in lower case, as the border hands them on.
+
+Whatever decides which events an endpoint gets (its types, its status, its being there at all) is changed under the
+lock of the organization's counters, as events are told under it: an event comes wholly before the change or wholly
+after it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from booking_core import outbox, tokens
+from booking_core.caller import Caller
+from booking_core.clock import SECOND
+from booking_core.db.engine import Tx
+from booking_core.db.paging import Page, envelope
+from booking_core.db.writes import Writes
+from booking_core.errors import NotFound, Unprocessable
+from booking_core.outbox import Told
+from booking_core.webhooks import rules, store
+from booking_core.webhooks.rules import EndpointRow
+from booking_core.wire.events import EventType
+from booking_core.wire.limits import SECRET_OVERLAP_S_DEFAULT
+from booking_core.wire.webhooks import (
+    DisabledReason,
+    EndpointStatus,
+    FailureReason,
+    SecretRotate,
+    WantedStatus,
+    WebhookEndpointChange,
+    WebhookEndpointCreate,
+)
+from webhook_verify import generate_secret
+
+Endpoint = dict[str, Any]
+IsPublic = Callable[[str], bool]
+"""Whether everybody could reach the host of a URL."""
+
+
+def create(tx: Tx, caller: Caller, pending: Writes, request: WebhookEndpointCreate, *, is_public: IsPublic) -> Endpoint:
+    """A new endpoint with its secret, which is shown nowhere else again. Ten of an organization at most (decision W1).
+
+    Raises:
+        Malformed: the URL is not plainly an https URL.
+        InsufficientScope: the key may not read something that is subscribed to.
+        Conflict: `endpoint_limit_reached`.
+        Unprocessable: the address is not public.
+    """
+    organization, at = caller.organization, caller.at
+    check(caller, request)
+    outbox.lock_sequences(tx, {organization.id: (0, 0)})  # creations take turns, so that ten are ten
+    rules.room_for_one_more(store.count(tx, organization.id))
+    _check_public(request.url, is_public)
+    row = EndpointRow(
+        created_at=at,
+        id=tokens.new_id(),
+        url=request.url,
+        description=request.description or None,
+        status=EndpointStatus.ENABLED,
+        enabled_at=at,
+        disabled_at=None,
+        disabled_reason=None,
+        consecutive_failures=0,
+        last_success_at=None,
+        last_failure_at=None,
+        last_timed_out=False,
+        warned_hours=0,
+        updated_at=at,
+        event_types=",".join(request.event_types),
+        secret_expires_at=None,
+    )
+    store.insert(pending, organization.id, row)
+    return _present(caller, row) | {"secret": _new_secret(caller, pending, row.id)}
+
+
+def check(caller: Caller, request: WebhookEndpointCreate | WebhookEndpointChange) -> None:
+    """What can be said of a request without a look at the database or at DNS.
+
+    Raises:
+        Malformed: the URL is not plainly an https URL.
+        InsufficientScope: the key may not read something that is subscribed to.
+    """
+    if request.url is not None:
+        rules.check_url(request.url, allow_http=caller.installation.webhook_allow_http)
+    rules.check_entitled(caller, request.event_types or ())
+
+
+def find_all(tx: Tx, caller: Caller) -> Page:
+    """Every endpoint, on one page, the newest first."""
+    return envelope([_present(caller, row) for row in store.find(tx, caller.organization.id)], None)
+
+
+def get(tx: Tx, caller: Caller, endpoint_id: str) -> Endpoint:
+    """One endpoint.
+
+    Raises:
+        NotFound: the organization has no such endpoint.
+    """
+    row = store.get(tx, caller.organization.id, endpoint_id)
+    if row is None:
+        raise NotFound
+    return _present(caller, row)
+
+
+def change(
+    tx: Tx,
+    caller: Caller,
+    pending: Writes,
+    endpoint_id: str,
+    request: WebhookEndpointChange,
+    *,
+    is_public: IsPublic,
+) -> Endpoint:
+    """The endpoint with the given fields changed (decisions W2, W6).
+
+    Switched off, what is queued for it becomes failed. Switched on, its failures and the 72 hours start anew, and
+    `webhook.enabled` is told to the others. A new URL needs the read scopes of everything that will be sent to it.
+
+    Raises:
+        Malformed: the URL is not plainly an https URL.
+        InsufficientScope: the key may not read something that would be sent.
+        NotFound: the organization has no such endpoint.
+        Unprocessable: the address is not public.
+    """
+    check(caller, request)
+    organization = caller.organization
+    before = _locked(tx, caller, endpoint_id)
+    row = _changed(caller, before, request)
+    if row.url != before.url:
+        rules.check_entitled(caller, rules.event_types(row))
+        _check_public(row.url, is_public)
+    if row == before:
+        return _present(caller, before)
+    row = row._replace(updated_at=_after(caller, before))
+    if row.event_types != before.event_types:
+        store.unsubscribe(tx, organization.id, endpoint_id)
+        store.subscribe(pending, organization.id, endpoint_id, rules.event_types(row))
+    _save(tx, caller, pending, before, row)
+    return _present(caller, row)
+
+
+def _changed(caller: Caller, before: EndpointRow, request: WebhookEndpointChange) -> EndpointRow:
+    """The row as the request wants it."""
+    row, at = before, caller.at
+    if request.url is not None:
+        row = row._replace(url=request.url)
+    if "description" in request.model_fields_set:
+        row = row._replace(description=request.description or None)
+    if request.event_types is not None and sorted(request.event_types) != rules.event_types(before):
+        row = row._replace(event_types=",".join(request.event_types))
+    if request.status == WantedStatus.ENABLED and before.status != EndpointStatus.ENABLED:
+        row = row._replace(
+            status=EndpointStatus.ENABLED,
+            enabled_at=at,
+            disabled_at=None,
+            disabled_reason=None,
+            consecutive_failures=0,
+            last_timed_out=False,
+            warned_hours=0,
+        )
+    if request.status == WantedStatus.DISABLED and before.status != EndpointStatus.DISABLED:
+        row = row._replace(status=EndpointStatus.DISABLED, disabled_at=at, disabled_reason=DisabledReason.MANUAL)
+    return row
+
+
+_SAVED = (
+    "url",
+    "description",
+    "status",
+    "enabled_at",
+    "disabled_at",
+    "disabled_reason",
+    "consecutive_failures",
+    "last_timed_out",
+    "warned_hours",
+    "updated_at",
+)
+
+
+def _save(tx: Tx, caller: Caller, pending: Writes, before: EndpointRow, row: EndpointRow) -> None:
+    organization = caller.organization
+    was_on, is_on = (each.status == EndpointStatus.ENABLED for each in (before, row))
+    store.change(pending, organization.id, row.id, **{name: getattr(row, name) for name in _SAVED})
+    if was_on and not is_on:
+        _give_up(tx, caller, row.id, FailureReason.ENDPOINT_DISABLED)
+    elif is_on and not was_on:
+        _tell(tx, caller, pending, EventType.WEBHOOK_ENABLED, row)
+    elif row.event_types != before.event_types:
+        outbox.lock_sequences(tx, {organization.id: (0, 0)})
+
+
+def delete(tx: Tx, caller: Caller, pending: Writes, endpoint_id: str) -> None:
+    """Ends the endpoint for good. Its row is kept for its deliveries; its secrets are not.
+
+    Raises:
+        NotFound: the organization has no such endpoint.
+    """
+    row = _locked(tx, caller, endpoint_id)
+    _give_up(tx, caller, row.id, FailureReason.ENDPOINT_DELETED)
+    current, old = store.secrets(tx, caller.organization.id, row.id)
+    store.forget_secrets(tx, caller.organization.id, [*current, *(secret.id for secret in old)])
+    at = _after(caller, row)
+    off = {"status": EndpointStatus.DISABLED, "disabled_at": at, "disabled_reason": DisabledReason.MANUAL}
+    store.change(pending, caller.organization.id, row.id, **off, deleted_at=at, updated_at=at)
+
+
+def rotate_secret(tx: Tx, caller: Caller, pending: Writes, endpoint_id: str, request: SecretRotate) -> Endpoint:
+    """The endpoint with its new secret. The former one signs beside it until the overlap ends; of those before it two
+    may still be running out, and no more (decision W2). `webhook.secret_rotated` is told to the others.
+
+    Raises:
+        NotFound: the organization has no such endpoint.
+    """
+    organization, at = caller.organization, caller.at
+    row = _locked(tx, caller, endpoint_id)
+    overlap_s = SECRET_OVERLAP_S_DEFAULT if request.overlap_seconds is None else request.overlap_seconds
+    ends_at = at + overlap_s * SECOND
+    current, old = store.secrets(tx, organization.id, endpoint_id)
+    former = [*old, *(rules.OldSecret(secret_id, ends_at) for secret_id in current)]
+    surplus = rules.surplus(former, at)
+    store.forget_secrets(tx, organization.id, surplus)
+    for secret_id in current:
+        if secret_id not in surplus:
+            store.expire_secret(pending, organization.id, secret_id, ends_at)
+    kept = [secret.expires_at for secret in former if secret.id not in surplus]
+    row = row._replace(secret_expires_at=max(kept, default=None), updated_at=_after(caller, row))
+    store.change(pending, organization.id, endpoint_id, updated_at=row.updated_at)
+    secret = _new_secret(caller, pending, endpoint_id)
+    _tell(tx, caller, pending, EventType.WEBHOOK_SECRET_ROTATED, row)
+    return _present(caller, row) | {"secret": secret}
+
+
+# What they share -------------------------------------------------------------------------------------------------
+
+
+def _present(caller: Caller, row: EndpointRow) -> Endpoint:
+    return rules.present(row, caller.organization.zone, caller.at)
+
+
+def _locked(tx: Tx, caller: Caller, endpoint_id: str) -> EndpointRow:
+    row = store.lock(tx, caller.organization.id, endpoint_id)
+    if row is None:
+        raise NotFound
+    return row
+
+
+def _after(caller: Caller, row: EndpointRow) -> int:
+    """A clock that steps back must not take updated_at with it."""
+    return max(caller.at, row.updated_at)
+
+
+def _check_public(url: str, is_public: IsPublic) -> None:
+    if not is_public(url):
+        # The same words whatever was found, so that nobody maps a network with them.
+        raise Unprocessable.at("url", "The address of this URL is not public.", "address_not_public")
+
+
+def _new_secret(caller: Caller, pending: Writes, endpoint_id: str) -> str:
+    secret = generate_secret()
+    sealed = caller.secret_keys.seal(rules.SECRET_PURPOSE, secret.encode())
+    store.insert_secret(
+        pending,
+        caller.organization.id,
+        secret_id=tokens.new_id(),
+        endpoint_id=endpoint_id,
+        secret_sealed=sealed,
+        at=caller.at,
+    )
+    return secret
+
+
+def _give_up(tx: Tx, caller: Caller, endpoint_id: str, reason: FailureReason) -> None:
+    """Marks what is queued as failed.
+
+    Most of it before the counters are locked, so that no booking waits while a long queue is marked; and once more
+    under the lock, since an event that was being told meanwhile has queued one more delivery.
+    """
+    organization_id = caller.organization.id
+    store.give_up(tx, organization_id, endpoint_id, reason, caller.at)
+    outbox.lock_sequences(tx, {organization_id: (0, 0)})
+    store.give_up(tx, organization_id, endpoint_id, reason, caller.at)
+
+
+def _tell(tx: Tx, caller: Caller, pending: Writes, kind: EventType, row: EndpointRow) -> None:
+    shown = orjson.dumps(rules.present(row, caller.organization.zone, caller.at))
+    outbox.publish(tx, pending, caller.organization, [Told(kind, row.id, shown)], at=caller.at)

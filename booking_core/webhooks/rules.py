@@ -1,0 +1,389 @@
+"""What an endpoint may be, how endpoints and deliveries are shown, and what an attempt makes of both: decided without
+storage."""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import orjson
+
+from booking_core.caller import Caller
+from booking_core.clock import SECOND, Zone
+from booking_core.errors import Conflict, Malformed
+from booking_core.wire.events import READ_SCOPE, EventType
+from booking_core.wire.limits import (
+    API_VERSION,
+    WEBHOOK_ATTEMPTS,
+    WEBHOOK_DISABLE_AFTER_S,
+    WEBHOOK_ENDPOINTS_PER_ORGANIZATION,
+    WEBHOOK_EXCERPT_LENGTH_MAX,
+)
+from booking_core.wire.webhooks import (
+    DeliveryStatus,
+    DeliveryTrigger,
+    DisabledReason,
+    EndpointStatus,
+    FailureReason,
+)
+
+SECRET_PURPOSE = "webhook_secret"  # noqa: S105 - names the use of a key
+OLD_SECRETS_MAX = 2
+"""How many former secrets may sign beside the current one (decision W2)."""
+LEASES_LOST_MAX = 3
+"""So many in a row, and the attempt counts as failed: what brings down every worker must not do so for ever."""
+FAILURES_TO_DISABLE = 6
+WARNINGS_HOURS = (24, 48)
+"""Staff is told at these hours of failure, out of the 72 after which the endpoint is switched off (decision W7)."""
+_DISABLE_HOURS = WEBHOOK_DISABLE_AFTER_S // 3600
+_JITTER = 0.05
+"""A twentieth more than the table says, and never less: what failed together does not come back together."""
+
+
+# URLs ------------------------------------------------------------------------------------------------------------
+
+_URL = re.compile(r"(https?)://([^/?]+)(?:[/?].*)?", re.IGNORECASE)
+_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@%]+))(?::([0-9]{1,5}))?")
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+
+def check_url(url: str, *, allow_http: bool) -> None:
+    """Refuses a URL that two parsers could read in two ways, whoever its host belongs to.
+
+    Whether its address is public is asked elsewhere: that takes DNS.
+
+    Raises:
+        Malformed: it is not plainly an https URL with a host.
+    """
+    if any(character.isspace() or character in "\\#" for character in url):
+        raise Malformed.at("url", "must have no white space, backslash or fragment")
+    parts = _URL.fullmatch(url)
+    if not parts or (parts[1].lower() == "http" and not allow_http):
+        raise Malformed.at("url", "must begin with https://", "not_https")
+    authority = _AUTHORITY.fullmatch(parts[2])
+    if not authority or not (_is_ipv6(authority[1]) if authority[1] else _is_host(authority[2])):
+        raise Malformed.at("url", "must name a host in its usual notation, without user or password")
+    if authority[3] and not 1 <= int(authority[3]) <= 65535:
+        raise Malformed.at("url", "must have a port from 1 to 65535")
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_host(text: str) -> bool:
+    """A name, or an IPv4 address as four decimal numbers. `127.1`, `0x7f000001` and digits of other scripts are
+    addresses to some resolvers and names to others."""
+    try:
+        host = text if text.isascii() else text.encode("idna").decode()
+    except UnicodeError:
+        return False
+    labels = host.lower().removesuffix(".").split(".")
+    if not all(map(_LABEL.fullmatch, labels)):
+        return False
+    return text == _canonical(text) if _NUMBER.fullmatch(labels[-1]) else len(host) <= 253
+
+
+def _canonical(text: str) -> str | None:
+    try:
+        return str(ipaddress.IPv4Address(text))
+    except ValueError:
+        return None
+
+
+# Endpoints -------------------------------------------------------------------------------------------------------
+
+
+class EndpointRow(NamedTuple):
+    """An endpoint as it is read."""
+
+    created_at: int
+    id: str
+    url: str
+    description: str | None
+    status: str
+    enabled_at: int
+    disabled_at: int | None
+    disabled_reason: str | None
+    consecutive_failures: int
+    last_success_at: int | None
+    last_failure_at: int | None
+    last_timed_out: bool
+    warned_hours: int
+    updated_at: int
+    event_types: str
+    """Separated by commas, in any order."""
+    secret_expires_at: int | None
+    """The last end of a former secret, which may be past."""
+
+
+def event_types(row: EndpointRow) -> list[str]:
+    """What the endpoint subscribes to, sorted."""
+    return sorted(row.event_types.split(","))
+
+
+def present(row: EndpointRow, zone: Zone, at: int) -> dict[str, Any]:
+    """The endpoint as REST and events show it at that instant; never its secret."""
+
+    def iso(instant: int | None) -> str | None:
+        return None if instant is None else zone.iso(instant)
+
+    overlaps = row.secret_expires_at is not None and row.secret_expires_at > at
+    return {
+        "id": row.id,
+        "url": row.url,
+        "description": row.description or None,
+        "event_types": event_types(row),
+        "status": row.status,
+        "disabled_at": iso(row.disabled_at),
+        "disabled_reason": row.disabled_reason,
+        "consecutive_failures": row.consecutive_failures,
+        "last_success_at": iso(row.last_success_at),
+        "last_failure_at": iso(row.last_failure_at),
+        "previous_secret_expires_at": iso(row.secret_expires_at) if overlaps else None,
+        "api_version": API_VERSION,
+        "created_at": zone.iso(row.created_at),
+        "updated_at": zone.iso(row.updated_at),
+    }
+
+
+def check_entitled(caller: Caller, types: Iterable[str]) -> None:
+    """Refuses a key that lacks the read scope of something that would be sent: an event carries the whole resource."""
+    for kind in sorted(types):
+        caller.require(READ_SCOPE[EventType(kind).resource_type])
+
+
+def room_for_one_more(endpoints: int) -> None:
+    """Refuses the eleventh."""
+    if endpoints >= WEBHOOK_ENDPOINTS_PER_ORGANIZATION:
+        raise Conflict(
+            "endpoint_limit_reached",
+            f"The organization has {WEBHOOK_ENDPOINTS_PER_ORGANIZATION} webhook endpoints, which is as many as it may.",
+        )
+
+
+def check_enabled(row: EndpointRow) -> None:
+    """Refuses to queue anything for an endpoint that takes nothing."""
+    if row.status != EndpointStatus.ENABLED:
+        raise Conflict("endpoint_not_enabled", "The endpoint is not enabled.")
+
+
+class OldSecret(NamedTuple):
+    """A secret that a rotation left to run out."""
+
+    id: str
+    expires_at: int
+
+
+def surplus(old: Sequence[OldSecret], at: int) -> list[str]:
+    """The ids of former secrets to forget: the ended ones, and all but the two that last longest."""
+    live = sorted((secret for secret in old if secret.expires_at > at), key=lambda secret: secret.expires_at)
+    kept = {secret.id for secret in live[-OLD_SECRETS_MAX:]}
+    return [secret.id for secret in old if secret.id not in kept]
+
+
+# Deliveries ------------------------------------------------------------------------------------------------------
+
+
+class DeliveryRow(NamedTuple):
+    """A delivery as it is read, in the order of its columns; the first two place it in the list."""
+
+    created_at: int
+    id: str
+    endpoint_id: str
+    event_id: str
+    event_type: str
+    status: str
+    failure_reason: str | None
+    trigger: str
+    attempt_count: int
+    max_attempts: int
+    next_attempt_at: int | None
+    last_attempt_at: int | None
+    completed_at: int | None
+    last_response_status: int | None
+    last_error: str | None
+    updated_at: int
+    attempts: str | None
+    """JSON arrays separated by commas, in any order; what stands in each is ATTEMPT."""
+
+
+ATTEMPT = ("id", "number", "trigger", "started_at", "duration_ms", "response_status", "response_excerpt", "error")
+
+
+def present_delivery(row: DeliveryRow, zone: Zone) -> dict[str, Any]:
+    """The delivery with its attempts, oldest first. A queued one has no reason to have failed (see `is_manual`)."""
+
+    def iso(instant: int | None) -> str | None:
+        return None if instant is None else zone.iso(instant)
+
+    return {
+        "id": row.id,
+        "endpoint_id": row.endpoint_id,
+        "event_id": row.event_id,
+        "event_type": row.event_type,
+        "status": row.status,
+        "failure_reason": None if row.status == DeliveryStatus.QUEUED else row.failure_reason,
+        "trigger": row.trigger,
+        "attempt_count": row.attempt_count,
+        "max_attempts": row.max_attempts,
+        "next_attempt_at": iso(row.next_attempt_at),
+        "last_attempt_at": iso(row.last_attempt_at),
+        "completed_at": iso(row.completed_at),
+        "last_response_status": row.last_response_status,
+        "last_error": row.last_error,
+        "attempts": [_attempt(values, zone) for values in _attempts(row)],
+        "created_at": zone.iso(row.created_at),
+        "updated_at": zone.iso(row.updated_at),
+    }
+
+
+def _attempts(row: DeliveryRow) -> list[list[Any]]:
+    found: list[list[Any]] = orjson.loads(f"[{row.attempts or ''}]")
+    return sorted(found, key=lambda values: values[1])
+
+
+def _attempt(values: list[Any], zone: Zone) -> dict[str, Any]:
+    shown = dict(zip(ATTEMPT, values, strict=True))
+    return shown | {"started_at": zone.iso(shown["started_at"])}
+
+
+def is_manual(failure_reason: str | None) -> bool:
+    """Whether the next attempt of a queued delivery is one that somebody asked for: a retry queues it and leaves the
+    reason standing for which it was dead."""
+    return failure_reason is not None
+
+
+# What an attempt makes of them -----------------------------------------------------------------------------------
+
+
+class Leased(NamedTuple):
+    """A delivery whose attempt is being settled."""
+
+    organization_id: str
+    id: str
+    endpoint_id: str
+    event_id: str
+    event_type: str
+    status: str
+    failure_reason: str | None
+    trigger: str
+    attempt_count: int
+    max_attempts: int
+    lease_token: str | None
+    lease_until: int | None
+    lost_leases: int
+    last_response_status: int | None
+    last_error: str | None
+
+
+class Outcome(NamedTuple):
+    """How a delivery stands after an attempt."""
+
+    status: str
+    failure_reason: str | None
+    attempt_count: int
+    next_attempt_at: int | None
+    completed_at: int | None
+
+
+def counts(delivery: Leased) -> bool:
+    """Whether the endpoint is judged by it: not by the one diagnostic attempt at an endpoint that is off."""
+    return delivery.trigger != DeliveryTrigger.TEST or delivery.max_attempts >= WEBHOOK_ATTEMPTS
+
+
+def after_success(delivery: Leased, at: int) -> Outcome:
+    """Delivered, also when its endpoint was switched off in the meantime."""
+    return Outcome(DeliveryStatus.SUCCEEDED, None, delivery.attempt_count + 1, None, at)
+
+
+def after_failure(delivery: Leased, at: int, waits_s: Sequence[int], luck: float) -> Outcome:
+    """Queued for its next attempt, or dead after its last; one that was marked failed during the attempt stays so.
+
+    Args:
+        luck: from 0 to 1, how much of the jitter it gets.
+    """
+    count = delivery.attempt_count + 1
+    if delivery.status != DeliveryStatus.QUEUED:
+        return Outcome(delivery.status, delivery.failure_reason, count, None, at)
+    if count >= delivery.max_attempts:
+        return Outcome(DeliveryStatus.DEAD, FailureReason.ATTEMPTS_EXHAUSTED, count, None, at)
+    wait = waits_s[max(0, len(waits_s) - (delivery.max_attempts - count))] * SECOND
+    return Outcome(DeliveryStatus.QUEUED, None, count, at + wait + int(wait * _JITTER * luck), None)
+
+
+def after_loss(delivery: Leased, at: int) -> Outcome:
+    """Due again at once: its worker died, and the attempt is not used up."""
+    if delivery.status != DeliveryStatus.QUEUED:
+        return Outcome(delivery.status, delivery.failure_reason, delivery.attempt_count, None, at)
+    return Outcome(delivery.status, delivery.failure_reason, delivery.attempt_count, at, None)
+
+
+def after_disable(outcome: Outcome, at: int) -> Outcome:
+    """What waits for an endpoint that is switched off is given up."""
+    if outcome.status != DeliveryStatus.QUEUED:
+        return outcome
+    return Outcome(DeliveryStatus.FAILED, FailureReason.ENDPOINT_DISABLED, outcome.attempt_count, None, at)
+
+
+def endpoint_after_success(row: EndpointRow, at: int) -> EndpointRow:
+    """Nothing of former failures is left."""
+    return row._replace(consecutive_failures=0, last_success_at=at, last_timed_out=False, warned_hours=0)
+
+
+def endpoint_after_failure(row: EndpointRow, at: int, *, timed_out: bool) -> EndpointRow:
+    """One more failure in a row."""
+    return row._replace(consecutive_failures=row.consecutive_failures + 1, last_failure_at=at, last_timed_out=timed_out)
+
+
+def disabled(row: EndpointRow, at: int) -> EndpointRow:
+    """Switched off by its failures."""
+    return row._replace(
+        status=EndpointStatus.AUTO_DISABLED,
+        disabled_at=at,
+        disabled_reason=DisabledReason.DELIVERY_FAILURES,
+        updated_at=at,
+    )
+
+
+class Verdict(StrEnum):
+    """What a further failure means for an endpoint that is enabled."""
+
+    FINE = "fine"
+    WARN = "warn"
+    DISABLE = "disable"
+
+
+def failing_since(row: EndpointRow) -> int:
+    """The instant from which the 72 hours count (decision W7)."""
+    return max(row.last_success_at or 0, row.enabled_at, row.created_at)
+
+
+def judge(row: EndpointRow, at: int, disable_after_s: int) -> tuple[Verdict, int]:
+    """What is to be done about an endpoint that just failed, and the hour of failure that it concerns.
+
+    Warnings come at a third and two thirds of the time, which is at 24 and 48 of the 72 hours; like the end itself
+    they take six failures in a row, so that a quiet week and one failure alarm nobody.
+    """
+    if row.status != EndpointStatus.ENABLED or row.consecutive_failures < FAILURES_TO_DISABLE:
+        return Verdict.FINE, 0
+    elapsed, allowed = at - failing_since(row), disable_after_s * SECOND
+    if elapsed >= allowed:
+        return Verdict.DISABLE, _DISABLE_HOURS
+    reached = [hours for hours in WARNINGS_HOURS if elapsed * _DISABLE_HOURS >= allowed * hours]
+    if reached and reached[-1] > row.warned_hours:
+        return Verdict.WARN, reached[-1]
+    return Verdict.FINE, 0
+
+
+def excerpt(text: str | None) -> str | None:
+    """As much of a response as is kept, free of what a database or JSON cannot hold."""
+    if text is None:
+        return None
+    return text[:WEBHOOK_EXCERPT_LENGTH_MAX].replace("\0", "").encode("utf-8", "replace").decode()

@@ -1,0 +1,276 @@
+"""The worker: deliveries on their way, and the housekeeping of the database.
+
+A delivery is three acts: prepared in a short transaction that leases it, sent while none is open, recorded in another.
+A worker that dies leaves leases that run out; what it had sent may be sent once more, with the same event id. Any
+number of workers may run beside one PostgreSQL.
+
+`run_once` is the whole truth of a turn, for tests and for the command line; `run` keeps turns of many deliveries going
+at once, so that a slow receiver holds up nobody but itself.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+import webhook_verify
+from booking_core import events, idempotency, organizations, webhooks
+from booking_core.caller import Installation
+from booking_core.clock import DAY, MINUTE, SECOND
+from booking_core.db.engine import Database, Tx
+from booking_core.db.sqlite import SqliteDriver
+from booking_core.errors import BookingError
+from booking_core.settings import Settings
+from booking_core.webhooks import Attempted, Claimed
+from booking_server.adapters.webhook_http import Sent, WebhookSender
+
+log = logging.getLogger("booking.worker")
+
+T = TypeVar("T")
+
+SLOTS = 128
+"""Attempts in flight at once, in one process."""
+SLOW_SLOTS = SLOTS // 2
+"""Of them for endpoints whose last attempt timed out: however many hang, half of the slots stay for the others."""
+PER_ENDPOINT = 16
+PER_ORGANIZATION = 48
+LEASE_DEADLINES = 3
+"""A lease lasts so many deadlines of an attempt: no heartbeat is needed."""
+POLL_S = 0.5
+"""The truth is polled; waking up earlier is only a hint."""
+RECLAIM_EVERY = 5 * SECOND
+PURGE_EVERY = MINUTE
+PURGE_BATCH = 2_000
+USER_AGENT = "Svc-Webhooks/1.0"
+
+
+class Sender(Protocol):
+    """Makes one attempt, and tells how it went; never raises for what a receiver does."""
+
+    async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class InFlight:
+    """What this process is sending right now."""
+
+    by_endpoint: Counter[str] = field(default_factory=Counter)
+    slow: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.by_endpoint.total()
+
+    def add(self, claimed: Claimed) -> None:
+        self.by_endpoint[claimed.endpoint_id] += 1
+        self.slow += claimed.timed_out_before
+
+    def remove(self, claimed: Claimed) -> None:
+        self.by_endpoint[claimed.endpoint_id] -= 1
+        self.slow -= claimed.timed_out_before
+
+
+def signed_headers(claimed: Claimed, at: int) -> list[tuple[str, str]]:
+    """The headers of one attempt: the contract's, and those of the Standard Webhooks beside them (decision W14)."""
+    timestamp = at // SECOND
+    standard = webhook_verify.standard_headers(
+        claimed.body, claimed.secrets, message_id=claimed.event_id, timestamp=timestamp
+    )
+    return [
+        ("Content-Type", "application/json"),
+        ("User-Agent", USER_AGENT),
+        (webhook_verify.SIGNATURE_HEADER, webhook_verify.sign(claimed.body, claimed.secrets, timestamp=timestamp)),
+        (webhook_verify.EVENT_ID_HEADER, claimed.event_id),
+        (webhook_verify.EVENT_TYPE_HEADER, claimed.event_type),
+        (webhook_verify.DELIVERY_ID_HEADER, claimed.attempt_id),
+        *standard.items(),
+    ]
+
+
+class Worker:
+    """Sends what is due, and keeps house."""
+
+    def __init__(self, settings: Settings, database: Database, installation: Installation, sender: Sender) -> None:
+        self._settings = settings
+        self._database = database
+        self._installation = installation
+        self._sender = sender
+        self._in_flight = InFlight()
+        self._finished: list[Attempted] = []
+        self._changed = asyncio.Event()
+        self._reclaimed_at = 0
+        self._purged_at = 0
+
+    def wake(self) -> None:
+        """There may be something to do: a commit, a free slot, a finished attempt."""
+        self._changed.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Turns until `stop` is set, then what is in flight is finished and recorded."""
+        tasks: set[asyncio.Task[None]] = set()
+        while not stop.is_set():
+            self._changed.clear()
+            try:
+                claimed = await self._turn()
+            except BookingError as error:
+                log.warning("the database is away, the worker waits: %s", error)
+                claimed = []
+            except Exception:  # the loop outlives whatever one turn ran into
+                log.exception("a turn of the worker failed")
+                claimed = []
+            for each in claimed:
+                task = asyncio.create_task(self._attempt(each))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+            if not claimed:
+                await self._wait(stop)
+        await asyncio.gather(*tasks)
+        await self._record()
+
+    async def run_once(self) -> int:
+        """Sends everything that is due now, one turn after the other, and gives how many attempts that were."""
+        sent = 0
+        while claimed := await self._turn():
+            await asyncio.gather(*(self._attempt(each) for each in claimed))
+            sent += len(claimed)
+        return sent
+
+    async def _wait(self, stop: asyncio.Event) -> None:
+        stopping, changed = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._changed.wait())
+        _, pending = await asyncio.wait({stopping, changed}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+
+    async def _turn(self) -> list[Claimed]:
+        """Records what is finished, keeps house when it is time, and claims what there are free slots for."""
+        await self._record()
+        await self._keep_house()
+        free = SLOTS - self._in_flight.total
+        if free <= 0:
+            return []
+        claimed = await self._write(
+            lambda tx: webhooks.claim(
+                tx,
+                self._installation,
+                free=free,
+                in_flight=self._in_flight.by_endpoint,
+                slow_free=max(0, SLOW_SLOTS - self._in_flight.slow),
+                per_endpoint=PER_ENDPOINT,
+                per_organization=PER_ORGANIZATION,
+                lease_s=int(LEASE_DEADLINES * self._settings.webhook_deadline_s) + 1,
+            )
+        )
+        for each in claimed:
+            self._in_flight.add(each)
+        return claimed
+
+    async def _attempt(self, claimed: Claimed) -> None:
+        started_at = self._database.clock()
+        try:
+            sent = await self._sender.send(claimed.url, signed_headers(claimed, started_at), claimed.body)
+        except Exception:  # a fault of ours: the lease runs out, and a third time the attempt counts as failed
+            log.exception("the attempt %s could not be made", claimed.attempt_id)
+            self._in_flight.remove(claimed)
+            return
+        self._finished.append(
+            Attempted(
+                claimed=claimed,
+                started_at=started_at,
+                duration_ms=sent.duration_ms,
+                response_status=sent.status,
+                response_excerpt=sent.excerpt,
+                error=sent.error,
+            )
+        )
+        self.wake()
+
+    async def _record(self) -> None:
+        """Writes down what is finished, all of it together. What cannot be written stays for the next turn."""
+        finished, self._finished = self._finished, []
+        if not finished:
+            return
+        try:
+            await self._write(
+                lambda tx: webhooks.record(
+                    tx,
+                    self._installation,
+                    finished,
+                    waits_s=self._settings.webhook_waits_s,
+                    disable_after_s=self._settings.webhook_disable_after_s,
+                )
+            )
+        except BaseException:
+            self._finished = finished + self._finished
+            raise
+        for attempted in finished:
+            self._in_flight.remove(attempted.claimed)
+
+    async def _keep_house(self) -> None:
+        now = self._database.clock()
+        if now - self._reclaimed_at >= RECLAIM_EVERY:
+            self._reclaimed_at = now
+            waits_s = self._settings.webhook_waits_s
+            await self._write(lambda tx: webhooks.reclaim_lost(tx, waits_s=waits_s))
+        if now - self._purged_at >= PURGE_EVERY:
+            self._purged_at = now
+            await self._purge(now)
+
+    async def _purge(self, now: int) -> None:
+        """Forgets what is past its retention, in short transactions that no reader waits for (decision L8)."""
+        settings = self._settings
+        deliveries_before = now - settings.delivery_retention_days * DAY
+        events_before = now - settings.event_retention_days * DAY
+        answers_before = now - settings.idempotency_retention_days * DAY
+        await self._in_batches(lambda tx: webhooks.purge(tx, before=deliveries_before, limit=PURGE_BATCH))
+        await self._in_batches(lambda tx: idempotency.purge(tx, before=answers_before, limit=PURGE_BATCH))
+        for organization in await asyncio.to_thread(self._database.read, organizations.find):
+            purge = _purge_events(organization.id, events_before)
+            await self._in_batches(purge)
+
+    async def _in_batches(self, purge: Callable[[Tx], int]) -> None:
+        while await self._write(purge) >= PURGE_BATCH:
+            await asyncio.sleep(0)
+
+    async def _write(self, fn: Callable[[Tx], T]) -> T:
+        return await asyncio.to_thread(self._database.write, fn)
+
+
+def _purge_events(organization_id: str, before: int) -> Callable[[Tx], int]:
+    return lambda tx: events.purge(tx, organization_id, before=before, limit=PURGE_BATCH)
+
+
+@contextlib.asynccontextmanager
+async def working(worker: Worker, sender: Sender) -> AsyncIterator[None]:
+    """Runs the worker beside what is inside, and stops it after."""
+    stop = asyncio.Event()
+    running = asyncio.create_task(worker.run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await running
+        await sender.close()
+
+
+async def serve_forever(settings: Settings) -> None:
+    """A worker of its own process, until SIGINT or SIGTERM."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # Windows has neither
+            loop.add_signal_handler(number, stop.set)
+    database = Database(settings.database_url)
+    if isinstance(database.driver, SqliteDriver):
+        database.driver.checkpoints = True
+    installation = Installation(settings.secret_keys(), settings.public_url, settings.pending_minutes)
+    sender = WebhookSender(settings)
+    async with working(Worker(settings, database, installation, sender), sender):
+        log.info("the worker runs")
+        await stop.wait()
+        log.info("the worker stops")
+    database.close()

@@ -1,0 +1,94 @@
+"""Who may import whom, beyond what the import contracts of `pyproject.toml` say."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("booking_core", "booking_server", "booking_sdk", "booking_cli", "webhook_verify")
+PRIVATE = ("store", "rules")
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph(*PACKAGES, cache_dir=None)
+
+
+def private_modules(graph: grimp.ImportGraph) -> list[str]:
+    """The SQL and the rules of every room: `booking_core.<room>.store` and `.rules`."""
+    names = [module.split(".") for module in graph.modules]
+    return sorted(
+        ".".join(name) for name in names if len(name) == 3 and name[0] == "booking_core" and name[2] in PRIVATE
+    )
+
+
+def test_the_sql_and_the_rules_of_a_room_are_imported_in_it_alone(graph: grimp.ImportGraph) -> None:
+    found = private_modules(graph)
+    assert {"booking_core.bookings.rules", "booking_core.bookings.store", "booking_core.keys.store"} <= set(found)
+    trespassing = {
+        (importer, module)
+        for module in found
+        for importer in graph.find_modules_that_directly_import(module)
+        if not importer.startswith(module.rpartition(".")[0])
+    }
+    assert trespassing == set()
+
+
+def test_rules_and_wire_import_no_storage_and_no_clockwork(graph: grimp.ImportGraph) -> None:
+    pure = [module for module in private_modules(graph) if module.endswith(".rules")]
+    pure += [module for module in graph.modules if module.startswith("booking_core.wire")]
+    for module in pure:
+        reached = graph.find_modules_directly_imported_by(module)
+        assert not {each for each in reached if each.startswith("booking_core.db")}, module
+        assert not _standard_imports(graph, module) & {"time", "random", "os", "socket", "threading"}, module
+
+
+def _standard_imports(graph: grimp.ImportGraph, module: str) -> set[str]:
+    path = ROOT / Path(*module.split("."))
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(str(node.module).partition(".")[0])
+    return found
+
+
+def test_no_module_of_the_core_or_the_sdk_knows_the_server(graph: grimp.ImportGraph) -> None:
+    for module in graph.modules:
+        if module.startswith(("booking_core", "booking_sdk", "webhook_verify")):
+            reached = graph.find_modules_directly_imported_by(module)
+            assert not {each for each in reached if each.startswith(("booking_server", "booking_cli"))}, module
+
+
+@pytest.mark.parametrize("module", ["booking_sdk", "booking_core.wire", "booking_core.wire.bookings", "webhook_verify"])
+def test_what_a_client_imports_loads_no_storage_and_no_server(module: str) -> None:
+    heavy = {"sqlalchemy", "fastapi", "starlette", "psycopg", "alembic", "uvicorn", "orjson", "booking_server"}
+    assert loaded_by(f"import {module}") & heavy == set()
+    assert not {name for name in loaded_by(f"import {module}") if name.startswith("booking_core.db")}
+
+
+def test_every_wire_module_loads_without_storage() -> None:
+    modules = [f"booking_core.wire.{path.stem}" for path in (ROOT / "booking_core" / "wire").glob("[a-z]*.py")]
+    assert modules
+    assert not loaded_by(f"import {', '.join(modules)}") & {"sqlalchemy", "fastapi", "starlette", "httpx"}
+
+
+def test_importing_the_service_reads_no_environment_and_connects_to_nothing() -> None:
+    """Settings are read at the edge, when the application is made: an import alone must not care what they say."""
+    code = "import os; os.environ.update(BOOKING_DATABASE_URL='nonsense', BOOKING_RATE_LIMIT='nonsense')"
+    loaded = loaded_by(f"{code}; import booking_server.app, booking_core.doctor")
+    assert "psycopg" not in loaded  # an operator on SQLite does not have it
+
+
+def loaded_by(code: str) -> set[str]:
+    """The modules that an interpreter of its own has loaded after running the code."""
+    report = f"{code}; import sys; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())

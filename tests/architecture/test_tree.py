@@ -1,0 +1,68 @@
+"""What no file of the repository may hold: where it was built, and from where."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOMEBODYS_HOME = re.compile(rb"(?<![\w.])/(?:home|Users|root)/[A-Za-z0-9._-]+")
+PLACES = re.compile(r"(?:file:|https?:)?//[^\s'\"]+|/[^\s'\"]+")
+SHORTEST_PLACE = len("/a/place")
+GENERAL = {"//", "/tmp/", "/opt/", "/srv/", "/home/", "/usr/local", "/etc/ssl/certs/ca-certificates.crt"}
+"""What every machine has."""
+PUBLIC_INDEX = re.compile(rb"(?:files\.)?python" rb"hosted\.org|pypi\.org/simple|registry\.npm" rb"js\.org")
+
+
+def tracked() -> list[Path]:
+    """Every file under version control, and every one that would be."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    if listing.returncode:
+        pytest.skip("this is no clone")
+    paths = (ROOT / name for name in listing.stdout.split("\0") if name)
+    return [path for path in paths if path.is_file()]
+
+
+def of_this_machine() -> set[bytes]:
+    """Where this clone lies, where its interpreter lies, and from where it was installed."""
+    configured = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    ).stdout
+    settings = [*configured.split(), *(value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_")))]
+    places = {match.partition("//")[2] or match for each in settings for match in PLACES.findall(each)}
+    places |= {str(ROOT), str(Path.home()), str(Path(sys.base_prefix))}
+    found = {place for place in places if len(place) >= SHORTEST_PLACE} | {f"{ROOT.parent}/"}
+    return {place.encode() for place in found - GENERAL}
+
+
+def test_no_file_holds_a_place_of_the_machine_it_was_written_on() -> None:
+    places = of_this_machine()
+    for path in tracked():
+        content = path.read_bytes()
+        assert not {place for place in places if place in content}, path
+        assert not SOMEBODYS_HOME.search(content), path
+
+
+def test_no_file_names_the_host_of_a_package_index() -> None:
+    for path in tracked():
+        assert not PUBLIC_INDEX.search(path.read_bytes()), path
+
+
+def test_no_file_is_a_database_a_secret_or_a_leftover() -> None:
+    leftovers = {".db", ".db-wal", ".db-shm", ".secret", ".pem", ".key", ".orig", ".rej", ".pyc"}
+    assert not [path for path in tracked() if path.suffix in leftovers]
+
+
+def test_no_module_is_called_after_nothing() -> None:
+    """A module is a noun of the specification; one of these would collect what has no place."""
+    names = {"utils.py", "helpers.py", "common.py", "manager.py", "misc.py", "base_service.py"}
+    assert not [path for path in tracked() if path.name in names]

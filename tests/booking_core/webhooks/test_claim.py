@@ -1,0 +1,392 @@
+"""What the worker is handed: what is due, with the live secrets, fair to every endpoint, and to one worker only."""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import pytest
+from support import databases
+from support.hooks import Hooks
+from support.world import HOUR, FixedClock
+
+from booking_core import tokens
+from booking_core.db import tables
+from booking_core.webhooks import Claimed
+from booking_core.wire.events import EventType
+from booking_core.wire.webhooks import AttemptError, AttemptTrigger
+
+SECOND = 1_000_000
+CARD = "00000000-0000-7000-8000-0000000000ca"
+
+
+def of(claimed: Iterable[Claimed]) -> Counter[str]:
+    """How many attempts each endpoint was given."""
+    return Counter(each.endpoint_id for each in claimed)
+
+
+# What is handed out ----------------------------------------------------------------------------------------------
+
+
+def test_a_claim_holds_all_that_sending_takes(hooks: Hooks) -> None:
+    endpoint = hooks.endpoint()
+    (event,) = hooks.tell()
+    claimed = hooks.one()
+    row, (attempt,) = hooks.delivery(), hooks.attempts()
+    (stored,) = hooks.world.rows(tables.events)
+    assert claimed.organization_id == hooks.world.org
+    assert (claimed.delivery_id, claimed.endpoint_id, claimed.event_id) == (row["id"], endpoint, event)
+    assert (claimed.attempt_id, claimed.number, claimed.trigger) == (attempt["id"], 1, AttemptTrigger.SCHEDULED)
+    assert (claimed.url, claimed.event_type) == ("https://receiver.example/hook", "gift_card.redeemed")
+    assert claimed.body == stored["body"].encode()
+    assert claimed.secrets == (hooks.secrets[endpoint],)
+    assert claimed.timed_out_before is False
+    assert hooks.secrets[endpoint] not in repr(claimed)
+
+
+def test_an_attempt_is_written_down_before_it_is_made(hooks: Hooks) -> None:
+    hooks.endpoint()
+    hooks.tell()
+    claimed, now = hooks.one(lease_s=30), hooks.world.clock()
+    row, (attempt,) = hooks.delivery(), hooks.attempts()
+    assert (row["status"], row["attempt_count"], row["last_attempt_at"]) == ("queued", 0, now)
+    assert (row["lease_token"], row["lease_until"]) == (claimed.lease_token, now + 30 * SECOND)
+    assert attempt | {"number": 1, "trigger": "scheduled", "started_at": now, "delivery_id": row["id"]} == attempt
+    assert [attempt[name] for name in ("duration_ms", "response_status", "error")] == [None, None, None]
+
+
+def test_what_is_leased_is_not_handed_out_again(hooks: Hooks) -> None:
+    hooks.endpoint()
+    hooks.tell(times=3)
+    assert len(hooks.claim(free=2)) == 2
+    assert len(hooks.claim()) == 1
+    assert hooks.claim() == []
+
+
+def test_nothing_is_handed_out_before_it_is_due(hooks: Hooks, clock: FixedClock) -> None:
+    hooks.endpoint()
+    hooks.tell()
+    hooks.fail(hooks.one())
+    clock.advance(60 * SECOND - 1)
+    assert hooks.claim() == []
+    clock.advance(1)
+    assert hooks.one().number == 2
+
+
+@pytest.mark.parametrize("free", [0, -1])
+def test_without_a_free_slot_the_database_is_not_asked(hooks: Hooks, counted: list[str], free: int) -> None:
+    assert hooks.claim(free=free) == []
+    assert counted == []
+
+
+def test_a_given_instant_stands_in_for_the_clock(hooks: Hooks, clock: FixedClock) -> None:
+    hooks.endpoint()
+    hooks.tell()
+    assert hooks.claim(now=clock() - 1) == []
+    assert len(hooks.claim(now=clock() + HOUR)) == 1
+    assert hooks.delivery()["last_attempt_at"] == clock() + HOUR
+
+
+# Secrets ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_live_secret_signs_the_newest_first(hooks: Hooks, clock: FixedClock) -> None:
+    endpoint, now = hooks.endpoint(), clock()
+    hooks.secret(endpoint, expires_at=now, created_at=now - 30)
+    older = hooks.secret(endpoint, expires_at=now + 1, created_at=now - 20)
+    old = hooks.secret(endpoint, expires_at=now + HOUR, created_at=now - 10)
+    hooks.tell()
+    current, *former = hooks.one().secrets
+    assert former == [old, older]
+    assert current not in former
+
+
+def test_secrets_survive_the_rotation_of_the_key_that_seals_them(hooks: Hooks) -> None:
+    endpoint = hooks.endpoint()
+    hooks.tell()
+    rotated = tokens.SecretKeys("a newer key", "a secret key for tests")
+    hooks.world.installation = type(hooks.world.installation)(rotated)
+    assert hooks.one().secrets == (hooks.secrets[endpoint],)
+
+
+def test_what_cannot_be_signed_is_not_handed_out_and_blocks_nobody(
+    hooks: Hooks, clock: FixedClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, sound = hooks.endpoint(), hooks.endpoint()
+    (secret,) = [row for row in hooks.world.rows(tables.webhook_secrets) if row["endpoint_id"] == broken]
+    foreign = tokens.SecretKeys("another installation").seal("webhook_secret", b"whsec_x")
+    hooks.world.change(tables.webhook_secrets, secret["id"], secret_sealed=foreign)
+    hooks.tell()
+    with caplog.at_level(logging.ERROR):
+        assert hooks.one().endpoint_id == sound
+        assert hooks.claim() == []
+    (record,) = caplog.records
+    assert broken in record.getMessage()
+    assert "BOOKING_SECRET_KEY" in record.getMessage()
+    clock.advance(30 * SECOND)
+    assert hooks.reclaim() == 2
+
+
+# Who is served ---------------------------------------------------------------------------------------------------
+
+
+def test_each_endpoint_gets_one_before_any_gets_two(hooks: Hooks) -> None:
+    endpoints = [hooks.endpoint() for _ in range(3)]
+    hooks.tell(times=5)
+    assert of(hooks.claim(free=3)) == dict.fromkeys(endpoints, 1)
+    assert sorted(of(hooks.claim(free=4)).values()) == [1, 1, 2]
+
+
+def test_whoever_was_served_least_recently_comes_first(hooks: Hooks, clock: FixedClock) -> None:
+    endpoints = [hooks.endpoint() for _ in range(3)]
+    hooks.tell(times=4)
+    served = []
+    for _ in range(9):
+        served.append(hooks.one(free=1).endpoint_id)
+        clock.advance(1)
+    assert sorted(served[:3]) == sorted(endpoints)
+    assert served[3:] == served[:3] * 2
+
+
+def test_a_long_queue_hides_nobody(hooks: Hooks, clock: FixedClock) -> None:
+    hooks.endpoint()
+    hooks.tell(times=300)
+    clock.advance(HOUR)
+    late = hooks.endpoint()
+    hooks.tell(times=1)
+    assert of(hooks.claim(free=10))[late] == 1
+
+
+def test_an_endpoint_has_so_many_attempts_under_way_and_no_more(hooks: Hooks) -> None:
+    busy, idle = hooks.endpoint(), hooks.endpoint()
+    hooks.tell(times=9)
+    assert of(hooks.claim(per_endpoint=2, in_flight={busy: 1})) == {busy: 1, idle: 2}
+    assert of(hooks.claim(per_endpoint=2, in_flight={busy: 2, idle: 2})) == {}
+    assert of(hooks.claim(per_endpoint=2, in_flight={busy: 5, idle: 0})) == {idle: 2}
+
+
+def test_an_organization_has_so_many_attempts_under_way_and_no_more(
+    hooks: Hooks, new_hooks: Callable[..., Hooks]
+) -> None:
+    other = new_hooks()
+    endpoints = [hooks.endpoint() for _ in range(4)]
+    theirs = other.endpoint()
+    hooks.tell(times=5)
+    other.tell(times=5)
+    first = of(hooks.claim(per_endpoint=3, per_organization=8))
+    assert sum(first[endpoint] for endpoint in endpoints) == 8
+    assert first[theirs] == 3
+    second = of(hooks.claim(per_endpoint=3, per_organization=8, in_flight={**first, theirs: 2}))
+    assert second == {theirs: 1}
+
+
+def test_endpoints_that_time_out_share_the_slow_lane(hooks: Hooks) -> None:
+    slow = [hooks.endpoint(last_timed_out=True) for _ in range(4)]
+    fast = [hooks.endpoint() for _ in range(2)]
+    hooks.tell(times=3)
+    claimed = hooks.claim(slow_free=3, free=20, per_endpoint=3)
+    assert of(claimed) == dict.fromkeys(fast, 3) | of(each for each in claimed if each.timed_out_before)
+    assert sum(each.timed_out_before for each in claimed) == 3
+    assert {each.endpoint_id for each in claimed if each.timed_out_before} < set(slow)
+    assert hooks.claim(slow_free=0, in_flight=of(claimed), per_endpoint=3) == []
+
+
+def test_the_slow_lane_is_never_wider_than_what_is_free(hooks: Hooks) -> None:
+    hooks.endpoint(last_timed_out=True)
+    hooks.tell(times=9)
+    assert len(hooks.claim(free=4, slow_free=100)) == 4
+
+
+def test_endpoints_that_hang_do_not_stand_in_the_way_of_one_that_answers(hooks: Hooks, clock: FixedClock) -> None:
+    hanging = [hooks.endpoint() for _ in range(40)]
+    for _ in range(3):  # their second events wait for the first ones, which are under way
+        hooks.tell(CARD)
+    under_way = hooks.claim()
+    assert len(under_way) == 40
+    clock.advance(5 * SECOND)
+    healthy = hooks.endpoint()
+    hooks.tell()
+    in_flight = of(under_way)
+    assert of(hooks.claim(free=4, per_endpoint=1, in_flight=in_flight)) == {healthy: 1}
+    assert set(in_flight) == set(hanging)
+    assert hooks.claim(free=4, per_endpoint=1, in_flight=in_flight | {healthy: 1}) == []
+
+
+# Order -----------------------------------------------------------------------------------------------------------
+
+
+def test_first_attempts_for_one_resource_go_out_one_by_one_in_order(hooks: Hooks) -> None:
+    hooks.endpoint()
+    told = [hooks.tell(CARD)[0] for _ in range(3)]
+    sent = []
+    for _ in told:
+        claimed = hooks.one()
+        assert hooks.claim() == []
+        sent.append(claimed.event_id)
+        hooks.fail(claimed)
+    assert sent == told
+
+
+def test_events_of_one_transaction_keep_their_order_too(hooks: Hooks) -> None:
+    hooks.endpoint()
+    told = hooks.tell(CARD, times=5)
+    sent = []
+    for _ in told:
+        sent.append(hooks.one())
+        hooks.succeed(sent[-1])
+    assert [each.event_id for each in sent] == told
+
+
+def test_order_holds_nobody_up_but_the_same_resource_at_the_same_endpoint(hooks: Hooks) -> None:
+    hooks.endpoint()
+    (first,) = hooks.tell(CARD)
+    hooks.one()
+    second = hooks.endpoint()
+    (later,) = hooks.tell(CARD)
+    (other,) = hooks.tell()
+    assert {(each.event_id, each.endpoint_id == second) for each in hooks.claim()} == {
+        (later, True),
+        (other, True),
+        (other, False),
+    }
+    assert first not in {later, other}
+
+
+def test_a_retry_blocks_nothing_and_waits_for_nothing(hooks: Hooks, clock: FixedClock) -> None:
+    hooks.endpoint()
+    (first,) = hooks.tell(CARD)
+    hooks.fail(hooks.one())
+    (second,) = hooks.tell(CARD)
+    assert hooks.one().event_id == second
+    clock.advance(HOUR)
+    assert hooks.one().event_id == first
+
+
+def test_tests_wait_for_nothing(hooks: Hooks) -> None:
+    endpoint = hooks.endpoint()
+    row = {"endpoint_id": endpoint, "event_type": EventType.PING.value, "status": "queued", "trigger": "test"}
+    at = dict.fromkeys(("next_attempt_at", "created_at", "updated_at"), hooks.world.clock())
+    for sequence in (1, 2):
+        event = tokens.new_id()
+        about = {"sequence": sequence, "type": "ping", "resource_type": "webhook", "occurrence": sequence}
+        hooks.world.insert(tables.events, id=event, **about, body="{}", created_at=hooks.world.clock())
+        hooks.world.insert(
+            tables.deliveries, **row, **at, event_id=event, event_sequence=sequence, max_attempts=6, resource_id=None
+        )
+    assert len(hooks.claim()) == 2
+
+
+def test_a_first_attempt_that_was_lost_keeps_its_place(hooks: Hooks, clock: FixedClock) -> None:
+    hooks.endpoint()
+    told = [hooks.tell(CARD)[0] for _ in range(2)]
+    hooks.one(lease_s=30)
+    clock.advance(31 * SECOND)
+    assert hooks.claim() == []
+    hooks.reclaim()
+    again = hooks.one()
+    assert (again.event_id, again.number) == (told[0], 2)
+    hooks.succeed(again)
+    assert hooks.one().event_id == told[1]
+
+
+# Endpoints that take nothing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["disabled", "auto_disabled"])
+def test_an_endpoint_that_is_off_gets_tests_only(hooks: Hooks, status: str) -> None:
+    endpoint = hooks.endpoint()
+    hooks.tell(times=2)
+    for row, trigger in zip(hooks.deliveries(), ("event", "test"), strict=True):
+        hooks.world.change(tables.deliveries, row["id"], trigger=trigger)
+    hooks.world.change(tables.webhook_endpoints, endpoint, status=status)
+    assert hooks.one().delivery_id == hooks.deliveries()[1]["id"]
+
+
+# Several workers -------------------------------------------------------------------------------------------------
+
+
+def test_no_delivery_is_handed_out_twice(hooks: Hooks, new_hooks: Callable[..., Hooks]) -> None:
+    worlds = [hooks, new_hooks(), new_hooks()]
+    for each in worlds:
+        for _ in range(4):
+            each.endpoint()
+        each.tell(times=25)
+    found: list[Claimed] = []
+    barrier = threading.Barrier(4)
+
+    def work() -> None:
+        barrier.wait()
+        misses = 0
+        while misses < 5:
+            claimed = hooks.claim(free=7, per_endpoint=3)
+            found.extend(claimed)
+            misses = 0 if claimed else misses + 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 300
+    assert len({each.delivery_id for each in found}) == 300
+
+
+def test_a_claim_waits_for_nobody(hooks: Hooks, queue_url: str) -> None:
+    if databases.is_sqlite(queue_url):
+        pytest.skip("SQLite has one writer: there is nobody to wait for")
+    endpoint = hooks.endpoint()
+    hooks.tell(times=3)
+    held = hooks.deliveries()[0]["id"]
+    with databases.connect(queue_url) as connection:
+        connection.autocommit = False
+        connection.execute("SELECT 1 FROM webhook_endpoints WHERE id = %s FOR NO KEY UPDATE", (endpoint,))
+        connection.execute("SELECT 1 FROM deliveries WHERE id = %s FOR UPDATE", (held,))
+        claimed = hooks.claim()
+        connection.rollback()
+    assert {each.delivery_id for each in claimed} == {row["id"] for row in hooks.deliveries()} - {held}
+    assert hooks.row(endpoint)["last_claimed_at"] is None
+    assert hooks.one().delivery_id == held
+    assert hooks.row(endpoint)["last_claimed_at"] == hooks.world.clock()
+
+
+# What it costs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("deliveries", [1, 40])
+def test_a_claim_costs_the_same_statements_for_any_number(hooks: Hooks, counted: list[str], deliveries: int) -> None:
+    for _ in range(2):
+        hooks.endpoint()
+    hooks.tell(times=deliveries)
+    counted.clear()
+    assert len(hooks.claim(free=100)) == 2 * deliveries
+    assert len(counted) == (4 if hooks.database.is_sqlite else 2)
+
+
+def test_a_claim_that_finds_nothing_is_one_statement(hooks: Hooks, counted: list[str]) -> None:
+    hooks.endpoint()
+    counted.clear()
+    assert hooks.claim() == []
+    assert len(counted) == 1
+
+
+# What is due next ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_due_next_is_known_without_a_claim(
+    hooks: Hooks, new_hooks: Callable[..., Hooks], clock: FixedClock
+) -> None:
+    other, now = new_hooks(), clock()
+    assert hooks.next_due_at() is None
+    hooks.endpoint()
+    other.endpoint()
+    hooks.tell()
+    assert hooks.next_due_at() == now
+    claimed = hooks.one(lease_s=30)
+    assert hooks.next_due_at() == now + 30 * SECOND
+    hooks.fail(claimed, error=AttemptError.TIMEOUT)
+    assert hooks.next_due_at() == now + 60 * SECOND
+    clock.advance(SECOND)
+    other.tell()
+    assert hooks.next_due_at() == now + SECOND
+    other.succeed(other.one())
+    assert hooks.next_due_at() == now + 60 * SECOND

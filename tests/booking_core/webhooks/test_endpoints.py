@@ -1,0 +1,138 @@
+"""Endpoints under concurrency: ten are ten, and an event comes wholly before a change or wholly after it. What a client
+sees of them is in the contract's tests."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from support.hooks import ISSUED, REDEEMED, Hooks
+
+from booking_core import outbox, webhooks
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement
+from booking_core.db.writes import Writes
+from booking_core.errors import Conflict
+from booking_core.outbox import Told
+from booking_core.wire.webhooks import WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
+
+CREATE = WebhookEndpointCreate(url="https://receiver.example/hook", event_types=[REDEEMED])
+Act = Callable[[Tx, Hooks, Writes, str], object]
+
+_WAITING = Statement(
+    text("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
+)
+
+
+def write(hooks: Hooks, act: Callable[[Tx, Writes], Any]) -> Any:
+    def work(tx: Tx) -> Any:
+        pending = Writes()
+        result = act(tx, pending)
+        tx.write(pending)
+        return result
+
+    return hooks.database.write(work)
+
+
+def create(hooks: Hooks) -> dict[str, Any]:
+    caller = hooks.world.caller()
+    shown: dict[str, Any] = write(
+        hooks, lambda tx, pending: webhooks.create(tx, caller, pending, CREATE, is_public=lambda _: True)
+    )
+    return shown
+
+
+def test_twenty_at_once_with_nine_there_make_exactly_ten(hooks: Hooks) -> None:
+    for _ in range(9):
+        create(hooks)
+    outcomes: list[str] = []
+    barrier = threading.Barrier(20)
+
+    def work() -> None:
+        barrier.wait()
+        try:
+            create(hooks)
+            outcomes.append("created")
+        except Conflict as refused:
+            outcomes.append(refused.reason)
+
+    threads = [threading.Thread(target=work) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["created", *["endpoint_limit_reached"] * 19]
+    assert len(hooks.world.rows(tables.webhook_endpoints)) == 10
+
+
+def test_a_secret_is_sealed_at_rest(hooks: Hooks) -> None:
+    secret = create(hooks)["secret"]
+    (row,) = hooks.world.rows(tables.webhook_secrets)
+    assert secret not in repr(hooks.world.rows(tables.webhook_secrets))
+    opened = hooks.world.installation.secret_keys.open("webhook_secret", row["secret_sealed"])
+    assert opened.decode() == secret
+
+
+def disable(tx: Tx, hooks: Hooks, pending: Writes, endpoint: str) -> None:
+    request = WebhookEndpointChange(status=WantedStatus.DISABLED)
+    webhooks.change(tx, hooks.world.caller(), pending, endpoint, request, is_public=lambda _: True)
+
+
+def unsubscribe(tx: Tx, hooks: Hooks, pending: Writes, endpoint: str) -> None:
+    request = WebhookEndpointChange(event_types=[ISSUED])
+    webhooks.change(tx, hooks.world.caller(), pending, endpoint, request, is_public=lambda _: True)
+
+
+def delete(tx: Tx, hooks: Hooks, pending: Writes, endpoint: str) -> None:
+    webhooks.delete(tx, hooks.world.caller(), pending, endpoint)
+
+
+@pytest.mark.parametrize(
+    ("act", "status"),
+    [(disable, "failed"), (delete, "failed"), (unsubscribe, "queued")],
+    ids=["disabled", "deleted", "unsubscribed"],
+)
+def test_an_event_told_during_a_change_comes_before_it(hooks: Hooks, act: Act, status: str) -> None:
+    if hooks.database.is_sqlite:
+        pytest.skip("SQLite has one writer: an event is told before or after")
+    endpoint = hooks.endpoint()
+    pending = Writes()
+    changing = threading.Thread(target=lambda: write(hooks, lambda tx, pending: act(tx, hooks, pending, endpoint)))
+    with hooks.database.writing() as tx:
+        outbox.publish(tx, pending, hooks.world.organization, [Told(REDEEMED, None, b"{}")], at=hooks.world.clock())
+        changing.start()
+        while not hooks.database.read(lambda tx: tx.first(_WAITING)):
+            pass
+        tx.write(pending)
+    changing.join()
+    assert [row["status"] for row in hooks.deliveries(endpoint)] == [status]
+    hooks.tell()
+    assert len(hooks.deliveries(endpoint)) == (2 if act is disable else 1)
+
+
+def test_a_booking_does_not_wait_for_a_change(hooks: Hooks) -> None:
+    """Telling an event refers to endpoints; a lock on one must not stop it."""
+    if hooks.database.is_sqlite:
+        pytest.skip("SQLite has one writer")
+    endpoint = hooks.endpoint()
+    with hooks.database.writing() as tx:
+        tx.all(
+            Statement(
+                text(f"SELECT 1 FROM webhook_endpoints WHERE id = '{endpoint}' FOR NO KEY UPDATE"),
+            )
+        )
+        hooks.tell()
+    assert len(hooks.deliveries(endpoint)) == 1
+
+
+def test_creations_of_different_organizations_do_not_count_together(
+    hooks: Hooks, new_hooks: Callable[..., Hooks]
+) -> None:
+    other = new_hooks()
+    for _ in range(10):
+        create(hooks)
+    assert create(other)["id"]
+    with pytest.raises(Conflict):
+        create(hooks)

@@ -1,0 +1,223 @@
+"""The worker's statements cost what they find, not what there is."""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support import databases
+from support.hooks import Hooks
+from support.plans import Plan, explaining, plan_of
+from support.rows import ids
+from support.world import DAY, NOON, FixedClock, make_world
+
+from booking_core import webhooks
+from booking_core.db import tables
+from booking_core.db.engine import Database, Tx
+from booking_core.db.paging import PageRequest
+from booking_core.db.statements import Statement, rows
+from booking_core.db.writes import Change, Writes, as_one_statement, as_row_statement
+from booking_core.webhooks import queue, store
+
+ORGANIZATIONS, QUEUED, DONE, MUCH = 400, 3, 30, 8_000
+CLAIM = {"free": 64, "in_flight": "[]", "slow_free": 32, "per_endpoint": 2, "per_organization": 8}
+
+
+def delivery(organization_id: str, endpoint_id: str, row_id: str, sequence: int, **over: Any) -> dict[str, Any]:
+    at = NOON - DAY + sequence
+    return {
+        "organization_id": organization_id,
+        "id": row_id,
+        "endpoint_id": endpoint_id,
+        "event_id": row_id,
+        "event_type": "gift_card.redeemed",
+        "event_sequence": sequence,
+        "resource_id": row_id,
+        "status": "succeeded",
+        "trigger": "event",
+        "attempt_count": 1,
+        "max_attempts": 6,
+        "next_attempt_at": None,
+        "completed_at": at,
+        "created_at": at,
+        "updated_at": at,
+    } | over
+
+
+@pytest.fixture(scope="module")
+def crowd(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hooks]:
+    """One organization among hundreds, each with an endpoint, a log, and a few deliveries that are due."""
+    url, clock, made, sequences = new_database_url(backend), FixedClock(), ids(5), itertools.count(1)
+    database = Database(url, clock=clock)
+    hooks = Hooks(make_world(database, clock))
+    first = hooks.endpoint()
+    settings = {name: getattr(hooks.world.organization, name) for name in hooks.world.organization.__slots__}
+    others = [(next(made), next(made)) for _ in range(ORGANIZATIONS)]
+    at = dict.fromkeys(("enabled_at", "created_at", "updated_at"), NOON)
+    databases.fill(url, tables.organizations, (settings | {"id": o, "slug": o} for o, _ in others))
+    endpoints = ({"organization_id": o, "id": e, "url": "https://x.org", "status": "enabled"} | at for o, e in others)
+    databases.fill(url, tables.webhook_endpoints, endpoints)
+    subscribed = ({"organization_id": o, "endpoint_id": e, "event_type": "gift_card.redeemed"} for o, e in others)
+    databases.fill(url, tables.webhook_subscriptions, subscribed)
+    secrets = (
+        {"organization_id": o, "id": e, "endpoint_id": e, "secret_sealed": "x", "created_at": 1} for o, e in others
+    )
+    databases.fill(url, tables.webhook_secrets, secrets)
+    log, queued = [], {"status": "queued", "attempt_count": 0, "next_attempt_at": NOON, "completed_at": None}
+    for organization_id, endpoint_id in [(hooks.world.org, first), *others]:
+        done = DONE if endpoint_id != first else MUCH
+        log += [delivery(organization_id, endpoint_id, next(made), next(sequences)) for _ in range(done)]
+        log += [delivery(organization_id, endpoint_id, next(made), next(sequences), **queued) for _ in range(QUEUED)]
+    databases.fill(url, tables.deliveries, log)
+    events = (
+        {
+            "organization_id": row["organization_id"],
+            "sequence": row["event_sequence"],
+            "id": row["event_id"],
+            "type": row["event_type"],
+            "resource_type": "gift_card",
+            "resource_id": row["resource_id"],
+            "occurrence": 0,
+            "body": "{}",
+            "created_at": NOON,
+        }
+        for row in log
+    )
+    databases.fill(url, tables.events, events)
+    attempts = (
+        {
+            "organization_id": row["organization_id"],
+            "id": next(made),
+            "delivery_id": row["id"],
+            "number": 1,
+            "trigger": "scheduled",
+            "started_at": NOON,
+        }
+        for row in log
+        if row["status"] == "succeeded"
+    )
+    databases.fill(url, tables.attempts, attempts)
+    databases.analyze(url)
+    yield hooks
+    database.close()
+
+
+def check(tx: Tx, statement: Statement, **parameters: Any) -> None:
+    """No table is read whole: on SQLite a scan is one along an index, which ends where it was told to."""
+    shown = plan_of(tx, statement, **parameters)
+    assert "Seq Scan" not in shown, shown
+    assert re.findall(r"SCAN \w+$", without_our_own(shown), re.MULTILINE) == [], shown
+
+
+def without_our_own(shown: str) -> str:
+    """The plan without scans of what the statement made itself."""
+    made = "clock|busy|waiting|w|b|r|o|f|l|k|room|offered|fair|in_lanes|picked|logs|due|wanted|given_up|purged|settle"
+    made += "|attempted|judged|lease|served|value|json_each"
+    return re.sub(rf"SCAN (?:{made})(?:\s.*)?$", "", shown, flags=re.MULTILINE)
+
+
+KEYS = ("organization_id", "endpoint_id", "id")
+
+
+def test_the_worker_never_reads_a_whole_table(crowd: Hooks) -> None:
+    some = crowd.deliveries()[-1]
+    wanted = rows([{name: some[name] for name in KEYS}])
+    given_up = rows([store.given_up(some["organization_id"], some["endpoint_id"], "endpoint_disabled", NOON)])
+    with crowd.database.writing() as tx:
+        check(tx, queue.CLAIM, **CLAIM, now=NOON)
+        check(tx, queue.NEXT)
+        check(tx, queue.LOST, limit=500, now=NOON)
+        check(tx, queue._LOCK, wanted=wanted, now=NOON)
+        check(tx, queue._LOCK_UNLOCKED, wanted=wanted, now=NOON)
+        check(tx, queue.OLD, before=NOON - DAY, limit=100)
+        check(tx, queue._DELETE_ATTEMPTS, purged=wanted)
+        check(tx, queue._DELETE_DELIVERIES, purged=wanted)
+        check(tx, store._GIVE_UP, given_up=given_up)
+
+
+def test_a_page_of_the_log_is_found_by_its_index(crowd: Hooks) -> None:
+    some = crowd.deliveries()[-1]
+    own = {"organization_id": some["organization_id"], "endpoint_id": some["endpoint_id"]}
+    with crowd.database.writing() as tx:
+        check(tx, store._GET_DELIVERY, **own, id=some["id"])
+        check(tx, store._LOCK_DELIVERY, **own, id=some["id"])
+
+
+@pytest.mark.parametrize("change", [queue.LEASE, queue.SERVED, queue.SETTLE, queue.ATTEMPTED, queue.JUDGED])
+def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Change) -> None:
+    row = dict.fromkeys(change.columns) | {"organization_id": crowd.world.org, "id": crowd.world.org}
+    with crowd.database.writing() as tx:
+        if crowd.database.is_sqlite:
+            bound = {f"_{name}": value for name, value in row.items()}
+            check(tx, as_row_statement(change, change.columns), **bound)
+        else:
+            check(tx, as_one_statement(((change, change.columns),)), **{change.name: rows([row])})
+
+
+BACKLOG = 20_000
+READS: dict[str, Callable[[Tx, Hooks], Any]] = {
+    "claim": lambda tx, hooks: queue.pick(tx, **CLAIM | {"in_flight": {}}, now=NOON),  # type: ignore[arg-type]
+    "next": lambda tx, hooks: tx.first(queue.NEXT),
+    "lost": lambda tx, hooks: queue.lost(tx, limit=500, now=NOON),
+    "page": lambda tx, hooks: webhooks.find_deliveries(tx, hooks.world.caller(), PageRequest(), the_endpoint(hooks)),
+}
+
+
+def the_endpoint(hooks: Hooks) -> str:
+    return str(hooks.world.rows(tables.webhook_endpoints)[0]["id"])
+
+
+@pytest.fixture(scope="module")
+def backlog(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hooks]:
+    """One endpoint, for which tens of thousands of deliveries are due and as many are done."""
+    url, clock, made = new_database_url(backend), FixedClock(), ids(6)
+    database = Database(url, clock=clock)
+    hooks = Hooks(make_world(database, clock))
+    endpoint = hooks.endpoint()
+    queued = {"status": "queued", "attempt_count": 0, "next_attempt_at": NOON, "completed_at": None}
+    states: list[dict[str, Any]] = [{}, queued]
+    log = (
+        delivery(hooks.world.org, endpoint, next(made), sequence, **states[sequence % 2])
+        for sequence in range(1, 2 * BACKLOG)
+    )
+    databases.fill(url, tables.deliveries, log)
+    databases.analyze(url)
+    yield hooks
+    database.close()
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_long_queue_costs_no_more_than_what_is_taken_from_it(backlog: Hooks, name: str) -> None:
+    url = backlog.database.url.render_as_string(hide_password=False)
+    with explaining(url) as explain:
+        plans: list[Plan] = explain(lambda tx: READS[name](tx, backlog))
+    for plan in plans:
+        assert plan.cost < (8_000 if backlog.database.is_sqlite else 400), str(plan)
+        if not backlog.database.is_sqlite:
+            assert "deliveries" not in plan.scanned, str(plan)
+
+
+def test_settling_keeps_to_its_rows_once_the_plan_has_settled(crowd: Hooks) -> None:
+    if crowd.database.is_sqlite:
+        pytest.skip("SQLite plans once")
+    keys = [(row["organization_id"], row["endpoint_id"], row["id"]) for row in crowd.deliveries()[:5]]
+    url = crowd.database.url.render_as_string(hide_password=False)
+    with explaining(url) as explain:
+        plans: list[Plan] = explain(lambda tx: queue.lock(tx, keys, now=NOON))
+    for plan in plans:
+        assert plan.scanned <= {"organizations"}, str(plan)
+        assert plan.cost < 200, str(plan)
+        assert plan.rows == 5
+
+
+def test_what_is_settled_is_written_by_its_key_once_the_plan_has_settled(crowd: Hooks) -> None:
+    if crowd.database.is_sqlite:
+        pytest.skip("SQLite plans once")
+    pending = Writes()
+    for row in crowd.deliveries()[:5]:
+        pending.change(queue.SETTLE, **{name: row[name] for name in queue.SETTLE.columns})
+    url = crowd.database.url.render_as_string(hide_password=False)
+    with explaining(url) as explain:
+        (plan,) = explain(lambda tx: tx.write(pending))
+    assert plan.cost < 2_000, str(plan)

@@ -1,0 +1,605 @@
+"""What an attempt makes of its delivery and of its endpoint: retried by the table, dead after six, switched off after
+72 hours, and settled once whoever else was at it."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from support.hooks import ISSUED, REDEEMED, Hooks
+from support.world import HOUR, FixedClock
+
+from booking_core import outbox, webhooks
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.db.writes import Writes
+from booking_core.outbox import Told
+from booking_core.wire.events import EventType
+from booking_core.wire.webhooks import AttemptError, WantedStatus, WebhookEndpointChange
+
+SECOND, MINUTE = 1_000_000, 60_000_000
+DEAD, OFF = EventType.WEBHOOK_DELIVERY_DEAD, EventType.WEBHOOK_AUTO_DISABLED
+
+
+def change(hooks: Hooks, endpoint: str, **fields: Any) -> None:
+    """As a client changes it."""
+
+    def work(tx: Tx) -> None:
+        pending = Writes()
+        request = WebhookEndpointChange(**fields)
+        webhooks.change(tx, hooks.world.caller(), pending, endpoint, request, is_public=lambda _: True)
+        tx.write(pending)
+
+    hooks.database.write(work)
+
+
+def retry(hooks: Hooks, endpoint: str, delivery_id: str) -> dict[str, Any]:
+    def work(tx: Tx) -> dict[str, Any]:
+        pending = Writes()
+        shown = webhooks.retry(tx, hooks.world.caller(), pending, endpoint, delivery_id)
+        tx.write(pending)
+        return shown
+
+    return hooks.database.write(work)
+
+
+# One attempt -----------------------------------------------------------------------------------------------------
+
+
+def test_a_success_ends_the_delivery(hooks: Hooks, clock: FixedClock) -> None:
+    endpoint = hooks.endpoint(consecutive_failures=4, warned_hours=24, last_timed_out=True)
+    hooks.tell()
+    claimed = hooks.one()
+    clock.advance(SECOND)
+    hooks.record(hooks.attempted(claimed, status=204, duration_ms=84, response_excerpt="fine"))
+    now, row, (attempt,), seen = clock(), hooks.delivery(), hooks.attempts(), hooks.row(endpoint)
+    assert row == row | {
+        "status": "succeeded",
+        "failure_reason": None,
+        "attempt_count": 1,
+        "next_attempt_at": None,
+        "completed_at": now,
+        "last_response_status": 204,
+        "last_error": None,
+        "lease_token": None,
+        "lease_until": None,
+        "updated_at": now,
+    }
+    logged = {"started_at": now, "duration_ms": 84, "response_status": 204, "response_excerpt": "fine", "error": None}
+    assert attempt == attempt | logged
+    assert (seen["consecutive_failures"], seen["warned_hours"], bool(seen["last_timed_out"])) == (0, 0, False)
+    assert (seen["last_success_at"], seen["last_failure_at"]) == (now, None)
+    assert hooks.world.rows(tables.effects) == []
+
+
+@pytest.mark.parametrize("error", list(AttemptError))
+def test_a_failure_queues_the_next_attempt(hooks: Hooks, clock: FixedClock, error: AttemptError) -> None:
+    endpoint = hooks.endpoint()
+    hooks.tell()
+    hooks.fail(hooks.one(), error=error)
+    row, (attempt,), seen = hooks.delivery(), hooks.attempts(), hooks.row(endpoint)
+    assert (row["status"], row["attempt_count"], row["next_attempt_at"]) == ("queued", 1, clock() + MINUTE)
+    assert (row["last_error"], row["lease_token"], row["completed_at"]) == (error.value, None, None)
+    assert attempt["error"] == error.value
+    assert (seen["consecutive_failures"], seen["last_failure_at"]) == (1, clock())
+    assert bool(seen["last_timed_out"]) == (error is AttemptError.TIMEOUT)
+
+
+def test_the_wait_counts_from_the_failure(hooks: Hooks, clock: FixedClock) -> None:
+    hooks.endpoint()
+    hooks.tell()
+    claimed = hooks.one()
+    clock.advance(10 * SECOND)
+    hooks.fail(claimed)
+    assert hooks.delivery()["next_attempt_at"] == clock() + MINUTE
+
+
+def test_a_delivery_that_always_fails_is_dead_after_six_attempts(hooks: Hooks, clock: FixedClock) -> None:
+    hooks.endpoint()
+    watching = hooks.endpoint(DEAD)
+    hooks.tell()
+    start, at = clock(), []
+    for number in range(1, 7):
+        due = hooks.next_due_at()
+        assert due is not None
+        clock.at = due
+        claimed = hooks.one()
+        assert claimed.number == number
+        at.append((clock() - start) // SECOND)
+        hooks.fail(claimed)
+    assert at == [0, 60, 360, 2160, 9360, 38160]
+    row = hooks.deliveries()[0]
+    assert (row["status"], row["failure_reason"]) == ("dead", "attempts_exhausted")
+    assert (row["attempt_count"], row["next_attempt_at"], row["completed_at"]) == (6, None, clock())
+    assert [attempt["number"] for attempt in hooks.attempts()] == [1, 2, 3, 4, 5, 6]
+    assert len({attempt["id"] for attempt in hooks.attempts()}) == 6
+    assert hooks.one().endpoint_id == watching
+
+
+def test_waits_are_a_setting(hooks: Hooks, clock: FixedClock) -> None:
+    hooks.endpoint()
+    hooks.tell()
+    for wait in (1, 2, 3, 4, 5):
+        hooks.fail(hooks.one(), waits_s=(1, 2, 3, 4, 5))
+        assert hooks.delivery()["next_attempt_at"] == clock() + wait * SECOND
+        clock.advance(wait * SECOND)
+
+
+def test_what_failed_together_does_not_come_back_together(hooks: Hooks, clock: FixedClock) -> None:
+    hooks.endpoint()
+    hooks.tell(times=3)
+    luck = iter((0.0, 0.5, 1.0))
+    hooks.fail(*hooks.claim(), luck=lambda: next(luck))
+    waits = sorted(row["next_attempt_at"] - clock() for row in hooks.deliveries())
+    assert waits == [60 * SECOND, 60 * SECOND + 1_500_000, 63 * SECOND]
+
+
+# Telling ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_dead_delivery_is_told_to_the_other_endpoints(hooks: Hooks) -> None:
+    failing, watching = hooks.endpoint(REDEEMED, DEAD), hooks.endpoint(DEAD)
+    (event,) = hooks.tell()
+    dead = hooks.delivery()
+    hooks.fail_until_dead()
+    told = hooks.world.rows(tables.events)[-1]
+    envelope = orjson.loads(told["body"])
+    assert (told["type"], told["resource_type"], told["resource_id"]) == (DEAD, "webhook", failing)
+    assert envelope["data"]["object"]["id"] == failing
+    assert envelope["data"]["object"]["consecutive_failures"] == 6
+    named = {"delivery_id": dead["id"], "event_id": event, "event_type": "gift_card.redeemed"}
+    assert envelope["data"] == {"object": envelope["data"]["object"], **named}
+    assert [row["endpoint_id"] for row in hooks.deliveries() if row["event_type"] == DEAD] == [watching]
+
+
+def test_events_about_webhooks_are_never_about_each_other(hooks: Hooks) -> None:
+    hooks.endpoint(REDEEMED)
+    hooks.endpoint(DEAD)
+    hooks.tell()
+    for _ in range(2):  # the first dies, then the word of its death
+        hooks.fail_until_dead()
+    assert [row["status"] for row in hooks.deliveries()] == ["dead", "dead"]
+    assert hooks.event_types() == ["gift_card.redeemed", "webhook.delivery_dead"]
+
+
+# Switching off ---------------------------------------------------------------------------------------------------
+
+
+def failing(hooks: Hooks, failures: int, hours: float, **columns: Any) -> str:
+    """An endpoint just before its next failure."""
+    endpoint = hooks.endpoint(consecutive_failures=failures - 1, **columns)
+    hooks.world.clock.advance(int(hours * HOUR))
+    hooks.tell()
+    return endpoint
+
+
+@pytest.mark.parametrize(
+    ("failures", "hours", "status"),
+    [(20, 71 + 59 / 60, "enabled"), (5, 72, "enabled"), (6, 72, "auto_disabled"), (6, 500, "auto_disabled")],
+)
+def test_an_endpoint_is_switched_off_at_72_hours_and_six_failures(
+    hooks: Hooks, failures: int, hours: float, status: str
+) -> None:
+    endpoint = failing(hooks, failures, hours)
+    hooks.fail(hooks.one())
+    assert hooks.row(endpoint)["status"] == status
+
+
+def test_a_success_between_starts_the_clock_anew(hooks: Hooks, clock: FixedClock) -> None:
+    endpoint = hooks.endpoint()
+    clock.advance(60 * HOUR)
+    hooks.tell()
+    hooks.succeed(hooks.one())
+    hooks.world.change(tables.webhook_endpoints, endpoint, consecutive_failures=50)
+    clock.advance(71 * HOUR)
+    hooks.tell()
+    hooks.fail(hooks.one())
+    assert hooks.row(endpoint)["status"] == "enabled"
+    clock.advance(HOUR)
+    hooks.fail(hooks.one())
+    assert hooks.row(endpoint)["status"] == "auto_disabled"
+
+
+def test_what_it_takes_is_a_setting(hooks: Hooks, clock: FixedClock) -> None:
+    endpoint = failing(hooks, 6, 0)
+    claimed = hooks.one()
+    clock.advance(3 * SECOND)
+    hooks.fail(claimed, disable_after_s=3)
+    assert hooks.row(endpoint)["status"] == "auto_disabled"
+
+
+def test_an_endpoint_that_is_switched_off_gives_up_what_is_queued(hooks: Hooks, clock: FixedClock) -> None:
+    endpoint, other = failing(hooks, 6, 72, last_success_at=None), hooks.endpoint()
+    hooks.tell(times=4)
+    first = next(each for each in hooks.claim() if each.endpoint_id == endpoint)
+    hooks.fail(first)
+    now, row = clock(), hooks.row(endpoint)
+    assert row == row | {
+        "status": "auto_disabled",
+        "disabled_at": now,
+        "disabled_reason": "delivery_failures",
+        "consecutive_failures": 6,
+        "updated_at": now,
+    }
+    assert len(hooks.deliveries(endpoint)) == 5
+    for delivery in hooks.deliveries(endpoint):
+        assert (delivery["status"], delivery["failure_reason"]) == ("failed", "endpoint_disabled")
+        assert (delivery["next_attempt_at"], delivery["completed_at"]) == (None, now)
+    assert {delivery["status"] for delivery in hooks.deliveries(other)} == {"queued"}
+    clock.advance(100 * HOUR)
+    assert {each.endpoint_id for each in hooks.claim()} <= {other}
+
+
+def test_events_that_happen_while_it_is_off_are_failed_at_once(hooks: Hooks) -> None:
+    endpoint = failing(hooks, 6, 72)
+    hooks.fail(hooks.one())
+    hooks.tell()
+    assert [row["failure_reason"] for row in hooks.deliveries(endpoint)] == ["endpoint_disabled"] * 2
+
+
+def test_the_attempt_that_uses_up_a_delivery_leaves_it_dead_and_not_failed(hooks: Hooks) -> None:
+    failing(hooks, 6, 72)
+    hooks.world.change(tables.deliveries, hooks.delivery()["id"], attempt_count=5)
+    hooks.fail(hooks.one())
+    assert (hooks.delivery()["status"], hooks.delivery()["failure_reason"]) == ("dead", "attempts_exhausted")
+    assert hooks.event_types()[1:] == ["webhook.delivery_dead", "webhook.auto_disabled"]
+
+
+def test_the_switching_off_is_told_to_the_others_and_owed_to_staff(hooks: Hooks) -> None:
+    endpoint, watching = failing(hooks, 6, 72), hooks.endpoint(OFF)
+    hooks.fail(hooks.one())
+    told = orjson.loads(hooks.world.rows(tables.events)[-1]["body"])
+    assert (told["type"], told["data"]["object"]["status"]) == ("webhook.auto_disabled", "auto_disabled")
+    assert [row["endpoint_id"] for row in hooks.deliveries() if row["event_type"] == OFF] == [watching]
+    (effect,) = hooks.world.rows(tables.effects)
+    assert (effect["kind"], effect["subject_id"], effect["status"]) == (
+        "staff_webhook_disabled_mail",
+        endpoint,
+        "queued",
+    )
+    since = hooks.row(endpoint)["created_at"]
+    payload = {"url": "https://receiver.example/hook", "hours": 72, "failures": 6, "since": since}
+    assert orjson.loads(effect["payload"]) == payload
+
+
+def test_staff_is_warned_at_24_and_48_hours_once_each(hooks: Hooks, clock: FixedClock) -> None:
+    endpoint = hooks.endpoint(consecutive_failures=10)
+    mails = []
+    for hours in range(20, 75, 2):
+        clock.at = hooks.row(endpoint)["created_at"] + hours * HOUR
+        hooks.tell()
+        if hooks.row(endpoint)["status"] == "enabled":
+            hooks.fail(*hooks.claim(free=1))
+        mails.append((hours, len(hooks.world.rows(tables.effects))))
+    steps = [hours for (hours, count), (_, before) in zip(mails[1:], mails, strict=False) if count > before]
+    assert steps == [24, 48, 72]
+    kinds = sorted(row["kind"] for row in hooks.world.rows(tables.effects))
+    assert kinds == ["staff_webhook_disabled_mail", "staff_webhook_failing_mail", "staff_webhook_failing_mail"]
+
+
+def test_an_endpoint_may_fail_and_be_switched_off_more_than_once(hooks: Hooks, clock: FixedClock) -> None:
+    endpoint = failing(hooks, 6, 72)
+    hooks.fail(hooks.one())
+    clock.advance(HOUR)
+    change(hooks, endpoint, status=WantedStatus.ENABLED)
+    hooks.world.change(tables.webhook_endpoints, endpoint, consecutive_failures=5)
+    clock.advance(72 * HOUR)
+    hooks.tell()
+    hooks.fail(hooks.one())
+    assert hooks.row(endpoint)["status"] == "auto_disabled"
+    assert len(hooks.world.rows(tables.effects)) == 2
+
+
+def test_an_organization_that_wants_no_mails_gets_none(new_hooks: Callable[..., Hooks]) -> None:
+    hooks = new_hooks(notify_staff=False)
+    endpoint = failing(hooks, 6, 72)
+    hooks.fail(hooks.one())
+    assert hooks.row(endpoint)["status"] == "auto_disabled"
+    assert hooks.world.rows(tables.effects) == []
+
+
+def test_two_that_are_switched_off_together_leave_each_other_nothing_queued(hooks: Hooks) -> None:
+    both = [hooks.endpoint(REDEEMED, OFF, consecutive_failures=9) for _ in range(2)]
+    hooks.world.clock.advance(72 * HOUR)
+    hooks.tell()
+    hooks.fail(*hooks.claim())
+    assert [hooks.row(endpoint)["status"] for endpoint in both] == ["auto_disabled"] * 2
+    assert hooks.event_types() == ["gift_card.redeemed", "webhook.auto_disabled", "webhook.auto_disabled"]
+    assert {(row["status"], row["failure_reason"]) for row in hooks.deliveries()} == {("failed", "endpoint_disabled")}
+    assert len(hooks.deliveries()) == 4
+
+
+def test_an_event_that_is_told_meanwhile_leaves_nothing_queued(hooks: Hooks, clock: FixedClock) -> None:
+    if hooks.database.is_sqlite:
+        pytest.skip("SQLite has one writer: an event is told before or after")
+    endpoint = failing(hooks, 6, 72)
+    claimed = hooks.one()
+    told = Told(REDEEMED, None, b"{}")
+    pending = Writes()
+    with hooks.database.writing() as tx:
+        outbox.publish(tx, pending, hooks.world.organization, [told], at=clock())
+        recording = threading.Thread(target=hooks.fail, args=(claimed,))
+        recording.start()
+        wait_until_somebody_waits(hooks)
+        tx.write(pending)
+    recording.join()
+    assert hooks.row(endpoint)["status"] == "auto_disabled"
+    assert [row["status"] for row in hooks.deliveries(endpoint)] == ["failed", "failed"]
+
+
+def wait_until_somebody_waits(hooks: Hooks) -> None:
+    """Until a transaction of this database waits for a lock."""
+    from sqlalchemy import text
+
+    from booking_core.db.statements import Statement
+
+    waiting = Statement(
+        text("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
+    )
+    while not hooks.database.read(lambda tx: tx.first(waiting)):
+        pass
+
+
+# Switched off by hand, or gone, during an attempt -------------------------------------------------------------------
+
+
+def test_a_success_is_recorded_though_the_endpoint_was_switched_off_meanwhile(hooks: Hooks) -> None:
+    endpoint = hooks.endpoint(consecutive_failures=3)
+    hooks.tell(times=2)
+    claimed, waiting = hooks.one(free=1), hooks.deliveries()
+    change(hooks, endpoint, status=WantedStatus.DISABLED)
+    assert {row["failure_reason"] for row in hooks.deliveries()} == {"endpoint_disabled"}
+    hooks.succeed(claimed)
+    row = hooks.world.row(tables.deliveries, claimed.delivery_id)
+    assert (row["status"], row["failure_reason"], row["attempt_count"]) == ("succeeded", None, 1)
+    (other,) = [each for each in hooks.deliveries() if each["id"] != claimed.delivery_id]
+    assert (other["status"], other["failure_reason"]) == ("failed", "endpoint_disabled")
+    seen = hooks.row(endpoint)
+    assert (seen["status"], seen["consecutive_failures"]) == ("disabled", 0)
+    assert len(waiting) == 2
+
+
+def test_a_failure_leaves_it_given_up(hooks: Hooks) -> None:
+    endpoint = hooks.endpoint()
+    hooks.tell()
+    claimed = hooks.one()
+    change(hooks, endpoint, status=WantedStatus.DISABLED)
+    hooks.fail(claimed)
+    row, (attempt,) = hooks.delivery(), hooks.attempts()
+    assert (row["status"], row["failure_reason"]) == ("failed", "endpoint_disabled")
+    assert (row["attempt_count"], row["last_error"], row["lease_token"]) == (1, "http_status", None)
+    assert (attempt["error"], attempt["response_status"]) == ("http_status", 500)
+
+
+def test_what_comes_of_an_attempt_is_recorded_though_its_endpoint_is_gone(hooks: Hooks, clock: FixedClock) -> None:
+    endpoint = hooks.endpoint(consecutive_failures=50)
+    hooks.tell(times=2)
+    one, two = hooks.claim()
+
+    def delete(tx: Tx) -> None:
+        pending = Writes()
+        webhooks.delete(tx, hooks.world.caller(), pending, endpoint)
+        tx.write(pending)
+
+    hooks.database.write(delete)
+    clock.advance(100 * HOUR)
+    hooks.record(hooks.attempted(one), hooks.attempted(two, AttemptError.TIMEOUT))
+    rows = {row["id"]: (row["status"], row["failure_reason"]) for row in hooks.deliveries()}
+    assert rows == {one.delivery_id: ("succeeded", None), two.delivery_id: ("failed", "endpoint_deleted")}
+    assert hooks.event_types() == ["gift_card.redeemed"] * 2
+
+
+def test_switched_on_again_it_starts_anew(hooks: Hooks, clock: FixedClock) -> None:
+    endpoint = failing(hooks, 6, 72)
+    hooks.fail(hooks.one())
+    clock.advance(HOUR)
+    change(hooks, endpoint, status=WantedStatus.ENABLED)
+    seen = hooks.row(endpoint)
+    assert (seen["status"], seen["consecutive_failures"], seen["warned_hours"]) == ("enabled", 0, 0)
+    assert (seen["enabled_at"], seen["disabled_at"], seen["disabled_reason"]) == (clock(), None, None)
+    assert hooks.delivery(hooks.deliveries(endpoint)[0]["id"])["status"] == "failed"
+    clock.advance(71 * HOUR)
+    hooks.world.change(tables.webhook_endpoints, endpoint, consecutive_failures=60)
+    hooks.tell()
+    hooks.fail(hooks.one())
+    assert hooks.row(endpoint)["status"] == "enabled"
+
+
+# Tests -----------------------------------------------------------------------------------------------------------
+
+
+def ping(hooks: Hooks, endpoint: str) -> dict[str, Any]:
+    def work(tx: Tx) -> dict[str, Any]:
+        pending = Writes()
+        shown = webhooks.send_test(tx, hooks.world.caller(), pending, endpoint)
+        tx.write(pending)
+        return shown
+
+    return hooks.database.write(work)
+
+
+def test_tests_of_an_endpoint_that_is_off_count_for_nothing(hooks: Hooks, clock: FixedClock) -> None:
+    endpoint = hooks.endpoint(status="disabled", consecutive_failures=5, last_success_at=None)
+    clock.advance(100 * HOUR)
+    before = hooks.row(endpoint)
+    for _ in range(10):
+        ping(hooks, endpoint)
+    hooks.fail(*hooks.claim())
+    assert {(row["status"], row["failure_reason"]) for row in hooks.deliveries()} == {("dead", "attempts_exhausted")}
+    ping(hooks, endpoint)
+    hooks.succeed(hooks.one())
+    after = hooks.row(endpoint)
+    assert after == before | {"last_claimed_at": after["last_claimed_at"]}
+    assert set(hooks.event_types()) == {"ping"}
+    assert hooks.world.rows(tables.effects) == []
+
+
+def test_tests_of_an_enabled_endpoint_count_like_any_delivery(hooks: Hooks) -> None:
+    endpoint = hooks.endpoint()
+    ping(hooks, endpoint)
+    hooks.fail(hooks.one())
+    assert hooks.row(endpoint)["consecutive_failures"] == 1
+    assert (hooks.delivery()["status"], hooks.delivery()["max_attempts"]) == ("queued", 6)
+
+
+# Retries that somebody asked for ---------------------------------------------------------------------------------
+
+
+def test_a_retry_is_one_more_attempt(hooks: Hooks, clock: FixedClock) -> None:
+    endpoint = hooks.endpoint()
+    hooks.tell()
+    hooks.fail_until_dead()
+    dead = hooks.delivery()
+    shown = retry(hooks, endpoint, dead["id"])
+    assert (shown["status"], shown["failure_reason"], shown["max_attempts"]) == ("queued", None, 7)
+    claimed = hooks.one()
+    assert (claimed.trigger.value, claimed.number) == ("manual", 7)
+    hooks.fail(claimed)
+    row = hooks.delivery()
+    assert (row["status"], row["failure_reason"], row["attempt_count"]) == ("dead", "attempts_exhausted", 7)
+    retry(hooks, endpoint, hooks.attempts()[0]["id"])
+    hooks.succeed(hooks.one())
+    row = hooks.delivery()
+    assert (row["status"], row["failure_reason"], row["attempt_count"]) == ("succeeded", None, 8)
+    assert [attempt["trigger"] for attempt in hooks.attempts()] == ["scheduled"] * 6 + ["manual"] * 2
+    assert hooks.event_types().count("webhook.delivery_dead") == 2
+
+
+# Several workers -------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_was_stopped_changes_nothing_that_another_has_settled(hooks: Hooks, clock: FixedClock) -> None:
+    endpoint = hooks.endpoint()
+    hooks.tell()
+    stopped = hooks.one(lease_s=30)
+    clock.advance(60 * SECOND)
+    assert hooks.reclaim() == 1
+    again = hooks.one()
+    hooks.succeed(again)
+    settled, seen = hooks.delivery(), hooks.row(endpoint)
+    hooks.fail(stopped, error=AttemptError.TIMEOUT)
+    assert (hooks.delivery(), hooks.row(endpoint)) == (settled, seen)
+    first, second = hooks.attempts()
+    assert (first["id"], first["error"], second["id"], second["error"]) == (
+        stopped.attempt_id,
+        "timeout",
+        again.attempt_id,
+        None,
+    )
+
+
+def test_an_attempt_settled_twice_counts_once(hooks: Hooks) -> None:
+    endpoint = hooks.endpoint()
+    hooks.tell()
+    claimed = hooks.one()
+    for _ in range(2):
+        hooks.fail(claimed)
+    assert hooks.row(endpoint)["consecutive_failures"] == 1
+    assert hooks.delivery()["attempt_count"] == 1
+
+
+@pytest.fixture
+def no_second_try(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shows a deadlock that would otherwise be settled by trying again."""
+    monkeypatch.setattr(hooks.database.driver, "worth_another_try", lambda error: False)
+
+
+@pytest.mark.usefixtures("no_second_try")
+def test_workers_that_settle_at_once_lose_no_failure(hooks: Hooks, new_hooks: Callable[..., Hooks]) -> None:
+    other = new_hooks()
+    endpoints = [(each, each.endpoint()) for each in (hooks, other, hooks, other)]
+    for each in (hooks, other):
+        each.tell(times=40)
+    claimed = hooks.claim(free=1000)
+    assert len(claimed) == 160
+    failed: list[Exception] = []
+
+    def work(mine: int) -> None:
+        try:
+            for start in range(mine, 160, 16):
+                batch = claimed[start : start + 16 : 4]
+                hooks.fail(*batch)
+        except Exception as error:  # noqa: BLE001
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(mine,)) for mine in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert [each.row(endpoint)["consecutive_failures"] for each, endpoint in endpoints] == [40] * 4
+
+
+@pytest.mark.usefixtures("no_second_try")
+def test_switching_off_and_settling_at_once_never_deadlock(hooks: Hooks) -> None:
+    endpoints = [hooks.endpoint() for _ in range(2)]
+    hooks.tell(times=60)
+    failed: list[Exception] = []
+
+    def settle() -> None:
+        try:
+            for _ in range(12):
+                claimed = hooks.claim(free=5)
+                hooks.record(*(hooks.attempted(each, AttemptError.TIMEOUT) for each in claimed))
+        except Exception as error:  # noqa: BLE001
+            failed.append(error)
+
+    def switch() -> None:
+        try:
+            for turn in range(12):
+                wanted = WantedStatus.DISABLED if turn % 2 == 0 else WantedStatus.ENABLED
+                change(hooks, endpoints[turn % 2], status=wanted)
+        except Exception as error:  # noqa: BLE001
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for work in (settle, switch, settle, hooks.reclaim)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+# What it costs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("attempts", [1, 50])
+def test_settling_costs_the_same_statements_for_any_number(hooks: Hooks, counted: list[str], attempts: int) -> None:
+    for _ in range(2):
+        hooks.endpoint()
+    hooks.tell(times=attempts)
+    claimed = hooks.claim(free=200)
+    assert len(claimed) == 2 * attempts
+    counted.clear()
+    hooks.record(
+        *(hooks.attempted(each, AttemptError.TIMEOUT if i % 2 else None) for i, each in enumerate(claimed)),
+    )
+    assert len(counted) == (4 if hooks.database.is_sqlite else 2)
+
+
+def test_telling_and_switching_off_is_four_statements_at_most(
+    hooks: Hooks, new_hooks: Callable[..., Hooks], counted: list[str]
+) -> None:
+    worlds = [hooks, new_hooks(), new_hooks()]
+    for each in worlds:
+        for _ in range(3):
+            each.endpoint(REDEEMED, OFF, DEAD, consecutive_failures=5)
+        each.endpoint(ISSUED, OFF, DEAD)
+    hooks.world.clock.advance(80 * HOUR)
+    for each in worlds:
+        each.tell(times=4)
+        each.world.change(tables.deliveries, each.deliveries()[0]["id"], attempt_count=5)
+    claimed = hooks.claim(free=200)
+    counted.clear()
+    hooks.fail(*claimed)
+    assert len(counted) == (11 if hooks.database.is_sqlite else 4)
+    for each in worlds:
+        assert each.event_types()[4:] == ["webhook.delivery_dead", *["webhook.auto_disabled"] * 3]
+        assert {row["status"] for row in each.deliveries() if row["event_type"] == REDEEMED} == {"failed", "dead"}
+
+
+def test_nothing_to_settle_costs_nothing(hooks: Hooks, counted: list[str]) -> None:
+    hooks.record()
+    assert counted == []

@@ -1,0 +1,165 @@
+"""Which URLs are read at all, and when an endpoint that fails is warned of and switched off."""
+
+from typing import Any
+
+import pytest
+from support.world import HOUR, NOON
+
+from booking_core.errors import Malformed
+from booking_core.webhooks import rules
+from booking_core.webhooks.rules import EndpointRow, Leased, OldSecret, Verdict
+
+ROW = EndpointRow(
+    created_at=NOON,
+    id="e",
+    url="https://receiver.example/hook",
+    description=None,
+    status="enabled",
+    enabled_at=NOON,
+    disabled_at=None,
+    disabled_reason=None,
+    consecutive_failures=6,
+    last_success_at=None,
+    last_failure_at=None,
+    last_timed_out=False,
+    warned_hours=0,
+    updated_at=NOON,
+    event_types="booking.created,booking.cancelled",
+    secret_expires_at=None,
+)
+DELIVERY = Leased("o", "d", "e", "v", "ping", "queued", None, "event", 0, 6, "token", NOON, 0, None, None)
+WAITS = (60, 300, 1800, 7200, 28800)
+AFTER = 72 * 3600
+
+
+# URLs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://receiver.example",
+        "https://receiver.example/",
+        "HTTPS://Receiver.Example/Hook?x=1&y=%20",
+        "https://receiver.example.:8443/hook",
+        "https://re_ceiver.example/hook",
+        "https://xn--bcher-kva.example/hook",
+        "https://bücher.example/hök",
+        "https://93.184.216.34/hook",
+        "https://127.0.0.1/",  # well-formed; whether it is public is not a question of syntax
+        "https://localhost/",
+        "https://[2606:2800:220:1:248:1893:25c8:1946]:443/",
+        "https://[::1]/",
+    ],
+)
+def test_a_plain_url_is_read(url: str) -> None:
+    rules.check_url(url, allow_http=False)
+
+
+UNREADABLE = [
+    # No https.
+    *("http://receiver.example/", "ftp://receiver.example/", "file:///etc/passwd", "gopher://receiver.example/"),
+    *("//receiver.example/", "https:/receiver.example", "https:receiver.example", "https:\\\\receiver.example", ""),
+    *("receiver.example", "https://", "https:///hook", "https://?x", "https://:443/", "javascript:alert(1)"),
+    # An address in another notation than the usual one.
+    *("https://2130706433/", "https://0x7f000001/", "https://0177.0.0.1/", "https://017700000001/", "https://127.1/"),
+    *("https://127.0.1/", "https://0x7f.1/", "https://127.0.0.1./", "https://①②⑦.⓪.⓪.①/", "https://127。0。0。1/"),
+    *("https://%31%32%37.0.0.1/", "https://1.2.3.4.5/", "https://256.1.1.1/", "https://receiver.123/"),
+    *("https://[::1%25eth0]/", "https://[fe80::1%eth0]/", "https://[127.0.0.1]/", "https://[::1/", "https://::1/"),
+    # More than a host.
+    *("https://good.example@127.0.0.1/", "https://127.0.0.1#@good.example/", "https://good.example:443@evil.example/"),
+    *("https://user:secret@receiver.example/", "https://@receiver.example/", "https://good.example\\@127.0.0.1"),
+    *("https://receiver.example/#part", "https://receiver.example/#", "https://receiver.example/a b"),
+    *("https://receiver.example/a\tb", "https://receiver.example/\r\nHost: x", "https://receiver\u3000.example/"),
+    # No host, no port.
+    *("https://receiver..example/", "https://-receiver.example/", "https://receiver-.example/", "https://a!b.example/"),
+    *(f"https://{'a' * 64}.example/", f"https://{'a.' * 127}example/", "https://receiver.example:0/"),
+    *("https://receiver.example:65536/", "https://receiver.example:abc/", "https://receiver.example:/"),
+]
+
+
+@pytest.mark.parametrize("url", UNREADABLE)
+def test_a_url_that_could_be_read_in_two_ways_is_refused(url: str) -> None:
+    with pytest.raises(Malformed) as refused:
+        rules.check_url(url, allow_http=False)
+    assert refused.value.details[0].field == "url"
+
+
+def test_http_is_read_only_where_it_is_allowed() -> None:
+    rules.check_url("http://127.0.0.1:9000/hook", allow_http=True)
+    with pytest.raises(Malformed):
+        rules.check_url("http://127.0.0.1:9000/hook", allow_http=False)
+
+
+# Failing ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hours", "minutes", "columns", "expected"),
+    [
+        (71, 59, {"consecutive_failures": 20, "warned_hours": 48}, Verdict.FINE),
+        (72, 0, {"consecutive_failures": 5}, Verdict.FINE),
+        (72, 0, {"consecutive_failures": 6}, Verdict.DISABLE),
+        (72, 0, {"consecutive_failures": 6, "last_success_at": NOON + HOUR}, Verdict.WARN),
+        (72, 0, {"consecutive_failures": 6, "last_success_at": NOON - HOUR}, Verdict.DISABLE),
+        (72, 0, {"consecutive_failures": 6, "enabled_at": NOON + 60 * HOUR}, Verdict.FINE),
+        (500, 0, {"consecutive_failures": 600, "status": "disabled"}, Verdict.FINE),
+        (23, 59, {}, Verdict.FINE),
+        (24, 0, {}, Verdict.WARN),
+        (24, 0, {"consecutive_failures": 5}, Verdict.FINE),
+        (47, 59, {"warned_hours": 24}, Verdict.FINE),
+        (48, 0, {"warned_hours": 24}, Verdict.WARN),
+        (71, 59, {"warned_hours": 0}, Verdict.WARN),
+    ],
+)
+def test_an_endpoint_is_judged_by_time_and_failures(
+    hours: int, minutes: int, columns: dict[str, Any], expected: Verdict
+) -> None:
+    at = NOON + hours * HOUR + minutes * HOUR // 60
+    assert rules.judge(ROW._replace(**columns), at, AFTER)[0] is expected
+
+
+@pytest.mark.parametrize(("hours", "told"), [(24, 24), (47, 24), (48, 48), (71, 48), (72, 72)])
+def test_a_warning_names_the_hour_that_was_reached(hours: int, told: int) -> None:
+    assert rules.judge(ROW, NOON + hours * HOUR, AFTER)[1] == told
+
+
+def test_warnings_come_at_thirds_of_whatever_time_is_allowed() -> None:
+    second = 1_000_000
+    verdicts = [rules.judge(ROW, NOON + seconds * second, 9) for seconds in (2, 3, 6, 9)]
+    assert verdicts == [(Verdict.FINE, 0), (Verdict.WARN, 24), (Verdict.WARN, 48), (Verdict.DISABLE, 72)]
+
+
+@pytest.mark.parametrize(("luck", "wait_s"), [(0.0, 1800), (1.0, 1890)])
+def test_a_wait_is_never_shorter_than_the_table_and_at_most_a_twentieth_longer(luck: float, wait_s: int) -> None:
+    outcome = rules.after_failure(DELIVERY._replace(attempt_count=2), NOON, WAITS, luck)
+    assert outcome.next_attempt_at == NOON + wait_s * 1_000_000
+
+
+def test_a_delivery_that_starts_over_waits_like_a_new_one() -> None:
+    waits = []
+    for attempt_count in range(4, 9):
+        outcome = rules.after_failure(DELIVERY._replace(attempt_count=attempt_count, max_attempts=10), NOON, WAITS, 0.0)
+        assert outcome.next_attempt_at is not None
+        waits.append((outcome.next_attempt_at - NOON) // 1_000_000)
+    assert tuple(waits) == WAITS
+    last = rules.after_failure(DELIVERY._replace(attempt_count=9, max_attempts=10), NOON, WAITS, 0.0)
+    assert last.status == "dead"
+
+
+def test_two_former_secrets_are_kept_and_no_more() -> None:
+    old = [
+        OldSecret("ended", NOON),
+        OldSecret("first", NOON + 1),
+        OldSecret("last", NOON + 9),
+        OldSecret("x", NOON + 5),
+    ]
+    assert rules.surplus(old, NOON) == ["ended", "first"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [(None, None), ("", ""), ("a" * 2000, "a" * 1024), ("a\0b", "ab"), ("a\ud800b", "a?b"), ("ø" * 1025, "ø" * 1024)],
+)
+def test_an_excerpt_holds_nothing_that_a_database_could_not(text: str | None, kept: str | None) -> None:
+    assert rules.excerpt(text) == kept

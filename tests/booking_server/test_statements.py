@@ -1,0 +1,131 @@
+"""How many statements a request takes: what a service costs is statements, and locks held across round trips."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from support.api import Api, booking_body
+from support.world import World
+
+from booking_core import bookings, keys
+from booking_core.bookings import Create
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.idempotency import Answer, Once
+from booking_core.wire.bookings import BookingCreate
+
+LISTS = ("/bookings", "/customers", "/experiences", "/gift-cards", "/events")
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=100)
+
+
+@pytest.fixture
+def cost(api: Api, statements: list[str]) -> Callable[..., int]:
+    """How many statements a request takes that is answered with success."""
+
+    def count(act: Callable[..., Any], *arguments: Any, **named: Any) -> int:
+        statements.clear()
+        response = act(*arguments, **named)
+        assert response.status_code in (200, 201), response.text
+        return len(statements)
+
+    return count
+
+
+def test_asking_who_one_is_takes_the_look_up_of_the_key(api: Api, cost: Callable[..., int]) -> None:
+    assert cost(api.get, "/me") == 1
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_a_page_takes_the_look_up_of_the_key_and_one_more(
+    api: Api, departure: str, cost: Callable[..., int], path: str
+) -> None:
+    for _ in range(3):
+        api.book(departure)
+    assert cost(api.get, path) == 2
+    assert cost(api.get, path, limit=100, order="asc") == 2
+    cursor = api.get("/events", limit=1).json()["next_cursor"]
+    assert cost(api.get, "/events", starting_after=cursor) == 2
+
+
+def test_one_resource_takes_the_look_up_of_the_key_and_one_more(
+    api: Api, departure: str, cost: Callable[..., int]
+) -> None:
+    booking = api.book(departure).json()
+    event, customer = api.get("/events").json()["data"][0], api.get("/customers").json()["data"][0]
+    card = api.world.insert(
+        tables.gift_cards, code_hash="x", code_sealed="x", currency="NOK", initial_minor=1, balance_minor=1,
+        created_at=0, updated_at=0,
+    )  # fmt: skip
+    for path in (
+        f"/bookings/{booking['id']}",
+        f"/experiences/{booking['experience']['id']}",
+        f"/customers/{customer['id']}",
+        f"/gift-cards/{card}",
+        f"/events/{event['id']}",
+    ):
+        assert cost(api.get, path) == 2, path
+
+
+def test_availability_takes_two_however_wide(api: Api, departure: str, cost: Callable[..., int]) -> None:
+    assert cost(api.get, "/availability", **{"from": "2026-11-20"}) == 2
+    assert cost(api.get, "/availability", **{"from": "2026-11-20", "to": "2027-02-20"}) == 2
+
+
+def test_a_booking_takes_six_on_postgresql(api: Api, departure: str, cost: Callable[..., int]) -> None:
+    """The key; the idempotency keys, the departures and all else that is read; the numbers; everything written."""
+    expected = 6 if not api.world.database.is_sqlite else 12
+    assert cost(api.book, departure, add_ons=[{"id": "drysuit", "count": 1}]) == expected
+    assert cost(api.book, departure) <= expected
+    assert cost(api.book, departure, key="a-replayed-key") <= expected
+    assert cost(api.book, departure, key="a-replayed-key") <= 4  # nothing is numbered, nothing written
+
+
+def test_32_bookings_take_what_one_takes(world: World, statements: list[str]) -> None:
+    """Of several departures, new customers and known ones, some refused."""
+    experience = world.experience()
+    departures = [world.departure(experience, starts_at=world.clock() + n * 10**9, seats=3) for n in range(1, 9)]
+    texts = [world.key() for _ in range(4)]
+    statements.clear()
+    callers = world.database.read(lambda tx: keys.identify_many(tx, texts * 8, world.installation))
+    creates = []
+    for number, caller in enumerate(callers):
+        guest = {"name": "A guest", "email": f"guest{number % 20}@example.com"}
+        body = booking_body(departures[number % 8], customer=guest, payment="invoice")
+        request = BookingCreate.model_validate_json(orjson.dumps(body))
+        creates.append(Create(caller, request, Once(f"batch-{number:04}", "x"), lambda _: Answer(409, b"{}")))  # type: ignore[arg-type]
+    answers = world.database.write(lambda tx: bookings.create_many(tx, creates))
+    assert [answer.status for answer in answers if isinstance(answer, Answer)] == [201] * 24 + [409] * 8
+    assert len(statements) == (6 if not world.database.is_sqlite else 12)
+
+
+def test_a_cancellation_takes_eight_on_postgresql(api: Api, departure: str, cost: Callable[..., int]) -> None:
+    """The key; the idempotency key twice, held and looked up; the booking twice, held and read; its departure; the
+    numbers; everything written."""
+    booking, other = (api.book(departure).json() for _ in range(2))
+    assert cost(api.cancel, booking["id"]) == (8 if not api.world.database.is_sqlite else 13)
+    assert cost(api.cancel, booking["id"]) <= 6  # it is cancelled already
+    assert cost(api.cancel, other["id"], key="cancel-replayed") <= 13
+    assert cost(api.cancel, other["id"], key="cancel-replayed") <= 3
+
+
+def test_a_customer_takes_seven_on_postgresql(api: Api, cost: Callable[..., int]) -> None:
+    customer = {"name": "Grace Hopper", "email": "grace@example.com"}
+    assert cost(api.post, "/customers", customer) == (7 if not api.world.database.is_sqlite else 8)
+    assert cost(api.post, "/customers", customer) <= 5  # of a known address
+    assert cost(api.call, "POST", "/customers", json=customer) == 2  # and without a key
+
+
+def test_a_refusal_before_the_operation_takes_the_look_up_of_the_key(
+    api: Api, departure: str, statements: list[str], database: Database
+) -> None:
+    statements.clear()
+    assert api.book(departure, count=0).status_code == 400
+    assert len(statements) == 1
+    statements.clear()
+    assert api.client.get("/api/v1/me").status_code == 401
+    assert statements == []

@@ -1,0 +1,145 @@
+"""The worker's turns: what is due is sent, signed, recorded, and sent again when it failed."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+from collections.abc import Sequence
+
+import pytest
+from support.api import Api
+from support.world import SECRET, World
+
+import webhook_verify
+from booking_core import tokens
+from booking_core.db import tables
+from booking_core.settings import Settings
+from booking_core.wire.webhooks import AttemptError
+from booking_server.adapters.webhook_http import Sent
+from booking_server.worker import Worker
+
+OK = Sent(200, "ok", None, 5)
+BROKEN = Sent(500, "no", AttemptError.HTTP_STATUS, 5)
+SECRET_OF_ENDPOINT = "whsec_" + base64.b64encode(b"0" * 32).decode()
+
+
+class Receiver:
+    """Answers what it is told to, and keeps what it was sent. A worker serves the whole database, which other tests
+    share: what is sent to their endpoints is answered 200 and not kept."""
+
+    def __init__(self, world: World, *answers: Sent) -> None:
+        self.url = url_of(world)
+        self.answers = list(answers)
+        self.requests: list[tuple[dict[str, str], bytes]] = []
+
+    async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
+        if url != self.url:
+            return OK
+        self.requests.append((dict(headers), body))
+        return self.answers.pop(0) if self.answers else OK
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def url_of(world: World) -> str:
+    return f"https://hooks.example/{world.org}"
+
+
+@pytest.fixture
+def endpoint(world: World) -> str:
+    made = {"url": url_of(world), "status": "enabled", "enabled_at": world.clock()}
+    endpoint_id = world.insert(tables.webhook_endpoints, **made, created_at=world.clock(), updated_at=world.clock())
+    for kind in ("booking.created", "booking.confirmed", "booking.cancelled"):
+        world.insert(tables.webhook_subscriptions, endpoint_id=endpoint_id, event_type=kind)
+    sealed = world.installation.secret_keys.seal("webhook_secret", SECRET_OF_ENDPOINT.encode())
+    world.insert(tables.webhook_secrets, endpoint_id=endpoint_id, secret_sealed=sealed, created_at=world.clock())
+    return endpoint_id
+
+
+def worker(world: World, receiver: Receiver) -> Worker:
+    settings = Settings(database_url=str(world.database.url), secret_key=SECRET)
+    return Worker(settings, world.database, world.installation, receiver)
+
+
+def turn(world: World, receiver: Receiver) -> int:
+    return asyncio.run(worker(world, receiver).run_once())
+
+
+def deliveries(world: World) -> list[dict[str, object]]:
+    return sorted(world.rows(tables.deliveries), key=lambda row: row["event_sequence"])
+
+
+def test_events_are_delivered_in_order_and_verify(api: Api, world: World, endpoint: str) -> None:
+    booking = api.book(world.departure(world.experience())).json()
+    api.cancel(booking["id"])
+    receiver = Receiver(world)
+    turn(world, receiver)
+    mine = [request for request in receiver.requests if booking["id"].encode() in request[1]]
+    assert [headers["Svc-Event-Type"] for headers, _ in mine] == [
+        "booking.created",
+        "booking.confirmed",
+        "booking.cancelled",
+    ]
+    for headers, body in mine:
+        delivery = webhook_verify.verify(body, headers, SECRET_OF_ENDPOINT, now=world.clock() / 1e6)
+        assert delivery.event_id == headers["Svc-Event-Id"]
+        assert delivery.json()["data"]["object"]["manage_url"] is None
+        assert headers["User-Agent"] == "Svc-Webhooks/1.0"
+    assert {row["status"] for row in deliveries(world)} == {"succeeded"}
+
+
+def test_the_standard_headers_verify_by_their_own_recipe(api: Api, world: World, endpoint: str) -> None:
+    api.book(world.departure(world.experience()))
+    receiver = Receiver(world)
+    turn(world, receiver)
+    headers, body = receiver.requests[-1]
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    digest = hmac.digest(b"0" * 32, signed, hashlib.sha256)
+    assert headers["webhook-signature"] == "v1," + base64.b64encode(digest).decode()
+
+
+def test_a_failed_attempt_waits_and_is_made_again_with_the_same_bytes(api: Api, world: World, endpoint: str) -> None:
+    api.book(world.departure(world.experience()))
+    receiver = Receiver(world, BROKEN)
+    turn(world, receiver)
+    first = deliveries(world)[0]
+    assert (first["status"], first["attempt_count"]) == ("queued", 1)
+    assert isinstance(first["next_attempt_at"], int)
+    assert first["next_attempt_at"] >= world.clock() + 60_000_000
+    sent_before = len(receiver.requests)
+    world.clock.advance(59_000_000)
+    turn(world, receiver)
+    assert len(receiver.requests) == sent_before
+    world.clock.advance(10_000_000)
+    turn(world, receiver)
+    (before, body), (after, body_again) = receiver.requests[0], receiver.requests[-1]
+    assert (body, before["Svc-Event-Id"]) == (body_again, after["Svc-Event-Id"])
+    assert before["Svc-Delivery-Id"] != after["Svc-Delivery-Id"]
+    assert deliveries(world)[0]["status"] == "succeeded"
+
+
+def test_six_failures_make_a_delivery_dead(api: Api, world: World, endpoint: str) -> None:
+    api.book(world.departure(world.experience()))
+    receiver = Receiver(world, *[BROKEN] * 100)
+    for _ in range(8):
+        turn(world, receiver)
+        world.clock.advance(9 * 3_600_000_000)
+    rows = deliveries(world)
+    assert [(row["status"], row["attempt_count"]) for row in rows] == [("dead", 6), ("dead", 6)]
+    assert len(receiver.requests) == 12
+
+
+def test_a_sender_that_raises_does_not_stop_the_others(api: Api, world: World, endpoint: str) -> None:
+    class Broken(Receiver):
+        async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
+            await super().send(url, headers, body)
+            if url == self.url and len(self.requests) == 1:
+                raise ValueError(tokens.new_id())
+            return OK
+
+    api.book(world.departure(world.experience()))
+    api.book(world.departure(world.experience()))
+    receiver = Broken(world)
+    turn(world, receiver)
+    assert sum(row["status"] == "succeeded" for row in deliveries(world)) >= 2

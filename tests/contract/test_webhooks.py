@@ -1,0 +1,822 @@
+"""Webhook endpoints and their log, as a client sees them (API v1 sections 3, 4 and 6, decisions W1 to W8)."""
+
+import re
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from support import raw
+from support.api import Api
+from support.refusals import field_of, nothing_changes, refused
+from support.world import DAY, HOUR, NOON, FixedClock, World
+
+from booking_core.db import tables
+from booking_core.wire.events import SUBSCRIBABLE, EventType
+from booking_core.wire.scopes import READ_SCOPES, Scope
+from booking_core.wire.webhooks import Delivery, WebhookEndpoint, WebhookEndpointWithSecret
+
+URL = "https://receiver.example/hook"
+PRIVATE = "https://private.example/hook"
+ENDPOINT = ("POST", "/webhooks")
+ISO_NOON = "2026-11-21T13:00:00+01:00"
+
+
+class Dns:
+    """Whom the service asked for, and a world in which only one name is private."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, url: str) -> bool:
+        self.asked.append(url)
+        return url != PRIVATE
+
+
+@pytest.fixture(autouse=True)
+def dns(api: Api, monkeypatch: pytest.MonkeyPatch) -> Dns:
+    looked_up = Dns()
+    monkeypatch.setattr(api.client.app.state.service, "is_public_address", looked_up)  # type: ignore[attr-defined]
+    return looked_up
+
+
+@pytest.fixture
+def theirs(api: Api, new_world: Callable[..., World]) -> Api:
+    """Another organization, called with a key of its own."""
+    return Api(api.client, new_world())
+
+
+def body(*types: str, **over: Any) -> dict[str, Any]:
+    return {"url": URL, "event_types": list(types or ("booking.created",))} | over
+
+
+def create(api: Api, *types: str, **over: Any) -> dict[str, Any]:
+    response = api.call("POST", "/webhooks", json=body(*types, **over))
+    assert response.status_code == 201, response.content
+    shown: dict[str, Any] = response.json()
+    return shown
+
+
+def change(api: Api, endpoint_id: str, **fields: Any) -> httpx.Response:
+    return api.call("PATCH", f"/webhooks/{endpoint_id}", json=fields)
+
+
+def book(api: Api) -> None:
+    """Tells booking.created, booking.confirmed and, the first time, customer.created."""
+    assert api.book(api.world.departure(api.world.experience())).status_code == 201
+
+
+def log(api: Api, endpoint_id: str, **params: Any) -> list[dict[str, Any]]:
+    response = api.get(f"/webhooks/{endpoint_id}/deliveries", **params)
+    assert response.status_code == 200, response.content
+    data: list[dict[str, Any]] = response.json()["data"]
+    return data
+
+
+def dead(api: Api, delivery_id: str, **over: Any) -> None:
+    """As the worker leaves a delivery whose six attempts failed."""
+    ended = {"status": "dead", "failure_reason": "attempts_exhausted", "attempt_count": 6, "next_attempt_at": None}
+    api.world.change(tables.deliveries, delivery_id, **(ended | {"completed_at": api.world.clock()} | over))
+
+
+def attempt(api: Api, delivery_id: str, number: int, **over: Any) -> str:
+    row = {"delivery_id": delivery_id, "number": number, "trigger": "scheduled", "started_at": api.world.clock()}
+    return api.world.insert(tables.attempts, **(row | over))
+
+
+# Create ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_endpoint_is_shown_with_its_secret(api: Api) -> None:
+    shown = create(api, "booking.created", "booking.cancelled", description="The calendar")
+    assert WebhookEndpointWithSecret.model_validate(shown).to_json() == shown
+    assert re.fullmatch(r"whsec_[A-Za-z0-9+/]{43}=", shown["secret"])
+    assert shown == {
+        "id": shown["id"],
+        "url": URL,
+        "description": "The calendar",
+        "event_types": ["booking.cancelled", "booking.created"],
+        "status": "enabled",
+        "disabled_at": None,
+        "disabled_reason": None,
+        "consecutive_failures": 0,
+        "last_success_at": None,
+        "last_failure_at": None,
+        "previous_secret_expires_at": None,
+        "api_version": "2026-09-09",
+        "created_at": ISO_NOON,
+        "updated_at": ISO_NOON,
+        "secret": shown["secret"],
+    }
+
+
+def test_the_secret_is_shown_once(api: Api) -> None:
+    shown = create(api)
+    secret = shown.pop("secret")
+    for path in ("/webhooks", f"/webhooks/{shown['id']}", "/events", f"/webhooks/{shown['id']}/deliveries"):
+        assert secret not in api.get(path).text
+    assert api.get(f"/webhooks/{shown['id']}").json() == shown
+    assert change(api, shown["id"], description="x").json().keys() == shown.keys()
+
+
+def test_it_takes_no_idempotency_key(api: Api) -> None:
+    headers = {"Idempotency-Key": "the-same-for-both"}
+    both = [api.call("POST", "/webhooks", json=body(), headers=headers) for _ in range(2)]
+    assert [response.status_code for response in both] == [201, 201]
+    assert both[0].json()["id"] != both[1].json()["id"]
+    assert "idempotent-replayed" not in both[1].headers
+
+
+def test_two_endpoints_may_have_one_url_and_have_two_secrets(api: Api) -> None:
+    one, two = create(api), create(api)
+    assert one["secret"] != two["secret"]
+    book(api)
+    assert len(log(api, one["id"])) == len(log(api, two["id"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(
+            ("url", url)
+            for url in ("http://receiver.example/", "ftp://receiver.example/", "receiver.example", "", None)
+        ),
+        *(("url", url) for url in ("https://u:p@receiver.example/", "https://receiver.example/#x", 7, [URL])),
+        *(("url", url) for url in ("https://receiver.example/\x00", "https://127.1/", f"https://x.org/{'a' * 2035}")),
+        *(("event_types", types) for types in ([], None, "booking.created", [7], {}, [None])),
+        ("description", "a" * 201),
+        ("description", "a\nb"),
+        ("description", 7),
+    ],
+)
+def test_a_malformed_field_is_named(api: Api, dns: Dns, field: str, value: object) -> None:
+    with nothing_changes(api.world):
+        response = api.call("POST", "/webhooks", json=body() | {field: value})
+    assert str(field_of(refused(response, 400, "validation_failed"))).split(".")[0] == field
+    assert dns.asked == []
+
+
+@pytest.mark.parametrize("kind", ["ping", "*", "booking.*", "booking.unknown", "Booking.created", "webhook.test", ""])
+def test_a_type_that_cannot_be_subscribed_to_is_refused(api: Api, kind: str) -> None:
+    response = api.call("POST", "/webhooks", json=body("booking.created", kind))
+    assert field_of(refused(response, 400, "validation_failed")) == "event_types.1"
+
+
+def test_a_type_that_is_named_twice_is_refused(api: Api) -> None:
+    response = api.call("POST", "/webhooks", json=body("booking.created", "booking.created"))
+    assert field_of(refused(response, 400, "validation_failed")) == "event_types"
+
+
+def test_every_other_type_can_be_subscribed_to(api: Api) -> None:
+    types = sorted(SUBSCRIBABLE)
+    assert create(api, *types)["event_types"] == types
+
+
+def test_a_url_of_the_longest_length_is_taken(api: Api) -> None:
+    assert create(api, url=f"https://x.org/{'a' * 2034}")["url"].endswith("aa")
+
+
+@pytest.mark.parametrize(
+    ("kind", "needed"),
+    [
+        ("booking.created", Scope.BOOKINGS_READ),
+        ("customer.updated", Scope.CUSTOMERS_READ),
+        ("gift_card.redeemed", Scope.GIFT_CARDS_READ),
+    ],
+)
+def test_subscribing_needs_the_read_scope(api: Api, dns: Dns, kind: str, needed: Scope) -> None:
+    manager = api.with_scopes(Scope.WEBHOOKS_MANAGE, *(READ_SCOPES - {needed}))
+    with nothing_changes(api.world):
+        response = manager.call("POST", "/webhooks", json=body("webhook.enabled", kind, url=PRIVATE))
+    assert refused(response, 403, "insufficient_scope")["required_scope"] == needed
+    assert dns.asked == []
+    assert create(api.with_scopes(Scope.WEBHOOKS_MANAGE, needed), kind)["event_types"] == [kind]
+
+
+def test_events_about_webhooks_need_no_other_scope(api: Api) -> None:
+    assert create(api.with_scopes(Scope.WEBHOOKS_MANAGE), "webhook.delivery_dead")["status"] == "enabled"
+
+
+def test_ten_endpoints_and_no_eleventh(api: Api, theirs: Api) -> None:
+    made = [create(api)["id"] for _ in range(10)]
+    with nothing_changes(api.world):
+        response = api.call("POST", "/webhooks", json=body(url=PRIVATE))
+    detail = refused(response, 409, "conflict")["details"][0]
+    assert detail["reason"] == "endpoint_limit_reached"
+    assert create(theirs)["id"]
+    assert api.call("DELETE", f"/webhooks/{made[0]}").status_code == 204
+    assert create(api)["id"] not in made
+    assert len(api.get("/webhooks").json()["data"]) == 10
+
+
+def test_an_address_that_is_not_public_is_refused_in_fixed_words(api: Api, dns: Dns) -> None:
+    with nothing_changes(api.world):
+        response = api.call("POST", "/webhooks", json=body(url=PRIVATE))
+    told = refused(response, 422, "validation_failed")
+    assert told["error"] == "The address of this URL is not public."
+    assert told["details"] == [{"field": "url", "reason": "address_not_public", "message": told["error"]}]
+    assert "private.example" not in response.text
+    assert dns.asked == [PRIVATE]
+
+
+def test_dns_is_asked_before_the_transaction_begins(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that takes its time must not hold up those who write."""
+    service = api.client.app.state.service  # type: ignore[attr-defined]
+    customer = {"email": "ada@example.com", "name": "Ada"}
+
+    def slow(_: str) -> bool:
+        return bool(api.post("/customers", customer).status_code == 201)
+
+    monkeypatch.setattr(service, "is_public_address", slow)
+    assert create(api)["status"] == "enabled"
+
+
+def test_a_failure_of_the_look_up_is_ours_to_mend(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: str) -> bool:
+        raise RuntimeError
+
+    monkeypatch.setattr(api.client.app.state.service, "is_public_address", broken)  # type: ignore[attr-defined]
+    with nothing_changes(api.world):
+        refused(api.call("POST", "/webhooks", json=body()), 500, "internal_error")
+
+
+# Read ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_endpoint_is_on_one_page_the_newest_first(api: Api, clock: FixedClock) -> None:
+    made = []
+    for _ in range(10):
+        made.append(create(api)["id"])
+        clock.advance(1)
+    page = api.get("/webhooks", limit=2).json()
+    assert [endpoint["id"] for endpoint in page["data"]] == made[::-1]
+    assert (page["has_more"], page["next_cursor"]) == (False, None)
+    assert all(WebhookEndpoint.model_validate(shown).to_json() == shown for shown in page["data"])
+
+
+def test_without_endpoints_the_page_is_empty(api: Api) -> None:
+    assert api.get("/webhooks").json() == {"data": [], "has_more": False, "next_cursor": None}
+
+
+def test_reading_is_two_statements(api: Api, statements: list[str]) -> None:
+    endpoint = create(api)["id"]
+    book(api)
+    delivery = log(api, endpoint)[0]["id"]
+    for path in ("", f"/{endpoint}", f"/{endpoint}/deliveries", f"/{endpoint}/deliveries/{delivery}"):
+        statements.clear()
+        assert api.get(f"/webhooks{path}").status_code == 200
+        assert len(statements) == 2
+
+
+PATHS = [
+    ("GET", ""),
+    ("PATCH", ""),
+    ("DELETE", ""),
+    ("POST", "/rotate-secret"),
+    ("POST", "/test"),
+    ("POST", "/recover"),
+    ("GET", "/deliveries"),
+    ("GET", "/deliveries/{delivery}"),
+    ("POST", "/deliveries/{delivery}/retry"),
+]
+BODIES = {"PATCH": {"url": PRIVATE}, "/recover": {"since": "2026-01-01"}}
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+def test_what_another_owns_or_what_is_deleted_is_not_there(api: Api, theirs: Api, method: str, path: str) -> None:
+    """T7."""
+    other, gone = create(theirs)["id"], create(api)["id"]
+    book(theirs)
+    book(api)
+    deliveries = {other: log(theirs, other)[0]["id"], gone: log(api, gone)[0]["id"]}
+    for delivery in deliveries.values():
+        dead(api if delivery == deliveries[gone] else theirs, delivery)
+    assert api.call("DELETE", f"/webhooks/{gone}").status_code == 204
+    body = BODIES.get(method) or BODIES.get(path) or {}
+    answers = []
+    with nothing_changes(theirs.world), nothing_changes(api.world):
+        for endpoint in (other, gone, str(uuid.uuid4()), "no-uuid"):
+            target = path.replace("{delivery}", deliveries.get(endpoint, str(uuid.uuid4())))
+            arguments = {} if method == "GET" else {"json": body}
+            headers = {"x-request-id": "the-same"}
+            answers.append(api.call(method, f"/webhooks/{endpoint}{target}", headers=headers, **arguments))
+    for answer in answers:
+        refused(answer, 404, "not_found")
+        assert answer.content == answers[0].content
+
+
+@pytest.mark.parametrize(("method", "path"), [path for path in PATHS if "{delivery}" in path[1]])
+def test_a_delivery_of_another_endpoint_is_not_there(api: Api, method: str, path: str) -> None:
+    """T8."""
+    one, two = create(api)["id"], create(api)["id"]
+    book(api)
+    delivery = log(api, two)[0]["id"]
+    dead(api, delivery)
+    for named in (delivery, attempt(api, delivery, 1), str(uuid.uuid4()), "no-uuid"):
+        refused(api.call(method, f"/webhooks/{one}{path.replace('{delivery}', named)}"), 404, "not_found")
+
+
+# Change ----------------------------------------------------------------------------------------------------------
+
+
+def test_only_what_is_given_changes(api: Api, clock: FixedClock) -> None:
+    shown = create(api, "booking.created", description="The calendar")
+    shown.pop("secret")
+    clock.advance(HOUR)
+    url = "https://other.example/hook"
+    for fields in ({"url": url}, {"description": "Other"}, {"event_types": ["customer.created", "booking.cancelled"]}):
+        expected = shown | fields | {"updated_at": "2026-11-21T14:00:00+01:00"}
+        expected["event_types"] = sorted(expected["event_types"])
+        response = change(api, shown["id"], **fields)
+        assert (response.status_code, response.json()) == (200, expected)
+        assert api.get(f"/webhooks/{shown['id']}").json() == expected
+        shown = expected
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"unknown": 1},
+        {"url": None, "event_types": None, "status": None},
+        {"url": URL, "event_types": ["booking.created"], "status": "enabled", "description": ""},
+    ],
+)
+def test_what_changes_nothing_leaves_no_trace(api: Api, clock: FixedClock, dns: Dns, fields: dict[str, Any]) -> None:
+    shown = create(api)
+    shown.pop("secret")
+    clock.advance(HOUR)
+    with nothing_changes(api.world):
+        assert change(api, shown["id"], **fields).json() == shown
+
+
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_a_description_can_be_removed(api: Api, nothing: str | None) -> None:
+    endpoint = create(api, description="The calendar")["id"]
+    assert change(api, endpoint, description=nothing).json()["description"] is None
+    assert api.get(f"/webhooks/{endpoint}").json()["description"] is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("url", url) for url in ("http://receiver.example/", "", 7)),
+        *(("event_types", types) for types in ([], ["ping"], ["nothing"], ["booking.created"] * 2)),
+        *(("status", status) for status in ("auto_disabled", "deleted", "Enabled", True)),
+        ("description", "a" * 201),
+    ],
+)
+def test_a_malformed_change_is_refused_whole(api: Api, field: str, value: object) -> None:
+    endpoint = create(api)["id"]
+    with nothing_changes(api.world):
+        response = change(api, endpoint, **{"description": "new", field: value})
+    assert str(field_of(refused(response, 400, "validation_failed"))).split(".")[0] == field
+
+
+def test_a_new_address_must_be_public(api: Api) -> None:
+    endpoint = create(api)["id"]
+    with nothing_changes(api.world):
+        response = change(api, endpoint, url=PRIVATE, description="new")
+    assert refused(response, 422, "validation_failed")["details"][0]["reason"] == "address_not_public"
+
+
+def test_an_endpoint_gets_what_it_subscribes_to_from_then_on(api: Api, clock: FixedClock) -> None:
+    endpoint = create(api, "booking.created")["id"]
+    book(api)
+    clock.advance(1)
+    change(api, endpoint, event_types=["booking.confirmed"])
+    book(api)
+    assert [row["event_type"] for row in log(api, endpoint, order="asc")] == ["booking.created", "booking.confirmed"]
+
+
+def test_new_types_need_their_read_scope(api: Api) -> None:
+    endpoint = create(api, "booking.created")["id"]
+    manager = api.with_scopes(Scope.WEBHOOKS_MANAGE, Scope.BOOKINGS_READ)
+    response = change(manager, endpoint, event_types=["booking.created", "customer.created"])
+    assert refused(response, 403, "insufficient_scope")["required_scope"] == "customers:read"
+    assert change(manager, endpoint, event_types=["booking.confirmed"]).status_code == 200
+
+
+def test_a_key_cannot_send_elsewhere_what_it_may_not_read(api: Api) -> None:
+    endpoint = create(api, "booking.created", "customer.created")["id"]
+    manager = api.with_scopes(Scope.WEBHOOKS_MANAGE, Scope.BOOKINGS_READ)
+    with nothing_changes(api.world):
+        response = change(manager, endpoint, url="https://elsewhere.example/")
+    assert refused(response, 403, "insufficient_scope")["required_scope"] == "customers:read"
+    assert change(manager, endpoint, url=URL, status="disabled").status_code == 200
+    only_bookings = {"url": "https://elsewhere.example/", "event_types": ["booking.created"]}
+    assert change(manager, endpoint, **only_bookings).status_code == 200
+
+
+# Off and on ------------------------------------------------------------------------------------------------------
+
+
+def test_switched_off_it_gives_up_what_is_queued_and_what_comes(api: Api, clock: FixedClock) -> None:
+    endpoint = create(api, "booking.created")["id"]
+    book(api)
+    clock.advance(HOUR)
+    shown = change(api, endpoint, status="disabled").json()
+    at = "2026-11-21T14:00:00+01:00"
+    assert (shown["status"], shown["disabled_reason"], shown["disabled_at"]) == ("disabled", "manual", at)
+    book(api)
+    for row in log(api, endpoint):
+        assert (row["status"], row["failure_reason"]) == ("failed", "endpoint_disabled")
+        assert (row["next_attempt_at"], row["completed_at"]) == (None, at)
+    assert len(log(api, endpoint)) == 2
+
+
+def test_switched_on_it_starts_anew_and_the_others_are_told(api: Api, clock: FixedClock) -> None:
+    endpoint, watching = create(api, "booking.created", "webhook.enabled")["id"], create(api, "webhook.enabled")["id"]
+    off = {"status": "auto_disabled", "disabled_reason": "delivery_failures", "disabled_at": clock()}
+    failed = {"consecutive_failures": 30, "warned_hours": 48, "last_timed_out": True}
+    api.world.change(tables.webhook_endpoints, endpoint, **off, **failed)
+    book(api)
+    clock.advance(HOUR)
+    shown = change(api, endpoint, status="enabled").json()
+    assert (shown["status"], shown["disabled_at"], shown["disabled_reason"]) == ("enabled", None, None)
+    assert shown["consecutive_failures"] == 0
+    row = api.world.row(tables.webhook_endpoints, endpoint)
+    assert (row["enabled_at"], row["warned_hours"], bool(row["last_timed_out"])) == (clock(), 0, False)
+    assert [row["status"] for row in log(api, endpoint)] == ["failed"]
+    (told,) = log(api, watching)
+    event = api.get(f"/events/{told['event_id']}").json()
+    assert (event["type"], event["resource_type"], event["resource_id"]) == ("webhook.enabled", "webhook", endpoint)
+    assert event["data"]["object"] == shown
+
+
+def test_an_endpoint_that_was_switched_off_by_its_failures_can_be_kept_off(api: Api) -> None:
+    endpoint = create(api)["id"]
+    off = {"status": "auto_disabled", "disabled_reason": "delivery_failures", "disabled_at": NOON}
+    api.world.change(tables.webhook_endpoints, endpoint, **off)
+    shown = change(api, endpoint, status="disabled").json()
+    assert (shown["status"], shown["disabled_reason"]) == ("disabled", "manual")
+
+
+# Delete ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_endpoint_is_answered_with_nothing(api: Api) -> None:
+    endpoint = create(api)["id"]
+    answer = raw.call(api.client, "DELETE", f"/api/v1/webhooks/{endpoint}", key=api.key)
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert not answer.headers.keys() & {"content-type", "content-length"}
+    assert answer.headers.keys() >= {"x-request-id", "cache-control"}
+    refused(api.call("DELETE", f"/webhooks/{endpoint}"), 404, "not_found")
+    assert api.get("/webhooks").json()["data"] == []
+
+
+def test_what_is_queued_for_it_is_given_up_and_nothing_follows(api: Api, clock: FixedClock) -> None:
+    endpoint = create(api, "booking.created")["id"]
+    book(api)
+    assert api.call("DELETE", f"/webhooks/{endpoint}").status_code == 204
+    book(api)
+    (row,) = api.world.rows(tables.deliveries)
+    assert (row["status"], row["failure_reason"]) == ("failed", "endpoint_deleted")
+    assert api.world.rows(tables.webhook_secrets) == []
+
+
+# Secrets ---------------------------------------------------------------------------------------------------------
+
+
+def live(api: Api, endpoint_id: str) -> list[str]:
+    """The secrets that sign now, the newest first."""
+    rows = [row for row in api.world.rows(tables.webhook_secrets) if row["endpoint_id"] == endpoint_id]
+    rows = [row for row in rows if row["expires_at"] is None or row["expires_at"] > api.world.clock()]
+    rows.sort(key=lambda row: (row["expires_at"] is not None, -row["created_at"]))
+    keys = api.world.installation.secret_keys
+    return [keys.open("webhook_secret", row["secret_sealed"]).decode() for row in rows]
+
+
+def rotate(api: Api, endpoint_id: str, **fields: Any) -> dict[str, Any]:
+    response = api.call("POST", f"/webhooks/{endpoint_id}/rotate-secret", json=fields)
+    assert response.status_code == 200, response.content
+    shown: dict[str, Any] = response.json()
+    return shown
+
+
+def test_a_new_secret_signs_beside_the_former_one_for_a_day(api: Api, clock: FixedClock) -> None:
+    endpoint = create(api)
+    response = api.call("POST", f"/webhooks/{endpoint['id']}/rotate-secret")
+    shown = response.json()
+    assert (response.status_code, shown["secret"] != endpoint["secret"]) == (200, True)
+    assert WebhookEndpointWithSecret.model_validate(shown).to_json() == shown
+    assert shown["previous_secret_expires_at"] == "2026-11-22T13:00:00+01:00"
+    assert live(api, endpoint["id"]) == [shown["secret"], endpoint["secret"]]
+    clock.advance(DAY)
+    assert live(api, endpoint["id"]) == [shown["secret"]]
+    assert api.get(f"/webhooks/{endpoint['id']}").json()["previous_secret_expires_at"] is None
+
+
+@pytest.mark.parametrize(("seconds", "former"), [(0, False), (1, True), (604800, True)])
+def test_the_overlap_is_chosen(api: Api, seconds: int, former: bool) -> None:
+    endpoint = create(api)
+    shown = rotate(api, endpoint["id"], overlap_seconds=seconds)
+    assert live(api, endpoint["id"]) == [shown["secret"], *([endpoint["secret"]] if former else [])]
+    assert (shown["previous_secret_expires_at"] is not None) == former
+
+
+@pytest.mark.parametrize("seconds", [-1, 604801, "60", 1.5, True, 10**30])
+def test_an_overlap_out_of_bounds_is_refused(api: Api, seconds: object) -> None:
+    endpoint = create(api)["id"]
+    with nothing_changes(api.world):
+        response = api.call("POST", f"/webhooks/{endpoint}/rotate-secret", json={"overlap_seconds": seconds})
+    assert field_of(refused(response, 400, "validation_failed")) == "overlap_seconds"
+
+
+def test_two_former_secrets_sign_and_no_more(api: Api, clock: FixedClock) -> None:
+    endpoint = create(api)
+    secrets = [endpoint["secret"]]
+    for _ in range(4):
+        clock.advance(1)
+        secrets.insert(0, rotate(api, endpoint["id"])["secret"])
+        assert live(api, endpoint["id"]) == secrets[:3]
+    assert len(api.world.rows(tables.webhook_secrets)) == 3
+
+
+def test_a_rotation_is_told_to_the_others_without_the_secret(api: Api) -> None:
+    endpoint = create(api, "webhook.secret_rotated")["id"]
+    watching = create(api, "webhook.secret_rotated")["id"]
+    shown = rotate(api, endpoint)
+    secret = shown.pop("secret")
+    (told,) = log(api, watching)
+    event = api.get(f"/events/{told['event_id']}")
+    assert event.json()["data"] == {"object": shown}
+    assert secret not in event.text
+    assert log(api, endpoint) == []
+
+
+# Tests -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_ping_is_queued_for_that_one_endpoint(api: Api) -> None:
+    endpoint, other = create(api)["id"], create(api)["id"]
+    response = api.call("POST", f"/webhooks/{endpoint}/test")
+    shown = response.json()
+    assert response.status_code == 202
+    assert Delivery.model_validate(shown).to_json() == shown
+    assert shown == {
+        "id": shown["id"],
+        "endpoint_id": endpoint,
+        "event_id": shown["event_id"],
+        "event_type": "ping",
+        "status": "queued",
+        "failure_reason": None,
+        "trigger": "test",
+        "attempt_count": 0,
+        "max_attempts": 6,
+        "next_attempt_at": ISO_NOON,
+        "last_attempt_at": None,
+        "completed_at": None,
+        "last_response_status": None,
+        "last_error": None,
+        "attempts": [],
+        "created_at": ISO_NOON,
+        "updated_at": ISO_NOON,
+    }
+    assert log(api, endpoint) == [shown]
+    assert log(api, other) == []
+
+
+def test_a_ping_can_be_read_back(api: Api) -> None:
+    endpoint = create(api)["id"]
+    shown = api.call("POST", f"/webhooks/{endpoint}/test").json()
+    event = api.get(f"/events/{shown['event_id']}").json()
+    assert (event["type"], event["resource_type"], event["resource_id"]) == ("ping", "webhook", None)
+    assert event["data"]["object"].keys() == {"message", "endpoint_id"}
+    assert event["data"]["object"]["endpoint_id"] == endpoint
+    assert [row["id"] for row in api.get("/events", type="ping").json()["data"]] == [event["id"]]
+
+
+@pytest.mark.parametrize("status", ["disabled", "auto_disabled"])
+def test_an_endpoint_that_is_off_gets_one_attempt(api: Api, status: str) -> None:
+    endpoint = create(api)["id"]
+    api.world.change(tables.webhook_endpoints, endpoint, status=status)
+    shown = api.call("POST", f"/webhooks/{endpoint}/test").json()
+    assert (shown["status"], shown["max_attempts"], shown["trigger"]) == ("queued", 1, "test")
+
+
+# The log ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_log_is_walked_like_any_list(api: Api, clock: FixedClock) -> None:
+    endpoint, other = create(api, "booking.created")["id"], create(api, "booking.created")["id"]
+    for _ in range(5):
+        book(api)
+        clock.advance(HOUR)
+    everything = log(api, endpoint)
+    assert [row["created_at"] for row in everything] == sorted((row["created_at"] for row in everything), reverse=True)
+    assert [row["id"] for row in log(api, endpoint, order="asc")] == [row["id"] for row in everything][::-1]
+    path, walked, cursor = f"/webhooks/{endpoint}/deliveries", [], None
+    while True:
+        page = api.get(path, limit=2, **({"starting_after": cursor} if cursor else {})).json()
+        walked += page["data"]
+        if not page["has_more"]:
+            break
+        cursor = page["next_cursor"]
+    assert walked == everything
+    for elsewhere in (f"/webhooks/{other}/deliveries", "/bookings"):
+        assert (
+            field_of(refused(api.get(elsewhere, starting_after=cursor), 400, "validation_failed")) == "starting_after"
+        )
+
+
+def test_the_log_is_filtered(api: Api) -> None:
+    endpoint = create(api, "booking.created", "booking.confirmed")["id"]
+    book(api)
+    created, confirmed = log(api, endpoint, order="asc")
+    if created["event_type"] != "booking.created":  # one instant
+        created, confirmed = confirmed, created
+    dead(api, confirmed["id"])
+    assert [row["id"] for row in log(api, endpoint, status="queued")] == [created["id"]]
+    assert [row["id"] for row in log(api, endpoint, status="dead")] == [confirmed["id"]]
+    assert log(api, endpoint, status="succeeded") == []
+    assert [row["id"] for row in log(api, endpoint, event_type="booking.confirmed")] == [confirmed["id"]]
+    assert [row["id"] for row in log(api, endpoint, event_id=created["event_id"])] == [created["id"]]
+    assert log(api, endpoint, event_id=str(uuid.uuid4())) == []
+    assert log(api, endpoint, event_type="booking.confirmed", status="queued") == []
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"), [("status", "sending"), ("event_type", "booking.*"), ("event_id", "x"), ("limit", "0")]
+)
+def test_a_filter_that_is_none_is_refused(api: Api, parameter: str, value: str) -> None:
+    endpoint = create(api)["id"]
+    response = api.get(f"/webhooks/{endpoint}/deliveries", **{parameter: value})
+    assert field_of(refused(response, 400, "validation_failed")) == parameter
+
+
+def test_a_delivery_shows_its_attempts_the_oldest_first(api: Api, clock: FixedClock) -> None:
+    endpoint = create(api, "booking.created")["id"]
+    book(api)
+    delivery = log(api, endpoint)[0]["id"]
+    said = 'He said: "no", \\ and ☃\n'
+    second = attempt(api, delivery, 2, trigger="manual")
+    ended = {"duration_ms": 84, "response_status": 500, "response_excerpt": said, "error": "http_status"}
+    first = attempt(api, delivery, 1, **ended)
+    shown = api.get(f"/webhooks/{endpoint}/deliveries/{delivery}").json()
+    assert Delivery.model_validate(shown).to_json() == shown
+    under_way = dict.fromkeys(("duration_ms", "response_status", "response_excerpt", "error"))
+    assert shown["attempts"] == [
+        {"id": first, "number": 1, "trigger": "scheduled", "started_at": ISO_NOON} | ended,
+        {"id": second, "number": 2, "trigger": "manual", "started_at": ISO_NOON} | under_way,
+    ]
+    assert log(api, endpoint) == [shown]
+    for named in (first, second, first.upper()):
+        assert api.get(f"/webhooks/{endpoint}/deliveries/{named}").json() == shown
+
+
+# Again -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def failed(api: Api) -> tuple[str, str]:
+    """An endpoint and its delivery, which is dead."""
+    endpoint = create(api, "booking.created")["id"]
+    book(api)
+    delivery = log(api, endpoint)[0]["id"]
+    dead(api, delivery)
+    return endpoint, delivery
+
+
+def retry(api: Api, endpoint: str, delivery: str) -> httpx.Response:
+    return api.call("POST", f"/webhooks/{endpoint}/deliveries/{delivery}/retry")
+
+
+def test_a_dead_delivery_is_tried_once_more(api: Api, failed: tuple[str, str], clock: FixedClock) -> None:
+    endpoint, delivery = failed
+    named = attempt(api, delivery, 6)
+    clock.advance(HOUR)
+    response = retry(api, endpoint, named)
+    shown = response.json()
+    assert response.status_code == 202
+    assert (shown["status"], shown["failure_reason"]) == ("queued", None)
+    assert (shown["attempt_count"], shown["max_attempts"], shown["trigger"]) == (6, 7, "event")
+    assert (shown["next_attempt_at"], shown["completed_at"]) == ("2026-11-21T14:00:00+01:00", None)
+    assert api.get(f"/webhooks/{endpoint}/deliveries/{delivery}").json() == shown
+    with nothing_changes(api.world):
+        detail = refused(retry(api, endpoint, delivery), 409, "conflict")["details"][0]
+    assert detail["reason"] == "delivery_not_dead"
+
+
+@pytest.mark.parametrize("status", ["queued", "succeeded", "failed"])
+def test_only_a_dead_delivery_is_tried_again(api: Api, failed: tuple[str, str], status: str) -> None:
+    endpoint, delivery = failed
+    api.world.change(tables.deliveries, delivery, status=status)
+    with nothing_changes(api.world):
+        refused(retry(api, endpoint, delivery), 409, "conflict")
+
+
+def test_nothing_is_tried_again_at_an_endpoint_that_is_off(api: Api, failed: tuple[str, str]) -> None:
+    endpoint, delivery = failed
+    change(api, endpoint, status="disabled")
+    with nothing_changes(api.world):
+        answers = (
+            retry(api, endpoint, delivery),
+            api.call("POST", f"/webhooks/{endpoint}/recover", json={"since": "2026-01-01"}),
+        )
+    for answer in answers:
+        assert refused(answer, 409, "conflict")["details"][0]["reason"] == "endpoint_not_enabled"
+
+
+def recover(api: Api, endpoint: str, **fields: Any) -> int:
+    response = api.call("POST", f"/webhooks/{endpoint}/recover", json=fields)
+    assert response.status_code == 202, response.content
+    (matched,) = response.json().values()
+    assert response.json() == {"matched": matched}
+    return int(matched)
+
+
+def test_what_was_missed_is_recovered(api: Api, failed: tuple[str, str], clock: FixedClock) -> None:
+    endpoint, delivery = failed
+    change(api, endpoint, status="disabled")
+    book(api)
+    clock.advance(HOUR)
+    change(api, endpoint, status="enabled")
+    book(api)
+    assert recover(api, endpoint, since=ISO_NOON) == 2
+    rows = {row["id"]: row for row in log(api, endpoint)}
+    assert {row["status"] for row in rows.values()} == {"queued"}
+    assert sorted(row["trigger"] for row in rows.values()) == ["event", "recover", "recover"]
+    recovered = rows[delivery]
+    assert (recovered["attempt_count"], recovered["max_attempts"]) == (6, 12)
+    assert (recovered["failure_reason"], recovered["completed_at"]) == (None, None)
+    assert recovered["next_attempt_at"] == recovered["updated_at"] == "2026-11-21T14:00:00+01:00"
+    missed = next(row for row in rows.values() if row["trigger"] == "recover" and row["id"] != delivery)
+    assert (missed["attempt_count"], missed["max_attempts"]) == (0, 6)
+    assert recover(api, endpoint, since=ISO_NOON) == 0
+
+
+def test_recovery_keeps_to_its_time_its_statuses_and_its_types(api: Api, clock: FixedClock) -> None:
+    endpoint = create(api, "booking.created", "booking.confirmed")["id"]
+    other = create(api, "booking.created")["id"]
+    book(api)
+    clock.advance(HOUR)
+    book(api)
+    for row in [*log(api, endpoint), *log(api, other)]:
+        status = "dead" if row["event_type"] == "booking.created" else "failed"
+        dead(api, row["id"], status=status)
+    later = "2026-11-21T14:00:00+01:00"
+    assert recover(api, endpoint, since=ISO_NOON, until=ISO_NOON) == 0
+    assert recover(api, endpoint, since=later, statuses=["dead"]) == 1
+    assert recover(api, endpoint, since=ISO_NOON, until=later, event_types=["booking.confirmed"]) == 1
+    assert recover(api, endpoint, since="2026-11-21 13:00:00 01:00", statuses=["failed", "dead"]) == 2
+    assert [row["status"] for row in log(api, other)] == ["dead", "dead"]
+
+
+def test_tests_are_not_recovered(api: Api) -> None:
+    endpoint = create(api)["id"]
+    dead(api, api.call("POST", f"/webhooks/{endpoint}/test").json()["id"])
+    assert recover(api, endpoint, since=ISO_NOON, event_types=["ping"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({}, "since"),
+        ({"since": None}, "since"),
+        ({"since": "yesterday"}, "since"),
+        ({"since": 1795262400}, "since"),
+        ({"since": "2026-02-30"}, "since"),
+        ({"until": "soon"}, "until"),
+        ({"statuses": []}, "statuses"),
+        ({"statuses": ["succeeded"]}, "statuses"),
+        ({"statuses": ["queued"]}, "statuses"),
+        ({"event_types": []}, "event_types"),
+        ({"event_types": ["booking.*"]}, "event_types"),
+    ],
+)
+def test_a_malformed_recovery_is_refused(api: Api, fields: dict[str, Any], field: str) -> None:
+    endpoint = create(api)["id"]
+    body = fields if field == "since" else {"since": ISO_NOON} | fields
+    response = api.call("POST", f"/webhooks/{endpoint}/recover", json=body)
+    assert str(field_of(refused(response, 400, "validation_failed"))).split(".")[0] == field
+
+
+@pytest.mark.parametrize("until", ["0001-01-01", "2026-11-21T12:59:59+01:00"])
+def test_a_time_that_ends_before_it_begins_is_refused(api: Api, until: str) -> None:
+    endpoint = create(api)["id"]
+    response = api.call("POST", f"/webhooks/{endpoint}/recover", json={"since": ISO_NOON, "until": until})
+    assert field_of(refused(response, 422, "validation_failed")) == "until"
+
+
+def test_the_ends_of_time_are_no_error(api: Api) -> None:
+    endpoint = create(api)["id"]
+    assert recover(api, endpoint, since="0001-01-01", until="9999-12-31T23:59:59-12:00") == 0
+
+
+# Who gets what ---------------------------------------------------------------------------------------------------
+
+
+def test_each_event_has_one_delivery_for_each_endpoint_that_subscribes(api: Api, theirs: Api) -> None:
+    one, two, none = create(api, "booking.created"), create(api, "booking.created"), create(api, "gift_card.issued")
+    other = create(theirs, "booking.created")
+    book(api)
+    (event,) = api.get("/events", type="booking.created").json()["data"]
+    for endpoint in (one, two):
+        (row,) = log(api, endpoint["id"])
+        assert (row["event_id"], row["status"], row["trigger"]) == (event["id"], "queued", "event")
+    assert log(api, none["id"]) == []
+    assert log(theirs, other["id"]) == []
+    assert {kind for kind in EventType if kind.startswith("webhook.")} & set(api.event_types()) == set()
+    assert api.world.examine() == []

@@ -1,0 +1,35 @@
+"""Bookings made at the door of the core, without HTTP."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from booking_core import bookings, idempotency
+from booking_core.bookings import Create
+from booking_core.db.engine import Database
+from booking_core.errors import BookingError
+from booking_core.idempotency import Answer, Once
+from booking_core.wire.bookings import BookingCreate
+from support.api import booking_body
+from support.world import World
+
+_STATUS = {"not_found": 404, "conflict": 409, "insufficient_capacity": 409, "validation_failed": 422}
+
+
+def refused(error: BookingError) -> Answer:
+    """A refusal, as the server would answer it."""
+    body = {"code": error.code, "reasons": [detail.reason for detail in error.details], **error.extra}
+    return Answer(_STATUS[error.code], orjson.dumps(body))
+
+
+def create(world: World, departure_id: str, key: str, **over: Any) -> Create:
+    """One request; its fingerprint is its body."""
+    body = orjson.dumps(booking_body(departure_id, **over), option=orjson.OPT_SORT_KEYS)
+    once = Once(key, idempotency.fingerprint("POST", "/api/v1/bookings", orjson.loads(body)))
+    return Create(world.caller(), BookingCreate.model_validate_json(body), once, refused)
+
+
+def created(database: Database, creates: Sequence[Create]) -> list[Answer | BookingError]:
+    """The answers to a batch, in a transaction of its own."""
+    return database.write(lambda tx: bookings.create_many(tx, creates))

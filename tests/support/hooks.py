@@ -1,0 +1,131 @@
+"""Webhooks of one organization, and a worker that does what it is told."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from booking_core import outbox, tokens, webhooks
+from booking_core.db import tables
+from booking_core.db.engine import Database, Tx
+from booking_core.db.writes import Writes
+from booking_core.outbox import Told
+from booking_core.webhooks import Attempted, Claimed
+from booking_core.wire.events import EventType
+from booking_core.wire.limits import WEBHOOK_WAITS_S
+from booking_core.wire.webhooks import AttemptError
+from support.world import World
+from webhook_verify import generate_secret
+
+REDEEMED, ISSUED = EventType.GIFT_CARD_REDEEMED, EventType.GIFT_CARD_ISSUED
+
+
+@dataclass
+class Hooks:
+    """Endpoints, events and attempts at will."""
+
+    world: World
+    secrets: dict[str, str] = field(default_factory=dict)
+    """The current secret of each endpoint."""
+
+    @property
+    def database(self) -> Database:
+        return self.world.database
+
+    def endpoint(self, *types: EventType, **columns: Any) -> str:
+        """An enabled endpoint; it subscribes to redeemed gift cards unless said."""
+        now = self.world.clock()
+        row = {"url": "https://receiver.example/hook", "status": "enabled", "enabled_at": now, "created_at": now}
+        endpoint_id = self.world.insert(tables.webhook_endpoints, **(row | {"updated_at": now} | columns))
+        for kind in types or (REDEEMED,):
+            self.world.insert(tables.webhook_subscriptions, endpoint_id=endpoint_id, event_type=kind.value)
+        self.secret(endpoint_id)
+        return endpoint_id
+
+    def secret(self, endpoint_id: str, **columns: Any) -> str:
+        secret = self.secrets[endpoint_id] = generate_secret()
+        sealed = self.world.installation.secret_keys.seal("webhook_secret", secret.encode())
+        row = {"endpoint_id": endpoint_id, "secret_sealed": sealed, "created_at": self.world.clock()}
+        self.world.insert(tables.webhook_secrets, **(row | columns))
+        return secret
+
+    def tell(self, resource_id: str | None = None, *, kind: EventType = REDEEMED, times: int = 1) -> list[str]:
+        """Events about one gift card, or each about its own."""
+        tolds = [Told(kind, resource_id or tokens.new_id(), b'{"id":"card"}') for _ in range(times)]
+
+        def work(tx: Tx) -> list[str]:
+            pending = Writes()
+            ids = outbox.publish(tx, pending, self.world.organization, tolds, at=self.world.clock())
+            tx.write(pending)
+            return ids
+
+        return self.database.write(work)
+
+    # The worker ------------------------------------------------------------------------------------------------
+
+    def claim(self, **options: Any) -> list[Claimed]:
+        defaults: dict[str, Any] = {"free": 64, "in_flight": {}, "slow_free": 32, "per_endpoint": 100}
+        wanted = defaults | {"per_organization": 1000} | options
+        return self.database.write(lambda tx: webhooks.claim(tx, self.world.installation, **wanted))
+
+    def one(self, **options: Any) -> Claimed:
+        (claimed,) = self.claim(**options)
+        return claimed
+
+    def record(self, *attempts: Attempted, **options: Any) -> None:
+        wanted: dict[str, Any] = {
+            "waits_s": WEBHOOK_WAITS_S,
+            "disable_after_s": 72 * 3600,
+            "luck": lambda: 0.0,
+        } | options
+        self.database.write(lambda tx: webhooks.record(tx, self.world.installation, attempts, **wanted))
+
+    def attempted(
+        self, claimed: Claimed, error: AttemptError | None = None, status: int | None = None, **over: Any
+    ) -> Attempted:
+        status = status or (200 if error is None else 500 if error is AttemptError.HTTP_STATUS else None)
+        values: dict[str, Any] = {
+            "started_at": self.world.clock(),
+            "duration_ms": 84,
+            "response_status": status,
+            "response_excerpt": None if status is None else "said",
+        }
+        return Attempted(claimed, **(values | over), error=error)
+
+    def succeed(self, *claimed: Claimed, **options: Any) -> None:
+        self.record(*(self.attempted(each) for each in claimed), **options)
+
+    def fail(self, *claimed: Claimed, error: AttemptError = AttemptError.HTTP_STATUS, **options: Any) -> None:
+        self.record(*(self.attempted(each, error) for each in claimed), **options)
+
+    def fail_until_dead(self, attempts: int = 6) -> None:
+        """Takes what is queued through all its attempts."""
+        for _ in range(attempts):
+            self.fail(*self.claim(free=1000))
+            self.world.clock.at = self.next_due_at() or self.world.clock.at
+
+    def reclaim(self, **options: Any) -> int:
+        wanted: dict[str, Any] = {"luck": lambda: 0.0} | options
+        return self.database.write(lambda tx: webhooks.reclaim_lost(tx, **wanted))
+
+    def next_due_at(self) -> int | None:
+        return self.database.read(webhooks.next_due_at)
+
+    # What is there ---------------------------------------------------------------------------------------------
+
+    def deliveries(self, endpoint_id: str | None = None) -> list[dict[str, Any]]:
+        """The rows, in the order of their events."""
+        rows = [row for row in self.world.rows(tables.deliveries) if endpoint_id in (None, row["endpoint_id"])]
+        return sorted(rows, key=lambda row: row["event_sequence"])
+
+    def delivery(self, delivery_id: str | None = None) -> dict[str, Any]:
+        (row,) = [row for row in self.deliveries() if delivery_id in (None, row["id"])]
+        return row
+
+    def attempts(self) -> list[dict[str, Any]]:
+        return sorted(self.world.rows(tables.attempts), key=lambda row: row["number"])
+
+    def row(self, endpoint_id: str) -> dict[str, Any]:
+        return self.world.row(tables.webhook_endpoints, endpoint_id)
+
+    def event_types(self) -> list[str]:
+        """What was told, in order."""
+        return [row["type"] for row in sorted(self.world.rows(tables.events), key=lambda row: row["sequence"])]
