@@ -56,7 +56,7 @@ SHOPS = (
     "booking demo",
     "booking demo --once",
     "booking demo --port 9000",
-    "booking demo --catalog my-tours.json",
+    "booking demo --catalog my-catalogue.json",
 )
 def demo(
     ctx: typer.Context,
@@ -74,8 +74,8 @@ def demo(
 
     With --once nothing is kept: a catalogue is imported into a database of its own, a booking is made, replayed and
     cancelled over HTTP, a receiver verifies every webhook, and each step is printed. Exit code 1 when one of them is
-    not as it should be. If BOOKING_DATABASE_URL names PostgreSQL, the story plays there, in a new organization; let
-    that be a database which serves nobody else, since webhooks may go to this machine meanwhile.
+    not as it should be. If BOOKING_DATABASE_URL names PostgreSQL, the story plays there, in a new organization, which
+    stays; let that be a database that serves nobody else, since webhooks may go to this machine meanwhile.
     """
     cli = context.of(ctx)
     if once:
