@@ -1,0 +1,315 @@
+"""The client of Booking Service: typed, sync and async, and unable to book twice.
+
+    from booking_sdk import BookingClient
+
+    client = BookingClient("svc_…", base_url="https://booking.example.com")
+    for departure in client.availability.list(date_from=date.today()):
+        print(departure.starts_at, departure.seats_available)
+
+The client and the errors are imported at once, the models when they are first named: to import them all would take
+longer than the rest together. The README is the guide.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from booking_core.wire.limits import API_VERSION
+from booking_sdk._version import __version__
+from booking_sdk.client import AsyncBookingClient, AsyncHttpClientLike, BookingClient, HttpClientLike
+from booking_sdk.errors import (
+    APIConnectionError,
+    APIError,
+    ApiKeyExpiredError,
+    ApiKeyInvalidError,
+    ApiKeyMissingError,
+    ApiKeyRevokedError,
+    APIStatusError,
+    APITimeoutError,
+    AppNotEnabledError,
+    AuthenticationError,
+    BadRequestError,
+    BookingError,
+    ConfigurationError,
+    ConflictError,
+    IdempotencyInProgressError,
+    IdempotencyKeyRequiredError,
+    IdempotencyKeyReusedError,
+    InsufficientCapacityError,
+    InsufficientScopeError,
+    NotFoundError,
+    PaginationError,
+    PermissionDeniedError,
+    PlanUpgradeRequiredError,
+    RateLimitError,
+    ResponseValidationError,
+    ServerError,
+    UnprocessableEntityError,
+)
+from booking_sdk.idempotency import idempotency_key
+from booking_sdk.options import Attempt, ClientOptions, Hooks, RequestOptions, RetryDecision, Sending, Timeout
+from booking_sdk.request import UNSET, Unset
+from booking_sdk.response import APIResponse, Headers, RateLimit, Response, ResponseMeta, meta
+
+if TYPE_CHECKING:
+    from booking_core.wire.bookings import (
+        AddOnInput,
+        AddOnLine,
+        BookedDeparture,
+        BookedExperience,
+        BookingSource,
+        BookingStatus,
+        CancelReason,
+        Guest,
+        GuestInput,
+        GuestLine,
+        GuestLineInput,
+        Payment,
+        PaymentMethod,
+        PaymentMode,
+        PaymentSource,
+        PaymentStatus,
+        RefundMode,
+        Totals,
+    )
+    from booking_core.wire.customers import Customer
+    from booking_core.wire.departures import Departure, DepartureStatus
+    from booking_core.wire.errors import ErrorCode, ErrorDetail
+    from booking_core.wire.events import EventType, ResourceType
+    from booking_core.wire.experiences import Experience, PriceTier
+    from booking_core.wire.gift_cards import GiftCardContact, GiftCardStatus
+    from booking_core.wire.money import Money
+    from booking_core.wire.organizations import ApiKey, Me, Organization
+    from booking_core.wire.scopes import Scope
+    from booking_core.wire.webhooks import (
+        AttemptError,
+        AttemptTrigger,
+        Delivery,
+        DeliveryStatus,
+        DeliveryTrigger,
+        DisabledReason,
+        EndpointStatus,
+        FailureReason,
+        Recovered,
+        WebhookEndpoint,
+    )
+    from booking_sdk.following import AsyncFeed, Feed
+    from booking_sdk.models import (
+        Booking,
+        BookingCancelled,
+        BookingConfirmed,
+        BookingCreated,
+        BookingData,
+        BookingEvent,
+        BookingRescheduled,
+        CancellationData,
+        CustomerCreated,
+        CustomerData,
+        CustomerEvent,
+        CustomerUpdated,
+        DeliveryAttempt,
+        DeliveryDeadData,
+        EndpointData,
+        Event,
+        GiftCard,
+        GiftCardData,
+        GiftCardEvent,
+        GiftCardIssued,
+        GiftCardRedeemed,
+        Ping,
+        PingData,
+        PingObject,
+        PreviousDeparture,
+        RedemptionData,
+        RescheduleData,
+        UnknownEvent,
+        WebhookAutoDisabled,
+        WebhookDeliveryDead,
+        WebhookEnabled,
+        WebhookEndpointWithSecret,
+        WebhookEvent,
+        WebhookSecretRotated,
+    )
+    from booking_sdk.paging import AsyncEventPage, AsyncPage, AsyncPaginator, EventPage, Page, Paginator
+    from booking_sdk.receive import parse_event_unverified, unwrap
+    from booking_sdk.resources.bookings import AddOnParam, GuestLineParam, GuestParam
+    from webhook_verify import DuplicateEvent, PayloadError, WebhookVerificationError
+
+__all__ = [
+    "API_VERSION",
+    "UNSET",
+    "APIConnectionError",
+    "APIError",
+    "APIResponse",
+    "APIStatusError",
+    "APITimeoutError",
+    "AddOnInput",
+    "AddOnLine",
+    "AddOnParam",
+    "ApiKey",
+    "ApiKeyExpiredError",
+    "ApiKeyInvalidError",
+    "ApiKeyMissingError",
+    "ApiKeyRevokedError",
+    "AppNotEnabledError",
+    "AsyncBookingClient",
+    "AsyncEventPage",
+    "AsyncFeed",
+    "AsyncHttpClientLike",
+    "AsyncPage",
+    "AsyncPaginator",
+    "Attempt",
+    "AttemptError",
+    "AttemptTrigger",
+    "AuthenticationError",
+    "BadRequestError",
+    "BookedDeparture",
+    "BookedExperience",
+    "Booking",
+    "BookingCancelled",
+    "BookingClient",
+    "BookingConfirmed",
+    "BookingCreated",
+    "BookingData",
+    "BookingError",
+    "BookingEvent",
+    "BookingRescheduled",
+    "BookingSource",
+    "BookingStatus",
+    "CancelReason",
+    "CancellationData",
+    "ClientOptions",
+    "ConfigurationError",
+    "ConflictError",
+    "Customer",
+    "CustomerCreated",
+    "CustomerData",
+    "CustomerEvent",
+    "CustomerUpdated",
+    "Delivery",
+    "DeliveryAttempt",
+    "DeliveryDeadData",
+    "DeliveryStatus",
+    "DeliveryTrigger",
+    "Departure",
+    "DepartureStatus",
+    "DisabledReason",
+    "DuplicateEvent",
+    "EndpointData",
+    "EndpointStatus",
+    "ErrorCode",
+    "ErrorDetail",
+    "Event",
+    "EventPage",
+    "EventType",
+    "Experience",
+    "FailureReason",
+    "Feed",
+    "GiftCard",
+    "GiftCardContact",
+    "GiftCardData",
+    "GiftCardEvent",
+    "GiftCardIssued",
+    "GiftCardRedeemed",
+    "GiftCardStatus",
+    "Guest",
+    "GuestInput",
+    "GuestLine",
+    "GuestLineInput",
+    "GuestLineParam",
+    "GuestParam",
+    "Headers",
+    "Hooks",
+    "HttpClientLike",
+    "IdempotencyInProgressError",
+    "IdempotencyKeyRequiredError",
+    "IdempotencyKeyReusedError",
+    "InsufficientCapacityError",
+    "InsufficientScopeError",
+    "Me",
+    "Money",
+    "NotFoundError",
+    "Organization",
+    "Page",
+    "PaginationError",
+    "Paginator",
+    "PayloadError",
+    "Payment",
+    "PaymentMethod",
+    "PaymentMode",
+    "PaymentSource",
+    "PaymentStatus",
+    "PermissionDeniedError",
+    "Ping",
+    "PingData",
+    "PingObject",
+    "PlanUpgradeRequiredError",
+    "PreviousDeparture",
+    "PriceTier",
+    "RateLimit",
+    "RateLimitError",
+    "Recovered",
+    "RedemptionData",
+    "RefundMode",
+    "RequestOptions",
+    "RescheduleData",
+    "ResourceType",
+    "Response",
+    "ResponseMeta",
+    "ResponseValidationError",
+    "RetryDecision",
+    "Scope",
+    "Sending",
+    "ServerError",
+    "Timeout",
+    "Totals",
+    "UnknownEvent",
+    "UnprocessableEntityError",
+    "Unset",
+    "WebhookAutoDisabled",
+    "WebhookDeliveryDead",
+    "WebhookEnabled",
+    "WebhookEndpoint",
+    "WebhookEndpointWithSecret",
+    "WebhookEvent",
+    "WebhookSecretRotated",
+    "WebhookVerificationError",
+    "__version__",
+    "idempotency_key",
+    "meta",
+    "parse_event_unverified",
+    "unwrap",
+]
+
+_LATER = (
+    "booking_sdk.models",
+    "booking_sdk.paging",
+    "booking_sdk.following",
+    "booking_sdk.receive",
+    "booking_sdk.resources.bookings",
+    "booking_core.wire.bookings",
+    "booking_core.wire.customers",
+    "booking_core.wire.departures",
+    "booking_core.wire.errors",
+    "booking_core.wire.events",
+    "booking_core.wire.experiences",
+    "booking_core.wire.gift_cards",
+    "booking_core.wire.money",
+    "booking_core.wire.organizations",
+    "booking_core.wire.scopes",
+    "booking_core.wire.webhooks",
+    "webhook_verify",
+)
+"""Where the names are that are not imported yet, in the order to look."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for module in map(import_module, _LATER):
+            if hasattr(module, name):
+                globals()[name] = getattr(module, name)
+                return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,178 @@
+"""A client's settings, checked and complete. Read from the environment when a client is made, never at import."""
+
+import math
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from booking_sdk._version import __version__
+from booking_sdk.errors import ConfigurationError
+from booking_sdk.options import ClientOptions, Hooks, RetryDecision, Timeout
+from booking_sdk.request import header_pairs
+
+API_KEY_VARIABLE = "BOOKING_API_KEY"
+BASE_URL_VARIABLE = "BOOKING_BASE_URL"
+WEBHOOK_SECRET_VARIABLE = "BOOKING_WEBHOOK_SECRET"  # noqa: S105 - a name, not a secret
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What every call of a client shares. Its repr shows no secret."""
+
+    base_url: str
+    api_key: Callable[[], str] = field(repr=False)
+    timeout: Timeout
+    deadline: float | None
+    max_retries: int
+    retry: RetryDecision | None
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
+    """The caller's own, in lower case."""
+    webhook_secrets: tuple[str, ...] = field(repr=False)
+    hooks: Hooks
+    user_agent: str
+
+    def changed(self, options: ClientOptions) -> "Config":
+        """The same settings but for these."""
+        if unknown := options.keys() - ClientOptions.__annotations__.keys():
+            raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
+        checked: dict[str, Any] = {name: _CHECKS[name](value) for name, value in options.items()}
+        if "default_headers" in checked:
+            checked["headers"] = checked.pop("default_headers")
+        if "webhook_secret" in checked:
+            checked["webhook_secrets"] = checked.pop("webhook_secret")
+        return replace(self, **checked)
+
+    def for_call(self, options: Mapping[str, Any]) -> "Config":
+        """The settings of one call."""
+        own = {name: _CHECKS[name](value) for name, value in options.items() if name in _PER_CALL}
+        if headers := options.get("headers"):
+            own["headers"] = (*self.headers, *header_pairs(headers))
+        return replace(self, **own) if own else self
+
+
+def configure(
+    *,
+    api_key: str | Callable[[], str] | None,
+    base_url: str | None,
+    timeout: float | Timeout,
+    deadline: float | None,
+    max_retries: int,
+    retry: RetryDecision | None,
+    default_headers: Mapping[str, str] | None,
+    webhook_secret: str | Sequence[str] | None,
+    hooks: Hooks | None,
+    user_agent_suffix: str | None,
+) -> Config:
+    """The settings of a new client; key, address and webhook secret come from the environment where none is given.
+
+    Raises:
+        ConfigurationError: one is missing, or makes no sense.
+    """
+    return Config(
+        base_url=_checked_base_url(base_url or os.environ.get(BASE_URL_VARIABLE, "")),
+        api_key=_checked_api_key(api_key or os.environ.get(API_KEY_VARIABLE, "")),
+        timeout=_checked_timeout(timeout),
+        deadline=_checked_deadline(deadline),
+        max_retries=_checked_max_retries(max_retries),
+        retry=retry,
+        headers=_checked_headers(default_headers),
+        webhook_secrets=_checked_secrets(_secrets_of_environment() if webhook_secret is None else webhook_secret),
+        hooks=hooks or Hooks(),
+        user_agent=_user_agent(user_agent_suffix),
+    )
+
+
+def _checked_base_url(base_url: str) -> str:
+    if not base_url:
+        raise ConfigurationError(f"base_url is missing: pass it, or set {BASE_URL_VARIABLE}")
+    url = urlsplit(base_url)
+    if not (base_url.isprintable() and " " not in base_url) or url.scheme not in ("http", "https") or not url.hostname:
+        raise ConfigurationError("base_url must begin with https:// and name a host")
+    if url.username is not None or url.query or url.fragment:
+        raise ConfigurationError("base_url must hold neither credentials nor a query")
+    if url.path.rstrip("/").endswith("/api/v1"):
+        raise ConfigurationError("base_url is the service's root: leave /api/v1 away")
+    return base_url.rstrip("/")
+
+
+def usable_key(key: str) -> str:
+    """An API key that can stand in a header; what it is stays out of the error.
+
+    Raises:
+        ConfigurationError: it is empty, or holds something that no key holds.
+    """
+    if not isinstance(key, str) or not key:
+        raise ConfigurationError(f"api_key is missing: pass it, or set {API_KEY_VARIABLE}")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigurationError("api_key holds a space, a line break or another character that no key holds")
+    return key
+
+
+def _checked_api_key(api_key: str | Callable[[], str]) -> Callable[[], str]:
+    if callable(api_key):
+        return api_key
+    key = usable_key(api_key)
+    return lambda: key
+
+
+def _checked_timeout(timeout: float | Timeout) -> Timeout:
+    if isinstance(timeout, Timeout):
+        return timeout
+    try:
+        return Timeout(timeout, connect=min(Timeout().connect, timeout))
+    except (ValueError, TypeError):
+        raise ConfigurationError("timeout must be a number of seconds above 0, or a Timeout") from None
+
+
+def _checked_deadline(deadline: float | None) -> float | None:
+    if deadline is not None and not 0 < deadline < math.inf:
+        raise ConfigurationError("deadline must be a number of seconds above 0, or None")
+    return deadline
+
+
+def _checked_max_retries(max_retries: int) -> int:
+    if not isinstance(max_retries, int) or max_retries < 0:
+        raise ConfigurationError("max_retries must be a whole number from 0")
+    return max_retries
+
+
+def _checked_headers(headers: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    try:
+        return header_pairs(headers or {})
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+
+
+def _checked_secrets(secrets: str | Sequence[str] | None) -> tuple[str, ...]:
+    found = (secrets,) if isinstance(secrets, str) else tuple(secrets or ())
+    if any(not isinstance(secret, str) or secret.split() != [secret] for secret in found):
+        raise ConfigurationError("a webhook_secret is empty or holds white space")
+    return found
+
+
+def _secrets_of_environment() -> list[str]:
+    """Several are separated by commas, as during a rotation."""
+    return [secret.strip() for secret in os.environ.get(WEBHOOK_SECRET_VARIABLE, "").split(",") if secret.strip()]
+
+
+def _user_agent(suffix: str | None) -> str:
+    if suffix and not (suffix.isascii() and suffix.isprintable()):
+        raise ConfigurationError("user_agent_suffix must be printable ASCII")
+    own = f"booking-sdk/{__version__} python/{platform.python_version()}"
+    return f"{own} {suffix}" if suffix else own
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "api_key": _checked_api_key,
+    "timeout": _checked_timeout,
+    "deadline": _checked_deadline,
+    "max_retries": _checked_max_retries,
+    "retry": lambda retry: retry,
+    "default_headers": _checked_headers,
+    "webhook_secret": _checked_secrets,
+    "hooks": lambda hooks: hooks or Hooks(),
+}
+_PER_CALL = frozenset({"timeout", "deadline", "max_retries"})

@@ -1,0 +1,66 @@
+"""From the bytes of an answer to the type it stands for. Validators are built when first used, once for a type."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from booking_sdk.response import Response, ResponseMeta, attach
+
+T = TypeVar("T")
+
+Parse = Callable[[Response, ResponseMeta], T]
+
+
+class Unreadable(Exception):
+    """A body that is not what it should be. It says where, and never what stood there."""
+
+    def __init__(self, field_path: str | None, problem: str) -> None:
+        super().__init__(problem)
+        self.field_path = field_path
+        self.problem = problem
+
+
+def read(kind: Any, body: bytes) -> Any:
+    """The body as an instance of that type.
+
+    Raises:
+        Unreadable: it is none.
+    """
+    try:
+        return _reader(kind)(body)
+    except ValidationError as error:
+        unreadable = unreadable_of(error)
+    # Raised out here, since the validator's own error carries the body and would travel along as its context.
+    raise unreadable
+
+
+def unreadable_of(error: ValidationError) -> Unreadable:
+    """The first thing that a validator found."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return Unreadable(".".join(map(str, first["loc"])) or None, first["type"])
+
+
+@cache
+def _reader(kind: Any) -> Callable[[bytes], Any]:
+    return TypeAdapter(kind).validate_json
+
+
+def as_type(kind: type[T]) -> Parse[T]:
+    """Reads an answer as that type, and notes on it how it came about. bytes: the body itself; NoneType: nothing."""
+    if kind is bytes:
+        return cast("Parse[T]", lambda response, _: response.body)
+    if kind is type(None):
+        return cast("Parse[T]", nothing)
+
+    def parse(response: Response, response_meta: ResponseMeta) -> T:
+        result = cast("T", read(kind, response.body))
+        attach(result, response_meta)
+        return result
+
+    return parse
+
+
+def nothing(_: Response, __: ResponseMeta) -> None:
+    """Reads an answer that has no body."""

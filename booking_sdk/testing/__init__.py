@@ -1,0 +1,39 @@
+"""For the tests of an integration: a service in memory, a clock that waits for nobody, and resources to hand.
+
+    from booking_sdk.testing import FakeBookingAPI
+
+    def test_a_lost_answer_books_once():
+        api = FakeBookingAPI()
+        departure = api.add_departure(seats=4)
+        api.drop_connection_after_commit()
+        my_shop.book(api.client(), departure.id)
+        assert len(api.bookings) == 1
+
+The fake is held to the same tests as the service itself. It needs no network, no database and no event loop, and never
+waits.
+"""
+
+from booking_sdk.testing._http import FakeRequest
+from booking_sdk.testing.clock import ManualClock, on_clock
+from booking_sdk.testing.fake import FakeBookingAPI
+from booking_sdk.testing.make import (
+    make_booking,
+    make_customer,
+    make_departure,
+    make_event,
+    make_experience,
+    make_gift_card,
+)
+
+__all__ = [
+    "FakeBookingAPI",
+    "FakeRequest",
+    "ManualClock",
+    "make_booking",
+    "make_customer",
+    "make_departure",
+    "make_event",
+    "make_experience",
+    "make_gift_card",
+    "on_clock",
+]

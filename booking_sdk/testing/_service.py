@@ -1,0 +1,340 @@
+"""How a request goes through the fake: the service's order of checks, and what each operation answers."""
+
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from booking_core.wire.base import UUID_PATTERN
+from booking_core.wire.bookings import BookingCancel, BookingCreate, BookingStatus
+from booking_core.wire.customers import CustomerCreate
+from booking_core.wire.gift_cards import GiftCardStatus
+from booking_core.wire.limits import IDEMPOTENCY_KEY_LENGTH_MAX as KEY_MAX
+from booking_core.wire.limits import IDEMPOTENCY_KEY_LENGTH_MIN as KEY_MIN
+from booking_core.wire.limits import REQUEST_BODY_BYTES_MAX, WINDOW_DAYS_MAX
+from booking_core.wire.scopes import Scope
+from booking_core.wire.webhooks import DeliveryRecover, SecretRotate, WebhookEndpointChange, WebhookEndpointCreate
+from booking_sdk.response import Response
+from booking_sdk.testing import _feed
+from booking_sdk.testing._endpoints import Endpoints
+from booking_sdk.testing._http import FakeRequest, Query, Refusal, answer, malformed, not_found, validated
+from booking_sdk.testing._store import Row, Store, shown
+
+
+@dataclass(slots=True)
+class Key:
+    """An API key."""
+
+    id: str
+    scopes: frozenset[str]
+    created_at: datetime
+    revoked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A request that passed every check before its own."""
+
+    request: FakeRequest
+    ids: tuple[str, ...]
+    query: Query
+    key: Key
+
+
+class FakeService:
+    """One organization, behind its API."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.webhooks = Endpoints(store)
+        self.keys: dict[str, Key] = {}
+        self._answers: dict[str, tuple[str, Response]] = {}
+
+    def answered(self, request: FakeRequest) -> Response:
+        try:
+            return self._carried_out(request)
+        except Refusal as refusal:
+            body = {**refusal.body(), "request_id": "req_fake"}
+            return answer(refusal.status, body, own_headers(refusal.headers))
+
+    def _carried_out(self, request: FakeRequest) -> Response:
+        operation, ids = _route(request)
+        key = self._identified(request)
+        if operation.scope and operation.scope not in key.scopes:
+            message = f"The API key lacks the scope {operation.scope}."
+            raise Refusal(403, "insufficient_scope", message, required_scope=operation.scope)
+        idempotency_key = _idempotency_key(request, operation.key) if operation.key else None
+        if any(not re.fullmatch(UUID_PATTERN, one) for one in ids):
+            raise not_found()
+        _check_body(request)
+        call = _Call(request, ids, Query(request.query, self.store.zone), key)
+        if idempotency_key is None:
+            return operation.act(self, call)
+        if operation.body:
+            validated(operation.body, request.body)
+        return self._once(idempotency_key, call, operation.act)
+
+    def _identified(self, request: FakeRequest) -> Key:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise Refusal(401, "api_key_missing", "Send the API key as 'Authorization: Bearer <API_KEY>'.")
+        key = self.keys.get(token)
+        if key is None:
+            raise Refusal(401, "api_key_invalid", "This is not a known API key.")
+        if key.revoked:
+            raise Refusal(401, "api_key_revoked", "This API key was revoked.")
+        return key
+
+    def _once(self, key: str, call: _Call, act: "_Act") -> Response:
+        """The answer, or the one that the key had before."""
+        value = json.dumps(call.request.json or {}, sort_keys=True)
+        mark = hashlib.sha256(f"{call.request.method} {call.request.path}\n{value}".encode()).hexdigest()
+        if key in self._answers:
+            before, stored = self._answers[key]
+            if before != mark:
+                message = "This Idempotency-Key was used with a different request."
+                raise Refusal(422, "idempotency_key_reused", message)
+            return Response(stored.status_code, [*stored.raw_headers, (b"idempotent-replayed", b"true")], stored.body)
+        try:
+            found = act(self, call)
+        except Refusal as refusal:
+            if not refusal.is_stored:
+                raise
+            found = answer(refusal.status, {**refusal.body(), "request_id": "req_fake"}, own_headers({}))
+        self._answers[key] = mark, found
+        return found
+
+    # The operations ------------------------------------------------------------------------------------------------
+
+    def _me(self, call: _Call) -> Response:
+        key = {
+            "id": call.key.id,
+            "name": "test",
+            "prefix": next(text for text, key in self.keys.items() if key is call.key)[:12],
+            "scopes": sorted(call.key.scopes),
+            "created_at": self.store.at(call.key.created_at),
+            "expires_at": None,
+            "last_used_at": None,
+        }
+        return _ok({"organization": self.store.organization, "key": key})
+
+    def _list_experiences(self, call: _Call) -> Response:
+        published, since = call.query.flag("published"), call.query.instant("updated_since")
+        rows = [row for row in self.store.experiences.values() if published in (None, row["is_published"])]
+        return self._listed("experiences", rows, call, published=published, updated_since=since)
+
+    def _get_experience(self, call: _Call) -> Response:
+        return _ok(self.store.get(self.store.experiences, call.ids[0]))
+
+    def _availability(self, call: _Call) -> Response:
+        return _ok_page(self.store.available(call.query))
+
+    def _list_bookings(self, call: _Call) -> Response:
+        query = call.query
+        status, experience_id = query.choice("status", BookingStatus), query.uuid("experience_id")
+        first, last, since = query.day("departure_from"), query.day("departure_to"), query.instant("updated_since")
+        rows = [
+            {**row, "manage_url": row["manage_url"] if Scope.BOOKINGS_WRITE in call.key.scopes else None}
+            for row in self.store.bookings.values()
+            if status in (None, row["status"]) and experience_id in (None, row["experience"]["id"])
+        ]
+        if first or last:
+            start, end = self.store.window(*_whole(first, last), "departure_to")
+            rows = [row for row in rows if start <= datetime.fromisoformat(row["departure"]["starts_at"]) < end]
+        filters = {"status": status, "experience_id": experience_id, "first": first, "last": last}
+        return self._listed("bookings", rows, call, **filters, updated_since=since)
+
+    def _get_booking(self, call: _Call) -> Response:
+        row = self.store.get(self.store.bookings, call.ids[0])
+        return _ok(row if Scope.BOOKINGS_WRITE in call.key.scopes else {**row, "manage_url": None})
+
+    def _create_booking(self, call: _Call) -> Response:
+        return _ok(self.store.book(validated(BookingCreate, call.request.body)), 201)
+
+    def _cancel_booking(self, call: _Call) -> Response:
+        return _ok(self.store.cancel(call.ids[0], validated(BookingCancel, call.request.body)))
+
+    def _list_customers(self, call: _Call) -> Response:
+        email = call.query.text("email")
+        wanted = None if email is None else email.replace(" ", "+").casefold()
+        rows = [row for row in self.store.customers.values() if wanted in (None, row["_identity"])]
+        return self._listed("customers", rows, call, email=wanted)
+
+    def _get_customer(self, call: _Call) -> Response:
+        return _ok(self.store.get(self.store.customers, call.ids[0]))
+
+    def _create_customer(self, call: _Call) -> Response:
+        row, is_new = self.store.create_customer(validated(CustomerCreate, call.request.body))
+        return _ok(row, 201 if is_new else 200)
+
+    def _list_gift_cards(self, call: _Call) -> Response:
+        status, since = call.query.choice("status", GiftCardStatus), call.query.instant("updated_since")
+        rows = [row for row in self.store.gift_cards.values() if status in (None, row["status"])]
+        return self._listed("gift_cards", rows, call, status=status, updated_since=since)
+
+    def _get_gift_card(self, call: _Call) -> Response:
+        row = self.store.get(self.store.gift_cards, call.ids[0])
+        wanted = (call.query.text("include") or "").split(",")
+        return _ok({**row, "code": row["_code"]} if "code" in wanted else row)
+
+    def _listed(self, endpoint: str, rows: list[Row], call: _Call, **filters: Any) -> Response:
+        since = filters.get("updated_since")
+        found = [row for row in rows if since is None or row["_changed_at"] >= since]
+        return _ok_page(self.store.page(endpoint, found, call.query, filters))
+
+    def _list_events(self, call: _Call) -> Response:
+        return _ok_page(_feed.find(self.store, call.query, call.key.scopes))
+
+    def _get_event(self, call: _Call) -> Response:
+        return _ok(_feed.get(self.store, call.ids[0], call.key.scopes))
+
+    def _list_webhooks(self, _: _Call) -> Response:
+        rows = list(self.webhooks.endpoints.values())[::-1]
+        return _ok_page({"data": rows, "has_more": False, "next_cursor": None})
+
+    def _create_webhook(self, call: _Call) -> Response:
+        return _ok(self.webhooks.create(validated(WebhookEndpointCreate, call.request.body), call.key.scopes), 201)
+
+    def _get_webhook(self, call: _Call) -> Response:
+        return _ok(self.webhooks.get(call.ids[0]))
+
+    def _change_webhook(self, call: _Call) -> Response:
+        return _ok(
+            self.webhooks.change(call.ids[0], validated(WebhookEndpointChange, call.request.body), call.key.scopes)
+        )
+
+    def _delete_webhook(self, call: _Call) -> Response:
+        self.webhooks.delete(call.ids[0])
+        return answer(204, None, own_headers({}))
+
+    def _rotate_secret(self, call: _Call) -> Response:
+        return _ok(self.webhooks.rotate(call.ids[0], validated(SecretRotate, call.request.body)))
+
+    def _test_webhook(self, call: _Call) -> Response:
+        return _ok(self.webhooks.test(call.ids[0]), 202)
+
+    def _recover(self, call: _Call) -> Response:
+        return _ok(self.webhooks.recover(call.ids[0], validated(DeliveryRecover, call.request.body)), 202)
+
+    def _list_deliveries(self, call: _Call) -> Response:
+        return _ok_page(self.webhooks.find(call.ids[0], call.query))
+
+    def _get_delivery(self, call: _Call) -> Response:
+        return _ok(self.webhooks.delivery(*call.ids))
+
+    def _retry_delivery(self, call: _Call) -> Response:
+        return _ok(self.webhooks.retry(*call.ids), 202)
+
+
+_Act = Callable[[FakeService, _Call], Response]
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    method: str
+    path: re.Pattern[str]
+    act: _Act
+    scope: str | None
+    key: str | None
+    body: Any
+
+
+def _op(
+    method: str, path: str, act: _Act, scope: str | None = None, key: str | None = None, body: Any = None
+) -> _Operation:
+    pattern = re.compile("/api/v1" + path.replace("{id}", "([^/]+)"))
+    return _Operation(method, pattern, act, scope, key, body)
+
+
+_S = FakeService
+_MANAGE = Scope.WEBHOOKS_MANAGE
+_HOOK, _DELIVERY = "/webhooks/{id}", "/webhooks/{id}/deliveries/{id}"
+_OPERATIONS = (
+    _op("GET", "/me", _S._me),
+    _op("GET", "/experiences", _S._list_experiences, Scope.EXPERIENCES_READ),
+    _op("GET", "/experiences/{id}", _S._get_experience, Scope.EXPERIENCES_READ),
+    _op("GET", "/availability", _S._availability, Scope.AVAILABILITY_READ),
+    _op("GET", "/bookings", _S._list_bookings, Scope.BOOKINGS_READ),
+    _op("GET", "/bookings/{id}", _S._get_booking, Scope.BOOKINGS_READ),
+    _op("POST", "/bookings", _S._create_booking, Scope.BOOKINGS_WRITE, "required", BookingCreate),
+    _op("POST", "/bookings/{id}/cancel", _S._cancel_booking, Scope.BOOKINGS_WRITE, "required", BookingCancel),
+    _op("GET", "/customers", _S._list_customers, Scope.CUSTOMERS_READ),
+    _op("GET", "/customers/{id}", _S._get_customer, Scope.CUSTOMERS_READ),
+    _op("POST", "/customers", _S._create_customer, Scope.CUSTOMERS_WRITE, "optional", CustomerCreate),
+    _op("GET", "/gift-cards", _S._list_gift_cards, Scope.GIFT_CARDS_READ),
+    _op("GET", "/gift-cards/{id}", _S._get_gift_card, Scope.GIFT_CARDS_READ),
+    _op("GET", "/events", _S._list_events),
+    _op("GET", "/events/{id}", _S._get_event),
+    _op("GET", "/webhooks", _S._list_webhooks, _MANAGE),
+    _op("POST", "/webhooks", _S._create_webhook, _MANAGE),
+    _op("GET", _HOOK, _S._get_webhook, _MANAGE),
+    _op("PATCH", _HOOK, _S._change_webhook, _MANAGE),
+    _op("DELETE", _HOOK, _S._delete_webhook, _MANAGE),
+    _op("POST", f"{_HOOK}/rotate-secret", _S._rotate_secret, _MANAGE),
+    _op("POST", f"{_HOOK}/test", _S._test_webhook, _MANAGE),
+    _op("POST", f"{_HOOK}/recover", _S._recover, _MANAGE),
+    _op("GET", f"{_HOOK}/deliveries", _S._list_deliveries, _MANAGE),
+    _op("GET", _DELIVERY, _S._get_delivery, _MANAGE),
+    _op("POST", f"{_DELIVERY}/retry", _S._retry_delivery, _MANAGE),
+)
+
+
+def _whole(first: date | None, last: date | None) -> tuple[date, date]:
+    """A window of which one end is given; the other lies as far away as it may."""
+    days = timedelta(days=WINDOW_DAYS_MAX)
+    if first is None:
+        assert last is not None, "one of the two is given"
+        return last - days, last
+    return first, last or first + days
+
+
+def _route(request: FakeRequest) -> tuple[_Operation, tuple[str, ...]]:
+    """Which operation is meant, and the ids in its path."""
+    at_path = [
+        (operation, found.groups()) for operation in _OPERATIONS if (found := operation.path.fullmatch(request.path))
+    ]
+    for operation, ids in at_path:
+        if operation.method == request.method:
+            return operation, ids
+    if not at_path:
+        raise Refusal(404, "not_found", "There is no such path.")
+    headers = {"allow": ", ".join(sorted(operation.method for operation, _ in at_path))}
+    raise Refusal(405, "method_not_allowed", "This path does not take that method.", headers=headers)
+
+
+def _idempotency_key(request: FakeRequest, need: str) -> str | None:
+    key = request.idempotency_key
+    if not key:
+        if need == "required":
+            raise Refusal(400, "idempotency_key_required", "This endpoint needs an Idempotency-Key header.")
+        return None
+    if not KEY_MIN <= len(key) <= KEY_MAX:
+        raise malformed("Idempotency-Key", f"must be {KEY_MIN} to {KEY_MAX} characters long", "length")
+    return key
+
+
+def _check_body(request: FakeRequest) -> None:
+    if len(request.body) > REQUEST_BODY_BYTES_MAX:
+        raise Refusal(413, "payload_too_large", "The request body is larger than 256 KiB.")
+    try:
+        value = request.json
+    except ValueError:
+        value = ""
+    if not isinstance(value, (dict, type(None))):
+        raise Refusal(400, "validation_failed", "The body must be a JSON object.")
+
+
+def own_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    return {"x-request-id": f"req_{secrets.token_hex(12)}", **headers}
+
+
+def _ok(row: Row, status: int = 200) -> Response:
+    return answer(status, shown(row), own_headers({}))
+
+
+def _ok_page(page: Row) -> Response:
+    return _ok({**page, "data": [shown(row) for row in page["data"]]})

@@ -1,0 +1,57 @@
+"""Time that moves when it is told to."""
+
+import time
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from booking_sdk._clock import Clock
+from booking_sdk.client import AsyncBookingClient, BookingClient
+
+ClientT = TypeVar("ClientT", AsyncBookingClient, BookingClient)
+
+
+class ManualClock(Clock):
+    """A clock that stands still. Whoever sleeps on it moves it on, and waits for nothing.
+
+    `sleeps` holds what was slept. Chance is taken out: a random wait is always half of what it could be.
+    """
+
+    def __init__(self, at: datetime | None = None) -> None:
+        self._wall_s = time.time() if at is None else at.timestamp()
+        self._monotonic_s = 0.0
+        self.sleeps: list[float] = []
+
+    @property
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._wall_s, UTC)
+
+    def advance(self, seconds: float) -> None:
+        """Lets that much time pass."""
+        self._wall_s += seconds
+        self._monotonic_s += seconds
+
+    def monotonic(self) -> float:
+        return self._monotonic_s
+
+    def wall(self) -> float:
+        return self._wall_s
+
+    def random(self) -> float:
+        return 0.5
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.advance(seconds)
+
+    async def async_sleep(self, seconds: float) -> None:
+        self.sleep(seconds)
+
+
+def on_clock(client: ClientT, clock: ManualClock) -> ClientT:
+    """The same client on another clock: its retries, its deadline and its feeds wait for nobody.
+
+    client = on_clock(BookingClient(...), ManualClock())
+    """
+    moved = client.with_options()
+    moved._clock = clock
+    return moved

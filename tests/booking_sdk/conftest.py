@@ -1,0 +1,31 @@
+"""The SDK against the service, the fake and scripted transports; what the tests share stands in `sdk_support`."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+pytest.register_assert_rewrite("sdk_support.contract")
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the machine has set must not reach a client under test."""
+    for name in ("BOOKING_API_KEY", "BOOKING_BASE_URL", "BOOKING_WEBHOOK_SECRET"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    """An event loop for the length of a test."""
+    with asyncio.Runner() as running:
+        yield running
+
+
+@pytest.fixture(params=["sync", "async"])
+def flavour(request: pytest.FixtureRequest) -> str:
+    """Which of the two clients a test is run with."""
+    return str(request.param)

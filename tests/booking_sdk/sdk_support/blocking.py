@@ -1,0 +1,56 @@
+"""The async client behind the interface of the sync one, so that one test speaks to both."""
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+
+def blocking(value: Any, runner: asyncio.Runner) -> Any:
+    """The value itself; or, for an object of the async half of the SDK, one whose methods wait."""
+    kind = type(value)
+    # What a raw response is parsed into may be of the async half.
+    is_ours = kind.__module__.startswith("booking_sdk") and kind.__name__.startswith(("Async", "APIResponse"))
+    return _Blocking(value, runner) if is_ours or inspect.isasyncgen(value) else value
+
+
+class _Blocking:
+    def __init__(self, target: Any, runner: asyncio.Runner) -> None:
+        self.target = target
+        self.runner = runner
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.target, name)
+        return self._waiting(value) if inspect.ismethod(value) else blocking(value, self.runner)
+
+    def _waiting(self, method: Any) -> Any:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            arguments = tuple(getattr(one, "target", one) for one in arguments)
+            result = method(*arguments, **keywords)
+            if inspect.iscoroutine(result):
+                result = self.runner.run(result)
+            return blocking(result, self.runner)
+
+        call.target = method  # type: ignore[attr-defined]
+        return call
+
+    def __iter__(self) -> Iterator[Any]:
+        if not hasattr(self.target, "__anext__"):
+            yield from self.target
+            return
+        while True:
+            try:
+                item = self.runner.run(_next(self.target))
+            except StopAsyncIteration:
+                return
+            yield blocking(item, self.runner)
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    def __repr__(self) -> str:
+        return repr(self.target)
+
+
+async def _next(iterator: Any) -> Any:
+    return await anext(iterator)

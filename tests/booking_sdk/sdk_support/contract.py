@@ -1,0 +1,593 @@
+"""What is true of the service, seen through the SDK, and must be true of the fake."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from booking_sdk import (
+    ApiKeyInvalidError,
+    ApiKeyRevokedError,
+    APIStatusError,
+    BadRequestError,
+    Booking,
+    BookingCancelled,
+    BookingCreated,
+    ConflictError,
+    IdempotencyKeyRequiredError,
+    IdempotencyKeyReusedError,
+    InsufficientCapacityError,
+    InsufficientScopeError,
+    NotFoundError,
+    Ping,
+    UnprocessableEntityError,
+    WebhookEnabled,
+    WebhookSecretRotated,
+    meta,
+)
+from sdk_support.stages import Stage
+
+NOWHERE = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
+
+
+def asked(departure: str, *, count: int = 2, **over: Any) -> dict[str, Any]:
+    """The arguments that book that many adults."""
+    return {
+        "experience_date_id": departure,
+        "guests": [{"tier_id": "adult", "count": count}],
+        "customer": {"name": "Ada Lovelace", "email": "ada@example.com", "phone": "+47 900 00 000"},
+        "payment": "pay_on_site",
+        **over,
+    }
+
+
+def book(client: Any, departure: str, **over: Any) -> Booking:
+    booking: Booking = client.bookings.create(**asked(departure, **over))
+    return booking
+
+
+def seats(client: Any, stage: Stage, departure: str) -> int:
+    page = client.availability.list(date_from=stage.now.date())
+    (found,) = [one for one in page if one.id == departure]
+    return int(found.seats_available)
+
+
+def types_of(events: Any) -> list[str]:
+    return [str(event.type) for event in events]
+
+
+class Contract:
+    """One test for each promise; `stage` says where it is kept."""
+
+    # Keys
+
+    def test_a_key_is_told_its_organization_and_its_scopes(self, stage: Stage) -> None:
+        me = stage.client(["bookings:read"]).me()
+        assert (me.organization.timezone, me.organization.default_currency) == ("Europe/Oslo", "NOK")
+        assert me.key.has("bookings:read")
+        assert not me.key.has("bookings:write")
+        assert me.key.created_at.utcoffset() is not None
+
+    def test_an_unknown_key_is_refused(self, stage: Stage) -> None:
+        with pytest.raises(ApiKeyInvalidError) as caught:
+            stage.client_with("svc_" + "x" * 40).me()
+        assert (caught.value.status_code, caught.value.code) == (401, "api_key_invalid")
+        assert caught.value.request_id
+
+    def test_a_revoked_key_is_refused(self, stage: Stage) -> None:
+        key = stage.key()
+        stage.client_with(key).me()
+        stage.revoke(key)
+        with pytest.raises(ApiKeyRevokedError):
+            stage.client_with(key).me()
+
+    def test_a_missing_scope_is_named(self, stage: Stage) -> None:
+        with pytest.raises(InsufficientScopeError) as caught:
+            book(stage.client(["bookings:read"]), NOWHERE)
+        assert caught.value.required_scope == "bookings:write"
+        assert not caught.value.maybe_executed
+
+    # The catalogue and its departures
+
+    def test_experiences_are_listed_filtered_and_got(self, stage: Stage) -> None:
+        client = stage.client()
+        shown, hidden = stage.experience(), stage.experience(published=False)
+        assert {one.id for one in client.experiences.list()} == {shown, hidden}
+        assert [one.id for one in client.experiences.list(published=True)] == [shown]
+        assert [one.id for one in client.experiences.iterate(published=False)] == [hidden]
+        experience = client.experiences.get(shown)
+        assert [tier.id for tier in experience.price_tiers] == ["adult", "family"]
+        assert str(experience.price_tiers[0].price) == "890.00 NOK"
+
+    def test_what_changed_since_is_found(self, stage: Stage) -> None:
+        client = stage.client()
+        stage.experience()
+        stage.advance(3600)
+        later = stage.experience()
+        since = stage.now - timedelta(seconds=1)
+        assert [one.id for one in client.experiences.list(updated_since=since)] == [later]
+
+    def test_departures_are_listed_by_start_with_their_seats(self, stage: Stage) -> None:
+        client, experience = stage.client(), stage.experience()
+        late, early = stage.departure(experience, in_days=5), stage.departure(experience, seats=3)
+        page = client.availability.list(date_from=stage.now.date())
+        assert [(one.id, one.seats_available, one.status) for one in page] == [(early, 3, "open"), (late, 12, "open")]
+        assert not page.has_more
+        assert page.data[0].starts_at == stage.now + timedelta(days=2)
+        assert list(client.availability.list(date_from=stage.now.date(), experience_id=NOWHERE)) == []
+
+    def test_a_wide_window_is_refused_in_one_question_and_split_into_several(self, stage: Stage) -> None:
+        client, experience = stage.client(), stage.experience()
+        starts = [stage.departure(experience, in_days=days) for days in (1, 92, 93, 94, 185, 186, 187, 250)]
+        first, last = stage.now.date(), stage.now.date() + timedelta(days=250)
+        with pytest.raises(UnprocessableEntityError):
+            client.availability.list(date_from=first, date_to=last)
+        assert [one.id for one in client.availability.iterate(date_from=first, date_to=last)] == starts
+        assert [one.id for one in client.availability.iterate(date_from=first, date_to=last, max_items=3)] == starts[:3]
+
+    def test_a_window_that_ends_before_it_begins_is_refused(self, stage: Stage) -> None:
+        client, day = stage.client(), stage.now.date()
+        with pytest.raises(UnprocessableEntityError) as caught:
+            client.availability.list(date_from=day, date_to=day - timedelta(days=1))
+        assert caught.value.details[0].reason == "window_reversed"
+
+    # Creating
+
+    def test_a_booking_is_confirmed_numbered_and_priced(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        lines = [{"tier_id": "adult", "count": 1}, {"tier_id": "family", "count": 1}]
+        booking = book(client, departure, guests=lines, add_ons=[{"id": "drysuit", "count": 2}], note="By the door")
+        assert (booking.booking_number, booking.status, booking.source) == (1, "confirmed", "api")
+        assert booking.totals.total.amount_minor == 89000 + 250000 + 2 * 15000
+        assert (booking.payment.method, booking.payment.source, booking.payment.status) == (
+            "pay_on_site",
+            "on_site",
+            "unpaid",
+        )
+        assert booking.customer.email == "ada@example.com"
+        assert booking.note == "By the door"
+        assert booking.departure.id == departure
+        assert seats(client, stage, departure) == 12 - 5
+        assert meta(booking).created
+        assert not meta(booking).idempotent_replayed
+
+    def test_what_was_created_is_what_is_read_and_found(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        booking = book(client, departure)
+        assert client.bookings.get(booking.id) == booking
+        assert list(client.bookings.list()) == [booking]
+
+    def test_the_guests_link_is_only_for_writers(self, stage: Stage) -> None:
+        booking = book(stage.client(), stage.departure())
+        assert booking.manage_url
+        assert booking.manage_url not in repr(booking)
+        reader = stage.client(["bookings:read"])
+        assert reader.bookings.get(booking.id).manage_url is None
+        assert [one.manage_url for one in reader.bookings.list()] == [None]
+
+    def test_the_same_key_gives_the_same_booking(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        first = book(client, departure, idempotency_key="order-0001")
+        again = book(client, departure, idempotency_key="order-0001")
+        assert again == first
+        assert meta(again).idempotent_replayed
+        assert meta(again).status_code == 201
+        assert len(client.bookings.list()) == 1
+        assert seats(client, stage, departure) == 10
+
+    def test_the_same_key_with_another_request_is_refused(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        book(client, departure, idempotency_key="order-0002")
+        with pytest.raises(IdempotencyKeyReusedError) as caught:
+            book(client, departure, count=3, idempotency_key="order-0002")
+        assert caught.value.idempotency_key == "order-0002"
+        assert not caught.value.maybe_executed
+
+    def test_too_many_seats_are_refused_with_what_is_left(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure(seats=3)
+        booking = book(client, departure, count=2)
+        for _ in range(2):
+            with pytest.raises(InsufficientCapacityError) as caught:
+                book(client, departure, count=2, idempotency_key="order-0003")
+            assert caught.value.seats_available == 1
+            client.bookings.cancel(booking.id)  # the stored refusal stays what it was
+
+    def test_the_last_seat_sells_out(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure(seats=2)
+        book(client, departure, count=2)
+        (shown,) = client.availability.list(date_from=stage.now.date())
+        assert (shown.status, shown.seats_available) == ("sold_out", 0)
+
+    def test_a_departure_that_is_not_there_is_not_found(self, stage: Stage) -> None:
+        with pytest.raises(NotFoundError):
+            book(stage.client(), NOWHERE)
+
+    @pytest.mark.parametrize("status", ["closed", "cancelled"])
+    def test_a_departure_that_is_not_sold_says_why(self, stage: Stage, status: str) -> None:
+        client, departure = stage.client(), stage.departure()
+        stage.set_status(departure, status)
+        with pytest.raises(ConflictError) as caught:
+            book(client, departure)
+        assert caught.value.details[0].reason == f"departure_{status}"
+        (shown,) = client.availability.list(date_from=stage.now.date())
+        assert shown.status == status
+
+    def test_a_departure_that_has_left_is_not_sold(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure(in_days=1)
+        stage.advance(2 * 86_400)
+        with pytest.raises(ConflictError) as caught:
+            book(client, departure)
+        assert caught.value.details[0].reason == "departure_started"
+
+    def test_an_unknown_tier_or_add_on_is_named(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        with pytest.raises(UnprocessableEntityError) as caught:
+            book(client, departure, guests=[{"tier_id": "senior", "count": 1}])
+        assert (caught.value.details[0].field, caught.value.details[0].reason) == ("guests.0.tier_id", "unknown_tier")
+        with pytest.raises(UnprocessableEntityError) as caught:
+            book(client, departure, add_ons=[{"id": "yacht", "count": 1}])
+        assert (caught.value.details[0].field, caught.value.details[0].reason) == ("add_ons.0.id", "unknown_add_on")
+
+    def test_add_ons_need_their_app(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        stage.switch_add_ons_off()
+        with pytest.raises(UnprocessableEntityError) as caught:
+            book(client, departure, add_ons=[{"id": "drysuit", "count": 1}])
+        assert caught.value.details[0].reason == "add_ons_app_disabled"
+        book(client, departure, add_ons=[])
+
+    @pytest.mark.parametrize(
+        ("over", "field"),
+        [
+            ({"guests": [{"tier_id": "adult", "count": 0}]}, "guests.0.count"),
+            ({"guests": []}, "guests"),
+            ({"note": "x" * 2001}, "note"),
+            ({"customer": {"name": "Ada", "email": "nobody"}}, "customer.email"),
+            ({"payment": "card"}, "payment"),
+            ({"experience_date_id": "tomorrow"}, "experience_date_id"),
+        ],
+    )
+    def test_a_request_of_the_wrong_shape_names_the_field(self, stage: Stage, over: dict[str, Any], field: str) -> None:
+        with pytest.raises(BadRequestError) as caught:
+            book(stage.client(), stage.departure(), **over)
+        assert caught.value.code == "validation_failed"
+        assert caught.value.details[0].field == field
+
+    def test_what_was_paid_elsewhere_is_paid(self, stage: Stage) -> None:
+        booking = book(stage.client(), stage.departure(), payment="external_paid")
+        assert (booking.payment.method, booking.payment.source, booking.payment.status) == (
+            "external_paid",
+            "external",
+            "paid",
+        )
+
+    def test_a_booking_without_a_key_is_refused(self, stage: Stage) -> None:
+        client = stage.client()
+        with pytest.raises(IdempotencyKeyRequiredError):
+            client.request("POST", "/api/v1/bookings", json=asked(stage.departure()), cast_to=dict)
+        with pytest.raises(BadRequestError):
+            client.request("POST", "/api/v1/bookings", json=[1], idempotency_key="order-0004", cast_to=dict)
+
+    # Cancelling
+
+    def test_cancelling_gives_the_seats_back_once(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        booking = book(client, departure, count=5)
+        stage.advance(60)
+        cancelled = client.bookings.cancel(booking.id, reason="The guest is ill")
+        assert cancelled.status == "cancelled"
+        assert cancelled.updated_at == booking.created_at + timedelta(seconds=60)
+        assert seats(client, stage, departure) == 12
+        assert client.bookings.cancel(booking.id) == cancelled
+        assert types_of(client.events.iterate()).count("booking.cancelled") == 1
+
+    def test_cancelling_what_is_not_there_is_not_found(self, stage: Stage) -> None:
+        client = stage.client()
+        for booking_id in (NOWHERE, "booking-17"):
+            with pytest.raises(NotFoundError):
+                client.bookings.cancel(booking_id)
+            with pytest.raises(NotFoundError):
+                client.bookings.get(booking_id)
+
+    # Lists
+
+    def test_pages_walk_the_whole_list_once(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure(seats=50)
+        made = [book(client, departure, count=1).id for _ in range(7)]
+        page, seen = client.bookings.list(limit=3, order="asc"), []
+        while page is not None:
+            seen.append([booking.id for booking in page])
+            page = page.next_page()
+        assert seen == [made[:3], made[3:6], made[6:]]
+        assert [one.id for one in client.bookings.iterate(page_size=2)] == made[::-1]
+        assert [one.id for one in client.bookings.iterate(page_size=2, max_items=5, order="asc")] == made[:5]
+
+    def test_a_walk_is_taken_up_where_it_was_left(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure(seats=50)
+        made = [book(client, departure, count=1).id for _ in range(6)]
+        walk = client.bookings.iterate(order="asc", page_size=2)
+        assert [one.id for one in walk.take(4)] == made[:4]
+        rest = client.bookings.iterate(order="asc", page_size=2, starting_after=walk.cursor)
+        assert [one.id for one in rest] == made[2:]
+
+    def test_bookings_are_filtered(self, stage: Stage) -> None:
+        client = stage.client()
+        near, far = stage.departure(in_days=2), stage.departure(in_days=40)
+        first, second = book(client, near), book(client, far)
+        client.bookings.cancel(first.id)
+        assert [one.id for one in client.bookings.list(status="cancelled")] == [first.id]
+        assert [one.id for one in client.bookings.list(experience_id=second.experience.id)] == [second.id]
+        assert [one.id for one in client.bookings.list(departure_from=far_day(second))] == [second.id]
+        assert [one.id for one in client.bookings.list(departure_to=far_day(first))] == [first.id]
+        with pytest.raises(UnprocessableEntityError):
+            client.bookings.list(departure_from=far_day(first), departure_to=far_day(first) + timedelta(days=93))
+
+    def test_a_cursor_opens_only_its_own_list(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure(seats=50)
+        for _ in range(3):
+            book(client, departure, count=1)
+        cursor = client.bookings.list(limit=2).next_cursor
+        changed = ("B" if cursor[0] == "A" else "A") + cursor[1:]
+        for list_, keywords in (
+            (client.bookings.list, {"starting_after": changed}),
+            (client.bookings.list, {"starting_after": cursor, "order": "asc"}),
+            (client.bookings.list, {"starting_after": cursor, "status": "confirmed"}),
+            (client.customers.list, {"starting_after": cursor}),
+        ):
+            with pytest.raises(BadRequestError) as caught:
+                list_(**keywords)
+            assert caught.value.details[0].reason == "invalid_cursor"
+
+    @pytest.mark.parametrize("limit", [0, 101])
+    def test_a_limit_outside_its_bounds_is_refused(self, stage: Stage, limit: int) -> None:
+        with pytest.raises(BadRequestError) as caught:
+            stage.client().bookings.list(limit=limit)
+        assert caught.value.details[0].field == "limit"
+
+    # Customers
+
+    def test_a_customer_is_created_once_and_reused(self, stage: Stage) -> None:
+        client = stage.client()
+        new = client.customers.create(email="Åse@example.com", name="Åse", phone="+47 1", email_subscription=True)
+        assert meta(new).created
+        assert new.email_subscription
+        same = client.customers.create(email="åse@EXAMPLE.com", name="Somebody")
+        assert same == new
+        assert not meta(same).created
+        assert client.customers.get(new.id) == new
+        assert [one.id for one in client.customers.list(email="ÅSE@example.com")] == [new.id]
+        assert types_of(client.events.iterate()) == ["customer.created"]
+
+    def test_customers_are_walked(self, stage: Stage) -> None:
+        client = stage.client()
+        made = [client.customers.create(email=f"{n}@example.com", name="N").id for n in range(3)]
+        assert [one.id for one in client.customers.iterate(order="asc", page_size=1)] == made
+        assert client.customers.iterate().first().id == made[-1]
+
+    # Gift cards
+
+    def test_a_gift_cards_code_is_shown_only_when_asked_for_and_never_printed(self, stage: Stage) -> None:
+        client, card_id = stage.client(), stage.gift_card("GIFT-9Q4T-7K2M")
+        (listed,) = client.gift_cards.list(status="active")
+        assert (listed.id, listed.code_last4, listed.code) == (card_id, "7K2M", None)
+        assert listed.balance.amount_minor == 50_000
+        assert client.gift_cards.get(card_id).code is None
+        card = client.gift_cards.get(card_id, include_code=True)
+        assert card.code == "GIFT-9Q4T-7K2M"
+        assert "9Q4T" not in repr(card)
+        assert list(client.gift_cards.iterate(status="expired")) == []
+
+    # Events
+
+    def test_the_feed_tells_what_happened_in_order(self, stage: Stage) -> None:
+        client = stage.client()
+        booking = book(client, stage.departure())
+        client.bookings.cancel(booking.id)
+        events = list(client.events.iterate(order="asc"))
+        assert types_of(events) == ["customer.created", "booking.created", "booking.confirmed", "booking.cancelled"]
+        assert [event.sequence for event in events] == [1, 2, 3, 4]
+        created, cancelled = events[1], events[3]
+        assert isinstance(created, BookingCreated)
+        assert created.data.object == booking.model_copy(update={"manage_url": None})
+        assert (created.resource_type, created.resource_id) == ("booking", booking.id)
+        assert isinstance(cancelled, BookingCancelled)
+        assert cancelled.data.reason == "api"
+        assert client.events.get(created.id) == created
+        assert types_of(client.events.list(limit=2)) == ["booking.cancelled", "booking.confirmed"]
+
+    def test_the_feed_is_filtered(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        first, _ = book(client, departure), book(client, departure)
+        assert types_of(client.events.list(types=["customer.*"])) == ["customer.created"]
+        assert len(client.events.list(types=["booking.created", "customer.created"])) == 3
+        assert {event.data.object.id for event in client.events.list(resource_id=first.id)} == {first.id}
+        assert len(client.events.list(resource_type="booking")) == 4
+        stage.advance(3600)
+        client.bookings.cancel(first.id)
+        since = stage.now - timedelta(minutes=1)
+        assert types_of(client.events.list(created_since=since)) == ["booking.cancelled"]
+        assert len(client.events.list(created_until=since)) == 5
+
+    def test_a_key_sees_the_events_it_may_read(self, stage: Stage) -> None:
+        book(stage.client(), stage.departure())
+        client = stage.client(["bookings:read"])
+        assert types_of(client.events.list()) == ["booking.confirmed", "booking.created"]
+        with pytest.raises(InsufficientScopeError) as caught:
+            client.events.list(types=["customer.created"])
+        assert caught.value.required_scope == "customers:read"
+        with pytest.raises(InsufficientScopeError):
+            client.events.list(resource_type="gift_card")
+        with pytest.raises(InsufficientScopeError):
+            stage.client(["experiences:read"]).events.list()
+
+    def test_an_event_that_may_not_be_read_is_refused_by_its_id(self, stage: Stage) -> None:
+        client = stage.client()
+        client.customers.create(email="ada@example.com", name="Ada")
+        event = client.events.iterate().first()
+        with pytest.raises(InsufficientScopeError):
+            stage.client(["bookings:read"]).events.get(event.id)
+        with pytest.raises(NotFoundError):
+            client.events.get(NOWHERE)
+
+    def test_an_unknown_type_is_refused(self, stage: Stage) -> None:
+        with pytest.raises(BadRequestError):
+            stage.client().events.list(types=["booking.exploded"])
+
+    def test_the_feed_is_followed_to_its_end_and_later_beyond(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure(seats=200)
+        feed = client.events.follow(poll=None)
+        assert list(feed) == []
+        book(client, departure)
+        assert types_of(client.events.follow(poll=None, after=feed.checkpoint)) == [
+            "customer.created",
+            "booking.created",
+            "booking.confirmed",
+        ]
+        feed = client.events.follow(poll=None)
+        next(iter(feed))
+        book(client, departure)
+        after = client.events.follow(poll=None, after=feed.checkpoint)
+        assert [event.sequence for event in after] == [2, 3, 4, 5]
+        assert list(client.events.follow(poll=None, after=after.checkpoint)) == []
+
+    def test_a_checkpoint_stands_anywhere_in_a_page(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure(seats=200)
+        for _ in range(60):
+            book(client, departure, count=1)
+        sequences, checkpoint = [], None
+        for _ in range(121):
+            feed = client.events.follow(poll=None, after=checkpoint)
+            sequences.append(next(iter(feed)).sequence)
+            checkpoint = feed.checkpoint
+        assert sequences == list(range(1, 122))
+        assert list(client.events.follow(poll=None, after=checkpoint)) == []
+
+    def test_a_feed_can_begin_at_an_instant_and_keep_to_it(self, stage: Stage) -> None:
+        client, departure = stage.client(), stage.departure()
+        booking = book(client, departure)
+        stage.advance(3600)
+        feed = client.events.follow(poll=None, since=stage.now)
+        client.bookings.cancel(booking.id)
+        assert types_of(feed) == ["booking.cancelled"]
+        stage.advance(3600)
+        book(client, departure)
+        again = client.events.follow(poll=None, since=stage.now, after=feed.checkpoint)
+        assert types_of(again) == ["booking.created", "booking.confirmed"]
+
+    def test_a_checkpoint_belongs_to_its_types(self, stage: Stage) -> None:
+        client = stage.client()
+        book(client, stage.departure())
+        feed = client.events.follow(poll=None, types=["booking.*"])
+        assert types_of(feed) == ["booking.created", "booking.confirmed"]
+        with pytest.raises(BadRequestError):
+            list(client.events.follow(poll=None, types=["customer.*"], after=feed.checkpoint))
+
+    # Webhooks
+
+    def test_an_endpoint_lives_and_dies(self, stage: Stage) -> None:
+        client = stage.client()
+        made = client.webhooks.create(
+            url="https://hooks.example.com/in", event_types=["booking.created"], description="Till"
+        )
+        assert made.secret.startswith("whsec_")
+        assert made.secret not in repr(made)
+        assert (made.status, made.event_types, made.description) == ("enabled", ["booking.created"], "Till")
+        (listed,) = client.webhooks.list()
+        assert listed.id == made.id
+        assert not hasattr(listed, "secret")
+        changed = client.webhooks.update(made.id, status="disabled", description=None, event_types=["customer.created"])
+        assert (changed.status, changed.disabled_reason, changed.description) == ("disabled", "manual", None)
+        assert client.webhooks.get(made.id) == changed
+        rotated = client.webhooks.rotate_secret(made.id, overlap_seconds=60)
+        assert rotated.secret != made.secret
+        assert rotated.previous_secret_expires_at == stage.now + timedelta(seconds=60)
+        client.webhooks.delete(made.id)
+        assert list(client.webhooks.list()) == []
+        with pytest.raises(NotFoundError):
+            client.webhooks.get(made.id)
+
+    def test_an_event_is_queued_for_who_listens(self, stage: Stage) -> None:
+        client = stage.client()
+        endpoint = client.webhooks.create(url="https://hooks.example.com/in", event_types=["booking.created"])
+        book(client, stage.departure())
+        (delivery,) = client.webhooks.deliveries(endpoint.id)
+        assert (delivery.event_type, delivery.status, delivery.trigger) == ("booking.created", "queued", "event")
+        assert client.webhooks.delivery(endpoint.id, delivery.id).event_id == delivery.event_id
+        ping = client.webhooks.test(endpoint.id)
+        assert (ping.event_type, ping.trigger) == ("ping", "test")
+        found = client.webhooks.iterate_deliveries(endpoint.id, event_type="ping")
+        assert [one.id for one in found] == [ping.id]
+        with pytest.raises(ConflictError):
+            client.webhooks.retry(endpoint.id, delivery.id)
+
+    def test_what_an_endpoint_missed_is_recovered(self, stage: Stage) -> None:
+        client = stage.client()
+        endpoint = client.webhooks.create(url="https://hooks.example.com/in", event_types=["booking.created"])
+        client.webhooks.update(endpoint.id, status="disabled")
+        book(client, stage.departure())
+        client.webhooks.update(endpoint.id, status="enabled")
+        (missed,) = client.webhooks.deliveries(endpoint.id, status="failed")
+        assert missed.failure_reason == "endpoint_disabled"
+        assert client.webhooks.recover(endpoint.id, since=stage.now + timedelta(hours=1)).matched == 0
+        assert client.webhooks.recover(endpoint.id, since=stage.now - timedelta(hours=1)).matched == 1
+        (queued,) = client.webhooks.deliveries(endpoint.id, status="queued")
+        assert (queued.id, queued.trigger) == (missed.id, "recover")
+        client.webhooks.update(endpoint.id, status="disabled")
+        with pytest.raises(ConflictError) as caught:
+            client.webhooks.recover(endpoint.id, since=stage.now)
+        assert caught.value.details[0].reason == "endpoint_not_enabled"
+
+    def test_what_happens_to_an_endpoint_is_told_in_the_feed(self, stage: Stage) -> None:
+        client = stage.client()
+        endpoint = client.webhooks.create(url="https://hooks.example.com/in", event_types=["booking.created"])
+        client.webhooks.rotate_secret(endpoint.id)
+        client.webhooks.update(endpoint.id, status="disabled")
+        client.webhooks.update(endpoint.id, status="enabled")
+        client.webhooks.test(endpoint.id)
+        rotated, enabled, ping = client.events.follow(poll=None)
+        assert isinstance(rotated, WebhookSecretRotated)
+        assert isinstance(enabled, WebhookEnabled)
+        assert enabled.data.object.id == endpoint.id == enabled.resource_id
+        assert isinstance(ping, Ping)
+        assert ping.data.object.endpoint_id == endpoint.id
+        assert (ping.resource_type, ping.resource_id) == ("webhook", None)
+
+    def test_an_endpoint_needs_the_scope_of_what_it_listens_to(self, stage: Stage) -> None:
+        client = stage.client(["webhooks:manage", "bookings:read"])
+        with pytest.raises(InsufficientScopeError) as caught:
+            client.webhooks.create(url="https://hooks.example.com/in", event_types=["customer.created"])
+        assert caught.value.required_scope == "customers:read"
+        with pytest.raises(BadRequestError):
+            client.webhooks.create(url="http://hooks.example.com/in", event_types=["booking.created"])
+        with pytest.raises(BadRequestError):
+            client.webhooks.create(url="https://hooks.example.com/in", event_types=["ping"])
+
+    # Beyond the methods
+
+    def test_an_answer_can_be_had_as_it_came(self, stage: Stage) -> None:
+        client = stage.client()
+        booking = book(client, stage.departure())
+        answer = client.with_raw_response(client.bookings.get, booking.id)
+        assert answer.status_code == 200
+        assert answer.headers["X-Request-Id"] == answer.meta.request_id
+        assert booking.id.encode() in answer.body
+        assert answer.parse() == booking
+        page = client.with_raw_response(client.bookings.list, limit=1).parse()
+        assert list(page) == [booking]
+        assert page.next_page() is None
+
+    def test_any_request_can_be_made(self, stage: Stage) -> None:
+        client = stage.client()
+        body = client.request("GET", "/api/v1/me", cast_to=dict)
+        assert body["organization"]["timezone"] == "Europe/Oslo"
+        assert client.request("GET", "/api/v1/customers", params={"limit": 1}, cast_to=bytes).startswith(b"{")
+        with pytest.raises(NotFoundError):
+            client.request("GET", "/api/v1/spaceships", cast_to=dict)
+        with pytest.raises(APIStatusError) as caught:
+            client.request("POST", "/api/v1/me", json={}, cast_to=dict)
+        assert (caught.value.status_code, caught.value.headers["allow"]) == (405, "GET")
+        assert type(caught.value) is APIStatusError
+
+
+def far_day(booking: Booking) -> Any:
+    return booking.departure.starts_at.date()

@@ -1,0 +1,163 @@
+"""A proxy that does to requests what networks do to them, and a plan that says which and when."""
+
+import asyncio
+import random
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from types import TracebackType
+from typing import Self
+
+_HOST = "127.0.0.1"
+
+FAULTS = (
+    "drop before",
+    "drop the request half way",
+    "drop before the answer",
+    "drop the answer half way",
+    "drop after the answer",
+    "hang before",
+    "hang after",
+    "send twice",
+    "500 before",
+    "500 after",
+    "502 after",
+    "503 in seconds",
+    "503 after, without a time",
+    "429 in seconds",
+    "429 by date",
+    "429 without a time",
+)
+
+_ANSWERS = {
+    "500": "Internal Server Error",
+    "502": "Bad Gateway",
+    "503": "Service Unavailable",
+    "429": "Too Many Requests",
+}
+
+
+class Proxy:
+    """Stands in front of a port of this machine, on one of its own. Most requests meet a fault of the plan."""
+
+    def __init__(self, target: int, *, seed: int, fault_rate: float) -> None:
+        self.met: Counter[str] = Counter()
+        self._target = target
+        self._chance = random.Random(seed)
+        self._fault_rate = fault_rate
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._listener = socket.create_server((_HOST, 0), backlog=256)
+        self.url = f"http://{_HOST}:{self._listener.getsockname()[1]}"
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._accept, sock=self._listener)
+
+    async def _stop(self) -> None:
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            while await self._serve(reader, writer):
+                pass
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the other side hung up, or the proxy is being stopped
+        finally:
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answers one request, or does not; whether the connection goes on."""
+        request = await _message(reader)
+        fault = self._chance.choice(FAULTS) if self._chance.random() < self._fault_rate else "none"
+        self.met[fault] += 1
+        if fault == "drop before":
+            return False
+        if fault == "hang before":
+            return await _until_it_hangs_up(reader)
+        if fault == "drop the request half way":
+            await self._forward(request[: len(request) * 2 // 3], answered=False)
+            return False
+        if fault[0].isdigit() and "after" not in fault:
+            return await _say(writer, _answer(fault))
+        answer = await self._forward(request)
+        if fault == "send twice":
+            answer = await self._forward(request)
+        if fault == "hang after":
+            return await _until_it_hangs_up(reader)
+        if fault == "drop before the answer":
+            return False
+        if fault == "drop the answer half way":
+            await _say(writer, answer[: len(answer) * 2 // 3])
+            return False
+        if fault[0].isdigit():
+            return await _say(writer, _answer(fault))
+        await _say(writer, answer)
+        return fault != "drop after the answer"
+
+    async def _forward(self, request: bytes, *, answered: bool = True) -> bytes:
+        reader, writer = await asyncio.open_connection(_HOST, self._target)
+        try:
+            writer.write(request)
+            await writer.drain()
+            return await _message(reader) if answered else b""
+        finally:
+            writer.transport.abort() if not answered else writer.close()
+
+
+async def _message(reader: asyncio.StreamReader) -> bytes:
+    """A request or an answer, whole."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    for line in head.lower().split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name == b"content-length":
+            return head + await reader.readexactly(int(value))
+    return head
+
+
+async def _say(writer: asyncio.StreamWriter, data: bytes) -> bool:
+    writer.write(data)
+    await writer.drain()
+    return True
+
+
+async def _until_it_hangs_up(reader: asyncio.StreamReader) -> bool:
+    await reader.read()
+    return False
+
+
+def _answer(fault: str) -> bytes:
+    status = fault[:3]
+    after = {"seconds": "Retry-After: 1\r\n", "date": f"Retry-After: {formatdate(usegmt=True)}\r\n"}
+    extra = after.get(fault.rpartition(" ")[2], "")
+    return f"HTTP/1.1 {status} {_ANSWERS[status]}\r\n{extra}Content-Length: 2\r\n\r\nno".encode()
+
+
+@contextmanager
+def faults(target: int, *, seed: int, fault_rate: float = 0.6) -> Iterator[Proxy]:
+    """A proxy in front of that port."""
+    with Proxy(target, seed=seed, fault_rate=fault_rate) as proxy:
+        yield proxy

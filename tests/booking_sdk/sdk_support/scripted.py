@@ -1,0 +1,118 @@
+"""Outcomes written down beforehand: for the flow alone, and for a whole client."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from booking_sdk import APIError, AsyncBookingClient, BookingClient
+from booking_sdk._config import configure
+from booking_sdk._flow import Send, Sleep, flow
+from booking_sdk._parse import as_type
+from booking_sdk._retries import Failure, Outcome
+from booking_sdk.client import mock_transport
+from booking_sdk.request import Spec
+from booking_sdk.response import Response
+from booking_sdk.testing import ManualClock, on_clock
+from sdk_support.blocking import blocking
+
+KEY = "svc_" + "k" * 40
+
+OK = Response(200, [(b"content-type", b"application/json")], b'{"fine": true}')
+REFUSED = Failure(sent=False, timed_out=False, reason="could not connect")
+UNRESOLVED = Failure(sent=False, timed_out=True, reason="could not connect in time")
+DROPPED = Failure(sent=True, timed_out=False, reason="the connection broke")
+TIMED_OUT = Failure(sent=True, timed_out=True, reason="no answer in time")
+
+
+def answered(status: int, code: str | None = None, **headers: str) -> Response:
+    """An answer with an error's body, and headers with _ for -."""
+    pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    body = b"<html>" if code is None else json.dumps({"error": "No.", "code": code}).encode()
+    return Response(status, pairs, body)
+
+
+@dataclass
+class Played:
+    """What a call did."""
+
+    sent: list[Send] = field(default_factory=list)
+    slept: list[float] = field(default_factory=list)
+    result: Any = None
+    error: APIError | None = None
+
+    @property
+    def keys(self) -> set[str | None]:
+        return {dict(send.headers).get("idempotency-key") for send in self.sent}
+
+
+def config(**options: Any) -> Any:
+    """Settings of a client."""
+    defaults: dict[str, Any] = {
+        "api_key": KEY,
+        "base_url": "https://api.test",
+        "timeout": 30.0,
+        "deadline": None,
+        "max_retries": 2,
+        "retry": None,
+        "default_headers": None,
+        "webhook_secret": None,
+        "hooks": None,
+        "user_agent_suffix": None,
+    }
+    return configure(**{**defaults, **options})
+
+
+def play(
+    spec: Spec, outcomes: Sequence[Outcome], *, clock: ManualClock | None = None, took_s: float = 0, **options: Any
+) -> Played:
+    """Obeys the flow as a client would; each attempt takes `took_s`, and the last outcome is repeated."""
+    played, clock = Played(), clock or ManualClock()
+    steps = flow(spec, as_type(dict), config(**options), clock)
+    reply: Outcome | None = None
+    try:
+        while True:
+            step = steps.send(reply)
+            if isinstance(step, Sleep):
+                played.slept.append(step.seconds)
+                clock.sleep(step.seconds)
+                reply = None
+            else:
+                played.sent.append(step)
+                clock.advance(took_s)
+                reply = outcomes[min(len(played.sent), len(outcomes)) - 1]
+    except StopIteration as done:
+        played.result = done.value
+    except APIError as error:
+        played.error = error
+    return played
+
+
+class Wire:
+    """Clients of either flavour whose transport answers from a list or a function, and whose clock waits for nobody."""
+
+    def __init__(self, answers: Iterable[Outcome] | Callable[[httpx.Request], Outcome]) -> None:
+        self.requests: list[httpx.Request] = []
+        self.clock = ManualClock()
+        self._answers = answers if callable(answers) else iter(answers)
+
+    def _answer(self, request: httpx.Request) -> Outcome:
+        self.requests.append(request)
+        return self._answers(request) if callable(self._answers) else next(self._answers)
+
+    def client(self, flavour: str, runner: asyncio.Runner, **options: Any) -> Any:
+        transport = mock_transport(self._answer)
+        arguments = {"base_url": "https://api.test", **options}
+        if flavour == "sync":
+            return on_clock(BookingClient(KEY, http_client=httpx.Client(transport=transport), **arguments), self.clock)
+        http_client = httpx.AsyncClient(transport=transport)
+        return blocking(on_clock(AsyncBookingClient(KEY, http_client=http_client, **arguments), self.clock), runner)
+
+
+def as_json(value: Any, status: int = 200, **headers: str) -> Response:
+    """A success with that body."""
+    pairs = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
+    return Response(status, [(b"content-type", b"application/json"), *pairs], json.dumps(value).encode())

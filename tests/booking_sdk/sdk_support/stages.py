@@ -1,0 +1,147 @@
+"""Where the contract is played: the service with its database, or the fake. Both can be set up in the same words."""
+
+import asyncio
+import json
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import httpx
+from starlette.testclient import TestClient
+from support.world import SECRET, World
+
+from booking_core import gift_codes, tokens
+from booking_core.clock import to_datetime
+from booking_core.db import tables
+from booking_sdk import AsyncBookingClient, BookingClient
+from booking_sdk.testing import FakeBookingAPI
+from sdk_support.blocking import blocking
+
+ADULT = {"id": "adult", "name": "Adult", "price": {"amount_minor": 89000, "currency": "NOK"}, "seats_per_unit": 1}
+FAMILY = {"id": "family", "name": "Family", "price": {"amount_minor": 250000, "currency": "NOK"}, "seats_per_unit": 4}
+DRYSUIT = {"id": "drysuit", "label": "Dry suit", "price": {"amount_minor": 15000, "currency": "NOK"}}
+
+
+class Stage(Protocol):
+    """An organization in Oslo, empty, at a time that only the test moves."""
+
+    @property
+    def now(self) -> datetime: ...
+    def client(self, scopes: Collection[str] | None = None, **options: Any) -> Any: ...
+    def client_with(self, key: str) -> Any: ...
+    def key(self) -> str: ...
+    def revoke(self, key: str) -> None: ...
+    def experience(self, *, published: bool = True) -> str: ...
+    def departure(self, experience: str | None = None, *, seats: int = 12, in_days: float = 2) -> str: ...
+    def set_status(self, departure: str, status: str) -> None: ...
+    def switch_add_ons_off(self) -> None: ...
+    def gift_card(self, code: str) -> str: ...
+    def advance(self, seconds: float) -> None: ...
+
+
+class ServiceStage:
+    """The service on one of the databases."""
+
+    def __init__(self, app: TestClient, world: World, runner: asyncio.Runner | None) -> None:
+        self.app = app
+        self.world = world
+        self.runner = runner
+        self._keys: dict[str, str] = {}
+
+    @property
+    def now(self) -> datetime:
+        return to_datetime(self.world.clock())
+
+    def client(self, scopes: Collection[str] | None = None, **options: Any) -> Any:
+        return self.client_with(self.world.key(*(scopes or ())), **options)
+
+    def client_with(self, key: str, **options: Any) -> Any:
+        if self.runner is None:
+            return BookingClient(key, base_url="http://testserver", http_client=self.app, **options)
+        http_client = httpx.AsyncClient(transport=httpx.ASGITransport(app=self.app.app))
+        return blocking(
+            AsyncBookingClient(key, base_url="http://testserver", http_client=http_client, **options), self.runner
+        )
+
+    def key(self) -> str:
+        return self.world.key()
+
+    def revoke(self, key: str) -> None:
+        (row,) = [row for row in self.world.rows(tables.api_keys) if row["key_hash"] == tokens.hash_api_key(key)]
+        self.world.change(tables.api_keys, row["id"], revoked_at=self.world.clock())
+
+    def experience(self, *, published: bool = True) -> str:
+        return self.world.experience(is_published=published, price_tiers=json.dumps([ADULT, FAMILY]))
+
+    def departure(self, experience: str | None = None, *, seats: int = 12, in_days: float = 2) -> str:
+        starts_at = self.world.clock() + int(in_days * 86_400_000_000)
+        return self.world.departure(experience or self.experience(), seats=seats, starts_at=starts_at)
+
+    def set_status(self, departure: str, status: str) -> None:
+        self.world.change(tables.departures, departure, status=status)
+
+    def switch_add_ons_off(self) -> None:
+        self.world.change(tables.organizations, self.world.org, add_ons_app=False)
+
+    def gift_card(self, code: str) -> str:
+        keys = tokens.SecretKeys(SECRET)
+        return self.world.insert(
+            tables.gift_cards,
+            code_hash=gift_codes.hash_code(keys, self.world.org, code),
+            code_sealed=gift_codes.seal_code(keys, code),
+            code_last4=gift_codes.last4(code),
+            currency="NOK",
+            initial_minor=50_000,
+            balance_minor=50_000,
+            created_at=self.world.clock(),
+            updated_at=self.world.clock(),
+        )
+
+    def advance(self, seconds: float) -> None:
+        self.world.clock.advance(int(seconds * 1_000_000))
+
+
+class FakeStage:
+    """The fake."""
+
+    def __init__(self, runner: asyncio.Runner | None) -> None:
+        self.api = FakeBookingAPI(timezone="Europe/Oslo")
+        self.runner = runner
+
+    @property
+    def now(self) -> datetime:
+        return self.api.clock.now
+
+    def client(self, scopes: Collection[str] | None = None, **options: Any) -> Any:
+        if self.runner is None:
+            return self.api.client(scopes, **options)
+        return blocking(self.api.async_client(scopes, **options), self.runner)
+
+    def client_with(self, key: str) -> Any:
+        return self.client(api_key=key)
+
+    def key(self) -> str:
+        return self.api.key()
+
+    def revoke(self, key: str) -> None:
+        self.api.revoke(key)
+
+    def experience(self, *, published: bool = True) -> str:
+        added = self.api.add_experience(is_published=published, price_tiers=[ADULT, FAMILY], add_ons=[DRYSUIT])
+        return added.id
+
+    def departure(self, experience: str | None = None, *, seats: int = 12, in_days: float = 2) -> str:
+        starts_at = self.now + timedelta(days=in_days)
+        return self.api.add_departure(experience or self.experience(), seats=seats, starts_at=starts_at).id
+
+    def set_status(self, departure: str, status: str) -> None:
+        self.api.close_departure(departure, status=status)
+
+    def switch_add_ons_off(self) -> None:
+        self.api.switch_add_ons(False)
+
+    def gift_card(self, code: str) -> str:
+        return self.api.add_gift_card(code=code).id
+
+    def advance(self, seconds: float) -> None:
+        self.api.advance(seconds)

@@ -1,0 +1,455 @@
+"""The clients: what they need, what they share, what they keep to themselves."""
+
+import asyncio
+import gc
+import inspect
+import os
+import re
+import ssl
+import warnings
+from typing import Any
+
+import httpx
+import pytest
+from sdk_support.scripted import DROPPED, KEY, OK, REFUSED, TIMED_OUT, Wire, answered, as_json
+
+import booking_sdk
+from booking_sdk import (
+    APIConnectionError,
+    APIStatusError,
+    APITimeoutError,
+    AsyncBookingClient,
+    BookingClient,
+    ConfigurationError,
+    Timeout,
+    meta,
+)
+from booking_sdk import client as module
+from booking_sdk.testing import make_booking
+
+URL = "https://api.test"
+CLIENTS = [BookingClient, AsyncBookingClient]
+BOOKING = make_booking().to_json()
+
+
+def offline(kind: type[Any], **options: Any) -> Any:
+    """A client that could not send anything."""
+    http_client = httpx.Client if kind is BookingClient else httpx.AsyncClient
+    return kind(**{"api_key": KEY, "base_url": URL, "http_client": http_client(), **options})
+
+
+# Made of
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_key_address_and_secrets_can_come_from_the_environment(
+    kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BOOKING_API_KEY", KEY)
+    monkeypatch.setenv("BOOKING_BASE_URL", "https://env.test/")
+    monkeypatch.setenv("BOOKING_WEBHOOK_SECRET", "whsec_a, whsec_b")
+    client = offline(kind, api_key=None, base_url=None)
+    assert client._config.base_url == "https://env.test"
+    assert client._config.api_key() == KEY
+    assert client._config.webhook_secrets == ("whsec_a", "whsec_b")
+    assert offline(kind, api_key="svc_own")._config.api_key() == "svc_own"
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"api_key": None}, "api_key is missing: pass it, or set BOOKING_API_KEY"),
+        ({"api_key": ""}, "api_key is missing"),
+        ({"api_key": "svc_x\n"}, "api_key holds a space, a line break"),
+        ({"api_key": "svc_ø"}, "api_key holds"),
+        ({"base_url": None}, "base_url is missing: pass it, or set BOOKING_BASE_URL"),
+        ({"base_url": "api.test"}, "must begin with https://"),
+        ({"base_url": "ftp://api.test"}, "must begin with https://"),
+        ({"base_url": "https://"}, "must begin with https://"),
+        ({"base_url": "https://a b"}, "must begin with https://"),
+        ({"base_url": "https://user:pw@api.test"}, "credentials"),
+        ({"base_url": "https://api.test?x=1"}, "query"),
+        ({"base_url": "https://api.test/api/v1/"}, "leave /api/v1 away"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": float("nan")}, "timeout"),
+        ({"timeout": "soon"}, "timeout"),
+        ({"deadline": -1}, "deadline"),
+        ({"max_retries": -1}, "max_retries"),
+        ({"max_retries": 1.5}, "max_retries"),
+        ({"default_headers": {"Authorization": "x"}}, "api_key"),
+        ({"default_headers": {"X": "a\r\nb"}}, "cannot be sent"),
+        ({"webhook_secret": "whsec_a b"}, "webhook_secret"),
+        ({"webhook_secret": ["whsec_a", ""]}, "webhook_secret"),
+        ({"user_agent_suffix": "a\nb"}, "user_agent_suffix"),
+    ],
+)
+def test_what_makes_no_sense_is_said_at_once(kind: type[Any], options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(said)) as caught:
+        offline(kind, **options)
+    if isinstance(options.get("api_key"), str) and options["api_key"]:
+        assert options["api_key"] not in str(caught.value)
+
+
+def test_a_root_may_lie_below_a_path() -> None:
+    assert offline(BookingClient, base_url="https://api.test/booking/")._config.base_url == "https://api.test/booking"
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_no_repr_shows_a_secret(kind: type[Any]) -> None:
+    client = offline(kind, webhook_secret="whsec_hidden", default_headers={"X-Token": "hidden-too"})
+    shown = f"{client!r} {client!s} {client._config!r} {vars(client)!r} {client.bookings!r}"
+    assert URL in shown
+    for secret in (KEY, "whsec_hidden", "hidden-too"):
+        assert secret not in shown
+
+
+def test_a_key_that_a_function_gives_is_checked_when_it_is_used(flavour: str, runner: asyncio.Runner) -> None:
+    client = Wire([OK]).client(flavour, runner).with_options(api_key=lambda: "svc_bad\r\nX: y")
+    with pytest.raises(ConfigurationError) as caught:
+        client.me()
+    assert "svc_bad" not in str(caught.value)
+
+
+# Both halves
+
+
+def public(kind: type[Any]) -> dict[str, Any]:
+    return {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+
+
+PAIRS = [
+    (getattr(booking_sdk, name.removeprefix("Async")), getattr(booking_sdk, name))
+    for name in booking_sdk.__all__
+    if name.startswith("Async")
+] + [
+    (getattr(sync, name), getattr(other, "Async" + name))
+    for noun in ("availability", "bookings", "customers", "events", "experiences", "gift_cards", "webhooks")
+    for sync in [__import__(f"booking_sdk.resources.{noun}", fromlist=["x"])]
+    for other in [sync]
+    for name in ["".join(part.title() for part in noun.split("_"))]
+]
+
+
+@pytest.mark.parametrize(("sync", "other"), PAIRS, ids=lambda kind: kind.__name__)
+def test_both_halves_have_the_same_names_and_signatures(sync: type[Any], other: type[Any]) -> None:
+    assert public(sync).keys() == {name.replace("aclose", "close") for name in public(other)}
+    for name, method in public(sync).items():
+        if inspect.isfunction(method):
+            twin = public(other)[name]
+            parameters = [(one.name, one.kind, one.default) for one in inspect.signature(method).parameters.values()]
+            twins = [(one.name, one.kind, one.default) for one in inspect.signature(twin).parameters.values()]
+            assert parameters == twins
+            assert not inspect.iscoroutinefunction(method)
+
+
+def test_every_public_method_says_what_it_does() -> None:
+    for _, kind in PAIRS:
+        for name, member in public(kind).items():
+            target = getattr(member, "fget", None) or getattr(member, "func", member)
+            if callable(target) and name not in ("build_request", "send"):
+                assert inspect.getdoc(target), f"{kind.__name__}.{name}"
+
+
+# Sent and answered
+
+
+def test_a_call_tells_how_it_came_about(flavour: str, runner: asyncio.Runner) -> None:
+    headers = {
+        "x_request_id": "req_7",
+        "x_ratelimit_limit": "600",
+        "x_ratelimit_remaining": "12",
+        "x_ratelimit_reset": "1795262400",
+        "idempotent_replayed": "true",
+    }
+    wire = Wire([DROPPED, as_json(BOOKING, 201, **headers)])
+    booking = wire.client(flavour, runner).bookings.create(
+        experience_date_id="d",
+        guests=[{"tier_id": "adult", "count": 1}],
+        customer={"name": "A", "email": "a@b.no"},
+        payment="invoice",
+        idempotency_key="order-0001",
+    )
+    told = meta(booking)
+    assert (told.status_code, told.request_id, told.retries) == (201, "req_7", 1)
+    assert (told.created, told.idempotent_replayed, told.idempotency_key) == (True, True, "order-0001")
+    assert told.elapsed.total_seconds() == 0.25
+    assert told.rate_limit is not None
+    assert (told.rate_limit.limit, told.rate_limit.remaining) == (600, 12)
+    assert told.rate_limit.reset_at.isoformat() == "2026-11-21T12:00:00+00:00"
+    assert "12" in repr(told.rate_limit)
+    assert booking == make_booking(**BOOKING)
+    assert "_booking_sdk_meta" not in booking.to_json()
+    assert meta(booking.model_copy(update={"note": "x"})) is told
+
+
+def test_what_is_no_result_has_no_meta() -> None:
+    for thing in (make_booking(), {"a": 1}, None, 7):
+        with pytest.raises(LookupError):
+            meta(thing)
+
+
+@pytest.mark.parametrize("headers", [{}, {"x_ratelimit_limit": "x", "x_ratelimit_reset": "9" * 30}])
+def test_a_rate_limit_that_is_not_told_is_none(headers: dict[str, str]) -> None:
+    with asyncio.Runner() as runner:
+        assert meta(Wire([as_json(BOOKING, **headers)]).client("sync", runner).bookings.get("1")).rate_limit is None
+
+
+def test_the_body_and_the_key_are_the_same_in_every_attempt(flavour: str, runner: asyncio.Runner) -> None:
+    wire = Wire([DROPPED, answered(500, None), as_json(BOOKING)])
+    wire.client(flavour, runner).bookings.cancel("1", reason="ill")
+    assert [request.content for request in wire.requests] == [b'{"reason":"ill"}'] * 3
+    (key,) = {request.headers["idempotency-key"] for request in wire.requests}
+    assert key.startswith("sdk-")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind"), [(DROPPED, APIConnectionError), (REFUSED, APIConnectionError), (TIMED_OUT, APITimeoutError)]
+)
+def test_what_the_transport_raises_is_ours(
+    outcome: Any, kind: type[APIConnectionError], flavour: str, runner: asyncio.Runner
+) -> None:
+    with pytest.raises(kind) as caught:
+        Wire([outcome] * 3).client(flavour, runner).me()
+    assert type(caught.value) is kind
+    assert caught.value.__context__ is None
+
+
+def test_a_redirect_is_not_followed(flavour: str, runner: asyncio.Runner) -> None:
+    wire = Wire([answered(307, None, location="https://elsewhere.test/")])
+    with pytest.raises(APIStatusError) as caught:
+        wire.client(flavour, runner).me()
+    assert caught.value.status_code == 307
+    assert len(wire.requests) == 1
+
+
+def test_an_error_of_nobodys_kind_is_let_through(flavour: str, runner: asyncio.Runner) -> None:
+    def broken(_: httpx.Request) -> Any:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Wire(broken).client(flavour, runner).me()
+
+
+def test_an_error_of_the_system_below_counts_as_no_answer(flavour: str, runner: asyncio.Runner) -> None:
+    def broken(_: httpx.Request) -> Any:
+        raise ConnectionResetError("svc_secret")
+
+    with pytest.raises(APIConnectionError) as caught:
+        Wire(broken).client(flavour, runner).bookings.cancel("1")
+    assert caught.value.maybe_executed
+    assert "svc_secret" not in str(caught.value)
+
+
+class Dripping(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """An answer that never stops, and never pauses for long enough to time out."""
+
+    def __init__(self, clock: list[float]) -> None:
+        self.clock = clock
+
+    def __iter__(self) -> Any:
+        while True:
+            self.clock[0] += 1
+            yield b" "
+
+    async def __aiter__(self) -> Any:
+        for chunk in self:
+            yield chunk
+
+
+def test_an_answer_that_drips_is_given_up(
+    flavour: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=Dripping(clock)))
+    if flavour == "sync":
+        sync = BookingClient(KEY, base_url=URL, max_retries=0, http_client=httpx.Client(transport=transport))
+        with pytest.raises(APITimeoutError):
+            sync.me()
+    else:
+        http_client = httpx.AsyncClient(transport=transport)
+        other = AsyncBookingClient(KEY, base_url=URL, max_retries=0, http_client=http_client)
+        with pytest.raises(APITimeoutError):
+            runner.run(other.me())
+    assert clock[0] == 31
+
+
+def test_timeouts_reach_the_transport(flavour: str, runner: asyncio.Runner) -> None:
+    wire = Wire([OK, OK, OK])
+    client = wire.client(flavour, runner, timeout=Timeout(20, connect=2))
+    client.request("GET", "/x", cast_to=dict)
+    client.request("GET", "/x", cast_to=dict, options={"timeout": 3})
+    client.with_options(deadline=1.5).request("GET", "/x", cast_to=dict)
+    assert [request.extensions["timeout"] for request in wire.requests] == [
+        {"connect": connect, "read": total, "write": total, "pool": total}
+        for connect, total in ((2, 20), (3, 3), (1.5, 1.5))
+    ]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
+def test_a_timeout_is_a_number_of_seconds(seconds: float) -> None:
+    with pytest.raises(ValueError):
+        Timeout(seconds)
+    with pytest.raises(ValueError):
+        Timeout(connect=seconds)
+
+
+def test_auth_and_cookies_of_the_callers_client_do_not_take_the_place_of_the_key() -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json={})
+
+    http_client = httpx.Client(
+        transport=httpx.MockTransport(answer),
+        auth=("somebody", "else"),
+        headers={"X-Own": "kept"},
+        base_url="https://other.test",
+        follow_redirects=True,
+    )
+    BookingClient(KEY, base_url=URL, http_client=http_client).request("GET", "/x", cast_to=dict)
+    assert seen[0].headers["authorization"] == f"Bearer {KEY}"
+    assert seen[0].headers["x-own"] == "kept"
+    assert str(seen[0].url) == f"{URL}/x"
+
+
+def test_the_raw_answer_needs_a_method_that_sends_one_request(flavour: str, runner: asyncio.Runner) -> None:
+    client = Wire([OK]).client(flavour, runner)
+    with pytest.raises(TypeError):
+        client.with_raw_response(client.bookings.iterate)
+    with pytest.raises(TypeError):
+        client.with_raw_response(client.events.follow)
+
+
+def test_a_raw_answer_is_not_parsed_until_it_is_asked(flavour: str, runner: asyncio.Runner) -> None:
+    client = Wire([as_json({"surprise": 1})]).client(flavour, runner)
+    answer = client.with_raw_response(client.bookings.get, "1", options={"headers": {"X-Trace": "1"}})
+    assert answer.body == b'{"surprise": 1}'
+    with pytest.raises(booking_sdk.ResponseValidationError):
+        answer.parse()
+
+
+# Shared and closed
+
+
+def test_options_make_another_client_on_the_same_connections() -> None:
+    client = offline(BookingClient, timeout=10, max_retries=1)
+    client.bookings  # noqa: B018 - made, so that it could be taken along by mistake
+    other = client.with_options(timeout=2, max_retries=5, default_headers={"X-Tenant": "b"}, api_key="svc_other")
+    assert other._pool is client._pool
+    assert other.bookings._client is other
+    assert (other._config.timeout.total, other._config.max_retries) == (2, 5)
+    assert other._config.headers == (("x-tenant", "b"),)
+    assert other._config.api_key() == "svc_other"
+    assert (client._config.timeout.total, client._config.max_retries, client._config.headers) == (10, 1, ())
+    assert (
+        offline(BookingClient, webhook_secret="whsec_a").with_options(webhook_secret=None)._config.webhook_secrets == ()
+    )
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(TypeError, match="unknown options: colour"):
+        offline(BookingClient).with_options(colour="red")
+    with pytest.raises(ConfigurationError):
+        offline(BookingClient).with_options(timeout=-1)
+
+
+def test_a_subclass_keeps_what_is_its_own() -> None:
+    class Mine(BookingClient):
+        tenant = "none"
+
+    mine = Mine(KEY, base_url=URL, http_client=httpx.Client())
+    mine.tenant = "b"
+    assert mine.with_options(timeout=1).tenant == "b"
+
+
+def test_closing_closes_its_own_connections_and_nobody_elses() -> None:
+    with BookingClient(KEY, base_url=URL) as client:
+        inner = client._pool._own
+        assert inner is not None
+        client.with_options(timeout=1).close()
+        assert not inner.is_closed
+    assert inner.is_closed
+    with pytest.raises(ConfigurationError, match="closed"):
+        client.me()
+    theirs = httpx.Client()
+    with BookingClient(KEY, base_url=URL, http_client=theirs):
+        pass
+    assert not theirs.is_closed
+
+
+def test_closing_awaits_its_own_connections_and_nobody_elses(runner: asyncio.Runner) -> None:
+    async def run() -> None:
+        async with AsyncBookingClient(KEY, base_url=URL) as client:
+            inner = client._pool._own
+            assert inner is not None
+            await client.with_options(timeout=1).close()
+            assert not inner.is_closed
+        assert inner.is_closed
+        theirs = httpx.AsyncClient()
+        async with AsyncBookingClient(KEY, base_url=URL, http_client=theirs):
+            pass
+        assert not theirs.is_closed
+
+    runner.run(run())
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_client_that_is_dropped_open_is_complained_of(kind: type[Any]) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        client = kind(KEY, base_url=URL)
+        derived = client.with_options(timeout=1)
+        del derived
+        gc.collect()
+        assert not [one for one in caught if one.category is ResourceWarning]
+        del client
+        gc.collect()
+    (complaint,) = [one for one in caught if one.category is ResourceWarning]
+    assert str(complaint.message) == f"unclosed <{kind.__name__} of {URL}>"
+
+
+def test_a_client_that_could_not_be_made_leaves_nothing_behind() -> None:
+    with pytest.raises(ConfigurationError):
+        BookingClient(KEY, base_url="nowhere")
+    gc.collect()
+
+
+def test_connections_are_not_shared_with_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = BookingClient(KEY, base_url=URL)
+    before = client._pool._client()
+    assert client._pool._client() is before
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    after = client._pool._client()
+    assert after is not before
+    assert client._pool._client() is after
+    monkeypatch.undo()
+    before.close()
+    client.close()
+
+
+def test_certificates_are_read_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    module._ssl_context()
+    monkeypatch.setattr(ssl, "create_default_context", None)
+    BookingClient(KEY, base_url=URL).close()
+
+
+def test_a_fork_of_httpx_is_understood_by_the_names_of_its_errors() -> None:
+    class RequestError(Exception): ...
+
+    class TransportError(RequestError): ...
+
+    class TimeoutException(TransportError): ...
+
+    class ConnectTimeout(TimeoutException): ...
+
+    class ReadError(TransportError): ...
+
+    refused, lost = module._failure_of(ConnectTimeout()), module._failure_of(ReadError())
+    assert refused is not None
+    assert (refused.sent, refused.timed_out) == (False, True)
+    assert lost is not None
+    assert (lost.sent, lost.timed_out) == (True, False)
+    assert module._failure_of(ValueError()) is None

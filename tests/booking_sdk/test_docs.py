@@ -1,0 +1,158 @@
+"""The guides are run, block by block, against the fake."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import booking_sdk
+from booking_sdk import client as module
+from booking_sdk.testing import FakeBookingAPI, ManualClock, make_event, on_clock
+from webhook_verify import generate_secret
+from webhook_verify.testing import signed_request, tampered
+
+FOLDER = Path(booking_sdk.__file__).parent
+GUIDES = [FOLDER / "README.md", *sorted((FOLDER / "docs").glob("*.md"))]
+DEPARTURE = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
+
+
+def blocks(guide: Path, language: str = "python") -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", guide.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
+    """The service that every client of a guide finds, with something for sale and something sold."""
+    api = FakeBookingAPI()
+    departure = api.add_departure(seats=12)
+    api._store.departures[DEPARTURE] = {**api._store.departures[departure.id], "id": DEPARTURE}
+    for number in range(3):
+        api.client().bookings.create(
+            experience_date_id=departure.id,
+            guests=[{"tier_id": "adult", "count": 1}],
+            customer={"name": "Grace Hopper", "email": f"grace{number}@example.com"},
+            payment="invoice",
+        )
+    monkeypatch.setenv("BOOKING_API_KEY", api.key())
+    monkeypatch.setenv("BOOKING_BASE_URL", api.base_url)
+    for name in ("Client", "AsyncClient"):
+        kind = getattr(httpx, name)
+        monkeypatch.setattr(module.httpx, name, lambda kind=kind, **_: kind(transport=api.transport))
+    pools: list[Any] = []
+    for kind in (module.Pool, module.AsyncPool):
+        monkeypatch.setattr(kind, "__init__", remembering(kind.__init__, pools))
+    yield api
+    for pool in pools:
+        pool.is_closed = True  # the guides leave their clients open
+
+
+def remembering(make: Any, made: list[Any]) -> Any:
+    """The same method, which notes what it was called for."""
+
+    def method(self: Any, *arguments: Any) -> None:
+        make(self, *arguments)
+        made.append(self)
+
+    return method
+
+
+def run(guide: Path, **names: Any) -> dict[str, Any]:
+    """The names that a guide's blocks leave behind, run one after the other."""
+    for number, block in enumerate(blocks(guide), 1):
+        exec(compile(block, f"{guide.name}, block {number}", "exec"), names)
+    return names
+
+
+def test_every_guide_has_blocks_and_every_block_compiles() -> None:
+    assert len(GUIDES) == 4
+    for guide in GUIDES:
+        assert len(blocks(guide)) >= 5
+        for block in blocks(guide):
+            compile(block, guide.name, "exec")
+
+
+def test_the_five_minutes_and_the_rest_of_the_readme(
+    api: FakeBookingAPI, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = generate_secret()
+    monkeypatch.setenv("BOOKING_WEBHOOK_SECRET", secret)
+    names = run(FOLDER / "README.md", __name__="readme")
+    said = capsys.readouterr().out
+    assert "Fjord Tours" in said
+    assert "4 confirmed 1780.00 NOK" in said
+    assert "4 was cancelled: api" in said
+    assert re.search(r"^only (9|12) seats left$", said, re.MULTILINE)
+    headers, body = signed_request(make_event("booking.created").to_json(), secret)
+    assert names["receive"](body, headers) == 200
+    headers, body = tampered(make_event("booking.created").to_json(), secret)
+    assert names["receive"](body, headers) == 400
+
+
+def test_the_guide_to_retries(api: FakeBookingAPI, capsys: pytest.CaptureFixture[str]) -> None:
+    names = run(FOLDER / "docs" / "retries.md")
+    assert len(api.bookings) == 3 + 3
+    assert "GET /api/v1/me 1 200" in capsys.readouterr().out
+    settle = next(block for block in blocks(FOLDER / "docs" / "retries.md") if "surely nothing" in block)
+    api.drop_connection_after_commit(times=3)
+    exec(settle, {**names, "client": on_clock(names["client"], ManualClock())})
+    assert len(api.bookings) == 3 + 4
+    look = next(block for block in blocks(FOLDER / "docs" / "retries.md") if "lost with the answer" in block)
+    api.drop_connection_after_commit(path="/api/v1/webhooks")
+    exec(look, {**names, "client": on_clock(names["client"], ManualClock())})
+    assert any(request.path.endswith("/rotate-secret") for request in api.requests)
+
+
+def test_the_guide_to_pages_and_feeds(api: FakeBookingAPI) -> None:
+    names = run(FOLDER / "docs" / "pagination.md")
+    mirrored = names["database"].execute("SELECT id, status FROM mirror").fetchall()
+    assert sorted(mirrored) == sorted((booking.id, "confirmed") for booking in api.bookings)
+    api.cancel_booking(api.bookings[0].id)
+    before = len(api.requests)
+    names["mirror"](poll=None)
+    assert len(api.requests) == before + 1
+    assert (api.bookings[0].id, "cancelled") in names["database"].execute("SELECT id, status FROM mirror").fetchall()
+    assert len(names["checkpoints"]) == len(api.events) - 1
+    names["database"].close()
+
+
+def test_the_tests_of_the_guide_to_testing_pass() -> None:
+    names = run(FOLDER / "docs" / "testing.md", ManualClock=ManualClock, on_clock=on_clock, __name__="testing")
+    tests = {name: value for name, value in names.items() if name.startswith("test_")}
+    assert len(tests) == 10
+    for test in tests.values():
+        assert not inspect.signature(test).parameters
+        test()
+
+
+def test_what_the_guides_name_is_there() -> None:
+    client = FakeBookingAPI().client()
+    nouns = "|".join(module._RESOURCES)
+    for guide in GUIDES:
+        text = guide.read_text(encoding="utf-8")
+        for noun, verb in re.findall(rf"`(?:client\.)?({nouns})\.(\w+)", text):
+            assert hasattr(getattr(client, noun), verb), f"{guide.name}: {noun}.{verb}"
+        for name in re.findall(r"(?<!httpx\.)\b(\w+Error)\b", text):
+            assert hasattr(booking_sdk, name), f"{guide.name}: {name}"
+
+
+def test_the_reference_names_every_method() -> None:
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    client = FakeBookingAPI().client()
+    for noun in module._RESOURCES:
+        (row,) = re.findall(rf"^\| `client\.{noun}` \|(.*)\|$", text, re.MULTILINE)
+        verbs = {name for name in dir(getattr(client, noun)) if not name.startswith("_")}
+        assert set(re.findall(r"`(\w+)", row)) == verbs
+
+
+def test_links_between_the_guides_lead_somewhere() -> None:
+    for guide in GUIDES:
+        text = guide.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            assert (guide.parent / target).is_file(), target
+        headings = [line.lstrip("#").strip().lower() for line in text.splitlines() if line.startswith("#")]
+        for anchor in re.findall(r"\]\(#([^)]+)\)", text):
+            assert anchor in {re.sub(r"[^\w-]", "", heading.replace(" ", "-")) for heading in headings}

@@ -1,0 +1,244 @@
+"""Errors: the class that the status and the code choose, what they carry, and what they never say."""
+
+import copy
+import json
+import pickle
+import traceback
+
+import pytest
+from sdk_support.scripted import DROPPED, KEY, answered, play
+
+import booking_sdk
+from booking_sdk import (
+    APIConnectionError,
+    APIError,
+    APIStatusError,
+    BadRequestError,
+    BookingError,
+    ConfigurationError,
+    ConflictError,
+    InsufficientCapacityError,
+    InsufficientScopeError,
+    NotFoundError,
+    PermissionDeniedError,
+    ResponseValidationError,
+    ServerError,
+    UnprocessableEntityError,
+)
+from booking_sdk._parse import as_type
+from booking_sdk.errors import kind_of
+from booking_sdk.models import Booking
+from booking_sdk.request import get, keyed
+from booking_sdk.response import Response
+
+CLASSES = [
+    (400, "validation_failed", "BadRequestError"),
+    (400, "idempotency_key_required", "IdempotencyKeyRequiredError"),
+    (401, "api_key_missing", "ApiKeyMissingError"),
+    (401, "api_key_invalid", "ApiKeyInvalidError"),
+    (401, "api_key_revoked", "ApiKeyRevokedError"),
+    (401, "api_key_expired", "ApiKeyExpiredError"),
+    (401, "a_code_of_tomorrow", "AuthenticationError"),
+    (403, "insufficient_scope", "InsufficientScopeError"),
+    (403, "app_not_enabled", "AppNotEnabledError"),
+    (403, "plan_upgrade_required", "PlanUpgradeRequiredError"),
+    (403, None, "PermissionDeniedError"),
+    (404, "not_found", "NotFoundError"),
+    (405, "method_not_allowed", "APIStatusError"),
+    (409, "conflict", "ConflictError"),
+    (409, "insufficient_capacity", "InsufficientCapacityError"),
+    (409, "idempotency_in_progress", "IdempotencyInProgressError"),
+    (413, "payload_too_large", "APIStatusError"),
+    (422, "validation_failed", "UnprocessableEntityError"),
+    (422, "idempotency_key_reused", "IdempotencyKeyReusedError"),
+    (429, "rate_limited", "RateLimitError"),
+    (500, "internal_error", "ServerError"),
+    (503, "service_unavailable", "ServerError"),
+    (599, None, "ServerError"),
+    (302, None, "APIStatusError"),
+    (418, "insufficient_capacity", "APIStatusError"),  # a code where it does not belong chooses no class
+    (404, "api_key_revoked", "NotFoundError"),
+]
+
+
+@pytest.mark.parametrize(("status", "code", "name"), CLASSES)
+def test_the_status_chooses_the_branch_and_the_code_the_leaf(status: int, code: str | None, name: str) -> None:
+    assert kind_of(status, code).__name__ == name
+
+
+def test_every_class_is_below_the_one_root_and_shadows_nothing() -> None:
+    errors = {name: getattr(booking_sdk, name) for name in booking_sdk.__all__ if name.endswith("Error")}
+    del errors["WebhookVerificationError"], errors["PayloadError"]
+    own = {name: kind for name, kind in errors.items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    assert all(issubclass(kind, BookingError) for kind in own.values())
+    assert not set(own) & set(dir(__builtins__))
+    assert issubclass(ConfigurationError, ValueError)
+    assert issubclass(InsufficientCapacityError, ConflictError)
+
+
+def of(response: Response, **facts: object) -> APIStatusError:
+    return kind_of(response.status_code, response.json_or_text().get("code"))(response, **facts)  # type: ignore[arg-type]
+
+
+def refused(status: int, **body: object) -> Response:
+    return Response(status, [(b"X-Request-Id", b"req_1")], json.dumps({"error": "No.", **body}).encode())
+
+
+def test_what_the_body_says_is_at_hand() -> None:
+    details = [{"field": "guests.0.count", "reason": "too_small", "message": "must be more", "hint": "of tomorrow"}]
+    error = of(refused(400, code="validation_failed", details=details))
+    assert isinstance(error, BadRequestError)
+    assert (error.status_code, error.code, error.message, error.request_id) == (
+        400,
+        "validation_failed",
+        "No.",
+        "req_1",
+    )
+    assert (error.details[0].field, error.details[0].reason) == ("guests.0.count", "too_small")
+    assert str(error) == "400 validation_failed: No. (request req_1)"
+    scope = of(refused(403, code="insufficient_scope", required_scope="bookings:write"))
+    assert isinstance(scope, InsufficientScopeError)
+    assert scope.required_scope == "bookings:write"
+    seats = of(refused(409, code="insufficient_capacity", seats_available=3))
+    assert isinstance(seats, InsufficientCapacityError)
+    assert seats.seats_available == 3
+
+
+def test_a_code_of_tomorrow_raises_the_branch_and_is_kept() -> None:
+    error = of(refused(409, code="departure_moved"))
+    assert type(error) is ConflictError
+    assert error.code == "departure_moved"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>Bad gateway</html>",
+        b"\xff\xfe",
+        b"[]",
+        b"null",
+        b'"text"',
+        b"{",
+        b'{"code": 7, "error": ["x"], "details": 3, "seats_available": "many"}',
+        b'{"code": "conflict", "details": [1, {"reason": 4}, null]}',
+        b"[" * 100_000,
+    ],
+)
+@pytest.mark.parametrize("status", [302, 400, 403, 404, 409, 422, 429, 502])
+def test_the_status_wins_whatever_the_body_is(status: int, body: bytes) -> None:
+    error = play(get("me"), [Response(status, [(b"content-type", b"text/html")], body)], max_retries=0).error
+    assert isinstance(error, APIStatusError)
+    assert error.status_code == status
+    assert error.body is None or isinstance(error.body, (str, list, dict))
+    assert isinstance(error.details, tuple)
+    assert isinstance(str(error), str)
+    getattr(error, "seats_available", None)
+    getattr(error, "required_scope", None)
+
+
+def test_an_answer_that_is_not_the_apis_is_said_to_be_that() -> None:
+    error = play(get("me"), [answered(404)]).error
+    assert isinstance(error, NotFoundError)
+    assert error.code is None
+    assert str(error) == "404 without a code: the answer is not one of the API; is the base URL right?"
+    assert error.body == "<html>"
+
+
+def test_a_long_or_broken_message_becomes_one_short_line() -> None:
+    error = of(refused(500, code="internal_error", error="x\n\n" + "y" * 5000))
+    assert len(error.message) == 300
+    assert "\n" not in str(error)
+
+
+EVERY_KIND = [
+    *(of(refused(status, code=code), idempotency_key="order-1", attempts=3) for status, code, _ in CLASSES),
+    APIConnectionError("gone", idempotency_key="order-1", maybe_executed=True, attempts=3),
+    ResponseValidationError("odd", response=Response(200, [], b"{}"), field_path="id", attempts=2),
+    ConfigurationError("no key"),
+    booking_sdk.PaginationError("round and round"),
+    booking_sdk.APITimeoutError("late"),
+]
+
+
+@pytest.mark.parametrize("error", EVERY_KIND, ids=lambda error: type(error).__name__)
+def test_every_error_survives_a_queue(error: BookingError) -> None:
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert again.__dict__.keys() == error.__dict__.keys()
+        if isinstance(error, APIError):
+            assert (again.idempotency_key, again.maybe_executed, again.attempts) == (
+                error.idempotency_key,
+                error.maybe_executed,
+                error.attempts,
+            )
+        if isinstance(error, APIStatusError):
+            assert (again.code, dict(again.headers), again.body) == (error.code, dict(error.headers), error.body)
+
+
+def test_an_unreadable_success_says_where_and_not_what() -> None:
+    body = b'{"id": "secret-guest-name", "status": ["secret-guest-name"]}'
+    played = play(get("bookings", "1"), [Response(200, [(b"x-request-id", b"req_9")], body)])
+    assert played.result == json.loads(body)
+    with pytest.raises(ResponseValidationError) as caught:
+        _drive(Response(200, [(b"x-request-id", b"req_9")], body))
+    assert caught.value.field_path == "booking_number"
+    assert "POST /api/v1/bookings: the answer 200 cannot be read at booking_number: missing (request req_9)" in str(
+        caught.value
+    )
+    assert caught.value.response.body == body
+    assert caught.value.maybe_executed
+    assert caught.value.idempotency_key == "order-0001"
+    assert not caught.value.retryable
+    whole = "".join(traceback.format_exception(caught.value))
+    assert "secret-guest-name" not in whole + repr(caught.value)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>Sign in to this hotel's network</html>", b"\xff", b"[]"])
+def test_a_success_that_is_not_json_is_no_success(body: bytes) -> None:
+    with pytest.raises(ResponseValidationError) as caught:
+        _drive(Response(200, [(b"content-type", b"text/html")], body))
+    assert "hotel" not in str(caught.value)
+
+
+def _drive(response: Response) -> None:
+    from sdk_support.scripted import config
+
+    from booking_sdk._flow import flow
+    from booking_sdk.testing import ManualClock
+
+    steps = flow(keyed("bookings", body={}, key="order-0001"), as_type(Booking), config(), ManualClock())
+    next(steps)
+    steps.send(response)
+
+
+def test_no_error_says_the_key_of_the_service_or_a_body() -> None:
+    body = b'{"error": "No.", "code": "conflict", "manage_url": "https://secret/link"}'
+    for outcome in (DROPPED, answered(401, "api_key_invalid"), Response(409, [], body)):
+        error = play(keyed("bookings", body={"note": "hush"}, key=None), [outcome]).error
+        text = f"{error!s} {error!r}" + "".join(traceback.format_exception(error))
+        for hidden in (KEY, "hush", "secret/link"):
+            assert hidden not in text
+
+
+def test_a_status_error_has_no_transport_inside() -> None:
+    error = play(get("me"), [answered(404, "not_found")]).error
+    assert error is not None
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    modules = {type(value).__module__.partition(".")[0] for value in error.__dict__.values()}
+    assert modules <= {"booking_sdk", "builtins"}
+
+
+def test_the_tree_is_the_one_that_is_drawn() -> None:
+    assert issubclass(BadRequestError, APIStatusError)
+    assert issubclass(UnprocessableEntityError, APIStatusError)
+    assert issubclass(PermissionDeniedError, APIStatusError)
+    assert issubclass(ServerError, APIStatusError)
+    assert issubclass(booking_sdk.APITimeoutError, APIConnectionError)
+    drawn = booking_sdk.errors.__doc__ or ""
+    for name in booking_sdk.__all__:
+        kind = getattr(booking_sdk, name)
+        if isinstance(kind, type) and issubclass(kind, BookingError):
+            assert name in drawn

@@ -1,0 +1,203 @@
+"""The fake is held to the contract of the service; and what it alone can do."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from sdk_support.contract import Contract
+from sdk_support.stages import FakeStage
+
+from booking_sdk import (
+    APIConnectionError,
+    ApiKeyInvalidError,
+    APITimeoutError,
+    Booking,
+    BookingCancelled,
+    BookingClient,
+    BookingEvent,
+    BookingRescheduled,
+    Departure,
+    IdempotencyInProgressError,
+    InsufficientCapacityError,
+    NotFoundError,
+    ServerError,
+    UnknownEvent,
+    meta,
+)
+from booking_sdk.testing import FakeBookingAPI, ManualClock, on_clock
+
+
+class TestTheFake(Contract):
+    @pytest.fixture
+    def stage(self, flavour: str, runner: asyncio.Runner) -> FakeStage:
+        return FakeStage(runner if flavour == "async" else None)
+
+
+def book(client: Any, departure: Departure, **over: Any) -> Booking:
+    arguments: dict[str, Any] = {
+        "experience_date_id": departure.id,
+        "guests": [{"tier_id": "adult", "count": 1}],
+        "customer": {"name": "Ada", "email": "ada@example.com"},
+        "payment": "invoice",
+    }
+    booking: Booking = client.bookings.create(**{**arguments, **over})
+    return booking
+
+
+@pytest.fixture
+def api() -> FakeBookingAPI:
+    return FakeBookingAPI(now=datetime(2026, 6, 1, 9, 30, tzinfo=UTC))
+
+
+@pytest.fixture
+def departure(api: FakeBookingAPI) -> Departure:
+    return api.add_departure(seats=4)
+
+
+def test_an_answer_that_is_lost_books_once(api: FakeBookingAPI, departure: Departure) -> None:
+    api.drop_connection_after_commit()
+    booking = book(api.client(), departure)
+    assert meta(booking).retries == 1
+    assert meta(booking).idempotent_replayed
+    assert [one.id for one in api.bookings] == [booking.id]
+    first, second = [request for request in api.requests if request.method == "POST"]
+    assert first.idempotency_key == second.idempotency_key
+    assert first.json == second.json
+    assert first.json["payment"] == "invoice"
+    assert "FakeRequest POST /api/v1/bookings" in repr(first)
+
+
+@pytest.mark.parametrize("as_timeout", [False, True])
+def test_an_answer_that_stays_lost_is_settled_by_its_key(
+    api: FakeBookingAPI, departure: Departure, as_timeout: bool
+) -> None:
+    api.drop_connection_after_commit(times=3, as_timeout=as_timeout)
+    with pytest.raises(APITimeoutError if as_timeout else APIConnectionError) as caught:
+        book(api.client(), departure)
+    assert caught.value.maybe_executed
+    assert len(api.bookings) == 1
+    assert book(api.client(), departure, idempotency_key=caught.value.idempotency_key).id == api.bookings[0].id
+
+
+def test_a_request_that_is_lost_books_nothing_and_looks_the_same(api: FakeBookingAPI, departure: Departure) -> None:
+    api.drop_connection_before_commit(times=3)
+    with pytest.raises(APIConnectionError) as caught:
+        book(api.client(), departure)
+    assert caught.value.maybe_executed
+    assert api.bookings == []
+
+
+def test_a_connection_that_is_refused_books_nothing_and_says_so(api: FakeBookingAPI, departure: Departure) -> None:
+    api.refuse_connections(times=3)
+    with pytest.raises(APIConnectionError) as caught:
+        book(api.client(), departure)
+    assert not caught.value.maybe_executed
+    api.refuse_connections()
+    assert meta(book(api.client(), departure)).retries == 1
+
+
+def test_failures_are_for_who_they_are_meant(api: FakeBookingAPI, departure: Departure) -> None:
+    client = api.client(max_retries=0)
+    api.fail_next(503, path="/api/v1/customers", times=2)
+    api.fail_next(409, code="idempotency_in_progress", method="POST")
+    assert client.me()
+    with pytest.raises(IdempotencyInProgressError):
+        book(client, departure)
+    for _ in range(2):
+        with pytest.raises(ServerError):
+            client.customers.list()
+    assert list(client.customers.list()) == []
+    assert api.bookings == []
+
+
+def test_a_busy_fake_is_waited_for_without_waiting(api: FakeBookingAPI) -> None:
+    api.fail_next(429, retry_after=30, times=2)
+    before = api.clock.now
+    assert meta(api.client().me()).retries == 2
+    assert api.clock.sleeps == [30, 30]
+    assert api.clock.now - before == timedelta(minutes=1)
+
+
+def test_staff_and_guests_do_things_too(api: FakeBookingAPI, departure: Departure) -> None:
+    client = api.client()
+    booking = book(client, departure)
+    other = api.add_departure(departure.experience_id)
+    moved = api.reschedule_booking(booking.id, other.id)
+    assert moved.departure.id == other.id
+    api.cancel_booking(booking.id, reason="customer")
+    rescheduled, cancelled = api.events[-2:]
+    assert isinstance(rescheduled, BookingRescheduled)
+    assert rescheduled.data.previous_departure.id == departure.id
+    assert isinstance(cancelled, BookingCancelled)
+    assert cancelled.data.reason == "customer"
+    assert [event.sequence for event in client.events.follow(poll=None)] == [1, 2, 3, 4, 5]
+
+
+def test_an_event_of_tomorrow_can_be_emitted(api: FakeBookingAPI) -> None:
+    api.emit("booking.refunded", {"id": "b1"}, amount=5)
+    (event,) = api.client().events.follow(poll=None)
+    assert isinstance(event, UnknownEvent)
+    assert event.data == {"object": {"id": "b1"}, "amount": 5}
+
+
+def test_what_happened_stays_as_it_was(api: FakeBookingAPI, departure: Departure) -> None:
+    booking = book(api.client(), departure)
+    api.cancel_booking(booking.id)
+    assert [event.data.object.status for event in api.events if isinstance(event, BookingEvent)] == [
+        "confirmed",
+        "confirmed",
+        "cancelled",
+    ]
+
+
+def test_it_is_filled_in_the_words_of_the_test(api: FakeBookingAPI) -> None:
+    experience = api.add_experience(title="Night kayak", hours_before_booking_closes=3)
+    starts_at = datetime(2026, 6, 2, 20, tzinfo=UTC)
+    departure = api.add_departure(experience, starts_at=starts_at, seats=2, price_minor=None)
+    assert departure.starts_at == starts_at
+    assert departure.ends_at == starts_at + timedelta(minutes=150)
+    assert departure.booking_closes_at == starts_at - timedelta(hours=3)
+    assert departure.price is None
+    assert api.add_customer("ada@example.com").id == api.customers[0].id
+    assert api.add_gift_card(balance_minor=0).status == "expired"
+    assert [str(event.type) for event in api.events] == ["customer.created", "gift_card.issued"]
+
+
+def test_its_transport_serves_a_client_of_the_tests_own(api: FakeBookingAPI, departure: Departure) -> None:
+    http_client = httpx.Client(transport=api.transport, headers={"X-Mine": "1"})
+    client = BookingClient(api.key(), base_url=api.base_url, http_client=http_client)
+    book(client, departure)
+    assert api.requests[-1].headers["x-mine"] == "1"
+    assert http_client.get(f"{api.base_url}/api/v1/me").status_code == 401
+
+
+def test_it_serves_many_threads(api: FakeBookingAPI) -> None:
+    departure, client = api.add_departure(seats=50), api.client()
+    with ThreadPoolExecutor(8) as pool:
+        booked = list(pool.map(lambda _: book(client, departure).booking_number, range(50)))
+    assert sorted(number or 0 for number in booked) == list(range(1, 51))
+    with pytest.raises(InsufficientCapacityError):
+        book(client, departure)
+
+
+def test_two_fakes_know_nothing_of_each_other(api: FakeBookingAPI, departure: Departure) -> None:
+    other = FakeBookingAPI()
+    with pytest.raises(NotFoundError):
+        book(other.client(), departure)
+    with pytest.raises(ApiKeyInvalidError):
+        other.client(api_key=api.key()).me()
+
+
+def test_a_clock_can_be_put_under_any_client() -> None:
+    clock = ManualClock(datetime(2026, 6, 1, tzinfo=UTC))
+    transport = httpx.MockTransport(lambda _: httpx.Response(503, headers={"Retry-After": "20"}))
+    client = BookingClient("svc_x", base_url="https://a.test", http_client=httpx.Client(transport=transport))
+    with pytest.raises(ServerError):
+        on_clock(client, clock).me()
+    assert clock.sleeps == [20, 20]
+    assert clock.now == datetime(2026, 6, 1, 0, 0, 40, tzinfo=UTC)
+    clock.advance(20)
+    assert clock.monotonic() == 60

@@ -1,0 +1,220 @@
+"""The feed, followed: asked again and again, never in vain, and taken up where it was left."""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from sdk_support.scripted import DROPPED, Wire, answered, as_json
+
+from booking_sdk import APIConnectionError, BadRequestError, Event, InsufficientScopeError, RateLimitError
+from booking_sdk._retries import Outcome
+from booking_sdk.following import Position
+from booking_sdk.testing import make_event
+
+
+def event(sequence: int) -> dict[str, Any]:
+    return make_event("booking.created").model_copy(update={"sequence": sequence}).to_json()
+
+
+def page(*sequences: int, resume: str | None, more: bool = False) -> Outcome:
+    data = [event(sequence) for sequence in sequences]
+    return as_json({"data": data, "has_more": more, "next_cursor": resume if more else None, "resume_cursor": resume})
+
+
+def cursors(wire: Wire) -> list[str | None]:
+    return [request.url.params.get("starting_after") for request in wire.requests]
+
+
+def taken(feed: Any, count: int) -> list[int]:
+    found: list[int] = []
+    for one in feed:
+        found.append(one.sequence)
+        if len(found) == count:
+            break
+    return found
+
+
+def test_a_feed_goes_on_behind_what_it_saw_and_waits_when_there_is_nothing(
+    flavour: str, runner: asyncio.Runner
+) -> None:
+    wire = Wire(
+        [
+            page(1, 2, resume="c2", more=True),
+            page(3, resume="c3"),
+            page(resume="c3"),
+            page(resume="c3"),
+            page(4, resume="c4"),
+        ]
+    )
+    feed = wire.client(flavour, runner).events.follow(poll=5)
+    assert taken(feed, 4) == [1, 2, 3, 4]
+    assert cursors(wire) == [None, "c2", "c3", "c3", "c3"]
+    assert wire.clock.sleeps == [5, 5, 5]
+    assert {request.url.params["order"] for request in wire.requests} == {"asc"}
+
+
+def test_a_feed_of_nothing_begins_at_the_beginning_until_there_is_something(
+    flavour: str, runner: asyncio.Runner
+) -> None:
+    wire = Wire([page(resume=None), page(1, resume="c1"), page(2, resume="c2")])
+    assert taken(wire.client(flavour, runner).events.follow(poll=1), 2) == [1, 2]
+    assert cursors(wire) == [None, None, "c1"]
+
+
+def test_a_feed_without_a_poll_ends_where_the_events_end(flavour: str, runner: asyncio.Runner) -> None:
+    wire = Wire([page(1, resume="c1", more=True), page(resume="c1", more=True), page(2, resume="c2")])
+    feed = wire.client(flavour, runner).events.follow(poll=None)
+    assert [one.sequence for one in feed] == [1, 2]
+    assert wire.clock.sleeps == []
+
+
+def test_filters_and_options_stay(flavour: str, runner: asyncio.Runner) -> None:
+    wire = Wire([page(1, resume="c1", more=True), page(resume="c1")])
+    since = datetime(2026, 6, 1, tzinfo=UTC)
+    client = wire.client(flavour, runner)
+    options = {"headers": {"X-Trace": "7"}}
+    list(client.events.follow(poll=None, types=["customer.*", "booking.created"], since=since, options=options))
+    for request in wire.requests:
+        assert request.url.params["type"] == "booking.created,customer.*"
+        assert request.url.params["created_since"] == "2026-06-01T00:00:00+00:00"
+        assert request.url.params["limit"] == "100"
+        assert request.headers["x-trace"] == "7"
+
+
+# Checkpoints
+
+
+def test_a_checkpoint_is_told_when_the_event_before_it_is_dealt_with(flavour: str, runner: asyncio.Runner) -> None:
+    told: list[Position] = []
+    wire = Wire([page(1, 2, resume="c2"), page(3, resume="c3")])
+    client = wire.client(flavour, runner)
+    feed = client.events.follow(poll=1, on_checkpoint=lambda text: told.append(Position.parse(text)))
+    seen = []
+    for one in feed:
+        seen.append((one.sequence, len(told)))
+        if one.sequence == 3:
+            break
+    assert seen == [(1, 0), (2, 1), (3, 2)]
+    assert [(one.cursor, one.sequence) for one in told] == [(None, 1), ("c2", 2)]
+    assert Position.parse(feed.checkpoint) == Position("c3", 3, None)
+
+
+def test_a_page_left_half_way_is_read_again_and_its_first_half_left_out(flavour: str, runner: asyncio.Runner) -> None:
+    first = Wire([page(1, 2, 3, resume="c3")]).client(flavour, runner).events.follow(poll=1)
+    assert taken(first, 2) == [1, 2]
+    wire = Wire([page(1, 2, 3, resume="c3"), page(4, resume="c4")])
+    assert taken(wire.client(flavour, runner).events.follow(poll=1, after=first.checkpoint), 2) == [3, 4]
+    assert cursors(wire) == [None, "c3"]
+
+
+def test_a_page_that_was_known_already_moves_the_feed_on(flavour: str, runner: asyncio.Runner) -> None:
+    wire = Wire([page(1, 2, resume="c2", more=True), page(3, resume="c3")])
+    after = str(Position(None, 2))
+    assert taken(wire.client(flavour, runner).events.follow(poll=1, after=after), 1) == [3]
+    assert cursors(wire) == [None, "c2"]
+
+
+def test_the_instant_of_a_checkpoint_wins_over_a_new_one(flavour: str, runner: asyncio.Runner) -> None:
+    wire = Wire([page(resume="c3")])
+    after = str(Position("c3", 3, "2026-06-01T00:00:00+00:00"))
+    client = wire.client(flavour, runner)
+    assert list(client.events.follow(poll=None, after=after, since=datetime(2026, 9, 1, tzinfo=UTC))) == []
+    assert wire.requests[0].url.params["created_since"] == "2026-06-01T00:00:00+00:00"
+
+
+def test_a_resume_cursor_of_the_feed_is_a_checkpoint_too(flavour: str, runner: asyncio.Runner) -> None:
+    wire = Wire([page(9, resume="c9")])
+    assert taken(wire.client(flavour, runner).events.follow(after="c8", poll=1), 1) == [9]
+    assert cursors(wire) == ["c8"]
+
+
+@pytest.mark.parametrize("after", ["", "at_", "at_!!!", "at_e30", "at_WzFd", 7])
+def test_what_is_no_checkpoint_is_refused_at_once(after: Any, flavour: str, runner: asyncio.Runner) -> None:
+    with pytest.raises(ValueError):
+        Wire([]).client(flavour, runner).events.follow(after=after)
+
+
+def test_a_checkpoint_survives_being_written_down() -> None:
+    for position in (Position(), Position("c", 7), Position("c.~/=", 7, "2026-06-01T00:00:00+00:00")):
+        assert Position.parse(str(position)) == position
+        assert str(position).isascii()
+
+
+# A service that is away
+
+
+def test_a_service_that_is_away_is_waited_for(
+    flavour: str, runner: asyncio.Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    away: list[Outcome] = [DROPPED, answered(502, None), answered(503, "service_unavailable"), DROPPED]
+    wire = Wire([page(1, resume="c1"), *away, page(2, resume="c2")])
+    client = wire.client(flavour, runner, max_retries=0)
+    with caplog.at_level(logging.WARNING, "booking_sdk"):
+        assert taken(client.events.follow(poll=1), 2) == [1, 2]
+    assert wire.clock.sleeps == [1, 0.5, 1, 2, 4]
+    assert len(caplog.records) == 1
+
+
+def test_waits_for_a_service_that_stays_away_end_at_a_minute(flavour: str, runner: asyncio.Runner) -> None:
+    wire = Wire([*[DROPPED] * 1200, page(1, resume="c1")])
+    assert taken(wire.client(flavour, runner, max_retries=0).events.follow(), 1) == [1]
+    assert max(wire.clock.sleeps) == 30  # chance is always half
+
+
+def test_what_a_busy_service_asks_to_wait_is_waited(flavour: str, runner: asyncio.Runner) -> None:
+    wire = Wire([answered(429, "rate_limited", retry_after="90"), page(1, resume="c1")])
+    assert taken(wire.client(flavour, runner).events.follow(), 1) == [1]
+    assert wire.clock.sleeps == [90]
+
+
+def test_patience_ends_when_it_is_said_to(flavour: str, runner: asyncio.Runner) -> None:
+    wire = Wire(lambda _: DROPPED)
+    with pytest.raises(APIConnectionError):
+        taken(wire.client(flavour, runner, max_retries=0).events.follow(patience=10), 1)
+    assert sum(wire.clock.sleeps) <= 10 < sum(wire.clock.sleeps) + 8
+    busy = Wire([answered(429, "rate_limited", retry_after="90")]).client(flavour, runner)
+    with pytest.raises(RateLimitError):
+        taken(busy.events.follow(patience=60), 1)
+
+
+def test_patience_begins_anew_after_each_answer(flavour: str, runner: asyncio.Runner) -> None:
+    trouble = [DROPPED, DROPPED, page(resume=None)]
+    wire = Wire([*trouble * 5, page(1, resume="c1")])
+    assert taken(wire.client(flavour, runner, max_retries=0).events.follow(patience=3, poll=1), 1) == [1]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [
+        (answered(400, "validation_failed"), BadRequestError),
+        (answered(403, "insufficient_scope"), InsufficientScopeError),
+    ],
+)
+def test_what_waiting_does_not_help_is_raised(
+    outcome: Outcome, kind: type[Exception], flavour: str, runner: asyncio.Runner
+) -> None:
+    with pytest.raises(kind):
+        taken(Wire([outcome]).client(flavour, runner).events.follow(), 1)
+
+
+def test_a_poll_is_not_negative(flavour: str, runner: asyncio.Runner) -> None:
+    with pytest.raises(ValueError):
+        Wire([]).client(flavour, runner).events.follow(poll=-1)
+
+
+def test_a_feed_can_be_taken_up_after_an_error(flavour: str, runner: asyncio.Runner) -> None:
+    wire = Wire([page(1, resume="c1"), answered(401, "api_key_expired"), page(2, resume="c2")])
+    feed = wire.client(flavour, runner).events.follow(poll=0)
+    assert taken(feed, 1) == [1]
+    with pytest.raises(Exception, match="401"):
+        taken(feed, 1)
+    assert taken(feed, 1) == [2]
+    assert cursors(wire) == [None, "c1", "c1"]
+
+
+def test_events_are_of_the_class_of_their_type(flavour: str, runner: asyncio.Runner) -> None:
+    (first,) = Wire([page(1, resume="c1")]).client(flavour, runner).events.follow(poll=None)
+    assert isinstance(first, Event)
+    assert type(first).__name__ == "BookingCreated"

@@ -1,0 +1,90 @@
+"""Keys: made once, derived alike everywhere, and checked before anything is sent."""
+
+import subprocess
+import sys
+import uuid
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sdk_support.scripted import OK, play
+
+from booking_sdk import idempotency_key
+from booking_sdk.idempotency import checked_key, new_key
+from booking_sdk.request import keyed
+
+PARTS = st.text(min_size=1) | st.integers() | st.uuids() | st.dates()
+
+
+@given(st.lists(PARTS, min_size=1, max_size=5))
+def test_a_derived_key_is_one_that_the_api_takes(parts: list[Any]) -> None:
+    assert checked_key(idempotency_key(*parts)) == idempotency_key(*parts)
+
+
+@given(st.lists(st.text(min_size=1), min_size=1), st.lists(st.text(min_size=1), min_size=1))
+def test_different_parts_give_different_keys(one: list[str], other: list[str]) -> None:
+    assert (idempotency_key(*one) == idempotency_key(*other)) == (one == other)
+
+
+def test_parts_are_told_apart_wherever_they_are_divided() -> None:
+    assert idempotency_key("ab", "c") != idempotency_key("a", "bc") != idempotency_key("abc")
+    assert idempotency_key("order", 17) == idempotency_key("order", "17")
+    assert idempotency_key("order", 17) != idempotency_key("order", 17, namespace="eu")
+
+
+def test_a_key_is_the_same_in_every_process() -> None:
+    code = "from booking_sdk import idempotency_key; print(idempotency_key('order', 17, namespace='shop'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == idempotency_key("order", 17, namespace="shop")
+    assert done.stdout.strip() == "shop-23537ffec1f34f37aa6f29b11d508b9949321cc5"
+
+
+class Shop(Enum):
+    NORTH = "north"
+
+
+@pytest.mark.parametrize(
+    "part", [uuid.UUID(int=7), Decimal("1.50"), date(2026, 6, 1), datetime(2026, 6, 1, tzinfo=UTC), Shop.NORTH, True]
+)
+def test_what_has_one_text_can_be_a_part(part: object) -> None:
+    assert len(idempotency_key(part)) == 40
+
+
+@pytest.mark.parametrize("part", [None, 1.5, object(), ["a"], b"a", {"a": 1}, datetime(2026, 6, 1)])
+def test_what_may_have_another_text_tomorrow_cannot(part: object) -> None:
+    with pytest.raises(TypeError):
+        idempotency_key("order", part)
+
+
+def test_a_key_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError):
+        idempotency_key()
+    with pytest.raises(ValueError):
+        idempotency_key("order", "")
+
+
+@pytest.mark.parametrize("namespace", ["with space", "ø", "a/b", "x" * 101])
+def test_a_namespace_is_plain(namespace: str) -> None:
+    with pytest.raises(ValueError):
+        idempotency_key("order", namespace=namespace)
+
+
+@pytest.mark.parametrize("key", ["", "short", "x" * 201, "ends with space ", "line\nbreak", "nøkkel-nøkkel"])
+def test_a_key_that_the_api_would_refuse_is_refused_before_it_is_sent(key: str) -> None:
+    with pytest.raises(ValueError):
+        keyed("bookings", body={}, key=key)
+
+
+def test_a_key_that_is_no_text_is_refused() -> None:
+    with pytest.raises(TypeError):
+        keyed("bookings", body={}, key=uuid.uuid4())  # type: ignore[arg-type]
+
+
+def test_each_call_without_a_key_gets_one_of_its_own() -> None:
+    keys = {new_key() for _ in range(1000)} | play(keyed("bookings", body={}, key=None), [OK]).keys
+    assert len(keys) == 1001
+    assert all(checked_key(str(key)) == key for key in keys)

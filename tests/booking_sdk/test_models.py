@@ -1,0 +1,124 @@
+"""Models: the wire's own, open to what comes later, and discreet."""
+
+import copy
+import json
+import pickle
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+import booking_sdk
+from booking_core.wire import bookings as wire
+from booking_sdk import (
+    Booking,
+    BookingStatus,
+    DepartureStatus,
+    Experience,
+    GiftCard,
+    Money,
+    WebhookEndpointWithSecret,
+)
+from booking_sdk.models import EVENT_CLASSES
+from booking_sdk.resources.bookings import AddOnParam, GuestLineParam, GuestParam
+from booking_sdk.testing import (
+    make_booking,
+    make_customer,
+    make_departure,
+    make_event,
+    make_experience,
+    make_gift_card,
+)
+
+MADE = [make_booking(), make_customer(), make_departure(), make_experience(), make_gift_card(), make_event()]
+
+
+@pytest.mark.parametrize("model", MADE, ids=lambda model: type(model).__name__)
+def test_a_field_of_tomorrow_is_kept(model: Any) -> None:
+    fields = {**model.to_json(), "tomorrow": {"a": [1]}}
+    again = type(model).model_validate_json(json.dumps(fields))
+    assert again.to_json() == fields
+    assert again.tomorrow == {"a": [1]}
+
+
+@pytest.mark.parametrize("model", MADE, ids=lambda model: type(model).__name__)
+def test_a_model_is_frozen_copied_and_pickled(model: Any) -> None:
+    with pytest.raises(ValidationError):
+        model.id = "other"
+    assert copy.deepcopy(model) == model == pickle.loads(pickle.dumps(model))
+
+
+def test_a_value_of_tomorrow_passes_as_text() -> None:
+    assert make_booking(status="waitlisted").status == "waitlisted"
+    assert not isinstance(make_booking(status="waitlisted").status, BookingStatus)
+    assert make_booking().status is BookingStatus.CONFIRMED
+    assert make_departure(status="weathered").status not in set(DepartureStatus)
+
+
+def test_a_missing_field_and_a_wrong_type_do_not_pass() -> None:
+    fields = make_booking().to_json()
+    del fields["totals"]
+    for broken in (fields, {**make_booking().to_json(), "booking_number": "three"}):
+        with pytest.raises(ValidationError):
+            Booking.model_validate(broken)
+
+
+def test_instants_are_aware() -> None:
+    booking = make_booking(created_at="2026-06-01T09:30:00+02:00")
+    assert booking.created_at == datetime(2026, 6, 1, 7, 30, tzinfo=UTC)
+    assert booking.created_at.isoformat() == "2026-06-01T09:30:00+02:00"
+    with pytest.raises(ValidationError):
+        make_booking(created_at="2026-06-01T09:30:00")
+
+
+def test_money_counts_in_minor_units_and_mixes_no_currencies() -> None:
+    one, two = Money(amount_minor=89000, currency="NOK"), Money(amount_minor=100, currency="NOK")
+    assert one + two == Money(amount_minor=89100, currency="NOK")
+    assert (one - two).to_decimal() == Decimal("889.00")
+    assert str(one * 2) == "1780.00 NOK"
+    assert two < one
+    assert Money(amount_minor=25000, currency="CLP").to_decimal() == 25000
+    for combine in (lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a < b):
+        with pytest.raises(ValueError):
+            combine(one, Money(amount_minor=1, currency="EUR"))
+
+
+def test_secrets_are_there_and_in_no_repr() -> None:
+    booking = make_booking(manage_url="https://a.test/manage/hush")
+    card = make_gift_card(code="HUSH-1234")
+    fields = dict.fromkeys(WebhookEndpointWithSecret.model_fields)
+    endpoint = WebhookEndpointWithSecret.model_construct(**{**fields, "secret": "whsec_HUSH"})
+    assert (booking.manage_url, card.code, endpoint.secret) == (
+        "https://a.test/manage/hush",
+        "HUSH-1234",
+        "whsec_HUSH",
+    )
+    for model in (booking, card, endpoint):
+        assert "hush" not in f"{model!r} {model!s}".lower()
+    assert "hush" not in repr(make_event("booking.created", about=booking)).lower()
+    assert booking.to_json()["manage_url"]
+
+
+def test_what_the_sdk_models_is_the_wire_with_reprs_made_discreet() -> None:
+    assert issubclass(Booking, wire.Booking)
+    assert list(Booking.model_fields) == list(wire.Booking.model_fields)
+    assert list(GiftCard.model_fields) == list(GiftCard.__mro__[1].model_fields)  # type: ignore[attr-defined]
+    for kind in EVENT_CLASSES.values():
+        assert issubclass(kind, booking_sdk.Event)
+
+
+@pytest.mark.parametrize(
+    ("typed", "model"),
+    [(GuestLineParam, wire.GuestLineInput), (AddOnParam, wire.AddOnInput), (GuestParam, wire.GuestInput)],
+)
+def test_a_dict_that_is_accepted_has_the_fields_of_its_model(typed: Any, model: Any) -> None:
+    assert set(typed.__annotations__) == set(model.model_fields)
+    required = {name for name, field in model.model_fields.items() if field.is_required()}
+    assert typed.__required_keys__ == required
+
+
+def test_a_whole_resource_goes_to_json_and_back() -> None:
+    experience = make_experience(latitude=60.4, tags=["sea"])
+    assert Experience.model_validate_json(json.dumps(experience.to_json())) == experience

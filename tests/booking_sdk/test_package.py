@@ -1,0 +1,169 @@
+"""The package as a whole: its surface, its weight, and what it is made of."""
+
+import ast
+import importlib
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import unasync
+
+import booking_sdk
+import booking_sdk.testing
+from booking_core.wire.limits import API_VERSION
+
+FOLDER = Path(booking_sdk.__file__).parent
+MODULES = sorted(FOLDER.rglob("*.py"))
+
+SURFACE = """
+APIConnectionError APIError APIResponse APIStatusError APITimeoutError API_VERSION AddOnInput AddOnLine AddOnParam
+ApiKey ApiKeyExpiredError ApiKeyInvalidError ApiKeyMissingError ApiKeyRevokedError AppNotEnabledError
+AsyncBookingClient AsyncEventPage AsyncFeed AsyncHttpClientLike AsyncPage AsyncPaginator Attempt AttemptError
+AttemptTrigger AuthenticationError BadRequestError BookedDeparture BookedExperience Booking BookingCancelled
+BookingClient BookingConfirmed BookingCreated BookingData BookingError BookingEvent BookingRescheduled BookingSource
+BookingStatus CancelReason CancellationData ClientOptions ConfigurationError ConflictError Customer CustomerCreated
+CustomerData CustomerEvent CustomerUpdated Delivery DeliveryAttempt DeliveryDeadData DeliveryStatus DeliveryTrigger
+Departure DepartureStatus DisabledReason DuplicateEvent EndpointData EndpointStatus ErrorCode ErrorDetail Event
+EventPage EventType Experience FailureReason Feed GiftCard GiftCardContact GiftCardData GiftCardEvent GiftCardIssued
+GiftCardRedeemed GiftCardStatus Guest GuestInput GuestLine GuestLineInput GuestLineParam GuestParam Headers Hooks
+HttpClientLike IdempotencyInProgressError IdempotencyKeyRequiredError IdempotencyKeyReusedError
+InsufficientCapacityError InsufficientScopeError Me Money NotFoundError Organization Page PaginationError Paginator
+PayloadError Payment PaymentMethod PaymentMode PaymentSource PaymentStatus PermissionDeniedError Ping PingData
+PingObject PlanUpgradeRequiredError PreviousDeparture PriceTier RateLimit RateLimitError Recovered RedemptionData
+RefundMode RequestOptions RescheduleData ResourceType Response ResponseMeta ResponseValidationError RetryDecision
+Scope Sending ServerError Timeout Totals UNSET UnknownEvent UnprocessableEntityError Unset WebhookAutoDisabled
+WebhookDeliveryDead WebhookEnabled WebhookEndpoint WebhookEndpointWithSecret WebhookEvent WebhookSecretRotated
+WebhookVerificationError __version__ idempotency_key meta parse_event_unverified unwrap
+""".split()
+
+
+def test_the_surface_is_this() -> None:
+    assert sorted(booking_sdk.__all__) == sorted(SURFACE)
+    assert sorted(booking_sdk.testing.__all__) == [
+        "FakeBookingAPI",
+        "FakeRequest",
+        "ManualClock",
+        "make_booking",
+        "make_customer",
+        "make_departure",
+        "make_event",
+        "make_experience",
+        "make_gift_card",
+        "on_clock",
+    ]
+
+
+def test_every_name_is_what_a_checker_takes_it_for() -> None:
+    """What is imported for checkers alone is what is given at run time."""
+    tree = ast.parse((FOLDER / "__init__.py").read_text(encoding="utf-8"))
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module not in ("typing", "importlib"):
+            module = importlib.import_module(str(node.module))
+            for alias in node.names:
+                name = alias.asname or alias.name
+                assert getattr(booking_sdk, name) is getattr(module, alias.name)
+                found.add(name)
+    assert found == set(booking_sdk.__all__)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="Spaceship"):
+        booking_sdk.Spaceship  # noqa: B018
+    assert set(booking_sdk.__all__) <= set(dir(booking_sdk))
+
+
+def loaded_by(code: str) -> set[str]:
+    """The modules of an interpreter of its own after that code."""
+    program = f"import sys; sys.path.insert(0, {str(FOLDER.parent)!r}); {code}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return set(done.stdout.split())
+
+
+THIRD = {"httpx", "pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
+OF_HTTPX = {"httpcore", "h11", "anyio", "certifi", "idna", "sniffio", "click", "rich", "pygments"}
+
+
+def test_importing_loads_the_client_and_no_model() -> None:
+    loaded = loaded_by("import booking_sdk")
+    assert {"httpx", "pydantic", "booking_sdk.client"} <= loaded
+    ours = {name for name in loaded if name.startswith(("booking_", "webhook_verify"))}
+    assert "webhook_verify" not in ours
+    assert {name for name in ours if name.startswith("booking_core")} == {
+        "booking_core",
+        "booking_core.wire",
+        "booking_core.wire.limits",
+    }
+    assert not {name for name in ours if "resources" in name or "testing" in name}
+
+
+def test_everything_together_needs_httpx_pydantic_and_the_standard_library() -> None:
+    names = "[getattr(booking_sdk, name) for name in booking_sdk.__all__]"
+    resources = "client = booking_sdk.BookingClient('svc_x', base_url='https://a.test')"
+    uses = "[getattr(client, name) for name in booking_sdk.client._RESOURCES]; client.close()"
+    loaded = loaded_by(f"import booking_sdk, booking_sdk.testing; {names}; {resources}; {uses}")
+    roots = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names
+    roots = {name for name in roots if not name.startswith(("_", "editable"))}
+    assert roots <= {"booking_sdk", "booking_core", "webhook_verify"} | THIRD | OF_HTTPX
+    assert not {"sqlalchemy", "fastapi", "starlette", "orjson", "cryptography", "booking_server"} & roots
+    core = {name for name in loaded if name.startswith("booking_core.")}
+    assert all(name.startswith("booking_core.wire") for name in core)
+
+
+def test_importing_reads_no_environment_and_opens_nothing() -> None:
+    is_code = "str(args[0]).endswith(('.py', '.pyc')) or '__pycache__' in str(args[0])"
+    is_outside = f"event.startswith(('socket.', 'os.putenv', 'subprocess')) or event == 'open' and not ({is_code})"
+    loaded_by(
+        "import httpx, pydantic, os; pydantic.TypeAdapter; seen = []; "
+        f"sys.addaudithook(lambda event, args: seen.append((event, args)) if {is_outside} else None); "
+        "environ = os.environ; os.environ = None; import booking_sdk; os.environ = environ; assert not seen, seen"
+    )
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} imports relatively"
+            found.add(str(node.module))
+    return found
+
+
+def test_httpx_is_imported_in_one_place() -> None:
+    users = {path.relative_to(FOLDER).as_posix() for path in MODULES if "httpx" in imports(path)}
+    assert users == {"client.py"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(FOLDER).as_posix())
+def test_a_module_uses_the_wire_and_nothing_else_of_the_core(path: Path) -> None:
+    for name in imports(path):
+        assert not name.startswith("booking_core") or name.startswith("booking_core.wire")
+        assert not name.startswith(("booking_server", "booking_cli"))
+
+
+@pytest.mark.parametrize("path", unasync.modules(), ids=lambda path: path.relative_to(FOLDER).as_posix())
+def test_the_half_that_does_not_await_is_made_from_the_one_that_does(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == unasync.made(path), "run tests/booking_sdk/unasync.py"
+
+
+def test_no_class_has_an_async_half_by_hand() -> None:
+    for path in MODULES:
+        if "class Async" in path.read_text(encoding="utf-8"):
+            assert path in unasync.modules()
+    assert len(unasync.modules()) == 10
+
+
+def test_the_package_is_small_and_carries_its_types_and_its_guides() -> None:
+    assert len(MODULES) < 60
+    for name in ("py.typed", "README.md", "docs/retries.md", "docs/pagination.md", "docs/testing.md"):
+        assert (FOLDER / name).is_file()
+
+
+def test_all_distributions_carry_one_version() -> None:
+    assert booking_sdk.__version__ == importlib.metadata.version("booking-sdk")
+    assert booking_sdk.API_VERSION == API_VERSION

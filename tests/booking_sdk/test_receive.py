@@ -1,0 +1,155 @@
+"""Events as objects: the same from a webhook and from the feed, of every type there is or will be."""
+
+import asyncio
+import json
+import logging
+import pickle
+import traceback
+from typing import Any
+
+import pytest
+from sdk_support.scripted import Wire
+
+from booking_core.wire.events import EventType
+from booking_sdk import (
+    BookingCancelled,
+    BookingEvent,
+    ConfigurationError,
+    Event,
+    GiftCardRedeemed,
+    PayloadError,
+    Ping,
+    UnknownEvent,
+    WebhookVerificationError,
+    models,
+    parse_event_unverified,
+    receive,
+    unwrap,
+)
+from booking_sdk.testing import make_booking, make_event
+from webhook_verify import Verifier, generate_secret
+from webhook_verify.testing import signed_request, stale, tampered
+
+SECRET = generate_secret()
+
+
+def delivered(event: Event) -> dict[str, Any]:
+    """The body of a delivery of the event: without what only the feed says."""
+    fields = event.to_json()
+    del fields["resource_type"], fields["resource_id"]
+    return fields
+
+
+@pytest.mark.parametrize("event_type", list(EventType))
+def test_every_type_has_a_class_and_passes_through_a_webhook(event_type: EventType) -> None:
+    event = make_event(event_type)
+    assert type(event) is models.EVENT_CLASSES[event_type]
+    assert type(event) is not UnknownEvent
+    headers, body = signed_request(delivered(event), SECRET)
+    received = unwrap(body, headers, SECRET)
+    assert received == event
+    assert received.resource_type == event_type.resource_type
+
+
+def test_an_event_is_told_apart_by_its_class() -> None:
+    match make_event("booking.cancelled", reason="customer", about=make_booking(note="Hello")):
+        case BookingCancelled() as event:
+            assert event.data.reason == "customer"
+            assert event.data.object.note == "Hello"
+        case _:
+            pytest.fail("a cancellation is one")
+    assert isinstance(make_event("booking.rescheduled"), BookingEvent)
+
+
+def test_what_stands_beside_the_object_is_typed() -> None:
+    redeemed = make_event("gift_card.redeemed")
+    assert isinstance(redeemed, GiftCardRedeemed)
+    assert str(redeemed.data.redeemed_amount) == "500.00 NOK"
+    ping = make_event("ping")
+    assert isinstance(ping, Ping)
+    assert ping.data.object.message == "This is a test."
+    assert (ping.resource_type, ping.resource_id) == ("webhook", None)
+
+
+def test_a_type_of_tomorrow_keeps_its_data() -> None:
+    event = make_event("booking.refunded", about={"id": "b1", "amount": 5}, reason="storm")
+    assert type(event) is UnknownEvent
+    assert event.type == "booking.refunded"
+    assert event.data == {"object": {"id": "b1", "amount": 5}, "reason": "storm"}
+    assert (event.resource_type, event.resource_id) == ("booking", "b1")
+    assert make_event("spaceship.landed", about={"id": "s1"}).resource_type == "spaceship"
+
+
+def test_fields_and_values_of_tomorrow_are_kept() -> None:
+    fields = make_event("booking.cancelled").to_json()
+    fields["data"]["reason"] = "storm"
+    fields["data"]["refund"] = {"amount_minor": 1}
+    fields["data"]["object"]["status"] = "waitlisted"
+    fields["region"] = "eu"
+    event = parse_event_unverified(json.dumps(fields))
+    assert isinstance(event, BookingCancelled)
+    assert event.data.reason == "storm"
+    assert event.data.object.status == "waitlisted"
+    assert event.to_json() == fields
+
+
+@pytest.mark.parametrize(
+    "payload", [b"{}", "[]", "null", "7", b"{", {"type": "booking.created"}, {"type": ["x"]}, b"\xff"]
+)
+def test_what_is_no_event_is_a_value_error(payload: Any) -> None:
+    with pytest.raises(ValueError):
+        parse_event_unverified(payload)
+
+
+def test_what_is_no_event_is_not_repeated() -> None:
+    secret = "-".join(["hush"] * 2)
+    with pytest.raises(ValueError) as caught:
+        parse_event_unverified({"id": secret, "type": "booking.created", "data": secret})
+    assert "hush-hush" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("attack", [tampered, stale])
+def test_what_is_not_to_be_trusted_is_not_parsed(attack: Any) -> None:
+    headers, body = attack(delivered(make_event()), SECRET)
+    with pytest.raises(WebhookVerificationError):
+        unwrap(body, headers, SECRET)
+
+
+def test_an_authentic_body_that_cannot_be_read_is_a_payload_error() -> None:
+    for body in (b"not json", b'{"type": "booking.created", "data": {"object": "hush-hush"}}', b"[]"):
+        headers, body = signed_request(body, SECRET)
+        with pytest.raises(PayloadError) as caught:
+            unwrap(body, headers, SECRET)
+        assert pickle.loads(pickle.dumps(caught.value)).reason == "invalid_json"
+        assert "hush-hush" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_delivery_that_waited_is_judged_by_when_it_came() -> None:
+    headers, body = signed_request(delivered(make_event()), SECRET, timestamp=1_000_000)
+    assert unwrap(body, headers, SECRET, now=1_000_100)
+    assert unwrap(body, headers, [generate_secret(), SECRET], now=1_000_900, tolerance=1000)
+    assert unwrap(body, headers, Verifier(SECRET, tolerance=float("inf")))
+
+
+def test_a_client_unwraps_with_its_own_secrets(flavour: str, runner: asyncio.Runner) -> None:
+    event = make_event()
+    headers, body = signed_request(delivered(event), SECRET)
+    client = Wire([]).client(flavour, runner, webhook_secret=[generate_secret(), SECRET])
+    assert client.webhooks.unwrap(body, headers) == event
+    assert client.webhooks.unwrap(body, headers, secret=SECRET) == event
+    with pytest.raises(WebhookVerificationError):
+        client.webhooks.unwrap(body, headers, secret=generate_secret())
+    with pytest.raises(ConfigurationError, match="webhook_secret is missing"):
+        client.with_options(webhook_secret=None).webhooks.unwrap(body, headers)
+
+
+def test_events_of_another_version_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    receive._other_versions.clear()
+    fields = {**make_event().to_json(), "api_version": "2031-01-01"}
+    with caplog.at_level(logging.WARNING, "booking_sdk"):
+        parse_event_unverified(fields)
+        parse_event_unverified(fields)
+        parse_event_unverified(make_event().to_json())
+    assert [record.message for record in caplog.records] == [
+        "events are of API version 2031-01-01; this SDK knows 2026-09-09"
+    ]

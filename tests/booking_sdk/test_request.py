@@ -1,0 +1,143 @@
+"""What is sent: paths that lead nowhere else, parameters in the API's form, one body for all attempts."""
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from uuid import UUID
+
+import pytest
+from sdk_support.scripted import KEY, OK, play
+
+from booking_sdk import GuestInput, GuestLineInput
+from booking_sdk.request import anything, encoded, get, given, instant, joined, plain, plain_lines, segment, text
+
+
+@pytest.mark.parametrize(
+    "value", ["", ".", "..", "a/b", "../webhooks", "a\\b", "a?x=1", "a#b", "%2e%2e", "a\nb", "a\x00", "\u2028"]
+)
+def test_an_id_that_could_lead_elsewhere_is_refused(value: str) -> None:
+    with pytest.raises(ValueError):
+        segment("booking_id", value)
+
+
+def test_an_id_is_text_or_a_uuid() -> None:
+    one = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
+    assert segment("booking_id", UUID(one)) == segment("booking_id", one) == one
+    for value in (17, None, b"x"):
+        with pytest.raises(TypeError):
+            segment("booking_id", value)  # type: ignore[arg-type]
+
+
+def test_a_segment_is_quoted() -> None:
+    assert get("bookings", "a b+ø&=").target == "/api/v1/bookings/a%20b%2B%C3%B8%26%3D"
+
+
+def test_parameters_are_quoted() -> None:
+    assert get("customers", query={"email": "a+b@c.no&x=1"}).target == "/api/v1/customers?email=a%2Bb%40c.no%26x%3D1"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (True, "true"),
+        (False, "false"),
+        (25, "25"),
+        (date(2026, 6, 1), "2026-06-01"),
+        (datetime(2026, 6, 1, 12, tzinfo=timezone(timedelta(hours=2))), "2026-06-01T10:00:00+00:00"),
+        (datetime(2026, 6, 1, 12, 0, 0, 250_000, tzinfo=UTC), "2026-06-01T12:00:00.250000+00:00"),
+        ("x", "x"),
+    ],
+)
+def test_a_parameter_has_the_apis_form(value: object, expected: str) -> None:
+    assert text("x", value) == expected
+
+
+def test_a_datetime_without_a_timezone_is_refused() -> None:
+    with pytest.raises(TypeError, match="updated_since has no timezone"):
+        instant("updated_since", datetime(2026, 6, 1))
+    with pytest.raises(TypeError):
+        text("x", datetime(2026, 6, 1))
+    with pytest.raises(TypeError):
+        instant("updated_since", date(2026, 6, 1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [1.5, None, b"x", [1], {}])
+def test_a_parameter_of_no_form_is_refused(value: object) -> None:
+    with pytest.raises(TypeError):
+        text("x", value)
+
+
+def test_several_values_are_joined_and_one_text_is_not_taken_for_several() -> None:
+    assert joined("types", ["b", "a", "b"]) == "a,b"
+    assert joined("types", ()) is None
+    with pytest.raises(TypeError):
+        joined("types", "booking.created")
+
+
+def test_a_body_is_compact_json_without_what_is_none() -> None:
+    lines = plain_lines("guests", [{"tier_id": "adult", "count": 2}, GuestLineInput(tier_id="family", count=1)])
+    guest = plain(GuestInput(name="Ada", email="ada@example.com"))
+    assert encoded(given(guests=lines, customer=guest, note=None)) == (
+        b'{"guests":[{"tier_id":"adult","count":2},{"tier_id":"family","count":1}],'
+        b'"customer":{"name":"Ada","email":"ada@example.com"}}'
+    )
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}])
+def test_a_body_that_json_cannot_hold_is_refused(value: object) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        encoded({"x": value})
+
+
+def test_lines_are_a_list() -> None:
+    with pytest.raises(TypeError):
+        plain_lines("guests", {"tier_id": "adult", "count": 2})
+    with pytest.raises(TypeError):
+        plain("Ada")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "api",
+        "//elsewhere.example.com/api",
+        "https://elsewhere",
+        "/api/../x",
+        "/a?b=1",
+        "/a#b",
+        "/a%2e",
+        "/a\\b",
+        "/\n",
+    ],
+)
+def test_a_path_of_the_callers_stays_on_the_service(path: str) -> None:
+    with pytest.raises(ValueError):
+        anything("GET", path, None, None, None, None)
+
+
+def test_every_request_says_who_asks_for_what() -> None:
+    (sent,) = play(get("me"), [OK], user_agent_suffix="shop/3", default_headers={"X-Team": "till"}).sent
+    headers = dict(sent.headers)
+    assert sent.url == "https://api.test/api/v1/me"
+    assert headers["authorization"] == f"Bearer {KEY}"
+    assert headers["accept"] == "application/json"
+    assert headers["x-team"] == "till"
+    assert headers["user-agent"].startswith("booking-sdk/")
+    assert headers["user-agent"].endswith(" shop/3")
+    assert "content-type" not in headers
+    assert "idempotency-key" not in headers
+
+
+def test_options_of_a_call_are_known_ones() -> None:
+    with pytest.raises(TypeError, match="unknown options: retries"):
+        get("me", options={"retries": 3})  # type: ignore[typeddict-unknown-key]
+    assert get("bookings", query={"limit": 5}, options={"query": {"new": "1"}}).target == (
+        "/api/v1/bookings?limit=5&new=1"
+    )
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Authorization": "x"}, {"idempotency-KEY": "x"}, {"a": "b\r\nc: d"}, {"": "x"}, {"é": "x"}]
+)
+def test_headers_that_are_not_the_callers_to_set_are_refused(headers: dict[str, str]) -> None:
+    with pytest.raises(ValueError):
+        play(get("me", options={"headers": headers}), [OK])

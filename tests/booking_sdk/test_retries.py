@@ -1,0 +1,333 @@
+"""What is sent again, when, and what is said when it is not: the table, cell by cell, without a network or a wait."""
+
+from datetime import UTC, datetime
+
+import pytest
+from sdk_support.scripted import DROPPED, OK, REFUSED, TIMED_OUT, UNRESOLVED, answered, play
+
+from booking_sdk import (
+    APIConnectionError,
+    APIStatusError,
+    APITimeoutError,
+    Attempt,
+    Hooks,
+    IdempotencyInProgressError,
+    NotFoundError,
+    RateLimitError,
+    Sending,
+    ServerError,
+)
+from booking_sdk._retries import Outcome
+from booking_sdk.request import absolute, anything, get, keyed, once
+from booking_sdk.response import ResponseMeta
+from booking_sdk.testing import ManualClock
+
+GET = get("bookings")
+KEYED = keyed("bookings", body={}, key="order-0001")
+ONCE = once("webhooks", body={})
+PATCH = absolute("PATCH", "webhooks", "1", body={})
+DELETE = absolute("DELETE", "webhooks", "1")
+COLUMNS = {"GET": GET, "with a key": KEYED, "without a key": ONCE, "PATCH": PATCH, "DELETE": DELETE}
+
+BUSY = answered(409, "idempotency_in_progress", retry_after="1")
+
+# Which columns are sent again, and whether a change may have been made when it stays like that.
+TABLE: list[tuple[str, Outcome, set[str], bool]] = [
+    ("not connected", REFUSED, {"GET", "with a key", "without a key", "PATCH", "DELETE"}, False),
+    ("name not resolved in time", UNRESOLVED, {"GET", "with a key", "without a key", "PATCH", "DELETE"}, False),
+    ("connection broken", DROPPED, {"GET", "with a key", "PATCH", "DELETE"}, True),
+    ("no answer in time", TIMED_OUT, {"GET", "with a key", "PATCH", "DELETE"}, True),
+    *(
+        (str(status), answered(status, code), {"GET", "with a key", "PATCH", "DELETE"}, True)
+        for status, code in (
+            (408, None),
+            (500, "internal_error"),
+            (502, None),
+            (503, "service_unavailable"),
+            (504, None),
+        )
+    ),
+    ("429", answered(429, "rate_limited"), {"GET", "with a key", "without a key", "PATCH", "DELETE"}, False),
+    ("409 in progress", BUSY, {"with a key"}, True),
+    *(
+        (f"{status} {code}", answered(status, code), set(), False)
+        for status, code in (
+            (400, "validation_failed"),
+            (400, "idempotency_key_required"),
+            (401, "api_key_revoked"),
+            (403, "insufficient_scope"),
+            (404, "not_found"),
+            (405, "method_not_allowed"),
+            (409, "conflict"),
+            (409, "insufficient_capacity"),
+            (409, "a_code_of_tomorrow"),
+            (413, "payload_too_large"),
+            (422, "validation_failed"),
+            (422, "idempotency_key_reused"),
+            (301, None),
+        )
+    ),
+    ("501", answered(501, None), set(), True),
+]
+CELLS = [
+    pytest.param(outcome, column, column in retried, unsure and column != "GET", id=f"{row}, {column}")
+    for row, outcome, retried, unsure in TABLE
+    for column in COLUMNS
+]
+
+
+@pytest.mark.parametrize(("outcome", "column", "is_retried", "maybe_executed"), CELLS)
+def test_each_cell_of_the_table(outcome: Outcome, column: str, is_retried: bool, maybe_executed: bool) -> None:
+    spec = COLUMNS[column]
+    played = play(spec, [outcome])
+    assert len(played.sent) == (3 if is_retried else 1)
+    assert len(played.slept) == len(played.sent) - 1
+    assert played.keys == {spec.key}
+    assert {send.body for send in played.sent} == {spec.body}
+    assert played.error is not None
+    assert played.error.attempts == len(played.sent)
+    assert played.error.idempotency_key == spec.key
+    assert played.error.maybe_executed == maybe_executed
+
+
+@pytest.mark.parametrize(("outcome", "column", "is_retried", "maybe_executed"), CELLS)
+def test_a_retry_that_succeeds_is_the_result(
+    outcome: Outcome, column: str, is_retried: bool, maybe_executed: bool
+) -> None:
+    played = play(COLUMNS[column], [outcome, OK])
+    assert played.result == ({"fine": True} if is_retried else None)
+
+
+def test_the_class_of_an_error_says_what_kind_of_nothing_came() -> None:
+    assert type(play(GET, [REFUSED]).error) is APIConnectionError
+    assert type(play(GET, [UNRESOLVED]).error) is APITimeoutError
+    assert type(play(GET, [TIMED_OUT]).error) is APITimeoutError
+    assert type(play(GET, [answered(503, "service_unavailable")]).error) is ServerError
+    assert type(play(KEYED, [BUSY]).error) is IdempotencyInProgressError
+
+
+# Whether a change may have been made, when attempts end differently
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "maybe_executed"),
+    [
+        ([DROPPED, answered(404, "not_found")], False),  # stored for the key: so the first did the same
+        ([DROPPED, answered(409, "insufficient_capacity")], False),
+        ([DROPPED, answered(422, "validation_failed")], False),
+        ([DROPPED, answered(401, "api_key_revoked")], True),  # answered in front of the key: says nothing of the first
+        ([DROPPED, answered(403, "insufficient_scope")], True),
+        ([DROPPED, answered(400, "validation_failed")], True),
+        ([DROPPED, answered(429, "rate_limited"), answered(429, "rate_limited")], True),
+        ([DROPPED, REFUSED, REFUSED], True),
+        ([REFUSED, REFUSED, REFUSED], False),
+        ([REFUSED, answered(429, "rate_limited"), REFUSED], False),
+        ([answered(500, "internal_error"), answered(404, "not_found")], False),
+    ],
+)
+def test_an_unknown_outcome_stays_unknown_until_the_key_answers(outcomes: list[Outcome], maybe_executed: bool) -> None:
+    error = play(KEYED, outcomes).error
+    assert error is not None
+    assert error.maybe_executed == maybe_executed
+
+
+def test_an_unknown_outcome_is_told_with_the_key_that_settles_it() -> None:
+    error = play(KEYED, [DROPPED]).error
+    assert str(error) == (
+        "POST /api/v1/bookings: the connection broke; it may have been carried out, which the same call with the same"
+        " key settles: order-0001"
+    )
+    assert error is not None
+    assert error.retryable
+    lost = play(ONCE, [DROPPED]).error
+    assert str(lost) == "POST /api/v1/webhooks: the connection broke; it may have been carried out"
+    assert lost is not None
+    assert not lost.retryable
+
+
+@pytest.mark.parametrize(
+    ("outcome", "retryable"),
+    [
+        (answered(429, "rate_limited"), True),
+        (answered(503, "service_unavailable"), True),
+        (BUSY, True),
+        (answered(409, "conflict"), False),
+        (answered(422, "validation_failed"), False),
+        (answered(401, "api_key_invalid"), False),
+    ],
+)
+def test_an_error_says_whether_a_later_try_makes_sense(outcome: Outcome, retryable: bool) -> None:
+    error = play(KEYED, [outcome], max_retries=0).error
+    assert error is not None
+    assert error.retryable == retryable
+
+
+def test_a_deletion_that_was_done_but_not_answered_is_done() -> None:
+    assert play(DELETE, [DROPPED, answered(404, "not_found")]).error is None
+    assert isinstance(play(DELETE, [answered(404, "not_found")]).error, NotFoundError)
+    assert isinstance(play(DELETE, [REFUSED, answered(404, "not_found")]).error, NotFoundError)
+
+
+def test_a_post_to_an_unknown_path_is_repeated_only_with_a_key() -> None:
+    assert len(play(anything("POST", "/api/v1/x", None, {}, None, None), [DROPPED]).sent) == 1
+    assert len(play(anything("POST", "/api/v1/x", None, {}, "order-0001", None), [DROPPED]).sent) == 3
+    assert len(play(anything("GET", "/api/v1/x", None, None, None, None), [DROPPED]).sent) == 3
+    assert len(play(anything("DELETE", "/api/v1/x", None, None, None, None), [DROPPED]).sent) == 1
+
+
+# How long
+
+
+class Chance(ManualClock):
+    """Chance that always gives the same."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__(datetime(2026, 11, 21, 12, tzinfo=UTC))
+        self.value = value
+
+    def random(self) -> float:
+        return self.value
+
+
+def test_waits_are_anything_up_to_a_bound_that_doubles_to_eight_seconds() -> None:
+    assert play(GET, [DROPPED], clock=Chance(1.0), max_retries=7).slept == [0.5, 1, 2, 4, 8, 8, 8]
+    assert play(GET, [DROPPED], clock=Chance(0.0), max_retries=3).slept == [0, 0, 0]
+    assert play(GET, [DROPPED], clock=Chance(0.25), max_retries=2).slept == [0.125, 0.25]
+
+
+def test_no_number_of_retries_overflows_the_bound() -> None:
+    assert max(play(GET, [DROPPED], clock=Chance(1.0), max_retries=1100).slept) == 8
+
+
+@pytest.mark.parametrize("status", [429, 503, 409])
+@pytest.mark.parametrize(
+    ("headers", "slept"),
+    [
+        ({"retry_after": "7"}, 7.0),
+        ({"retry_after": "0"}, 0.0),
+        ({"retry_after": "60"}, 60.0),
+        ({"retry_after": "Sat, 21 Nov 2026 12:00:09 GMT"}, 9.0),
+        ({"retry_after": "Saturday, 21-Nov-26 12:00:09 GMT"}, 9.0),
+        ({"retry_after": "Sat Nov 21 12:00:09 2026"}, 9.0),
+        ({"retry_after": "Sat, 21 Nov 2026 11:00:00 GMT"}, 0.0),
+        # The clocks of the two machines need not agree.
+        ({"retry_after": "Mon, 01 Jan 2029 00:00:05 GMT", "date": "Mon, 01 Jan 2029 00:00:00 GMT"}, 5.0),
+        ({}, 0.25),
+        ({"retry_after": "soon"}, 0.25),
+        ({"retry_after": "-3"}, 0.25),
+        ({"retry_after": "1e9"}, 0.25),
+        ({"retry_after": "9" * 5000}, 0.25),
+        ({"retry_after": "٧"}, 0.25),
+        ({"retry_after": "Sat, 99 Nov 2026 12:00:09 GMT"}, 0.25),
+        ({"retry_after": ""}, 0.25),
+    ],
+)
+def test_what_the_service_asks_to_wait_is_waited(status: int, headers: dict[str, str], slept: float) -> None:
+    code = "idempotency_in_progress" if status == 409 else None
+    assert play(KEYED, [answered(status, code, **headers), OK], clock=Chance(0.5)).slept == [slept]
+
+
+@pytest.mark.parametrize("value", ["61", "3600", "Sat, 21 Nov 2026 12:02:00 GMT"])
+def test_a_wait_of_more_than_a_minute_is_the_callers_to_decide(value: str) -> None:
+    played = play(GET, [answered(429, "rate_limited", retry_after=value)], clock=Chance(0.5))
+    assert isinstance(played.error, RateLimitError)
+    assert played.error.retry_after == (120.0 if "GMT" in value else float(value))
+    assert len(played.sent) == 1
+
+
+# How long in all
+
+
+def test_a_deadline_ends_the_retries_before_a_wait_that_would_pass_it() -> None:
+    played = play(GET, [DROPPED], clock=Chance(1.0), took_s=2, deadline=7, max_retries=9)
+    assert played.slept == [0.5, 1]  # 2 + .5 + 2 + 1 = 5.5, then an attempt to 7, cut short
+    assert [send.total_s for send in played.sent] == [7, 4.5, 1.5]
+    assert played.error is not None
+    assert played.error.attempts == 3
+
+
+def test_a_deadline_shortens_what_an_attempt_may_take() -> None:
+    (send,) = play(GET, [OK], deadline=3).sent
+    assert (send.total_s, send.connect_s) == (3, 3)
+    (send,) = play(GET, [OK], deadline=300).sent
+    assert (send.total_s, send.connect_s) == (30, 5)
+
+
+def test_a_retry_after_beyond_the_deadline_is_not_waited() -> None:
+    played = play(GET, [answered(429, "rate_limited", retry_after="20")], deadline=10)
+    assert played.slept == []
+    assert isinstance(played.error, RateLimitError)
+
+
+def test_max_retries_is_what_it_says() -> None:
+    assert len(play(GET, [DROPPED], max_retries=0).sent) == 1
+    assert len(play(GET, [DROPPED], max_retries=5).sent) == 6
+
+
+def test_one_call_can_have_options_of_its_own() -> None:
+    spec = get("bookings", options={"max_retries": 0, "timeout": 2.0, "headers": {"X-Trace": "1"}})
+    (send,) = play(spec, [DROPPED]).sent
+    assert (send.total_s, send.connect_s) == (2, 2)
+    assert dict(send.headers)["x-trace"] == "1"
+    assert len(play(get("bookings", options={"deadline": 0.1}), [DROPPED], deadline=60, took_s=1).sent) == 1
+    assert len(play(get("bookings", options={"deadline": None}), [DROPPED], deadline=0.1, took_s=1).sent) == 3
+
+
+# Somebody else decides, and somebody looks on
+
+
+def test_a_decision_of_the_callers_takes_the_place_of_the_table() -> None:
+    asked: list[Attempt] = []
+
+    def decide(attempt: Attempt) -> float | None:
+        asked.append(attempt)
+        return 3.0 if attempt.number == 1 else None
+
+    played = play(KEYED, [answered(409, "conflict")], retry=decide, max_retries=5)
+    assert played.slept == [3.0]
+    assert [(one.number, one.wait, one.path) for one in asked] == [
+        (1, None, "/api/v1/bookings"),
+        (2, None, "/api/v1/bookings"),
+    ]
+    assert isinstance(asked[0].error, APIStatusError)
+
+
+def test_a_decision_can_keep_what_the_table_says() -> None:
+    assert play(GET, [DROPPED], retry=lambda attempt: attempt.wait, clock=Chance(1.0)).slept == [0.5, 1]
+
+
+def test_a_decision_cannot_go_beyond_max_retries_or_the_deadline() -> None:
+    assert len(play(GET, [DROPPED], retry=lambda _: 0.0, max_retries=3).sent) == 4
+    assert play(GET, [DROPPED], retry=lambda _: 60.0, deadline=30).slept == []
+
+
+def test_hooks_see_each_attempt_and_no_secret() -> None:
+    seen: list[str] = []
+
+    def on_response(sending: Sending, meta: ResponseMeta) -> None:
+        seen.append(f"{sending.number} answered {meta.status_code}")
+
+    hooks = Hooks(
+        on_send=lambda sending: seen.append(f"{sending.number} sends {sending.method} {sending.idempotency_key}"),
+        on_response=on_response,
+        on_retry=lambda attempt: seen.append(f"{attempt.number} waits {attempt.wait}"),
+    )
+    play(KEYED, [DROPPED, answered(500, "internal_error"), OK], hooks=hooks, clock=Chance(1.0))
+    assert seen == [
+        "1 sends POST order-0001",
+        "1 waits 0.5",
+        "2 sends POST order-0001",
+        "2 answered 500",
+        "2 waits 1.0",
+        "3 sends POST order-0001",
+        "3 answered 200",
+    ]
+
+
+# The key of the service
+
+
+def test_a_key_that_changes_between_attempts_is_picked_up() -> None:
+    keys = iter(["svc_old", "svc_new"])
+    played = play(GET, [answered(503, None), OK], api_key=lambda: next(keys))
+    assert [dict(send.headers)["authorization"] for send in played.sent] == ["Bearer svc_old", "Bearer svc_new"]

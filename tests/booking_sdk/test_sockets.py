@@ -1,0 +1,195 @@
+"""The SDK and the service over real sockets: through a network that fails, past writers that do not stop."""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sdk_support.proxy import FAULTS, faults
+from support.servers import new_world, served_in_process
+from support.world import World
+
+from booking_core.db import tables
+from booking_sdk import APIError, AsyncBookingClient, BookingClient, BookingConfirmed, Timeout
+from booking_sdk.testing import ManualClock, on_clock
+
+CREATES = 200
+AT_ONCE = 8
+TRIES = 500
+
+
+@pytest.fixture(scope="module")
+def served(backend: str, new_database_url: Callable[[str], str]) -> Iterator[tuple[str, int]]:
+    """A database of the module's own, and the port of the service on it."""
+    url = new_database_url(backend)
+    with served_in_process(url) as port:
+        yield url, port
+
+
+@pytest.fixture
+def world(served: tuple[str, int]) -> Iterator[World]:
+    with new_world(served[0]) as made:
+        yield made
+
+
+@pytest.fixture
+def direct(served: tuple[str, int], world: World) -> Iterator[BookingClient]:
+    """A client with nothing between it and the service."""
+    with BookingClient(world.key(), base_url=f"http://127.0.0.1:{served[1]}") as client:
+        yield client
+
+
+def asked(departure: str, number: int) -> dict[str, Any]:
+    return {
+        "experience_date_id": departure,
+        "guests": [{"tier_id": "adult", "count": 1}],
+        "customer": {"name": "Ada Lovelace", "email": "ada@example.com"},
+        "payment": "external_paid",
+        "note": str(number),
+    }
+
+
+class Ledger:
+    """What the SDK said became of each intention."""
+
+    def __init__(self) -> None:
+        self.booked: dict[str, str] = {}
+        self.given_up: set[str] = set()
+        self.unknown: set[str] = set()
+
+    def after(self, number: int, error: APIError) -> str | None:
+        """The key to ask again with; none to leave it, which is only done when surely nothing happened."""
+        assert error.idempotency_key
+        if error.maybe_executed:
+            self.unknown.add(str(number))
+        elif number % 2 and str(number) not in self.unknown:  # an error speaks of its own call alone
+            self.given_up.add(str(number))
+            return None
+        return error.idempotency_key
+
+
+def book_all(client: BookingClient, departure: str, count: int) -> Ledger:
+    ledger = Ledger()
+
+    def book(number: int) -> None:
+        key = None
+        for _ in range(TRIES):
+            try:
+                booking = client.bookings.create(**asked(departure, number), idempotency_key=key)
+            except APIError as error:
+                key = ledger.after(number, error)
+                if key is None:
+                    return
+            else:
+                ledger.booked[str(number)] = booking.id
+                return
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(book, range(count)))
+    return ledger
+
+
+async def book_all_async(client: AsyncBookingClient, departure: str, count: int) -> Ledger:
+    ledger, swift = Ledger(), on_clock(client, ManualClock())
+    numbers = iter(range(count))
+
+    async def book() -> None:
+        for number in numbers:
+            key = None
+            for _ in range(TRIES):
+                try:
+                    booking = await swift.bookings.create(**asked(departure, number), idempotency_key=key)
+                except APIError as error:
+                    key = ledger.after(number, error)
+                    if key is None:
+                        break
+                else:
+                    ledger.booked[str(number)] = booking.id
+                    break
+
+    async with client:
+        await asyncio.gather(*(book() for _ in range(AT_ONCE)))
+    return ledger
+
+
+def through_faults(
+    world: World, port: int, flavour: str, runner: asyncio.Runner, count: int
+) -> tuple[Ledger, Any, str]:
+    """That many intentions, carried out through a network that fails most of them at least once."""
+    departure = world.departure(world.experience(), seats=2 * count)
+    with faults(port, seed=count) as proxy:
+        options: dict[str, Any] = {"base_url": proxy.url, "timeout": Timeout(0.5, connect=0.5)}
+        if flavour == "sync":
+            with BookingClient(world.key(), **options) as client:
+                ledger = book_all(on_clock(client, ManualClock()), departure, count)
+        else:
+            ledger = runner.run(book_all_async(AsyncBookingClient(world.key(), **options), departure, count))
+    return ledger, proxy.met, departure
+
+
+def test_whatever_the_network_does_each_intention_is_one_booking_or_surely_none(
+    served: tuple[str, int], world: World, direct: BookingClient, flavour: str, runner: asyncio.Runner
+) -> None:
+    ledger, met, departure = through_faults(world, served[1], flavour, runner, CREATES)
+    assert set(met) == {"none", *FAULTS}
+    assert len(ledger.booked) + len(ledger.given_up) == CREATES
+    there = {str(booking.note): booking.id for booking in direct.bookings.iterate()}
+    assert there == ledger.booked
+    assert ledger.unknown
+    assert ledger.unknown <= set(ledger.booked)
+    assert world.row(tables.departures, departure)["seats_taken"] == len(there)
+
+
+def test_a_walk_past_a_writer_gives_exactly_what_was_there(world: World, direct: BookingClient) -> None:
+    departure = world.departure(world.experience(), seats=10_000)
+    before = [direct.bookings.create(**asked(departure, number)).id for number in range(120)]
+    seen = []
+    for number, booking in enumerate(direct.bookings.iterate(page_size=10)):
+        seen.append(booking.id)
+        if number % 3 == 0:
+            direct.bookings.create(**asked(departure, number))
+    assert seen == before[::-1]
+    assert len(list(direct.bookings.iterate())) == 160
+
+
+def test_a_follower_that_is_stopped_and_resumed_sees_every_event_once_in_order(
+    world: World, direct: BookingClient
+) -> None:
+    departure = world.departure(world.experience(), seats=10_000)
+
+    def write(_: int) -> list[str]:
+        return [direct.bookings.create(**asked(departure, number)).id for number in range(12)]
+
+    booked: list[str] = []
+    with ThreadPoolExecutor(8) as writers:
+        writing = [writers.submit(write, number) for number in range(8)]
+        seen, checkpoint, stops = [], None, 0
+        while len(seen) < 1 + 2 * 8 * 12:
+            feed = direct.events.follow(after=checkpoint, poll=0)
+            for event in feed:
+                seen.append(event)
+                checkpoint = feed.checkpoint
+                if len(seen) % 9 == 0 or len(seen) == 1 + 2 * 8 * 12:
+                    stops += 1
+                    break
+        booked = [booking for done in writing for booking in done.result()]
+    assert stops >= 20
+    assert [event.sequence for event in seen] == list(range(1, len(seen) + 1))
+    confirmed = Counter(event.data.object.id for event in seen if isinstance(event, BookingConfirmed))
+    assert confirmed == Counter(booked)
+
+
+def test_one_client_serves_many_threads(world: World, direct: BookingClient) -> None:
+    departure = world.departure(world.experience(), seats=10_000)
+    met = threading.Barrier(AT_ONCE)
+
+    def book(number: int) -> str:
+        met.wait()
+        return direct.bookings.create(**asked(departure, number)).id
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        made = list(pool.map(book, range(AT_ONCE)))
+    assert len(set(made)) == AT_ONCE
