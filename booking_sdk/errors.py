@@ -69,7 +69,7 @@ class APIError(BookingError):
         self.idempotency_key: str | None = idempotency_key
         """The key of every attempt; the same call with this key settles what happened, and does nothing twice."""
         self.maybe_executed: bool = maybe_executed
-        """Whether an attempt of this call may have made the change. Of earlier calls with the same key it says nothing."""
+        """Whether an attempt of this call may have made the change; of earlier calls with the key it says nothing."""
         self.attempts: int = attempts
         """How many requests were sent, or tried to be."""
 
