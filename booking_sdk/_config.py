@@ -72,8 +72,8 @@ def configure(
         ConfigurationError: one is missing, or makes no sense.
     """
     return Config(
-        base_url=_checked_base_url(base_url or os.environ.get(BASE_URL_VARIABLE, "")),
-        api_key=_checked_api_key(api_key or os.environ.get(API_KEY_VARIABLE, "")),
+        base_url=_checked_base_url(os.environ.get(BASE_URL_VARIABLE, "") if base_url is None else base_url),
+        api_key=_checked_api_key(os.environ.get(API_KEY_VARIABLE, "") if api_key is None else api_key),
         timeout=_checked_timeout(timeout),
         deadline=_checked_deadline(deadline),
         max_retries=_checked_max_retries(max_retries),
@@ -88,8 +88,12 @@ def configure(
 def _checked_base_url(base_url: str) -> str:
     if not base_url:
         raise ConfigurationError(f"base_url is missing: pass it, or set {BASE_URL_VARIABLE}")
-    url = urlsplit(base_url)
-    if not (base_url.isprintable() and " " not in base_url) or url.scheme not in ("http", "https") or not url.hostname:
+    try:
+        url = urlsplit(base_url)
+        is_plain = base_url.isprintable() and " " not in base_url and url.port != 0
+    except ValueError:
+        is_plain = False
+    if not is_plain or url.scheme not in ("http", "https") or not url.hostname:
         raise ConfigurationError("base_url must begin with https:// and name a host")
     if url.username is not None or url.query or url.fragment:
         raise ConfigurationError("base_url must hold neither credentials nor a query")

@@ -38,8 +38,8 @@ class Position:
     since: str | None = None
 
     @classmethod
-    def parse(cls, checkpoint: str) -> Self:
-        """The position that a checkpoint names; a cursor of the feed in ascending order is one too.
+    def parse(cls, checkpoint: str, since: str | None = None) -> Self:
+        """The position that a checkpoint names; a cursor of the feed in ascending order, from `since`, is one too.
 
         Raises:
             ValueError: it is neither.
@@ -47,7 +47,7 @@ class Position:
         if not isinstance(checkpoint, str) or not checkpoint:
             raise ValueError("after must be a checkpoint, or None to begin with the oldest event")
         if not checkpoint.startswith(_PREFIX):
-            return cls(cursor=checkpoint)
+            return cls(cursor=checkpoint, since=since)
         try:
             cursor, sequence, since = json.loads(base64.urlsafe_b64decode(checkpoint[len(_PREFIX) :]))
         except (ValueError, TypeError):

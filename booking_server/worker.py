@@ -32,12 +32,16 @@ log = logging.getLogger("booking.worker")
 
 T = TypeVar("T")
 
-SLOTS = 128
+SLOTS = 256
 """Attempts in flight at once, in one process."""
 SLOW_SLOTS = SLOTS // 2
 """Of them for endpoints whose last attempt timed out: however many hang, half of the slots stay for the others."""
 PER_ENDPOINT = 16
-PER_ORGANIZATION = 48
+FREE_PER_ENDPOINT = 4
+"""An endpoint has at most one attempt in flight for so many free slots. The fewer are left, the less anybody may add
+to what it has already, so that many which hang, and are not known to yet, never hold all of them."""
+PER_ORGANIZATION = 10 * PER_ENDPOINT
+"""Room for each of its endpoints: with less, nine that hang would keep the tenth waiting."""
 LEASE_DEADLINES = 3
 """A lease lasts so many deadlines of an attempt: no heartbeat is needed."""
 POLL_S = 0.5
@@ -73,6 +77,8 @@ class InFlight:
 
     def remove(self, claimed: Claimed) -> None:
         self.by_endpoint[claimed.endpoint_id] -= 1
+        if not self.by_endpoint[claimed.endpoint_id]:
+            del self.by_endpoint[claimed.endpoint_id]  # else it grows with every endpoint ever served
         self.slow -= claimed.timed_out_before
 
 
@@ -158,10 +164,10 @@ class Worker:
             lambda tx: webhooks.claim(
                 tx,
                 self._installation,
-                free=free,
+                free=(free + 1) // 2,  # half of them, so that the next turn sees how many are left
                 in_flight=self._in_flight.by_endpoint,
                 slow_free=max(0, SLOW_SLOTS - self._in_flight.slow),
-                per_endpoint=PER_ENDPOINT,
+                per_endpoint=max(1, min(PER_ENDPOINT, free // FREE_PER_ENDPOINT)),
                 per_organization=PER_ORGANIZATION,
                 lease_s=int(LEASE_DEADLINES * self._settings.webhook_deadline_s) + 1,
             )

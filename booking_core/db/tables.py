@@ -471,8 +471,10 @@ deliveries = Table(
         "endpoint_id",
         "resource_id",
         "event_sequence",
-        postgresql_where=text("status = 'queued' AND attempt_count = 0"),
-        sqlite_where=text("status = 'queued' AND attempt_count = 0"),
+        # What is queued is not completed. In these words the look-up that this index is for cannot use the one above,
+        # which a planner that has not heard of a rush takes for as good, and then searches all that waits.
+        postgresql_where=text("completed_at IS NULL AND attempt_count = 0"),
+        sqlite_where=text("completed_at IS NULL AND attempt_count = 0"),
     ),
     Index(
         "ix_deliveries_leased",

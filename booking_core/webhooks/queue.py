@@ -33,25 +33,27 @@ _DUE = """
                        ELSE {d}.event_sequence = (
                             SELECT min(p.event_sequence) FROM deliveries p
                              WHERE p.organization_id = {d}.organization_id AND p.endpoint_id = {d}.endpoint_id
-                               AND p.resource_id = {d}.resource_id AND p.status = 'queued' AND p.attempt_count = 0) END
+                               AND p.resource_id = {d}.resource_id
+                               AND p.completed_at IS NULL AND p.attempt_count = 0) END
             ORDER BY {d}.next_attempt_at LIMIT CAST(:per_endpoint AS integer)"""
 """Of one endpoint: what may be sent now, the longest due first."""
 
 _OFFERED = """
-    SELECT r.organization_id, r.endpoint_id, r.of_endpoint, r.of_organization, e.url, e.last_timed_out,
-           e.last_claimed_at, due.id, row_number() OVER (PARTITION BY r.endpoint_id ORDER BY due.next_attempt_at)
-               AS place
+    SELECT r.organization_id, r.endpoint_id, r.is_idle, r.of_endpoint, r.of_organization, e.url, e.last_timed_out,
+           e.last_claimed_at, due.id, due.next_attempt_at,
+           row_number() OVER (PARTITION BY r.endpoint_id ORDER BY due.next_attempt_at) AS place
       FROM room r
      CROSS JOIN {endpoint}
      CROSS JOIN {due}
-     WHERE r.due_at <= (SELECT at FROM clock) AND r.of_endpoint > 0 AND r.of_organization > 0
+     WHERE r.due_at <= (SELECT at FROM clock) AND r.of_endpoint > 0 AND (r.of_organization > 0 OR r.is_idle)
        AND (NOT e.last_timed_out OR CAST(:slow_free AS integer) > 0)
 """
 
 _PICKED = """
--- How many more attempts each endpoint, and its organization, may have under way.
+-- How many more attempts each endpoint, and its organization, may have under way. One that has none may always have
+-- one: the endpoints of an organization that hang must not use up what it may have for one that answers.
 room AS (
-    SELECT w.organization_id, w.endpoint_id, w.due_at,
+    SELECT w.organization_id, w.endpoint_id, w.due_at, coalesce(b.attempts, 0) = 0 AS is_idle,
            CAST(:per_endpoint AS integer) - coalesce(b.attempts, 0) AS of_endpoint,
            CAST(:per_organization AS integer) - sum(coalesce(b.attempts, 0)) OVER (PARTITION BY w.organization_id)
                AS of_organization
@@ -67,7 +69,7 @@ fair AS (
 in_lanes AS (
     SELECT f.*, row_number() OVER (PARTITION BY f.last_timed_out ORDER BY f.place, f.last_claimed_at NULLS FIRST)
                AS place_in_lane
-      FROM fair f WHERE f.place_in_organization <= f.of_organization
+      FROM fair f WHERE f.place_in_organization <= f.of_organization OR (f.is_idle AND f.place = 1)
 ),
 picked AS (
     SELECT * FROM in_lanes l
@@ -127,8 +129,12 @@ SELECT {_CLAIMED.format(joined="string_agg")},
            AS is_served
   FROM picked k
  CROSS JOIN LATERAL (
+       -- Looked at again once it is locked. Within coalesce() the status is only looked at: it must not tempt the
+       -- planner to search the index of all that is queued.
        SELECT d.* FROM deliveries d
-        WHERE d.organization_id = k.organization_id AND d.id = k.id AND d.status = 'queued' AND d.lease_until IS NULL
+        WHERE d.organization_id = k.organization_id AND d.id = k.id AND coalesce(d.status, '') = 'queued'
+          -- Another worker may have sent it and failed since this statement began: then it waits again.
+          AND d.lease_until IS NULL AND coalesce(d.next_attempt_at, 0) = k.next_attempt_at
           FOR UPDATE SKIP LOCKED) d
 """  # noqa: S608
 

@@ -100,7 +100,8 @@ def claim(
     """Leases what is due, at most `free` deliveries, and writes down an attempt for each.
 
     The endpoints that were served least recently come first, each with one delivery before any gets a second
-    (decision W13). Endpoints whose last attempt timed out share `slow_free` of the places. Two statements, for any
+    (decision W13). Endpoints whose last attempt timed out share `slow_free` of the places. An endpoint with nothing
+    under way may have one attempt even when its organization has as many as it may. Two statements, for any
     number of deliveries; SQLite, which cannot change three tables with one, takes four.
 
     Args:
@@ -221,7 +222,7 @@ def record(
     now: int | None = None,
     luck: Callable[[], float] = random.random,
 ) -> None:
-    """Settles a batch of attempts: on PostgreSQL two statements, and four when it tells an event.
+    """Settles a batch of attempts: on PostgreSQL two statements, and at most four when there is something to tell.
 
     An attempt is always written down. What it means for its delivery and its endpoint counts only while its lease is
     the delivery's last: a worker that was stopped for a minute changes nothing that another has settled since.

@@ -42,10 +42,8 @@ def _filters(
 def _following(
     spec: Spec, after: str | None, since: datetime | None, poll: float | None, patience: float | None, clock: Any
 ) -> Following:
-    if after is None:
-        position = Position(since=None if since is None else instant("since", since))
-    else:
-        position = Position.parse(after)
+    begin = None if since is None else instant("since", since)
+    position = Position(since=begin) if after is None else Position.parse(after, begin)
     return Following(spec, position, poll, patience, clock)
 
 

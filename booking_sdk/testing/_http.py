@@ -101,6 +101,11 @@ def validated(model: type[RequestT], body: bytes) -> RequestT:
     raise refusal
 
 
+def refused(refusal: Refusal, request_id: str) -> Response:
+    """A refusal as an answer."""
+    return answer(refusal.status, {**refusal.body(), "request_id": request_id}, refusal.headers)
+
+
 class Query:
     """The parameters of a request. Each method gives one, or refuses it."""
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -21,7 +21,7 @@ from booking_core.wire.webhooks import DeliveryRecover, SecretRotate, WebhookEnd
 from booking_sdk.response import Response
 from booking_sdk.testing import _feed
 from booking_sdk.testing._endpoints import Endpoints
-from booking_sdk.testing._http import FakeRequest, Query, Refusal, answer, malformed, not_found, validated
+from booking_sdk.testing._http import FakeRequest, Query, Refusal, answer, malformed, not_found, refused, validated
 from booking_sdk.testing._store import Row, Store, shown
 
 
@@ -40,6 +40,7 @@ class _Call:
     """A request that passed every check before its own."""
 
     request: FakeRequest
+    request_id: str
     ids: tuple[str, ...]
     query: Query
     key: Key
@@ -55,13 +56,16 @@ class FakeService:
         self._answers: dict[str, tuple[str, Response]] = {}
 
     def answered(self, request: FakeRequest) -> Response:
+        """The answer to a request, whatever it is."""
+        request_id = request.headers.get("x-request-id") or f"req_{secrets.token_hex(12)}"
         try:
-            return self._carried_out(request)
+            response = self._carried_out(request, request_id)
         except Refusal as refusal:
-            body = {**refusal.body(), "request_id": "req_fake"}
-            return answer(refusal.status, body, own_headers(refusal.headers))
+            response = refused(refusal, request_id)
+        pairs = [*response.raw_headers, (b"x-request-id", request_id.encode())]
+        return Response(response.status_code, pairs, response.body)
 
-    def _carried_out(self, request: FakeRequest) -> Response:
+    def _carried_out(self, request: FakeRequest, request_id: str) -> Response:
         operation, ids = _route(request)
         key = self._identified(request)
         if operation.scope and operation.scope not in key.scopes:
@@ -71,7 +75,7 @@ class FakeService:
         if any(not re.fullmatch(UUID_PATTERN, one) for one in ids):
             raise not_found()
         _check_body(request)
-        call = _Call(request, ids, Query(request.query, self.store.zone), key)
+        call = _Call(request, request_id, ids, Query(request.query, self.store.zone), key)
         if idempotency_key is None:
             return operation.act(self, call)
         if operation.body:
@@ -104,7 +108,7 @@ class FakeService:
         except Refusal as refusal:
             if not refusal.is_stored:
                 raise
-            found = answer(refusal.status, {**refusal.body(), "request_id": "req_fake"}, own_headers({}))
+            found = refused(refusal, call.request_id)
         self._answers[key] = mark, found
         return found
 
@@ -138,7 +142,7 @@ class FakeService:
         status, experience_id = query.choice("status", BookingStatus), query.uuid("experience_id")
         first, last, since = query.day("departure_from"), query.day("departure_to"), query.instant("updated_since")
         rows = [
-            {**row, "manage_url": row["manage_url"] if Scope.BOOKINGS_WRITE in call.key.scopes else None}
+            self._visible(row, call)
             for row in self.store.bookings.values()
             if status in (None, row["status"]) and experience_id in (None, row["experience"]["id"])
         ]
@@ -150,13 +154,18 @@ class FakeService:
 
     def _get_booking(self, call: _Call) -> Response:
         row = self.store.get(self.store.bookings, call.ids[0])
-        return _ok(row if Scope.BOOKINGS_WRITE in call.key.scopes else {**row, "manage_url": None})
+        return _ok(self._visible(row, call))
+
+    def _visible(self, row: Row, call: _Call) -> Row:
+        """A booking with the guest's link, for whoever may write, for as long as the link is good."""
+        is_over = datetime.fromisoformat(row["departure"]["ends_at"]) <= self.store.clock.now
+        return row if Scope.BOOKINGS_WRITE in call.key.scopes and not is_over else {**row, "manage_url": None}
 
     def _create_booking(self, call: _Call) -> Response:
         return _ok(self.store.book(validated(BookingCreate, call.request.body)), 201)
 
     def _cancel_booking(self, call: _Call) -> Response:
-        return _ok(self.store.cancel(call.ids[0], validated(BookingCancel, call.request.body)))
+        return _ok(self._visible(self.store.cancel(call.ids[0]), call))
 
     def _list_customers(self, call: _Call) -> Response:
         email = call.query.text("email")
@@ -209,7 +218,7 @@ class FakeService:
 
     def _delete_webhook(self, call: _Call) -> Response:
         self.webhooks.delete(call.ids[0])
-        return answer(204, None, own_headers({}))
+        return answer(204, None)
 
     def _rotate_secret(self, call: _Call) -> Response:
         return _ok(self.webhooks.rotate(call.ids[0], validated(SecretRotate, call.request.body)))
@@ -328,12 +337,8 @@ def _check_body(request: FakeRequest) -> None:
         raise Refusal(400, "validation_failed", "The body must be a JSON object.")
 
 
-def own_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    return {"x-request-id": f"req_{secrets.token_hex(12)}", **headers}
-
-
 def _ok(row: Row, status: int = 200) -> Response:
-    return answer(status, shown(row), own_headers({}))
+    return answer(status, shown(row))
 
 
 def _ok_page(page: Row) -> Response:

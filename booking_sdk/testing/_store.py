@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from booking_core.wire.bookings import BookingCancel, BookingCreate
+from booking_core.wire.bookings import BookingCreate
 from booking_core.wire.customers import CustomerCreate
 from booking_core.wire.experiences import STANDARD_TIER_ID
 from booking_core.wire.limits import API_VERSION, AVAILABILITY_DAYS_DEFAULT, WINDOW_DAYS_MAX
@@ -259,7 +259,7 @@ class Store:
             "manage_url": f"https://fake.example.com/manage/{booking_id}",
         }
 
-    def cancel(self, booking_id: str, _: BookingCancel, reason: str = "api") -> Row:
+    def cancel(self, booking_id: str, reason: str = "api") -> Row:
         """The booking, cancelled; one that is already stays as it is."""
         row = self.get(self.bookings, booking_id)
         if row["status"] != "cancelled":

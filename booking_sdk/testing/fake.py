@@ -9,7 +9,6 @@ from typing import Any, Unpack
 from urllib.parse import parse_qsl
 
 import booking_sdk.client as clients
-from booking_core.wire.bookings import BookingCancel
 from booking_core.wire.customers import Customer
 from booking_core.wire.departures import Departure
 from booking_core.wire.experiences import Experience
@@ -21,8 +20,8 @@ from booking_sdk.models import Booking, Event, GiftCard
 from booking_sdk.options import ClientOptions
 from booking_sdk.receive import parsed
 from booking_sdk.testing import make
-from booking_sdk.testing._http import FakeRequest, Refusal, answer
-from booking_sdk.testing._service import FakeService, Key, own_headers
+from booking_sdk.testing._http import FakeRequest, Refusal, refused
+from booking_sdk.testing._service import FakeService, Key
 from booking_sdk.testing._store import Store, shown
 from booking_sdk.testing.clock import ManualClock, on_clock
 
@@ -128,7 +127,7 @@ class FakeBookingAPI:
             add_ons: what can be bought with it, each `{"id", "label", "price"}`.
         """
         now = self._store.now
-        fields = make.experience_fields(**{"created_at": now, "updated_at": now, **over})
+        fields = make.experience_fields(self._currency, **{"created_at": now, "updated_at": now, **over})
         row = self._store.keep(self._store.experiences, fields)
         row["_add_ons"] = list(add_ons)
         return Experience.model_validate(shown(row))
@@ -206,7 +205,7 @@ class FakeBookingAPI:
 
     def cancel_booking(self, booking_id: str, *, reason: str = "admin") -> Booking:
         """Cancels a booking as staff or the guest would, with its event."""
-        return Booking.model_validate(shown(self._store.cancel(booking_id, BookingCancel(), reason)))
+        return Booking.model_validate(shown(self._store.cancel(booking_id, reason)))
 
     def reschedule_booking(self, booking_id: str, departure_id: str) -> Booking:
         """Moves a booking as staff would, with its event."""
@@ -296,7 +295,7 @@ class FakeBookingAPI:
 
     def _failed(self, request: FakeRequest, fault: _Fault) -> Outcome:
         if fault.refusal:
-            return answer(fault.refusal.status, fault.refusal.body(), own_headers(fault.refusal.headers))
+            return refused(fault.refusal, "req_fake")
         if fault.after_commit:
             self._service.answered(request)
         assert fault.failure is not None, "a fault is a refusal or a failure"

@@ -33,9 +33,9 @@ def money(amount_minor: int, currency: str = "NOK") -> dict[str, Any]:
     return {"amount_minor": amount_minor, "currency": currency}
 
 
-def experience_fields(**over: Any) -> dict[str, Any]:
+def experience_fields(currency: str = "NOK", **over: Any) -> dict[str, Any]:
     """An experience with an adult tier."""
-    adult = {"id": "adult", "name": "Adult", "price": money(89000), "seats_per_unit": 1}
+    adult = {"id": "adult", "name": "Adult", "price": money(89000, currency), "seats_per_unit": 1}
     return {
         "id": new_id(),
         "slug": f"fjord-kayak-{next(_numbers)}",
@@ -51,7 +51,7 @@ def experience_fields(**over: Any) -> dict[str, Any]:
         "image_url": None,
         "languages": ["en"],
         "tags": [],
-        "price_from": money(89000),
+        "price_from": money(89000, currency),
         "price_tiers": [adult],
         "min_participants": None,
         "hours_before_booking_closes": None,

@@ -55,6 +55,14 @@ def test_key_address_and_secrets_can_come_from_the_environment(
     assert offline(kind, api_key="svc_own")._config.api_key() == "svc_own"
 
 
+def test_what_is_given_empty_is_not_looked_for_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOOKING_API_KEY", KEY)
+    monkeypatch.setenv("BOOKING_BASE_URL", URL)
+    for option in ("api_key", "base_url"):
+        with pytest.raises(ConfigurationError):
+            offline(BookingClient, **{option: ""})
+
+
 @pytest.mark.parametrize("kind", CLIENTS)
 @pytest.mark.parametrize(
     ("options", "said"),
@@ -68,6 +76,9 @@ def test_key_address_and_secrets_can_come_from_the_environment(
         ({"base_url": "ftp://api.test"}, "must begin with https://"),
         ({"base_url": "https://"}, "must begin with https://"),
         ({"base_url": "https://a b"}, "must begin with https://"),
+        ({"base_url": "https://[::1"}, "must begin with https://"),
+        ({"base_url": "https://a:99999"}, "must begin with https://"),
+        ({"base_url": ""}, "base_url is missing"),
         ({"base_url": "https://user:pw@api.test"}, "credentials"),
         ({"base_url": "https://api.test?x=1"}, "query"),
         ({"base_url": "https://api.test/api/v1/"}, "leave /api/v1 away"),

@@ -183,6 +183,14 @@ def test_it_serves_many_threads(api: FakeBookingAPI) -> None:
         book(client, departure)
 
 
+def test_a_currency_holds_throughout() -> None:
+    api = FakeBookingAPI(currency="EUR", timezone="America/Santiago")
+    booking = book(api.client(), api.add_departure())
+    assert str(booking.totals.total) == "890.00 EUR"
+    assert booking.created_at.utcoffset() == timedelta(hours=-3)
+    assert api.client().me().organization.default_currency == "EUR"
+
+
 def test_two_fakes_know_nothing_of_each_other(api: FakeBookingAPI, departure: Departure) -> None:
     other = FakeBookingAPI()
     with pytest.raises(NotFoundError):

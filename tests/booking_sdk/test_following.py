@@ -130,6 +130,15 @@ def test_a_resume_cursor_of_the_feed_is_a_checkpoint_too(flavour: str, runner: a
     assert cursors(wire) == ["c8"]
 
 
+def test_a_resume_cursor_of_a_feed_from_an_instant_needs_that_instant(flavour: str, runner: asyncio.Runner) -> None:
+    wire = Wire([page(9, resume="c9")])
+    since = datetime(2026, 9, 1, tzinfo=UTC)
+    feed = wire.client(flavour, runner).events.follow(after="c8", since=since, poll=1)
+    assert taken(feed, 1) == [9]
+    assert wire.requests[0].url.params["created_since"] == "2026-09-01T00:00:00+00:00"
+    assert Position.parse(feed.checkpoint) == Position("c9", 9, "2026-09-01T00:00:00+00:00")
+
+
 @pytest.mark.parametrize("after", ["", "at_", "at_!!!", "at_e30", "at_WzFd", 7])
 def test_what_is_no_checkpoint_is_refused_at_once(after: Any, flavour: str, runner: asyncio.Runner) -> None:
     with pytest.raises(ValueError):

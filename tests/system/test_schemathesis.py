@@ -63,9 +63,15 @@ def _ids(api: Api) -> dict[str, list[str]]:
         created_at=world.clock(),
         updated_at=world.clock(),
     )
+    hook = {"url": "https://receiver.example/hook", "event_types": ["booking.created", "booking.cancelled"]}
+    webhooks = [api.call("POST", "/webhooks", json=hook).json()["id"] for _ in range(2)]
     bookings = [api.book(departure, count=count).json()["id"] for count in (1, 2, 3)]
     api.cancel(bookings[0])
+    logs = [api.get(f"/webhooks/{each}/deliveries").json()["data"] for each in webhooks]
+    deliveries = [row["id"] for log in logs for row in log]
     return {
+        "webhooks": webhooks,
+        "deliveries": deliveries,
         "experiences": [experience],
         "departures": [departure],
         "gift-cards": [card],
@@ -76,8 +82,10 @@ def _ids(api: Api) -> dict[str, list[str]]:
 
 
 @pytest.fixture
-def described(api: Api) -> Any:
+def described(api: Api, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The description with the application behind it, and an organization in which there is something to find."""
+    # Made-up hosts are not looked up: DNS may take its time to say that there is no such name.
+    monkeypatch.setattr(api.client.app.state.service, "is_public_address", lambda url: len(url) % 5 > 0)
     config = SchemathesisConfig()
     config.projects.default.generation = GenerationConfig(allow_x00=True)
     schema = schemathesis.openapi.from_dict(json.loads(openapi.rendered()), config=config)
@@ -103,6 +111,9 @@ def _lead_somewhere(schema: Any, ids: dict[str, list[str]]) -> None:
             return st.just(path_parameters)
         rows = ids[context.operation.path.split("/")[3]]
         found = st.sampled_from(rows).map(lambda row: {**path_parameters, "id": row})
+        if "deliveryId" in path_parameters:
+            deliveries = st.sampled_from(ids["deliveries"])
+            found = st.builds(lambda named, row: {**named, "deliveryId": row}, found, deliveries)
         return st.one_of(st.just(path_parameters), found)
 
     @schema.hook

@@ -180,6 +180,18 @@ def test_an_organization_has_so_many_attempts_under_way_and_no_more(
     assert second == {theirs: 1}
 
 
+def test_an_endpoint_with_nothing_under_way_may_always_have_one(hooks: Hooks) -> None:
+    """However much of what the organization may have is used up by endpoints of its own that hang."""
+    hanging = [hooks.endpoint() for _ in range(9)]
+    hooks.tell(times=4)
+    under_way = of(hooks.claim(per_endpoint=2, per_organization=8))
+    assert under_way == dict.fromkeys(hanging, 1)
+    healthy = hooks.endpoint()
+    hooks.tell(times=4)
+    assert of(hooks.claim(per_endpoint=2, per_organization=8, in_flight=under_way)) == {healthy: 1}
+    assert hooks.claim(per_endpoint=2, per_organization=8, in_flight=under_way | {healthy: 1}) == []
+
+
 def test_endpoints_that_time_out_share_the_slow_lane(hooks: Hooks) -> None:
     slow = [hooks.endpoint(last_timed_out=True) for _ in range(4)]
     fast = [hooks.endpoint() for _ in range(2)]

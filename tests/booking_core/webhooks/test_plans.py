@@ -168,9 +168,10 @@ def the_endpoint(hooks: Hooks) -> str:
     return str(hooks.world.rows(tables.webhook_endpoints)[0]["id"])
 
 
-@pytest.fixture(scope="module")
-def backlog(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hooks]:
-    """One endpoint, for which tens of thousands of deliveries are due and as many are done."""
+@pytest.fixture(scope="module", params=["told", "untold"])
+def backlog(request: pytest.FixtureRequest, backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hooks]:
+    """One endpoint, for which tens of thousands of deliveries are due and as many are done; the planner has been told
+    of them, or has not, as after a sudden rush."""
     url, clock, made = new_database_url(backend), FixedClock(), ids(6)
     database = Database(url, clock=clock)
     hooks = Hooks(make_world(database, clock))
@@ -182,7 +183,8 @@ def backlog(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Ho
         for sequence in range(1, 2 * BACKLOG)
     )
     databases.fill(url, tables.deliveries, log)
-    databases.analyze(url)
+    if request.param == "told":
+        databases.analyze(url)
     yield hooks
     database.close()
 

@@ -73,6 +73,7 @@ class Contract:
             stage.client_with("svc_" + "x" * 40).me()
         assert (caught.value.status_code, caught.value.code) == (401, "api_key_invalid")
         assert caught.value.request_id
+        assert caught.value.body["request_id"] == caught.value.request_id
 
     def test_a_revoked_key_is_refused(self, stage: Stage) -> None:
         key = stage.key()
@@ -165,6 +166,14 @@ class Contract:
         assert reader.bookings.get(booking.id).manage_url is None
         assert [one.manage_url for one in reader.bookings.list()] == [None]
 
+    def test_the_guests_link_ends_with_the_departure(self, stage: Stage) -> None:
+        client = stage.client()
+        booking = book(client, stage.departure())
+        stage.advance(10 * 86_400)
+        assert client.bookings.get(booking.id).manage_url is None
+        assert [one.manage_url for one in client.bookings.list()] == [None]
+        assert client.bookings.cancel(booking.id).manage_url is None
+
     def test_the_same_key_gives_the_same_booking(self, stage: Stage) -> None:
         client, departure = stage.client(), stage.departure()
         first = book(client, departure, idempotency_key="order-0001")
@@ -172,6 +181,7 @@ class Contract:
         assert again == first
         assert meta(again).idempotent_replayed
         assert meta(again).status_code == 201
+        assert meta(again).request_id != meta(first).request_id
         assert len(client.bookings.list()) == 1
         assert seats(client, stage, departure) == 10
 
@@ -575,6 +585,11 @@ class Contract:
         page = client.with_raw_response(client.bookings.list, limit=1).parse()
         assert list(page) == [booking]
         assert page.next_page() is None
+
+    def test_a_request_keeps_the_id_that_the_caller_gave_it(self, stage: Stage) -> None:
+        client = stage.client()
+        me = client.me(options={"headers": {"X-Request-Id": "till-7"}})
+        assert meta(me).request_id == "till-7"
 
     def test_any_request_can_be_made(self, stage: Stage) -> None:
         client = stage.client()

@@ -392,8 +392,8 @@ def upgrade() -> None:
             "ix_deliveries_first_attempts",
             ["organization_id", "endpoint_id", "resource_id", "event_sequence"],
             unique=False,
-            postgresql_where=sa.text("status = 'queued' AND attempt_count = 0"),
-            sqlite_where=sa.text("status = 'queued' AND attempt_count = 0"),
+            postgresql_where=sa.text("completed_at IS NULL AND attempt_count = 0"),
+            sqlite_where=sa.text("completed_at IS NULL AND attempt_count = 0"),
         )
         batch_op.create_index(
             "ix_deliveries_leased",

@@ -1,0 +1,46 @@
+"""The SDK's types, seen from outside: a program of an integrator's under the strictest checks."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sdk_support import integrator
+
+MISTAKES = {
+    'client.bookings.create(experience_date_id="d")': "call-arg",
+    'client.bookings.list(status="waiting")': "arg-type",
+    'client.bookings.get("b").bookng_number': "attr-defined",
+    'client.with_options(colour="red")': "call-arg",
+    'client.availability.list(date_from="2026-06-01")': "arg-type",
+    'client.me(options={"retries": 3})': "arg-type",
+    'client.bookings.get("b").totals.total + 5': "operator",
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mypy")
+
+
+def complaints(program: Path, cache: Path) -> list[str]:
+    """What mypy says of a program, with no settings but its strictest."""
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--cache-dir", str(cache), str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cache, check=False)
+    return done.stdout.splitlines()
+
+
+def test_an_integrators_program_passes_mypy_strict(cache: Path) -> None:
+    assert complaints(Path(integrator.__file__), cache) == ["Success: no issues found in 1 source file"]
+
+
+def test_a_mistake_of_an_integrators_is_found(cache: Path, tmp_path: Path) -> None:
+    lines = ["from booking_sdk import BookingClient", "client = BookingClient()", *MISTAKES]
+    (tmp_path / "till.py").write_text("\n".join(lines), encoding="utf-8")
+    found = complaints(tmp_path / "till.py", cache)
+    for number, code in enumerate(MISTAKES.values(), 3):
+        assert any(f"till.py:{number}: error" in line and f"[{code}]" in line for line in found), found
+
+
+def test_an_integrators_program_runs() -> None:
+    integrator.main()

@@ -1,0 +1,296 @@
+"""Both ends of a delivery as they are in the world: the worker as a process that can be killed, and receivers on real
+sockets that answer as badly as receivers do.
+
+The only waits are for something to have happened: it is looked at again and again, for a bounded time.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.world import SECRET
+
+_HOST = "127.0.0.1"
+_LOOK_AGAIN_S = 0.01
+_WAIT_S = 60.0
+
+LOCAL = {
+    "BOOKING_WEBHOOK_ALLOW_HTTP": "on",
+    "BOOKING_WEBHOOK_ALLOW_CIDRS": "127.0.0.0/8",
+    "BOOKING_WEBHOOK_WAITS": "1,1,1,1,1",
+}
+"""Receivers on this machine are allowed, and a delivery is tried again after a second."""
+
+
+def wait_until(happened: Callable[[], object], what: str, *, within_s: float = _WAIT_S) -> None:
+    """Returns when it has happened, and fails when it has not in that time."""
+    give_up_at = time.monotonic() + within_s
+    while not happened():
+        assert time.monotonic() < give_up_at, f"not within {within_s} s: {what}"
+        time.sleep(_LOOK_AGAIN_S)
+
+
+# Answers ---------------------------------------------------------------------------------------------------------
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
+"""What a receiver does with a request that it has read; gives whether it sent a whole 2xx head. It may leave the
+connection closed."""
+
+
+def plain(status: int, *headers: str, body: bytes = b"said") -> Answer:
+    """A whole response."""
+    head = "\r\n".join([f"HTTP/1.1 {status} Some Reason", f"Content-Length: {len(body)}", *headers, "\r\n"])
+    return raw(head.encode() + body, accepts=200 <= status < 300)
+
+
+def raw(data: bytes, *, then_close: bool = False, accepts: bool = False) -> Answer:
+    """These bytes, whatever they are."""
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        writer.write(data)
+        await writer.drain()
+        if then_close:
+            writer.close()
+        return accepts
+
+    return answer
+
+
+async def reset(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Cuts the connection."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+    return False
+
+
+async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Says nothing until the other side has gone."""
+    await reader.read()
+    writer.close()
+    return False
+
+
+async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """A head that goes on for ever, a byte at a time."""
+    for byte in b"HTTP/1.1 200 OK\r\nX-Slow: " + b"." * 2000:
+        writer.write(bytes([byte]))
+        await writer.drain()
+        await asyncio.sleep(0.05)
+    return False
+
+
+OK = plain(200)
+CUT_BODY = raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nnot so much", then_close=True, accepts=True)
+GARBAGE = (
+    raw(b"SSH-2.0-OpenSSH_9.6\r\n", then_close=True),
+    raw(b"HTTP/1.1 two hundred\r\n\r\n", then_close=True),
+    raw(bytes(range(256)), then_close=True),
+    raw(b"HTTP/1.1 200 OK\r\nContent-Le", then_close=True),
+)
+"""None of them is the head of a response."""
+
+
+# Receivers -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Receipt:
+    """A request that a receiver has read, and whether it accepted it with a 2xx head."""
+
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: bytes
+    at: float
+    accepted: bool = False
+
+    @property
+    def event_id(self) -> str:
+        return self.headers["svc-event-id"]
+
+    @property
+    def attempt_id(self) -> str:
+        return self.headers["svc-delivery-id"]
+
+
+class Receiver:
+    """Listens on a port of its own, and answers each request as `choose` says."""
+
+    def __init__(self, choose: Callable[[Receipt], Answer]) -> None:
+        self.choose = choose
+        self.receipts: list[Receipt] = []
+        self.connections = 0
+        self.hanging = 0
+        """Requests that are read and not answered, whose sender is still there."""
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://{_HOST}:{self.port}/hook"
+
+    @property
+    def accepted(self) -> list[Receipt]:
+        return [receipt for receipt in self.receipts if receipt.accepted]
+
+    def wait_for(self, count: int, *, within_s: float = _WAIT_S) -> None:
+        """Returns when so many requests have come."""
+        wait_until(lambda: len(self.receipts) >= count, f"{count} requests", within_s=within_s)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, which may carry many requests."""
+        self.connections += 1
+        try:
+            while not writer.is_closing():
+                await self._exchange(reader, writer)
+        except (asyncio.IncompleteReadError, OSError, asyncio.CancelledError):
+            return  # the other side has gone, or the receiver is closed
+        finally:
+            writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("ascii").strip().split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        body = await reader.readexactly(int(headers["content-length"]))
+        receipt = Receipt(headers, body, time.time())
+        answer = self.choose(receipt)
+        self.receipts.append(receipt)
+        self.hanging += answer is hang
+        try:
+            receipt.accepted = await answer(reader, writer)
+        finally:
+            self.hanging -= answer is hang
+
+
+class Receivers:
+    """Any number of receivers, all of them served by one thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._servers: list[asyncio.Server] = []
+
+    def __enter__(self) -> "Receivers":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_WAIT_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
+        serving = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+        for _ in range(10):
+            await asyncio.sleep(0)  # in which the loop closes the sockets
+
+    def open(self, choose: Callable[[Receipt], Answer] = lambda _: OK) -> Receiver:
+        """One more, which accepts everything unless said."""
+        receiver = Receiver(choose)
+        server = asyncio.run_coroutine_threadsafe(self._listen(receiver), self._loop).result(_WAIT_S)
+        receiver.port = server.sockets[0].getsockname()[1]
+        return receiver
+
+    async def _listen(self, receiver: Receiver) -> asyncio.Server:
+        server = await asyncio.start_server(receiver.serve, _HOST, 0, backlog=512)
+        self._servers.append(server)
+        return server
+
+    def holding(self) -> tuple[Answer, Callable[[], None]]:
+        """An acceptance that is kept back until it is let go, and what lets it go."""
+        free = asyncio.Event()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+            await free.wait()
+            return await OK(reader, writer)
+
+        def let_go() -> None:
+            self._loop.call_soon_threadsafe(free.set)
+
+        return answer, let_go
+
+
+# Workers ---------------------------------------------------------------------------------------------------------
+
+
+class Worker:
+    """`booking worker`, as a process."""
+
+    _RUNS = "the worker runs"
+
+    def __init__(self, url: str, log: Path, **settings: str) -> None:
+        own = {"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET, "BOOKING_WEBHOOK_DEADLINE": "1"}
+        command = [sys.executable, "-c", "import sys; from booking_cli.main import main; sys.exit(main())", "worker"]
+        self._environment = {**os.environ, **LOCAL, **own, **settings}
+        self._command = command
+        self._log = log
+        self._logged_before = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> str:
+        """What it has written, over all its lives."""
+        return self._log.read_text()
+
+    def start(self) -> "Worker":
+        """A new process, also while an earlier one has been killed and is forgotten."""
+        self._logged_before = self._log.stat().st_size if self._log.exists() else 0
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
+        return self
+
+    def wait_until_it_runs(self) -> "Worker":
+        def runs() -> bool:
+            assert self._process.poll() is None, self.log
+            return self._RUNS in self.log[self._logged_before :]
+
+        wait_until(runs, "the worker runs")
+        return self
+
+    def wait_until_it_ends(self) -> int:
+        """Its exit code."""
+        return self._process.wait(_WAIT_S)
+
+    def signal(self, how: signal.Signals) -> None:
+        self._process.send_signal(how)
+
+    def kill(self) -> None:
+        """Ends it as a power cut would."""
+        self.signal(signal.SIGKILL)
+        self.wait_until_it_ends()
+
+    def stop(self) -> int:
+        """Asks it to finish what it does and to end; gives its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait_until_it_ends()
+
+    @property
+    def _process(self) -> "subprocess.Popen[bytes]":
+        assert self.process is not None
+        return self.process
+
+
+@contextmanager
+def workers(url: str, folder: Path, count: int = 1, **settings: str) -> Iterator[Sequence[Worker]]:
+    """Workers that are not started yet; what is left of them in the end is killed."""
+    crew = [Worker(url, folder / f"worker-{number}.log", **settings) for number in range(count)]
+    try:
+        yield crew
+    finally:
+        for worker in crew:
+            if worker.process is not None and worker.process.poll() is None:
+                worker.kill()

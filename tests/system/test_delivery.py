@@ -1,0 +1,430 @@
+"""Deliveries between real processes: receivers that fail, workers that are killed, secrets that change.
+
+What is promised is in the database and in what receivers saw: every delivery succeeds or is dead after its six
+attempts, nothing that was accepted is lost, and only a kill sends anything twice.
+"""
+
+import itertools
+import os
+import random
+import shutil
+import subprocess
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+import standardwebhooks
+from support.api import booking_body, fresh_key
+from support.databases import connect, run
+from support.hooks import Hooks
+from support.receivers import (
+    CUT_BODY,
+    GARBAGE,
+    LOCAL,
+    OK,
+    Answer,
+    Receipt,
+    Receiver,
+    Receivers,
+    Worker,
+    drip,
+    hang,
+    plain,
+    reset,
+    wait_until,
+    workers,
+)
+from support.servers import Service, new_world
+from support.world import World
+
+import webhook_verify
+from booking_core import tokens
+from booking_core.db import tables
+from booking_server.worker import SLOTS
+
+# Everything at once ----------------------------------------------------------------------------------------------
+
+EVENTS = int(os.environ.get("BOOKING_TEST_EVENTS", "300"))
+"""5000 is the full run; it takes some minutes."""
+KILLS = 10 if EVENTS > 1000 else 4
+RECEIVERS = 3
+FAULTS = 0.3
+DOOMED_ONE_IN = 25
+"""So many events are never accepted by the last receiver."""
+EVENTS_PER_RESOURCE = 5
+SETTLED_WITHIN_S = 60 + EVENTS / 10
+
+
+def faults(elsewhere: str) -> tuple[tuple[Answer, ...], ...]:
+    """The kinds of what a receiver may do instead of accepting."""
+    return (
+        (plain(500), plain(503, "Retry-After: 1"), plain(429), plain(404)),
+        (reset,),
+        (drip,),
+        (hang,),
+        (plain(302, f"Location: {elsewhere}"), plain(308, f"Location: {elsewhere}")),
+        GARBAGE,
+    )
+
+
+def moody(seed: int, elsewhere: str, doomed: Callable[[str], bool] = lambda _: False) -> Callable[[Receipt], Answer]:
+    """Accepts seven requests of ten, in one way or another."""
+    luck, kinds = random.Random(seed), faults(elsewhere)
+
+    def choose(receipt: Receipt) -> Answer:
+        if doomed(receipt.event_id) or luck.random() < FAULTS:
+            return luck.choice(luck.choice(kinds))
+        return luck.choice((OK, OK, OK, plain(204, body=b""), CUT_BODY))
+
+    return choose
+
+
+def test_every_delivery_succeeds_or_is_dead_after_six_attempts_whoever_is_killed(
+    fresh_database_url: str, tmp_path: Path
+) -> None:
+    crew_size = 1 if fresh_database_url.startswith("sqlite") else 2
+    with (
+        Receivers() as receivers,
+        new_world(fresh_database_url) as world,
+        workers(fresh_database_url, tmp_path, crew_size, BOOKING_WEBHOOK_DEADLINE="0.6") as crew,
+    ):
+        canary = receivers.open()
+        doomed: set[str] = set()
+        opened = [
+            receivers.open(
+                moody(number, canary.url, doomed.__contains__ if number == RECEIVERS - 1 else lambda _: False)
+            )
+            for number in range(RECEIVERS)
+        ]
+        hooks = Hooks(world)
+        endpoints = {hooks.endpoint(url=receiver.url): receiver for receiver in opened}
+        told = tell(hooks, EVENTS)
+        events = [event for resource in told.values() for event in resource]
+        doomed.update(events[::DOOMED_ONE_IN])
+        started_at = time.monotonic()
+        for worker in crew:
+            worker.start()
+        kill_in_turn(crew, opened)
+        killed_at = time.monotonic()
+        wait_until(lambda: queued(fresh_database_url) == 0, "nothing is queued", within_s=SETTLED_WITHIN_S)
+        settled_at = time.monotonic()
+        assert [worker.stop() for worker in crew] == [0] * crew_size
+        assert [worker.log for worker in crew if "Traceback" in worker.log] == []
+
+        lost = check_attempts(world, len(events))
+        assert canary.connections == 0
+        twice = 0
+        for endpoint, receiver in endpoints.items():
+            check_receipts(receiver, hooks.secrets[endpoint], events)
+            check_order(world, endpoint, told.values())
+            twice += check_against_rows(world, endpoint, receiver)
+        assert twice <= lost <= KILLS * SLOTS
+        assert world.examine() == []
+        states = Counter(row["status"] for row in hooks.deliveries())
+        assert states["dead"] >= len(doomed)
+        requests = sum(len(receiver.receipts) for receiver in opened)
+        print(
+            f"\n{len(events)} events x {RECEIVERS}, {crew_size} workers, {KILLS} kills: {dict(states)}, "
+            f"{requests} requests, {lost} attempts lost to kills, {twice} accepted twice, "
+            f"{killed_at - started_at:.1f} s until the last kill, {settled_at - started_at:.1f} s in all"
+        )
+
+
+def tell(hooks: Hooks, count: int) -> dict[str, list[str]]:
+    """The ids of that many events, in order, by the resources they are about."""
+    told: dict[str, list[str]] = defaultdict(list)
+    resources = [tokens.new_id() for _ in range(count // EVENTS_PER_RESOURCE)]
+    for _ in range(EVENTS_PER_RESOURCE):
+        for resource in resources:
+            told[resource] += hooks.tell(resource)
+    return told
+
+
+def kill_in_turn(crew: Sequence[Worker], opened: Sequence[Receiver]) -> None:
+    """Kills one worker after the other while there is much to do, and starts it again at once."""
+    seen = 0
+    for number in range(KILLS):
+        seen += EVENTS * RECEIVERS // (KILLS + 1)
+        wait_until(
+            lambda wanted=seen: sum(len(receiver.receipts) for receiver in opened) >= wanted,  # type: ignore[misc]
+            f"{seen} requests",
+            within_s=SETTLED_WITHIN_S,
+        )
+        worker = crew[number % len(crew)]
+        worker.kill()
+        worker.start()
+
+
+def queued(url: str) -> int:
+    with connect(url) as connection:
+        query = "SELECT count(*) FROM deliveries WHERE status = 'queued'"
+        return int(connection.execute(query).fetchone()[0])
+
+
+def check_attempts(world: World, events: int) -> int:
+    """Each delivery is over, after one success or six failures; gives how many attempts were lost with their worker."""
+    deliveries, attempts = world.rows(tables.deliveries), world.rows(tables.attempts)
+    by_delivery: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for attempt in sorted(attempts, key=lambda row: row["number"]):
+        by_delivery[attempt["delivery_id"]].append(attempt)
+    assert len(deliveries) == events * RECEIVERS
+    for delivery in deliveries:
+        mine = by_delivery[delivery["id"]]
+        assert [attempt["number"] for attempt in mine] == list(range(1, len(mine) + 1))
+        made = [attempt for attempt in mine if not is_lost(attempt)]
+        assert delivery["attempt_count"] == len(made) + counted_losses(mine)
+        assert delivery["lease_until"] is None
+        if delivery["status"] == "succeeded":
+            assert [attempt["error"] is None for attempt in made] == [False] * (len(made) - 1) + [True]
+        else:
+            assert (delivery["status"], delivery["attempt_count"]) == ("dead", 6)
+            assert None not in {attempt["error"] for attempt in made}
+    return sum(is_lost(attempt) for attempt in attempts)
+
+
+def is_lost(attempt: Mapping[str, Any]) -> bool:
+    """Its worker was killed before it could say how it went."""
+    return attempt["duration_ms"] is None
+
+
+def counted_losses(attempts: Sequence[Mapping[str, Any]]) -> int:
+    """Of attempts lost in a row, every third counts as failed."""
+    runs = ((lost, len(list(run_))) for lost, run_ in itertools.groupby(attempts, key=is_lost))
+    return sum(length // 3 for lost, length in runs if lost)
+
+
+def check_receipts(receiver: Receiver, secret: str, events: Sequence[str]) -> None:
+    """Whatever came is one of the events, signed when it was sent, and the same bytes every time."""
+    bodies: dict[str, bytes] = {}
+    for receipt in receiver.receipts:
+        verified = webhook_verify.verify(receipt.body, receipt.headers, secret, tolerance=5, now=receipt.at)
+        assert verified.event_id == receipt.event_id
+        assert bodies.setdefault(receipt.event_id, receipt.body) == receipt.body
+    assert bodies.keys() == set(events)
+
+
+def check_order(world: World, endpoint: str, told: Iterable[Sequence[str]]) -> None:
+    """The first attempts for one resource were begun in the order of its events."""
+    event_of = {row["id"]: row["event_id"] for row in world.rows(tables.deliveries) if row["endpoint_id"] == endpoint}
+    begun = {
+        event_of[row["delivery_id"]]: row["started_at"]
+        for row in world.rows(tables.attempts)
+        if row["number"] == 1 and row["delivery_id"] in event_of
+    }
+    for of_resource in told:
+        starts = [begun[event] for event in of_resource]
+        assert starts == sorted(starts)
+
+
+def check_against_rows(world: World, endpoint: str, receiver: Receiver) -> int:
+    """Each request has its attempt in the log, and each attempt that succeeded was accepted; gives how many events
+    were accepted more than once, for which only a kill is an excuse."""
+    deliveries = {row["id"]: row for row in world.rows(tables.deliveries) if row["endpoint_id"] == endpoint}
+    attempts = {row["id"]: row for row in world.rows(tables.attempts) if row["delivery_id"] in deliveries}
+    event_of = {id_: deliveries[row["delivery_id"]]["event_id"] for id_, row in attempts.items()}
+    assert all(event_of[receipt.attempt_id] == receipt.event_id for receipt in receiver.receipts)
+    accepted = {receipt.attempt_id for receipt in receiver.accepted}
+    succeeded = {id_ for id_, row in attempts.items() if not is_lost(row) and row["error"] is None}
+    assert succeeded <= accepted
+    # What was accepted and did not succeed: nobody was left to hear of it, or it came when the deadline had passed.
+    assert all(is_lost(attempts[id_]) or attempts[id_]["error"] == "timeout" for id_ in accepted - succeeded)
+    ended_well = {row["event_id"] for row in deliveries.values() if row["status"] == "succeeded"}
+    assert {event_of[id_] for id_ in succeeded} == ended_well
+    times = Counter(event_of[id_] for id_ in accepted if id_ in succeeded or is_lost(attempts[id_]))
+    return sum(count - 1 for count in times.values())
+
+
+# One receiver does not suffer from the others --------------------------------------------------------------------
+
+HANGING = 9
+HANGING_ELSEWHERE = 50
+BOOKINGS = int(os.environ.get("BOOKING_TEST_BOOKINGS", "40"))
+WITH_WORKER = "booking_server.app:create_app_with_worker"
+
+
+@dataclass
+class Desk:
+    """The service with its worker inside, and one organization's key to it."""
+
+    client: httpx.Client
+    world: World
+
+    def post(self, path: str, body: object) -> Any:
+        answer = self.client.post(path, json=body, headers={"Idempotency-Key": fresh_key()})
+        assert answer.status_code in (200, 201, 202), answer.text
+        return answer.json()
+
+    def endpoint(self, receiver: Receiver) -> Any:
+        return self.post("/webhooks", {"url": receiver.url, "event_types": ["booking.created"]})
+
+    def departure(self) -> str:
+        return self.world.departure(self.world.experience(), seats=BOOKINGS)
+
+    def book(self, departure: str) -> str:
+        return str(self.post("/bookings", booking_body(departure))["id"])
+
+
+@contextmanager
+def serving(url: str, folder: Path, **settings: str) -> Iterator[Desk]:
+    service = Service(url, folder / "service.log", **(LOCAL | settings)).start(WITH_WORKER)
+    try:
+        base = f"http://127.0.0.1:{service.ports[0]}/api/v1"
+        with new_world(url) as world:
+            headers = {"Authorization": f"Bearer {world.key()}"}
+            with httpx.Client(base_url=base, headers=headers, timeout=60) as client:
+                yield Desk(client, world)
+    finally:
+        service.kill()
+
+
+def book_and_wait(desk: Desk, healthy: Receiver) -> None:
+    """Books again and again, and waits until the receiver has heard of all of it."""
+    departure, committed = desk.departure(), {}
+    for _ in range(BOOKINGS):
+        booking = desk.book(departure)
+        committed[booking] = time.time()
+    healthy.wait_for(BOOKINGS, within_s=20)
+    assert {booking_of(receipt) for receipt in healthy.receipts} == set(committed)
+    waits = [1000 * (receipt.at - committed[booking_of(receipt)]) for receipt in healthy.receipts]
+    print(f"\nanswer to receipt: median {median(waits):.0f} ms, p99 {quantiles(waits, n=100)[98]:.0f} ms")
+
+
+def booking_of(receipt: Receipt) -> str:
+    return str(orjson.loads(receipt.body)["data"]["object"]["id"])
+
+
+def test_a_healthy_receiver_gets_everything_while_nine_others_hang(fresh_database_url: str, tmp_path: Path) -> None:
+    settings = {"BOOKING_WEBHOOK_DEADLINE": "60"}  # nobody is known to be slow before the end
+    with Receivers() as receivers, serving(fresh_database_url, tmp_path, **settings) as desk:
+        hanging = [receivers.open(lambda _: hang) for _ in range(HANGING)]
+        healthy = receivers.open()
+        for receiver in (*hanging, healthy):
+            desk.endpoint(receiver)
+        book_and_wait(desk, healthy)
+        assert all(receiver.hanging > 0 for receiver in hanging)
+        assert {attempt["error"] for attempt in desk.world.rows(tables.attempts)} == {None}
+
+
+def test_a_healthy_receiver_gets_everything_while_fifty_of_others_hang(fresh_database_url: str, tmp_path: Path) -> None:
+    with Receivers() as receivers:
+        hanging = receivers.open(lambda _: hang)
+        for _ in range(HANGING_ELSEWHERE // 10):
+            with new_world(fresh_database_url) as world:
+                hooks = Hooks(world)
+                for _ in range(10):
+                    hooks.endpoint(url=hanging.url)
+                hooks.tell(times=20)
+        settings = {"BOOKING_WEBHOOK_DEADLINE": "60"}
+        with serving(fresh_database_url, tmp_path, **settings) as desk:
+            hanging.wait_for(HANGING_ELSEWHERE)
+            healthy = receivers.open()
+            desk.endpoint(healthy)
+            book_and_wait(desk, healthy)
+            assert hanging.hanging >= HANGING_ELSEWHERE
+
+
+def test_what_a_delivery_tells_of_is_there_when_its_receiver_asks(fresh_database_url: str, tmp_path: Path) -> None:
+    with Receivers() as receivers, serving(fresh_database_url, tmp_path) as desk:
+        asked: list[httpx.Response] = []
+
+        def ask(receipt: Receipt) -> Answer:
+            asked.append(desk.client.get(f"/bookings/{booking_of(receipt)}"))
+            return OK
+
+        receiver = receivers.open(ask)
+        desk.endpoint(receiver)
+        booking = desk.book(desk.departure())
+        receiver.wait_for(1)
+        assert [(answer.status_code, answer.json()["id"]) for answer in asked] == [(200, booking)]
+
+
+# Secrets ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rotated:
+    """Deliveries before, during and after the overlap of two secrets."""
+
+    old: str
+    new: str
+    before: Receipt
+    during: Receipt
+    after: Receipt
+
+
+@pytest.fixture(scope="module")
+def rotated(backend: str, new_database_url: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Rotated:
+    url = new_database_url(backend)
+    with Receivers() as receivers, serving(url, tmp_path_factory.mktemp("rotated")) as desk:
+        receiver, departure = receivers.open(), desk.departure()
+        endpoint = desk.endpoint(receiver)
+        desk.book(departure)
+        receiver.wait_for(1)
+        new = desk.post(f"/webhooks/{endpoint['id']}/rotate-secret", {"overlap_seconds": 3600})["secret"]
+        desk.book(departure)
+        receiver.wait_for(2)
+        run(url, "UPDATE webhook_secrets SET expires_at = 1 WHERE expires_at IS NOT NULL")  # the overlap is over
+        desk.book(departure)
+        receiver.wait_for(3)
+        before, during, after = receiver.receipts
+        return Rotated(endpoint["secret"], new, before, during, after)
+
+
+def by_webhook_verify(receipt: Receipt, secret: str) -> bool:
+    return webhook_verify.is_valid(receipt.body, receipt.headers, secret, now=receipt.at)
+
+
+def by_standardwebhooks(receipt: Receipt, secret: str) -> bool:
+    try:
+        standardwebhooks.Webhook(secret).verify(receipt.body, dict(receipt.headers))
+    except standardwebhooks.WebhookVerificationError:
+        return False
+    return True
+
+
+def by_openssl(receipt: Receipt, secret: str) -> bool:
+    command = ["openssl", "dgst", "-sha256", "-mac", "HMAC", "-macopt", f"key:{secret}"]
+    digest = output_of(command, signed_text(receipt)).split()[-1]
+    return digest in signatures(receipt)
+
+
+def by_node(receipt: Receipt, secret: str) -> bool:
+    script = """
+        const text = require("fs").readFileSync(0);
+        process.stdout.write(require("crypto").createHmac("sha256", process.argv[1]).update(text).digest("hex"));
+    """
+    return output_of(["node", "-e", script, secret], signed_text(receipt)) in signatures(receipt)
+
+
+def output_of(command: Sequence[str], given: bytes) -> str:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    return subprocess.run(command, input=given, capture_output=True, check=True, timeout=60).stdout.decode()
+
+
+def signed_text(receipt: Receipt) -> bytes:
+    timestamp = receipt.headers["svc-signature"].split(",")[0].removeprefix("t=")
+    return timestamp.encode() + b"." + receipt.body
+
+
+def signatures(receipt: Receipt) -> list[str]:
+    return [part.removeprefix("v1=") for part in receipt.headers["svc-signature"].split(",")[1:]]
+
+
+@pytest.mark.parametrize("verifies", [by_webhook_verify, by_standardwebhooks, by_openssl, by_node])
+def test_a_rotation_is_seen_by_every_verifier(rotated: Rotated, verifies: Callable[[Receipt, str], bool]) -> None:
+    stages = (rotated.before, rotated.during, rotated.after)
+    assert [verifies(receipt, rotated.old) for receipt in stages] == [True, True, False]
+    assert [verifies(receipt, rotated.new) for receipt in stages] == [False, True, True]
+
+
+def test_a_delivery_bears_one_signature_for_each_live_secret(rotated: Rotated) -> None:
+    assert [len(signatures(receipt)) for receipt in (rotated.before, rotated.during, rotated.after)] == [1, 2, 1]

@@ -1,0 +1,305 @@
+"""What happens to the worker, one thing at a time: it is killed, stopped, doubled, and receivers act in the middle."""
+
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.hooks import Hooks
+from support.receivers import OK, Answer, Receipt, Receiver, Receivers, Worker, hang, plain, wait_until, workers
+from support.servers import new_world
+
+from booking_cli.exit_codes import ExitCode
+from booking_core import webhooks
+from booking_core.clock import SECOND, system_clock
+from booking_core.db.engine import Tx
+from booking_core.db.writes import Writes
+from booking_core.wire.webhooks import WantedStatus, WebhookEndpointChange
+from webhook_verify import is_valid
+
+DEADLINE = {"BOOKING_WEBHOOK_DEADLINE": "0.6"}
+LEASE_S = 2
+"""Of that deadline."""
+RECLAIMED_WITHIN_S = LEASE_S + 10
+
+
+@dataclass
+class Scene:
+    """One receiver, its endpoint, and workers that are not started yet."""
+
+    receivers: Receivers
+    receiver: Receiver
+    hooks: Hooks
+    endpoint: str
+    crew: list[Worker]
+
+    def delivery(self) -> dict[str, Any]:
+        return self.hooks.delivery()
+
+    def is_over(self) -> bool:
+        return all(row["status"] != "queued" for row in self.hooks.deliveries())
+
+    def outcomes(self) -> list[str | None]:
+        """How each attempt ended, in order."""
+        return [outcome(attempt) for attempt in self.hooks.attempts()]
+
+
+def outcome(attempt: dict[str, Any]) -> str:
+    if attempt["duration_ms"] is None:
+        return "lost"
+    return attempt["error"] or "ok"
+
+
+@pytest.fixture
+def scene(fresh_database_url: str, tmp_path: Path) -> Iterator[Scene]:
+    with (
+        Receivers() as receivers,
+        new_world(fresh_database_url) as world,
+        workers(fresh_database_url, tmp_path, 2, **DEADLINE) as crew,
+    ):
+        receiver, hooks = receivers.open(), Hooks(world)
+        yield Scene(receivers, receiver, hooks, hooks.endpoint(url=receiver.url), list(crew))
+
+
+def lease_has_passed(hooks: Hooks) -> None:
+    """Waits for that: a worker that starts later takes the delivery up at once."""
+
+    def passed() -> bool:
+        ends = [row["lease_until"] for row in hooks.deliveries()]
+        return all(end is None or end <= system_clock() for end in ends)
+
+    wait_until(passed, "the lease has passed")
+
+
+def in_turn(*answers: Answer) -> Callable[[Receipt], Answer]:
+    """These answers, then acceptance."""
+    left = list(answers)
+    return lambda _: left.pop(0) if left else OK
+
+
+# Kills -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_killed_worker_was_sending_is_sent_once_more(scene: Scene) -> None:
+    scene.receiver.choose = in_turn(hang)
+    (event,) = scene.hooks.tell()
+    worker = scene.crew[0].start()
+    scene.receiver.wait_for(1)
+    worker.kill()
+    worker.start()
+    wait_until(scene.is_over, "the delivery is over")
+    first, second = scene.receiver.receipts
+    assert (first.event_id, second.event_id) == (event, event)
+    assert first.attempt_id != second.attempt_id
+    assert first.body == second.body
+    assert scene.outcomes() == ["lost", "ok"]
+    assert [attempt["id"] for attempt in scene.hooks.attempts()] == [first.attempt_id, second.attempt_id]
+    assert (scene.delivery()["status"], scene.delivery()["attempt_count"]) == ("succeeded", 1)
+    before, after = (attempt["started_at"] for attempt in scene.hooks.attempts())
+    assert LEASE_S * SECOND <= after - before <= RECLAIMED_WITHIN_S * SECOND
+
+
+def test_what_was_accepted_as_the_worker_died_comes_twice_with_the_same_event_id(scene: Scene) -> None:
+    worker = scene.crew[0]
+
+    def kill_and_accept(_: Receipt) -> Answer:
+        scene.receiver.choose = in_turn()
+        worker.kill()
+        return OK
+
+    scene.receiver.choose = kill_and_accept
+    scene.hooks.tell()
+    worker.start()
+    wait_until(lambda: scene.receiver.accepted, "the first request is accepted")
+    lease_has_passed(scene.hooks)
+    worker.start()
+    wait_until(scene.is_over, "the delivery is over")
+    first, second = scene.receiver.accepted
+    assert first.event_id == second.event_id
+    assert first.attempt_id != second.attempt_id
+    assert scene.outcomes() == ["lost", "ok"]
+
+
+def test_a_delivery_that_brings_down_every_worker_is_parked_and_the_others_go_on(
+    fresh_database_url: str, tmp_path: Path
+) -> None:
+    settings = DEADLINE | {"BOOKING_WEBHOOK_WAITS": "600,600,600,600,600"}
+    with (
+        Receivers() as receivers,
+        new_world(fresh_database_url) as world,
+        workers(fresh_database_url, tmp_path, 1, **settings) as (worker,),
+    ):
+        receiver, hooks = receivers.open(), Hooks(world)
+        hooks.endpoint(url=receiver.url)
+        (poison,) = hooks.tell()
+
+        def fall(_: Receipt) -> Answer:
+            worker.kill()
+            return hang
+
+        receiver.choose = lambda receipt: fall(receipt) if receipt.event_id == poison else OK
+        for deaths in (1, 2, 3):
+            worker.start()
+            receiver.wait_for(deaths)
+            worker.wait_until_it_ends()
+            lease_has_passed(hooks)
+        others = hooks.tell(times=5)
+        worker.start()
+
+        def of(event: str) -> dict[str, Any]:
+            return next(row for row in hooks.deliveries() if row["event_id"] == event)
+
+        wait_until(lambda: of(poison)["attempt_count"] == 1, "three losses count as a failure")
+        wait_until(lambda: all(of(event)["attempt_count"] for event in others), "the others are sent")
+        parked = of(poison)
+        assert (parked["status"], parked["lost_leases"]) == ("queued", 0)
+        assert parked["next_attempt_at"] >= parked["updated_at"] + 600 * SECOND
+        lost = [outcome(row) for row in hooks.attempts() if row["delivery_id"] == parked["id"]]
+        assert lost == ["lost"] * 3
+        assert [receipt.event_id for receipt in receiver.receipts].count(poison) == 3
+
+
+# Stops -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_is_told_to_stop_finishes_what_it_sends(scene: Scene) -> None:
+    held, let_go = scene.receivers.holding()
+    scene.receiver.choose = in_turn(held)
+    scene.hooks.tell()
+    worker = scene.crew[0].start()
+    scene.receiver.wait_for(1)
+    worker.signal(signal.SIGTERM)
+    let_go()
+    assert worker.wait_until_it_ends() == ExitCode.OK
+    assert scene.outcomes() == ["ok"]
+    assert scene.delivery()["status"] == "succeeded"
+
+
+@pytest.mark.parametrize("ends", ["well", "badly"])
+def test_a_worker_that_slept_past_its_lease_changes_nothing_but_its_own_line_of_the_log(
+    scene: Scene, ends: str
+) -> None:
+    if scene.hooks.database.url.get_backend_name() == "sqlite":
+        pytest.skip("an SQLite file has one worker")
+    held, let_go = scene.receivers.holding()
+    scene.receiver.choose = in_turn(held if ends == "well" else hang)
+    scene.hooks.tell()
+    asleep, awake = scene.crew
+    asleep.start()
+    scene.receiver.wait_for(1)
+    asleep.signal(signal.SIGSTOP)
+    lease_has_passed(scene.hooks)
+    awake.start()
+    wait_until(scene.is_over, "the other worker delivers it")
+    settled = scene.delivery()
+    let_go()
+    asleep.signal(signal.SIGCONT)
+    wait_until(lambda: "lost" not in scene.outcomes(), "the sleeper writes down what became of its attempt")
+    assert asleep.stop() == ExitCode.OK
+    assert scene.delivery() == settled
+    assert (settled["status"], settled["attempt_count"]) == ("succeeded", 1)
+    assert len(scene.outcomes()) == 2
+    assert scene.outcomes()[1] == "ok"
+
+
+# Changes while something is being sent ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", ["disable", "delete"])
+def test_an_endpoint_that_is_switched_off_while_something_is_sent_to_it(scene: Scene, change: str) -> None:
+    hooks, endpoint = scene.hooks, scene.endpoint
+    held, let_go = scene.receivers.holding()
+    scene.receiver.choose = in_turn(held)
+    card = hooks.tell()[0]
+    worker = scene.crew[0].start()
+    scene.receiver.wait_for(1)
+    switch_off(hooks, endpoint, change)
+    later = hooks.tell() if change == "disable" else []
+    let_go()
+    wait_until(lambda: scene.outcomes() == ["ok"], "the attempt is written down")
+    assert worker.stop() == ExitCode.OK
+    by_event = {row["event_id"]: row for row in hooks.deliveries()}
+    assert by_event[card]["status"] == "succeeded"
+    for event in later:
+        assert (by_event[event]["status"], by_event[event]["failure_reason"]) == ("failed", "endpoint_disabled")
+    assert len(scene.receiver.receipts) == 1
+    if change == "disable":
+        assert hooks.row(endpoint)["status"] == "disabled"
+
+
+def switch_off(hooks: Hooks, endpoint: str, change: str) -> None:
+    caller = hooks.world.caller()
+
+    def work(tx: Tx) -> None:
+        pending = Writes()
+        if change == "disable":
+            wanted = WebhookEndpointChange(status=WantedStatus.DISABLED)
+            webhooks.change(tx, caller, pending, endpoint, wanted, is_public=lambda _: True)
+        else:
+            webhooks.delete(tx, caller, pending, endpoint)
+        tx.write(pending)
+
+    hooks.database.write(work)
+
+
+def test_two_endpoints_of_one_url_get_a_delivery_each_with_a_secret_each(scene: Scene) -> None:
+    other = scene.hooks.endpoint(url=scene.receiver.url)
+    scene.hooks.tell()
+    scene.crew[0].start()
+    scene.receiver.wait_for(2)
+    valid = [
+        {
+            name
+            for name in (scene.endpoint, other)
+            if is_valid(receipt.body, receipt.headers, scene.hooks.secrets[name], now=receipt.at)
+        }
+        for receipt in scene.receiver.receipts
+    ]
+    assert sorted(map(sorted, valid)) == sorted([[scene.endpoint], [other]])
+
+
+# More than one worker --------------------------------------------------------------------------------------------
+
+
+def test_a_second_worker_is_refused_beside_sqlite_and_welcome_beside_postgresql(scene: Scene) -> None:
+    first, second = scene.crew
+    first.start().wait_until_it_runs()
+    second.start()
+    if scene.hooks.database.url.get_backend_name() == "sqlite":
+        assert second.wait_until_it_ends() == ExitCode.USAGE
+        assert "already" in second.log
+        assert "Traceback" not in second.log
+    else:
+        second.wait_until_it_runs()
+        assert second.stop() == ExitCode.OK
+    scene.hooks.tell()
+    scene.receiver.wait_for(1)
+    assert first.stop() == ExitCode.OK
+    assert scene.delivery()["status"] == "succeeded"
+
+
+def test_two_workers_share_what_is_due_and_send_nothing_twice(scene: Scene) -> None:
+    if scene.hooks.database.url.get_backend_name() == "sqlite":
+        pytest.skip("an SQLite file has one worker")
+    for worker in scene.crew:
+        worker.start()
+    for worker in scene.crew:
+        worker.wait_until_it_runs()
+    events = [event for _ in range(10) for event in scene.hooks.tell(times=20)]
+    wait_until(scene.is_over, "all are delivered")
+    assert sorted(receipt.event_id for receipt in scene.receiver.receipts) == sorted(events)
+    assert [worker.stop() for worker in scene.crew] == [ExitCode.OK, ExitCode.OK]
+    assert set(scene.outcomes()) == {"ok"}
+
+
+def test_a_worker_that_is_not_told_of_a_commit_finds_what_is_due(scene: Scene) -> None:
+    worker = scene.crew[0].start().wait_until_it_runs()
+    scene.receiver.choose = in_turn(plain(500))
+    scene.hooks.tell()
+    scene.receiver.wait_for(2, within_s=10)
+    assert worker.stop() == ExitCode.OK
+    assert scene.outcomes() == ["http_status", "ok"]
+    first, second = scene.hooks.attempts()
+    assert second["started_at"] >= first["started_at"] + SECOND
