@@ -86,7 +86,7 @@ class Service:
         self.writes = Desk(
             "write", self._write_batch, threads=driver.writers, batch=_BATCH if database.is_sqlite else 1
         )
-        self.creates = Desk("book", self._create_batch, threads=min(3, driver.writers), batch=_BATCH)
+        self.creates = Desk("book", self._create_batch, threads=min(2, driver.writers), batch=_BATCH)
         # Apart from the writes, which on SQLite all wait for one thread: it must not wait for somebody's DNS.
         self.preparations = Desk("prepare", self._prepare_batch, threads=_PREPARING_THREADS, batch=1)
 
