@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from booking_core.clock import Zone, from_datetime, parse_date
 from booking_core.errors import Malformed
+from booking_core.gift_codes import normalise_code
 from booking_core.wire import limits
 from booking_core.wire.base import Email, InputId, LineId, Name, ShortText, single_line
 from booking_core.wire.base import Note as LongText
@@ -145,7 +146,7 @@ def _url(text: str) -> str:
 
 def _code(text: str) -> str:
     """A gift card code as it is kept: no blanks around it, in capitals."""
-    text = single_line(text).strip().upper()
+    text = normalise_code(single_line(text))
     if len(text) < CODE_LENGTH_MIN:
         raise ValueError(f"must have at least {CODE_LENGTH_MIN} characters")
     return text

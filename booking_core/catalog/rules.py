@@ -31,6 +31,7 @@ from booking_core.catalog.document import (
 )
 from booking_core.catalog.schedules import Timetable, from_wall
 from booking_core.clock import Zone
+from booking_core.gift_codes import normalise_code
 from booking_core.wire.base import email_key
 from booking_core.wire.money import CURRENCIES
 
@@ -124,7 +125,7 @@ def _between(document: object) -> Iterator[Problem]:
     yield from _once((path, value.lower()) for path, value in ids)
     yield from _once(_texts(experiences, "slug"))
     yield from _once((path, email_key(value)) for path, value in _texts(customers, "email"))
-    yield from _once((path, value.strip().upper()) for path, value in _texts(cards, "code"))
+    yield from _once((path, normalise_code(value)) for path, value in _texts(cards, "code"))
 
 
 class _Span(NamedTuple):
