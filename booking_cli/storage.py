@@ -41,11 +41,10 @@ def installation(wanted: "Settings") -> "Installation":
     Raises:
         CliError: there is no secret key, and none can be made.
     """
-    from booking_core.caller import Installation
     from booking_core.settings import SettingError
 
     try:
-        return Installation(wanted.secret_keys(), wanted.public_url, wanted.pending_minutes)
+        return wanted.installation()
     except SettingError as error:
         raise CliError(str(error), code="bad_setting") from None
 

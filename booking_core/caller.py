@@ -62,18 +62,25 @@ class ApiKey:
     last_used_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """One authenticated request: for whom, with which key, at which instant (the database's clock)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actor:
+    """Whoever acts for an organization, and at which instant (the database's clock): staff at a shell, the storefront,
+    a guest with a link, the worker. What an actor may do was settled before."""
 
     installation: Installation
     organization: Organization
-    key: ApiKey
     at: int
 
     @property
     def secret_keys(self) -> SecretKeys:
         return self.installation.secret_keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller(Actor):
+    """One authenticated request of the API: the actor, and with which key."""
+
+    key: ApiKey
 
     def has(self, scope: Scope) -> bool:
         return scope in self.key.scopes

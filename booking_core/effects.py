@@ -9,7 +9,6 @@ from enum import StrEnum
 
 import orjson
 
-from booking_core import tokens
 from booking_core.db import tables
 from booking_core.db.writes import Writes
 
@@ -19,8 +18,16 @@ class EffectKind(StrEnum):
 
     BOOKING_CONFIRMATION_MAIL = "booking_confirmation_mail"
     BOOKING_CANCELLATION_MAIL = "booking_cancellation_mail"
+    BOOKING_RESCHEDULING_MAIL = "booking_rescheduling_mail"
+    """The payload holds previous_starts_at (an instant)."""
     STAFF_BOOKING_MAIL = "staff_booking_mail"
     STAFF_CANCELLATION_MAIL = "staff_cancellation_mail"
+    STAFF_RESCHEDULING_MAIL = "staff_rescheduling_mail"
+    """The payload holds previous_starts_at (an instant)."""
+    STAFF_REFUND_REFUSED_MAIL = "staff_refund_refused_mail"
+    """A refund has to be made by hand; the subject is the booking, the payload holds amount_minor, currency, reason."""
+    STAFF_KEY_EXPIRING_MAIL = "staff_key_expiring_mail"
+    """The subject is the API key; the payload holds name, prefix, expires_at (an instant)."""
     STAFF_WEBHOOK_FAILING_MAIL = "staff_webhook_failing_mail"
     """An endpoint fails and will be switched off; the payload holds url, hours, failures, since (an instant)."""
     STAFF_WEBHOOK_DISABLED_MAIL = "staff_webhook_disabled_mail"
@@ -45,7 +52,6 @@ def owe(
     pending.insert(
         tables.effects,
         organization_id=organization_id,
-        id=tokens.new_id(),
         key=f"{kind}:{subject_id}:{occurrence}" if occurrence else f"{kind}:{subject_id}",
         kind=str(kind),
         subject_id=subject_id,

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from booking_core.caller import Installation
 from booking_core.tokens import SecretKeys
 from booking_core.wire import limits
 
@@ -200,6 +201,14 @@ class Settings:
         if path is None:
             raise SettingError("BOOKING_SECRET_KEY is required with PostgreSQL")
         return SecretKeys(_kept_secret(path.with_name(path.name + ".secret")))
+
+    def installation(self) -> Installation:
+        """What every request, command and chore of this installation shares.
+
+        Raises:
+            SettingError: there is no secret key, and none can be made.
+        """
+        return Installation(self.secret_keys(), self.public_url, self.pending_minutes, self.webhook_allow_http)
 
 
 def _shown(metadata: Mapping[str, Any], value: object) -> str:

@@ -13,7 +13,16 @@ class TimelineKind(StrEnum):
     """What happened."""
 
     BOOKING_CREATED = "booking_created"
+    BOOKING_CONFIRMED = "booking_confirmed"
     BOOKING_CANCELLED = "booking_cancelled"
+    BOOKING_RESCHEDULED = "booking_rescheduled"
+    CUSTOMER_UPDATED = "customer_updated"
+    PAYMENT_RECEIVED = "payment_received"
+    GIFT_CARD_REDEEMED = "gift_card_redeemed"
+    GIFT_CARD_RESTORED = "gift_card_restored"
+    REFUND_REQUESTED = "refund_requested"
+    REFUND_SETTLED = "refund_settled"
+    REFUND_REFUSED = "refund_refused"
 
 
 def note(
@@ -26,7 +35,9 @@ def note(
     booking_id: str | None,
     **data: object,
 ) -> None:
-    """One entry."""
+    """One entry; none for a legacy booking, which has no customer to note it of."""
+    if customer_id is None:
+        return
     pending.insert(
         tables.timeline,
         organization_id=organization_id,

@@ -18,6 +18,7 @@ from booking_core.settings import SettingError, Settings
 from booking_core.wire.limits import API_VERSION
 from booking_server import openapi
 from booking_server.adapters.webhook_http import WebhookSender
+from booking_server.chores import chores_of
 from booking_server.dispatch import Endpoint, Service, refuse
 from booking_server.limits import Edge
 from booking_server.routes import OPERATIONS, description
@@ -105,7 +106,8 @@ async def _not_found(scope: Any, receive: Any, send: Any) -> None:
 async def _worker_of(service: Service) -> AsyncIterator[None]:
     """A worker in this process, which is woken by what this process commits."""
     sender = WebhookSender(service.settings)
-    worker = Worker(service.settings, service.database, service.installation, sender)
+    chores = chores_of(service.settings, service.database, service.installation)
+    worker = Worker(service.settings, service.database, service.installation, sender, chores)
     service.committed = worker.wake
     async with working(worker, sender):
         yield

@@ -14,7 +14,7 @@ import orjson
 
 from booking_core import bookings, idempotency, keys
 from booking_core.bookings import Create
-from booking_core.caller import Caller, Installation
+from booking_core.caller import Caller
 from booking_core.clock import MINUTE
 from booking_core.db.engine import Database, Tx
 from booking_core.db.sqlite import SqliteDriver
@@ -70,9 +70,7 @@ class Service:
     def __init__(self, settings: Settings, database: Database) -> None:
         self.settings = settings
         self.database = database
-        self.installation = Installation(
-            settings.secret_keys(), settings.public_url, settings.pending_minutes, settings.webhook_allow_http
-        )
+        self.installation = settings.installation()
         self.is_public_address = AddressGuard(settings).is_public_url
         self.limiter: Limiter = open_limiter(settings.rate_limit_store)
         self.running: set[tuple[str, str]] = set()

@@ -27,6 +27,7 @@ from booking_core.errors import BookingError
 from booking_core.settings import Settings
 from booking_core.webhooks import Attempted, Claimed
 from booking_server.adapters.webhook_http import Sent, WebhookSender
+from booking_server.chores import Chore, chores_of
 
 log = logging.getLogger("booking.worker")
 
@@ -100,13 +101,21 @@ def signed_headers(claimed: Claimed, at: int) -> list[tuple[str, str]]:
 
 
 class Worker:
-    """Sends what is due, and keeps house."""
+    """Sends what is due, does the chores, and keeps house."""
 
-    def __init__(self, settings: Settings, database: Database, installation: Installation, sender: Sender) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        installation: Installation,
+        sender: Sender,
+        chores: Sequence[Chore] = (),
+    ) -> None:
         self._settings = settings
         self._database = database
         self._installation = installation
         self._sender = sender
+        self._chores = {chore: asyncio.Event() for chore in chores}
         self._in_flight = InFlight()
         self._finished: list[Attempted] = []
         self._changed = asyncio.Event()
@@ -114,11 +123,35 @@ class Worker:
         self._purged_at = 0
 
     def wake(self) -> None:
-        """There may be something to do: a commit, a free slot, a finished attempt."""
+        """There may be something to do, since something was committed."""
         self._changed.set()
+        for changed in self._chores.values():
+            changed.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Turns until `stop` is set, then what is in flight is finished and recorded."""
+        async with asyncio.TaskGroup() as group:
+            for chore, changed in self._chores.items():
+                group.create_task(self._keep_at(chore, changed, stop))
+            group.create_task(self._deliver(stop))
+        for chore in self._chores:
+            await chore.close()
+
+    async def _keep_at(self, chore: Chore, changed: asyncio.Event, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            changed.clear()
+            try:
+                done = await chore.run_once()
+            except BookingError as error:
+                log.warning("the database is away, %s waits: %s", chore.name, error)
+                done = 0
+            except Exception:  # the loop outlives whatever one turn ran into
+                log.exception("a turn of %s failed", chore.name)
+                done = 0
+            if not done:
+                await _wait(changed, stop)
+
+    async def _deliver(self, stop: asyncio.Event) -> None:
         tasks: set[asyncio.Task[None]] = set()
         while not stop.is_set():
             self._changed.clear()
@@ -135,23 +168,20 @@ class Worker:
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
             if not claimed:
-                await self._wait(stop)
+                await _wait(self._changed, stop)
         await asyncio.gather(*tasks)
         await self._record()
 
     async def run_once(self) -> int:
-        """Sends everything that is due now, one turn after the other, and gives how many attempts that were."""
+        """Does everything that is due now, one turn after the other, and gives how many attempts of deliveries that
+        were."""
+        for chore in self._chores:
+            await chore.run_once()
         sent = 0
         while claimed := await self._turn():
             await asyncio.gather(*(self._attempt(each) for each in claimed))
             sent += len(claimed)
         return sent
-
-    async def _wait(self, stop: asyncio.Event) -> None:
-        stopping, changed = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._changed.wait())
-        _, pending = await asyncio.wait({stopping, changed}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
 
     async def _turn(self) -> list[Claimed]:
         """Records what is finished, keeps house when it is time, and claims what there are free slots for."""
@@ -194,7 +224,7 @@ class Worker:
                 error=sent.error,
             )
         )
-        self.wake()
+        self._changed.set()
 
     async def _record(self) -> None:
         """Writes down what is finished, all of it together. What cannot be written stays for the next turn."""
@@ -247,6 +277,14 @@ class Worker:
         return await asyncio.to_thread(self._database.write, fn)
 
 
+async def _wait(changed: asyncio.Event, stop: asyncio.Event) -> None:
+    """Until something changed, or it is time to look anyway, or to stop."""
+    waiting = {asyncio.ensure_future(stop.wait()), asyncio.ensure_future(changed.wait())}
+    _, pending = await asyncio.wait(waiting, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+
+
 def _purge_events(organization_id: str, before: int) -> Callable[[Tx], int]:
     return lambda tx: events.purge(tx, organization_id, before=before, limit=PURGE_BATCH)
 
@@ -273,9 +311,10 @@ async def serve_forever(settings: Settings) -> None:
     database = Database(settings.database_url)
     if isinstance(database.driver, SqliteDriver):
         database.driver.checkpoints = True
-    installation = Installation(settings.secret_keys(), settings.public_url, settings.pending_minutes)
+    installation = settings.installation()
     sender = WebhookSender(settings)
-    async with working(Worker(settings, database, installation, sender), sender):
+    chores = chores_of(settings, database, installation)
+    async with working(Worker(settings, database, installation, sender, chores), sender):
         log.info("the worker runs")
         await stop.wait()
         log.info("the worker stops")

@@ -69,12 +69,12 @@ def current(url: str) -> str | None:
         return MigrationContext.configure(connection).get_current_revision()
 
 
-def upgrade(url: str) -> None:
-    """Brings the database to this release's schema."""
+def upgrade(url: str, revision: str = "head") -> None:
+    """Brings the database to this release's schema, or to that of an earlier revision."""
     with _connection(url) as connection:
         config = _config()
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        command.upgrade(config, revision)
 
 
 def differences(url: str) -> list[str]:

@@ -503,13 +503,13 @@ attempts = Table(
 
 # What is still to be done ----------------------------------------------------------------------------------------
 
-# A side effect, written in the transaction of its cause and carried out by the worker. key makes it happen once.
+# A side effect, written in the transaction of its cause and carried out by the worker. key makes it happen once, and
+# is all the identity there is: each index less is felt by every booking.
 effects = Table(
     "effects",
     metadata,
     Column("organization_id", Id, primary_key=True),
-    Column("id", Id, primary_key=True),
-    Column("key", Text, nullable=False),  # such as booking_confirmation_mail:<booking id>
+    Column("key", Text, primary_key=True),  # such as booking_confirmation_mail:<booking id>
     Column("kind", Text, nullable=False),
     Column("subject_id", Id, nullable=False),
     Column("payload", Json, nullable=False),
@@ -521,7 +521,6 @@ effects = Table(
     Column("last_error", Text),
     Column("created_at", At, nullable=False),
     Column("completed_at", At),
-    UniqueConstraint("organization_id", "key"),
     CheckConstraint("status IN ('queued', 'done', 'failed')", name="status"),
     Index(
         "ix_effects_due",
@@ -536,7 +535,7 @@ mails = Table(
     metadata,
     Column("organization_id", Id, primary_key=True),
     Column("id", Id, primary_key=True),
-    Column("effect_id", Id, nullable=False),
+    Column("effect_key", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("booking_id", Id),
     Column("recipient", Text, nullable=False),
@@ -550,7 +549,7 @@ mails = Table(
     Column("last_error", Text),
     Column("created_at", At, nullable=False),
     Column("sent_at", At),
-    UniqueConstraint("organization_id", "effect_id"),
+    UniqueConstraint("organization_id", "effect_key"),
     UniqueConstraint("organization_id", "message_id"),
     CheckConstraint("status IN ('queued', 'sent', 'failed')", name="status"),
     Index(
@@ -561,19 +560,17 @@ mails = Table(
     ),
 )
 
-# What staff sees of a customer or a booking, in order.
+# What staff sees of a customer, and with booking_id of one of their bookings, in order: the key is that order.
 timeline = Table(
     "timeline",
     metadata,
     Column("organization_id", Id, primary_key=True),
+    Column("customer_id", Id, primary_key=True),
+    Column("created_at", At, primary_key=True, autoincrement=False),
     Column("id", Id, primary_key=True),
-    Column("customer_id", Id),
     Column("booking_id", Id),
     Column("kind", Text, nullable=False),
     Column("data", Json, nullable=False),
-    Column("created_at", At, nullable=False),
-    Index(None, "organization_id", "customer_id", "created_at"),
-    Index(None, "organization_id", "booking_id", "created_at"),
 )
 
 # The answers that a retry gets back. Committed with the work they tell of, so that no kill can part the two. The body

@@ -23,7 +23,9 @@ def _caller(key_hash: str | None, found: dict[str, store.Found], installation: I
     match = found.get(key_hash) if key_hash else None
     if key_hash is None or match is None or not rules.same_hash(match.key_hash, key_hash):
         return ApiKeyInvalid()
-    return rules.refusal(match.key, match.at) or Caller(installation, match.organization, match.key, match.at)
+    return rules.refusal(match.key, match.at) or Caller(
+        installation=installation, organization=match.organization, at=match.at, key=match.key
+    )
 
 
 def identify(tx: Tx, text: str, installation: Installation) -> Caller:

@@ -103,7 +103,7 @@ class World:
         key = ApiKey(
             tokens.new_id(), self.org, "test", "svc_00000000", frozenset(scopes or Scope), NOON, None, None, None
         )
-        return Caller(self.installation, self.organization, key, self.clock())
+        return Caller(installation=self.installation, organization=self.organization, at=self.clock(), key=key)
 
     def experience(self, **columns: Any) -> str:
         """The id of an experience with an adult and a family tier and one add-on."""

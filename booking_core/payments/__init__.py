@@ -1,0 +1,1 @@
+"""Card money: payments and the refunds that are owed."""
