@@ -19,7 +19,7 @@ from sqlalchemy.engine import URL, make_url
 from booking_core.clock import Clock, system_clock
 from booking_core.db import writes as writing
 from booking_core.db.sqlite import SqliteDriver
-from booking_core.db.statements import Row, Statement, now_us
+from booking_core.db.statements import Compiled, Row, Statement, now_us
 from booking_core.db.writes import Change, Writes
 from booking_core.errors import BookingError, Unavailable
 
@@ -54,9 +54,17 @@ class Tx:
     def __init__(self, database: "Database", connection: Any) -> None:
         self._database = database
         self._connection = connection
+        self._last: tuple[Compiled, dict[str, Any]] | None = None
         self.dialect = database.dialect
 
     def _run(self, statement: Statement, parameters: dict[str, Any]) -> tuple[list[Row], int]:
+        self.flush()
+        compiled, parameters = self._ready(statement, parameters)
+        result: tuple[list[Row], int] = self._connection.execute(compiled, parameters)
+        return result
+
+    def _ready(self, statement: Statement, parameters: dict[str, Any]) -> tuple[Compiled, dict[str, Any]]:
+        """The statement as the driver takes it, with every parameter."""
         compiled = statement.compiled(self.dialect)
         if compiled.constants:
             parameters = compiled.constants | parameters
@@ -64,8 +72,7 @@ class Tx:
             parameters["now"] = self._database.now_parameter()
         if self._database.observer:
             self._database.observer(compiled.text)
-        result: tuple[list[Row], int] = self._connection.execute(compiled, parameters)
-        return result
+        return compiled, parameters
 
     def all(self, statement: Statement, **parameters: Any) -> list[Row]:
         """Every row."""
@@ -81,18 +88,37 @@ class Tx:
         return self._run(statement, parameters)[1]
 
     def write(self, pending: Writes) -> None:
-        """Writes all that was collected: one statement on PostgreSQL, one for each table on SQLite."""
+        """Writes all that was collected: one statement on PostgreSQL, one for each table on SQLite.
+
+        On PostgreSQL it is sent when the transaction goes on or ends: then with the COMMIT, and an error in it is
+        raised there.
+        """
         if not pending.rows:
             return
         if self.dialect.name == "postgresql":
+            self.flush()
             statement = writing.as_one_statement(writing.shape(pending))
-            self._run(statement, {target.name: writing.as_json(items) for target, items in pending.rows.items()})
+            parameters = {target.name: writing.as_json(items) for target, items in pending.rows.items()}
+            self._last = self._ready(statement, parameters)
             return
         for target, items in pending.rows.items():
             if isinstance(target, writing.Derived):
                 self._run(writing.as_given_statement(target), {target.name: writing.as_json(items)})
             else:
                 self._run_many(target, items)
+
+    def flush(self) -> None:
+        """Sends what was written last, for whoever will not wait for the end of the transaction."""
+        last, self._last = self._last, None
+        if last:
+            self._connection.execute(*last)
+
+    def commit(self) -> None:
+        """Ends the transaction; what was written last goes with it."""
+        if self._last:
+            self._connection.commit(self._last)
+        else:
+            self._connection.commit()
 
     def _run_many(self, target: Table | Change, items: list[writing.Row]) -> None:
         compiled = writing.as_row_statement(target, tuple(items[0])).compiled(self.dialect)
@@ -234,17 +260,13 @@ class Database:
     def _transaction(self) -> Iterator[Tx]:
         with self._writers.lend() as connection:
             connection.begin()
+            tx = Tx(self, connection)
             try:
-                yield Tx(self, connection)
+                yield tx
+                tx.commit()
             except BaseException:
                 with contextlib.suppress(Exception):  # the first error is the one to tell
-                    connection.command("ROLLBACK")
-                raise
-            try:
-                connection.command("COMMIT")
-            except BaseException:
-                with contextlib.suppress(Exception):
-                    connection.command("ROLLBACK")
+                    connection.rollback()
                 raise
 
     def read(self, fn: Callable[[Tx], T]) -> T:

@@ -2,9 +2,11 @@
 
 The statements of the service are few and run millions of times, so each is prepared once on a connection and then
 executed by name. psycopg's cursor would parse, plan its adaptation and step a generator each time, which costs more
-than twice as much (`decisions/0001`).
+than twice as much (`decisions/0001`). BEGIN travels with a transaction's first statement and COMMIT with its last
+write, so that neither costs a round trip of its own.
 """
 
+import selectors
 from typing import Any
 
 import psycopg
@@ -41,6 +43,9 @@ _SESSION = (
 )
 _SUCCESS = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 
+Step = tuple[Compiled, dict[str, Any]]
+"""A statement and its parameters."""
+
 
 def _encoded(value: Any) -> Any:
     """A value in PostgreSQL's text format; the statement casts it to its type."""
@@ -64,8 +69,11 @@ class PostgresConnection:
         )
         self._raw.adapters.register_loader("uuid", TextLoader)
         self._libpq = self._raw.pgconn
+        self._socket = selectors.DefaultSelector()
+        self._socket.register(self._libpq.socket, selectors.EVENT_READ)
         self._rows = Transformer(self._raw)
         self._prepared: dict[str, bytes] = {}
+        self._begins = False
         self.command(_SESSION)
 
     def _checked(self, result: Any) -> Any:
@@ -75,13 +83,74 @@ class PostgresConnection:
 
     def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Row], int]:
         """The rows, and how many were touched."""
-        name = self._prepared.get(compiled.text) or self._prepare(compiled.text)
-        values = [_encoded(parameters[key]) for key in compiled.positions]
-        result = self._checked(self._libpq.exec_prepared(name, values))
+        if self._begins:
+            self._begins = False
+            return self._loaded(self._together(b"BEGIN", (compiled, parameters))[-1])
+        name, values = self._bound(compiled, parameters)
+        return self._loaded(self._checked(self._libpq.exec_prepared(name, values)))
+
+    def commit(self, last: Step | None = None) -> None:
+        """Ends the transaction, after a last write that nobody waits for the rows of."""
+        if self._begins:  # nothing was done in it yet
+            self._begins = False
+            if last:
+                self._together(b"BEGIN", last, b"COMMIT")
+        elif last:
+            self._together(last, b"COMMIT")
+        else:
+            self.command("COMMIT")
+
+    def rollback(self) -> None:
+        if not self._begins:
+            self.command("ROLLBACK")
+        self._begins = False
+
+    def _loaded(self, result: Any) -> tuple[list[Row], int]:
         if result.status == pq.ExecStatus.TUPLES_OK:
             self._rows.set_pgresult(result)
             return self._rows.load_rows(0, result.ntuples, tuple), result.ntuples
         return [], result.command_tuples or 0
+
+    def _bound(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[bytes, list[Any]]:
+        name = self._prepared.get(compiled.text) or self._prepare(compiled.text)
+        return name, [_encoded(parameters[key]) for key in compiled.positions]
+
+    def _together(self, *steps: Step | bytes) -> list[Any]:
+        """The results of statements and commands that are sent at once; after one that fails none is carried out."""
+        bound = [step if isinstance(step, bytes) else self._bound(*step) for step in steps]
+        libpq = self._libpq
+        libpq.enter_pipeline_mode()
+        for step in bound:
+            if isinstance(step, bytes):
+                libpq.send_query_params(step, None)
+            else:
+                libpq.send_query_prepared(*step)
+        libpq.pipeline_sync()
+        results = self._results()
+        libpq.exit_pipeline_mode()
+        return [self._checked(result) for result in results]
+
+    def _results(self) -> list[Any]:
+        libpq = self._libpq
+        results: list[Any] = []
+        while libpq.flush():
+            self._wait(selectors.EVENT_READ | selectors.EVENT_WRITE)
+            libpq.consume_input()  # else both sides could wait for the other to read
+        while True:
+            while libpq.is_busy():
+                self._socket.select()
+                libpq.consume_input()
+            result = libpq.get_result()
+            if result is None:
+                continue
+            if result.status == pq.ExecStatus.PIPELINE_SYNC:
+                return results
+            results.append(result)
+
+    def _wait(self, events: int) -> None:
+        self._socket.modify(self._libpq.socket, events)
+        self._socket.select()
+        self._socket.modify(self._libpq.socket, selectors.EVENT_READ)
 
     def _prepare(self, text: str) -> bytes:
         name = b"s%d" % len(self._prepared)
@@ -94,17 +163,22 @@ class PostgresConnection:
         self._checked(self._libpq.exec_(text.encode()))
 
     def begin(self) -> None:
-        self.command("BEGIN")
+        """A transaction begins with its first statement."""
+        self._begins = True
 
     @property
     def in_transaction(self) -> bool:
-        return self._libpq.transaction_status != pq.TransactionStatus.IDLE
+        return self._begins or self._libpq.transaction_status != pq.TransactionStatus.IDLE
 
     @property
     def broken(self) -> bool:
-        return bool(self._raw.closed) or self._libpq.status != pq.ConnStatus.OK
+        """Lost, or left in the middle of something."""
+        libpq = self._libpq
+        is_ready = libpq.status == pq.ConnStatus.OK and libpq.pipeline_status == pq.PipelineStatus.OFF
+        return bool(self._raw.closed) or not is_ready
 
     def close(self) -> None:
+        self._socket.close()
         self._raw.close()
 
 

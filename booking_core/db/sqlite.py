@@ -41,6 +41,12 @@ class SqliteConnection:
     def begin(self) -> None:
         self.command("BEGIN IMMEDIATE")
 
+    def commit(self) -> None:
+        self.command("COMMIT")
+
+    def rollback(self) -> None:
+        self.command("ROLLBACK")
+
     @property
     def in_transaction(self) -> bool:
         return self._raw.in_transaction

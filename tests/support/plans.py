@@ -130,7 +130,9 @@ def explaining(url: str) -> Iterator[Callable[[Callable[[Tx], Any]], list[Plan]]
         connection.plans.clear()
         connection.command("BEGIN")
         try:
-            act(Tx(database, connection))
+            tx = Tx(database, connection)
+            act(tx)
+            tx.flush()
         finally:
             connection.command("ROLLBACK")
         return list(connection.plans)
