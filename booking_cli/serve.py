@@ -127,7 +127,7 @@ def start(
             workers=workers,
             reload=reload,
             loop="asyncio" if sys.platform == "win32" else "uvloop",
-            http="httptools",
+            http="booking_server.protocol:HttpProtocol",
             ws="none",
             lifespan="on",
             log_config=log_config,

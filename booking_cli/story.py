@@ -42,6 +42,7 @@ from booking_core.wire.events import EventType
 from booking_core.wire.money import Money
 from booking_core.wire.scopes import Scope
 from booking_server.app import create_app
+from booking_server.protocol import HttpProtocol
 from webhook_verify import VerifiedDelivery, Verifier, WebhookVerificationError
 
 log = logging.getLogger("booking.demo")
@@ -391,7 +392,7 @@ def _serving(settings: Settings, listener: socket.socket) -> Iterator[None]:
     config = uvicorn.Config(
         create_app(settings, worker=True),
         loop="asyncio" if sys.platform == "win32" else "uvloop",
-        http="httptools",
+        http=HttpProtocol,
         ws="none",
         lifespan="on",
         log_config=None,
