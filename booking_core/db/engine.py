@@ -98,8 +98,7 @@ class Tx:
         if self.dialect.name == "postgresql":
             self.flush()
             statement = writing.as_one_statement(writing.shape(pending))
-            parameters = {target.name: writing.as_json(items) for target, items in pending.rows.items()}
-            self._last = self._ready(statement, parameters)
+            self._last = self._ready(statement, writing.as_parameters(pending))
             return
         for target, items in pending.rows.items():
             if isinstance(target, writing.Derived):

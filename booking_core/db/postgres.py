@@ -7,6 +7,8 @@ write, so that neither costs a round trip of its own.
 """
 
 import selectors
+import struct
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -47,12 +49,29 @@ Step = tuple[Compiled, dict[str, Any]]
 """A statement and its parameters."""
 
 
+_TEXT_OID = 25
+_ARRAY_HEAD = struct.Struct(">iiIii")
+"""Of one dimension: dimensions, whether there are nulls, the elements' type, how many, the first one's index."""
+_LENGTH = struct.Struct(">i")
+
+
+def _array(texts: Sequence[str]) -> bytes:
+    """Texts as an array in PostgreSQL's binary format, where nothing is quoted."""
+    parts = [_ARRAY_HEAD.pack(1, 0, _TEXT_OID, len(texts), 1)]
+    for each in texts:
+        encoded = each.encode()
+        parts += (_LENGTH.pack(len(encoded)), encoded)
+    return b"".join(parts)
+
+
 def _encoded(value: Any) -> Any:
-    """A value in PostgreSQL's text format; the statement casts it to its type."""
+    """A value in PostgreSQL's text format, which the statement casts to its type; a list in the binary one."""
     if value is None:
         return None
     if value is True or value is False:
         return b"t" if value else b"f"
+    if isinstance(value, list):
+        return _array(value)
     return str(value).encode()
 
 
@@ -86,8 +105,7 @@ class PostgresConnection:
         if self._begins:
             self._begins = False
             return self._loaded(self._together(b"BEGIN", (compiled, parameters))[-1])
-        name, values = self._bound(compiled, parameters)
-        return self._loaded(self._checked(self._libpq.exec_prepared(name, values)))
+        return self._loaded(self._checked(self._libpq.exec_prepared(*self._bound(compiled, parameters))))
 
     def commit(self, last: Step | None = None) -> None:
         """Ends the transaction, after a last write that nobody waits for the rows of."""
@@ -111,9 +129,11 @@ class PostgresConnection:
             return self._rows.load_rows(0, result.ntuples, tuple), result.ntuples
         return [], result.command_tuples or 0
 
-    def _bound(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[bytes, list[Any]]:
+    def _bound(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[bytes, list[Any], list[int]]:
+        """Name, values and formats, as libpq takes them."""
         name = self._prepared.get(compiled.text) or self._prepare(compiled.text)
-        return name, [_encoded(parameters[key]) for key in compiled.positions]
+        values = [parameters[key] for key in compiled.positions]
+        return name, [_encoded(value) for value in values], [isinstance(value, list) for value in values]
 
     def _together(self, *steps: Step | bytes) -> list[Any]:
         """The results of statements and commands that are sent at once; after one that fails none is carried out."""

@@ -45,6 +45,8 @@ Id = String(36).with_variant(postgresql.UUID(as_uuid=False), "postgresql")
 At = BigInteger
 Minor = BigInteger
 Json = Text
+LONG = {"long": True}
+"""The info of a column whose texts are long: they travel beside the JSON of their rows (`writes`)."""
 
 
 def _own(table: str, *columns: str) -> ForeignKeyConstraint:
@@ -372,7 +374,7 @@ events = Table(
     Column("resource_type", Text, nullable=False),
     Column("resource_id", Id),
     Column("occurrence", BigInteger, nullable=False),
-    Column("body", Text, nullable=False),
+    Column("body", Text, nullable=False, info=LONG),
     Column("created_at", At, nullable=False),
     UniqueConstraint("organization_id", "id"),
     UniqueConstraint("organization_id", "resource_id", "type", "occurrence"),
@@ -582,7 +584,7 @@ idempotency = Table(
     Column("key", Text, primary_key=True),
     Column("fingerprint", Text, nullable=False),
     Column("status", Integer, nullable=False),
-    Column("body_sealed", Text, nullable=False),
+    Column("body_sealed", Text, nullable=False, info=LONG),
     Column("created_at", At, nullable=False),
     Index(None, "created_at"),
 )

@@ -1,7 +1,8 @@
 """What a transaction is about to write, collected first and written at once.
 
 On PostgreSQL all of it is one statement, whatever the number of rows: each table's rows travel as one JSON parameter
-into a data-modifying CTE. On SQLite each table is one `executemany`. A batch of bookings is bound by its round trips,
+into a data-modifying CTE, and its long texts beside it, since to quote and to parse them costs more than to store them.
+On SQLite each table is one `executemany`. A batch of bookings is bound by its round trips,
 and the counter lock is held until the last of them.
 """
 
@@ -11,9 +12,10 @@ from functools import lru_cache
 from typing import Any
 
 import orjson
-from sqlalchemy import Table, bindparam, insert, literal_column, select, update
+from sqlalchemy import ARRAY, Integer, Table, Text, bindparam, cast, insert, literal_column, select, update
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.dml import Insert, Update
+from sqlalchemy.sql.elements import Grouping
 
 from booking_core.db.statements import POSTGRESQL, Statement, among, given
 
@@ -79,9 +81,36 @@ class Writes:
         self.rows.setdefault(derived, []).append(row)
 
 
+_AT = "at_"
+"""Where a row's long texts stand in their arrays, counted from 1 as PostgreSQL does."""
+
+
+@lru_cache
+def _long_columns(target: "Target") -> tuple[str, ...]:
+    return tuple(column.name for column in target.c if column.info.get("long")) if isinstance(target, Table) else ()
+
+
 def _insert_given(dialect: Dialect, table: Table, columns: tuple[str, ...]) -> Insert:
-    source = given(dialect, table.name, {key: table.c[key].type for key in columns})
-    return insert(table).from_select(list(columns), select(*(source.c[key] for key in columns)))
+    long = _long_columns(table)
+    kinds: dict[str, Any] = {key: table.c[key].type for key in columns if key not in long}
+    source = given(dialect, table.name, kinds | {_AT: Integer} if long else kinds).c
+    arrays: dict[str, Any] = {key: Grouping(cast(bindparam(f"{table.name}_{key}"), ARRAY(Text))) for key in long}
+    values = (arrays[key][source[_AT]] if key in arrays else source[key] for key in columns)
+    return insert(table).from_select(list(columns), select(*values))
+
+
+def as_parameters(writes: Writes) -> dict[str, str | list[str]]:
+    """What `as_one_statement` takes: each target's rows as JSON, and arrays of its long texts."""
+    parameters: dict[str, str | list[str]] = {}
+    for target, items in writes.rows.items():
+        long = _long_columns(target)
+        for key in long:
+            parameters[f"{target.name}_{key}"] = [item[key] for item in items]
+        if long:
+            apart: Row = dict.fromkeys(long)
+            items = [item | apart | {_AT: at} for at, item in enumerate(items, start=1)]
+        parameters[target.name] = as_json(items)
+    return parameters
 
 
 Shape = tuple[tuple[Target, tuple[str, ...]], ...]

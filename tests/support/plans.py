@@ -117,6 +117,8 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _literal(value: object) -> str:
+    if isinstance(value, list):
+        return f"ARRAY[{', '.join(map(_literal, value))}]"
     return "NULL" if value is None else "'" + str(value).replace("'", "''") + "'"
 
 
