@@ -1,5 +1,9 @@
-"""Gift cards."""
+"""Gift cards: issued, spent on bookings, given back, switched off and on, read.
 
-from booking_core.gift_cards.service import find, get
+A card's balance is its face value and its ledger; what a booking takes and gets back is written with the booking.
+"""
 
-__all__ = ["find", "get"]
+from booking_core.gift_cards.rules import GiftCardIssue
+from booking_core.gift_cards.service import Redeemed, deactivate, find, get, issue, reactivate, redeem, restore
+
+__all__ = ["GiftCardIssue", "Redeemed", "deactivate", "find", "get", "issue", "reactivate", "redeem", "restore"]

@@ -1,8 +1,23 @@
-"""How a gift card is shown: decided without storage."""
+"""What may be issued as a gift card, what is taken from one, and how it is shown: decided without storage."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from booking_core.clock import Zone
+from booking_core.errors import Malformed, Unprocessable
+from booking_core.gift_codes import normalise_code
+from booking_core.wire.base import mailbox, single_line
+from booking_core.wire.errors import ErrorDetail
+from booking_core.wire.gift_cards import GiftCardStatus
+from booking_core.wire.limits import AMOUNT_MINOR_MAX, TEXT_LENGTH_MAX
+from booking_core.wire.money import CURRENCIES
+
+CODE_LENGTH_MIN = 8
+"""Shorter ones are guessed, and the four characters that everyone sees would be half of it."""
+
+
+# Shown -----------------------------------------------------------------------------------------------------------
 
 
 class GiftCardRow(NamedTuple):
@@ -28,11 +43,118 @@ def present(row: GiftCardRow, zone: Zone) -> dict[str, Any]:
         "id": row.id,
         "code_last4": row.code_last4,
         "status": row.status,
-        "initial_amount": {"amount_minor": row.initial_minor, "currency": row.currency},
-        "balance": {"amount_minor": row.balance_minor, "currency": row.currency},
+        "initial_amount": money(row.initial_minor, row.currency),
+        "balance": money(row.balance_minor, row.currency),
         "currency": row.currency,
         "expires_at": None if row.expires_at is None else zone.iso(row.expires_at),
         "purchaser": {"name": row.purchaser_name, "email": row.purchaser_email},
         "recipient": {"name": row.recipient_name, "email": row.recipient_email},
         "created_at": zone.iso(row.created_at),
     }
+
+
+def money(amount_minor: int, currency: str) -> dict[str, Any]:
+    """The wire Money."""
+    return {"amount_minor": amount_minor, "currency": currency}
+
+
+# Issued ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiftCardIssue:
+    """A gift card that was paid for and is to be issued. Instants are microseconds since 1970 UTC."""
+
+    amount_minor: int
+    currency: str | None = None
+    """None: the organization's default."""
+    code: str | None = None
+    """None: one is made."""
+    valid_from: int | None = None
+    """None: at once."""
+    expires_at: int | None = None
+    """None: never."""
+    purchaser_name: str | None = None
+    purchaser_email: str | None = None
+    recipient_name: str | None = None
+    recipient_email: str | None = None
+
+
+def check(request: GiftCardIssue) -> None:
+    """Refuses a request that makes no gift card.
+
+    Raises:
+        Malformed: with one detail for each field that is wrong.
+    """
+    problems = [ErrorDetail(field=field, reason="invalid", message=message) for field, message in _problems(request)]
+    if problems:
+        raise Malformed("; ".join(f"{each.field} {each.message}" for each in problems), details=problems)
+
+
+def _problems(request: GiftCardIssue) -> Iterator[tuple[str, str]]:
+    if not 1 <= request.amount_minor <= AMOUNT_MINOR_MAX:
+        yield "amount_minor", f"must be a whole number from 1 to {AMOUNT_MINOR_MAX}"
+    if request.currency is not None and request.currency not in CURRENCIES:
+        yield "currency", "must be an ISO 4217 code in capitals, such as NOK"
+    if request.expires_at is not None and request.valid_from is not None and request.expires_at <= request.valid_from:
+        yield "expires_at", "must lie after valid_from"
+    for field in ("code", "purchaser_name", "purchaser_email", "recipient_name", "recipient_email"):
+        text = getattr(request, field)
+        if text is None:
+            continue
+        try:
+            _check_text(field, text)
+        except ValueError as error:
+            yield field, str(error)
+
+
+def _check_text(field: str, text: str) -> None:
+    if len(text) > TEXT_LENGTH_MAX:
+        raise ValueError(f"must have at most {TEXT_LENGTH_MAX} characters")
+    single_line(text)
+    if field == "code" and len(normalise_code(text)) < CODE_LENGTH_MIN:
+        raise ValueError(f"must have at least {CODE_LENGTH_MIN} characters")
+    if field.endswith("_email"):
+        mailbox(text)
+
+
+# Redeemed --------------------------------------------------------------------------------------------------------
+
+
+class LockedCard(NamedTuple):
+    """A card that is about to change, held until the transaction ends."""
+
+    shown: GiftCardRow
+    valid_from: int | None
+    deactivated_at: int | None
+    updated_at: int
+
+    def changed(self, at: int, **values: Any) -> "LockedCard":
+        """The card after a change; its status is still to be asked for."""
+        own = {name: values.pop(name) for name in ("deactivated_at",) if name in values}
+        # A clock that steps back must not take updated_at with it.
+        return self._replace(shown=self.shown._replace(**values), updated_at=max(at, self.updated_at), **own)
+
+
+def taken(card: LockedCard | None, *, currency: str, wanted_minor: int) -> int:
+    """How much of what is wanted the card pays.
+
+    Raises:
+        Unprocessable: nothing; the reason names why.
+    """
+    if card is None:
+        raise _refusal("gift_card_unknown", "There is no such gift card.")
+    shown = card.shown
+    if shown.status == GiftCardStatus.INACTIVE:
+        raise _refusal("gift_card_inactive", "The gift card was deactivated.")
+    if shown.status == GiftCardStatus.EXPIRED and shown.balance_minor == 0:
+        raise _refusal("gift_card_empty", "The gift card is spent.")
+    if shown.status == GiftCardStatus.EXPIRED:
+        raise _refusal("gift_card_expired", "The gift card is not valid now.")
+    if shown.currency != currency:
+        raise _refusal("gift_card_currency", f"The gift card is in {shown.currency}, the booking in {currency}.")
+    return min(shown.balance_minor, wanted_minor)
+
+
+def _refusal(reason: str, message: str) -> Unprocessable:
+    return Unprocessable.at("gift_card", message, reason)

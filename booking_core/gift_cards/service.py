@@ -1,16 +1,26 @@
 """The verbs of gift cards. Ids are canonical UUIDs in lower case, as the border hands them on."""
 
+from dataclasses import dataclass
 from typing import Any
 
-from booking_core import gift_codes
-from booking_core.caller import Caller
+import orjson
+
+from booking_core import gift_codes, outbox, timeline, tokens
+from booking_core.caller import Actor, Caller
+from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest
-from booking_core.errors import NotFound
+from booking_core.db.writes import Writes
+from booking_core.errors import Conflict, NotFound
 from booking_core.gift_cards import rules, store
-from booking_core.gift_cards.rules import GiftCardRow
+from booking_core.gift_cards.rules import GiftCardIssue, GiftCardRow, LockedCard
+from booking_core.outbox import Told
+from booking_core.timeline import TimelineKind
 from booking_core.tokens import SecretKeys
+from booking_core.wire.events import EventType
 from booking_core.wire.gift_cards import GiftCardStatus
+
+# Reading ---------------------------------------------------------------------------------------------------------
 
 
 def find(
@@ -33,18 +43,18 @@ def find(
     )
 
 
-def get(tx: Tx, caller: Caller, gift_card_id: str, *, include_code: bool = False) -> dict[str, Any]:
+def get(tx: Tx, actor: Actor, gift_card_id: str, *, include_code: bool = False) -> dict[str, Any]:
     """One gift card. Its code is there only when asked for, and null when its secret key is gone.
 
     Raises:
         NotFound: the organization has no such card.
     """
-    found = store.get(tx, caller.organization.id, gift_card_id)
+    found = store.get(tx, actor.organization.id, gift_card_id)
     if found is None:
         raise NotFound
     row, sealed = found
-    shown = rules.present(row, caller.organization.zone)
-    return shown | {"code": _opened(caller.secret_keys, sealed)} if include_code else shown
+    shown = rules.present(row, actor.organization.zone)
+    return shown | {"code": _opened(actor.secret_keys, sealed)} if include_code else shown
 
 
 def _opened(secret_keys: SecretKeys, sealed: str) -> str | None:
@@ -53,3 +63,204 @@ def _opened(secret_keys: SecretKeys, sealed: str) -> str | None:
         return gift_codes.open_code(secret_keys, sealed)
     except ValueError:
         return None
+
+
+def _shown(actor: Actor, card: LockedCard) -> bytes:
+    return orjson.dumps(rules.present(card.shown, actor.organization.zone))
+
+
+# Issuing ---------------------------------------------------------------------------------------------------------
+
+
+def issue(tx: Tx, actor: Actor, pending: Writes, request: GiftCardIssue) -> tuple[bytes, str]:
+    """A new card as JSON, and its code, which is shown to whoever issued it and to nobody else. Tells
+    `gift_card.issued`.
+
+    Raises:
+        Malformed: with one detail for each field that is wrong.
+        Conflict: `gift_card_code_taken`.
+    """
+    rules.check(request)
+    keys, organization_id = actor.secret_keys, actor.organization.id
+    code = gift_codes.normalise_code(request.code) if request.code is not None else gift_codes.new_code()
+    if store.by_code(tx, organization_id, gift_codes.code_hashes(keys, organization_id, code)):
+        raise Conflict("gift_card_code_taken", "Another gift card has this code.", "code")
+    card = store.with_status(tx, _new(actor, request, code), actor.at)
+    shown = card.shown._asdict()
+    del shown["status"]
+    pending.insert(
+        tables.gift_cards,
+        organization_id=organization_id,
+        **shown,
+        code_hash=gift_codes.hash_code(keys, organization_id, code),
+        code_sealed=gift_codes.seal_code(keys, code),
+        valid_from=card.valid_from,
+        updated_at=card.updated_at,
+    )
+    told = Told(EventType.GIFT_CARD_ISSUED, card.shown.id, _shown(actor, card))
+    outbox.publish(tx, pending, actor.organization, [told], at=actor.at)
+    return told.object, code
+
+
+def _new(actor: Actor, request: GiftCardIssue, code: str) -> LockedCard:
+    row = GiftCardRow(
+        created_at=actor.at,
+        id=tokens.new_id(),
+        code_last4=gift_codes.last4(code),
+        status="",
+        initial_minor=request.amount_minor,
+        balance_minor=request.amount_minor,
+        currency=request.currency or actor.organization.default_currency,
+        expires_at=request.expires_at,
+        purchaser_name=request.purchaser_name or None,
+        purchaser_email=request.purchaser_email or None,
+        recipient_name=request.recipient_name or None,
+        recipient_email=request.recipient_email or None,
+    )
+    return LockedCard(row, request.valid_from, None, actor.at)
+
+
+# Switching -------------------------------------------------------------------------------------------------------
+
+
+def deactivate(tx: Tx, actor: Actor, pending: Writes, gift_card_id: str) -> bytes:
+    """The card as JSON, which pays for nothing from now on; one that is deactivated already is given unchanged.
+
+    Raises:
+        NotFound: the organization has no such card.
+    """
+    return _switch(tx, actor, pending, gift_card_id, actor.at)
+
+
+def reactivate(tx: Tx, actor: Actor, pending: Writes, gift_card_id: str) -> bytes:
+    """The card as JSON, usable again as far as its validity and balance go.
+
+    Raises:
+        NotFound: the organization has no such card.
+    """
+    return _switch(tx, actor, pending, gift_card_id, None)
+
+
+def _switch(tx: Tx, actor: Actor, pending: Writes, gift_card_id: str, deactivated_at: int | None) -> bytes:
+    card = store.lock(tx, actor.organization.id, gift_card_id, actor.at)
+    if card is None:
+        raise NotFound
+    if (card.deactivated_at is None) == (deactivated_at is None):
+        return _shown(actor, card)
+    card = store.with_status(tx, card.changed(actor.at, deactivated_at=deactivated_at), actor.at)
+    pending.change(
+        store.SWITCH,
+        organization_id=actor.organization.id,
+        id=gift_card_id,
+        deactivated_at=deactivated_at,
+        updated_at=card.updated_at,
+    )
+    return _shown(actor, card)
+
+
+# Paying for a booking --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Redeemed:
+    """What a card paid for a booking."""
+
+    gift_card_id: str
+    amount_minor: int
+    told: Told
+    """`gift_card.redeemed`, for whoever numbers the transaction's events."""
+
+
+def redeem(
+    tx: Tx,
+    actor: Actor,
+    pending: Writes,
+    *,
+    code: str,
+    booking_id: str,
+    currency: str,
+    wanted_minor: int,
+    customer_id: str | None = None,
+) -> Redeemed:
+    """Takes from the card what the booking needs, or all it has. The booking itself may be written later in the same
+    transaction.
+
+    Args:
+        wanted_minor: what is left to pay, above zero.
+        customer_id: whose timeline notes it; none: nobody's.
+
+    Raises:
+        Unprocessable: `gift_card_unknown`, `gift_card_inactive`, `gift_card_expired` (also when not valid yet),
+            `gift_card_empty` or `gift_card_currency`.
+    """
+    organization = actor.organization
+    hashes = gift_codes.code_hashes(actor.secret_keys, organization.id, code)
+    card = store.lock_by_code(tx, organization.id, hashes, actor.at)
+    amount = rules.taken(card, currency=currency, wanted_minor=wanted_minor)
+    assert card is not None
+    assert amount > 0
+    store.let_booking_follow(tx)
+    card = _move(pending, actor, card, booking_id, "redeem", -amount)
+    shown = _shown(actor, store.with_status(tx, card, actor.at))
+    _note(pending, actor, TimelineKind.GIFT_CARD_REDEEMED, customer_id, booking_id, card, amount)
+    extra = {"redeemed_amount": rules.money(amount, currency), "booking_id": booking_id}
+    return Redeemed(card.shown.id, amount, Told(EventType.GIFT_CARD_REDEEMED, card.shown.id, shown, extra))
+
+
+def restore(tx: Tx, actor: Actor, pending: Writes, *, booking_id: str, customer_id: str | None = None) -> int:
+    """Gives the card back what the booking took, once, whatever has become of the card: how much, in minor units.
+
+    Nothing is told: the API has no event for it. Whoever asks holds the booking.
+
+    Args:
+        customer_id: whose timeline notes it; none: nobody's.
+    """
+    redeemed = store.redeemed(tx, actor.organization.id, booking_id)
+    if redeemed is None:
+        return 0
+    card = store.lock(tx, actor.organization.id, redeemed.gift_card_id, actor.at)
+    assert card is not None
+    card = _move(pending, actor, card, booking_id, "restore", redeemed.amount_minor)
+    _note(pending, actor, TimelineKind.GIFT_CARD_RESTORED, customer_id, booking_id, card, redeemed.amount_minor)
+    return redeemed.amount_minor
+
+
+def _move(pending: Writes, actor: Actor, card: LockedCard, booking_id: str, kind: str, amount_minor: int) -> LockedCard:
+    """A line of the ledger, and the balance with it."""
+    card = card.changed(actor.at, balance_minor=card.shown.balance_minor + amount_minor)
+    organization_id, gift_card_id = actor.organization.id, card.shown.id
+    pending.insert(
+        tables.gift_card_entries,
+        organization_id=organization_id,
+        id=tokens.new_id(),
+        gift_card_id=gift_card_id,
+        booking_id=booking_id,
+        kind=kind,
+        amount_minor=amount_minor,
+        created_at=card.updated_at,
+    )
+    change = {"organization_id": organization_id, "id": gift_card_id, "updated_at": card.updated_at}
+    pending.change(store.MOVE, **change, balance_minor=amount_minor)
+    return card
+
+
+def _note(
+    pending: Writes,
+    actor: Actor,
+    kind: TimelineKind,
+    customer_id: str | None,
+    booking_id: str,
+    card: LockedCard,
+    amount_minor: int,
+) -> None:
+    timeline.note(
+        pending,
+        actor.organization.id,
+        kind,
+        at=card.updated_at,
+        customer_id=customer_id,
+        booking_id=booking_id,
+        gift_card_id=card.shown.id,
+        amount_minor=amount_minor,
+        currency=card.shown.currency,
+    )

@@ -1,17 +1,37 @@
 """The SQL of gift cards."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, ColumnElement, Text, bindparam, case, cast, func, literal_column, or_, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    text,
+)
+from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Walk
-from booking_core.db.statements import Statement
-from booking_core.db.tables import Id, gift_cards
-from booking_core.gift_cards.rules import GiftCardRow
+from booking_core.db.statements import Statement, among, rows
+from booking_core.db.tables import Id, gift_card_entries, gift_cards
+from booking_core.db.writes import Change
+from booking_core.gift_cards.rules import GiftCardRow, LockedCard
 from booking_core.wire.gift_cards import GiftCardStatus
+
+# Status ----------------------------------------------------------------------------------------------------------
 
 
 class _Now(ColumnElement[int]):
@@ -36,19 +56,43 @@ def _instant_of_the_database(element: _Now, compiler: SQLCompiler, **options: An
     return compiler.process(func.coalesce(_GIVEN, _CLOCK), **options)
 
 
-_STATUS = case(
-    (gift_cards.c.deactivated_at.is_not(None), literal_column(f"'{GiftCardStatus.INACTIVE}'")),
-    (
-        or_(gift_cards.c.expires_at <= _Now(), gift_cards.c.valid_from > _Now(), gift_cards.c.balance_minor == 0),
-        literal_column(f"'{GiftCardStatus.EXPIRED}'"),
-    ),
-    else_=literal_column(f"'{GiftCardStatus.ACTIVE}'"),
-)
-"""Computed, never stored: what is shown, and what is filtered by (decision B15)."""
+def _status(of: Any) -> ColumnElement[str]:
+    """Computed, never stored: what is shown, and what is filtered by (decision B15)."""
+    return case(
+        (of["deactivated_at"].is_not(None), literal_column(f"'{GiftCardStatus.INACTIVE}'", Text)),
+        (
+            or_(of["expires_at"] <= _Now(), of["valid_from"] > _Now(), of["balance_minor"] == 0),
+            literal_column(f"'{GiftCardStatus.EXPIRED}'", Text),
+        ),
+        else_=literal_column(f"'{GiftCardStatus.ACTIVE}'", Text),
+    )
 
+
+_STATUS = _status(gift_cards.c)
+_DECIDING = ("deactivated_at", "expires_at", "valid_from", "balance_minor")
+_STATUS_OF = Statement(select(_status({name: cast(bindparam(name), BigInteger) for name in _DECIDING})))
+
+
+def with_status(tx: Tx, card: LockedCard, at: int) -> LockedCard:
+    """The card with the status that it has once it is written."""
+    row = tx.first(
+        _STATUS_OF,
+        deactivated_at=card.deactivated_at,
+        expires_at=card.shown.expires_at,
+        valid_from=card.valid_from,
+        balance_minor=card.shown.balance_minor,
+        now=at,
+    )
+    assert row is not None
+    return card._replace(shown=card.shown._replace(status=row[0]))
+
+
+# Reading ---------------------------------------------------------------------------------------------------------
+
+_organization_id, _id = bindparam("organization_id", type_=Id), bindparam("id", type_=Id)
 _SHOWN = select(
     *(_STATUS.label(name) if name == "status" else gift_cards.c[name] for name in GiftCardRow._fields)
-).where(gift_cards.c.organization_id == bindparam("organization_id", type_=Id))
+).where(gift_cards.c.organization_id == _organization_id)
 
 WALK = Walk(
     "gift_cards",
@@ -60,10 +104,103 @@ WALK = Walk(
     },
 )
 
-_GET = Statement(_SHOWN.add_columns(gift_cards.c.code_sealed).where(gift_cards.c.id == bindparam("id", type_=Id)))
+_GET = Statement(_SHOWN.add_columns(gift_cards.c.code_sealed).where(gift_cards.c.id == _id))
 
 
 def get(tx: Tx, organization_id: str, gift_card_id: str) -> tuple[GiftCardRow, str] | None:
     """The card, and its sealed code."""
     row = tx.first(_GET, organization_id=organization_id, id=gift_card_id)
     return (GiftCardRow._make(row[:-1]), row[-1]) if row else None
+
+
+# Changing --------------------------------------------------------------------------------------------------------
+
+_KEPT = ("valid_from", "deactivated_at", "updated_at")
+_LOCKED = _SHOWN.add_columns(*(gift_cards.c[name] for name in _KEPT)).with_for_update(key_share=True, of=gift_cards)
+
+
+def _with_code(dialect: Dialect) -> ColumnElement[bool]:
+    return among(dialect, gift_cards.c.code_hash, "wanted", "code_hash")
+
+
+_LOCK = Statement(_LOCKED.where(gift_cards.c.id == _id))
+_LOCK_BY_CODE = Statement(lambda dialect: _LOCKED.where(_with_code(dialect)))
+_FIND_BY_CODE = Statement(
+    lambda dialect: select(gift_cards.c.id).where(gift_cards.c.organization_id == _organization_id, _with_code(dialect))
+)
+
+
+def _hashes(hashes: Iterable[str]) -> str:
+    return rows({"code_hash": each} for each in hashes)
+
+
+def _locked(row: tuple[Any, ...] | None) -> LockedCard | None:
+    return LockedCard(GiftCardRow._make(row[: -len(_KEPT)]), *row[-len(_KEPT) :]) if row else None
+
+
+def lock(tx: Tx, organization_id: str, gift_card_id: str, at: int) -> LockedCard | None:
+    """The card with its status at that instant, held until the transaction ends."""
+    return _locked(tx.first(_LOCK, organization_id=organization_id, id=gift_card_id, now=at))
+
+
+def lock_by_code(tx: Tx, organization_id: str, hashes: Iterable[str], at: int) -> LockedCard | None:
+    """The same, by the hashes that its code may be stored under."""
+    return _locked(tx.first(_LOCK_BY_CODE, organization_id=organization_id, wanted=_hashes(hashes), now=at))
+
+
+def by_code(tx: Tx, organization_id: str, hashes: Iterable[str]) -> str | None:
+    """The id of the card whose code may be stored under these hashes."""
+    row = tx.first(_FIND_BY_CODE, organization_id=organization_id, wanted=_hashes(hashes))
+    return row[0] if row else None
+
+
+MOVE = Change("move_gift_card", gift_cards, sets=("updated_at",), adds=("balance_minor",))
+"""The table's own check refuses a balance below zero, or above the face value."""
+SWITCH = Change("switch_gift_card", gift_cards, sets=("deactivated_at", "updated_at"))
+
+# The ledger ------------------------------------------------------------------------------------------------------
+
+_FOREIGN_KEYS_LATER = Statement(text("PRAGMA defer_foreign_keys = ON"))
+
+
+def let_booking_follow(tx: Tx) -> None:
+    """The ledger may name a booking that is written after it, in the same transaction.
+
+    What a card pays is known before the booking is. PostgreSQL writes both with one statement and checks after it;
+    SQLite looks after each table, unless it is told to wait for the commit.
+    """
+    if tx.dialect.name == "sqlite":
+        tx.run(_FOREIGN_KEYS_LATER)
+
+
+class Redeemed(NamedTuple):
+    """What a booking took from a card."""
+
+    gift_card_id: str
+    amount_minor: int
+
+
+def _redeemed() -> Select[Any]:
+    entry, restored = gift_card_entries.c, gift_card_entries.alias("restored").c
+    again = exists().where(
+        restored.organization_id == entry.organization_id,
+        restored.booking_id == entry.booking_id,
+        restored.kind == "restore",
+    )
+    return select(entry.gift_card_id, -entry.amount_minor).where(
+        and_(
+            entry.organization_id == _organization_id,
+            entry.booking_id == bindparam("booking_id", type_=Id),
+            entry.kind == "redeem",
+            ~again,
+        )
+    )
+
+
+_REDEEMED = Statement(_redeemed())
+
+
+def redeemed(tx: Tx, organization_id: str, booking_id: str) -> Redeemed | None:
+    """What the booking took and was not given back yet. Whoever asks holds the booking."""
+    row = tx.first(_REDEEMED, organization_id=organization_id, booking_id=booking_id)
+    return Redeemed._make(row) if row else None

@@ -1,0 +1,231 @@
+"""The worker's side of refunds: take what is due, say what the gateway answered.
+
+Three acts, as for deliveries: `claim` leases refunds in a short transaction, the gateway is called while none is
+open, `settle` writes down what it said. A worker that dies leaves a lease that runs out; the refund is then sent again
+with the same idempotency key, so that whatever the dead one had done is done once.
+
+requested -> sending -> succeeded | failed | needs_review. The row is never made again and never reopened.
+"""
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from booking_core import effects, timeline, tokens
+from booking_core.clock import SECOND
+from booking_core.db.engine import Tx
+from booking_core.db.writes import Writes
+from booking_core.effects import EffectKind
+from booking_core.payments import rules, store
+from booking_core.payments.rules import Answered, Claimed, LeasedRefund, Outcome, RefundStatus
+from booking_core.payments.store import DueRefund
+from booking_core.timeline import TimelineKind
+
+log = logging.getLogger("booking.refunds")
+
+NO_GATEWAY = "no_gateway"
+NO_PAYMENT_INTENT = "no_payment_intent"
+NEVER_SETTLED = "never_settled"
+
+# Claiming --------------------------------------------------------------------------------------------------------
+
+
+def claim(tx: Tx, *, limit: int, lease_s: float) -> list[Claimed]:
+    """Leases what is due, at most `limit` refunds. What no gateway can settle is left to staff instead."""
+    pending, token = Writes(), tokens.new_id()
+    claimed = []
+    for due in store.due(tx, limit=limit):
+        if due.payment_intent is None:
+            _refer(pending, due, NO_PAYMENT_INTENT)
+        elif due.attempt_count >= rules.ATTEMPTS_MAX:
+            _refer(pending, due, NEVER_SETTLED)
+        else:
+            claimed.append(_lease(pending, due, due.payment_intent, token, due.at + round(lease_s * SECOND)))
+    tx.write(pending)
+    return claimed
+
+
+def refer(tx: Tx, *, limit: int) -> int:
+    """Leaves what is due to staff, since there is no gateway: how many, at most `limit`."""
+    pending = Writes()
+    found = store.due(tx, limit=limit)
+    for due in found:
+        _refer(pending, due, NO_GATEWAY)
+    tx.write(pending)
+    return len(found)
+
+
+def _lease(pending: Writes, due: DueRefund, payment_intent: str, token: str, until: int) -> Claimed:
+    first_sent_at = due.at if due.first_sent_at is None else due.first_sent_at
+    pending.change(
+        store.LEASE,
+        organization_id=due.organization_id,
+        id=due.id,
+        status=RefundStatus.SENDING.value,
+        first_sent_at=first_sent_at,
+        attempt_count=due.attempt_count + 1,
+        next_attempt_at=until,
+        lease_token=token,
+        lease_until=until,
+        updated_at=due.at,
+    )
+    return Claimed(
+        organization_id=due.organization_id,
+        id=due.id,
+        booking_id=due.booking_id,
+        payment_intent=payment_intent,
+        amount_minor=due.amount_minor,
+        currency=due.currency,
+        provider_refund_id=due.provider_refund_id,
+        attempt_count=due.attempt_count + 1,
+        first_sent_at=first_sent_at,
+        at=due.at,
+        lease_token=token,
+    )
+
+
+def _refer(pending: Writes, refund: DueRefund | LeasedRefund, reason: str) -> None:
+    _close(pending, refund, RefundStatus.NEEDS_REVIEW, refund.provider_refund_id, reason)
+    _tell_staff(pending, refund, reason)
+
+
+# Settling --------------------------------------------------------------------------------------------------------
+
+
+def settle(
+    tx: Tx,
+    answers: Sequence[Answered],
+    *,
+    first_wait_s: float = rules.FIRST_WAIT_S,
+    luck: Callable[[], float] = random.random,
+) -> int:
+    """Writes down what the gateway answered, all of it with one statement: how many answers counted.
+
+    An answer counts only while its lease is the refund's last.
+
+    Args:
+        first_wait_s: seconds until the second attempt; until each later one twice as long.
+        luck: gives from 0 to 1 how much longer than its wait a refund waits, of a quarter of it.
+    """
+    leases = ((each.claimed.organization_id, each.claimed.id, each.claimed.lease_token) for each in answers)
+    found = store.lock_leased(tx, leases)
+    pending = Writes()
+    for answered in answers:
+        refund = found.get((answered.claimed.organization_id, answered.claimed.id))
+        if refund is not None:
+            _settle(pending, refund, answered, rules.wait_s(refund.attempt_count, luck(), first_wait_s))
+    tx.write(pending)
+    return len(found)
+
+
+def _settle(pending: Writes, refund: LeasedRefund, answered: Answered, wait_s: float) -> None:
+    provider_refund_id = answered.provider_refund_id or refund.provider_refund_id
+    if answered.outcome is Outcome.REFUNDED:
+        _close(pending, refund, RefundStatus.SUCCEEDED, provider_refund_id, answered.reason)
+        _book(pending, refund)
+    elif answered.outcome is Outcome.REFUSED:
+        reason = answered.reason or Outcome.REFUSED
+        _close(pending, refund, RefundStatus.FAILED, provider_refund_id, reason)
+        _tell_staff(pending, refund, reason)
+    elif answered.outcome is Outcome.UNCLEAR:
+        reason = answered.reason or Outcome.UNCLEAR
+        _close(pending, refund, RefundStatus.NEEDS_REVIEW, provider_refund_id, reason)
+        _tell_staff(pending, refund, reason)
+    else:
+        _wait(pending, refund, answered, provider_refund_id, wait_s)
+
+
+def _close(
+    pending: Writes,
+    refund: DueRefund | LeasedRefund,
+    status: RefundStatus,
+    provider_refund_id: str | None,
+    reason: str | None,
+) -> None:
+    _change(
+        pending,
+        refund,
+        status=status.value,
+        provider_refund_id=provider_refund_id,
+        next_attempt_at=None,
+        last_error=reason,
+    )
+
+
+def _wait(
+    pending: Writes, refund: LeasedRefund, answered: Answered, provider_refund_id: str | None, wait_s: float
+) -> None:
+    if answered.outcome is Outcome.ACCEPTED:
+        wait_s = rules.ACCEPTED_WAIT_S
+    else:
+        log.warning("refund %s is not settled yet (%s), attempt %d", refund.id, answered.reason, refund.attempt_count)
+    _change(
+        pending,
+        refund,
+        status=RefundStatus.SENDING.value,
+        provider_refund_id=provider_refund_id,
+        next_attempt_at=refund.at + round(wait_s * SECOND),
+        last_error=answered.reason,
+    )
+
+
+def _change(pending: Writes, refund: DueRefund | LeasedRefund, **columns: Any) -> None:
+    pending.change(
+        store.SETTLE,
+        organization_id=refund.organization_id,
+        id=refund.id,
+        **columns,
+        lease_token=None,
+        lease_until=None,
+        updated_at=refund.at,
+    )
+
+
+def _book(pending: Writes, refund: LeasedRefund) -> None:
+    """The money has gone back: the payment, the booking and the guest's timeline say so."""
+    amount = min(refund.amount_minor, refund.paid_minor - refund.refunded_minor)
+    status = rules.status_after(refund.paid_minor, refund.refunded_minor + amount).value
+    owner = refund.organization_id
+    pending.change(
+        store.REFUND,
+        organization_id=owner,
+        id=refund.payment_id,
+        status=status,
+        updated_at=refund.at,
+        refunded_minor=amount,
+    )
+    updated_at = max(refund.at, refund.booking_updated_at)
+    pending.change(
+        store.MARK, organization_id=owner, id=refund.booking_id, payment_status=status, updated_at=updated_at
+    )
+    _note(pending, refund, TimelineKind.REFUND_SETTLED)
+
+
+def _tell_staff(pending: Writes, refund: DueRefund | LeasedRefund, reason: str) -> None:
+    """It has to be made, or looked into, by hand. Not a matter of the organization's notification settings: it is
+    about a guest's money."""
+    payload = {"amount_minor": refund.amount_minor, "currency": refund.currency, "reason": reason}
+    effects.owe(
+        pending,
+        refund.organization_id,
+        EffectKind.STAFF_REFUND_REFUSED_MAIL,
+        refund.booking_id,
+        at=refund.at,
+        payload=payload,
+    )
+    _note(pending, refund, TimelineKind.REFUND_REFUSED, reason=reason)
+
+
+def _note(pending: Writes, refund: DueRefund | LeasedRefund, kind: TimelineKind, **data: object) -> None:
+    timeline.note(
+        pending,
+        refund.organization_id,
+        kind,
+        at=refund.at,
+        customer_id=refund.customer_id,
+        booking_id=refund.booking_id,
+        amount_minor=refund.amount_minor,
+        currency=refund.currency,
+        **data,
+    )

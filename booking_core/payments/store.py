@@ -1,0 +1,195 @@
+"""The SQL of payments and refunds."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, exists, literal_column, select, update
+from sqlalchemy.engine import Dialect
+from sqlalchemy.sql.dml import Update
+
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, among, given, now_us, rows
+from booking_core.db.tables import Id, bookings, payments, refunds
+from booking_core.db.writes import Change, Derived
+from booking_core.payments.rules import LeasedRefund
+from booking_core.wire.bookings import PaymentStatus
+
+# Payments --------------------------------------------------------------------------------------------------------
+
+
+class PaymentRow(NamedTuple):
+    """The payment of a booking, held until the transaction ends."""
+
+    id: str
+    amount_minor: int
+    refunded_minor: int
+    currency: str
+    status: str
+    updated_at: int
+    has_refund: bool
+
+
+_HAS_REFUND = exists().where(
+    refunds.c.organization_id == payments.c.organization_id, refunds.c.booking_id == payments.c.booking_id
+)
+_LOCK_PAYMENT = Statement(
+    select(*(_HAS_REFUND if name == "has_refund" else payments.c[name] for name in PaymentRow._fields))
+    .where(
+        payments.c.organization_id == bindparam("organization_id", type_=Id),
+        payments.c.booking_id == bindparam("booking_id", type_=Id),
+    )
+    .with_for_update(key_share=True, of=payments)
+)
+
+
+def lock_payment(tx: Tx, organization_id: str, booking_id: str) -> PaymentRow | None:
+    """The payment that the booking expects or has."""
+    row = tx.first(_LOCK_PAYMENT, organization_id=organization_id, booking_id=booking_id)
+    return PaymentRow._make(row) if row else None
+
+
+RECEIVE = Change("receive_payment", payments, sets=("payment_intent", "status", "updated_at"))
+
+
+def _drop(dialect: Dialect, name: str) -> Update:
+    of = given(dialect, name, {"organization_id": Id, "booking_id": Id, "at": BigInteger}).c
+    return (
+        update(payments)
+        .where(
+            payments.c.organization_id == of.organization_id,
+            payments.c.booking_id == of.booking_id,
+            payments.c.status == literal_column(f"'{PaymentStatus.PENDING}'", Text),
+            among(dialect, payments.c.organization_id, name, "organization_id"),
+            among(dialect, payments.c.booking_id, name, "booking_id"),
+        )
+        .values(status=PaymentStatus.FAILED.value, updated_at=of.at)
+    )
+
+
+DROP = Derived("dropped_payments", _drop)
+
+# Refunds that are due --------------------------------------------------------------------------------------------
+
+OPEN = refunds.c.status.in_([literal_column("'requested'", Text), literal_column("'sending'", Text)])
+"""In the words of the index of refunds that are due."""
+
+
+class DueRefund(NamedTuple):
+    """A refund that may be sent now."""
+
+    organization_id: str
+    id: str
+    booking_id: str
+    amount_minor: int
+    currency: str
+    provider_refund_id: str | None
+    attempt_count: int
+    first_sent_at: int | None
+    payment_intent: str | None
+    customer_id: str | None
+    at: int
+
+
+def _columns(names: Iterable[str], of_others: Mapping[str, Any]) -> list[Any]:
+    """Of a refund, and of what it is joined with."""
+    return [of_others[name] if name in of_others else refunds.c[name] for name in names]
+
+
+def _due(dialect: Dialect) -> Any:
+    now = now_us(dialect)
+    of_others = {"payment_intent": payments.c.payment_intent, "customer_id": bookings.c.customer_id, "at": now}
+    paid = and_(payments.c.organization_id == refunds.c.organization_id, payments.c.id == refunds.c.payment_id)
+    booked = and_(bookings.c.organization_id == refunds.c.organization_id, bookings.c.id == refunds.c.booking_id)
+    return (
+        select(*_columns(DueRefund._fields, of_others))
+        .join_from(refunds, payments, paid)
+        .join(bookings, booked)
+        .where(OPEN, refunds.c.next_attempt_at <= select(now).scalar_subquery())
+        .order_by(refunds.c.next_attempt_at)
+        .limit(bindparam("limit", type_=Integer))
+        .with_for_update(key_share=True, skip_locked=True, of=refunds)
+    )
+
+
+DUE = Statement(_due)
+
+
+def due(tx: Tx, *, limit: int) -> list[DueRefund]:
+    """What is due, the longest first; on PostgreSQL locked, and what others have locked is passed over."""
+    return [DueRefund._make(row) for row in tx.all(DUE, limit=limit)]
+
+
+LEASE = Change(
+    "lease_refund",
+    refunds,
+    sets=(
+        "status",
+        "first_sent_at",
+        "attempt_count",
+        "next_attempt_at",
+        "lease_token",
+        "lease_until",
+        "updated_at",
+    ),
+)
+"""`next_attempt_at` is then when the lease ends: one that is lost falls due by itself."""
+
+# Refunds that were sent ------------------------------------------------------------------------------------------
+
+_WANTED: Mapping[str, Any] = {"organization_id": Id, "id": Id, "lease_token": Text}
+_OF_OTHERS = {
+    "paid_minor": payments.c.amount_minor,
+    "refunded_minor": payments.c.refunded_minor,
+    "customer_id": bookings.c.customer_id,
+    "booking_updated_at": bookings.c.updated_at,
+}
+
+
+def _lock_leased(dialect: Dialect) -> Any:
+    """Bookings in the order of their ids, each before its payment and its refund, so that all who settle wait for each
+    other and never deadlock."""
+    wanted = given(dialect, "wanted", _WANTED).c
+    paid = and_(payments.c.organization_id == refunds.c.organization_id, payments.c.id == refunds.c.payment_id)
+    return (
+        select(*_columns(LeasedRefund._fields, _OF_OTHERS | {"at": now_us(dialect)}))
+        .select_from(bookings)
+        .join(
+            refunds,
+            and_(refunds.c.organization_id == bookings.c.organization_id, refunds.c.booking_id == bookings.c.id),
+        )
+        .join(payments, paid)
+        .join(
+            wanted.id.table,
+            and_(
+                refunds.c.organization_id == wanted.organization_id,
+                refunds.c.id == wanted.id,
+                refunds.c.lease_token == wanted.lease_token,
+            ),
+        )
+        .where(
+            among(dialect, refunds.c.organization_id, "wanted", "organization_id"),
+            among(dialect, refunds.c.id, "wanted", "id"),
+            OPEN,
+        )
+        .order_by(bookings.c.organization_id, bookings.c.id)
+        .with_for_update(key_share=True, of=[bookings, payments, refunds])
+    )
+
+
+_LOCK_LEASED = Statement(_lock_leased)
+
+
+def lock_leased(tx: Tx, leases: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], LeasedRefund]:
+    """The refunds of those (organization id, id, lease token) whose lease is still the last, by their key."""
+    wanted = rows({"organization_id": owner, "id": row_id, "lease_token": token} for owner, row_id, token in leases)
+    found = map(LeasedRefund._make, tx.all(_LOCK_LEASED, wanted=wanted))
+    return {(row.organization_id, row.id): row for row in found}
+
+
+SETTLE = Change(
+    "settle_refund",
+    refunds,
+    sets=("status", "provider_refund_id", "next_attempt_at", "lease_token", "lease_until", "last_error", "updated_at"),
+)
+REFUND = Change("refund_payment", payments, sets=("status", "updated_at"), adds=("refunded_minor",))
+MARK = Change("mark_booking_refunded", bookings, sets=("payment_status", "updated_at"))

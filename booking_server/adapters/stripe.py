@@ -1,0 +1,112 @@
+"""Refunds through Stripe.
+
+One call makes at most one refund, however often it is made for the same one: the idempotency key is the refund's own,
+and so is the metadata by which it is found once Stripe has forgotten the key. What Stripe answers is judged here, and
+only a clear refusal counts as one: whatever else goes wrong may have gone right on the other side.
+"""
+
+from collections.abc import Iterator
+
+import stripe
+
+from booking_core.payments import Answered, Claimed, Outcome
+
+CONNECT_S, READ_S = 5.0, 10.0
+_PAGE = 100
+_REFUND_ID = "refund_id"
+
+_TRANSIENT = frozenset({"lock_timeout", "rate_limit", "idempotency_key_in_use"})
+"""Codes of requests that did nothing, whatever the status they came with."""
+_OUTCOMES = {
+    "succeeded": Outcome.REFUNDED,
+    "pending": Outcome.ACCEPTED,
+    "failed": Outcome.REFUSED,
+    "canceled": Outcome.REFUSED,
+}
+"""By the status of a refund that exists; any other wants something of a person."""
+
+
+class StripeGateway:
+    """One Stripe account. Its calls block, and may be made by several threads at once."""
+
+    def __init__(
+        self, api_key: str, base_url: str | None = None, *, connect_s: float = CONNECT_S, read_s: float = READ_S
+    ) -> None:
+        client = stripe.StripeClient(
+            api_key,
+            base_addresses={"api": base_url} if base_url else {},
+            # Tried again by the worker, which remembers; a retry in here would only hold the lease longer.
+            max_network_retries=0,
+            http_client=stripe.RequestsClient(timeout=(connect_s, read_s)),
+        )
+        self._refunds = client.v1.refunds
+
+    def refund(self, claimed: Claimed) -> Answered:
+        """What Stripe says to this refund; never raises for what Stripe or the network does."""
+        try:
+            try:
+                return self._refund(claimed)
+            except stripe.InvalidRequestError as error:
+                if error.code != "charge_already_refunded":
+                    raise
+                return self._already_refunded(claimed)
+        except stripe.StripeError as error:
+            return _failed(claimed, error)
+
+    def _refund(self, claimed: Claimed) -> Answered:
+        if claimed.provider_refund_id is not None:
+            return _judged(claimed, self._refunds.retrieve(claimed.provider_refund_id))
+        found = self._find(claimed) if claimed.look_first else None
+        return _judged(claimed, found or self._create(claimed))
+
+    def _create(self, claimed: Claimed) -> stripe.Refund:
+        return self._refunds.create(
+            {
+                "payment_intent": claimed.payment_intent,
+                "amount": claimed.amount_minor,
+                "metadata": {_REFUND_ID: claimed.id, "booking_id": claimed.booking_id},
+            },
+            {"idempotency_key": claimed.idempotency_key},
+        )
+
+    def _all(self, claimed: Claimed) -> Iterator[stripe.Refund]:
+        return self._refunds.list({"payment_intent": claimed.payment_intent, "limit": _PAGE}).auto_paging_iter()
+
+    def _find(self, claimed: Claimed) -> stripe.Refund | None:
+        return next((each for each in self._all(claimed) if _is_of(claimed, each)), None)
+
+    def _already_refunded(self, claimed: Claimed) -> Answered:
+        """Nothing is left to refund: by this refund, of which the answer was lost, or by somebody at the dashboard."""
+        made = list(self._all(claimed))
+        for each in made:
+            if _is_of(claimed, each):
+                return _judged(claimed, each)
+        others = [each for each in made if each.status in ("succeeded", "pending")]
+        if sum(each.amount for each in others) < claimed.amount_minor:
+            return Answered(claimed, Outcome.UNCLEAR, reason="charge_already_refunded")
+        return Answered(claimed, Outcome.REFUNDED, others[0].id, "refunded_elsewhere")
+
+
+def _is_of(claimed: Claimed, refund: stripe.Refund) -> bool:
+    return refund.metadata is not None and refund.metadata.to_dict().get(_REFUND_ID) == claimed.id
+
+
+def _judged(claimed: Claimed, refund: stripe.Refund) -> Answered:
+    outcome = _OUTCOMES.get(refund.status or "", Outcome.UNCLEAR)
+    reason = None
+    if outcome is not Outcome.REFUNDED:
+        reason = getattr(refund, "failure_reason", None) or refund.status
+    return Answered(claimed, outcome, refund.id, reason)
+
+
+def _failed(claimed: Claimed, error: stripe.StripeError) -> Answered:
+    reason = error.code or (f"http_{error.http_status}" if error.http_status else "no_answer")
+    if isinstance(error, stripe.IdempotencyError):
+        outcome = Outcome.UNCLEAR  # somebody used our key for something else
+    elif not isinstance(error, stripe.InvalidRequestError | stripe.CardError) or error.code in _TRANSIENT:
+        outcome = Outcome.UNKNOWN
+    elif claimed.provider_refund_id is not None:
+        outcome = Outcome.UNCLEAR  # it was accepted once, and now cannot be read
+    else:
+        outcome = Outcome.REFUSED
+    return Answered(claimed, outcome, reason=reason)

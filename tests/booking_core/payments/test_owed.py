@@ -1,0 +1,150 @@
+"""Card money on the booking's side: expected, received or dropped, and what is owed of it when the booking ends."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.money import TOTAL, Till
+from support.world import DAY, HOUR, NOON
+
+from booking_core.caller import Organization
+from booking_core.db import tables
+from booking_core.errors import NotFound
+from booking_core.payments import rules
+from booking_core.wire.bookings import PaymentStatus
+
+
+def policy(till: Till, **columns: Any) -> None:
+    """Changes the organization's refund policy."""
+    till.world.organization = replace(till.world.organization, **columns)
+
+
+# Payments --------------------------------------------------------------------------------------------------------
+
+
+def test_a_payment_is_expected_then_received(till: Till) -> None:
+    booking_id = till.booking(status="pending", cancelled_at=None)
+    till.expect(booking_id)
+    waiting = till.payment(booking_id)
+    assert (waiting["status"], waiting["payment_intent"], waiting["refunded_minor"]) == ("pending", None, 0)
+    till.world.clock.advance(HOUR)
+    till.receive(booking_id, "pi_1")
+    paid = till.payment(booking_id)
+    assert paid == waiting | {"status": "paid", "payment_intent": "pi_1", "updated_at": NOON + HOUR}
+    assert till.timeline() == [("payment_received", {"amount_minor": TOTAL, "currency": "NOK"})]
+
+
+def test_a_payment_that_is_received_twice_stays_as_it_was_received_first(till: Till) -> None:
+    booking_id = till.paid()
+    before = till.payment(booking_id)
+    till.world.clock.advance(HOUR)
+    till.receive(booking_id, "pi_other")
+    assert till.payment(booking_id) == before
+    assert len(till.timeline()) == 1
+
+
+def test_a_booking_that_expects_nothing_receives_nothing(till: Till) -> None:
+    with pytest.raises(NotFound):
+        till.receive(till.booking(), "pi_1")
+
+
+def test_a_dropped_payment_has_failed_and_one_that_came_is_not_dropped(till: Till) -> None:
+    abandoned = till.booking()
+    till.expect(abandoned)
+    paid, unpaid = till.paid(), till.booking()
+    for booking_id in (abandoned, paid, unpaid):
+        till.drop(booking_id)
+    assert till.payment(abandoned)["status"] == "failed"
+    assert till.payment(paid)["status"] == "paid"
+    assert len(till.world.rows(tables.payments)) == 2
+
+
+def test_money_that_comes_after_all_is_received(till: Till) -> None:
+    booking_id = till.booking()
+    till.expect(booking_id)
+    till.drop(booking_id)
+    till.receive(booking_id, "pi_late")
+    assert till.payment(booking_id)["status"] == "paid"
+    assert till.owe(booking_id) == TOTAL
+
+
+# What is owed ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_owed_is_written_once_and_frozen(till: Till) -> None:
+    booking_id = till.paid()
+    till.world.clock.advance(HOUR)
+    assert till.owe(booking_id) == TOTAL
+    owed = till.refund(booking_id)
+    assert owed["amount_minor"] == TOTAL
+    assert (owed["status"], owed["currency"], owed["next_attempt_at"]) == ("requested", "NOK", till.world.clock())
+    assert owed["payment_id"] == till.payment(booking_id)["id"]
+    policy(till, refund_full_until_hours=0, refund_late_percent=50)
+    assert till.owe(booking_id) == 0
+    assert till.refund(booking_id) == owed
+    assert [kind for kind, _ in till.timeline()] == ["payment_received", "refund_requested"]
+
+
+@pytest.mark.parametrize("state", ["none", "pending", "failed"])
+def test_nothing_is_owed_where_nothing_was_paid(till: Till, state: str) -> None:
+    booking_id = till.booking()
+    if state != "none":
+        till.expect(booking_id)
+    if state == "failed":
+        till.drop(booking_id)
+    assert till.owe(booking_id) == 0
+    assert till.world.rows(tables.refunds) == []
+
+
+@pytest.mark.parametrize(
+    ("before_start", "percent", "amount"),
+    [
+        (24 * HOUR, 0, TOTAL),
+        (24 * HOUR + 1, 0, TOTAL),
+        (24 * HOUR - 1, 0, 0),
+        (24 * HOUR - 1, 50, 44_500),
+        (24 * HOUR - 1, 100, TOTAL),
+        (-DAY, 30, 26_700),
+    ],
+)
+def test_the_policy_gives_all_until_its_hours_and_then_its_percentage(
+    till: Till, before_start: int, percent: int, amount: int
+) -> None:
+    policy(till, refund_full_until_hours=24, refund_late_percent=percent)
+    booking_id = till.paid()
+    till.world.clock.at = till.starts_at - before_start
+    assert till.owe(booking_id) == amount
+    assert [row["amount_minor"] for row in till.world.rows(tables.refunds)] == ([amount] if amount else [])
+
+
+ANY = Organization(*["", "", "", "UTC", "NOK", True, True, True, 0, None, 24, 0, True, None, 0.0, False, 0, 0])
+
+
+def owed(paid_minor: int, percent: int, hours: int = 24, at: int = 1) -> int:
+    """Of a departure that starts at 0."""
+    organization = replace(ANY, refund_full_until_hours=hours, refund_late_percent=percent)
+    return rules.owed(organization, paid_minor=paid_minor, starts_at=0, at=at)
+
+
+def test_a_percentage_is_rounded_half_up() -> None:
+    rounded = {paid: owed(paid, 50) for paid in (1, 2, 3)}
+    assert rounded == {1: 1, 2: 1, 3: 2}
+    assert [owed(1, 49), owed(100, 33), owed(1_010, 15), owed(5, 10), owed(4, 10)] == [0, 33, 152, 1, 0]
+
+
+@settings(deadline=None)
+@given(st.integers(1, 2**63 - 1), st.integers(0, 100), st.integers(0, 8_784), st.integers(-(10**15), 10**15))
+def test_no_policy_gives_back_more_than_was_paid(paid_minor: int, percent: int, hours: int, at: int) -> None:
+    amount = owed(paid_minor, percent, hours, at)
+    assert 0 <= amount <= paid_minor
+    if at <= -hours * HOUR:
+        assert amount == paid_minor
+    else:
+        assert abs(amount * 100 - paid_minor * percent) <= 50
+
+
+def test_a_refund_of_all_leaves_the_payment_refunded() -> None:
+    assert rules.status_after(100, 100) is PaymentStatus.REFUNDED
+    assert rules.status_after(100, 99) is PaymentStatus.PARTIALLY_REFUNDED

@@ -1,0 +1,292 @@
+"""A refund is leased, sent, and settled by what the gateway said; what it never says is asked for again."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+from support.money import LEASE_S, TOTAL, Till
+from support.plans import plan_of
+from support.world import DAY, HOUR, NOON
+
+from booking_core import payments, tokens
+from booking_core.clock import SECOND
+from booking_core.db import tables
+from booking_core.db.statements import Statement
+from booking_core.db.writes import Writes
+from booking_core.payments import Answered, Claimed, Outcome, rules, store
+
+# Claiming --------------------------------------------------------------------------------------------------------
+
+
+def test_a_claimed_refund_is_sending_under_a_lease(till: Till) -> None:
+    booking_id = till.owed()
+    till.world.clock.advance(SECOND)
+    claimed = till.one()
+    row = till.refund(booking_id)
+    assert claimed.idempotency_key == f"refund-{row['id']}"
+    assert (claimed.payment_intent, claimed.amount_minor, claimed.currency) == (f"pi_{booking_id}", TOTAL, "NOK")
+    assert (row["status"], row["attempt_count"], row["first_sent_at"]) == ("sending", 1, NOON + SECOND)
+    assert row["lease_token"] == claimed.lease_token
+    assert row["lease_until"] == row["next_attempt_at"] == NOON + SECOND + LEASE_S * SECOND
+
+
+def test_a_leased_refund_is_nobody_elses_until_its_lease_has_passed(till: Till) -> None:
+    booking_id = till.owed()
+    first = till.one()
+    assert till.claim() == []
+    till.world.clock.advance(LEASE_S * SECOND - 1)
+    assert till.claim() == []
+    till.world.clock.advance(1)
+    second = till.one()
+    assert (second.id, second.attempt_count, second.first_sent_at) == (first.id, 2, first.first_sent_at)
+    assert second.idempotency_key == first.idempotency_key
+    assert second.lease_token != first.lease_token
+    assert till.refund(booking_id)["attempt_count"] == 2
+
+
+def test_the_longest_due_comes_first_and_no_more_than_asked_for(till: Till) -> None:
+    made = []
+    for _ in range(3):
+        made.append(till.owed())
+        till.world.clock.advance(SECOND)
+    assert [each.booking_id for each in till.claim(limit=2)] == made[:2]
+    assert [each.booking_id for each in till.claim(limit=2)] == made[2:]
+
+
+def test_two_workers_share_what_is_due(till: Till) -> None:
+    made = {till.owed() for _ in range(40)}
+    taken: list[list[Claimed]] = [[], []]
+    ready = threading.Barrier(2)
+
+    def work(mine: list[Claimed]) -> None:
+        ready.wait()
+        while claimed := till.claim(limit=3):
+            mine += claimed
+
+    threads = [threading.Thread(target=work, args=(mine,)) for mine in taken]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(each.booking_id for mine in taken for each in mine) == sorted(made)
+
+
+def test_what_another_worker_is_about_to_lease_is_passed_over(till: Till) -> None:
+    if till.world.database.is_sqlite:
+        pytest.skip("SQLite has one writer")
+    till.owed()
+    till.world.clock.advance(SECOND)
+    second = till.owed()
+    with till.world.database.writing() as tx:
+        assert len(payments.claim(tx, limit=1, lease_s=LEASE_S)) == 1
+        assert [each.booking_id for each in till.claim()] == [second]
+
+
+# Settling --------------------------------------------------------------------------------------------------------
+
+
+def test_a_refund_of_all_is_settled_everywhere_at_once(till: Till) -> None:
+    booking_id = till.owed()
+    claimed = till.one()
+    till.world.clock.advance(HOUR)
+    assert till.answer(claimed, Outcome.REFUNDED) == 1
+    at = NOON + HOUR
+    row = till.refund(booking_id)
+    assert (row["status"], row["provider_refund_id"], row["updated_at"]) == ("succeeded", f"re_{claimed.id}", at)
+    assert (row["next_attempt_at"], row["lease_token"], row["lease_until"], row["last_error"]) == (None,) * 4
+    payment = till.payment(booking_id)
+    assert (payment["status"], payment["refunded_minor"], payment["updated_at"]) == ("refunded", TOTAL, at)
+    booking = till.world.row(tables.bookings, booking_id)
+    assert (booking["payment_status"], booking["updated_at"]) == ("refunded", at)
+    assert till.timeline()[-1] == ("refund_settled", {"amount_minor": TOTAL, "currency": "NOK"})
+    assert till.staff_mails() == {}
+    assert till.told() == []
+
+
+def test_a_refund_of_a_part_leaves_both_partially_refunded(till: Till) -> None:
+    world = till.world
+    world.organization = replace(world.organization, refund_late_percent=50)
+    booking_id = till.paid()
+    world.clock.at = till.starts_at
+    assert till.owe(booking_id) == TOTAL // 2
+    till.answer(till.one(), Outcome.REFUNDED)
+    payment = till.payment(booking_id)
+    assert (payment["status"], payment["refunded_minor"]) == ("partially_refunded", TOTAL // 2)
+    assert world.row(tables.bookings, booking_id)["payment_status"] == "partially_refunded"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "reason", "said"),
+    [
+        (Outcome.REFUSED, "failed", "charge_disputed", "charge_disputed"),
+        (Outcome.REFUSED, "failed", None, "refused"),
+        (Outcome.UNCLEAR, "needs_review", "requires_action", "requires_action"),
+        (Outcome.UNCLEAR, "needs_review", None, "unclear"),
+    ],
+)
+def test_what_people_must_see_to_reaches_them(
+    till: Till, outcome: Outcome, status: str, reason: str | None, said: str
+) -> None:
+    booking_id = till.owed()
+    till.world.clock.advance(SECOND)
+    till.answer(till.one(), outcome, reason=reason)
+    row = till.refund(booking_id)
+    assert (row["status"], row["last_error"], row["next_attempt_at"]) == (status, said, None)
+    told = {"amount_minor": TOTAL, "currency": "NOK", "reason": said}
+    assert till.staff_mails() == {booking_id: told}
+    assert till.timeline()[-1] == ("refund_refused", told)
+    assert (till.payment(booking_id)["status"], till.payment(booking_id)["refunded_minor"]) == ("paid", 0)
+    assert till.world.row(tables.bookings, booking_id)["payment_status"] == "paid"
+    till.world.clock.advance(DAY)
+    assert till.claim() == []
+
+
+def test_what_is_unknown_is_asked_again_later_and_later(till: Till) -> None:
+    booking_id = till.owed()
+    waits = []
+    for _ in range(12):
+        claimed = till.one()
+        till.answer(claimed, Outcome.UNKNOWN, reason="no_answer")
+        row = till.refund(booking_id)
+        assert (row["status"], row["last_error"], row["lease_token"]) == ("sending", "no_answer", None)
+        waits.append((row["next_attempt_at"] - till.world.clock()) // SECOND)
+        till.world.clock.at = row["next_attempt_at"] - 1
+        assert till.claim() == []
+        till.world.clock.advance(1)
+    assert waits == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300, 300]
+    till.answer(till.one(), Outcome.REFUNDED)
+    assert till.refund(booking_id)["attempt_count"] == 13
+    assert till.refund(booking_id)["first_sent_at"] == NOON
+
+
+def test_what_failed_together_does_not_come_back_together() -> None:
+    assert rules.wait_s(1, 0.0) == 2
+    assert rules.wait_s(1, 1.0) == 2.5
+    assert rules.wait_s(500, 1.0) == 375
+
+
+def test_an_accepted_refund_is_looked_at_again_by_its_id(till: Till) -> None:
+    booking_id = till.owed()
+    till.answer(till.one(), Outcome.ACCEPTED, reason="pending")
+    assert till.refund(booking_id)["status"] == "sending"
+    till.world.clock.advance(rules.ACCEPTED_WAIT_S * SECOND)
+    claimed = till.one()
+    assert claimed.provider_refund_id == f"re_{claimed.id}"
+    till.answer(claimed, Outcome.REFUNDED)
+    assert till.payment(booking_id)["status"] == "refunded"
+
+
+def test_an_answer_that_comes_after_its_lease_was_lost_changes_nothing(till: Till) -> None:
+    booking_id = till.owed()
+    late = till.one()
+    till.world.clock.advance(LEASE_S * SECOND)
+    claimed = till.one()
+    assert till.answer(late, Outcome.REFUSED) == 0
+    assert till.refund(booking_id)["status"] == "sending"
+    assert till.answer(claimed, Outcome.REFUNDED) == 1
+    assert till.answer(claimed, Outcome.REFUNDED) == 0
+    assert till.payment(booking_id)["refunded_minor"] == TOTAL
+    assert till.staff_mails() == {}
+
+
+def test_answers_of_every_kind_are_settled_together(till: Till, statements_run: list[str]) -> None:
+    made = [till.owed(amount) for amount in (100, 200, 300, 400, 500)]
+    claimed = {each.booking_id: each for each in till.claim()}
+    answers = [
+        Answered(claimed[booking_id], outcome, "re_1", "said")
+        for booking_id, outcome in zip(made, Outcome, strict=True)
+    ]
+    statements_run.clear()
+    assert till.settle(*answers) == 5
+    assert len(statements_run) == 2 or till.world.database.is_sqlite
+    by_outcome = dict(zip(Outcome, (till.refund(booking_id)["status"] for booking_id in made), strict=True))
+    assert by_outcome == {
+        Outcome.REFUNDED: "succeeded",
+        Outcome.ACCEPTED: "sending",
+        Outcome.REFUSED: "failed",
+        Outcome.UNKNOWN: "sending",
+        Outcome.UNCLEAR: "needs_review",
+    }
+    assert sorted(till.staff_mails()) == sorted([made[2], made[4]])
+
+
+def test_settling_nothing_is_nothing(till: Till) -> None:
+    assert till.settle() == 0
+
+
+# Left to people --------------------------------------------------------------------------------------------------
+
+
+def test_without_a_gateway_what_is_owed_is_left_to_staff(till: Till) -> None:
+    made = [till.owed() for _ in range(3)]
+    refer = lambda: till.world.database.write(lambda tx: payments.refer(tx, limit=2))  # noqa: E731
+    assert [refer(), refer(), refer()] == [2, 1, 0]
+    for booking_id in made:
+        row = till.refund(booking_id)
+        assert (row["status"], row["last_error"], row["first_sent_at"]) == ("needs_review", "no_gateway", None)
+    told = {"amount_minor": TOTAL, "currency": "NOK", "reason": "no_gateway"}
+    assert till.staff_mails() == dict.fromkeys(made, told)
+
+
+def test_a_payment_without_an_intent_is_refunded_by_hand(till: Till) -> None:
+    by_hand, by_card = till.owed(intent=None), till.owed()
+    assert till.one().booking_id == by_card
+    assert (till.refund(by_hand)["status"], till.refund(by_hand)["last_error"]) == ("needs_review", "no_payment_intent")
+    assert list(till.staff_mails()) == [by_hand]
+
+
+def test_what_is_never_settled_is_left_to_staff_in_the_end(till: Till) -> None:
+    booking_id = till.owed()
+    till.world.change(tables.refunds, till.refund(booking_id)["id"], attempt_count=rules.ATTEMPTS_MAX)
+    assert till.claim() == []
+    assert till.refund(booking_id)["last_error"] == "never_settled"
+    assert list(till.staff_mails()) == [booking_id]
+
+
+def test_a_legacy_booking_without_a_customer_is_refunded_too(till: Till) -> None:
+    booking_id = till.owed(customer_id=None)
+    till.answer(till.one(), Outcome.REFUNDED)
+    assert till.payment(booking_id)["status"] == "refunded"
+
+
+# Look first ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("age", "attempts", "looks"),
+    [(0, 1, False), (23 * HOUR, 1, False), (23 * HOUR + 1, 1, True), (0, 5, False), (0, 6, True)],
+)
+def test_what_the_key_may_not_tell_of_is_looked_for_first(age: int, attempts: int, looks: bool) -> None:
+    claimed = Claimed("", "", "", "", 1, "NOK", None, attempts, NOON, NOON + age, "")
+    assert claimed.look_first is looks
+
+
+# Plans -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_due_is_found_among_many_that_are_settled(till: Till) -> None:
+    world, pending = till.world, Writes()
+    for number in range(3_000):
+        booking_id, payment_id, settled = tokens.new_id(), tokens.new_id(), number % 100 != 0
+        pending.insert(tables.bookings, **till.booking_row(booking_id))
+        own = {"organization_id": world.org, "booking_id": booking_id, "amount_minor": 1, "currency": "NOK"}
+        when = {"created_at": NOON, "updated_at": NOON}
+        pending.insert(tables.payments, id=payment_id, payment_intent="pi_1", **own, status="paid", **when)
+        pending.insert(
+            tables.refunds,
+            id=tokens.new_id(),
+            payment_id=payment_id,
+            **own,
+            **when,
+            status="succeeded" if settled else "requested",
+            next_attempt_at=None if settled else NOON,
+        )
+    world.database.write(lambda tx: tx.write(pending))
+    world.database.write(lambda tx: tx.run(Statement(text("ANALYZE"))))
+    with world.database.reading() as tx:
+        plan = plan_of(tx, store.DUE, limit=16, now=NOON)
+    assert "ix_refunds_due" in plan
+    assert "Seq Scan" not in plan
+    assert "SCAN" not in plan.replace("SCAN CONSTANT ROW", "")
+    assert len(till.claim(limit=100)) == 30

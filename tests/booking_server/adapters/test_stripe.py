@@ -1,0 +1,201 @@
+"""What Stripe says, and what is made of it, over a real socket."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.stripe_ledger import KEY, Fault, Ledger, stripe
+
+from booking_core.payments import Answered, Claimed, Outcome
+from booking_server.adapters.stripe import StripeGateway
+
+REFUND, BOOKING = "0190d3c1-0000-7000-8000-000000000001", "0190d3c1-0000-7000-8000-000000000002"
+HOUR = 3_600_000_000
+CLAIMED = Claimed("org", REFUND, BOOKING, "pi_1", 500, "NOK", None, 1, 0, 0, "lease")
+LATE = replace(CLAIMED, at=25 * HOUR, attempt_count=3)
+SOON_S = 0.3
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    with stripe() as running:
+        running.charge("pi_1", 500)
+        yield running
+
+
+@pytest.fixture
+def gateway(ledger: Ledger) -> StripeGateway:
+    return StripeGateway(KEY, ledger.base_url)
+
+
+def said(answered: Answered) -> tuple[Outcome, str | None, str | None]:
+    return answered.outcome, answered.provider_refund_id, answered.reason
+
+
+def test_a_refund_carries_its_key_its_amount_and_its_name(ledger: Ledger, gateway: StripeGateway) -> None:
+    assert said(gateway.refund(CLAIMED)) == (Outcome.REFUNDED, "re_000001", None)
+    assert ledger.keys() == [f"refund-{REFUND}"]
+    (made,) = ledger.refunds("pi_1")
+    assert (made["amount"], made["payment_intent"]) == (500, "pi_1")
+    assert made["metadata"] == {"refund_id": REFUND, "booking_id": BOOKING}
+
+
+def test_the_same_refund_twice_is_one(ledger: Ledger, gateway: StripeGateway) -> None:
+    assert gateway.refund(CLAIMED) == gateway.refund(CLAIMED)
+    assert len(ledger.refunds("pi_1")) == 1
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_whatever_goes_wrong_is_unknown_and_the_next_try_makes_one_refund(
+    ledger: Ledger, gateway: StripeGateway, fault: Fault
+) -> None:
+    ledger.next_faults.append(fault)
+    first = StripeGateway(KEY, ledger.base_url, read_s=SOON_S).refund(CLAIMED)
+    assert (first.outcome, first.provider_refund_id) == (Outcome.UNKNOWN, None)
+    assert first.reason
+    # An error that is stored for the key is told again, until the refund itself is looked for.
+    again = replace(CLAIMED, attempt_count=6) if fault is Fault.ERROR_STORED else CLAIMED
+    assert said(gateway.refund(again)) == (Outcome.REFUNDED, "re_000001", None)
+    assert len(ledger.refunds("pi_1")) == 1
+    assert set(ledger.keys()) <= {f"refund-{REFUND}"}
+
+
+def test_each_call_is_made_once(ledger: Ledger, gateway: StripeGateway) -> None:
+    ledger.rate, ledger.kinds = 1.0, [Fault.ERROR_BEFORE, Fault.CONFLICT, Fault.DROPPED_BEFORE]
+    for number in range(1, 6):
+        gateway.refund(CLAIMED)
+        assert ledger.met.total() == number
+
+
+def test_nobody_listens(ledger: Ledger) -> None:
+    gateway = StripeGateway(KEY, "http://127.0.0.1:1")
+    assert said(gateway.refund(CLAIMED)) == (Outcome.UNKNOWN, None, "no_answer")
+
+
+def test_a_key_that_stripe_does_not_know_is_no_refusal(ledger: Ledger) -> None:
+    gateway = StripeGateway("sk_wrong", ledger.base_url)
+    assert said(gateway.refund(CLAIMED)) == (Outcome.UNKNOWN, None, "http_401")
+
+
+@pytest.mark.parametrize("code", ["charge_disputed", "balance_insufficient", "expired_or_canceled_card"])
+def test_a_refusal_is_told_by_its_code(ledger: Ledger, gateway: StripeGateway, code: str) -> None:
+    ledger.refusals["pi_1"] = code
+    assert said(gateway.refund(CLAIMED)) == (Outcome.REFUSED, None, code)
+
+
+def test_a_payment_that_stripe_does_not_know_is_refused(ledger: Ledger, gateway: StripeGateway) -> None:
+    assert said(gateway.refund(replace(CLAIMED, payment_intent="pi_2"))) == (Outcome.REFUSED, None, "resource_missing")
+
+
+def test_a_lock_that_could_not_be_had_is_no_refusal(ledger: Ledger, gateway: StripeGateway) -> None:
+    ledger.refusals["pi_1"] = "lock_timeout"
+    assert said(gateway.refund(CLAIMED)) == (Outcome.UNKNOWN, None, "lock_timeout")
+
+
+def test_our_key_used_for_another_request_is_for_people(ledger: Ledger, gateway: StripeGateway) -> None:
+    gateway.refund(CLAIMED)
+    assert gateway.refund(replace(CLAIMED, amount_minor=400)).outcome is Outcome.UNCLEAR
+
+
+# Looking before sending ------------------------------------------------------------------------------------------
+
+
+def test_a_refund_whose_key_was_forgotten_is_found_and_not_made_again(ledger: Ledger, gateway: StripeGateway) -> None:
+    ledger.charge("pi_1", 1_000)
+    ledger.next_faults.append(Fault.DROPPED_AFTER)
+    assert gateway.refund(CLAIMED).outcome is Outcome.UNKNOWN
+    ledger.ahead_s = 25 * 3600
+    assert said(gateway.refund(LATE)) == (Outcome.REFUNDED, "re_000001", None)
+    assert [what for what, _ in ledger.requests] == ["create", "find"]
+    # And so it would have gone without looking: the ledger that forgets is not kinder than the real one.
+    gateway.refund(CLAIMED)
+    assert len(ledger.refunds("pi_1")) == 2
+
+
+def test_a_refund_that_was_never_made_is_made_after_looking(ledger: Ledger, gateway: StripeGateway) -> None:
+    ledger.charge("pi_1", 1_000)
+    ledger.refund_at_the_dashboard("pi_1", 100)
+    assert gateway.refund(LATE).outcome is Outcome.REFUNDED
+    assert [what for what, _ in ledger.requests] == ["find", "create"]
+    assert [refund["amount"] for refund in ledger.refunds("pi_1")] == [500, 100]
+
+
+def test_it_is_found_behind_a_hundred_others(ledger: Ledger, gateway: StripeGateway) -> None:
+    ledger.charge("pi_1", 1_000)
+    gateway.refund(CLAIMED)
+    for _ in range(150):
+        ledger.refund_at_the_dashboard("pi_1", 1)
+    assert said(gateway.refund(LATE)) == (Outcome.REFUNDED, "re_000001", None)
+    assert [what for what, _ in ledger.requests] == ["create", "find", "find"]
+
+
+def test_looking_may_fail_too(ledger: Ledger, gateway: StripeGateway) -> None:
+    ledger.next_faults.append(Fault.ERROR_BEFORE)
+    assert gateway.refund(LATE).outcome is Outcome.UNKNOWN
+    assert ledger.refunds("pi_1") == []
+
+
+# Already refunded ------------------------------------------------------------------------------------------------
+
+
+def test_already_refunded_by_ourselves_is_read_and_matched(ledger: Ledger, gateway: StripeGateway) -> None:
+    gateway.refund(CLAIMED)
+    ledger.ahead_s = 25 * 3600
+    assert said(gateway.refund(CLAIMED)) == (Outcome.REFUNDED, "re_000001", None)
+    assert [what for what, _ in ledger.requests] == ["create", "create", "find"]
+    assert len(ledger.refunds("pi_1")) == 1
+
+
+def test_already_refunded_at_the_dashboard_is_settled(ledger: Ledger, gateway: StripeGateway) -> None:
+    ledger.refund_at_the_dashboard("pi_1", 500)
+    assert said(gateway.refund(CLAIMED)) == (Outcome.REFUNDED, "re_000001", "refunded_elsewhere")
+
+
+def test_already_refunded_and_nothing_to_show_for_it_is_for_people(ledger: Ledger, gateway: StripeGateway) -> None:
+    ledger.refusals["pi_1"] = "charge_already_refunded"
+    assert said(gateway.refund(CLAIMED)) == (Outcome.UNCLEAR, None, "charge_already_refunded")
+
+
+def test_reading_what_was_refunded_may_fail_too(ledger: Ledger, gateway: StripeGateway) -> None:
+    ledger.refund_at_the_dashboard("pi_1", 500)
+    ledger.next_faults += [None, Fault.DROPPED_AFTER]
+    assert gateway.refund(CLAIMED).outcome is Outcome.UNKNOWN
+
+
+# Accepted, and paid out later ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        ("succeeded", Outcome.REFUNDED),
+        ("pending", Outcome.ACCEPTED),
+        ("failed", Outcome.REFUSED),
+        ("canceled", Outcome.REFUSED),
+        ("requires_action", Outcome.UNCLEAR),
+    ],
+)
+def test_a_refund_is_judged_by_its_status(
+    ledger: Ledger, gateway: StripeGateway, status: str, outcome: Outcome
+) -> None:
+    ledger.born = status
+    reason = None if status == "succeeded" else status
+    assert said(gateway.refund(CLAIMED)) == (outcome, "re_000001", reason)
+
+
+@pytest.mark.parametrize(("became", "outcome"), [("succeeded", Outcome.REFUNDED), ("failed", Outcome.REFUSED)])
+def test_an_accepted_refund_is_read_by_its_id(
+    ledger: Ledger, gateway: StripeGateway, became: str, outcome: Outcome
+) -> None:
+    ledger.born = "pending"
+    accepted = replace(CLAIMED, provider_refund_id=gateway.refund(CLAIMED).provider_refund_id)
+    assert gateway.refund(accepted).outcome is Outcome.ACCEPTED
+    ledger.pay_out(became)
+    assert gateway.refund(accepted).outcome is outcome
+    assert ledger.requests[1:] == [("read", "re_000001")] * 2
+
+
+def test_an_accepted_refund_that_cannot_be_read_is_for_people(ledger: Ledger, gateway: StripeGateway) -> None:
+    lost: dict[str, Any] = {"provider_refund_id": "re_999999"}
+    assert said(gateway.refund(replace(CLAIMED, **lost))) == (Outcome.UNCLEAR, None, "resource_missing")

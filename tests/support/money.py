@@ -1,0 +1,251 @@
+"""Card bookings and gift cards of one organization, and the verbs of their money, each in a transaction of its own."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import orjson
+from sqlalchemy import null, update
+
+from booking_core import gift_cards, outbox, payments, tokens
+from booking_core.caller import Actor
+from booking_core.db import tables
+from booking_core.db.engine import Database, Tx
+from booking_core.db.statements import Statement
+from booking_core.db.writes import Writes
+from booking_core.gift_cards import GiftCardIssue, Redeemed
+from booking_core.payments import Answered, Claimed, Outcome
+from support import rows
+from support.world import DAY, FixedClock, World, make_world
+
+T = TypeVar("T")
+
+LEASE_S = 30
+TOTAL = 89_000
+
+
+_NOTHING_IS_DUE = Statement(update(tables.refunds).values(next_attempt_at=null()))
+
+
+@contextmanager
+def till_of(database: Database, clock: FixedClock) -> Iterator["Till"]:
+    """One in a database that only tests of refunds share: whoever claims what is due, claims it of every
+    organization, so nothing is left due to the next."""
+    yield Till(make_world(database, clock))
+    database.observer = None
+    database.write(lambda tx: tx.run(_NOTHING_IS_DUE))
+
+
+@dataclass
+class Till:
+    """One organization's."""
+
+    world: World
+    departure_id: str = field(init=False)
+    customer_id: str = field(init=False)
+    starts_at: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        world = self.world
+        self.starts_at = world.clock() + 10 * DAY
+        self.experience_id = world.experience()
+        self.departure_id = world.departure(self.experience_id, seats=100_000, starts_at=self.starts_at)
+        row = rows.customer(world.org, tokens.new_id(), world.clock())
+        del row["organization_id"]
+        self.customer_id = world.insert(tables.customers, **row)
+
+    @property
+    def actor(self) -> Actor:
+        world = self.world
+        return Actor(installation=world.installation, organization=world.organization, at=world.clock())
+
+    def write(self, act: Callable[[Tx, Writes], T]) -> T:
+        """What the verbs give, in a transaction that ends with what they collected."""
+
+        def work(tx: Tx) -> T:
+            pending = Writes()
+            result = act(tx, pending)
+            tx.write(pending)
+            return result
+
+        return self.world.database.write(work)
+
+    # Bookings ----------------------------------------------------------------------------------------------------
+
+    def booking_row(self, booking_id: str, **over: Any) -> dict[str, Any]:
+        now, world = self.world.clock(), self.world
+        own = {"customer_id": self.customer_id, "seats": 0, "status": "cancelled", "cancelled_at": now} | over
+        return rows.booking(world.org, booking_id, self.departure_id, self.experience_id, now, **own)
+
+    def booking(self, **over: Any) -> str:
+        """A booking that is cancelled and paid by card, unless said."""
+        row = self.booking_row(tokens.new_id(), **over)
+        del row["organization_id"]
+        return self.world.insert(tables.bookings, **row)
+
+    def expect(self, booking_id: str, amount_minor: int = TOTAL) -> None:
+        def act(_: Tx, pending: Writes) -> None:
+            payments.expect(
+                pending,
+                self.world.org,
+                booking_id=booking_id,
+                amount_minor=amount_minor,
+                currency="NOK",
+                at=self.world.clock(),
+            )
+
+        self.write(act)
+
+    def receive(self, booking_id: str, payment_intent: str | None = None) -> None:
+        self.write(
+            lambda tx, pending: payments.receive(
+                tx,
+                self.actor,
+                pending,
+                booking_id=booking_id,
+                payment_intent=payment_intent,
+                customer_id=self.customer_id,
+            )
+        )
+
+    def drop(self, booking_id: str) -> None:
+        self.write(
+            lambda _, pending: payments.drop(pending, self.world.org, booking_id=booking_id, at=self.world.clock())
+        )
+
+    def paid(self, amount_minor: int = TOTAL, *, intent: str | None = "", **over: Any) -> str:
+        """The id of a booking whose payment has come."""
+        booking_id = self.booking(subtotal_minor=amount_minor, total_minor=amount_minor, **over)
+        self.expect(booking_id, amount_minor)
+        self.receive(booking_id, f"pi_{booking_id}" if intent == "" else intent)
+        return booking_id
+
+    def owe(self, booking_id: str) -> int:
+        return self.write(
+            lambda tx, pending: payments.owe_refund(
+                tx,
+                self.actor,
+                pending,
+                booking_id=booking_id,
+                starts_at=self.starts_at,
+                customer_id=self.customer_id,
+            )
+        )
+
+    def owed(self, amount_minor: int = TOTAL, **over: Any) -> str:
+        """The id of a booking of which all is to be given back."""
+        booking_id = self.paid(amount_minor, **over)
+        assert self.owe(booking_id) == amount_minor
+        return booking_id
+
+    # The worker --------------------------------------------------------------------------------------------------
+
+    def claim(self, *, limit: int = 100, lease_s: float = LEASE_S) -> list[Claimed]:
+        """What is due, of every organization of the database."""
+        return self.world.database.write(lambda tx: payments.claim(tx, limit=limit, lease_s=lease_s))
+
+    def one(self) -> Claimed:
+        (claimed,) = self.claim()
+        return claimed
+
+    def settle(self, *answers: Answered, luck: float = 0.0) -> int:
+        return self.world.database.write(lambda tx: payments.settle(tx, answers, luck=lambda: luck))
+
+    def answer(self, claimed: Claimed, outcome: Outcome, **over: Any) -> int:
+        named = {Outcome.REFUNDED, Outcome.ACCEPTED}
+        provider_refund_id = f"re_{claimed.id}" if outcome in named else None
+        return self.settle(Answered(claimed, outcome, **{"provider_refund_id": provider_refund_id} | over))
+
+    # What is there -----------------------------------------------------------------------------------------------
+
+    def payment(self, booking_id: str) -> dict[str, Any]:
+        (row,) = [row for row in self.world.rows(tables.payments) if row["booking_id"] == booking_id]
+        return row
+
+    def refund(self, booking_id: str) -> dict[str, Any]:
+        (row,) = [row for row in self.world.rows(tables.refunds) if row["booking_id"] == booking_id]
+        return row
+
+    def timeline(self) -> list[tuple[str, dict[str, Any]]]:
+        """Kind and data of every entry of the customer, in order; entries of one instant have none."""
+        found = [row for row in self.world.rows(tables.timeline) if row["customer_id"] == self.customer_id]
+        found.sort(key=lambda row: (row["created_at"], row["id"]))
+        return [(row["kind"], orjson.loads(row["data"])) for row in found]
+
+    def staff_mails(self) -> dict[str, dict[str, Any]]:
+        """What is owed to staff, by booking."""
+        kind = "staff_refund_refused_mail"
+        found = [row for row in self.world.rows(tables.effects) if row["kind"] == kind]
+        return {row["subject_id"]: orjson.loads(row["payload"]) for row in found}
+
+    # Gift cards --------------------------------------------------------------------------------------------------
+
+    def issue(self, amount_minor: int = 50_000, **over: Any) -> tuple[dict[str, Any], str]:
+        """The card and its code."""
+        shown, code = self.write(
+            lambda tx, pending: gift_cards.issue(
+                tx, self.actor, pending, GiftCardIssue(amount_minor=amount_minor, **over)
+            )
+        )
+        return orjson.loads(shown), code
+
+    def redeem(
+        self, code: str, wanted_minor: int = 1_000, *, currency: str = "NOK", booking_id: str | None = None
+    ) -> Redeemed:
+        """Pays for a new booking, which is written after its gift card, and tells of it."""
+        booking_id = booking_id or tokens.new_id()
+
+        def act(tx: Tx, pending: Writes) -> Redeemed:
+            redeemed = gift_cards.redeem(
+                tx,
+                self.actor,
+                pending,
+                code=code,
+                booking_id=booking_id,
+                currency=currency,
+                wanted_minor=wanted_minor,
+                customer_id=self.customer_id,
+            )
+            amount = redeemed.amount_minor
+            over = {"status": "confirmed", "cancelled_at": None, "subtotal_minor": wanted_minor}
+            row = self.booking_row(booking_id, **over, gift_card_minor=amount, total_minor=wanted_minor - amount)
+            pending.insert(tables.bookings, **row)
+            outbox.publish(tx, pending, self.world.organization, [redeemed.told], at=self.world.clock())
+            return redeemed
+
+        return self.write(act)
+
+    def restore(self, booking_id: str) -> int:
+        return self.write(
+            lambda tx, pending: gift_cards.restore(
+                tx, self.actor, pending, booking_id=booking_id, customer_id=self.customer_id
+            )
+        )
+
+    def deactivate(self, gift_card_id: str) -> dict[str, Any]:
+        shown: dict[str, Any] = orjson.loads(
+            self.write(lambda tx, pending: gift_cards.deactivate(tx, self.actor, pending, gift_card_id))
+        )
+        return shown
+
+    def reactivate(self, gift_card_id: str) -> dict[str, Any]:
+        shown: dict[str, Any] = orjson.loads(
+            self.write(lambda tx, pending: gift_cards.reactivate(tx, self.actor, pending, gift_card_id))
+        )
+        return shown
+
+    def card(self, gift_card_id: str) -> dict[str, Any]:
+        """As it is shown now."""
+        return self.world.database.read(lambda tx: gift_cards.get(tx, self.actor, gift_card_id))
+
+    def ledger(self, gift_card_id: str) -> list[tuple[str, str, int]]:
+        """(kind, booking, amount) of each line, in order; of one instant what was taken comes first."""
+        found = [row for row in self.world.rows(tables.gift_card_entries) if row["gift_card_id"] == gift_card_id]
+        found.sort(key=lambda row: (row["created_at"], row["amount_minor"]))
+        return [(row["kind"], row["booking_id"], row["amount_minor"]) for row in found]
+
+    def told(self) -> list[dict[str, Any]]:
+        """Every event, in order."""
+        found = sorted(self.world.rows(tables.events), key=lambda row: row["sequence"])
+        return [orjson.loads(row["body"]) for row in found]

@@ -1,0 +1,349 @@
+"""A Stripe of our own: a real HTTP server with a ledger, which goes wrong as often as it is told to.
+
+It keeps what the gateway's promises rest on. A charge gives back no more than it took; the answer to an idempotency
+key is stored before it is sent, and forgotten after a day; the same key under way at the same time is a conflict.
+What a test asserts, it asserts of this ledger and not of what the service believes.
+"""
+
+import asyncio
+import json
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from booking_core.db.engine import Database
+from booking_core.settings import Settings
+from booking_server.adapters.stripe import StripeGateway
+from booking_server.adapters.webhook_http import WebhookSender
+from booking_server.refunding import Refunding
+from booking_server.worker import Worker as RealWorker
+from booking_server.worker import working
+from support.receivers import Worker
+
+KEY = "sk_test_of_ours"
+KEY_LIVES_S = 24 * 3600
+_GIVE_UP_S = 20
+_TESTS = Path(__file__).parents[1]
+Reply = tuple[int, dict[str, Any]]
+
+
+class Fault(StrEnum):
+    """What may go wrong with one request."""
+
+    TIMEOUT_AFTER = "timeout_after"
+    """It is done, and never answered."""
+    DROPPED_BEFORE = "dropped_before"
+    DROPPED_AFTER = "dropped_after"
+    ERROR_BEFORE = "error_before"
+    """500, and nothing was done."""
+    ERROR_AFTER = "error_after"
+    """500, and it was done."""
+    ERROR_STORED = "error_stored"
+    """500 after it was done, and again for every request with the same key."""
+    CONFLICT = "conflict"
+    RATE_LIMITED = "rate_limited"
+    GARBAGE = "garbage"
+    """200, and a body that is no JSON."""
+
+
+_SILENT = {Fault.TIMEOUT_AFTER, Fault.DROPPED_BEFORE, Fault.DROPPED_AFTER}
+_BEFORE = {Fault.DROPPED_BEFORE, Fault.ERROR_BEFORE, Fault.CONFLICT, Fault.RATE_LIMITED}
+USUAL = tuple(fault for fault in Fault if fault is not Fault.ERROR_STORED)
+"""Those that pass by themselves."""
+
+
+@dataclass
+class Charge:
+    """A card payment, and every refund of it, the newest first."""
+
+    amount: int
+    refunds: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def refunded(self) -> int:
+        return sum(refund["amount"] for refund in self.refunds if refund["status"] in ("succeeded", "pending"))
+
+
+@dataclass
+class Ledger:
+    """The account. Every method is safe from any thread."""
+
+    ahead_s: float = 0.0
+    """How far its clock is ahead of ours: keys are forgotten by it."""
+    rate: float = 0.0
+    """How many requests of one go wrong."""
+    kinds: Sequence[Fault] = USUAL
+    chance: random.Random = field(default_factory=lambda: random.Random(7))
+    charges: dict[str, Charge] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
+    """By payment intent: the code that every refund of it is refused with."""
+    born: str = "succeeded"
+    """The status of a new refund."""
+    next_faults: list[Fault | None] = field(default_factory=list)
+    """What the next requests meet, before chance has its say."""
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    """(what, idempotency key or look-up) of each request, in order."""
+    met: Counter[Fault] = field(default_factory=Counter)
+    base_url: str = ""
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._answers: dict[str, tuple[float, dict[str, str], Reply]] = {}
+        self._under_way: set[str] = set()
+        self._number = 0
+
+    # What a test does ------------------------------------------------------------------------------------------
+
+    def charge(self, payment_intent: str, amount: int) -> Charge:
+        """A guest has paid by card."""
+        made = self.charges[payment_intent] = Charge(amount)
+        return made
+
+    def refund_at_the_dashboard(self, payment_intent: str, amount: int) -> dict[str, Any]:
+        """Somebody gives money back by hand."""
+        with self._lock:
+            return self._book(payment_intent, amount, {}, "succeeded")
+
+    def pay_out(self, status: str = "succeeded") -> None:
+        """What becomes of every refund that is pending."""
+        with self._lock:
+            for refund in self._all():
+                if refund["status"] == "pending":
+                    refund["status"] = status
+
+    def refunds(self, payment_intent: str) -> list[dict[str, Any]]:
+        return list(self.charges[payment_intent].refunds)
+
+    def keys(self) -> list[str]:
+        """The idempotency keys that were sent, in order."""
+        return [key for what, key in self.requests if what == "create"]
+
+    @property
+    def now_s(self) -> float:
+        return time.time() + self.ahead_s
+
+    # What the server does --------------------------------------------------------------------------------------
+
+    def fault(self) -> Fault | None:
+        with self._lock:
+            if self.next_faults:
+                met = self.next_faults.pop(0)
+            else:
+                met = self.chance.choice(self.kinds) if self.chance.random() < self.rate else None
+            if met:
+                self.met[met] += 1
+            return met
+
+    def create(self, key: str, given: dict[str, str], *, store_error: bool) -> Reply:
+        """A refund, or the answer that is stored for the key."""
+        with self._lock:
+            self.requests.append(("create", key))
+            if key in self._under_way:
+                return conflict()
+            known = self._answers.get(key)
+            if known and self.now_s - known[0] < KEY_LIVES_S:
+                return known[2] if known[1] == given else _error(400, "idempotency_error", None, "Another request.")
+            self._under_way.add(key)
+        try:
+            reply = self._create(given)
+            if reply[0] < 500 and reply[0] != 429:
+                stored = _error(500, "api_error", None) if store_error else reply
+                self._answers[key] = (self.now_s, given, stored)
+        finally:
+            self._under_way.discard(key)
+        return reply
+
+    def _create(self, given: dict[str, str]) -> Reply:
+        intent, amount = given["payment_intent"], int(given["amount"])
+        with self._lock:
+            charge = self.charges.get(intent)
+            if charge is None:
+                return _refusal("resource_missing", 404)
+            if intent in self.refusals:
+                return _refusal(self.refusals[intent])
+            if charge.refunded >= charge.amount:
+                return _refusal("charge_already_refunded")
+            if charge.refunded + amount > charge.amount:
+                return _refusal("amount_too_large")
+            metadata = {name[9:-1]: value for name, value in given.items() if name.startswith("metadata[")}
+            return 200, self._book(intent, amount, metadata, self.born)
+
+    def _book(self, intent: str, amount: int, metadata: dict[str, str], status: str) -> dict[str, Any]:
+        self._number += 1
+        refund = {
+            "id": f"re_{self._number:06}",
+            "object": "refund",
+            "payment_intent": intent,
+            "amount": amount,
+            "currency": "nok",
+            "metadata": metadata,
+            "status": status,
+        }
+        self.charges[intent].refunds.insert(0, refund)
+        return dict(refund)
+
+    def read(self, refund_id: str) -> Reply:
+        with self._lock:
+            self.requests.append(("read", refund_id))
+            found = [refund for refund in self._all() if refund["id"] == refund_id]
+            return (200, dict(found[0])) if found else _refusal("resource_missing", 404)
+
+    def find(self, intent: str, limit: int, after: str | None) -> Reply:
+        with self._lock:
+            self.requests.append(("find", intent))
+            made = [dict(refund) for refund in self.charges[intent].refunds] if intent in self.charges else []
+            start = 1 + [refund["id"] for refund in made].index(after) if after else 0
+            page, more = made[start : start + limit], len(made) > start + limit
+            return 200, {"object": "list", "url": "/v1/refunds", "data": page, "has_more": more}
+
+    def _all(self) -> Iterator[dict[str, Any]]:
+        return (refund for charge in self.charges.values() for refund in charge.refunds)
+
+
+def _error(status: int, kind: str, code: str | None, message: str = "As ordered.") -> Reply:
+    named = {"code": code} if code else {}
+    return status, {"error": {"type": kind, "message": message, **named}}
+
+
+def _refusal(code: str, status: int = 400) -> Reply:
+    return _error(status, "invalid_request_error", code)
+
+
+def conflict() -> Reply:
+    return _error(409, "idempotency_error", "idempotency_key_in_use")
+
+
+_REPLIES: dict[Fault, Callable[[], Reply]] = {
+    Fault.CONFLICT: conflict,
+    Fault.RATE_LIMITED: lambda: _error(429, "invalid_request_error", "rate_limit"),
+    Fault.ERROR_BEFORE: lambda: _error(500, "api_error", None),
+    Fault.ERROR_AFTER: lambda: _error(500, "api_error", None),
+    Fault.ERROR_STORED: lambda: _error(500, "api_error", None),
+}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection, kept alive."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = _GIVE_UP_S
+    ledger: Ledger
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if len(body) == int(self.headers["Content-Length"]):
+            self._serve(body.decode())
+        else:
+            self.close_connection = True  # whoever sent it was killed in the middle of a word
+
+    def do_GET(self) -> None:
+        self._serve("")
+
+    def _serve(self, body: str) -> None:
+        fault = self.ledger.fault()
+        reply = None if fault in _BEFORE else self._done(body, store_error=fault is Fault.ERROR_STORED)
+        if fault is Fault.TIMEOUT_AFTER:
+            self._wait_until_the_client_has_gone()
+        if fault in _SILENT:
+            self.close_connection = True
+            return
+        if fault is Fault.GARBAGE:
+            self._send(200, b"<html>")
+            return
+        status, shown = _REPLIES[fault]() if fault in _REPLIES else reply or (500, {})
+        self._send(status, json.dumps(shown).encode())
+
+    def _done(self, body: str, *, store_error: bool) -> Reply:
+        if self.headers["Authorization"] != f"Bearer {KEY}":
+            return _error(401, "invalid_request_error", None)
+        address = urlsplit(self.path)
+        if self.command == "POST" and address.path == "/v1/refunds":
+            given = {name: values[0] for name, values in parse_qs(body).items()}
+            return self.ledger.create(self.headers["Idempotency-Key"], given, store_error=store_error)
+        if address.path == "/v1/refunds":
+            asked = {name: values[0] for name, values in parse_qs(address.query).items()}
+            return self.ledger.find(asked["payment_intent"], int(asked["limit"]), asked.get("starting_after"))
+        return self.ledger.read(address.path.rpartition("/")[2])
+
+    def _wait_until_the_client_has_gone(self) -> None:
+        try:
+            self.connection.recv(1)
+        except OSError:
+            return
+
+    def _send(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: a test looks at the ledger."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, *_: Any) -> None:
+        """A client that was killed is no error."""
+
+
+@contextmanager
+def stripe(**of_ledger: Any) -> Iterator[Ledger]:
+    """The ledger of a server that listens at its `base_url`."""
+    ledger = Ledger(**of_ledger)
+    handler = type("Handler", (_Handler,), {"ledger": ledger})
+    server = _Server(("127.0.0.1", 0), handler)
+    ledger.base_url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield ledger
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+# A worker in a hurry ---------------------------------------------------------------------------------------------
+
+LEASE_S, READ_S, FIRST_WAIT_S = 3.0, 0.5, 0.2
+
+
+class Refunder(Worker):
+    """A worker as a process that does nothing but refund, with the times of the real one cut short: a test that kills
+    it waits for its leases."""
+
+    def __init__(self, url: str, log: Path, ledger: Ledger) -> None:
+        super().__init__(url, log, BOOKING_STRIPE_API_KEY=KEY, BOOKING_STRIPE_BASE_URL=ledger.base_url)
+        program = f"import sys; sys.path[:0] = {[str(_TESTS.parent), str(_TESTS)]!r}"
+        self._command = [sys.executable, "-c", f"{program}; from support.stripe_ledger import refund; refund()"]
+
+
+def refund() -> None:
+    """What such a process does, until it is killed."""
+    settings = Settings.from_environment()
+    database = Database(settings.database_url)
+    assert settings.stripe_api_key
+    gateway = StripeGateway(settings.stripe_api_key, settings.stripe_base_url, connect_s=2, read_s=READ_S)
+    chore = Refunding(database, gateway, lease_s=LEASE_S, first_wait_s=FIRST_WAIT_S)
+    asyncio.run(_work(settings, database, chore))
+
+
+async def _work(settings: Settings, database: Database, chore: Refunding) -> None:
+    sender = WebhookSender(settings)
+    async with working(RealWorker(settings, database, settings.installation(), sender, [chore]), sender):
+        print("the worker runs", flush=True)
+        await asyncio.Event().wait()
