@@ -6,6 +6,9 @@ from typing import Protocol
 from booking_core.caller import Installation
 from booking_core.db.engine import Database
 from booking_core.settings import Settings
+from booking_server.mailing import mailing
+from booking_server.refunding import refunding
+from booking_server.sweeping import Sweeping
 
 
 class Chore(Protocol):
@@ -22,4 +25,8 @@ class Chore(Protocol):
 
 def chores_of(settings: Settings, database: Database, installation: Installation) -> list[Chore]:
     """Every chore of an installation."""
-    return []
+    return [
+        Sweeping(database, installation),
+        refunding(settings, database),
+        mailing(settings, database, installation),
+    ]

@@ -1,6 +1,34 @@
-"""Bookings: read, created (many at once), cancelled."""
+"""Bookings: read, created (many at once through the API, or one by staff), confirmed, paid, moved, cancelled."""
 
+from booking_core.bookings.cancelling import (
+    abandon_due,
+    cancel,
+    cancel_departure,
+    cancel_on,
+    cancel_under_minimum,
+)
+from booking_core.bookings.confirming import confirm, pay
 from booking_core.bookings.create import Create, create_many
-from booking_core.bookings.service import cancel, find, get
+from booking_core.bookings.rescheduling import reschedule
+from booking_core.bookings.sale import Draft
+from booking_core.bookings.service import find, get, owner
+from booking_core.bookings.single import create, seats_left
 
-__all__ = ["Create", "cancel", "create_many", "find", "get"]
+__all__ = [
+    "Create",
+    "Draft",
+    "abandon_due",
+    "cancel",
+    "cancel_departure",
+    "cancel_on",
+    "cancel_under_minimum",
+    "confirm",
+    "create",
+    "create_many",
+    "find",
+    "get",
+    "owner",
+    "pay",
+    "reschedule",
+    "seats_left",
+]

@@ -10,31 +10,25 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import orjson
-
-from booking_core import customers, departures, effects, idempotency, outbox, timeline, tokens
-from booking_core.bookings import rules, store
-from booking_core.bookings.rules import BookingRow, Quote
+from booking_core import departures, idempotency, outbox, tokens
+from booking_core.bookings import rules, sale, store
+from booking_core.bookings.sale import Sale
 from booking_core.bookings.store import DepartureRow, Surroundings
 from booking_core.caller import Caller
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
-from booking_core.effects import EffectKind
 from booking_core.errors import (
     BookingError,
-    Conflict,
     IdempotencyInProgress,
     IdempotencyKeyReused,
     InsufficientCapacity,
     NotFound,
 )
 from booking_core.idempotency import Answer, Once, Refuse
-from booking_core.outbox import Told
-from booking_core.timeline import TimelineKind
+from booking_core.manage_links import ManageLinks
 from booking_core.wire.base import email_key
-from booking_core.wire.bookings import BookingCreate, BookingSource, BookingStatus, PaymentMode
-from booking_core.wire.events import EventType
+from booking_core.wire.bookings import BookingCreate, BookingSource
 
 CREATED = 201
 
@@ -63,20 +57,16 @@ class Create:
 
 @dataclass(slots=True)
 class Accepted:
-    """A booking that will be written."""
+    """A request that becomes a booking."""
 
     position: int
     create: Create
-    departure: DepartureRow
-    quote: Quote
-    at: int
-    customer_id: str
-    brings_customer: bool
+    sale: Sale
 
     @property
     def event_count(self) -> int:
         """booking.created and booking.confirmed, and before them customer.created for a new customer."""
-        return 2 + self.brings_customer
+        return 2 + self.sale.brings_customer
 
 
 @dataclass(slots=True)
@@ -156,10 +146,9 @@ def _accept(batch: Batch, position: int, create: Create, around: Surroundings) -
     departure = batch.departures.get(create.departure_key)
     if departure is None:
         raise NotFound("There is no such departure.")
-    _refuse_unbookable(departure, create.caller, around.at)
-    price = departure.price_minor if departure.price_minor is not None else departure.price_from_minor
-    offered = rules.offer(departure.currency, departure.price_tiers, departure.add_ons, price)
-    quote = rules.quote(create.caller.organization, offered, create.request)
+    organization = create.caller.organization
+    sale.refuse_unbookable(departure, organization, around.at)
+    quote = sale.price(organization, departure, create.request)
     taken = departure.seats_taken + batch.seats_sold[create.departure_key]
     available = departures.seats_available(departure.seats_total, taken, around.seats_held)
     if quote.seats > available:
@@ -167,23 +156,17 @@ def _accept(batch: Batch, position: int, create: Create, around: Surroundings) -
     batch.seats_sold[create.departure_key] += quote.seats
     known = around.customer_id or batch.new_customers.get(create.customer_key)
     customer_id = known or batch.new_customers.setdefault(create.customer_key, tokens.new_id())
-    batch.accepted.append(Accepted(position, create, departure, quote, around.at, customer_id, known is None))
-
-
-def _refuse_unbookable(departure: DepartureRow, caller: Caller, at: int) -> None:
-    lead = caller.organization.hours_before_booking_closes
-    if departure.status == "cancelled":
-        raise Conflict("departure_cancelled", "The departure is cancelled.")
-    if departure.status == "closed":
-        raise Conflict("departure_closed", "The departure is closed for booking.")
-    if at >= departure.starts_at:
-        raise Conflict("departure_started", "The departure has started.")
-    if at >= departures.closes_at(departure.starts_at, departure.hours_before_booking_closes, lead):
-        raise Conflict("departure_closed", "Booking of this departure has closed.")
+    sold = Sale(
+        organization, create.request, departure, quote, around.at, customer_id, known is None, BookingSource.API
+    )
+    batch.accepted.append(Accepted(position, create, sold))
 
 
 def _write(tx: Tx, batch: Batch) -> None:
     wanted: dict[str, tuple[int, int]] = {}
+    if batch.new_customers:
+        # Named first, since SQLite writes table by table: a booking refers to its customer.
+        batch.pending.rows = {tables.customers: [], **batch.pending.rows}
     for accepted in batch.accepted:
         numbers, events = wanted.get(accepted.create.organization_id, (0, 0))
         wanted[accepted.create.organization_id] = numbers + 1, events + accepted.event_count
@@ -198,7 +181,7 @@ def _write(tx: Tx, batch: Batch) -> None:
 
 
 def _write_seats(batch: Batch) -> None:
-    at = max((accepted.at for accepted in batch.accepted), default=0)
+    at = max((accepted.sale.at for accepted in batch.accepted), default=0)
     for (organization_id, departure_id), seats in batch.seats_sold.items():
         if seats:
             change = {"organization_id": organization_id, "id": departure_id, "updated_at": at, "seats_taken": seats}
@@ -206,108 +189,14 @@ def _write_seats(batch: Batch) -> None:
 
 
 def _write_one(pending: Writes, accepted: Accepted, number: int, sequence: int) -> Answer:
-    create, at = accepted.create, accepted.at
-    caller, request = create.caller, create.request
-    organization, installation = caller.organization, caller.installation
-    if accepted.brings_customer:
-        guest = request.customer
-        customer = customers.add(
-            pending,
-            organization,
-            customer_id=accepted.customer_id,
-            email=guest.email,
-            name=guest.name,
-            phone=guest.phone or None,
-            email_subscription=False,
-            at=at,
-        )
-        told = Told(EventType.CUSTOMER_CREATED, accepted.customer_id, customer)
-        outbox.tell(pending, organization, told, sequence=sequence, at=at)
-        sequence += 1
-    booking_id = tokens.new_id()
-    row = _row(accepted, booking_id, number, installation.secret_keys.first_id)
-    _insert(pending, accepted, row)
-    shown = orjson.dumps(rules.present(row, organization.zone))
-    for offset, kind in enumerate((EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED)):
-        outbox.tell(pending, organization, Told(kind, booking_id, shown), sequence=sequence + offset, at=at)
-    _owe(pending, accepted, row)
-    link = rules.ManageLinks(installation, organization.id).of(row, at)
+    create, sold = accepted.create, accepted.sale
+    caller = create.caller
+    booked = sale.row(sold, tokens.new_id(), caller.secret_keys.first_id, number)
+    shown = sale.write(pending, sold, booked, sequence)
+    link = ManageLinks(caller.installation, caller.organization.id).of(booked, sold.at)
     answer = Answer(CREATED, rules.with_link(shown, link))
-    idempotency.keep(pending, caller, create.once, answer, at=at)
+    idempotency.keep(pending, caller, create.once, answer, at=sold.at)
     return answer
-
-
-def _row(accepted: Accepted, booking_id: str, number: int, manage_key_id: str) -> BookingRow:
-    request, departure, quote = accepted.create.request, accepted.departure, accepted.quote
-    method, source, status = rules.payment(request.payment, quote.subtotal_minor)
-    return BookingRow(
-        created_at=accepted.at,
-        id=booking_id,
-        booking_number=number,
-        status=BookingStatus.CONFIRMED,
-        source=BookingSource.API,
-        updated_at=accepted.at,
-        experience_id=departure.experience_id,
-        experience_title=departure.title,
-        experience_slug=departure.slug,
-        departure_id=departure.id,
-        starts_at=departure.starts_at,
-        ends_at=departure.ends_at,
-        duration_minutes=departure.duration_minutes,
-        guest_name=request.customer.name,
-        guest_email=request.customer.email,
-        guest_phone=request.customer.phone or None,
-        guests=quote.guests,
-        add_ons=quote.add_ons,
-        currency=departure.currency,
-        subtotal_minor=quote.subtotal_minor,
-        discount_minor=0,
-        gift_card_minor=0,
-        total_minor=quote.subtotal_minor,
-        payment_method=method,
-        payment_source=source,
-        payment_status=status,
-        note=request.note or None,
-        manage_key_id=manage_key_id,
-        manage_expires_at=departures.ends_at(departure.starts_at, departure.ends_at, departure.duration_minutes),
-    )
-
-
-def _insert(pending: Writes, accepted: Accepted, row: BookingRow) -> None:
-    request, organization = accepted.create.request, accepted.create.caller.organization
-    shown_of_others = {"experience_title", "experience_slug", "starts_at", "ends_at", "duration_minutes"}
-    own = {name: value for name, value in row._asdict().items() if name not in shown_of_others}
-    pending.insert(
-        tables.bookings,
-        organization_id=organization.id,
-        **own,
-        customer_id=accepted.customer_id,
-        seats=accepted.quote.seats,
-        invoice_due=request.payment is PaymentMode.INVOICE and row.total_minor > 0,
-        on_site_fee_minor=rules.on_site_fee(organization, request.payment, row.total_minor),
-        send_confirmation_email=request.send_confirmation_email is not False,
-        notify_staff=request.notify_staff is not False,
-        confirmed_at=row.created_at,
-    )
-
-
-def _owe(pending: Writes, accepted: Accepted, row: BookingRow) -> None:
-    """The mails and the timeline entry that a booking by staff would bring too."""
-    request, organization, at = accepted.create.request, accepted.create.caller.organization, row.created_at
-    if request.send_confirmation_email is not False:
-        effects.owe(pending, organization.id, EffectKind.BOOKING_CONFIRMATION_MAIL, row.id, at=at)
-    if request.notify_staff is not False and organization.notify_staff:
-        effects.owe(pending, organization.id, EffectKind.STAFF_BOOKING_MAIL, row.id, at=at)
-    timeline.note(
-        pending,
-        organization.id,
-        TimelineKind.BOOKING_CREATED,
-        at=at,
-        customer_id=accepted.customer_id,
-        booking_id=row.id,
-        booking_number=row.booking_number,
-        source=row.source,
-    )
 
 
 def _outcome(batch: Batch, position: int) -> Answer | BookingError:

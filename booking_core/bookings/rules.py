@@ -1,19 +1,19 @@
 """What a booking costs, how many seats it takes, and how it is shown. No storage, no clock."""
 
-import base64
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from booking_core.caller import Installation, Organization
+from booking_core.caller import Organization
 from booking_core.clock import MINUTE, Zone
-from booking_core.errors import Unprocessable
+from booking_core.errors import Malformed, Unprocessable
+from booking_core.wire.base import UUID_PATTERN
 from booking_core.wire.bookings import (
     AddOnInput,
-    BookingCreate,
     GuestLineInput,
     PaymentMethod,
     PaymentMode,
@@ -23,8 +23,16 @@ from booking_core.wire.bookings import (
 from booking_core.wire.experiences import STANDARD_TIER_ID
 from booking_core.wire.limits import AMOUNT_MINOR_MAX
 
-_MANAGE_PURPOSE = "manage_url"
-_MANAGE_SECRET_BYTES = 16
+Charge = PaymentMode | Literal[PaymentMethod.CARD]
+"""How a booking is to be paid: as through the API, or by card at the storefront."""
+
+
+_UUID = re.compile(UUID_PATTERN)
+
+
+def is_id(text: str) -> bool:
+    """Whether the text can be an id; PostgreSQL would take anything else for an error of ours."""
+    return _UUID.fullmatch(text) is not None
 
 
 class BookingRow(NamedTuple):
@@ -116,18 +124,34 @@ def offer(currency: str, price_tiers: str, add_ons: str, price_minor: int | None
     return Offer(currency, tiers, _add_ons(add_ons))
 
 
-def quote(organization: Organization, offered: Offer, request: BookingCreate) -> Quote:
-    """Prices the request's lines.
+def quote(
+    organization: Organization, offered: Offer, guests: Sequence[GuestLineInput], add_ons: Sequence[AddOnInput]
+) -> Quote:
+    """Prices the lines of a request.
 
     Raises:
         Unprocessable: an unknown tier or add-on, the add-ons app is off, or the sum is beyond 64 bits.
     """
-    guests, guests_minor, seats = _guest_lines(offered, request.guests)
-    add_ons, add_ons_minor = _add_on_lines(organization, offered, request.add_ons or [])
+    guest_lines, guests_minor, seats = _guest_lines(offered, guests)
+    add_on_lines, add_ons_minor = _add_on_lines(organization, offered, add_ons)
     subtotal = guests_minor + add_ons_minor
     if subtotal > AMOUNT_MINOR_MAX:
         raise Unprocessable.at("guests", "The total is larger than an amount can be.", "amount_overflow")
-    return Quote(orjson.dumps(guests).decode(), orjson.dumps(add_ons).decode(), seats, subtotal)
+    return Quote(orjson.dumps(guest_lines).decode(), orjson.dumps(add_on_lines).decode(), seats, subtotal)
+
+
+def discounted(subtotal_minor: int, discount_minor: int) -> int:
+    """What is left to be paid.
+
+    Raises:
+        Malformed: the discount is negative.
+        Unprocessable: it is more than there is to pay.
+    """
+    if discount_minor < 0:
+        raise Malformed.at("discount", "must not be negative", "negative")
+    if discount_minor > subtotal_minor:
+        raise Unprocessable.at("discount", "The discount is larger than the subtotal.", "discount_too_large")
+    return subtotal_minor - discount_minor
 
 
 def _money(amount_minor: int, currency: str) -> dict[str, Any]:
@@ -163,10 +187,16 @@ def _add_on_lines(
     return shown, amount
 
 
-def payment(mode: PaymentMode, total_minor: int) -> tuple[PaymentMethod, PaymentSource, PaymentStatus]:
-    """Method, source and status of a booking that charges no card (decision B7)."""
+def payment(
+    mode: Charge, total_minor: int, gift_card_minor: int = 0
+) -> tuple[PaymentMethod, PaymentSource, PaymentStatus]:
+    """Method, source and status of a new booking (decision B7). When nothing is left to pay it is paid, by the gift
+    card if there was one."""
     if total_minor == 0:
-        return PaymentMethod.FREE, PaymentSource.EXTERNAL, PaymentStatus.PAID
+        method = PaymentMethod.GIFT_CARD if gift_card_minor else PaymentMethod.FREE
+        return method, PaymentSource.EXTERNAL, PaymentStatus.PAID
+    if mode is PaymentMethod.CARD:
+        return PaymentMethod.CARD, PaymentSource.STRIPE, PaymentStatus.PENDING
     if mode is PaymentMode.PAY_ON_SITE:
         return PaymentMethod.PAY_ON_SITE, PaymentSource.ON_SITE, PaymentStatus.UNPAID
     if mode is PaymentMode.INVOICE:
@@ -174,40 +204,12 @@ def payment(mode: PaymentMode, total_minor: int) -> tuple[PaymentMethod, Payment
     return PaymentMethod.EXTERNAL_PAID, PaymentSource.EXTERNAL, PaymentStatus.PAID
 
 
-def on_site_fee(organization: Organization, mode: PaymentMode, total_minor: int) -> int:
+def on_site_fee(organization: Organization, mode: Charge, total_minor: int) -> int:
     """The platform's fee on money that the guest pays on arrival, rounded half up to the minor unit."""
     if mode is not PaymentMode.PAY_ON_SITE:
         return 0
     basis_points = round(organization.on_site_fee_percent * 100)
     return (total_minor * basis_points + 5_000) // 10_000
-
-
-class ManageLinks:
-    """The guests' links of one organization (decision B14).
-
-    A token holds organization and booking, to find the row by, and 128 bits that only a holder of the secret key can
-    make. Nothing of it is stored but which key that was, so a copy of the database opens no link.
-    """
-
-    def __init__(self, installation: Installation, organization_id: str) -> None:
-        self._keys = installation.secret_keys
-        self._address = f"{installation.public_url}/manage/"
-        self._organization = bytes.fromhex(organization_id.replace("-", ""))
-
-    def make(self, booking_id: str, key_id: str) -> str | None:
-        """The link of a booking; none when its secret key is no longer live."""
-        found = self._organization + bytes.fromhex(booking_id.replace("-", ""))
-        secret = self._keys.sign_with(key_id, _MANAGE_PURPOSE, found)
-        if secret is None:
-            return None
-        token = base64.urlsafe_b64encode(found + secret[:_MANAGE_SECRET_BYTES])
-        return f"{self._address}{token.decode()}"
-
-    def of(self, row: BookingRow, at: int) -> str | None:
-        """The link of a stored booking; none when it has none or it expired."""
-        if row.manage_key_id is None or row.manage_expires_at is None or row.manage_expires_at <= at:
-            return None
-        return self.make(row.id, row.manage_key_id)
 
 
 def present(row: BookingRow, zone: Zone, manage: str | None = None) -> dict[str, Any]:

@@ -1,35 +1,41 @@
-"""Reading and cancelling bookings."""
+"""Reading bookings, and holding one that is about to change."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
 import orjson
 
-from booking_core import departures, effects, outbox, timeline
+from booking_core import departures
 from booking_core.bookings import rules, store
 from booking_core.bookings.rules import BookingRow
-from booking_core.caller import Caller
+from booking_core.bookings.store import Locked
+from booking_core.caller import Actor, Caller, Organization
 from booking_core.clock import Zone
 from booking_core.db.engine import Row, Tx
 from booking_core.db.paging import Page, PageRequest
-from booking_core.db.writes import Writes
-from booking_core.effects import EffectKind
 from booking_core.errors import NotFound
-from booking_core.outbox import Told
-from booking_core.timeline import TimelineKind
-from booking_core.wire.bookings import BookingCancel, BookingStatus, CancelReason
-from booking_core.wire.events import EventType
+from booking_core.manage_links import ManageLinks
+from booking_core.wire.bookings import BookingStatus
 from booking_core.wire.limits import WINDOW_DAYS_MAX
 from booking_core.wire.scopes import Scope
 
 
-def _links(caller: Caller) -> Callable[[BookingRow], str | None]:
-    """The guest's link of a booking, for keys that may write bookings; null for all others."""
-    if not caller.has(Scope.BOOKINGS_WRITE):
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A booking that is held: as it is shown, and what else a change of it needs."""
+
+    row: BookingRow
+    locked: Locked
+
+
+def links(actor: Actor) -> Callable[[BookingRow], str | None]:
+    """The guest's link of a booking, for keys that may write bookings; null for everybody else."""
+    if not (isinstance(actor, Caller) and actor.has(Scope.BOOKINGS_WRITE)):
         return lambda row: None
-    links, at = rules.ManageLinks(caller.installation, caller.organization.id), caller.at
-    return lambda row: links.of(row, at)
+    made, at = ManageLinks(actor.installation, actor.organization.id), actor.at
+    return lambda row: made.of(row, at)
 
 
 def find(
@@ -50,7 +56,7 @@ def find(
     """
     window = _window(caller.organization.zone, departure_from, departure_to)
 
-    zone, link = caller.organization.zone, _links(caller)
+    zone, link = caller.organization.zone, links(caller)
 
     def present(row: Row) -> dict[str, Any]:
         booking = BookingRow._make(row)
@@ -91,62 +97,39 @@ def get(tx: Tx, caller: Caller, booking_id: str) -> dict[str, Any]:
     row = store.get(tx, caller.organization.id, booking_id)
     if row is None:
         raise NotFound
-    return rules.present(row, caller.organization.zone, _links(caller)(row))
+    return rules.present(row, caller.organization.zone, links(caller)(row))
 
 
-def cancel(tx: Tx, caller: Caller, pending: Writes, booking_id: str, request: BookingCancel) -> bytes:
-    """The cancelled booking as JSON; one that is cancelled already is given unchanged, and nothing is written.
-
-    Seats go back to the departure, and `booking.cancelled` is told, in the transaction that `pending` is written in.
+def lock(tx: Tx, actor: Actor, booking_id: str) -> Live:
+    """The booking, held until the transaction ends, for a verb that changes it.
 
     Raises:
         NotFound: the organization has no such booking.
     """
-    organization = caller.organization
-    locked = store.lock(tx, organization.id, booking_id)
-    row = store.get(tx, organization.id, booking_id) if locked else None
+    locked = store.lock(tx, actor.organization.id, booking_id)
+    row = store.get(tx, actor.organization.id, booking_id) if locked else None  # when it is held: then it is the newest
     if locked is None or row is None:
-        raise NotFound
-    if row.status == BookingStatus.CANCELLED:
-        return rules.with_link(orjson.dumps(rules.present(row, organization.zone)), _links(caller)(row))
-    at = max(caller.at, row.updated_at)  # a clock that steps back must not take updated_at with it
-    row = row._replace(status=BookingStatus.CANCELLED, updated_at=at)
-    _give_seats_back(tx, pending, organization.id, row.departure_id, locked.seats, at)
-    pending.change(
-        store.CANCEL,
-        organization_id=organization.id,
-        id=booking_id,
-        status=BookingStatus.CANCELLED,
-        cancelled_at=at,
-        cancel_reason=CancelReason.API,
-        cancel_note=request.reason or None,
-        updated_at=at,
-    )
-    shown = orjson.dumps(rules.present(row, organization.zone))
-    told = Told(EventType.BOOKING_CANCELLED, booking_id, shown, {"reason": CancelReason.API})
-    outbox.publish(tx, pending, organization, [told], at=at)
-    _owe_for_cancellation(pending, caller, row, locked, at)
-    return rules.with_link(shown, _links(caller)(row))
+        raise NotFound("There is no such booking.")
+    return Live(row, locked)
 
 
-def _give_seats_back(tx: Tx, pending: Writes, organization_id: str, departure_id: str, seats: int, at: int) -> None:
-    store.lock_departures(tx, [(organization_id, departure_id)])  # before the counters, as everywhere
-    change = {"organization_id": organization_id, "id": departure_id, "updated_at": at, "seats_taken": -seats}
-    pending.change(store.TAKE_SEATS, **change)
+def owner(tx: Tx, booking_id: str) -> Organization:
+    """Whose booking it is. For the operator, who names a booking by its id alone.
+
+    Raises:
+        NotFound: there is no such booking.
+    """
+    found = store.owner(tx, booking_id.lower()) if rules.is_id(booking_id) else None
+    if found is None:
+        raise NotFound(f"There is no booking {booking_id!r}.")
+    return found
 
 
-def _owe_for_cancellation(pending: Writes, caller: Caller, row: BookingRow, locked: store.Locked, at: int) -> None:
-    organization = caller.organization
-    effects.owe(pending, organization.id, EffectKind.BOOKING_CANCELLATION_MAIL, row.id, at=at)
-    if organization.notify_staff:
-        effects.owe(pending, organization.id, EffectKind.STAFF_CANCELLATION_MAIL, row.id, at=at)
-    timeline.note(
-        pending,
-        organization.id,
-        TimelineKind.BOOKING_CANCELLED,
-        at=at,
-        customer_id=locked.customer_id,
-        booking_id=row.id,
-        booking_number=row.booking_number,
-        reason=CancelReason.API,
-    )
+def show(actor: Actor, row: BookingRow) -> bytes:
+    """The booking as JSON, as the actor may see it."""
+    return rules.with_link(render(actor.organization, row), links(actor)(row))
+
+
+def render(organization: Organization, row: BookingRow) -> bytes:
+    """The booking as JSON without its link, as events hold it."""
+    return orjson.dumps(rules.present(row, organization.zone))

@@ -1,12 +1,27 @@
 """The SQL of bookings."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, FromClause, Integer, Select, Text, and_, bindparam, func, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Integer,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    select,
+)
 from sqlalchemy.engine import Dialect
 
+from booking_core import organizations
 from booking_core.bookings.rules import BookingRow
+from booking_core.caller import Organization
+from booking_core.clock import HOUR
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Walk
@@ -20,8 +35,20 @@ TAKE_SEATS = Change("take_seats", departures, sets=("updated_at",), adds=("seats
 CANCEL = Change(
     "cancel_booking",
     bookings,
-    sets=("status", "cancelled_at", "cancel_reason", "cancel_note", "updated_at"),
+    sets=("status", "payment_status", "cancelled_at", "cancel_reason", "cancel_note", "expires_at", "updated_at"),
 )
+CONFIRM = Change(
+    "confirm_booking",
+    bookings,
+    sets=("status", "payment_status", "confirmed_at", "expires_at", "updated_at"),
+)
+PAY = Change("pay_booking", bookings, sets=("payment_status", "updated_at"))
+MOVE = Change("move_booking", bookings, sets=("departure_id", "experience_id", "manage_expires_at", "updated_at"))
+CANCEL_DEPARTURE = Change(
+    "cancel_departure", departures, sets=("status", "cancelling", "updated_at"), adds=("seats_taken",)
+)
+"""With the seats of the bookings that are cancelled in the same breath: one row is changed once in a transaction."""
+CHECK_MINIMUM = Change("check_minimum", departures, sets=("minimum_checked_at",))
 
 _COLUMNS: dict[str, Any] = {
     "experience_title": experiences.c.title,
@@ -75,8 +102,15 @@ WALK = Walk(
 )
 
 _GET = Statement(_joined(_OWN.where(bookings.c.id == bindparam("id", type_=Id)).subquery("page")))
+_LOCKED = (
+    bookings.c.id,
+    bookings.c.customer_id,
+    bookings.c.seats,
+    bookings.c.send_confirmation_email,
+    bookings.c.notify_staff,
+)
 _LOCK = Statement(
-    select(bookings.c.customer_id, bookings.c.seats)
+    select(*_LOCKED)
     .where(
         bookings.c.organization_id == bindparam("organization_id", type_=Id),
         bookings.c.id == bindparam("id", type_=Id),
@@ -93,14 +127,31 @@ def get(tx: Tx, organization_id: str, booking_id: str) -> BookingRow | None:
 class Locked(NamedTuple):
     """What a booking that is about to change needs, beside what is shown of it."""
 
+    id: str
     customer_id: str | None
     seats: int
+    send_confirmation_email: bool
+    notify_staff: bool
 
 
 def lock(tx: Tx, organization_id: str, booking_id: str) -> Locked | None:
     """The booking, held until the transaction ends."""
     row = tx.first(_LOCK, organization_id=organization_id, id=booking_id)
     return Locked._make(row) if row else None
+
+
+_HAS_IT = (
+    select(bookings.c.id)
+    .where(bookings.c.organization_id == tables.organizations.c.id, bookings.c.id == bindparam("id", type_=Id))
+    .correlate(tables.organizations)
+)
+_OWNER = Statement(select(*organizations.COLUMNS).where(_HAS_IT.exists()))
+
+
+def owner(tx: Tx, booking_id: str) -> Organization | None:
+    """Whose booking it is. One look-up for each organization: no index begins with a booking's id."""
+    row = tx.first(_OWNER, id=booking_id)
+    return organizations.from_row(row) if row else None
 
 
 class DepartureRow(NamedTuple):
@@ -169,20 +220,20 @@ class Surroundings(NamedTuple):
     customer_id: str | None
 
 
+def _held(dialect: Dialect, organization_id: ColumnElement[Any], departure_id: ColumnElement[Any]) -> Select[Any]:
+    """How many seats of a departure are held in other checkouts now."""
+    return select(func.coalesce(func.sum(holds.c.seats), 0)).where(
+        holds.c.organization_id == organization_id,
+        holds.c.departure_id == departure_id,
+        holds.c.ended_at.is_(None),
+        holds.c.expires_at > now_us(dialect),
+    )
+
+
 def _surroundings(dialect: Dialect) -> Any:
     kinds: Mapping[str, Any] = {"i": Integer, "organization_id": Id, "key": Text, "departure_id": Id, "email_key": Text}
     wanted = given(dialect, "wanted", kinds).c
-    held = (
-        select(func.coalesce(func.sum(holds.c.seats), 0))
-        .where(
-            holds.c.organization_id == wanted.organization_id,
-            holds.c.departure_id == wanted.departure_id,
-            holds.c.ended_at.is_(None),
-            holds.c.expires_at > now_us(dialect),
-        )
-        .correlate(wanted.i.table)
-        .scalar_subquery()
-    )
+    held = _held(dialect, wanted.organization_id, wanted.departure_id).correlate(wanted.i.table).scalar_subquery()
     stored = and_(
         idempotency.c.organization_id == wanted.organization_id,
         idempotency.c.key == wanted.key,
@@ -222,3 +273,186 @@ def surroundings(tx: Tx, wanted: Iterable[Mapping[str, object]]) -> dict[int, Su
     """
     found = map(Surroundings._make, tx.all(_SURROUNDINGS, wanted=rows(wanted)))
     return {row.position: row for row in found}
+
+
+# One booking by itself -------------------------------------------------------------------------------------------
+
+
+class Around(NamedTuple):
+    """What else one booking depends on, read when its departure is held."""
+
+    at: int
+    seats_held: int
+    customer_id: str | None
+
+
+def _around(dialect: Dialect) -> Any:
+    organization_id = bindparam("organization_id", type_=Id)
+    held = _held(dialect, organization_id, bindparam("departure_id", type_=Id)).where(
+        holds.c.id.is_distinct_from(bindparam("hold_id", type_=Id))
+    )
+    known = select(customers.c.id).where(
+        customers.c.organization_id == organization_id, customers.c.email_key == bindparam("email_key", type_=Text)
+    )
+    return select(now_us(dialect), held.scalar_subquery(), known.scalar_subquery())
+
+
+_AROUND = Statement(_around)
+
+
+def around(
+    tx: Tx, organization_id: str, departure_id: str, *, email_key: str | None = None, hold_id: str | None = None
+) -> Around:
+    """The clock, the seats held in checkouts other than the one of `hold_id`, and the customer of that address."""
+    row = tx.first(
+        _AROUND, organization_id=organization_id, departure_id=departure_id, email_key=email_key, hold_id=hold_id
+    )
+    assert row is not None
+    return Around._make(row)
+
+
+# What falls due --------------------------------------------------------------------------------------------------
+
+# In the words of a partial index, so literal: PostgreSQL takes it for no parameter.
+_PENDING = bookings.c.status == literal_column("'pending'")
+_LIVE = bookings.c.status.in_([literal_column("'pending'"), literal_column("'confirmed'")])
+_LIMIT = bindparam("limit", type_=Integer)
+
+
+def _abandoned(dialect: Dialect, *columns: Any) -> Select[Any]:
+    return (
+        select(*columns)
+        .where(_PENDING, bookings.c.expires_at <= now_us(dialect))
+        .order_by(bookings.c.expires_at, bookings.c.id)
+    )
+
+
+def _next_abandoned(dialect: Dialect) -> Any:
+    owner = tables.organizations
+    due = _abandoned(dialect, *organizations.COLUMNS)
+    return due.join_from(bookings, owner, owner.c.id == bookings.c.organization_id).limit(1)
+
+
+def _lock_abandoned(dialect: Dialect) -> Any:
+    mine = bookings.c.organization_id == bindparam("organization_id", type_=Id)
+    due = _abandoned(dialect, *_LOCKED).where(mine).limit(_LIMIT)
+    return due.with_for_update(key_share=True, skip_locked=True)
+
+
+_NEXT_ABANDONED = Statement(_next_abandoned)
+_LOCK_ABANDONED = Statement(_lock_abandoned)
+
+
+def next_abandoned(tx: Tx) -> Organization | None:
+    """The organization whose pending booking expired first."""
+    row = tx.first(_NEXT_ABANDONED)
+    return organizations.from_row(row) if row else None
+
+
+def lock_abandoned(tx: Tx, organization_id: str, limit: int) -> list[Locked]:
+    """Pending bookings that expired, the longest first, held; those that somebody pays for right now are left out."""
+    return [Locked._make(row) for row in tx.all(_LOCK_ABANDONED, organization_id=organization_id, limit=limit)]
+
+
+_OF_DEPARTURE = and_(
+    bookings.c.organization_id == bindparam("organization_id", type_=Id),
+    bookings.c.departure_id == bindparam("departure_id", type_=Id),
+    _LIVE,
+)
+_LOCK_LIVE = Statement(
+    select(*_LOCKED).where(_OF_DEPARTURE).order_by(bookings.c.id).limit(_LIMIT).with_for_update(key_share=True)
+)
+_COUNT_LIVE = Statement(select(func.count()).select_from(bookings).where(_OF_DEPARTURE))
+
+
+def lock_live(tx: Tx, organization_id: str, departure_id: str, limit: int) -> list[Locked]:
+    """Pending and confirmed bookings of a departure, held, in the order of their ids."""
+    found = tx.all(_LOCK_LIVE, organization_id=organization_id, departure_id=departure_id, limit=limit)
+    return [Locked._make(row) for row in found]
+
+
+def count_live(tx: Tx, organization_id: str, departure_id: str) -> int:
+    """How many pending and confirmed bookings a departure has; exact while the departure is held."""
+    row = tx.first(_COUNT_LIVE, organization_id=organization_id, departure_id=departure_id)
+    assert row is not None
+    return int(row[0])
+
+
+def _get_many(dialect: Dialect) -> Any:
+    mine = bookings.c.organization_id == bindparam("organization_id", type_=Id)
+    return _joined(select(bookings).where(mine, among(dialect, bookings.c.id, "wanted", "id")).subquery("page"))
+
+
+_GET_MANY = Statement(_get_many)
+
+
+def get_many(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, BookingRow]:
+    """The bookings of those ids."""
+    wanted = rows({"id": each} for each in booking_ids)
+    found = map(BookingRow._make, tx.all(_GET_MANY, organization_id=organization_id, wanted=wanted))
+    return {row.id: row for row in found}
+
+
+class Cancelling(NamedTuple):
+    """A departure whose bookings are to be cancelled, and of whom it is."""
+
+    departure_id: str
+    reason: str
+    organization: Organization
+
+
+_CANCELLING = Statement(
+    select(departures.c.id, departures.c.cancelling, *organizations.COLUMNS)
+    .join_from(departures, tables.organizations, tables.organizations.c.id == departures.c.organization_id)
+    .where(departures.c.cancelling.is_not(None), departures.c.status == literal_column("'cancelled'"))
+    .order_by(departures.c.starts_at)
+    .limit(1)
+)
+
+
+def next_cancelling(tx: Tx) -> Cancelling | None:
+    """A cancelled departure that still has bookings, the next to start."""
+    row = tx.first(_CANCELLING)
+    return Cancelling(row[0], row[1], organizations.from_row(row[2:])) if row else None
+
+
+class UnderMinimum(NamedTuple):
+    """A departure whose booking has closed, and how many it needs to run."""
+
+    departure_id: str
+    min_participants: int
+    organization: Organization
+
+
+def _closed_for_booking(dialect: Dialect) -> Any:
+    owner = tables.organizations
+    lead = func.coalesce(experiences.c.hours_before_booking_closes, owner.c.hours_before_booking_closes)
+    now, start = now_us(dialect), departures.c.starts_at
+    offered = and_(
+        experiences.c.organization_id == departures.c.organization_id, experiences.c.id == departures.c.experience_id
+    )
+    return (
+        select(departures.c.id, experiences.c.min_participants, *organizations.COLUMNS)
+        .join_from(owner, departures, departures.c.organization_id == owner.c.id)
+        .join(experiences, offered)
+        .where(
+            owner.c.cancel_under_minimum,
+            start > now - bindparam("grace", type_=BigInteger),
+            start - lead * literal_column(str(HOUR), type_=BigInteger) <= now,
+            departures.c.status != literal_column("'cancelled'"),
+            departures.c.minimum_checked_at.is_(None),
+            experiences.c.min_participants.is_not(None),
+        )
+        .order_by(start, departures.c.id)
+        .limit(1)
+    )
+
+
+_CLOSED_FOR_BOOKING = Statement(_closed_for_booking)
+
+
+def next_closed(tx: Tx, *, grace: int) -> UnderMinimum | None:
+    """A departure whose participants are to be counted, since booking has closed; none that began longer ago than
+    `grace`."""
+    row = tx.first(_CLOSED_FOR_BOOKING, grace=grace)
+    return UnderMinimum(row[0], row[1], organizations.from_row(row[2:])) if row else None

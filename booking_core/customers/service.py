@@ -4,15 +4,16 @@ from typing import Any
 
 import orjson
 
-from booking_core import outbox, tokens
-from booking_core.caller import Caller, Organization
+from booking_core import outbox, timeline, tokens
+from booking_core.caller import Actor, Caller, Organization
 from booking_core.customers import rules, store
 from booking_core.customers.rules import CustomerRow
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest
 from booking_core.db.writes import Writes
-from booking_core.errors import NotFound
+from booking_core.errors import Conflict, NotFound
 from booking_core.outbox import Told
+from booking_core.timeline import TimelineKind
 from booking_core.wire.base import email_key
 from booking_core.wire.customers import CustomerCreate
 from booking_core.wire.events import EventType
@@ -97,3 +98,43 @@ def add(
     )
     store.insert(pending, organization.id, row)
     return orjson.dumps(rules.present(row, organization.zone))
+
+
+def update(
+    tx: Tx,
+    actor: Actor,
+    pending: Writes,
+    customer_id: str,
+    *,
+    name: str | None = None,
+    email: str | None = None,
+    phone: str | None = None,
+) -> bytes:
+    """The customer as JSON, with those contact details; an empty phone number takes it away.
+
+    `customer.updated` is told when something is different now. What guests gave at their checkouts stays as it was.
+
+    Raises:
+        Malformed: naming the field that is wrong.
+        NotFound: the organization has no such customer.
+        Conflict: `email_taken`, by another customer.
+    """
+    organization = actor.organization
+    locked = store.lock(tx, organization.id, customer_id)
+    if locked is None:
+        raise NotFound("There is no such customer.")
+    before, updated_at = locked
+    row = rules.changed(before, name=name, email=email, phone=phone)
+    shown = orjson.dumps(rules.present(row, organization.zone))
+    fields = [field for field in ("name", "email", "phone") if getattr(row, field) != getattr(before, field)]
+    if not fields:
+        return shown
+    holder = store.get_by_email(tx, organization.id, row.email)
+    if holder is not None and holder.id != row.id:
+        raise Conflict("email_taken", "Another customer has this e-mail address.", "email")
+    at = max(actor.at, updated_at)
+    store.update(pending, organization.id, row, at)
+    kind = TimelineKind.CUSTOMER_UPDATED
+    timeline.note(pending, organization.id, kind, at=at, customer_id=row.id, booking_id=None, changed=fields)
+    outbox.publish(tx, pending, organization, [Told(EventType.CUSTOMER_UPDATED, row.id, shown)], at=at)
+    return shown

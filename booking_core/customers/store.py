@@ -7,7 +7,7 @@ from booking_core.db.engine import Tx
 from booking_core.db.paging import Walk
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, customers
-from booking_core.db.writes import Writes
+from booking_core.db.writes import Change, Writes
 from booking_core.wire.base import email_key
 
 _SHOWN = select(*(customers.c[name] for name in CustomerRow._fields)).where(
@@ -15,15 +15,28 @@ _SHOWN = select(*(customers.c[name] for name in CustomerRow._fields)).where(
 )
 _BY_EMAIL = customers.c.email_key == bindparam("email_key", type_=Text)
 
+_UPDATE = Change("update_customer", customers, sets=("name", "email", "email_key", "phone", "updated_at"))
+
 WALK = Walk("customers", customers, _SHOWN, {"email_key": _BY_EMAIL})
 
 _GET = Statement(_SHOWN.where(customers.c.id == bindparam("id", type_=Id)))
+_LOCK = Statement(
+    _SHOWN.add_columns(customers.c.updated_at)
+    .where(customers.c.id == bindparam("id", type_=Id))
+    .with_for_update(key_share=True)
+)
 _GET_BY_EMAIL = Statement(_SHOWN.where(_BY_EMAIL))
 
 
 def get(tx: Tx, organization_id: str, customer_id: str) -> CustomerRow | None:
     row = tx.first(_GET, organization_id=organization_id, id=customer_id)
     return CustomerRow._make(row) if row else None
+
+
+def lock(tx: Tx, organization_id: str, customer_id: str) -> tuple[CustomerRow, int] | None:
+    """The customer, held until the transaction ends, and when it was last changed."""
+    row = tx.first(_LOCK, organization_id=organization_id, id=customer_id)
+    return (CustomerRow._make(row[:-1]), row[-1]) if row else None
 
 
 def get_by_email(tx: Tx, organization_id: str, email: str) -> CustomerRow | None:
@@ -38,4 +51,18 @@ def insert(pending: Writes, organization_id: str, row: CustomerRow) -> None:
         **row._asdict(),
         email_key=email_key(row.email),
         updated_at=row.created_at,
+    )
+
+
+def update(pending: Writes, organization_id: str, row: CustomerRow, at: int) -> None:
+    """The customer's contact details as they are now."""
+    pending.change(
+        _UPDATE,
+        organization_id=organization_id,
+        id=row.id,
+        name=row.name,
+        email=row.email,
+        email_key=email_key(row.email),
+        phone=row.phone,
+        updated_at=at,
     )

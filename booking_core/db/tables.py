@@ -157,6 +157,8 @@ departures = Table(
     Column("price_minor", Minor),  # null: the experience's price_from
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
+    Column("cancelling", Text),  # why, while bookings of a cancelled departure are still to be cancelled
+    Column("minimum_checked_at", At),  # its participants were counted when booking closed
     _own("experiences", "experience_id"),
     UniqueConstraint("organization_id", "experience_id", "starts_at"),
     CheckConstraint("status IN ('open', 'closed', 'cancelled')", name="status"),
@@ -164,6 +166,12 @@ departures = Table(
     CheckConstraint("seats_taken BETWEEN 0 AND seats_ceiling", name="seats_taken"),
     CheckConstraint("ends_at >= starts_at", name="ends_after_start"),
     Index(None, "organization_id", "starts_at", "id"),
+    Index(
+        "ix_departures_cancelling",
+        "starts_at",
+        postgresql_where=text("cancelling IS NOT NULL"),
+        sqlite_where=text("cancelling IS NOT NULL"),
+    ),
 )
 
 # Seats held in another checkout. A hold is live while ended_at is null and expires_at lies ahead: no sweeper decides.
@@ -405,6 +413,12 @@ webhook_endpoints = Table(
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
     CheckConstraint("status IN ('enabled', 'disabled', 'auto_disabled')", name="status"),
+    Index(
+        "ix_webhook_endpoints_deleted",
+        "deleted_at",
+        postgresql_where=text("deleted_at IS NOT NULL"),
+        sqlite_where=text("deleted_at IS NOT NULL"),
+    ),
 )
 
 webhook_subscriptions = Table(
@@ -479,6 +493,16 @@ deliveries = Table(
         sqlite_where=text("completed_at IS NULL AND attempt_count = 0"),
     ),
     Index(
+        "ix_deliveries_ended",
+        "organization_id",
+        "endpoint_id",
+        "status",
+        "created_at",
+        "id",
+        postgresql_where=text("completed_at IS NOT NULL"),
+        sqlite_where=text("completed_at IS NOT NULL"),
+    ),
+    Index(
         "ix_deliveries_leased",
         "lease_until",
         postgresql_where=text("lease_until IS NOT NULL"),
@@ -542,7 +566,7 @@ mails = Table(
     Column("booking_id", Id),
     Column("recipient", Text, nullable=False),
     Column("message_id", Text, nullable=False),  # the same on every try
-    Column("message", Text, nullable=False),  # RFC 5322, as it is sent
+    Column("message", Text, nullable=False),  # RFC 5322, sealed: it may hold the guest's link; empty once it is sent
     Column("status", Text, nullable=False),
     Column("attempt_count", Integer, nullable=False, server_default=text("0")),
     Column("next_attempt_at", At),

@@ -1,7 +1,7 @@
 """Seats, ends, closing times, status, and windows of days. No storage, no clock."""
 
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from booking_core.clock import HOUR, MINUTE, Zone
 from booking_core.errors import Unprocessable
@@ -12,6 +12,31 @@ _OPEN = str(DepartureStatus.OPEN)
 _SOLD_OUT = str(DepartureStatus.SOLD_OUT)
 _CLOSED = str(DepartureStatus.CLOSED)
 _CANCELLED = str(DepartureStatus.CANCELLED)
+
+
+class DepartureRow(NamedTuple):
+    """A departure as it is shown, in the order it is read."""
+
+    id: str
+    experience_id: str
+    starts_at: int
+    ends_at: int | None
+    status: str
+    """As staff set it: open, closed or cancelled."""
+    seats_total: int
+    seats_taken: int
+    seats_held: int
+    price_minor: int | None
+    price_from_minor: int | None
+    currency: str
+    duration_minutes: int | None
+    hours_before_booking_closes: int | None
+
+
+def seats_ceiling(total: int, taken: int) -> int:
+    """How many seats the table lets be taken: the total, or where that was lowered under what was sold, what was
+    sold."""
+    return max(total, taken)
 
 
 def seats_available(total: int, taken: int, held: int) -> int:

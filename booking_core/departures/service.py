@@ -2,10 +2,17 @@
 
 from datetime import date
 
-from booking_core.caller import Caller
+import orjson
+
+from booking_core.caller import Actor, Caller
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, envelope
+from booking_core.db.writes import Writes
 from booking_core.departures import rules, store
+from booking_core.departures.rules import DepartureRow
+from booking_core.errors import Conflict, Malformed, NotFound
+from booking_core.wire.departures import DepartureStatus
+from booking_core.wire.limits import COUNT_MAX
 
 
 def find_available(
@@ -25,3 +32,79 @@ def find_available(
     start, end = rules.window(zone, date_from, last, field="to")
     found = store.available(tx, organization.id, start=start, end=end, experience_id=experience_id, at=caller.at)
     return envelope([rules.present(row, zone, hours, caller.at) for row in found], None)
+
+
+def lock(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:
+    """The departure, held until the transaction ends.
+
+    Raises:
+        NotFound: the organization has no such departure.
+    """
+    row = store.lock(tx, actor.organization.id, departure_id, actor.at)
+    if row is None:
+        raise NotFound("There is no such departure.")
+    return row
+
+
+def render(actor: Actor, row: DepartureRow) -> bytes:
+    """The departure as JSON, as availability shows it."""
+    organization = actor.organization
+    return orjson.dumps(rules.present(row, organization.zone, organization.hours_before_booking_closes, actor.at))
+
+
+def close(tx: Tx, actor: Actor, pending: Writes, departure_id: str) -> bytes:
+    """The departure as JSON, closed: what is booked stays, and nothing more can be booked.
+
+    Raises:
+        NotFound: the organization has no such departure.
+        Conflict: `departure_cancelled`.
+    """
+    return _set_status(tx, actor, pending, departure_id, DepartureStatus.CLOSED)
+
+
+def reopen(tx: Tx, actor: Actor, pending: Writes, departure_id: str) -> bytes:
+    """The departure as JSON, for sale again as long as its booking close lies ahead.
+
+    Raises:
+        NotFound: the organization has no such departure.
+        Conflict: `departure_cancelled`; its guests were told so.
+    """
+    return _set_status(tx, actor, pending, departure_id, DepartureStatus.OPEN)
+
+
+def _set_status(tx: Tx, actor: Actor, pending: Writes, departure_id: str, status: DepartureStatus) -> bytes:
+    row = _lock_running(tx, actor, departure_id)
+    if row.status != status:
+        key = {"organization_id": actor.organization.id, "id": departure_id}
+        pending.change(store.SET_STATUS, **key, status=str(status), updated_at=actor.at)
+    return render(actor, row._replace(status=str(status)))
+
+
+def set_seats(tx: Tx, actor: Actor, pending: Writes, departure_id: str, seats_total: int) -> bytes:
+    """The departure as JSON, with so many seats in all. Under what was sold nobody loses a seat, and none is for sale.
+
+    Raises:
+        NotFound: the organization has no such departure.
+        Malformed: no number of seats.
+        Conflict: `departure_cancelled`.
+    """
+    if not 0 <= seats_total <= COUNT_MAX:
+        raise Malformed.at("seats_total", f"must be a whole number from 0 to {COUNT_MAX}", "range")
+    row = _lock_running(tx, actor, departure_id)
+    if row.seats_total != seats_total:
+        pending.change(
+            store.SET_SEATS,
+            organization_id=actor.organization.id,
+            id=departure_id,
+            seats_total=seats_total,
+            seats_ceiling=rules.seats_ceiling(seats_total, row.seats_taken),
+            updated_at=actor.at,
+        )
+    return render(actor, row._replace(seats_total=seats_total))
+
+
+def _lock_running(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:
+    row = lock(tx, actor, departure_id)
+    if row.status == DepartureStatus.CANCELLED:
+        raise Conflict("departure_cancelled", "The departure is cancelled.")
+    return row

@@ -5,6 +5,11 @@ from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, and_, bind
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, departures, experiences, holds
+from booking_core.db.writes import Change
+from booking_core.departures.rules import DepartureRow
+
+SET_STATUS = Change("set_departure_status", departures, sets=("status", "updated_at"))
+SET_SEATS = Change("set_departure_seats", departures, sets=("seats_total", "seats_ceiling", "updated_at"))
 
 
 def _window(table: FromClause, *, of_experience: bool) -> ColumnElement[bool]:
@@ -77,3 +82,39 @@ def available(tx: Tx, organization_id: str, *, start: int, end: int, experience_
     if experience_id is None:
         return tx.all(_AVAILABLE, **window)
     return tx.all(_AVAILABLE_OF_ONE, **window, experience_id=experience_id)
+
+
+_THIS = and_(
+    departures.c.organization_id == bindparam("organization_id", type_=Id), departures.c.id == bindparam("id", type_=Id)
+)
+_HELD = (
+    select(func.coalesce(func.sum(holds.c.seats), 0))
+    .where(
+        holds.c.organization_id == departures.c.organization_id,
+        holds.c.departure_id == departures.c.id,
+        holds.c.expires_at > bindparam("at", type_=BigInteger),
+        holds.c.ended_at.is_(None),
+    )
+    .correlate(departures)
+    .scalar_subquery()
+)
+_OFFERED = and_(
+    experiences.c.organization_id == departures.c.organization_id, experiences.c.id == departures.c.experience_id
+)
+_OF_EXPERIENCE = ("price_from_minor", "currency", "duration_minutes", "hours_before_booking_closes")
+_COLUMNS = {"seats_held": _HELD} | {name: experiences.c[name] for name in _OF_EXPERIENCE}
+_LOCK = Statement(select(departures.c.id).where(_THIS).with_for_update(key_share=True))
+_GET = Statement(
+    select(*(_COLUMNS[name] if name in _COLUMNS else departures.c[name] for name in DepartureRow._fields))
+    .join_from(departures, experiences, _OFFERED)
+    .where(_THIS)
+)
+
+
+def lock(tx: Tx, organization_id: str, departure_id: str, at: int) -> DepartureRow | None:
+    """The departure, held until the transaction ends. Read by a statement of its own: only its snapshot has what the
+    former holder committed."""
+    if tx.first(_LOCK, organization_id=organization_id, id=departure_id) is None:
+        return None
+    row = tx.first(_GET, organization_id=organization_id, id=departure_id, at=at)
+    return DepartureRow._make(row) if row else None

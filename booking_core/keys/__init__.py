@@ -1,5 +1,6 @@
 """API keys: who is calling, and with which scopes; and a key's life, from its creation to its end."""
 
+from booking_core.keys.expiring import warn_expiring
 from booking_core.keys.service import (
     create,
     expire,
@@ -26,4 +27,5 @@ __all__ = [
     "rotate",
     "status",
     "touch",
+    "warn_expiring",
 ]

@@ -1,1 +1,5 @@
-"""What a guest does in the shop: seats held, a booking checked out, paid for, or abandoned."""
+"""The storefront's side of booking: seats held during a checkout, the checkout, the payment, and what is abandoned."""
+
+from booking_core.storefront.service import Checkout, abandon_due, check_out, hold, owner, pay, release
+
+__all__ = ["Checkout", "abandon_due", "check_out", "hold", "owner", "pay", "release"]

@@ -6,7 +6,14 @@ from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
 from booking_core.idempotency import Answer
-from booking_core.wire.bookings import Booking, BookingCancel, BookingCreate, BookingStatus
+from booking_core.wire.bookings import (
+    Booking,
+    BookingCancel,
+    BookingCreate,
+    BookingStatus,
+    CancelReason,
+    RefundMode,
+)
 from booking_core.wire.pages import Page
 from booking_core.wire.scopes import Scope
 from booking_server import params
@@ -38,7 +45,16 @@ def _create(call: Call) -> Create:
 
 
 def _cancel(tx: Tx, call: Call, pending: Writes) -> Answer:
-    return Answer(200, bookings.cancel(tx, call.caller, pending, call.ids["id"], call.body))
+    shown = bookings.cancel(
+        tx,
+        call.caller,
+        pending,
+        call.ids["id"],
+        reason=CancelReason.API,
+        note=call.body.reason,
+        refund=call.body.refund or RefundMode.AUTO,
+    )
+    return Answer(200, shown)
 
 
 _EXAMPLE = {
@@ -111,8 +127,11 @@ OPERATIONS = (
         tag="Bookings",
         summary="Cancel a booking",
         description=(
-            "Gives the seats back. A booking that is cancelled already is answered unchanged, so a retry is always "
-            "safe. Money is refunded only when it was paid by card, under the organization's policy."
+            "Gives the seats back, and what a gift card paid to the card. A booking that is cancelled already is "
+            "answered unchanged, so a retry is always safe. `refund: auto` gives back what the organization's policy "
+            "says of a booking that was paid by card (`payment.source` is `stripe`), `none` keeps the money; no other "
+            "booking is ever refunded. The booking is cancelled whatever the gateway says: `payment.status` stays "
+            "`paid` until it has answered."
         ),
         scope=Scope.BOOKINGS_WRITE,
         write=_cancel,

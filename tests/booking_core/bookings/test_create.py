@@ -100,6 +100,15 @@ def test_one_address_in_a_batch_is_one_customer_in_any_case(world: World, depart
     assert [event["type"] for event in world.rows(tables.events)].count("customer.created") == 2
 
 
+def test_a_new_guest_may_stand_behind_a_known_one(world: World, departure: str) -> None:
+    """Where tables are written one after the other, the new customer must come before both bookings."""
+    created(world.database, [create(world, departure, "known-guest-0")])
+    creates = [create(world, departure, f"known-guest-{n}", customer=guest(n)) for n in (1, 2)]
+    batch = [create(world, departure, "known-guest-3"), *creates]
+    assert shown(created(world.database, batch)) == [(201, 2), (201, 3), (201, 4)]
+    assert world.examine() == []
+
+
 def test_organizations_in_one_batch_do_not_touch_each_other(world: World, new_world: Callable[..., World]) -> None:
     other = new_world(timezone="Asia/Tokyo")
     ours = world.departure(world.experience(), seats=1)

@@ -12,7 +12,8 @@ from support.plans import Plan, explaining
 from support.world import DAY, NOON, FixedClock, World, make_world
 
 from booking_core import bookings, cursors, departures, events, keys, tokens
-from booking_core.bookings import Create
+from booking_core.bookings import Create, Draft
+from booking_core.caller import Caller
 from booking_core.clock import SECOND
 from booking_core.cursors import Binding
 from booking_core.db import tables
@@ -20,7 +21,15 @@ from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.writes import Writes
 from booking_core.idempotency import Answer, Once
-from booking_core.wire.bookings import BookingCancel, BookingCreate, BookingStatus, PaymentMode
+from booking_core.wire.bookings import (
+    BookingCreate,
+    BookingSource,
+    BookingStatus,
+    CancelReason,
+    GuestInput,
+    GuestLineInput,
+    PaymentMode,
+)
 from booking_core.wire.pages import Order
 
 BOOKINGS = 100_000
@@ -240,17 +249,77 @@ def test_a_cancellation_touches_its_own_rows(filled: Filled) -> None:
 
     def cancel(tx: Tx) -> None:
         pending = Writes()
-        bookings.cancel(tx, caller, pending, booking_id, BookingCancel())
+        bookings.cancel(tx, caller, pending, booking_id, reason=CancelReason.API)
         tx.write(pending)
 
     assert_indexed(filled.plans_of(cancel), filled)
 
 
+def written(filled: Filled, verb: Callable[[Tx, Caller, Writes], object]) -> list[Plan]:
+    """How a verb and what it writes are carried out."""
+
+    def work(tx: Tx) -> None:
+        pending = Writes()
+        verb(tx, filled.world.caller(), pending)
+        tx.write(pending)
+
+    return filled.plans_of(work)
+
+
+def test_a_booking_by_staff_and_a_move_touch_their_own_rows(filled: Filled) -> None:
+    booking_id, (first, second) = first_bookings(filled, 1)[0], first_departures(filled, 2)
+    person = GuestInput(name="A guest", email="staff@example.com")
+    draft = Draft(
+        departure_id=first,
+        guests=[GuestLineInput(tier_id="standard", count=1)],
+        customer=person,
+        source=BookingSource.ADMIN,
+        payment=PaymentMode.INVOICE,
+    )
+    assert_indexed(written(filled, lambda tx, caller, pending: bookings.create(tx, caller, pending, draft)), filled)
+    move = written(filled, lambda tx, caller, pending: bookings.reschedule(tx, caller, pending, booking_id, second))
+    assert_indexed(move, filled)
+
+
+def test_a_cancelled_departure_looks_up_its_own_bookings(filled: Filled) -> None:
+    departure_id = first_departures(filled, 1)[0]
+    plans = written(filled, lambda tx, caller, pending: bookings.cancel_departure(tx, caller, pending, departure_id))
+    assert_indexed(plans, filled)
+
+
+@pytest.mark.parametrize("due", [False, True], ids=["nothing is due", "some are due"])
+def test_a_sweep_that_runs_every_second_looks_only_at_what_is_due(filled: Filled, due: bool) -> None:
+    if due:
+        ids = "', '".join(first_bookings(filled, 20, "AND status = 'pending'"))
+        run(filled.url, f"UPDATE bookings SET expires_at = {NOON} WHERE id IN ('{ids}')")
+    plans = filled.plans_of(lambda tx: bookings.abandon_due(tx, filled.world.installation))
+    assert_indexed(plans, filled)
+    assert (len(plans) > 3) == due
+    assert any("ix_bookings_pending_expires_at" in plan.indexes for plan in plans), "\n".join(map(str, plans))
+    (plan,) = filled.plans_of(lambda tx: bookings.cancel_on(tx, filled.world.installation))
+    assert "ix_departures_cancelling" in plan.indexes  # SQLite calls it a scan; there is nothing in it
+    assert plan.cost < 30, str(plan)
+
+
+def test_the_count_of_participants_reads_no_departure_of_organizations_that_have_it_off(filled: Filled) -> None:
+    plans = filled.plans_of(lambda tx: bookings.cancel_under_minimum(tx, filled.world.installation))
+    assert not {table for plan in plans for table in plan.scanned} & LARGE - {"organizations"}
+
+
+def test_keys_that_expire_are_looked_for_once_an_hour_among_all_keys(filled: Filled) -> None:
+    (plan,) = filled.plans_of(lambda tx: keys.warn_expiring(tx, limit=50))
+    assert not plan.scanned & LARGE - {"api_keys", "organizations"}, str(plan)
+
+
+def test_the_operator_s_look_up_by_id_alone_reads_no_booking_but_that_one(filled: Filled) -> None:
+    booking_id = first_bookings(filled, 1)[0]
+    (plan,) = filled.plans_of(lambda tx: bookings.owner(tx, booking_id))
+    assert "bookings" not in plan.scanned, str(plan)
+
+
 @pytest.mark.parametrize("count", [1, 32])
 def test_creating_looks_up_what_it_needs_and_nothing_else(filled: Filled, count: int) -> None:
-    with connect(filled.url) as connection:
-        query = f"SELECT id FROM departures WHERE organization_id = '{filled.world.org}' ORDER BY id LIMIT {count}"
-        departure_ids = [str(row[0]) for row in connection.execute(query).fetchall()]
+    departure_ids = first_departures(filled, count)
     creates = [create(filled.world, departure_id, number) for number, departure_id in enumerate(departure_ids)]
     plans = filled.plans_of(lambda tx: bookings.create_many(tx, creates))
     assert_indexed(plans, filled)
@@ -305,7 +374,15 @@ def test_the_feed_is_walked_along_its_indexes(filled: Filled, filters: dict[str,
         assert_cheap(*filled.plans_of(lambda tx: events.find(tx, caller, after, **filters)), filled)
 
 
-def first_bookings(filled: Filled, count: int) -> list[str]:
+def first_bookings(filled: Filled, count: int, where: str = "") -> list[str]:
     with connect(filled.url) as connection:
-        query = f"SELECT id FROM bookings WHERE organization_id = '{filled.world.org}' ORDER BY id LIMIT {count}"
+        query = (
+            f"SELECT id FROM bookings WHERE organization_id = '{filled.world.org}' {where} ORDER BY id LIMIT {count}"
+        )
+        return [str(row[0]) for row in connection.execute(query).fetchall()]
+
+
+def first_departures(filled: Filled, count: int) -> list[str]:
+    with connect(filled.url) as connection:
+        query = f"SELECT id FROM departures WHERE organization_id = '{filled.world.org}' ORDER BY id LIMIT {count}"
         return [str(row[0]) for row in connection.execute(query).fetchall()]

@@ -12,12 +12,13 @@ from support.world import ADULT, DAY, DRYSUIT, FAMILY, NOON
 
 from booking_core import tokens
 from booking_core.bookings import rules
-from booking_core.bookings.rules import BookingRow, ManageLinks
+from booking_core.bookings.rules import BookingRow
 from booking_core.caller import Installation, Organization
 from booking_core.clock import zone
-from booking_core.errors import Unprocessable
+from booking_core.errors import Malformed, Unprocessable
+from booking_core.manage_links import ManageLinks
 from booking_core.tokens import SecretKeys
-from booking_core.wire.bookings import Booking, BookingCreate, PaymentMode
+from booking_core.wire.bookings import AddOnInput, Booking, GuestLineInput, PaymentMethod, PaymentMode
 from booking_core.wire.limits import AMOUNT_MINOR_MAX
 
 TIERS, ADD_ONS = orjson.dumps([ADULT, FAMILY]).decode(), orjson.dumps([DRYSUIT]).decode()
@@ -43,20 +44,18 @@ ORGANIZATION = Organization(
 )
 
 
-def request(guests: list[tuple[str, int]], add_ons: list[tuple[str, int]] | None = None) -> BookingCreate:
-    body: dict[str, Any] = {
-        "experience_date_id": tokens.new_id(),
-        "guests": [{"tier_id": tier, "count": count} for tier, count in guests],
-        "customer": {"name": "Ada", "email": "ada@example.com"},
-        "payment": "invoice",
-    }
-    if add_ons is not None:
-        body["add_ons"] = [{"id": add_on, "count": count} for add_on, count in add_ons]
-    return BookingCreate.model_validate_json(orjson.dumps(body))
+Lines = list[tuple[str, int]]
 
 
-def quoted(guests: list[tuple[str, int]], add_ons: list[tuple[str, int]] | None = None) -> rules.Quote:
-    return rules.quote(ORGANIZATION, rules.offer("NOK", TIERS, ADD_ONS, None), request(guests, add_ons))
+def priced(
+    offered: rules.Offer, guests: Lines, add_ons: Lines | None = None, of: Organization = ORGANIZATION
+) -> rules.Quote:
+    seated = [GuestLineInput(tier_id=tier, count=count) for tier, count in guests]
+    return rules.quote(of, offered, seated, [AddOnInput(id=add_on, count=count) for add_on, count in add_ons or ()])
+
+
+def quoted(guests: Lines, add_ons: Lines | None = None) -> rules.Quote:
+    return priced(rules.offer("NOK", TIERS, ADD_ONS, None), guests, add_ons)
 
 
 # Prices and seats ------------------------------------------------------------------------------------------------
@@ -88,9 +87,9 @@ def test_a_sum_beyond_64_bits_is_refused() -> None:
     price = AMOUNT_MINOR_MAX // 2
     dear = orjson.dumps([ADULT | {"price": {"amount_minor": price, "currency": "NOK"}}]).decode()
     offered = rules.offer("NOK", dear, "[]", None)
-    assert rules.quote(ORGANIZATION, offered, request([("adult", 2)])).subtotal_minor == 2 * price
+    assert priced(offered, [("adult", 2)]).subtotal_minor == 2 * price
     with pytest.raises(Unprocessable) as refusal:
-        rules.quote(ORGANIZATION, offered, request([("adult", 3)]))
+        priced(offered, [("adult", 3)])
     assert refusal.value.details[0].reason == "amount_overflow"
 
 
@@ -113,22 +112,22 @@ def test_what_is_not_offered_is_refused_by_name(
 
 def test_without_the_add_ons_app_any_add_on_is_refused_and_none_is_not() -> None:
     without, offered = replace(ORGANIZATION, add_ons_app=False), rules.offer("NOK", TIERS, ADD_ONS, None)
-    assert rules.quote(without, offered, request([("adult", 1)], [])).subtotal_minor == 89000
+    assert priced(offered, [("adult", 1)], [], of=without).subtotal_minor == 89000
     with pytest.raises(Unprocessable) as refusal:
-        rules.quote(without, offered, request([("adult", 1)], [("drysuit", 1)]))
+        priced(offered, [("adult", 1)], [("drysuit", 1)], of=without)
     assert refusal.value.details[0].reason == "add_ons_app_disabled"
 
 
 def test_an_experience_without_tiers_sells_one_called_standard() -> None:
     offered = rules.offer("JPY", "[]", "[]", 8000)
-    quote = rules.quote(ORGANIZATION, offered, request([("standard", 3)]))
+    quote = priced(offered, [("standard", 3)])
     assert (quote.seats, quote.subtotal_minor) == (3, 24000)
     assert orjson.loads(quote.guests)[0]["unit_price"] == {"amount_minor": 8000, "currency": "JPY"}
 
 
 def test_an_experience_without_tiers_and_price_sells_nothing() -> None:
     with pytest.raises(Unprocessable):
-        rules.quote(ORGANIZATION, rules.offer("JPY", "[]", "[]", None), request([("standard", 1)]))
+        priced(rules.offer("JPY", "[]", "[]", None), [("standard", 1)])
 
 
 # Payment ---------------------------------------------------------------------------------------------------------
@@ -145,6 +144,22 @@ def test_an_experience_without_tiers_and_price_sells_nothing() -> None:
 )
 def test_payment_is_as_decided(mode: PaymentMode, total: int, expected: tuple[str, str, str]) -> None:
     assert rules.payment(mode, total) == expected
+
+
+def test_a_card_is_charged_later_and_only_for_what_is_left() -> None:
+    assert rules.payment(PaymentMethod.CARD, 1, 500) == ("card", "stripe", "pending")
+    assert rules.payment(PaymentMethod.CARD, 0, 500) == ("gift_card", "external", "paid")
+    assert rules.payment(PaymentMethod.CARD, 0) == ("free", "external", "paid")
+    assert rules.payment(PaymentMode.INVOICE, 0, 500) == ("gift_card", "external", "paid")
+
+
+def test_a_discount_lies_between_nothing_and_everything() -> None:
+    assert [rules.discounted(100, discount) for discount in (0, 1, 100)] == [100, 99, 0]
+    with pytest.raises(Unprocessable) as larger:
+        rules.discounted(100, 101)
+    assert larger.value.details[0].reason == "discount_too_large"
+    with pytest.raises(Malformed):
+        rules.discounted(100, -1)
 
 
 @pytest.mark.parametrize(("total", "fee"), [(0, 0), (19, 0), (20, 1), (59, 1), (60, 2), (89000, 2225)])

@@ -90,6 +90,31 @@ def upgrade() -> None:
     )
     op.drop_table("timeline_kept")
 
+    op.add_column("departures", sa.Column("cancelling", sa.Text()))
+    op.add_column("departures", sa.Column("minimum_checked_at", sa.BigInteger()))
+    unfinished = sa.text("cancelling IS NOT NULL")
+    op.create_index(
+        "ix_departures_cancelling", "departures", ["starts_at"], postgresql_where=unfinished, sqlite_where=unfinished
+    )
+
+    deleted = sa.text("deleted_at IS NOT NULL")
+    op.create_index(
+        "ix_webhook_endpoints_deleted",
+        "webhook_endpoints",
+        ["deleted_at"],
+        postgresql_where=deleted,
+        sqlite_where=deleted,
+    )
+
+    ended = sa.text("completed_at IS NOT NULL")
+    op.create_index(
+        "ix_deliveries_ended",
+        "deliveries",
+        ["organization_id", "endpoint_id", "status", "created_at", "id"],
+        postgresql_where=ended,
+        sqlite_where=ended,
+    )
+
 
 def downgrade() -> None:
     raise NotImplementedError("restore a backup instead: going back would lose what was written since")

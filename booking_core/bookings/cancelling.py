@@ -1,0 +1,270 @@
+"""Cancelling: one booking, those that nobody paid for, and all of a departure.
+
+However it comes about, a booking gives its seats back once, its gift card once, its refund is owed once, and
+`booking.cancelled` is told once (decision B11). Departures and checkouts are worked off in bounded batches, each a
+transaction of its own, so that no rush of guests holds a lock for long.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from booking_core import departures, effects, gift_cards, outbox, payments, timeline
+from booking_core.bookings import service, store
+from booking_core.bookings.rules import BookingRow
+from booking_core.bookings.service import Live
+from booking_core.bookings.store import Locked
+from booking_core.caller import Actor, Installation
+from booking_core.clock import HOUR
+from booking_core.db.engine import Tx
+from booking_core.db.writes import Writes
+from booking_core.departures import DepartureRow
+from booking_core.effects import EffectKind
+from booking_core.errors import Conflict
+from booking_core.outbox import Told
+from booking_core.timeline import TimelineKind
+from booking_core.wire.bookings import BookingStatus, CancelReason, PaymentSource, PaymentStatus, RefundMode
+from booking_core.wire.departures import DepartureStatus
+from booking_core.wire.events import EventType
+
+BATCH = 50
+"""Bookings of one departure that are cancelled in one transaction."""
+MINIMUM_GRACE = HOUR
+"""A departure that began longer ago than this has run, however few came: no sweep cancels it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why bookings are cancelled, and what becomes of their money."""
+
+    reason: CancelReason
+    note: str | None = None
+    """What the caller gave as reason, for staff."""
+    refund: RefundMode = RefundMode.AUTO
+
+
+def cancel(
+    tx: Tx,
+    actor: Actor,
+    pending: Writes,
+    booking_id: str,
+    *,
+    reason: CancelReason,
+    note: str | None = None,
+    refund: RefundMode = RefundMode.AUTO,
+) -> bytes:
+    """The cancelled booking as JSON; one that is cancelled already is given unchanged, and nothing is written.
+
+    Args:
+        refund: auto follows the organization's policy for what was paid by card; none keeps the money.
+
+    Raises:
+        NotFound: the organization has no such booking.
+        Conflict: `booking_confirmed`: one that was confirmed is not abandoned.
+    """
+    live = service.lock(tx, actor, booking_id)
+    if live.row.status == BookingStatus.CANCELLED:
+        return service.show(actor, live.row)
+    if reason is CancelReason.ABANDONED and live.row.status == BookingStatus.CONFIRMED:
+        raise Conflict("booking_confirmed", "The booking was confirmed, so nobody abandoned it.")
+    _give_seats_back(tx, pending, actor, [live])
+    (row,) = _cancel(tx, actor, pending, [live], Cause(reason, note, refund))
+    return service.show(actor, row)
+
+
+def _give_seats_back(tx: Tx, pending: Writes, actor: Actor, lives: Sequence[Live]) -> None:
+    seats: Counter[str] = Counter()
+    for live in lives:
+        seats[live.row.departure_id] += live.locked.seats
+    organization_id, at = actor.organization.id, _instant(actor, lives)
+    store.lock_departures(tx, [(organization_id, departure_id) for departure_id in seats])
+    for departure_id, count in seats.items():
+        change = {"organization_id": organization_id, "id": departure_id, "updated_at": at, "seats_taken": -count}
+        pending.change(store.TAKE_SEATS, **change)
+
+
+def _instant(actor: Actor, lives: Sequence[Live]) -> int:
+    """A clock that steps back must not take updated_at with it."""
+    return max(actor.at, *(live.row.updated_at for live in lives)) if lives else actor.at
+
+
+def _cancel(tx: Tx, actor: Actor, pending: Writes, lives: Sequence[Live], cause: Cause) -> list[BookingRow]:
+    """Cancels bookings that are held, whose departures are held too and get their seats back elsewhere."""
+    at = _instant(actor, lives)
+    rows = [_cancel_one(tx, actor, pending, live, cause, at) for live in lives]
+    told = [
+        Told(EventType.BOOKING_CANCELLED, row.id, service.render(actor.organization, row), {"reason": cause.reason})
+        for row in rows
+    ]
+    if told:
+        outbox.publish(tx, pending, actor.organization, told, at=at)
+    return rows
+
+
+def _cancel_one(tx: Tx, actor: Actor, pending: Writes, live: Live, cause: Cause, at: int) -> BookingRow:
+    """All that one cancelled booking leaves, but its event and its seats."""
+    row, organization_id = live.row, actor.organization.id
+    if row.gift_card_minor:
+        gift_cards.restore(tx, actor, pending, booking_id=row.id, customer_id=live.locked.customer_id)
+    row = row._replace(
+        status=BookingStatus.CANCELLED, payment_status=_settle(tx, actor, pending, live, cause, at), updated_at=at
+    )
+    pending.change(
+        store.CANCEL,
+        organization_id=organization_id,
+        id=row.id,
+        status=row.status,
+        payment_status=row.payment_status,
+        cancelled_at=at,
+        cancel_reason=cause.reason,
+        cancel_note=cause.note or None,
+        expires_at=None,
+        updated_at=at,
+    )
+    _owe(pending, actor, live, cause, at)
+    return row
+
+
+def _settle(tx: Tx, actor: Actor, pending: Writes, live: Live, cause: Cause, at: int) -> str:
+    """The payment's status from now on: what was never paid by card has failed; what was is owed back, and stays paid
+    until the gateway has answered. Money that somebody else holds is nobody's business here."""
+    row = live.row
+    if row.payment_source != PaymentSource.STRIPE:
+        return row.payment_status
+    if row.payment_status == PaymentStatus.PENDING:
+        payments.drop(pending, actor.organization.id, booking_id=row.id, at=at)
+        return PaymentStatus.FAILED
+    if row.payment_status == PaymentStatus.PAID and cause.refund is RefundMode.AUTO:
+        payments.owe_refund(
+            tx, actor, pending, booking_id=row.id, starts_at=row.starts_at, customer_id=live.locked.customer_id
+        )
+    return row.payment_status
+
+
+def _owe(pending: Writes, actor: Actor, live: Live, cause: Cause, at: int) -> None:
+    """The mails and the timeline entry. Who walked away from a checkout is not written to, and staff neither."""
+    organization, row = actor.organization, live.row
+    if cause.reason is not CancelReason.ABANDONED:
+        effects.owe(pending, organization.id, EffectKind.BOOKING_CANCELLATION_MAIL, row.id, at=at)
+        if live.locked.notify_staff and organization.notify_staff:
+            effects.owe(pending, organization.id, EffectKind.STAFF_CANCELLATION_MAIL, row.id, at=at)
+    timeline.note(
+        pending,
+        organization.id,
+        TimelineKind.BOOKING_CANCELLED,
+        at=at,
+        customer_id=live.locked.customer_id,
+        booking_id=row.id,
+        booking_number=row.booking_number,
+        reason=cause.reason,
+    )
+
+
+# Batches ---------------------------------------------------------------------------------------------------------
+
+
+def _read(tx: Tx, organization_id: str, held: Sequence[Locked]) -> list[Live]:
+    """Bookings that are held, as they are shown; cut before the second one that a gift card paid for.
+
+    What goes back to one card twice would be two changes of one row, and a transaction writes a row once.
+    """
+    found = store.get_many(tx, organization_id, [each.id for each in held])
+    lives: list[Live] = []
+    by_gift_card = 0
+    for each in held:
+        by_gift_card += found[each.id].gift_card_minor > 0
+        if by_gift_card > 1:
+            break
+        lives.append(Live(found[each.id], each))
+    return lives
+
+
+def abandon_due(tx: Tx, installation: Installation, *, limit: int = BATCH) -> int:
+    """Cancels pending bookings whose time to pay is over, of one organization, and gives how many; 0 when none is
+    due."""
+    organization = store.next_abandoned(tx)
+    if organization is None:
+        return 0
+    actor = Actor(installation=installation, organization=organization, at=tx.now())
+    lives = _read(tx, organization.id, store.lock_abandoned(tx, organization.id, limit))
+    if lives:
+        pending = Writes()
+        _give_seats_back(tx, pending, actor, lives)
+        _cancel(tx, actor, pending, lives, Cause(CancelReason.ABANDONED))
+        tx.write(pending)
+    return len(lives)
+
+
+def cancel_departure(
+    tx: Tx, actor: Actor, pending: Writes, departure_id: str, *, reason: CancelReason = CancelReason.ADMIN
+) -> bytes:
+    """The departure as JSON, cancelled: nothing of it can be booked any more, and the bookings it has are cancelled.
+
+    The first of them here, the others in batches by `cancel_on`. One that is cancelled already is given unchanged.
+
+    Raises:
+        NotFound: the organization has no such departure.
+    """
+    lives = _read(tx, actor.organization.id, store.lock_live(tx, actor.organization.id, departure_id, BATCH))
+    row = departures.lock(tx, actor, departure_id)
+    if row.status == DepartureStatus.CANCELLED:
+        return departures.render(actor, row)
+    row = _cancel_batch(tx, actor, pending, row, lives, reason)
+    return departures.render(actor, row)
+
+
+def _cancel_batch(
+    tx: Tx, actor: Actor, pending: Writes, row: DepartureRow, lives: Sequence[Live], reason: CancelReason
+) -> DepartureRow:
+    """The departure, cancelled with these of its bookings; while it has more the reason is kept for the next batch."""
+    organization_id, seats = actor.organization.id, sum(live.locked.seats for live in lives)
+    is_done = store.count_live(tx, organization_id, row.id) == len(lives)
+    pending.change(
+        store.CANCEL_DEPARTURE,
+        organization_id=organization_id,
+        id=row.id,
+        status=DepartureStatus.CANCELLED.value,
+        cancelling=None if is_done else reason,
+        updated_at=_instant(actor, lives),
+        seats_taken=-seats,
+    )
+    _cancel(tx, actor, pending, lives, Cause(reason))
+    return row._replace(status=DepartureStatus.CANCELLED.value, seats_taken=row.seats_taken - seats)
+
+
+def cancel_on(tx: Tx, installation: Installation) -> int:
+    """Cancels the next bookings of a cancelled departure that still has some, and gives 1; 0 when there is none."""
+    found = store.next_cancelling(tx)
+    if found is None:
+        return 0
+    actor = Actor(installation=installation, organization=found.organization, at=tx.now())
+    organization_id, pending = found.organization.id, Writes()
+    lives = _read(tx, organization_id, store.lock_live(tx, organization_id, found.departure_id, BATCH))
+    row = departures.lock(tx, actor, found.departure_id)
+    if row.status == DepartureStatus.CANCELLED:
+        _cancel_batch(tx, actor, pending, row, lives, CancelReason(found.reason))
+        tx.write(pending)
+    return 1
+
+
+def cancel_under_minimum(tx: Tx, installation: Installation) -> int:
+    """Counts the participants of one departure whose booking has closed, and cancels it when they are too few, for an
+    organization that has that on (decision B16). Gives 1; 0 when there is none to count.
+
+    Counted once: who cancels later does not cancel it for the others.
+    """
+    found = store.next_closed(tx, grace=MINIMUM_GRACE)
+    if found is None:
+        return 0
+    actor = Actor(installation=installation, organization=found.organization, at=tx.now())
+    organization_id, pending = found.organization.id, Writes()
+    lives = _read(tx, organization_id, store.lock_live(tx, organization_id, found.departure_id, BATCH))
+    row = departures.lock(tx, actor, found.departure_id)
+    if row.status != DepartureStatus.CANCELLED:  # meanwhile, by somebody else
+        if row.seats_taken >= found.min_participants:
+            key = {"organization_id": organization_id, "id": row.id}
+            pending.change(store.CHECK_MINIMUM, **key, minimum_checked_at=actor.at)
+        else:
+            _cancel_batch(tx, actor, pending, row, lives, CancelReason.MIN_PARTICIPANTS)
+    tx.write(pending)
+    return 1

@@ -1,0 +1,90 @@
+"""From pending to confirmed: staff says so, or the card was charged (decision B8)."""
+
+from booking_core import effects, outbox, payments, timeline
+from booking_core.bookings import service, store
+from booking_core.bookings.service import Live
+from booking_core.caller import Actor
+from booking_core.db.engine import Tx
+from booking_core.db.writes import Writes
+from booking_core.effects import EffectKind
+from booking_core.errors import Conflict
+from booking_core.outbox import Told
+from booking_core.timeline import TimelineKind
+from booking_core.wire.bookings import BookingStatus, PaymentSource, PaymentStatus
+from booking_core.wire.events import EventType
+
+
+def confirm(tx: Tx, actor: Actor, pending: Writes, booking_id: str) -> bytes:
+    """The booking as JSON, confirmed by staff; one that is confirmed already is given unchanged.
+
+    Whether it was paid is another matter: a card that is charged later still settles it.
+
+    Raises:
+        NotFound: the organization has no such booking.
+        Conflict: `booking_cancelled`.
+    """
+    live = service.lock(tx, actor, booking_id)
+    if live.row.status == BookingStatus.CANCELLED:
+        raise Conflict("booking_cancelled", "The booking is cancelled.")
+    if live.row.status == BookingStatus.CONFIRMED:
+        return service.show(actor, live.row)
+    return _confirm(tx, actor, pending, live, live.row.payment_status)
+
+
+def pay(tx: Tx, actor: Actor, pending: Writes, booking_id: str, *, payment_intent: str | None = None) -> bytes:
+    """The booking as JSON, paid by card and so confirmed; one that is paid already is given unchanged.
+
+    A booking that is still pending has its seats, also past its expiry. One that was abandoned has lost them to
+    others: then the payment is refused here, and staff gives it back.
+
+    Raises:
+        NotFound: the organization has no such booking.
+        Conflict: `booking_cancelled`, or `not_paid_by_card`.
+    """
+    live = service.lock(tx, actor, booking_id)
+    if live.row.status == BookingStatus.CANCELLED:
+        raise Conflict("booking_cancelled", "The booking was cancelled, its seats are gone: refund the payment.")
+    if live.row.payment_source != PaymentSource.STRIPE:
+        raise Conflict("not_paid_by_card", "The booking waits for no card payment.")
+    if live.row.payment_status != PaymentStatus.PENDING:
+        return service.show(actor, live.row)
+    customer_id = live.locked.customer_id
+    payments.receive(tx, actor, pending, booking_id=booking_id, payment_intent=payment_intent, customer_id=customer_id)
+    if live.row.status == BookingStatus.PENDING:
+        return _confirm(tx, actor, pending, live, PaymentStatus.PAID)
+    row = live.row._replace(payment_status=PaymentStatus.PAID, updated_at=max(actor.at, live.row.updated_at))
+    key = {"organization_id": actor.organization.id, "id": booking_id}
+    pending.change(store.PAY, **key, payment_status=row.payment_status, updated_at=row.updated_at)
+    return service.show(actor, row)
+
+
+def _confirm(tx: Tx, actor: Actor, pending: Writes, live: Live, payment_status: str) -> bytes:
+    organization = actor.organization
+    at = max(actor.at, live.row.updated_at)  # a clock that steps back must not take updated_at with it
+    row = live.row._replace(status=BookingStatus.CONFIRMED, payment_status=payment_status, updated_at=at)
+    pending.change(
+        store.CONFIRM,
+        organization_id=organization.id,
+        id=row.id,
+        status=row.status,
+        payment_status=row.payment_status,
+        confirmed_at=at,
+        expires_at=None,
+        updated_at=at,
+    )
+    told = Told(EventType.BOOKING_CONFIRMED, row.id, service.render(organization, row))
+    outbox.publish(tx, pending, organization, [told], at=at)
+    if live.locked.send_confirmation_email:
+        effects.owe(pending, organization.id, EffectKind.BOOKING_CONFIRMATION_MAIL, row.id, at=at)
+    if live.locked.notify_staff and organization.notify_staff:
+        effects.owe(pending, organization.id, EffectKind.STAFF_BOOKING_MAIL, row.id, at=at)
+    timeline.note(
+        pending,
+        organization.id,
+        TimelineKind.BOOKING_CONFIRMED,
+        at=at,
+        customer_id=live.locked.customer_id,
+        booking_id=row.id,
+        booking_number=row.booking_number,
+    )
+    return service.show(actor, row)

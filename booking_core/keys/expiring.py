@@ -1,0 +1,54 @@
+"""Keys that are about to expire: staff is told once for each, in time to replace it."""
+
+from sqlalchemy import BigInteger, ClauseElement, Integer, Text, bindparam, cast, literal, select
+from sqlalchemy.engine import Dialect
+
+from booking_core import effects
+from booking_core.clock import DAY
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, now_us
+from booking_core.db.tables import api_keys, organizations
+from booking_core.db.tables import effects as owed
+from booking_core.db.writes import Writes
+from booking_core.effects import EffectKind
+
+WARNED_AHEAD = 7 * DAY
+_KIND = EffectKind.STAFF_KEY_EXPIRING_MAIL
+
+
+def _expiring(dialect: Dialect) -> ClauseElement:
+    now = now_us(dialect)
+    warned = select(owed.c.key).where(
+        owed.c.organization_id == api_keys.c.organization_id,
+        owed.c.key == literal(f"{_KIND}:", Text) + cast(api_keys.c.id, Text),
+    )
+    return (
+        select(
+            api_keys.c.organization_id, api_keys.c.id, api_keys.c.name, api_keys.c.prefix, api_keys.c.expires_at, now
+        )
+        .join_from(api_keys, organizations, organizations.c.id == api_keys.c.organization_id)
+        .where(
+            organizations.c.notify_staff,
+            api_keys.c.revoked_at.is_(None),
+            api_keys.c.expires_at > now,
+            api_keys.c.expires_at <= now + bindparam("ahead", type_=BigInteger),
+            ~warned.exists(),
+        )
+        .order_by(api_keys.c.expires_at)
+        .limit(bindparam("limit", type_=Integer))
+    )
+
+
+_EXPIRING = Statement(_expiring)
+
+
+def warn_expiring(tx: Tx, *, limit: int) -> int:
+    """Owes staff a mail about keys that expire within a week, where the organization wants such mails; gives how many
+    keys those were. A key is told of once, whatever becomes of its end."""
+    found = tx.all(_EXPIRING, ahead=WARNED_AHEAD, limit=limit)
+    pending = Writes()
+    for organization_id, key_id, name, prefix, expires_at, at in found:
+        payload = {"name": name, "prefix": prefix, "expires_at": expires_at}
+        effects.owe(pending, organization_id, _KIND, key_id, at=at, payload=payload)
+    tx.write(pending)
+    return len(found)

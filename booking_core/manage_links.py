@@ -1,0 +1,88 @@
+"""The guest's secret link: made from a booking's id whenever it is shown, and never stored (decision B14).
+
+A token holds organization and booking, to find the row by, and 128 bits that only a holder of the secret key can make.
+Nothing of it is stored but which key that was, so a copy of the database opens no link.
+"""
+
+import base64
+import hmac
+import re
+import uuid
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from booking_core.caller import Installation
+from booking_core.tokens import SecretKeys
+
+_PURPOSE = "manage_url"
+_ID_BYTES = 16
+_SECRET_BYTES = 16
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{64}")
+
+
+class Linked(Protocol):
+    """A booking's row, as far as its link depends on it."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def manage_key_id(self) -> str | None: ...
+
+    @property
+    def manage_expires_at(self) -> int | None: ...
+
+
+class ManageLinks:
+    """The guests' links of one organization."""
+
+    def __init__(self, installation: Installation, organization_id: str) -> None:
+        self._keys = installation.secret_keys
+        self._address = f"{installation.public_url}/manage/"
+        self._organization = bytes.fromhex(organization_id.replace("-", ""))
+
+    def make(self, booking_id: str, key_id: str) -> str | None:
+        """The link of a booking; none when its secret key is no longer live."""
+        found = self._organization + bytes.fromhex(booking_id.replace("-", ""))
+        secret = self._keys.sign_with(key_id, _PURPOSE, found)
+        if secret is None:
+            return None
+        token = base64.urlsafe_b64encode(found + secret[:_SECRET_BYTES])
+        return f"{self._address}{token.decode()}"
+
+    def of(self, row: Linked, at: int) -> str | None:
+        """The link of a stored booking; none when it has none or it expired."""
+        if row.manage_key_id is None or row.manage_expires_at is None or row.manage_expires_at <= at:
+            return None
+        return self.make(row.id, row.manage_key_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a genuine token says."""
+
+    organization_id: str
+    booking_id: str
+    found: bytes = field(repr=False)
+    secret: bytes = field(repr=False)
+
+    def was_made_by(self, keys: SecretKeys, key_id: str | None) -> bool:
+        """Whether that secret key, which the booking's row names, made this token."""
+        signed = None if key_id is None else keys.sign_with(key_id, _PURPOSE, self.found)
+        return signed is not None and hmac.compare_digest(signed[:_SECRET_BYTES], self.secret)
+
+
+def open_token(keys: SecretKeys, token: str) -> Opened | None:
+    """What the token says; none for one that no live key made.
+
+    Decided without a look at the database, and in the same time for every text of the right shape: a guess costs
+    little, and learns nothing of which bookings there are.
+    """
+    if not _TOKEN.fullmatch(token):
+        return None
+    data = base64.urlsafe_b64decode(token)
+    found, secret = data[: 2 * _ID_BYTES], data[2 * _ID_BYTES :]
+    matches = [hmac.compare_digest(signed[:_SECRET_BYTES], secret) for signed in keys.signatures(_PURPOSE, found)]
+    if not any(matches):
+        return None
+    return Opened(str(uuid.UUID(bytes=found[:_ID_BYTES])), str(uuid.UUID(bytes=found[_ID_BYTES:])), found, secret)

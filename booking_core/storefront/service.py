@@ -1,0 +1,147 @@
+"""The verbs of the storefront. Ids are canonical UUIDs in lower case, as the border hands them on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from booking_core import bookings, tokens
+from booking_core.bookings import Draft
+from booking_core.caller import Actor, Installation, Organization
+from booking_core.clock import SECOND
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.db.writes import Writes
+from booking_core.errors import Conflict, InsufficientCapacity, NotFound
+from booking_core.storefront import rules, store
+from booking_core.storefront.rules import HOLD_S_DEFAULT, HoldRow
+from booking_core.wire.base import Note
+from booking_core.wire.bookings import AddOnInput, BookingSource, GuestInput, GuestLineInput, PaymentMethod
+
+# Holds -----------------------------------------------------------------------------------------------------------
+
+
+def hold(
+    tx: Tx, actor: Actor, pending: Writes, departure_id: str, seats: int, *, for_s: int = HOLD_S_DEFAULT
+) -> dict[str, Any]:
+    """Seats that nobody else can have for so many seconds: id, departure_id, seats, expires_at.
+
+    Raises:
+        Malformed: no number of seats, or no length of time.
+        NotFound: the organization has no such departure.
+        Conflict: `departure_cancelled`, `departure_closed` or `departure_started`.
+        InsufficientCapacity: there are fewer seats.
+    """
+    rules.check(seats, for_s)
+    left = bookings.seats_left(tx, actor, departure_id)
+    if seats > left:
+        raise InsufficientCapacity(left)
+    row = HoldRow(tokens.new_id(), departure_id, seats, actor.at + for_s * SECOND, None)
+    pending.insert(tables.holds, organization_id=actor.organization.id, **row._asdict(), created_at=actor.at)
+    return rules.present(row, actor.organization.zone)
+
+
+def release(tx: Tx, actor: Actor, pending: Writes, hold_id: str) -> dict[str, Any]:
+    """The hold, whose seats are anybody's from now on; one that has ended already is given unchanged.
+
+    Raises:
+        NotFound: the organization has no such hold.
+    """
+    row = _lock(tx, actor, hold_id)
+    if row.ended_at is None:
+        _end(actor, pending, row)
+    return rules.present(row, actor.organization.zone)
+
+
+def owner(tx: Tx, hold_id: str) -> Organization:
+    """Whose hold it is. For the operator, who names a hold by its id alone.
+
+    Raises:
+        NotFound: there is no such hold.
+    """
+    found = store.owner(tx, hold_id.lower()) if rules.is_id(hold_id) else None
+    if found is None:
+        raise NotFound(f"There is no hold {hold_id!r}.")
+    return found
+
+
+def _lock(tx: Tx, actor: Actor, hold_id: str) -> HoldRow:
+    row = store.lock(tx, actor.organization.id, hold_id)
+    if row is None:
+        raise NotFound("There is no such hold.")
+    return row
+
+
+def _end(actor: Actor, pending: Writes, row: HoldRow) -> None:
+    pending.change(store.END, organization_id=actor.organization.id, id=row.id, ended_at=actor.at)
+
+
+# Checkout --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout:
+    """What a guest has in the basket: counts, never amounts."""
+
+    departure_id: str
+    guests: Sequence[GuestLineInput]
+    customer: GuestInput
+    add_ons: Sequence[AddOnInput] = ()
+    note: Note | None = None
+    discount_minor: int = 0
+    gift_card_code: str | None = None
+    hold_id: str | None = None
+    """The hold of this checkout, if it has one: it is used up, and its seats are this booking's."""
+
+
+def check_out(tx: Tx, actor: Actor, pending: Writes, checkout: Checkout) -> bytes:
+    """The booking as JSON, pending until its card is charged; confirmed at once when nothing is left to pay.
+
+    A hold that has run out does no harm: its seats are anybody's, and so may still be this guest's.
+
+    Raises:
+        NotFound: the organization has no such departure, or no such hold.
+        Conflict: `hold_ended` (released, or checked out before), `hold_of_another_departure`, or what `bookings.create`
+            refuses.
+        Malformed, Unprocessable, InsufficientCapacity: as `bookings.create`.
+    """
+    if checkout.hold_id is not None:
+        held = _lock(tx, actor, checkout.hold_id)
+        if held.departure_id != checkout.departure_id:
+            raise Conflict("hold_of_another_departure", "The hold is of another departure.", "hold_id")
+        if held.ended_at is not None:
+            raise Conflict("hold_ended", "The hold was released, or checked out before.", "hold_id")
+        _end(actor, pending, held)
+    draft = Draft(
+        departure_id=checkout.departure_id,
+        guests=checkout.guests,
+        customer=checkout.customer,
+        source=BookingSource.ONLINE,
+        payment=PaymentMethod.CARD,
+        add_ons=checkout.add_ons,
+        note=checkout.note,
+        discount_minor=checkout.discount_minor,
+        gift_card_code=checkout.gift_card_code,
+        hold_id=checkout.hold_id,
+    )
+    return bookings.create(tx, actor, pending, draft)
+
+
+def pay(tx: Tx, actor: Actor, pending: Writes, booking_id: str, *, payment_intent: str | None = None) -> bytes:
+    """The booking as JSON, paid by card and so confirmed; one that is paid already is given unchanged.
+
+    Args:
+        payment_intent: the gateway's name for the payment, by which it can be refunded.
+
+    Raises:
+        NotFound: the organization has no such booking.
+        Conflict: `booking_cancelled` for one that was abandoned, whose payment staff gives back; `not_paid_by_card`.
+    """
+    return bookings.pay(tx, actor, pending, booking_id, payment_intent=payment_intent)
+
+
+def abandon_due(tx: Tx, installation: Installation, *, limit: int) -> int:
+    """Cancels checkouts that were not paid in time, of one organization, and gives how many; 0 when none is due.
+
+    Seats and gift card go back. Opens its own list of writes, since it acts for whoever is due.
+    """
+    return bookings.abandon_due(tx, installation, limit=limit)

@@ -1,0 +1,38 @@
+"""The SQL of holds."""
+
+from sqlalchemy import bindparam, select
+
+from booking_core import organizations
+from booking_core.caller import Organization
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement
+from booking_core.db.tables import Id, holds
+from booking_core.db.writes import Change
+from booking_core.storefront.rules import HoldRow
+
+END = Change("end_hold", holds, sets=("ended_at",))
+
+_LOCK = Statement(
+    select(*(holds.c[name] for name in HoldRow._fields))
+    .where(holds.c.organization_id == bindparam("organization_id", type_=Id), holds.c.id == bindparam("id", type_=Id))
+    .with_for_update(key_share=True)
+)
+_HAS_IT = (
+    select(holds.c.id)
+    .where(holds.c.organization_id == tables.organizations.c.id, holds.c.id == bindparam("id", type_=Id))
+    .correlate(tables.organizations)
+)
+_OWNER = Statement(select(*organizations.COLUMNS).where(_HAS_IT.exists()))
+
+
+def lock(tx: Tx, organization_id: str, hold_id: str) -> HoldRow | None:
+    """The hold, held until the transaction ends. Before its departure, as everywhere."""
+    row = tx.first(_LOCK, organization_id=organization_id, id=hold_id)
+    return HoldRow._make(row) if row else None
+
+
+def owner(tx: Tx, hold_id: str) -> Organization | None:
+    """Whose hold it is."""
+    row = tx.first(_OWNER, id=hold_id)
+    return organizations.from_row(row) if row else None

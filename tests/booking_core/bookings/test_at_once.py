@@ -1,0 +1,228 @@
+"""Several who change the same bookings and departures at once."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from support.operations import Operations
+from support.world import DAY, World
+
+from booking_core.clock import MINUTE
+from booking_core.db import tables
+from booking_core.errors import BookingError
+
+ROUNDS = 20
+FULL = "insufficient_capacity"
+
+
+@pytest.fixture
+def ops(world: World) -> Operations:
+    return Operations(world)
+
+
+@pytest.fixture
+def two(ops: Operations) -> tuple[str, str]:
+    """Two departures of four seats."""
+    experience = ops.world.experience()
+    first, second = (
+        ops.world.departure(experience, seats=4, starts_at=ops.world.clock() + days * DAY) for days in (2, 3)
+    )
+    return first, second
+
+
+def together(*acts: Callable[[], Any]) -> list[Any]:
+    """What each gives, or the code it was refused with; all begin at the same moment."""
+    start = threading.Barrier(len(acts))
+    outcomes: list[Any] = [None] * len(acts)
+
+    def run(place: int) -> None:
+        start.wait()
+        try:
+            outcomes[place] = acts[place]()
+        except BookingError as error:
+            outcomes[place] = str(error.code)
+        except Exception as error:  # noqa: BLE001 - shown by the assertion of the test
+            outcomes[place] = error
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(acts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return outcomes
+
+
+class Gate:
+    """Holds up the first who is about to run a statement with that text, until it is opened."""
+
+    def __init__(self, world: World, part: str) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+        self._world, self._part = world, part
+
+    def __enter__(self) -> "Gate":
+        self._world.database.observer = self._wait
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.opened.set()
+        self._world.database.observer = None
+
+    def _wait(self, text: str) -> None:
+        if self._part in text and not self.reached.is_set():
+            self.reached.set()
+            assert self.opened.wait(10)
+
+
+def test_bookings_that_change_places_do_not_deadlock(ops: Operations, two: tuple[str, str]) -> None:
+    first, second = two
+    one, other = ops.book(first)["id"], ops.book(second)["id"]
+    for turn in range(ROUNDS):
+        there, back = (second, first) if turn % 2 == 0 else (first, second)
+        moved = together(partial(ops.reschedule, one, there), partial(ops.reschedule, other, back))
+        assert [each["departure"]["id"] for each in moved] == [there, back]
+    assert ops.event_types().count("booking.rescheduled") == 2 * ROUNDS
+    assert (ops.taken(first), ops.taken(second)) == (1, 1)
+    assert ops.world.examine() == []
+
+
+def test_bookings_that_change_places_never_take_a_seat_twice(ops: Operations, two: tuple[str, str]) -> None:
+    first, second = two
+    movers = [ops.book(first)["id"] for _ in range(4)] + [ops.book(second)["id"] for _ in range(2)]
+    acts = [partial(ops.reschedule, each, second) for each in movers[:4]]
+    outcomes = together(*acts)
+    assert sorted(isinstance(each, dict) for each in outcomes) == [False, False, True, True]
+    assert {each for each in outcomes if isinstance(each, str)} == {"insufficient_capacity"}
+    assert (ops.taken(first), ops.taken(second)) == (2, 4)
+    assert ops.world.examine() == []
+
+
+def test_a_payment_and_the_sweep_that_meet_have_one_winner(ops: Operations, two: tuple[str, str]) -> None:
+    for _ in range(ROUNDS):
+        booking = ops.check_out(two[0])["id"]
+        ops.world.clock.advance(30 * MINUTE)
+        paid, _ = together(partial(ops.pay, booking), ops.abandon_due)
+        row = ops.booking(booking)
+        if isinstance(paid, dict):
+            assert (row["status"], row["payment_status"]) == ("confirmed", "paid")
+            ops.cancel(booking)
+        else:
+            assert (paid, row["status"], row["payment_status"]) == ("conflict", "cancelled", "failed")
+    assert ops.taken(two[0]) == 0
+    assert ops.world.examine() == []
+
+
+def test_a_sweep_passes_over_a_booking_that_is_being_paid(ops: Operations, two: tuple[str, str]) -> None:
+    if ops.world.database.is_sqlite:
+        pytest.skip("on SQLite the one writer is the lock")
+    booking = ops.check_out(two[0])["id"]
+    ops.world.clock.advance(30 * MINUTE)
+    with Gate(ops.world, "UPDATE counters") as gate:
+        paying = threading.Thread(target=ops.pay, args=(booking,))
+        paying.start()
+        assert gate.reached.wait(10)
+        ops.abandon_due()
+        assert ops.booking(booking)["status"] == "pending"
+        gate.opened.set()
+        paying.join()
+    assert ops.booking(booking)["status"] == "confirmed"
+    assert ops.world.examine() == []
+
+
+def test_a_cancellation_and_a_move_that_meet_leave_the_seats_right(ops: Operations, two: tuple[str, str]) -> None:
+    for _ in range(ROUNDS):
+        booking = ops.book(two[0], 3)["id"]
+        moved, cancelled = together(partial(ops.reschedule, booking, two[1]), partial(ops.cancel, booking))
+        assert cancelled["status"] == "cancelled"
+        assert moved == "conflict" or moved["departure"]["id"] == two[1]
+        assert (ops.taken(two[0]), ops.taken(two[1])) == (0, 0)
+    assert ops.event_types().count("booking.cancelled") == ROUNDS
+    assert ops.world.examine() == []
+
+
+def test_four_who_cancel_one_booking_give_its_seats_and_its_card_back_once(
+    ops: Operations, two: tuple[str, str]
+) -> None:
+    for _ in range(5):
+        card_id, code = ops.issue(89000)
+        booking = ops.book(two[0], 2, gift_card_code=code)["id"]
+        answers = together(*[partial(ops.cancel, booking)] * 4)
+        assert [each["status"] for each in answers] == ["cancelled"] * 4
+        assert ops.world.row(tables.gift_cards, card_id)["balance_minor"] == 89000
+        assert ops.event_types(booking).count("booking.cancelled") == 1
+    assert ops.taken(two[0]) == 0
+    assert ops.world.examine() == []
+
+
+def test_the_last_seat_is_held_or_sold_once(ops: Operations, two: tuple[str, str]) -> None:
+    for _ in range(ROUNDS // 2):
+        ops.set_seats(two[0], 1)
+        outcomes = together(
+            partial(ops.hold, two[0], 1),
+            partial(ops.hold, two[0], 1),
+            partial(ops.check_out, two[0]),
+            partial(ops.book, two[0]),
+        )
+        won = [each if isinstance(each, str) else each["id"] for each in outcomes if each != FULL]
+        assert len(won) == 1
+        holds = [row for row in ops.world.rows(tables.holds) if row["id"] == won[0]]
+        if holds:
+            ops.release(won[0])
+        else:
+            ops.cancel(won[0])
+    assert ops.taken(two[0]) == 0
+    assert ops.world.examine() == []
+
+
+def test_one_hold_checked_out_twice_at_once_is_one_booking(ops: Operations, two: tuple[str, str]) -> None:
+    for _ in range(ROUNDS // 2):
+        held = ops.hold(two[0], 4)
+        outcomes = together(*[partial(ops.check_out, two[0], 4, hold_id=held)] * 2)
+        assert sorted(each == "conflict" for each in outcomes) == [False, True]
+        ops.cancel(next(each["id"] for each in outcomes if each != "conflict"))
+    assert ops.world.examine() == []
+
+
+def test_a_departure_that_is_cancelled_while_it_is_booked_keeps_no_booking(
+    ops: Operations, two: tuple[str, str]
+) -> None:
+    for _ in range(5):
+        departure = ops.world.departure(ops.world.experience(), seats=4)
+        ops.book(departure)
+        moving = ops.book(two[0])["id"]
+        together(
+            partial(ops.cancel_departure, departure),
+            partial(ops.book, departure),
+            partial(ops.reschedule, moving, departure),
+        )
+        ops.cancel_on()
+        assert ops.taken(departure) == 0
+        if ops.booking(moving)["status"] != "cancelled":
+            ops.cancel(moving)
+    assert ops.world.examine() == []
+
+
+def test_two_who_take_one_address_are_told_apart(ops: Operations, two: tuple[str, str]) -> None:
+    ops.book(two[0], email="first@example.com")
+    ops.book(two[0], email="second@example.com")
+    for turn in range(5):
+        ids = [row["id"] for row in ops.world.rows(tables.customers)]
+        address = f"shared{turn}@example.com"
+        outcomes = together(*[partial(ops.update_customer, each, email=address) for each in ids])
+        assert sorted(each == "conflict" for each in outcomes) == [False, True]
+    assert ops.world.examine() == []
+
+
+def test_departures_that_fall_under_their_minimum_are_cancelled_once_by_two_workers(
+    new_world: Callable[..., World],
+) -> None:
+    ops = Operations(new_world(cancel_under_minimum=True))
+    experience = ops.world.experience(min_participants=3)
+    for number in range(5):
+        departure = ops.world.departure(experience, starts_at=ops.world.clock() + number * MINUTE + DAY)
+        ops.book(departure, 2)
+    ops.world.clock.advance(DAY + 5 * MINUTE)
+    together(ops.cancel_under_minimum, ops.cancel_under_minimum)
+    assert ops.event_types().count("booking.cancelled") == 5
+    assert ops.world.examine() == []

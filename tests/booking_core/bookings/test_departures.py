@@ -1,0 +1,195 @@
+"""A cancelled departure cancels its bookings; one that too few booked is cancelled when booking closes."""
+
+from collections.abc import Callable
+
+import pytest
+from support.operations import Operations
+from support.refusals import nothing_changes
+from support.world import DAY, HOUR, World
+
+from booking_core.bookings import cancelling
+from booking_core.db import tables
+from booking_core.wire.bookings import PaymentMode
+
+
+@pytest.fixture
+def ops(world: World) -> Operations:
+    return Operations(world)
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=50)
+
+
+def statuses(world: World) -> list[str]:
+    return sorted(row["status"] for row in world.rows(tables.bookings))
+
+
+# By staff --------------------------------------------------------------------------------------------------------
+
+
+def test_its_bookings_are_cancelled_with_it(ops: Operations, world: World, departure: str) -> None:
+    confirmed, pending = ops.book(departure, 2), ops.check_out(departure, 3)
+    gone = ops.book(departure)
+    ops.cancel(gone["id"])
+    shown = ops.cancel_departure(departure)
+    assert (shown["status"], shown["seats_available"]) == ("cancelled", 50)
+    for each in (confirmed, pending):
+        row = ops.booking(each["id"])
+        assert (row["status"], row["cancel_reason"]) == ("cancelled", "admin")
+        assert ops.event_types(each["id"])[-1] == "booking.cancelled"
+    assert ops.event_types(gone["id"]).count("booking.cancelled") == 1
+    row = world.row(tables.departures, departure)
+    assert (row["status"], row["seats_taken"], row["cancelling"]) == ("cancelled", 0, None)
+    assert ops.refusal(ops.book, departure) == ("conflict", "departure_cancelled")
+    assert world.examine() == []
+
+
+def test_a_cancelled_departure_is_cancelled_once(ops: Operations, world: World, departure: str) -> None:
+    ops.book(departure)
+    shown = ops.cancel_departure(departure)
+    with nothing_changes(world):
+        assert ops.cancel_departure(departure) == shown
+        assert ops.refusal(ops.cancel_departure, "00000000-0000-4000-8000-000000000000")[0] == "not_found"
+
+
+def test_many_bookings_are_cancelled_in_batches(
+    ops: Operations, world: World, departure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelling, "BATCH", 3)
+    for _ in range(8):
+        ops.book(departure)
+    ops.cancel_departure(departure)
+    assert statuses(world) == ["cancelled"] * 3 + ["confirmed"] * 5
+    assert world.row(tables.departures, departure)["cancelling"] == "admin"
+    assert ops.refusal(ops.book, departure) == ("conflict", "departure_cancelled")
+    assert world.examine() == []
+    ops.cancel_on()
+    assert statuses(world) == ["cancelled"] * 8
+    assert {row["cancel_reason"] for row in world.rows(tables.bookings)} == {"admin"}
+    assert world.row(tables.departures, departure)["cancelling"] is None
+    assert ops.event_types().count("booking.cancelled") == 8
+    assert world.examine() == []
+
+
+def test_one_gift_card_gets_back_what_several_bookings_took(ops: Operations, world: World, departure: str) -> None:
+    card_id, code = ops.issue(300000)
+    for _ in range(3):
+        ops.book(departure, gift_card_code=code)
+        ops.book(departure)
+    assert world.row(tables.gift_cards, card_id)["balance_minor"] == 300000 - 3 * 89000
+    ops.cancel_departure(departure)
+    ops.cancel_on()
+    assert world.row(tables.gift_cards, card_id)["balance_minor"] == 300000
+    assert statuses(world) == ["cancelled"] * 6
+    assert world.examine() == []
+
+
+def test_what_cards_paid_is_owed_back(ops: Operations, world: World, departure: str) -> None:
+    for _ in range(2):
+        ops.pay(ops.check_out(departure)["id"])
+    ops.book(departure, payment=PaymentMode.PAY_ON_SITE)
+    ops.cancel_departure(departure)
+    assert [refund["amount_minor"] for refund in world.rows(tables.refunds)] == [89000, 89000]
+
+
+def test_a_departure_that_the_catalogue_cancelled_keeps_its_bookings(
+    ops: Operations, world: World, departure: str
+) -> None:
+    ops.book(departure)
+    world.change(tables.departures, departure, status="cancelled")
+    assert ops.cancel_on() == 0
+    assert statuses(world) == ["confirmed"]
+
+
+# Under its minimum -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def strict(new_world: Callable[..., World]) -> Operations:
+    """An organization that cancels departures which too few booked, two hours before they start."""
+    return Operations(new_world(cancel_under_minimum=True, hours_before_booking_closes=2))
+
+
+def leaving(ops: Operations, minimum: int | None = 3, **columns: object) -> str:
+    """A departure in two days."""
+    return ops.world.departure(ops.world.experience(min_participants=minimum), **columns)
+
+
+def test_too_few_are_cancelled_when_booking_closes_and_not_before(strict: Operations) -> None:
+    world, departure = strict.world, leaving(strict)
+    booked, pending = strict.book(departure), strict.check_out(departure)
+    strict.confirm(pending["id"])
+    world.clock.advance(2 * DAY - 2 * HOUR - 1)
+    strict.cancel_under_minimum()
+    assert statuses(world) == ["confirmed", "confirmed"]
+    world.clock.advance(1)
+    strict.cancel_under_minimum()
+    assert statuses(world) == ["cancelled", "cancelled"]
+    assert world.row(tables.departures, departure)["status"] == "cancelled"
+    assert strict.booking(booked["id"])["cancel_reason"] == "min_participants"
+    assert strict.events()[-1]["data"]["reason"] == "min_participants"
+    assert world.examine() == []
+    with nothing_changes(world):
+        strict.cancel_under_minimum()
+
+
+def test_pending_and_confirmed_seats_count_and_enough_is_enough(strict: Operations) -> None:
+    world, departure = strict.world, leaving(strict)
+    world.clock.advance(2 * DAY - 2 * HOUR - 1)
+    strict.book(departure, 2)
+    strict.check_out(departure)
+    world.clock.advance(1)
+    strict.cancel_under_minimum()
+    assert statuses(world) == ["confirmed", "pending"]
+
+
+def test_it_is_counted_once_who_cancels_later_does_not_cancel_it_for_others(strict: Operations) -> None:
+    world, departure = strict.world, leaving(strict)
+    strict.book(departure, 2)
+    late = strict.book(departure, 2)
+    world.clock.advance(2 * DAY - 2 * HOUR)
+    strict.cancel_under_minimum()
+    strict.cancel(late["id"])
+    with nothing_changes(world):
+        strict.cancel_under_minimum()
+    assert statuses(world) == ["cancelled", "confirmed"]
+
+
+@pytest.mark.parametrize("case", ["switched off", "no minimum", "long begun", "cancelled", "other lead"])
+def test_what_is_not_to_be_cancelled_is_left_alone(new_world: Callable[..., World], case: str) -> None:
+    world = new_world(cancel_under_minimum=case != "switched off", hours_before_booking_closes=2)
+    ops = Operations(world)
+    lead = 1 if case == "other lead" else None
+    experience = world.experience(
+        min_participants=None if case == "no minimum" else 3, hours_before_booking_closes=lead
+    )
+    departure = world.departure(experience)
+    ops.book(departure)
+    if case == "cancelled":
+        world.change(tables.departures, departure, status="cancelled")
+    world.clock.advance(2 * DAY + HOUR if case == "long begun" else 2 * DAY - 2 * HOUR)
+    with nothing_changes(world):
+        ops.cancel_under_minimum()
+
+
+def test_a_departure_that_staff_closed_or_nobody_booked_is_cancelled_too(strict: Operations) -> None:
+    world = strict.world
+    closed, empty = leaving(strict), leaving(strict)
+    strict.book(closed)
+    strict.close(closed)
+    world.clock.advance(2 * DAY - 2 * HOUR)
+    strict.cancel_under_minimum()
+    assert [world.row(tables.departures, each)["status"] for each in (closed, empty)] == ["cancelled", "cancelled"]
+    assert world.examine() == []
+
+
+def test_without_lead_time_it_is_counted_at_the_start(new_world: Callable[..., World]) -> None:
+    ops = Operations(new_world(cancel_under_minimum=True))
+    departure = leaving(ops)
+    ops.book(departure)
+    ops.world.clock.advance(2 * DAY)
+    ops.cancel_under_minimum()
+    assert ops.world.row(tables.departures, departure)["status"] == "cancelled"
+    assert statuses(ops.world) == ["cancelled"]

@@ -1,0 +1,181 @@
+"""A booking moves to another departure with its seats, in one breath or not at all."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from support.operations import Operations
+from support.refusals import nothing_changes
+from support.world import DAY, HOUR, World
+
+from booking_core.clock import MINUTE
+from booking_core.db import tables
+
+
+@pytest.fixture
+def ops(world: World) -> Operations:
+    return Operations(world)
+
+
+@pytest.fixture
+def experience(world: World) -> str:
+    return world.experience()
+
+
+@pytest.fixture
+def saturday(world: World, experience: str) -> str:
+    return world.departure(experience, seats=5)
+
+
+@pytest.fixture
+def sunday(world: World, experience: str) -> str:
+    return world.departure(experience, seats=5, starts_at=world.clock() + 3 * DAY)
+
+
+def test_the_seats_go_from_one_departure_to_the_other(
+    ops: Operations, world: World, saturday: str, sunday: str
+) -> None:
+    booking = ops.book(saturday, 3)
+    moved = ops.reschedule(booking["id"], sunday)
+    assert (ops.taken(saturday), ops.taken(sunday)) == (0, 3)
+    assert moved["departure"] == {
+        "id": sunday,
+        "starts_at": "2026-11-24T13:00:00+01:00",
+        "ends_at": "2026-11-24T15:30:00+01:00",
+    }
+    kept = set(moved) - {"departure", "updated_at"}
+    assert {name: moved[name] for name in kept} == {name: booking[name] for name in kept}
+    assert world.examine() == []
+
+
+def test_it_is_told_with_where_it_was(ops: Operations, world: World, saturday: str, sunday: str) -> None:
+    booking = ops.book(saturday)
+    world.clock.advance(MINUTE)
+    moved = ops.reschedule(booking["id"], sunday)
+    assert ops.event_types(booking["id"])[-1] == "booking.rescheduled"
+    assert ops.events()[-1]["data"] == {
+        "object": moved,
+        "previous_departure": {"id": saturday, "starts_at": booking["departure"]["starts_at"]},
+    }
+    assert ops.noted(booking["id"]) == ["booking_created", "booking_rescheduled"]
+    owed = {row["kind"]: orjson.loads(row["payload"]) for row in world.rows(tables.effects)}
+    before = world.row(tables.departures, saturday)["starts_at"]
+    for kind in ("booking_rescheduling_mail", "staff_rescheduling_mail"):
+        assert owed[kind] == {"previous_starts_at": before}
+
+
+def test_a_booking_moves_back_and_forth_and_each_move_is_told(
+    ops: Operations, world: World, saturday: str, sunday: str
+) -> None:
+    booking = ops.book(saturday, 2)
+    for departure in (sunday, saturday, sunday):
+        ops.reschedule(booking["id"], departure)
+    assert ops.event_types(booking["id"]).count("booking.rescheduled") == 3
+    assert ops.owed(booking["id"]).count("booking_rescheduling_mail") == 3
+    assert (ops.taken(saturday), ops.taken(sunday)) == (0, 2)
+    assert world.examine() == []
+
+
+def test_a_move_to_where_it_is_changes_nothing(ops: Operations, world: World, saturday: str) -> None:
+    booking = ops.book(saturday, 5)
+    with nothing_changes(world):
+        assert ops.reschedule(booking["id"], saturday) == booking
+
+
+def test_the_guest_s_link_lives_until_the_new_departure_ends(
+    ops: Operations, world: World, saturday: str, sunday: str
+) -> None:
+    booking = ops.book(saturday)
+    ops.reschedule(booking["id"], sunday)
+    starts_at = world.row(tables.departures, sunday)["starts_at"]
+    assert ops.booking(booking["id"])["manage_expires_at"] == starts_at + 150 * MINUTE
+
+
+def test_the_price_stays_as_it_was_sold_also_at_another_experience(
+    ops: Operations, world: World, saturday: str
+) -> None:
+    booking = ops.book(saturday, 2, suits=1)
+    dearer = world.experience(title="Glacier walk", price_tiers="[]", price_from_minor=500000)
+    moved = ops.reschedule(booking["id"], world.departure(dearer))
+    assert moved["experience"]["title"] == "Glacier walk"
+    assert (moved["totals"], moved["guests"], moved["add_ons"]) == (
+        booking["totals"],
+        booking["guests"],
+        booking["add_ons"],
+    )
+    assert ops.booking(booking["id"])["experience_id"] == dearer
+    assert world.examine() == []
+
+
+def test_a_pending_booking_moves_and_keeps_its_expiry(
+    ops: Operations, world: World, saturday: str, sunday: str
+) -> None:
+    booking = ops.check_out(saturday)
+    ops.reschedule(booking["id"], sunday)
+    world.clock.advance(30 * MINUTE)
+    ops.abandon_due()
+    assert ops.booking(booking["id"])["status"] == "cancelled"
+    assert ops.taken(sunday) == 0
+    assert world.examine() == []
+
+
+def test_staff_that_wants_no_mail_gets_none(ops: Operations, saturday: str, sunday: str) -> None:
+    booking = ops.book(saturday, notify_staff=False)
+    ops.reschedule(booking["id"], sunday)
+    assert ops.owed(booking["id"]) == ["booking_confirmation_mail", "booking_rescheduling_mail"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "refusal"),
+    [
+        ({"status": "cancelled"}, ("conflict", "departure_cancelled")),
+        ({"status": "closed"}, ("conflict", "departure_closed")),
+        ({"starts_at": 1}, ("conflict", "departure_started")),
+        ({"seats": 2}, ("insufficient_capacity", None)),
+    ],
+)
+def test_a_departure_that_does_not_take_it_changes_nothing(
+    ops: Operations, world: World, saturday: str, columns: dict[str, Any], refusal: tuple[str, str | None]
+) -> None:
+    booking = ops.book(saturday, 3)
+    target = world.departure(world.experience(), **columns)
+    with nothing_changes(world):
+        assert ops.refusal(ops.reschedule, booking["id"], target) == refusal
+
+
+def test_seats_held_in_a_checkout_are_not_there_to_move_to(
+    ops: Operations, world: World, saturday: str, sunday: str
+) -> None:
+    booking = ops.book(saturday, 3)
+    ops.hold(sunday, 3)
+    with nothing_changes(world):
+        assert ops.refusal(ops.reschedule, booking["id"], sunday) == ("insufficient_capacity", None)
+
+
+def test_nothing_moves_to_another_currency_or_organization(
+    ops: Operations, world: World, saturday: str, new_world: Callable[..., World]
+) -> None:
+    booking = ops.book(saturday)
+    euros = world.departure(world.experience(currency="EUR"))
+    other = new_world()
+    theirs = other.departure(other.experience())
+    with nothing_changes(world), nothing_changes(other):
+        assert ops.refusal(ops.reschedule, booking["id"], euros) == ("validation_failed", "currency_mismatch")
+        assert ops.refusal(ops.reschedule, booking["id"], theirs)[0] == "not_found"
+
+
+def test_a_cancelled_booking_does_not_move(ops: Operations, world: World, saturday: str, sunday: str) -> None:
+    booking = ops.book(saturday)
+    ops.cancel(booking["id"])
+    with nothing_changes(world):
+        assert ops.refusal(ops.reschedule, booking["id"], sunday) == ("conflict", "booking_cancelled")
+
+
+def test_a_full_departure_can_be_left_and_the_last_seat_taken(ops: Operations, world: World, experience: str) -> None:
+    one, other = (world.departure(experience, seats=1, starts_at=world.clock() + hours * HOUR) for hours in (48, 72))
+    booking = ops.book(one)
+    ops.reschedule(booking["id"], other)
+    ops.book(one, email="grace@example.com")
+    assert (ops.taken(one), ops.taken(other)) == (1, 1)
+    assert world.examine() == []

@@ -1,0 +1,318 @@
+"""What staff and agents book, confirm and cancel."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from support.creating import create, created
+from support.operations import Operations
+from support.refusals import nothing_changes
+from support.world import DAY, HOUR, World
+
+from booking_core import bookings
+from booking_core.clock import MINUTE
+from booking_core.db import tables
+from booking_core.errors import NotFound
+from booking_core.idempotency import Answer
+from booking_core.wire.bookings import AddOnInput, Booking, BookingSource, CancelReason, PaymentMode, RefundMode
+from booking_core.wire.scopes import Scope
+
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def ops(world: World) -> Operations:
+    return Operations(world)
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=5)
+
+
+# Booked ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", [BookingSource.ADMIN, BookingSource.AGENCY, BookingSource.AI])
+def test_a_booking_by_staff_leaves_what_one_of_the_api_leaves(
+    ops: Operations, world: World, departure: str, source: BookingSource
+) -> None:
+    mine = ops.book(departure, 2, suits=1, source=source, payment=PaymentMode.PAY_ON_SITE, email="staff@example.com")
+    body = {"count": 2, "add_ons": [{"id": "drysuit", "count": 1}], "customer": {"name": "Ada", "email": "a@b.example"}}
+    (answer,) = created(world.database, [create(world, departure, "beside-staff", **body)])
+    assert isinstance(answer, Answer)
+    other = orjson.loads(answer.body)
+    assert mine["source"] == source
+    assert Booking.model_validate(mine)
+    for field in ("status", "totals", "payment", "guests", "add_ons", "experience", "departure", "note"):
+        assert mine[field] == other[field]
+    assert (mine["booking_number"], other["booking_number"]) == (1, 2)
+    rows = [ops.booking(each["id"]) for each in (mine, other)]
+    different = {name for name in rows[0] if rows[0][name] != rows[1][name]}
+    assert different <= {"id", "booking_number", "source", "customer_id", "guest_name", "guest_email", "guest_phone"}
+    assert [ops.event_types(each["id"]) for each in (mine, other)] == [["booking.created", "booking.confirmed"]] * 2
+    assert ops.owed(mine["id"]) == ops.owed(other["id"]) == ["booking_confirmation_mail", "staff_booking_mail"]
+    assert ops.noted(mine["id"]) == ops.noted(other["id"]) == ["booking_created"]
+    assert world.examine() == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "payment", "invoice_due", "fee"),
+    [
+        (PaymentMode.PAY_ON_SITE, ("pay_on_site", "on_site", "unpaid"), False, 2225),
+        (PaymentMode.INVOICE, ("invoice", "external", "unpaid"), True, 0),
+        (PaymentMode.EXTERNAL_PAID, ("external_paid", "external", "paid"), False, 0),
+    ],
+)
+def test_the_fee_on_site_and_the_invoice_are_noted(
+    new_world: Callable[..., World], mode: PaymentMode, payment: tuple[str, str, str], invoice_due: bool, fee: int
+) -> None:
+    world = new_world(on_site_fee_percent=2.5)
+    ops = Operations(world)
+    booking = ops.book(world.departure(world.experience()), payment=mode)
+    assert tuple(booking["payment"].values()) == payment
+    row = ops.booking(booking["id"])
+    assert (bool(row["invoice_due"]), row["on_site_fee_minor"]) == (invoice_due, fee)
+
+
+def test_the_fee_is_of_what_is_paid_on_site(new_world: Callable[..., World]) -> None:
+    world = new_world(on_site_fee_percent=10.0)
+    ops = Operations(world)
+    _, code = ops.issue(40000)
+    departure = world.departure(world.experience())
+    booking = ops.book(departure, payment=PaymentMode.PAY_ON_SITE, gift_card_code=code, discount_minor=9000)
+    assert booking["totals"]["total"]["amount_minor"] == 40000
+    assert ops.booking(booking["id"])["on_site_fee_minor"] == 4000
+    assert world.examine() == []
+
+
+def test_a_gift_card_is_redeemed_between_created_and_confirmed(ops: Operations, world: World, departure: str) -> None:
+    card_id, code = ops.issue(30000)
+    booking = ops.book(departure, gift_card_code=code, payment=PaymentMode.INVOICE)
+    assert booking["payment"]["method"] == "invoice"
+    assert ops.event_types()[2:] == ["booking.created", "gift_card.redeemed", "booking.confirmed"]
+    assert world.row(tables.gift_cards, card_id)["balance_minor"] == 0
+    assert world.examine() == []
+
+
+def test_flags_suppress_mails(ops: Operations, new_world: Callable[..., World], departure: str) -> None:
+    quiet = ops.book(departure, send_confirmation_email=False, notify_staff=False)
+    assert ops.owed(quiet["id"]) == []
+    deaf = Operations(new_world(notify_staff=False))
+    booking = deaf.book(deaf.world.departure(deaf.world.experience()))
+    assert deaf.owed(booking["id"]) == ["booking_confirmation_mail"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "over", "refusal"),
+    [
+        ({"status": "cancelled", "starts_at": 1}, {"count": 99}, ("conflict", "departure_cancelled")),
+        ({"status": "closed", "starts_at": 1}, {"count": 99}, ("conflict", "departure_closed")),
+        ({"starts_at": 1}, {"count": 99}, ("conflict", "departure_started")),
+        ({}, {"count": 99, "add_ons": [AddOnInput(id="yacht", count=1)]}, ("validation_failed", "unknown_add_on")),
+        ({}, {"count": 99}, ("insufficient_capacity", None)),
+        ({}, {"discount_minor": 89001}, ("validation_failed", "discount_too_large")),
+        ({}, {"gift_card_code": "NOSUCHCARD"}, ("validation_failed", "gift_card_unknown")),
+    ],
+)
+def test_a_refused_booking_changes_nothing(
+    ops: Operations, world: World, columns: dict[str, Any], over: dict[str, Any], refusal: tuple[str, str | None]
+) -> None:
+    departure = world.departure(world.experience(), seats=5, **columns)
+    with nothing_changes(world):
+        assert ops.refusal(ops.book, departure, **over) == refusal
+        assert ops.refusal(ops.book, UNKNOWN)[0] == "not_found"
+    assert ops.event_types() == []
+
+
+# Confirmed -------------------------------------------------------------------------------------------------------
+
+
+def test_staff_confirms_a_pending_booking_once(ops: Operations, world: World, departure: str) -> None:
+    booking = ops.check_out(departure)
+    world.clock.advance(MINUTE)
+    confirmed = ops.confirm(booking["id"])
+    assert (confirmed["status"], confirmed["payment"]["status"]) == ("confirmed", "pending")
+    assert ops.event_types(booking["id"]) == ["booking.created", "booking.confirmed"]
+    assert ops.events()[-1]["data"]["object"] == confirmed
+    assert ops.owed(booking["id"]) == ["booking_confirmation_mail", "staff_booking_mail"]
+    assert ops.noted(booking["id"]) == ["booking_confirmed", "booking_created"]
+    world.clock.advance(DAY)
+    with nothing_changes(world):
+        assert ops.confirm(booking["id"]) == confirmed
+        ops.abandon_due()
+    assert world.examine() == []
+
+
+def test_a_cancelled_booking_is_not_confirmed(ops: Operations, world: World, departure: str) -> None:
+    booking = ops.check_out(departure)
+    ops.cancel(booking["id"])
+    with nothing_changes(world):
+        assert ops.refusal(ops.confirm, booking["id"]) == ("conflict", "booking_cancelled")
+        assert ops.refusal(ops.confirm, UNKNOWN)[0] == "not_found"
+
+
+def test_another_organization_s_booking_does_not_exist(
+    ops: Operations, departure: str, new_world: Callable[..., World]
+) -> None:
+    booking, stranger = ops.check_out(departure), Operations(new_world())
+    with nothing_changes(ops.world):
+        for verb in (stranger.confirm, stranger.pay, stranger.cancel):
+            assert stranger.refusal(verb, booking["id"])[0] == "not_found"
+        assert stranger.refusal(stranger.reschedule, booking["id"], departure)[0] == "not_found"
+        assert stranger.refusal(stranger.cancel_departure, departure)[0] == "not_found"
+        assert stranger.refusal(stranger.book, departure)[0] == "not_found"
+
+
+def test_the_operator_finds_whose_a_booking_is(ops: Operations, world: World, departure: str) -> None:
+    booking = ops.book(departure)
+    assert world.database.read(lambda tx: bookings.owner(tx, booking["id"].upper())).id == world.org
+    for unknown in (UNKNOWN, "no-id"):
+        with pytest.raises(NotFound), world.database.reading() as tx:
+            bookings.owner(tx, unknown)
+
+
+# Cancelled -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", [reason for reason in CancelReason if reason is not CancelReason.ABANDONED])
+def test_a_cancellation_tells_its_reason_and_gives_the_seats_back(
+    ops: Operations, world: World, departure: str, reason: CancelReason
+) -> None:
+    booking = ops.book(departure, 3)
+    cancelled = ops.cancel(booking["id"], reason, note="The guest is ill.")
+    assert cancelled["status"] == "cancelled"
+    row = ops.booking(booking["id"])
+    assert (row["cancel_reason"], row["cancel_note"]) == (reason, "The guest is ill.")
+    assert ops.events()[-1]["data"] == {"object": cancelled, "reason": reason}
+    assert ops.taken(departure) == 0
+    assert ops.noted(booking["id"]) == ["booking_cancelled", "booking_created"]
+    assert world.examine() == []
+
+
+def test_only_what_was_never_confirmed_is_abandoned(ops: Operations, world: World, departure: str) -> None:
+    confirmed, pending = ops.book(departure), ops.check_out(departure)
+    with nothing_changes(world):
+        assert ops.refusal(ops.cancel, confirmed["id"], CancelReason.ABANDONED) == ("conflict", "booking_confirmed")
+    ops.cancel(pending["id"], CancelReason.ABANDONED)
+    assert ops.booking(pending["id"])["cancel_reason"] == "abandoned"
+    assert world.examine() == []
+
+
+def test_cancelling_again_changes_nothing(ops: Operations, world: World, departure: str) -> None:
+    booking = ops.book(departure)
+    cancelled = ops.cancel(booking["id"])
+    world.clock.advance(HOUR)
+    with nothing_changes(world):
+        assert ops.cancel(booking["id"], CancelReason.CUSTOMER) == cancelled
+
+
+def test_the_guest_is_told_and_staff_unless_it_does_not_want_to_be(
+    ops: Operations, new_world: Callable[..., World], departure: str
+) -> None:
+    both, guest_only = ops.book(departure), ops.book(departure, notify_staff=False, send_confirmation_email=False)
+    for each in (both, guest_only):
+        ops.cancel(each["id"])
+    assert "staff_cancellation_mail" in ops.owed(both["id"])
+    assert ops.owed(guest_only["id"]) == ["booking_cancellation_mail"]
+    deaf = Operations(new_world(notify_staff=False))
+    booking = deaf.book(deaf.world.departure(deaf.world.experience()))
+    deaf.cancel(booking["id"])
+    assert deaf.owed(booking["id"]) == ["booking_cancellation_mail", "booking_confirmation_mail"]
+
+
+def test_past_departures_can_be_cancelled(ops: Operations, world: World, departure: str) -> None:
+    booking = ops.book(departure)
+    world.clock.advance(30 * DAY)
+    assert ops.cancel(booking["id"])["status"] == "cancelled"
+    assert world.examine() == []
+
+
+def test_a_gift_card_gets_its_part_back_once(ops: Operations, world: World, departure: str) -> None:
+    card_id, code = ops.issue(50000)
+    booking = ops.book(departure, gift_card_code=code)
+    for _ in range(2):
+        ops.cancel(booking["id"])
+    assert world.row(tables.gift_cards, card_id)["balance_minor"] == 50000
+    assert sorted(row["amount_minor"] for row in world.rows(tables.gift_card_entries)) == [-50000, 50000]
+    assert world.examine() == []
+
+
+# Its money -------------------------------------------------------------------------------------------------------
+
+
+def paid(ops: Operations, departure: str, **over: Any) -> str:
+    booking = ops.check_out(departure, **over)
+    ops.pay(booking["id"])
+    return str(booking["id"])
+
+
+def test_a_booking_paid_by_card_is_refunded_once_under_the_policy(
+    ops: Operations, world: World, departure: str
+) -> None:
+    booking_id = paid(ops, departure)
+    for _ in range(2):
+        cancelled = ops.cancel(booking_id)
+    assert cancelled["payment"] == {"method": "card", "source": "stripe", "status": "paid"}
+    (refund,) = world.rows(tables.refunds)
+    assert (refund["booking_id"], refund["amount_minor"], refund["status"]) == (booking_id, 89000, "requested")
+    assert ops.noted(booking_id).count("refund_requested") == 1
+    assert world.examine() == []
+
+
+def test_late_the_policy_keeps_its_part(new_world: Callable[..., World]) -> None:
+    world = new_world(refund_late_percent=50)
+    ops = Operations(world)
+    booking_id = paid(ops, world.departure(world.experience()))
+    world.clock.advance(DAY + 1)
+    ops.cancel(booking_id)
+    assert [refund["amount_minor"] for refund in world.rows(tables.refunds)] == [44500]
+
+
+def test_with_refund_none_the_money_is_kept(ops: Operations, world: World, departure: str) -> None:
+    booking_id = paid(ops, departure)
+    assert ops.cancel(booking_id, refund=RefundMode.NONE)["payment"]["status"] == "paid"
+    assert world.rows(tables.refunds) == []
+
+
+@pytest.mark.parametrize("mode", list(PaymentMode))
+def test_what_no_card_paid_is_never_refunded(ops: Operations, world: World, departure: str, mode: PaymentMode) -> None:
+    booking = ops.book(departure, payment=mode)
+    assert ops.cancel(booking["id"])["payment"] == booking["payment"]
+    assert world.rows(tables.refunds) == []
+
+
+def test_a_card_that_was_never_charged_is_not_refunded(ops: Operations, world: World, departure: str) -> None:
+    pending, confirmed = ops.check_out(departure), ops.check_out(departure)
+    ops.confirm(confirmed["id"])
+    for each in (pending, confirmed):
+        assert ops.cancel(each["id"])["payment"]["status"] == "failed"
+    assert world.rows(tables.refunds) == []
+    assert [row["status"] for row in world.rows(tables.payments)] == ["failed", "failed"]
+    assert world.examine() == []
+
+
+def test_the_gift_card_s_part_goes_to_the_card_and_the_rest_to_the_guest(
+    ops: Operations, world: World, departure: str
+) -> None:
+    card_id, code = ops.issue(50000)
+    ops.cancel(paid(ops, departure, gift_card_code=code))
+    assert world.row(tables.gift_cards, card_id)["balance_minor"] == 50000
+    assert [refund["amount_minor"] for refund in world.rows(tables.refunds)] == [39000]
+
+
+def test_over_the_api_the_refund_mode_counts_and_the_link_is_shown(
+    ops: Operations, world: World, departure: str, api: Any
+) -> None:
+    kept, given = paid(ops, departure), paid(ops, departure)
+    assert api.cancel(kept, refund="none").json()["payment"]["status"] == "paid"
+    assert world.rows(tables.refunds) == []
+    answer = api.cancel(given, reason="Rain").json()
+    assert answer["status"] == "cancelled"
+    assert answer["manage_url"].startswith("http")
+    assert [refund["booking_id"] for refund in world.rows(tables.refunds)] == [given]
+    assert [ops.booking(each)["cancel_reason"] for each in (kept, given)] == ["api", "api"]
+    assert ops.booking(given)["cancel_note"] == "Rain"
+    reader = api.with_scopes(Scope.BOOKINGS_READ)
+    assert reader.get(f"/bookings/{given}").json()["manage_url"] is None

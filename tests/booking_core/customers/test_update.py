@@ -1,0 +1,87 @@
+"""A customer's contact details change, and that is told when something is different."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.operations import Operations
+from support.refusals import nothing_changes
+from support.world import World
+
+from booking_core.clock import MINUTE
+from booking_core.db import tables
+
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def ops(world: World) -> Operations:
+    return Operations(world)
+
+
+@pytest.fixture
+def ada(ops: Operations) -> str:
+    """Ada, who has a booking."""
+    booking = ops.book(ops.world.departure(ops.world.experience()))
+    return str(ops.booking(booking["id"])["customer_id"])
+
+
+def test_what_is_given_changes_and_the_rest_stays(ops: Operations, world: World, ada: str) -> None:
+    world.clock.advance(MINUTE)
+    shown = ops.update_customer(ada, name="  Ada King ", email="countess@example.com")
+    row = world.row(tables.customers, ada)
+    assert (shown["name"], shown["email"], shown["phone"]) == ("Ada King", "countess@example.com", "+47 900 00 000")
+    assert (row["name"], row["email_key"], row["updated_at"]) == ("Ada King", "countess@example.com", world.clock())
+    assert ops.events()[-1]["data"] == {"object": shown}
+    assert ops.event_types(ada) == ["customer.created", "customer.updated"]
+    assert ops.noted(None) == ["customer_updated"]
+    assert world.examine() == []
+
+
+def test_an_empty_phone_number_takes_it_away(ops: Operations, ada: str) -> None:
+    assert ops.update_customer(ada, phone="")["phone"] is None
+
+
+def test_what_is_the_same_is_no_change(ops: Operations, world: World, ada: str) -> None:
+    with nothing_changes(world):
+        ops.update_customer(ada)
+        ops.update_customer(ada, name="Ada Lovelace", email="ada@example.com", phone="+47 900 00 000")
+
+
+def test_another_case_of_the_address_is_a_change_of_the_same_customer(ops: Operations, world: World, ada: str) -> None:
+    assert ops.update_customer(ada, email="ADA@example.com")["email"] == "ADA@example.com"
+    assert world.row(tables.customers, ada)["email_key"] == "ada@example.com"
+    assert ops.event_types(ada) == ["customer.created", "customer.updated"]
+
+
+def test_what_a_guest_gave_at_the_checkout_stays(ops: Operations, world: World, ada: str) -> None:
+    ops.update_customer(ada, name="Ada King", email="countess@example.com")
+    (booking,) = world.rows(tables.bookings)
+    assert (booking["guest_name"], booking["guest_email"]) == ("Ada Lovelace", "ada@example.com")
+
+
+def test_an_address_that_another_customer_has_is_refused(ops: Operations, world: World, ada: str) -> None:
+    ops.book(world.departure(world.experience()), email="grace@example.com")
+    with nothing_changes(world):
+        refusal = ops.refusal(ops.update_customer, ada, email="GRACE@example.com")
+    assert refusal == ("conflict", "email_taken")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"name": "  "}, {"name": "x" * 201}, {"name": "a\nb"}, {"email": "nobody"}, {"email": ""}, {"phone": "1" * 201}],
+)
+def test_what_could_not_be_created_cannot_be_changed_to(
+    ops: Operations, world: World, ada: str, changes: dict[str, Any]
+) -> None:
+    with nothing_changes(world):
+        assert ops.refusal(ops.update_customer, ada, **changes)[0] == "validation_failed"
+
+
+def test_who_does_not_exist_or_is_another_organization_s_is_not_found(
+    ops: Operations, ada: str, new_world: Callable[..., World]
+) -> None:
+    stranger = Operations(new_world())
+    with nothing_changes(ops.world):
+        assert stranger.refusal(stranger.update_customer, ada, name="Mallory")[0] == "not_found"
+        assert ops.refusal(ops.update_customer, UNKNOWN, name="Nobody")[0] == "not_found"

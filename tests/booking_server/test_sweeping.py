@@ -1,0 +1,134 @@
+"""What falls due by the clock alone is done by the worker, once, and at its own pace."""
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import pytest
+from support.operations import Operations
+from support.refusals import nothing_changes
+from support.world import DAY, HOUR, World
+
+from booking_core.bookings import cancelling
+from booking_core.clock import MINUTE, SECOND
+from booking_core.db import tables
+from booking_server.sweeping import Sweeping
+
+
+@pytest.fixture
+def ops(new_world: Callable[..., World]) -> Operations:
+    return Operations(new_world(cancel_under_minimum=True))
+
+
+def sweeping(ops: Operations) -> Sweeping:
+    return Sweeping(ops.world.database, ops.world.installation)
+
+
+def sweep(chore: Sweeping) -> int:
+    return asyncio.run(chore.run_once())
+
+
+def test_checkouts_that_nobody_paid_are_abandoned(ops: Operations) -> None:
+    world = ops.world
+    departure = world.departure(world.experience(), seats=120)
+    for _ in range(60):  # more than one batch
+        ops.check_out(departure)
+    chore = sweeping(ops)
+    sweep(chore)
+    assert ops.taken(departure) == 60
+    world.clock.advance(30 * MINUTE)
+    assert sweep(chore) >= 60
+    assert ops.taken(departure) == 0
+    assert ops.event_types().count("booking.cancelled") == 60
+    assert world.examine() == []
+    world.clock.advance(SECOND)
+    with nothing_changes(world):
+        sweep(chore)
+
+
+def test_a_rush_of_turns_sweeps_once_a_second(ops: Operations, statements: list[str]) -> None:
+    chore = sweeping(ops)
+    sweep(chore)
+    statements.clear()
+    assert [sweep(chore) for _ in range(3)] == [0, 0, 0]
+    assert statements == []
+
+
+def test_departures_under_their_minimum_are_cancelled_with_all_their_bookings(
+    ops: Operations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelling, "BATCH", 2)
+    world = ops.world
+    departure = world.departure(world.experience(min_participants=6), seats=20)
+    for _ in range(5):
+        ops.book(departure)
+    world.clock.advance(2 * DAY)
+    sweep(sweeping(ops))
+    rows = world.rows(tables.bookings)
+    assert {(row["status"], row["cancel_reason"]) for row in rows} == {("cancelled", "min_participants")}
+    assert len(rows) == 5
+    assert world.row(tables.departures, departure)["cancelling"] is None
+    assert world.examine() == []
+
+
+def test_a_cancellation_that_was_interrupted_is_finished(ops: Operations, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cancelling, "BATCH", 2)
+    world = ops.world
+    departure = world.departure(world.experience(), seats=20)
+    for _ in range(5):
+        ops.book(departure)
+    ops.cancel_departure(departure)
+    assert ops.taken(departure) == 3
+    sweep(sweeping(ops))
+    assert ops.taken(departure) == 0
+    assert {row["cancel_reason"] for row in world.rows(tables.bookings)} == {"admin"}
+
+
+# Keys that expire ------------------------------------------------------------------------------------------------
+
+
+def warned(world: World) -> list[str]:
+    return [row["subject_id"] for row in world.rows(tables.effects) if row["kind"] == "staff_key_expiring_mail"]
+
+
+def test_staff_is_told_of_a_key_a_week_before_it_expires_and_once(ops: Operations) -> None:
+    world = ops.world
+    world.key(expires_at=world.clock() + 8 * DAY)
+    (key,) = world.rows(tables.api_keys)
+    chore = sweeping(ops)
+    sweep(chore)
+    assert warned(world) == []
+    world.clock.advance(DAY)
+    sweep(chore)
+    (effect,) = [row for row in world.rows(tables.effects) if row["subject_id"] == key["id"]]
+    assert json.loads(effect["payload"]) == {
+        "name": "test",
+        "prefix": key["prefix"],
+        "expires_at": key["expires_at"],
+    }
+    for _ in range(3):
+        world.clock.advance(DAY)
+        sweep(chore)
+    assert warned(world) == [key["id"]]
+    world.change(tables.api_keys, key["id"], expires_at=world.clock() + 2 * DAY)
+    world.clock.advance(HOUR)
+    sweep(chore)
+    assert warned(world) == [key["id"]]
+
+
+def test_keys_that_are_over_or_never_end_are_not_told_of(ops: Operations, new_world: Callable[..., World]) -> None:
+    world, deaf = ops.world, new_world(notify_staff=False)
+    soon = world.clock() + DAY
+    world.key()
+    world.key(expires_at=world.clock())
+    world.key(expires_at=soon, revoked_at=world.clock())
+    deaf.key(expires_at=soon)
+    sweep(sweeping(ops))
+    assert warned(world) == warned(deaf) == []
+
+
+def test_many_keys_are_told_of_in_batches(ops: Operations) -> None:
+    for _ in range(60):
+        ops.world.key(expires_at=ops.world.clock() + DAY)
+    sweep(sweeping(ops))
+    assert len(warned(ops.world)) == 60

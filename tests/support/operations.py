@@ -1,0 +1,195 @@
+"""What staff, storefront and worker do to bookings, at the door of the core: each verb in its own transaction."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from booking_core import bookings, customers, departures, gift_cards, storefront
+from booking_core.bookings import Draft
+from booking_core.caller import Actor
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.db.writes import Writes
+from booking_core.errors import BookingError
+from booking_core.gift_cards import GiftCardIssue
+from booking_core.storefront import Checkout
+from booking_core.wire.bookings import (
+    AddOnInput,
+    BookingSource,
+    CancelReason,
+    GuestInput,
+    GuestLineInput,
+    PaymentMode,
+    RefundMode,
+)
+from support.world import World
+
+Booking = dict[str, Any]
+Verb = Callable[[Tx, Actor, Writes], Any]
+
+ADA = "ada@example.com"
+
+
+def lines(count: int, tier: str = "adult") -> list[GuestLineInput]:
+    return [GuestLineInput(tier_id=tier, count=count)]
+
+
+def guest(email: str = ADA, name: str = "Ada Lovelace") -> GuestInput:
+    return GuestInput(name=name, email=email, phone="+47 900 00 000")
+
+
+def add_ons(count: int) -> list[AddOnInput]:
+    return [AddOnInput(id="drysuit", count=count)] if count else []
+
+
+class Operations:
+    """The verbs, as one organization's staff and storefront use them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    @property
+    def actor(self) -> Actor:
+        world = self.world
+        return Actor(installation=world.installation, organization=world.organization, at=world.clock())
+
+    def act(self, verb: Verb) -> Any:
+        """What the verb gives, read when it is JSON."""
+
+        def work(tx: Tx) -> Any:
+            pending = Writes()
+            shown = verb(tx, self.actor, pending)
+            tx.write(pending)
+            return shown
+
+        shown = self.world.database.write(work)
+        return orjson.loads(shown) if isinstance(shown, bytes) else shown
+
+    def refusal(self, verb: Callable[..., Any], *arguments: Any, **named: Any) -> tuple[str, str | None]:
+        """The code of a refusal and its reason."""
+        try:
+            shown = verb(*arguments, **named)
+        except BookingError as error:
+            return str(error.code), error.details[0].reason if error.details else None
+        raise AssertionError(f"it was not refused: {shown}")
+
+    # The storefront --------------------------------------------------------------------------------------------
+
+    def hold(self, departure_id: str, seats: int, *, for_s: int = 600) -> str:
+        def verb(tx: Tx, actor: Actor, pending: Writes) -> Any:
+            return storefront.hold(tx, actor, pending, departure_id, seats, for_s=for_s)
+
+        return str(self.act(verb)["id"])
+
+    def release(self, hold_id: str) -> dict[str, Any]:
+        return self.act(lambda tx, actor, pending: storefront.release(tx, actor, pending, hold_id))
+
+    def check_out(self, departure_id: str, count: int = 1, *, email: str = ADA, suits: int = 0, **over: Any) -> Booking:
+        checkout = {"guests": lines(count), "customer": guest(email), "add_ons": add_ons(suits)} | over
+        wanted = Checkout(departure_id=departure_id, **checkout)
+        return self.act(lambda tx, actor, pending: storefront.check_out(tx, actor, pending, wanted))
+
+    def pay(self, booking_id: str, payment_intent: str | None = "pi_1") -> Booking:
+        def verb(tx: Tx, actor: Actor, pending: Writes) -> Any:
+            return storefront.pay(tx, actor, pending, booking_id, payment_intent=payment_intent)
+
+        return self.act(verb)
+
+    def abandon_due(self, limit: int = 50) -> int:
+        """All of this organization's; the database is shared, and another one's may come first."""
+        installation, done = self.world.installation, 0
+        while count := self.world.database.write(lambda tx: storefront.abandon_due(tx, installation, limit=limit)):
+            done += count
+        return done
+
+    # Staff -----------------------------------------------------------------------------------------------------
+
+    def book(self, departure_id: str, count: int = 1, *, email: str = ADA, suits: int = 0, **over: Any) -> Booking:
+        draft: dict[str, Any] = {
+            "guests": lines(count),
+            "customer": guest(email),
+            "add_ons": add_ons(suits),
+            "source": BookingSource.ADMIN,
+            "payment": PaymentMode.EXTERNAL_PAID,
+        }
+        wanted = Draft(departure_id=departure_id, **(draft | over))
+        return self.act(lambda tx, actor, pending: bookings.create(tx, actor, pending, wanted))
+
+    def confirm(self, booking_id: str) -> Booking:
+        return self.act(lambda tx, actor, pending: bookings.confirm(tx, actor, pending, booking_id))
+
+    def cancel(
+        self,
+        booking_id: str,
+        reason: CancelReason = CancelReason.ADMIN,
+        *,
+        note: str | None = None,
+        refund: RefundMode = RefundMode.AUTO,
+    ) -> Booking:
+        def verb(tx: Tx, actor: Actor, pending: Writes) -> Any:
+            return bookings.cancel(tx, actor, pending, booking_id, reason=reason, note=note, refund=refund)
+
+        return self.act(verb)
+
+    def reschedule(self, booking_id: str, departure_id: str) -> Booking:
+        return self.act(lambda tx, actor, pending: bookings.reschedule(tx, actor, pending, booking_id, departure_id))
+
+    def update_customer(self, customer_id: str, **changes: str) -> dict[str, Any]:
+        return self.act(lambda tx, actor, pending: customers.update(tx, actor, pending, customer_id, **changes))
+
+    def close(self, departure_id: str) -> dict[str, Any]:
+        return self.act(lambda tx, actor, pending: departures.close(tx, actor, pending, departure_id))
+
+    def reopen(self, departure_id: str) -> dict[str, Any]:
+        return self.act(lambda tx, actor, pending: departures.reopen(tx, actor, pending, departure_id))
+
+    def set_seats(self, departure_id: str, seats: int) -> dict[str, Any]:
+        return self.act(lambda tx, actor, pending: departures.set_seats(tx, actor, pending, departure_id, seats))
+
+    def cancel_departure(self, departure_id: str) -> dict[str, Any]:
+        return self.act(lambda tx, actor, pending: bookings.cancel_departure(tx, actor, pending, departure_id))
+
+    def cancel_on(self) -> int:
+        return self._sweep(bookings.cancel_on)
+
+    def cancel_under_minimum(self) -> int:
+        return self._sweep(bookings.cancel_under_minimum)
+
+    def _sweep(self, sweep: Callable[[Tx, Any], int]) -> int:
+        done = 0
+        while self.world.database.write(lambda tx: sweep(tx, self.world.installation)):
+            done += 1
+        return done
+
+    def issue(self, amount_minor: int, **over: Any) -> tuple[str, str]:
+        """A gift card's id and its code."""
+        request = GiftCardIssue(amount_minor=amount_minor, **over)
+        shown, code = self.act(lambda tx, actor, pending: gift_cards.issue(tx, actor, pending, request))
+        return str(orjson.loads(shown)["id"]), code
+
+    # What is there ---------------------------------------------------------------------------------------------
+
+    def events(self) -> list[dict[str, Any]]:
+        """Every event's envelope, in order."""
+        rows = sorted(self.world.rows(tables.events), key=lambda row: row["sequence"])
+        return [orjson.loads(row["body"]) for row in rows]
+
+    def event_types(self, resource_id: str | None = None) -> list[str]:
+        """What was told of a resource, or of all, in order."""
+        return [each["type"] for each in self.events() if resource_id in (None, each["data"]["object"]["id"])]
+
+    def owed(self, booking_id: str | None = None) -> list[str]:
+        """The kinds of effects, sorted."""
+        rows = self.world.rows(tables.effects)
+        return sorted(row["kind"] for row in rows if booking_id in (None, row["subject_id"]))
+
+    def noted(self, booking_id: str | None = None) -> list[str]:
+        """The kinds of timeline entries of a booking, or of none, sorted."""
+        return sorted(row["kind"] for row in self.world.rows(tables.timeline) if row["booking_id"] == booking_id)
+
+    def booking(self, booking_id: str) -> dict[str, Any]:
+        return self.world.row(tables.bookings, booking_id)
+
+    def taken(self, departure_id: str) -> int:
+        return int(self.world.row(tables.departures, departure_id)["seats_taken"])

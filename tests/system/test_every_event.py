@@ -1,0 +1,173 @@
+"""Every event that the contract names is brought about by an operation, delivered, and holds what section 6 says."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+import pytest
+from support.api import Api
+from support.hooks import Hooks
+from support.operations import Operations
+from support.world import DAY, HOUR, SECRET, World
+
+import webhook_verify
+from booking_core.clock import MINUTE, SECOND
+from booking_core.db import tables
+from booking_core.settings import Settings
+from booking_core.wire.base import Resource
+from booking_core.wire.bookings import Booking, BookingSource, CancelReason, PaymentMode
+from booking_core.wire.customers import Customer
+from booking_core.wire.events import EventType
+from booking_core.wire.gift_cards import GiftCard
+from booking_core.wire.limits import API_VERSION
+from booking_server.adapters.webhook_http import Sent
+from booking_server.worker import Worker
+
+EXTRA: Mapping[str, set[str]] = {
+    "booking.created": set(),
+    "booking.confirmed": set(),
+    "booking.cancelled": {"reason"},
+    "booking.rescheduled": {"previous_departure"},
+    "customer.created": set(),
+    "customer.updated": set(),
+    "gift_card.issued": set(),
+    "gift_card.redeemed": {"redeemed_amount", "booking_id"},
+    "ping": set(),
+}
+"""The types of section 6, and the fields of each beside `object`."""
+SHAPES: Mapping[str, type[Resource]] = {"booking": Booking, "customer": Customer, "gift_card": GiftCard}
+NOK_89000 = {"amount_minor": 89000, "currency": "NOK"}
+
+
+@pytest.fixture
+def world(new_world: Callable[..., World]) -> World:
+    return new_world(cancel_under_minimum=True)
+
+
+@pytest.fixture
+def ops(world: World) -> Operations:
+    return Operations(world)
+
+
+@pytest.fixture
+def api(session_app: Any, world: World) -> Api:
+    return Api(session_app, world)
+
+
+def everything_happens(ops: Operations, api: Api) -> None:
+    """One of each operation, so that every source and every reason comes about."""
+    world = ops.world
+    experience = world.experience()
+    first, second = (world.departure(experience, seats=20, starts_at=world.clock() + days * DAY) for days in (3, 4))
+    _, code = ops.issue(89000)
+    by_source = {
+        BookingSource.ONLINE: ops.check_out(first, gift_card_code=code),
+        BookingSource.API: api.book(first).json(),
+        **{
+            source: ops.book(first, source=source, payment=PaymentMode.INVOICE)
+            for source in (BookingSource.ADMIN, BookingSource.AGENCY, BookingSource.AI)
+        },
+    }
+    ops.pay(ops.check_out(first)["id"])
+    ops.reschedule(by_source[BookingSource.ADMIN]["id"], second)
+    ops.update_customer(world.rows(tables.customers)[0]["id"], name="Ada King")
+    ops.cancel(by_source[BookingSource.ONLINE]["id"], CancelReason.CUSTOMER)
+    ops.cancel(by_source[BookingSource.AI]["id"], CancelReason.AGENT)
+    api.cancel(by_source[BookingSource.API]["id"])
+    ops.check_out(first)
+    world.clock.advance(30 * MINUTE)
+    ops.abandon_due()
+    ops.cancel_departure(second)
+    lonely = world.departure(world.experience(min_participants=2), starts_at=world.clock() + HOUR)
+    ops.book(lonely)
+    world.clock.advance(HOUR)
+    ops.cancel_under_minimum()
+
+
+def test_every_type_source_and_reason_comes_about_with_its_fields(ops: Operations, api: Api) -> None:
+    everything_happens(ops, api)
+    events = ops.events()
+    assert {event["type"] for event in events} == set(EXTRA) - {"ping"}
+    assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
+    for event in events:
+        assert set(event["data"]) == {"object"} | EXTRA[event["type"]], event["type"]
+        shape = SHAPES[event["type"].partition(".")[0]]
+        shown = shape.model_validate(event["data"]["object"]).to_json()
+        assert event["data"]["object"] == {key: value for key, value in shown.items() if key != "code"}
+        assert event["api_version"] == API_VERSION
+        assert event["data"]["object"].get("manage_url") is None
+    sources = {each["data"]["object"]["source"] for each in events if each["type"] == "booking.created"}
+    assert sources == set(BookingSource)
+    assert {each["data"]["reason"] for each in events if each["type"] == "booking.cancelled"} == set(CancelReason)
+    assert ops.world.examine() == []
+
+
+def test_the_extra_fields_say_what_happened(ops: Operations, api: Api) -> None:
+    everything_happens(ops, api)
+    (moved,) = (each["data"] for each in ops.events() if each["type"] == "booking.rescheduled")
+    first = next(each for each in ops.events() if each["type"] == "booking.created")["data"]["object"]["departure"]
+    assert moved["previous_departure"] == {"id": first["id"], "starts_at": first["starts_at"]}
+    assert moved["object"]["departure"]["id"] != first["id"]
+    (redeemed,) = (each["data"] for each in ops.events() if each["type"] == "gift_card.redeemed")
+    assert redeemed["redeemed_amount"] == NOK_89000
+    assert redeemed["object"]["balance"] == {"amount_minor": 0, "currency": "NOK"}
+    assert ops.booking(redeemed["booking_id"])["source"] == "online"
+
+
+def test_a_booking_is_created_before_it_is_confirmed_and_confirmed_before_it_ends(ops: Operations, api: Api) -> None:
+    everything_happens(ops, api)
+    order = ["booking.created", "booking.confirmed", "booking.rescheduled", "booking.cancelled"]
+    for row in ops.world.rows(tables.bookings):
+        told = ops.event_types(row["id"])
+        assert told == [kind for kind in order if kind in told]
+        assert ("booking.confirmed" in told) == (row["confirmed_at"] is not None)
+        assert ("booking.cancelled" in told) == (row["status"] == "cancelled")
+
+
+def test_the_feed_and_the_deliveries_say_the_same_in_the_same_bytes(ops: Operations, api: Api) -> None:
+    """A `ping` comes from the test of its endpoint, and from nowhere else."""
+    hooks = Hooks(ops.world)
+    wanted = [EventType(name) for name in EXTRA if name != "ping"]
+    endpoint = hooks.endpoint(*wanted, url=f"https://hooks.example/{ops.world.org}")
+    everything_happens(ops, api)
+    tested = api.post(f"/webhooks/{endpoint}/test")
+    assert tested.status_code == 202
+    bodies = deliver(hooks, endpoint)
+    assert sorted(bodies) == sorted(row["body"].encode() for row in ops.world.rows(tables.events))
+    received = [orjson.loads(body) for body in bodies]
+    assert {event["type"] for event in received} == set(EXTRA)
+    (ping,) = (event["data"] for event in received if event["type"] == "ping")
+    assert ping["object"]["endpoint_id"] == endpoint
+    assert isinstance(ping["object"]["message"], str)
+    for event in received:
+        fed = api.get(f"/events/{event['id']}").json()
+        assert {key: fed[key] for key in event} == event
+    assert ops.world.examine() == []
+
+
+class Receiver:
+    """Verifies whatever comes to this endpoint, and keeps it. The worker serves the whole database, which other tests
+    share: what is sent to theirs is accepted unseen."""
+
+    def __init__(self, hooks: Hooks, endpoint_id: str) -> None:
+        self.clock, self.secret = hooks.world.clock, hooks.secrets[endpoint_id]
+        self.url = hooks.row(endpoint_id)["url"]
+        self.bodies: list[bytes] = []
+
+    async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
+        if url == self.url:
+            webhook_verify.verify(body, dict(headers), [self.secret], now=self.clock() / SECOND)
+            self.bodies.append(body)
+        return Sent(200, "ok", None, 5)
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def deliver(hooks: Hooks, endpoint_id: str) -> list[bytes]:
+    """The body of every delivery of the endpoint, as the worker sent it and the receiver verified it."""
+    world, receiver = hooks.world, Receiver(hooks, endpoint_id)
+    settings = Settings(database_url=str(world.database.url), secret_key=SECRET)
+    asyncio.run(Worker(settings, world.database, world.installation, receiver).run_once())
+    return receiver.bodies

@@ -1,0 +1,592 @@
+"""Anything that staff, storefront, API and worker may do, in any order, against a model that knows no database.
+
+After each step the seats, the bookings, the cards, the refunds and every event in its order are what the model says;
+at the end of each example the doctor finds nothing. BOOKING_TEST_EXAMPLES asks for more examples than the few of an
+ordinary run.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from support.creating import create, created
+from support.operations import Operations, Verb
+from support.world import DAY, HOUR, FixedClock, make_world
+
+from booking_core import departures, gift_cards
+from booking_core.bookings import cancelling
+from booking_core.clock import MINUTE
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.idempotency import Answer
+from booking_core.wire.bookings import BookingSource, CancelReason, PaymentMode, RefundMode
+
+EXAMPLES = int(os.environ.get("BOOKING_TEST_EXAMPLES", "8"))
+STEPS = 60
+BATCH = 2
+"""Bookings of a cancelled departure in one transaction: few, so that batches happen."""
+ADULT, SUIT, PENDING, MINIMUM = 89000, 15000, 30 * MINUTE, 2
+ADDRESSES = ("ada@example.com", "grace@example.com", "alan@example.com")
+FULL = ("insufficient_capacity", None)
+
+which = st.one_of(st.just(0), st.integers(0, 999))
+"""Which of those there are, counted round from the newest: what was just made is what most happens to."""
+few = st.integers(1, 4)
+seldom = st.sampled_from([False, False, False, True])
+modes = st.sampled_from(list(PaymentMode))
+Refusal = tuple[str, str | None] | None
+
+
+# The model ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Departure:
+    id: str
+    starts_at: int
+    total: int
+    status: str = "open"
+    cancelling: str | None = None
+    is_checked: bool = False
+
+
+@dataclass
+class Card:
+    id: str
+    code: str
+    balance: int
+    is_active: bool = True
+
+
+@dataclass
+class Hold:
+    id: str
+    departure: Departure
+    seats: int
+    expires_at: int
+    has_ended: bool = False
+
+
+@dataclass
+class Booking:
+    id: str
+    departure: Departure
+    seats: int
+    status: str
+    source: str
+    payment: str
+    """Its source and status, such as stripe/pending."""
+    total: int
+    card: Card | None
+    from_card: int
+    expires_at: int
+    refunded: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        return self.status != "cancelled"
+
+
+@dataclass
+class Model:
+    """What there is, and what was told, in order."""
+
+    departures: list[Departure] = field(default_factory=list)
+    bookings: list[Booking] = field(default_factory=list)
+    holds: list[Hold] = field(default_factory=list)
+    cards: list[Card] = field(default_factory=list)
+    customers: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Id and name by address."""
+    told: list[tuple[str, str]] = field(default_factory=list)
+    """Type and resource of every event."""
+
+    def taken(self, departure: Departure) -> int:
+        return sum(each.seats for each in self.bookings if each.departure is departure and each.is_live)
+
+    def available(self, departure: Departure, at: int, own: Hold | None = None) -> int:
+        held = sum(
+            each.seats
+            for each in self.holds
+            if each.departure is departure and each is not own and not each.has_ended and each.expires_at > at
+        )
+        return max(0, departure.total - self.taken(departure) - held)
+
+    def live(self, departure: Departure) -> list[Booking]:
+        """In the order in which they are cancelled together."""
+        return sorted((each for each in self.bookings if each.departure is departure and each.is_live), key=_id)
+
+    def tell(self, kind: str, resource_id: str) -> None:
+        self.told.append((kind, resource_id))
+
+    def cancel(self, booking: Booking, at: int, *, refund: bool) -> None:
+        booking.status = "cancelled"
+        if booking.card:
+            booking.card.balance += booking.from_card
+        if booking.payment == "stripe/pending":
+            booking.payment = "stripe/failed"
+        if booking.payment == "stripe/paid" and refund and booking.departure.starts_at - at >= DAY:
+            booking.refunded = booking.total
+        self.tell("booking.cancelled", booking.id)
+
+    def cancel_batch(self, departure: Departure, reason: str, at: int) -> None:
+        """The next few of its bookings; no two that took from a card."""
+        live = self.live(departure)
+        batch = live[:BATCH]
+        while sum(each.from_card > 0 for each in batch) > 1:
+            batch.pop()
+        departure.status, departure.cancelling = "cancelled", reason if len(live) > len(batch) else None
+        for each in batch:
+            self.cancel(each, at, refund=True)
+
+
+def _id(thing: Any) -> str:
+    return str(thing.id)
+
+
+def unbookable(departure: Departure, at: int) -> Refusal:
+    if departure.status in ("cancelled", "closed"):
+        return "conflict", f"departure_{departure.status}"
+    return ("conflict", "departure_started") if at >= departure.starts_at else None
+
+
+# The machine -------------------------------------------------------------------------------------------------------
+
+
+class Machine(RuleBasedStateMachine):
+    """The rules. Each works out what must come of it first, then does it, and compares."""
+
+    database: Database
+    clock: FixedClock
+
+    @initialize()
+    def begin(self) -> None:
+        self.ops = Operations(make_world(self.database, self.clock, cancel_under_minimum=True))
+        self.world, self.model = self.ops.world, Model()
+        self.experience = self.world.experience(min_participants=MINIMUM)
+        self.keys: list[tuple[Any, bytes]] = []
+        for seats in (2, 6, 8):
+            self.add_departure(seats)
+        self.issue(400000)
+
+    @property
+    def at(self) -> int:
+        return self.clock.at
+
+    def attempt(self, expected: Refusal, verb: Any, *arguments: Any, **named: Any) -> Any:
+        """What the verb gives; none when it is refused as expected."""
+        if expected is None:
+            return verb(*arguments, **named)
+        assert self.ops.refusal(verb, *arguments, **named) == expected
+        return None
+
+    def pick(self, things: list[Any], which: int) -> Any:
+        return things[-1 - which % len(things)]
+
+    def pick_departure(self, which: int) -> Departure:
+        """Mostly one that can be booked: else most steps would be refused."""
+        bookable = [each for each in self.model.departures if unbookable(each, self.at) is None]
+        departure: Departure = self.pick(bookable if bookable and which % 5 < 4 else self.model.departures, which)
+        return departure
+
+    def pick_hold(self, which: int) -> Hold:
+        """Mostly one that was not used yet."""
+        unused = [each for each in self.model.holds if not each.has_ended]
+        held: Hold = self.pick(unused if unused and which % 5 < 4 else self.model.holds, which)
+        return held
+
+    def pick_booking(self, which: int, **likely: str) -> Booking:
+        """Mostly one that lives, and of those one that the step can do something for."""
+        live = [each for each in self.model.bookings if each.is_live]
+        best = [each for each in live if all(getattr(each, name) == value for name, value in likely.items())]
+        booking: Booking = self.pick((best or live) if live and which % 5 < 4 else self.model.bookings, which)
+        return booking
+
+    # Departures ----------------------------------------------------------------------------------------------------
+
+    @rule(seats=few)
+    @precondition(lambda self: len(self.model.departures) < 8)
+    def add_departure(self, seats: int) -> None:
+        starts_at = max((each.starts_at for each in self.model.departures), default=self.at + 2 * DAY) + 7 * HOUR
+        departure_id = self.world.departure(self.experience, seats=seats, starts_at=starts_at)
+        self.model.departures.append(Departure(departure_id, starts_at, seats))
+
+    @rule(which=which, seats=st.integers(0, 9))
+    def change_seats(self, which: int, seats: int) -> None:
+        departure = self.pick_departure(which)
+        refusal = ("conflict", "departure_cancelled") if departure.status == "cancelled" else None
+        if self.attempt(refusal, self.ops.set_seats, departure.id, seats):
+            departure.total = seats
+
+    @rule(which=which, opens=st.sampled_from([True, True, False]))
+    def close_or_reopen(self, which: int, opens: bool) -> None:
+        departure = self.pick_departure(which)
+        refusal = ("conflict", "departure_cancelled") if departure.status == "cancelled" else None
+        if self.attempt(refusal, self.ops.reopen if opens else self.ops.close, departure.id):
+            departure.status = "open" if opens else "closed"
+
+    @rule(which=which)
+    @precondition(lambda self: self.model.bookings)
+    def cancel_departure(self, which: int) -> None:
+        departure = self.pick_departure(which)
+        self.ops.cancel_departure(departure.id)
+        if departure.status != "cancelled":
+            self.model.cancel_batch(departure, "admin", self.at)
+
+    @rule()
+    def go_on_cancelling(self) -> None:
+        self.ops.cancel_on()
+        for departure in sorted(self.model.departures, key=lambda each: each.starts_at):
+            while departure.cancelling:
+                self.model.cancel_batch(departure, departure.cancelling, self.at)
+
+    @rule()
+    def count_participants(self) -> None:
+        self.ops.cancel_under_minimum()
+        for departure in sorted(self.model.departures, key=lambda each: each.starts_at):
+            has_closed = departure.starts_at <= self.at < departure.starts_at + HOUR
+            if not has_closed or departure.status == "cancelled" or departure.is_checked:
+                continue
+            if self.model.taken(departure) >= MINIMUM:
+                departure.is_checked = True
+            else:
+                self.model.cancel_batch(departure, "min_participants", self.at)
+
+    # Time ----------------------------------------------------------------------------------------------------------
+
+    @rule(minutes=st.sampled_from([1, 9, 31, 240]))
+    def tick(self, minutes: int) -> None:
+        self.clock.advance(minutes * MINUTE)
+
+    @rule()
+    @precondition(lambda self: sum(each.starts_at > self.at for each in self.model.departures) > 1)
+    def wait_for_the_next_departure(self) -> None:
+        self.clock.at = min(each.starts_at for each in self.model.departures if each.starts_at > self.at)
+
+    @rule()
+    def abandon(self) -> None:
+        self.ops.abandon_due()
+        due = [each for each in self.model.bookings if each.status == "pending" and each.expires_at <= self.at]
+        for each in sorted(due, key=lambda each: (each.expires_at, each.id)):
+            self.model.cancel(each, self.at, refund=False)
+
+    # Gift cards ----------------------------------------------------------------------------------------------------
+
+    @rule(amount=st.sampled_from([5000, 89000, 400000]))
+    @precondition(lambda self: len(self.model.cards) < 3)
+    def issue(self, amount: int) -> None:
+        card = Card(*self.ops.issue(amount), amount)
+        self.model.cards.append(card)
+        self.model.tell("gift_card.issued", card.id)
+
+    @rule(which=which, is_active=st.sampled_from([True, True, False]))
+    @precondition(lambda self: self.model.cards)
+    def switch_card(self, which: int, is_active: bool) -> None:
+        card = self.pick(self.model.cards, which)
+        verb = gift_cards.reactivate if is_active else gift_cards.deactivate
+        act: Verb = lambda tx, actor, pending: verb(tx, actor, pending, card.id)  # noqa: E731
+        self.ops.act(act)
+        card.is_active = is_active
+
+    # Holds ---------------------------------------------------------------------------------------------------------
+
+    @rule(which=which, seats=st.integers(1, 8), minutes=st.sampled_from([5, 60]))
+    def hold(self, which: int, seats: int, minutes: int) -> None:
+        departure = self.pick_departure(which)
+        refusal = unbookable(departure, self.at)
+        if refusal is None and seats > self.model.available(departure, self.at):
+            refusal = FULL
+        held = self.attempt(refusal, self.ops.hold, departure.id, seats, for_s=minutes * 60)
+        if held:
+            self.model.holds.append(Hold(held, departure, seats, self.at + minutes * MINUTE))
+
+    @rule(which=which)
+    @precondition(lambda self: self.model.holds)
+    def release(self, which: int) -> None:
+        held = self.pick_hold(which)
+        self.ops.release(held.id)
+        held.has_ended = True
+
+    # Booking -------------------------------------------------------------------------------------------------------
+
+    @rule(
+        which=which, count=few, suits=st.integers(0, 2), address=st.sampled_from(ADDRESSES),
+        discount=st.sampled_from([0, 0, 0, 4000, 10**7]), held=which, uses_hold=st.booleans(), card=which,
+        uses_card=seldom,
+    )  # fmt: skip
+    def check_out(
+        self, which: int, count: int, suits: int, address: str, discount: int, held: int, uses_hold: bool, card: int,
+        uses_card: bool,
+    ) -> None:  # fmt: skip
+        own = self.pick_hold(held) if uses_hold and self.model.holds else None
+        departure = own.departure if own else self.pick_departure(which)
+        paying = self.pick(self.model.cards, card) if uses_card and self.model.cards else None
+        refusal = ("conflict", "hold_ended") if own and own.has_ended else None
+        refusal = refusal or self._refusal(departure, count, suits, discount, paying, own)
+        shown = self.attempt(
+            refusal, self.ops.check_out, departure.id, count, suits=suits, email=address, discount_minor=discount,
+            hold_id=own and own.id, gift_card_code=paying and paying.code,
+        )  # fmt: skip
+        if shown:
+            if own:
+                own.has_ended = True
+            self._booked(shown, departure, count, suits, discount, address, paying, "online", "stripe/pending")
+
+    @rule(
+        which=which, count=few, suits=st.integers(0, 1), address=st.sampled_from(ADDRESSES), mode=modes, card=which,
+        source=st.sampled_from([BookingSource.ADMIN, BookingSource.AGENCY, BookingSource.AI]), uses_card=seldom,
+    )  # fmt: skip
+    def book_by_staff(
+        self, which: int, count: int, suits: int, address: str, mode: PaymentMode, card: int, source: BookingSource,
+        uses_card: bool,
+    ) -> None:  # fmt: skip
+        departure = self.pick_departure(which)
+        paying = self.pick(self.model.cards, card) if uses_card and self.model.cards else None
+        shown = self.attempt(
+            self._refusal(departure, count, suits, 0, paying, None), self.ops.book, departure.id, count, suits=suits,
+            email=address, payment=mode, source=source, gift_card_code=paying and paying.code,
+        )  # fmt: skip
+        if shown:
+            self._booked(shown, departure, count, suits, 0, address, paying, source, PAID_BY[mode])
+
+    @rule(requests=st.lists(st.tuples(which, few, st.sampled_from(ADDRESSES), modes), min_size=1, max_size=4))
+    def book_by_api(self, requests: list[tuple[int, int, str, PaymentMode]]) -> None:
+        """Several in one batch, each decided on what the one before left."""
+        asked = [(self.pick_departure(which), *rest) for which, *rest in requests]
+        creates = [
+            create(
+                self.world, departure.id, f"key-{len(self.keys) + number:06}", count=count, payment=mode.value,
+                customer={"name": "A guest", "email": address},
+            )
+            for number, (departure, count, address, mode) in enumerate(asked)
+        ]  # fmt: skip
+        answers = created(self.database, creates)
+        for (departure, count, address, mode), answer in zip(asked, answers, strict=True):
+            assert isinstance(answer, Answer)
+            body = orjson.loads(answer.body)
+            refusal = self._refusal(departure, count, 0, 0, None, None)
+            if refusal:
+                assert (body["code"], next(iter(body["reasons"]), None)) == refusal
+            else:
+                assert answer.status == 201
+                self._booked(body, departure, count, 0, 0, address, None, "api", PAID_BY[mode])
+        self.keys += [(each, answer.body) for each, answer in zip(creates, answers, strict=True)]  # type: ignore[union-attr]
+
+    @rule(which=which)
+    @precondition(lambda self: self.keys)
+    def send_again(self, which: int) -> None:
+        """The same request with the same key: the same answer, whatever happened in between."""
+        request, body = self.pick(self.keys, which)
+        (answer,) = created(self.database, [request])
+        assert isinstance(answer, Answer)
+        assert (answer.body, answer.replayed) == (body, True)
+
+    @rule(held=which, address=st.sampled_from(ADDRESSES))
+    @precondition(lambda self: any(not each.has_ended for each in self.model.holds))
+    def check_out_what_is_held(self, held: int, address: str) -> None:
+        own = self.pick_hold(held)
+        refusal = ("conflict", "hold_ended") if own.has_ended else None
+        refusal = refusal or self._refusal(own.departure, own.seats, 0, 0, None, own)
+        verb, wanted = self.ops.check_out, (own.departure.id, own.seats)
+        shown = self.attempt(refusal, verb, *wanted, email=address, hold_id=own.id)
+        if shown:
+            own.has_ended = True
+            self._booked(shown, own.departure, own.seats, 0, 0, address, None, "online", "stripe/pending")
+
+    def _refusal(
+        self, departure: Departure, count: int, suits: int, discount: int, card: Card | None, own: Hold | None
+    ) -> Refusal:
+        refusal = unbookable(departure, self.at)
+        if refusal:
+            return refusal
+        due = count * ADULT + suits * SUIT - discount
+        if due < 0:
+            return "validation_failed", "discount_too_large"
+        if count > self.model.available(departure, self.at, own):
+            return FULL
+        if card and due and not card.is_active:
+            return "validation_failed", "gift_card_inactive"
+        if card and due and not card.balance:
+            return "validation_failed", "gift_card_empty"
+        return None
+
+    def _booked(
+        self, shown: dict[str, Any], departure: Departure, seats: int, suits: int, discount: int, address: str,
+        card: Card | None, source: str, payment: str,
+    ) -> None:  # fmt: skip
+        due = seats * ADULT + suits * SUIT - discount
+        from_card = min(card.balance, due) if card else 0
+        payment = payment if due > from_card else "external/paid"
+        status = "pending" if payment == "stripe/pending" else "confirmed"
+        if address not in self.model.customers:
+            rows = self.world.rows(tables.customers)
+            (customer_id,) = (row["id"] for row in rows if row["email_key"] == address)
+            self.model.customers[address] = (customer_id, shown["customer"]["name"])
+            self.model.tell("customer.created", customer_id)
+        self.model.tell("booking.created", shown["id"])
+        if card and from_card:
+            card.balance -= from_card
+            self.model.tell("gift_card.redeemed", card.id)
+        if status == "confirmed":
+            self.model.tell("booking.confirmed", shown["id"])
+        self.model.bookings.append(
+            Booking(
+                shown["id"], departure, seats, status, source, payment, due - from_card, card if from_card else None,
+                from_card, self.at + PENDING,
+            )
+        )  # fmt: skip
+        assert shown["booking_number"] == len(self.model.bookings)
+        assert shown["totals"]["total"]["amount_minor"] == due - from_card
+
+    # What becomes of a booking -------------------------------------------------------------------------------------
+
+    @rule(which=which)
+    @precondition(lambda self: self.model.bookings)
+    def pay(self, which: int) -> None:
+        booking = self.pick_booking(which, payment="stripe/pending")
+        refusal = ("conflict", "booking_cancelled") if not booking.is_live else None
+        if booking.is_live and not booking.payment.startswith("stripe"):
+            refusal = ("conflict", "not_paid_by_card")
+        if self.attempt(refusal, self.ops.pay, booking.id):
+            booking.payment = "stripe/paid"
+            self._confirmed(booking)
+
+    @rule(which=which)
+    @precondition(lambda self: self.model.bookings)
+    def confirm(self, which: int) -> None:
+        booking = self.pick_booking(which, status="pending")
+        refusal = None if booking.is_live else ("conflict", "booking_cancelled")
+        if self.attempt(refusal, self.ops.confirm, booking.id):
+            self._confirmed(booking)
+
+    def _confirmed(self, booking: Booking) -> None:
+        if booking.status == "pending":
+            booking.status = "confirmed"
+            self.model.tell("booking.confirmed", booking.id)
+
+    @rule(
+        which=which,
+        reason=st.sampled_from([CancelReason.ADMIN, CancelReason.CUSTOMER, CancelReason.AGENT, CancelReason.API]),
+        refund=st.sampled_from(list(RefundMode)),
+    )
+    @precondition(lambda self: self.model.bookings)
+    def cancel(self, which: int, reason: CancelReason, refund: RefundMode) -> None:
+        booking = self.pick_booking(which, payment="stripe/paid")
+        self.ops.cancel(booking.id, reason, refund=refund)
+        if booking.is_live:
+            self.model.cancel(booking, self.at, refund=refund is RefundMode.AUTO)
+
+    @rule(which=which, to=which)
+    @precondition(lambda self: self.model.bookings)
+    def reschedule(self, which: int, to: int) -> None:
+        booking, target = self.pick_booking(which), self.pick_departure(to)
+        if not booking.is_live:
+            refusal: Refusal = ("conflict", "booking_cancelled")
+        elif booking.departure is target:
+            refusal = None
+        else:
+            refusal = unbookable(target, self.at)
+            if refusal is None and booking.seats > self.model.available(target, self.at):
+                refusal = FULL
+        if self.attempt(refusal, self.ops.reschedule, booking.id, target.id) and booking.departure is not target:
+            booking.departure = target
+            self.model.tell("booking.rescheduled", booking.id)
+
+    @rule(which=which, name=st.sampled_from(["Ada", "Grace"]))
+    @precondition(lambda self: self.model.customers)
+    def update_customer(self, which: int, name: str) -> None:
+        address, (customer_id, before) = self.pick(sorted(self.model.customers.items()), which)
+        self.ops.update_customer(customer_id, name=name)
+        if name != before:
+            self.model.customers[address] = (customer_id, name)
+            self.model.tell("customer.updated", customer_id)
+
+    # What must be true ---------------------------------------------------------------------------------------------
+
+    @invariant()
+    def seats_are_as_the_model_says(self) -> None:
+        found = {row["id"]: row for row in self.world.rows(tables.departures)}
+        for each in self.model.departures:
+            row = found[each.id]
+            assert (row["seats_taken"], row["seats_total"]) == (self.model.taken(each), each.total)
+            assert (row["status"], row["cancelling"]) == (each.status, each.cancelling)
+        first = self.world.organization.zone.wall(self.at).date()
+        page = self.database.read(lambda tx: departures.find_available(tx, self.world.caller(), date_from=first))
+        shown = {each["id"]: each["seats_available"] for each in page["data"]}
+        for each in self.model.departures:
+            assert shown.get(each.id) in (None, self.model.available(each, self.at))
+
+    @invariant()
+    def bookings_are_as_the_model_says(self) -> None:
+        found = {row["id"]: row for row in self.world.rows(tables.bookings)}
+        assert len(found) == len(self.model.bookings)
+        for each in self.model.bookings:
+            row = found[each.id]
+            payment = f"{row['payment_source']}/{row['payment_status']}"
+            shown = (row["status"], row["departure_id"], row["seats"], row["source"], payment, row["total_minor"])
+            assert shown == (each.status, each.departure.id, each.seats, each.source, each.payment, each.total)
+        refunds = {row["booking_id"]: row["amount_minor"] for row in self.world.rows(tables.refunds)}
+        assert refunds == {each.id: each.refunded for each in self.model.bookings if each.refunded}
+
+    @invariant()
+    def cards_are_as_the_model_says(self) -> None:
+        found = {row["id"]: row["balance_minor"] for row in self.world.rows(tables.gift_cards)}
+        assert found == {each.id: each.balance for each in self.model.cards}
+
+    @invariant()
+    def everything_was_told_once_and_in_order(self) -> None:
+        events = self.ops.events()
+        assert [(each["type"], each["data"]["object"]["id"]) for each in events] == self.model.told
+        assert [each["sequence"] for each in events] == list(range(1, len(events) + 1))
+
+    def teardown(self) -> None:
+        """Nothing is left for the next example's sweeps."""
+        if sys.exc_info()[0] or not hasattr(self, "world"):
+            return  # the step that failed has said what is wrong
+        assert self.world.examine() == []
+        self.clock.advance(DAY)
+        self.ops.abandon_due()
+        self.ops.cancel_on()
+        assert self.world.examine() == []
+
+
+PAID_BY = {
+    PaymentMode.PAY_ON_SITE: "on_site/unpaid",
+    PaymentMode.INVOICE: "external/unpaid",
+    PaymentMode.EXTERNAL_PAID: "external/paid",
+}
+
+
+@pytest.fixture
+def database(fresh_database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    monkeypatch.setattr(cancelling, "BATCH", BATCH)
+    opened = Database(fresh_database_url, clock=FixedClock())
+    yield opened
+    opened.close()
+
+
+def test_whatever_happens_in_whatever_order_the_books_are_right(database: Database) -> None:
+    machine = type("Bound", (Machine,), {"database": database, "clock": database._clock})
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        machine,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=STEPS,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
