@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
@@ -14,6 +15,7 @@ from sqlalchemy.exc import ArgumentError
 from booking_core.caller import Installation
 from booking_core.tokens import SecretKeys
 from booking_core.wire import limits
+from booking_core.wire.base import mailbox, single_line
 
 DEFAULT_DATABASE_URL = "sqlite:///booking.db"
 _OFF = frozenset({"off", "0", "false", "no"})
@@ -107,6 +109,33 @@ def _cidrs(text: str) -> tuple[str, ...]:
 def _smtp_url(text: str) -> str:
     if not text.startswith(("smtp://", "smtps://")):
         raise ValueError("must begin with smtp:// or smtps://")
+    try:
+        parts = urlsplit(text)
+        is_whole = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise ValueError("must be smtp://USER:PASSWORD@HOST:PORT; user, password and port may be left out")
+    return text
+
+
+def named_mailbox(text: str) -> tuple[str, str]:
+    """Name and address of `Fjord Tours <tours@example.com>`; the name may be left out.
+
+    Raises:
+        ValueError: it is not one plain mailbox.
+    """
+    name, bracket, rest = text.strip().rpartition("<")
+    if bracket and not rest.endswith(">"):
+        raise ValueError("is not one e-mail address")
+    address = mailbox(rest.removesuffix(">").strip() if bracket else rest)
+    if not address.isascii():
+        raise ValueError("must be an ASCII address; a domain of other letters is written xn--...")
+    return single_line(name.strip().strip('"')), address
+
+
+def _mail_from(text: str) -> str:
+    named_mailbox(text)
     return text
 
 
@@ -138,7 +167,7 @@ class Settings:
     rate_limit: RateLimit | None = _setting("RATE_LIMIT", _rate_limit, RateLimit(600, 60), absent="off")
     rate_limit_store: str = _setting("RATE_LIMIT_STORE", _rate_limit_store, "memory://", secret=True)
     smtp_url: str | None = _setting("SMTP_URL", _smtp_url, None, secret=True)
-    mail_from: str | None = _setting("MAIL_FROM", _text, None)
+    mail_from: str | None = _setting("MAIL_FROM", _mail_from, None)
     mail_dir: str | None = _setting("MAIL_DIR", _text, None)
     stripe_api_key: str | None = _setting("STRIPE_API_KEY", _text, None, secret=True)
     stripe_base_url: str | None = _setting("STRIPE_BASE_URL", _public_url, None)

@@ -18,10 +18,11 @@ from booking_core.settings import SettingError, Settings
 from booking_core.wire.limits import API_VERSION
 from booking_server import openapi
 from booking_server.adapters.webhook_http import WebhookSender
+from booking_server.bell import ringing
 from booking_server.chores import chores_of
 from booking_server.dispatch import Endpoint, Service, refuse
 from booking_server.limits import Edge
-from booking_server.routes import OPERATIONS, description
+from booking_server.routes import OPERATIONS, description, manage
 from booking_server.worker import Worker, working
 
 _FLUSH_S = 15
@@ -52,6 +53,7 @@ def create_app(settings: Settings | None = None, *, database: Database | None = 
         async with contextlib.AsyncExitStack() as stack:
             if worker:
                 await stack.enter_async_context(_worker_of(service))
+            await stack.enter_async_context(_bell_of(service))
             yield
         flushing.cancel()
         await asyncio.to_thread(_stop, service)
@@ -84,6 +86,7 @@ class Application(FastAPI):
 
 def _routes(service: Service) -> Iterable[Route]:
     yield _route(description.OPERATION.path, description.Description(service, openapi.rendered()))
+    yield _route(manage.PATH, manage.Manage(service))
     by_path = groupby(sorted(OPERATIONS, key=lambda operation: operation.path), key=lambda operation: operation.path)
     for path, operations in by_path:
         yield _route(path, Endpoint(list(operations), service))
@@ -93,7 +96,8 @@ def _route(path: str, endpoint: Any) -> Route:
     """The route of exactly that path; a class instance is taken for an application of its own, for every method."""
     route = Route(path, endpoint)
     # `$` matches before a line break at the end too: /api/v1/me%0A would be /api/v1/me (decision R9).
-    route.path_regex = re.compile(route.path_regex.pattern.removesuffix("$") + r"\Z")
+    # And the rest of a path that is taken whole may hold one.
+    route.path_regex = re.compile(route.path_regex.pattern.removesuffix("$") + r"\Z", re.DOTALL)
     return route
 
 
@@ -112,6 +116,21 @@ async def _worker_of(service: Service) -> AsyncIterator[None]:
     async with working(worker, sender):
         yield
     service.committed = lambda: None
+
+
+@contextlib.asynccontextmanager
+async def _bell_of(service: Service) -> AsyncIterator[None]:
+    """Workers of other processes are woken too by what this process commits."""
+    own = service.committed
+    async with ringing(service.database) as ring:
+
+        def committed() -> None:
+            own()
+            ring()
+
+        service.committed = committed
+        yield
+    service.committed = own
 
 
 async def _flush_uses(service: Service) -> None:

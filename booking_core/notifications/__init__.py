@@ -1,1 +1,29 @@
-"""Mail: what is owed as an effect is written once, and sent until it is accepted."""
+"""Mail: what is owed as an effect is written once, and sent until it is accepted. And a booking as its guest reads it.
+
+The worker calls `write_due`, then `claim`, hands the mails to a mail server, and says with `record` what became of
+them.
+"""
+
+from booking_core.notifications.guest import GuestView, open_link
+from booking_core.notifications.message import Mailbox
+from booking_core.notifications.sending import Claimed, Outcome, Tried, claim, pending, record, unpark
+from booking_core.notifications.summary import Summary
+from booking_core.notifications.wording import money
+from booking_core.notifications.writing import default_sender, write_due
+
+__all__ = [
+    "Claimed",
+    "GuestView",
+    "Mailbox",
+    "Outcome",
+    "Summary",
+    "Tried",
+    "claim",
+    "default_sender",
+    "money",
+    "open_link",
+    "pending",
+    "record",
+    "unpark",
+    "write_due",
+]

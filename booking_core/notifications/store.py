@@ -1,0 +1,223 @@
+"""The SQL of mails: effects that are owed, bookings as they are now, mails on their way."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Integer, and_, bindparam, exists, literal_column, select, update
+from sqlalchemy.engine import Dialect
+
+from booking_core import organizations
+from booking_core.caller import Organization
+from booking_core.clock import END_OF_TIME
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, among, given, now_us, rows
+from booking_core.db.tables import (
+    Id,
+    bookings,
+    departures,
+    effects,
+    experiences,
+    gift_card_entries,
+    mails,
+    payments,
+    refunds,
+)
+from booking_core.db.tables import organizations as organization_table
+from booking_core.db.writes import Change
+from booking_core.notifications.rules import MAIL_KINDS
+from booking_core.notifications.summary import BookingRow
+
+_QUEUED: ColumnElement[str] = literal_column("'queued'")
+"""Written out, so that the partial indexes of what is queued are used."""
+_IS_MAIL = effects.c.kind.in_([literal_column(f"'{kind}'") for kind in sorted(MAIL_KINDS)])
+
+# What is owed ----------------------------------------------------------------------------------------------------
+
+
+class Owed(NamedTuple):
+    """An effect that a mail is to be written for."""
+
+    organization_id: str
+    key: str
+    kind: str
+    subject_id: str
+    payload: str
+    attempt_count: int
+    due_at: int
+
+
+def _owed(dialect: Dialect) -> Any:
+    columns = [effects.c[name] for name in Owed._fields]
+    return (
+        select(*columns, now_us(dialect), *organizations.COLUMNS)
+        .join_from(effects, organization_table, organization_table.c.id == effects.c.organization_id)
+        .where(effects.c.status == _QUEUED, effects.c.due_at <= now_us(dialect), _IS_MAIL)
+        .order_by(effects.c.due_at)
+        .limit(bindparam("limit", type_=Integer))
+        .with_for_update(of=effects, skip_locked=True)
+    )
+
+
+_OWED = Statement(_owed)
+_AT = len(Owed._fields)
+
+
+def owed(tx: Tx, *, limit: int) -> list[tuple[Owed, Organization, int]]:
+    """Effects that are due, each with its organization and the instant, the longest due first; held until the
+    transaction ends, and what others hold is passed over."""
+    return [
+        (Owed._make(row[:_AT]), organizations.from_row(row[_AT + 1 :]), row[_AT]) for row in tx.all(_OWED, limit=limit)
+    ]
+
+
+SETTLE = Change(
+    "settle_effects",
+    effects,
+    sets=("status", "attempt_count", "due_at", "last_error", "completed_at"),
+    keys=("organization_id", "key"),
+)
+
+# Bookings as they are --------------------------------------------------------------------------------------------
+
+_OF_OTHERS: dict[str, Any] = {
+    "title": experiences.c.title,
+    "address": experiences.c.address,
+    "duration_minutes": experiences.c.duration_minutes,
+    "starts_at": departures.c.starts_at,
+    "own_ends_at": departures.c.ends_at,
+    "paid_minor": payments.c.amount_minor,
+    "refund_minor": refunds.c.amount_minor,
+    "refund_status": refunds.c.status,
+    "restored_minor": gift_card_entries.c.amount_minor,
+}
+
+
+def _bookings(dialect: Dialect) -> Any:
+    wanted = given(dialect, "wanted", {"organization_id": Id, "id": Id})
+    owner = bookings.c.organization_id
+    paid = and_(
+        payments.c.organization_id == owner,
+        payments.c.booking_id == bookings.c.id,
+        payments.c.status == literal_column("'paid'"),
+    )
+    refund = and_(refunds.c.organization_id == owner, refunds.c.booking_id == bookings.c.id)
+    restored = and_(
+        gift_card_entries.c.organization_id == owner,
+        gift_card_entries.c.booking_id == bookings.c.id,
+        gift_card_entries.c.kind == literal_column("'restore'"),
+    )
+    departed = and_(departures.c.organization_id == owner, departures.c.id == bookings.c.departure_id)
+    offered = and_(experiences.c.organization_id == owner, experiences.c.id == bookings.c.experience_id)
+    return (
+        select(*(_OF_OTHERS[name] if name in _OF_OTHERS else bookings.c[name] for name in BookingRow._fields))
+        .join_from(wanted, bookings, and_(owner == wanted.c.organization_id, bookings.c.id == wanted.c.id))
+        .join(departures, departed)
+        .join(experiences, offered)
+        .join(payments, paid, isouter=True)
+        .join(refunds, refund, isouter=True)
+        .join(gift_card_entries, restored, isouter=True)
+        .where(
+            among(dialect, owner, "wanted", "organization_id"),
+            among(dialect, bookings.c.id, "wanted", "id"),
+        )
+    )
+
+
+_BOOKINGS = Statement(_bookings)
+
+
+def get_bookings(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], BookingRow]:
+    """The bookings of those (organization id, id)."""
+    keys = [{"organization_id": owner, "id": booking_id} for owner, booking_id in sorted(set(wanted))]
+    if not keys:
+        return {}
+    found = map(BookingRow._make, tx.all(_BOOKINGS, wanted=rows(keys)))
+    return {(row.organization_id, row.id): row for row in found}
+
+
+_ORGANIZATION = Statement(
+    lambda dialect: select(*organizations.COLUMNS, now_us(dialect)).where(
+        organization_table.c.id == bindparam("id", type_=Id)
+    )
+)
+
+
+def get_organization(tx: Tx, organization_id: str) -> tuple[Organization, int] | None:
+    """The organization of that id, and the instant it is."""
+    row = tx.first(_ORGANIZATION, id=organization_id)
+    return (organizations.from_row(row), row[-1]) if row else None
+
+
+# Mails on their way ----------------------------------------------------------------------------------------------
+
+
+class Queued(NamedTuple):
+    """A mail that may be sent now."""
+
+    organization_id: str
+    id: str
+    kind: str
+    recipient: str
+    message: str
+    attempt_count: int
+    created_at: int
+
+
+def _due(dialect: Dialect) -> Any:
+    columns = [mails.c[name] for name in Queued._fields]
+    return (
+        select(*columns, now_us(dialect))
+        .where(mails.c.status == _QUEUED, mails.c.next_attempt_at <= now_us(dialect))
+        .order_by(mails.c.next_attempt_at)
+        .limit(bindparam("limit", type_=Integer))
+        .with_for_update(skip_locked=True)
+    )
+
+
+_DUE = Statement(_due)
+LEASE = Change("lease_mails", mails, sets=("lease_token", "lease_until", "next_attempt_at", "attempt_count"))
+_LEASED = ("organization_id", "id", "lease_token")
+"""A mail whose lease was lost, and taken by another worker, is no longer ours to settle."""
+SETTLE_MAIL = Change(
+    "settle_mails",
+    mails,
+    sets=("status", "attempt_count", "next_attempt_at", "lease_until", "last_error"),
+    keys=_LEASED,
+)
+SENT = Change(
+    "sent_mails", mails, sets=("status", "next_attempt_at", "lease_until", "sent_at", "message"), keys=_LEASED
+)
+
+
+def due(tx: Tx, *, limit: int) -> list[tuple[Queued, int]]:
+    """Mails that may be sent now, each with the instant; held until the transaction ends."""
+    return [(Queued._make(row[:-1]), row[-1]) for row in tx.all(_DUE, limit=limit)]
+
+
+def _pending(dialect: Dialect) -> Any:
+    owes = exists().where(effects.c.status == _QUEUED, effects.c.due_at <= now_us(dialect), _IS_MAIL)
+    sends = exists().where(mails.c.status == _QUEUED, mails.c.next_attempt_at <= now_us(dialect))
+    return select(owes, sends)
+
+
+_PENDING = Statement(_pending)
+
+
+def pending(tx: Tx) -> tuple[bool, bool]:
+    """Whether any mail is to be written, and whether any is to be sent."""
+    row = tx.first(_PENDING)
+    assert row is not None
+    return bool(row[0]), bool(row[1])
+
+
+_PARKED = Statement(
+    lambda dialect: (
+        update(mails)
+        .where(mails.c.status == _QUEUED, mails.c.next_attempt_at == literal_column(str(END_OF_TIME)))
+        .values(next_attempt_at=now_us(dialect))
+    )
+)
+
+
+def unpark(tx: Tx) -> int:
+    return tx.run(_PARKED)

@@ -1,0 +1,223 @@
+"""A booking as people read it, in mails and on the guest's page. No storage, no clock."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import orjson
+
+from booking_core.caller import Organization
+from booking_core.clock import MINUTE
+from booking_core.notifications.wording import day, lines, moment, money, span, zone_name
+from booking_core.wire.bookings import BookingStatus, CancelReason, PaymentMethod, PaymentSource, PaymentStatus
+
+
+class BookingRow(NamedTuple):
+    """A booking with all that is said of it, as it is now."""
+
+    organization_id: str
+    id: str
+    booking_number: int | None
+    status: str
+    source: str | None
+    departure_id: str
+    guest_name: str | None
+    guest_email: str | None
+    guest_phone: str | None
+    guests: str
+    add_ons: str
+    currency: str
+    subtotal_minor: int
+    discount_minor: int
+    gift_card_minor: int
+    total_minor: int
+    payment_method: str
+    payment_source: str
+    payment_status: str
+    invoice_due: bool
+    on_site_fee_minor: int
+    note: str | None
+    send_confirmation_email: bool
+    notify_staff: bool
+    manage_key_id: str | None
+    manage_expires_at: int | None
+    cancel_reason: str | None
+    cancel_note: str | None
+    created_at: int
+    updated_at: int
+    title: str
+    address: str | None
+    duration_minutes: int | None
+    starts_at: int
+    own_ends_at: int | None
+    paid_minor: int | None
+    """What a card paid, and nothing was returned of yet."""
+    refund_minor: int | None
+    refund_status: str | None
+    restored_minor: int | None
+
+    @property
+    def ends_at(self) -> int:
+        """The departure's own end, else its start and the experience's duration (decision B2)."""
+        return self.own_ends_at if self.own_ends_at is not None else self.starts_at + self.duration * MINUTE
+
+    @property
+    def duration(self) -> int:
+        return self.duration_minutes or 0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Something that was bought."""
+
+    label: str
+    count: int
+    each: str
+    sum: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Ready for a template: text, and nothing that is left to be worked out."""
+
+    number: int | None
+    status: str
+    title: str
+    address: str | None
+    day: str
+    when: str
+    zone: str
+    guest_name: str | None
+    guest_email: str | None
+    guest_phone: str | None
+    lines: tuple[Line, ...]
+    """Guests, then add-ons."""
+    subtotal: str
+    discount: str | None
+    gift_card: str | None
+    total: str
+    payment: str
+    invoice_due: bool
+    on_site_fee: str | None
+    source: str | None
+    note: tuple[str, ...]
+    cancel_reason: str | None
+    """A sentence, for staff."""
+    cancel_reason_for_guest: str | None
+    cancel_note: str | None
+    refund: str | None
+    """A sentence: what goes back, or went back, to the guest's card."""
+    restored: str | None
+    """What went back to the gift card."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.status == BookingStatus.CANCELLED
+
+    @property
+    def is_pending(self) -> bool:
+        return self.status == BookingStatus.PENDING
+
+
+_PAYMENTS = {
+    (PaymentMethod.CARD, PaymentStatus.PAID): "Paid by card",
+    (PaymentMethod.CARD, PaymentStatus.PENDING): "The card payment has not arrived yet",
+    (PaymentMethod.CARD, PaymentStatus.UNPAID): "The card payment has not arrived yet",
+    (PaymentMethod.CARD, PaymentStatus.FAILED): "The card payment failed",
+    (PaymentMethod.CARD, PaymentStatus.PARTIALLY_REFUNDED): "Paid by card, and partly refunded",
+    (PaymentMethod.CARD, PaymentStatus.REFUNDED): "Refunded to the card",
+    (PaymentMethod.PAY_ON_SITE, PaymentStatus.UNPAID): "To be paid on arrival",
+    (PaymentMethod.PAY_ON_SITE, PaymentStatus.PAID): "Paid on arrival",
+    (PaymentMethod.INVOICE, PaymentStatus.UNPAID): "By invoice",
+    (PaymentMethod.INVOICE, PaymentStatus.PAID): "Paid by invoice",
+    (PaymentMethod.EXTERNAL_PAID, PaymentStatus.PAID): "Paid",
+    (PaymentMethod.GIFT_CARD, PaymentStatus.PAID): "Paid with a gift card",
+}
+
+_REASONS = {
+    CancelReason.ADMIN: "Cancelled by staff.",
+    CancelReason.CUSTOMER: "Cancelled by the guest.",
+    CancelReason.MIN_PARTICIPANTS: "Cancelled because too few people had booked.",
+    CancelReason.ABANDONED: "Cancelled because the payment did not arrive in time.",
+    CancelReason.API: "Cancelled through the API.",
+    CancelReason.AGENT: "Cancelled by an agent.",
+}
+_REASONS_FOR_GUESTS = {
+    CancelReason.CUSTOMER: "It was cancelled as you asked.",
+    CancelReason.MIN_PARTICIPANTS: "Too few people had booked, so it does not take place. We are sorry.",
+    CancelReason.ABANDONED: "The payment did not arrive in time.",
+}
+
+
+def _reason(reasons: Mapping[CancelReason, str], reason: str | None) -> str | None:
+    return {str(known): text for known, text in reasons.items()}.get(reason or "")
+
+
+def _payment(row: BookingRow) -> str:
+    """In words; a status or method added later is shown as it is."""
+    is_open = row.payment_status in (PaymentStatus.UNPAID, PaymentStatus.PENDING, PaymentStatus.FAILED)
+    if row.payment_method == PaymentMethod.FREE or (row.status == BookingStatus.CANCELLED and is_open):
+        return "Nothing to pay"
+    known = {(str(method), str(status)): text for (method, status), text in _PAYMENTS.items()}
+    default = f"{row.payment_method}, {row.payment_status}".replace("_", " ")
+    return known.get((row.payment_method, row.payment_status), default)
+
+
+def _refund(row: BookingRow) -> str | None:
+    if row.status != BookingStatus.CANCELLED or row.payment_source != PaymentSource.STRIPE:
+        return None
+    if row.refund_minor is None:
+        return None
+    amount = money(row.refund_minor, row.currency)
+    if row.refund_status == "succeeded":
+        return f"{amount} was returned to the card that paid."
+    if row.refund_status in ("failed", "needs_review"):
+        return f"{amount} is to be returned. The card did not accept it, so it will come another way."
+    return f"{amount} is on its way back to the card that paid. Banks take some days to show it."
+
+
+def _lines(row: BookingRow) -> tuple[Line, ...]:
+    found = [(item["tier_label"], item) for item in orjson.loads(row.guests)]
+    found += [(item["label"], item) for item in orjson.loads(row.add_ons)]
+    return tuple(_line(label, item["count"], **item["unit_price"]) for label, item in found)
+
+
+def _line(label: str, count: int, amount_minor: int, currency: str) -> Line:
+    return Line(label, count, money(amount_minor, currency), money(amount_minor * count, currency))
+
+
+def summary(row: BookingRow, organization: Organization) -> Summary:
+    """The booking in words, in the organization's zone."""
+    zone, currency = organization.zone, row.currency
+    return Summary(
+        number=row.booking_number,
+        status=row.status,
+        title=row.title,
+        address=row.address or None,
+        day=day(zone, row.starts_at),
+        when=span(zone, row.starts_at, row.ends_at),
+        zone=zone_name(zone, row.starts_at),
+        guest_name=row.guest_name,
+        guest_email=row.guest_email,
+        guest_phone=row.guest_phone,
+        lines=_lines(row),
+        subtotal=money(row.subtotal_minor, currency),
+        discount=money(-row.discount_minor, currency) if row.discount_minor else None,
+        gift_card=money(-row.gift_card_minor, currency) if row.gift_card_minor else None,
+        total=money(row.total_minor, currency),
+        payment=_payment(row),
+        invoice_due=bool(row.invoice_due),
+        on_site_fee=money(row.on_site_fee_minor, currency) if row.on_site_fee_minor else None,
+        source=row.source,
+        note=tuple(lines(row.note or "")),
+        cancel_reason=_reason(_REASONS, row.cancel_reason),
+        cancel_reason_for_guest=_reason(_REASONS_FOR_GUESTS, row.cancel_reason),
+        cancel_note=row.cancel_note,
+        refund=_refund(row),
+        restored=money(row.restored_minor, currency) if row.restored_minor else None,
+    )
+
+
+def previous(organization: Organization, starts_at: int) -> str:
+    """When a booking was to take place before it was moved."""
+    return f"{moment(organization.zone, starts_at)} ({zone_name(organization.zone, starts_at)})"

@@ -1,0 +1,124 @@
+"""The calendar entry, read back by a library."""
+
+from datetime import UTC, datetime, timedelta
+
+import icalendar
+import pytest
+from support.world import NOON, World
+
+from booking_core.caller import Organization
+from booking_core.notifications import calendar
+from booking_core.notifications.summary import BookingRow
+
+SECOND = 1_000_000
+
+
+def booking(**over: object) -> BookingRow:
+    row: dict[str, object] = dict.fromkeys(BookingRow._fields)
+    row |= {
+        "id": "7a1c9e54-3b0d-4f6a-9d3e-1c5b8a2f4e60",
+        "booking_number": 1042,
+        "status": "confirmed",
+        "title": "Fjord kayak",
+        "address": "Simadalsvegen 9, 5783 Eidfjord",
+        "duration_minutes": 150,
+        "starts_at": NOON,
+        "created_at": NOON - 10 * SECOND,
+        "updated_at": NOON - 10 * SECOND,
+    }
+    return BookingRow(**(row | over))  # type: ignore[arg-type]
+
+
+def raw(organization: Organization, **over: object) -> bytes:
+    return calendar.entry(booking(**over), organization, organizer="office@book.example", at=NOON + 5 * SECOND)
+
+
+def event(organization: Organization, **over: object) -> icalendar.Event:
+    parsed = icalendar.Calendar.from_ical(raw(organization, **over))
+    assert parsed["METHOD"] == "PUBLISH"
+    assert parsed["VERSION"] == "2.0"
+    (found,) = parsed.walk("VEVENT")
+    assert found.errors == []
+    assert isinstance(found, icalendar.Event)
+    return found
+
+
+@pytest.fixture
+def organization() -> Organization:
+    values = dict.fromkeys(Organization.__slots__)
+    return Organization(**(values | {"name": "Fjord Tours", "timezone": "Europe/Oslo"}))  # type: ignore[arg-type]
+
+
+def test_it_says_what_when_and_where(organization: Organization) -> None:
+    found = event(organization)
+    assert found["UID"] == "7a1c9e54-3b0d-4f6a-9d3e-1c5b8a2f4e60@book.example"
+    assert found.start == datetime(2026, 11, 21, 12, tzinfo=UTC)
+    assert found.end - found.start == timedelta(minutes=150)
+    assert found["DTSTAMP"].dt == datetime(2026, 11, 21, 12, 0, 5, tzinfo=UTC)
+    assert found["SUMMARY"] == "Fjord kayak"
+    assert found["LOCATION"] == "Simadalsvegen 9, 5783 Eidfjord"
+    assert found["DESCRIPTION"] == "Booking 1042 with Fjord Tours"
+    assert found["STATUS"] == "CONFIRMED"
+    assert found["SEQUENCE"] == 0
+    assert found["ORGANIZER"] == "mailto:office@book.example"
+
+
+def test_what_is_its_own_end_has_none(organization: Organization) -> None:
+    assert "DTEND" not in event(organization, duration_minutes=None)
+    assert event(organization, own_ends_at=NOON + 3600 * SECOND).duration == timedelta(hours=1)
+
+
+@pytest.mark.parametrize(("status", "shown"), [("pending", "TENTATIVE"), ("cancelled", "CANCELLED")])
+def test_it_has_the_status_of_the_booking(organization: Organization, status: str, shown: str) -> None:
+    assert event(organization, status=status)["STATUS"] == shown
+
+
+def test_every_change_takes_the_place_of_what_was_before(organization: Organization) -> None:
+    created = NOON - 10 * SECOND
+    lives = [
+        event(organization),
+        event(organization, updated_at=created + 1),
+        event(organization, updated_at=created + 5 * SECOND),
+        event(organization, updated_at=created + 5 * SECOND, status="cancelled"),
+        event(organization, updated_at=created + 9 * SECOND, status="cancelled"),
+    ]
+    assert len({each["UID"] for each in lives}) == 1
+    sequences = [each["SEQUENCE"] for each in lives]
+    assert sequences == sorted(set(sequences))
+
+
+def test_cancelling_in_the_very_instant_of_booking_counts_too(organization: Organization) -> None:
+    assert event(organization, status="cancelled")["SEQUENCE"] > 0
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Fjord\r\nEND:VEVENT\r\nBEGIN:VEVENT\r\nSUMMARY:Evil",
+        "Tea; coffee, cake \\ \\n and more",
+        "Kajakk på Bømlafjorden 👩‍🚀 " * 12,
+        "x" * 300,
+        "שלום עולם",
+        "Fjord\u2028kayak",
+    ],
+)
+def test_a_title_is_only_a_title(organization: Organization, title: str) -> None:
+    found = event(organization, title=title, address=title)
+    assert found["SUMMARY"] == found["LOCATION"] == " ".join(title.split())
+
+
+def test_a_name_with_quotes_does_not_end_its_parameter(organization: Organization, world: World) -> None:
+    found = event(Organization(**{name: getattr(world.organization, name) for name in Organization.__slots__}
+                               | {"name": 'A "B": C; D\r\nE'}))  # fmt: skip
+    assert found["ORGANIZER"].params["CN"] == "A 'B': C; D E"
+
+
+def test_no_line_is_longer_than_75_octets_and_no_character_is_cut(organization: Organization) -> None:
+    lines = raw(organization, title="👩‍🚀é" * 60).split(b"\r\n")
+    assert max(map(len, lines)) <= 75
+    for line in lines:
+        line.decode()
+
+
+def test_it_does_not_hold_the_secret_link(organization: Organization) -> None:
+    assert b"/manage/" not in raw(organization, manage_key_id="key", manage_expires_at=NOON * 2)

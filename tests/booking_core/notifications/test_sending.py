@@ -1,0 +1,180 @@
+"""Mails on their way: leased to one worker, tried again, and in the end sent or visibly failed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from support.mails import Mails
+from support.world import HOUR
+
+from booking_core import notifications
+from booking_core.caller import Installation
+from booking_core.clock import END_OF_TIME
+from booking_core.effects import EffectKind
+from booking_core.notifications import Claimed, Outcome, Tried
+from booking_core.notifications.rules import SENDING_WAITS, SENT_WITHIN
+from booking_core.tokens import SecretKeys
+
+SECOND = 1_000_000
+LEASE_S = 60
+CONFIRMATION = EffectKind.BOOKING_CONFIRMATION_MAIL
+
+
+@pytest.fixture
+def written(mails: Mails) -> Mails:
+    """One mail to the guest, ready to be sent."""
+    mails.book(notify_staff=False)
+    mails.write()
+    return mails
+
+
+def record(mails: Mails, claimed: Sequence[Claimed], outcome: Outcome, error: str | None = None) -> None:
+    tried = [Tried(each, outcome, error) for each in claimed]
+    mails.world.database.write(lambda tx: notifications.record(tx, tried))
+
+
+def row(mails: Mails) -> dict[str, Any]:
+    return mails.rows()[CONFIRMATION]
+
+
+def test_a_claim_holds_all_that_sending_takes(written: Mails) -> None:
+    (claimed,) = written.claim()
+    assert claimed.message == written.raw(CONFIRMATION)
+    assert (claimed.recipient, claimed.kind, claimed.attempts) == ("ada@example.com", CONFIRMATION, 1)
+    assert claimed.message.decode() not in repr(claimed)
+
+
+def test_what_is_leased_is_nobody_elses_until_the_lease_is_over(written: Mails) -> None:
+    (first,) = written.claim(lease_s=LEASE_S)
+    assert row(written)["attempt_count"] == 1
+    written.world.clock.advance(LEASE_S * SECOND - 1)
+    assert written.claim() == []
+    written.world.clock.advance(1)
+    (second,) = written.claim()
+    assert (second.message, second.attempts) == (first.message, 2)
+    assert second.lease_token != first.lease_token
+
+
+def test_what_was_sent_is_sent_once_and_no_longer_kept(written: Mails) -> None:
+    record(written, written.claim(), Outcome.SENT)
+    sent = row(written)
+    assert (sent["status"], sent["sent_at"], sent["message"]) == ("sent", written.world.clock(), "")
+    assert (sent["next_attempt_at"], sent["lease_until"], sent["last_error"]) == (None, None, None)
+    written.world.clock.advance(1000 * HOUR)
+    assert written.claim() == []
+    assert written.world.examine() == []
+
+
+def test_what_was_delayed_is_tried_again_until_the_table_of_waits_ends(written: Mails) -> None:
+    clock, ids = written.world.clock, set()
+    for attempts, wait in enumerate(SENDING_WAITS, start=1):
+        claimed = written.claim()
+        ids |= {each.message for each in claimed}
+        record(written, claimed, Outcome.DELAYED, "451 later")
+        assert (row(written)["status"], row(written)["attempt_count"]) == ("queued", attempts)
+        assert (row(written)["next_attempt_at"], row(written)["last_error"]) == (clock() + wait, "451 later")
+        clock.advance(wait - 1)
+        assert written.claim() == []
+        clock.advance(1)
+    record(written, written.claim(), Outcome.DELAYED, "451 later")
+    assert (row(written)["status"], row(written)["next_attempt_at"]) == ("failed", None)
+    assert len(ids) == 1
+    assert sum(SENDING_WAITS) < SENT_WITHIN
+    clock.advance(1000 * HOUR)
+    assert written.claim() == []
+
+
+def test_what_was_refused_is_not_tried_again_and_is_kept(written: Mails) -> None:
+    record(written, written.claim(), Outcome.REFUSED, "550 no such user")
+    assert (row(written)["status"], row(written)["last_error"]) == ("failed", "550 no such user")
+    written.world.clock.advance(1000 * HOUR)
+    assert written.claim() == []
+    assert written.raw(CONFIRMATION)
+
+
+def test_what_was_not_tried_counts_for_nothing(written: Mails) -> None:
+    record(written, written.claim(), Outcome.UNTRIED)
+    assert row(written)["attempt_count"] == 0
+    (again,) = written.claim()
+    assert again.attempts == 1
+
+
+def test_what_was_parked_waits_for_a_mail_server(written: Mails) -> None:
+    record(written, written.claim(), Outcome.PARKED)
+    parked = row(written)
+    assert (parked["status"], parked["attempt_count"], parked["next_attempt_at"]) == ("queued", 0, END_OF_TIME)
+    written.world.clock.advance(HOUR)
+    assert written.claim() == []
+    assert written.world.examine() == []
+    assert written.world.database.write(notifications.unpark) == 1
+    (claimed,) = written.claim()
+    assert claimed.attempts == 1
+    assert written.world.database.write(notifications.unpark) == 0
+
+
+def test_a_mail_that_is_no_news_any_more_is_not_sent(written: Mails) -> None:
+    record(written, written.claim(), Outcome.PARKED)
+    written.world.clock.advance(SENT_WITHIN + 1)
+    written.world.database.write(notifications.unpark)
+    assert written.claim() == []
+    assert (row(written)["status"], row(written)["last_error"]) == ("failed", "too_old")
+
+
+def test_a_mail_that_brings_down_every_worker_has_failed_in_the_end(written: Mails) -> None:
+    for _ in range(len(SENDING_WAITS) + 1):
+        assert len(written.claim(lease_s=LEASE_S)) == 1
+        written.world.clock.advance(LEASE_S * SECOND)
+    assert written.claim() == []
+    assert (row(written)["status"], row(written)["last_error"]) == ("failed", "attempts_exhausted")
+
+
+def test_a_worker_that_lost_its_lease_changes_nothing(written: Mails) -> None:
+    late = written.claim(lease_s=LEASE_S)
+    written.world.clock.advance(LEASE_S * SECOND)
+    now = written.claim()
+    before = row(written)
+    record(written, late, Outcome.REFUSED, "550")
+    assert row(written) == before
+    record(written, now, Outcome.SENT)
+    assert row(written)["status"] == "sent"
+
+
+def test_a_mail_sealed_with_a_retired_key_has_failed_and_holds_up_no_other(written: Mails) -> None:
+    other = Installation(SecretKeys("another secret key"))
+    database = written.world.database
+    assert database.write(lambda tx: notifications.claim(tx, other, limit=10, lease_s=LEASE_S)) == []
+    assert (row(written)["status"], row(written)["last_error"]) == ("failed", "secret_key_retired")
+
+
+def test_a_claim_is_bounded_and_takes_the_longest_due_first(mails: Mails) -> None:
+    for number in range(3):
+        mails.book(f"a-key-of-a-test-{number}", notify_staff=False)
+        mails.write()
+        mails.world.clock.advance(1)
+    assert [each.created_at for each in mails.claim(limit=2)] == [mails.world.clock() - 3, mails.world.clock() - 2]
+    assert len(mails.claim(limit=2)) == 1
+    assert mails.claim(limit=2) == []
+
+
+def test_claiming_and_recording_take_two_statements_each(mails: Mails, statements: list[str]) -> None:
+    for number in range(4):
+        mails.book(f"a-key-of-a-test-{number}")
+    mails.write()
+    statements.clear()
+    claimed = mails.claim()
+    assert len(statements) == 2
+    statements.clear()
+    record(mails, claimed, Outcome.SENT)
+    assert len(statements) == 2
+    assert {each["status"] for each in mails.rows().values()} == {"sent"}
+
+
+def test_whether_anything_is_due_is_a_read(mails: Mails) -> None:
+    database = mails.world.database
+    assert database.read(notifications.pending) == (False, False)
+    mails.book()
+    assert database.read(notifications.pending) == (True, False)
+    mails.write()
+    assert database.read(notifications.pending) == (False, True)
+    mails.claim()
+    assert database.read(notifications.pending) == (False, False)

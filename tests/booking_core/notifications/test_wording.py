@@ -1,0 +1,82 @@
+"""How money, times and typed text are put."""
+
+import pytest
+
+from booking_core.clock import from_datetime, zone
+from booking_core.notifications import wording
+
+OSLO = zone("Europe/Oslo")
+HOUR = 3_600_000_000
+
+
+def instant(text: str) -> int:
+    return OSLO.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("amount_minor", "currency", "shown"),
+    [
+        (178000, "NOK", "1,780.00 NOK"),
+        (5, "EUR", "0.05 EUR"),
+        (-3000, "NOK", "-30.00 NOK"),
+        (1780, "JPY", "1,780 JPY"),
+        (25000, "CLP", "25,000 CLP"),
+        (12345, "KWD", "12.345 KWD"),
+        (7, "KWD", "0.007 KWD"),
+        (9223372036854775807, "NOK", "92,233,720,368,547,758.07 NOK"),
+    ],
+)
+def test_money_has_as_many_decimals_as_its_currency(amount_minor: int, currency: str, shown: str) -> None:
+    assert wording.money(amount_minor, currency) == shown
+
+
+def test_times_are_those_of_the_zone_and_name_it() -> None:
+    at = instant("2026-12-24T10:00:00")
+    assert wording.moment(OSLO, at) == "Thursday 24 December 2026, 10:00"
+    assert wording.day(OSLO, at) == "24 December 2026"
+    assert wording.zone_name(OSLO, at) == "Europe/Oslo, UTC+01:00"
+    assert wording.zone_name(zone("UTC"), at) == "UTC, UTC"
+
+
+def test_a_span_names_the_second_day_only_when_there_is_one() -> None:
+    at = instant("2026-12-24T22:00:00")
+    assert wording.span(OSLO, at, at + HOUR) == "Thursday 24 December 2026, 22:00–23:00"
+    assert wording.span(OSLO, at, at + 3 * HOUR) == "Thursday 24 December 2026, 22:00 – Friday 25 December 2026, 01:00"
+    assert wording.span(OSLO, at, at) == "Thursday 24 December 2026, 22:00"
+
+
+def test_the_two_hours_that_a_clock_change_makes_of_one_are_told_apart() -> None:
+    first = instant("2026-10-25T02:30:00")
+    assert wording.moment(OSLO, first) == wording.moment(OSLO, first + HOUR)
+    assert wording.zone_name(OSLO, first) != wording.zone_name(OSLO, first + HOUR)
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("Ada\u2028Bcc: x@y.z", "Ada Bcc: x@y.z"),
+        ("Ada\r\nBcc: x@y.z", "Ada Bcc: x@y.z"),
+        ("Ada\x0b\x0c\x85\u2029Lovelace", "Ada Lovelace"),
+        ("\x00Ada\x1b[31m", "Ada [31m"),
+        ("Ada\ud800", "Ada"),
+        ("  Ada \t Lovelace  ", "Ada Lovelace"),
+        ("invoice\u202egpj.exe", "invoicegpj.exe"),
+        ("שלום עולם", "שלום עולם"),
+        ('👩‍🚀 O\'Hara "Q"', '👩‍🚀 O\'Hara "Q"'),
+    ],
+)
+def test_typed_text_stays_on_its_line(typed: str, kept: str) -> None:
+    assert wording.one_line(typed) == kept
+
+
+def test_lines_of_a_note_are_kept_apart() -> None:
+    assert wording.lines(" one\r\ntwo\u2028three\n\nfour ") == ["one", "two", "three", "", "four"]
+
+
+def test_what_is_too_long_is_cut() -> None:
+    assert wording.shortened("abcdef", 6) == "abcdef"
+    assert wording.shortened("abc defg", 5) == "abc…"
+
+
+def test_the_instants_of_these_tests_are_what_they_seem() -> None:
+    assert from_datetime(OSLO.wall(instant("2026-12-24T10:00:00"))) == instant("2026-12-24T09:00:00Z")

@@ -1,0 +1,540 @@
+"""What is owed becomes a mail, once, and says what is so now."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from html.parser import HTMLParser
+from typing import Any
+
+import icalendar
+import pytest
+from support.mails import Mails
+from support.world import HOUR, World
+
+from booking_core import bookings, tokens
+from booking_core.caller import Installation
+from booking_core.db import tables
+from booking_core.db.writes import Writes
+from booking_core.effects import EffectKind
+from booking_core.notifications import default_sender
+from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, MAIL_KINDS, WRITING_WAITS
+from booking_core.tokens import SecretKeys
+from booking_core.wire.bookings import CancelReason
+
+CONFIRMATION = EffectKind.BOOKING_CONFIRMATION_MAIL
+CANCELLATION = EffectKind.BOOKING_CANCELLATION_MAIL
+RESCHEDULING = EffectKind.BOOKING_RESCHEDULING_MAIL
+STAFF = EffectKind.STAFF_BOOKING_MAIL
+STAFF_CANCELLATION = EffectKind.STAFF_CANCELLATION_MAIL
+REFUSED = EffectKind.STAFF_REFUND_REFUSED_MAIL
+KEY = EffectKind.STAFF_KEY_EXPIRING_MAIL
+FAILING = EffectKind.STAFF_WEBHOOK_FAILING_MAIL
+DISABLED = EffectKind.STAFF_WEBHOOK_DISABLED_MAIL
+
+LINK = re.compile(r"http://127\.0\.0\.1:8000/manage/[A-Za-z0-9_-]{64}")
+TYPED = [
+    "Ada\u2028Bcc: eve@evil.example",
+    "Ada\r\nBcc: eve@evil.example",
+    'Ada "Q" <b>Love</b>',
+    "👩‍🚀 Ada",
+    "<script>alert(1)</script>",
+    "x" * 200,
+    "{{ 7 * 7 }}{% raise %}${7*7}%s%n",
+    "שלום \u202eevil",
+]
+
+
+def payload(world: World) -> dict[str, Any]:
+    """All that any kind of mail is told with."""
+    at = world.clock()
+    return {
+        "previous_starts_at": at + 24 * HOUR,
+        "amount_minor": 35000,
+        "currency": "NOK",
+        "reason": "charge_disputed",
+        "name": "Partner portal",
+        "prefix": "svc_3kPz9QwX",
+        "expires_at": at + 7 * 24 * HOUR,
+        "url": "https://hooks.example.com/in?a=1&b=<2>",
+        "hours": 24,
+        "failures": 12,
+        "since": at,
+    }
+
+
+def owe_all(mails: Mails, booking_id: str, **over: object) -> None:
+    """One mail of each kind; those that the booking owes by itself are there already."""
+    for kind in sorted(MAIL_KINDS - {CONFIRMATION, STAFF}):
+        subject = booking_id if kind in BOOKING_KINDS else tokens.new_id()
+        mails.owe(kind, subject, **(payload(mails.world) | over))
+
+
+class Page(HTMLParser):
+    """The elements and the text of a piece of HTML."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.loaded: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.loaded += [str(value) for name, value in attrs if name in ("src", "background", "srcset")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+# Every kind ------------------------------------------------------------------------------------------------------
+
+
+def test_every_kind_is_written_once_and_to_whom_it_is_meant_for(mails: Mails) -> None:
+    owe_all(mails, mails.book())
+    assert mails.write() == len(MAIL_KINDS)
+    assert mails.write() == 0
+    assert set(mails.rows()) == MAIL_KINDS
+    assert len(mails.world.rows(tables.mails)) == len(MAIL_KINDS)
+    for kind in MAIL_KINDS:
+        row, read = mails.rows()[kind], mails.read(kind)
+        to = "ada@example.com" if kind in GUEST_KINDS else "staff@example.com"
+        assert (row["recipient"], row["status"], row["attempt_count"]) == (to, "queued", 0)
+        assert [address.addr_spec for address in read["To"].addresses] == [to]
+        assert read["Message-ID"] == f"<{row['message_id']}>"
+        assert [address.addr_spec for address in read["From"].addresses] == ["office@book.example"]
+    assert {row["status"] for row in mails.world.rows(tables.effects)} == {"done"}
+
+
+def test_a_guest_hears_from_the_organization_and_can_answer_it(mails: Mails) -> None:
+    mails.book()
+    mails.write()
+    guest, staff = mails.read(CONFIRMATION), mails.read(STAFF)
+    assert [address.display_name for address in guest["From"].addresses] == ["Fjord Tours"]
+    assert [address.addr_spec for address in guest["Reply-To"].addresses] == ["staff@example.com"]
+    assert [address.display_name for address in guest["To"].addresses] == ["Ada Lovelace"]
+    assert [address.display_name for address in staff["From"].addresses] == ["Booking Office"]
+    assert "Reply-To" not in staff
+
+
+SAYS: Mapping[EffectKind, tuple[str, list[str]]] = {
+    CONFIRMATION: ("Booking confirmed: Fjord kayak, 23 November 2026", ["Your booking is confirmed", "Booking: 1"]),
+    CANCELLATION: ("Booking cancelled: Fjord kayak, 23 November 2026", ["Your booking is cancelled"]),
+    RESCHEDULING: (
+        "New time for your booking: Fjord kayak, 23 November 2026",
+        ["Before: Sunday 22 November 2026, 13:00 (Europe/Oslo, UTC+01:00)", "Now: Monday 23 November 2026, 13:00"],
+    ),
+    STAFF: ("New booking 1: Fjord kayak, 23 November 2026", ["ada@example.com", "+47 900 00 000", "Source: api"]),
+    STAFF_CANCELLATION: ("Cancelled 1: Fjord kayak, 23 November 2026", ["Its seats are free again", "Ada Lovelace"]),
+    EffectKind.STAFF_RESCHEDULING_MAIL: (
+        "Moved 1: Fjord kayak, 23 November 2026",
+        ["Before: Sunday 22 November 2026, 13:00"],
+    ),
+    REFUSED: ("Refund by hand needed 1: Fjord kayak, 23 November 2026", ["350.00 NOK", "charge_disputed"]),
+    KEY: ("The API key Partner portal is about to expire", ["svc_3kPz9QwX", "Saturday 28 November 2026, 13:00"]),
+    FAILING: ("A webhook endpoint is failing", ["https://hooks.example.com/in?a=1&b=<2>", "24 hours", "12 in a row"]),
+    DISABLED: ("A webhook endpoint was switched off", ["https://hooks.example.com/in?a=1&b=<2>", "12 in a row"]),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(MAIL_KINDS))
+def test_it_says_the_same_in_plain_text_and_in_html(mails: Mails, kind: EffectKind) -> None:
+    owe_all(mails, mails.book())
+    mails.write()
+    subject, said = SAYS[kind]
+    assert mails.read(kind)["Subject"] == subject
+    plain = " ".join(mails.text(kind).split())
+    page = Page(mails.html(kind))
+    html = " ".join(page.text.split())
+    for text in said:
+        assert text in plain
+        assert text.replace("Booking: ", "Booking ").replace("Source: ", "Source ") in html
+    if kind in BOOKING_KINDS:
+        for text in ("Monday 23 November 2026, 13:00–15:30", "Europe/Oslo, UTC+01:00", "890.00 NOK", "on arrival"):
+            assert text in plain
+            assert text in html
+    assert page.loaded == []
+    assert not set(page.tags) & {"img", "script", "link", "style", "iframe", "form"}
+    assert "h1" in page.tags
+
+
+def test_what_was_bought_is_listed_with_what_it_costs(mails: Mails) -> None:
+    mails.book(
+        guests=[{"tier_id": "adult", "count": 2}, {"tier_id": "family", "count": 1}],
+        add_ons=[{"id": "drysuit", "count": 3}],
+        note="Two of us\nare vegetarian",
+    )
+    mails.write()
+    guest, staff = mails.text(CONFIRMATION), mails.text(STAFF)
+    assert "2 x Adult\n    890.00 NOK each, 1,780.00 NOK\n1 x Family\n" in guest
+    assert "3 x Dry suit\n    150.00 NOK each, 450.00 NOK\n" in guest
+    assert "Total:      4,730.00 NOK\n" in guest
+    assert "> Two of us\n> are vegetarian\n" in staff
+    assert "vegetarian" not in guest
+
+
+def test_money_of_other_currencies_has_their_decimals(mails: Mails) -> None:
+    world = mails.world
+    tier = {"id": "adult", "name": "Adult", "price": {"amount_minor": 12345, "currency": "KWD"}, "seats_per_unit": 1}
+    experience = world.experience(currency="KWD", price_tiers=json.dumps([tier]))
+    mails.book(departure_id=world.departure(experience))
+    mails.write()
+    assert "Total:      12.345 KWD\n" in mails.text(CONFIRMATION)
+
+
+def test_an_invoice_that_is_due_is_told_to_staff(mails: Mails) -> None:
+    mails.book(payment="invoice")
+    mails.write()
+    assert "An invoice has to be sent." in mails.text(STAFF)
+    assert "Payment:    By invoice" in mails.text(CONFIRMATION)
+    assert "has to be sent" not in mails.text(CONFIRMATION)
+
+
+# The link and the calendar ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", sorted(MAIL_KINDS))
+def test_the_secret_link_is_in_the_mails_of_the_guest_alone(mails: Mails, kind: EffectKind) -> None:
+    owe_all(mails, mails.book())
+    mails.write()
+    for text in (mails.text(kind), mails.html(kind)):
+        assert bool(LINK.search(text)) == (kind in {CONFIRMATION, RESCHEDULING})
+
+
+def test_a_booking_that_has_no_link_is_told_of_without_one(mails: Mails) -> None:
+    booking = mails.book()
+    mails.world.change(tables.bookings, booking, manage_expires_at=mails.world.clock())
+    mails.write()
+    for text in (mails.text(CONFIRMATION), mails.html(CONFIRMATION)):
+        assert "manage" not in text
+        assert "address" not in text
+
+
+def test_what_is_stored_shows_neither_the_link_nor_the_guest(mails: Mails) -> None:
+    mails.book()
+    mails.write()
+    stored = json.dumps(mails.world.rows(tables.mails))
+    assert "manage" not in stored
+    assert "Lovelace" not in stored
+    assert LINK.search(mails.text(CONFIRMATION))
+
+
+@pytest.mark.parametrize("kind", sorted(MAIL_KINDS))
+def test_a_calendar_entry_goes_with_what_a_guest_is_told(mails: Mails, kind: EffectKind) -> None:
+    owe_all(mails, mails.book())
+    mails.write()
+    entries = [part.get_content() for part in mails.read(kind).walk() if part.get_content_type() == "text/calendar"]
+    assert len(entries) == (kind in GUEST_KINDS)
+    for entry in entries:
+        (event,) = icalendar.Calendar.from_ical(entry).walk("VEVENT")
+        assert event["SUMMARY"] == "Fjord kayak"
+        assert event["STATUS"] == "CONFIRMED"
+
+
+def entry_of(mails: Mails, kind: EffectKind) -> Any:
+    (part,) = [part for part in mails.read(kind).walk() if part.get_content_type() == "text/calendar"]
+    (event,) = icalendar.Calendar.from_ical(part.get_content()).walk("VEVENT")
+    return event
+
+
+def test_a_cancellation_takes_the_entry_out_of_the_calendar(mails: Mails) -> None:
+    booking = mails.book()
+    mails.write()
+    cancel(mails, booking)
+    mails.write()
+    before, after = entry_of(mails, CONFIRMATION), entry_of(mails, CANCELLATION)
+    assert before["UID"] == after["UID"]
+    assert before["SEQUENCE"] < after["SEQUENCE"]
+    assert (before["STATUS"], after["STATUS"]) == ("CONFIRMED", "CANCELLED")
+    assert mails.world.examine() == []
+
+
+def test_a_booking_that_was_moved_takes_its_entry_with_it(mails: Mails) -> None:
+    booking, world = mails.book(), mails.world
+    mails.write()
+    row = world.row(tables.bookings, booking)
+    later = world.departure(row["experience_id"], starts_at=world.clock() + 100 * HOUR)
+    world.clock.advance(HOUR)
+    pending = Writes()
+
+    def work(tx: Any) -> None:
+        bookings.reschedule(tx, world.caller(), pending, booking, later)
+        tx.write(pending)
+
+    world.database.write(work)
+    mails.write()
+    before, after = entry_of(mails, CONFIRMATION), entry_of(mails, RESCHEDULING)
+    assert before["UID"] == after["UID"]
+    assert before["SEQUENCE"] < after["SEQUENCE"]
+    assert (after.start - before.start).total_seconds() == 52 * 3600
+    assert "Before:     Monday 23 November 2026, 13:00" in mails.text(RESCHEDULING)
+    assert "Now:        Wednesday 25 November 2026, 17:00" in mails.text(RESCHEDULING)
+
+
+def cancel(
+    mails: Mails, booking_id: str, reason: CancelReason = CancelReason.CUSTOMER, note: str | None = None
+) -> None:
+    def work(tx: Any) -> None:
+        pending = Writes()
+        bookings.cancel(tx, mails.world.caller(), pending, booking_id, reason=reason, note=note)
+        tx.write(pending)
+
+    mails.world.database.write(work)
+
+
+# What is so now --------------------------------------------------------------------------------------------------
+
+
+def test_a_mail_tells_what_is_so_when_it_is_written(mails: Mails) -> None:
+    booking = mails.book()
+    mails.world.change(tables.bookings, booking, guest_name="Grace Hopper", guest_email="grace@example.com")
+    mails.write()
+    assert mails.rows()[CONFIRMATION]["recipient"] == "grace@example.com"
+    assert "Hello Grace Hopper," in mails.text(CONFIRMATION)
+
+
+def test_a_confirmation_that_comes_too_late_says_so(mails: Mails) -> None:
+    booking = mails.book()
+    cancel(mails, booking)
+    mails.write()
+    assert set(mails.rows()) == {CONFIRMATION, STAFF, CANCELLATION, STAFF_CANCELLATION}
+    for text in (mails.text(CONFIRMATION), mails.html(CONFIRMATION)):
+        assert "cancelled since" in text
+        assert not LINK.search(text)
+    assert entry_of(mails, CONFIRMATION)["STATUS"] == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("reason", "to_guest", "to_staff"),
+    [
+        (CancelReason.CUSTOMER, "It was cancelled as you asked.", "Cancelled by the guest."),
+        (CancelReason.MIN_PARTICIPANTS, "Too few people had booked", "because too few people had booked"),
+        (CancelReason.API, "", "Cancelled through the API."),
+        (CancelReason.ADMIN, "", "Cancelled by staff."),
+        (CancelReason.AGENT, "", "Cancelled by an agent."),
+    ],
+)
+def test_a_cancellation_says_why(mails: Mails, reason: CancelReason, to_guest: str, to_staff: str) -> None:
+    cancel(mails, mails.book(), reason, note="<b>storm</b>")
+    mails.write()
+    assert to_guest in mails.text(CANCELLATION)
+    assert to_guest in Page(mails.html(CANCELLATION)).text
+    assert to_staff in mails.text(STAFF_CANCELLATION)
+    assert "Reason given: <b>storm</b>" in mails.text(STAFF_CANCELLATION)
+    assert "Reason given: <b>storm</b>" in Page(mails.html(STAFF_CANCELLATION)).text
+    assert "storm" not in mails.text(CANCELLATION)
+
+
+def paid_by_card(mails: Mails, amount_minor: int = 89000) -> str:
+    """A booking that a card paid."""
+    world, booking = mails.world, mails.book()
+    world.change(tables.bookings, booking, payment_method="card", payment_source="stripe", payment_status="paid")
+    at = world.clock()
+    world.insert(
+        tables.payments, booking_id=booking, payment_intent="pi_1", amount_minor=amount_minor, currency="NOK",
+        status="paid", created_at=at, updated_at=at,
+    )  # fmt: skip
+    return booking
+
+
+def test_a_cancellation_says_what_is_returned(mails: Mails) -> None:
+    cancel(mails, paid_by_card(mails))
+    mails.write()
+    for text in (mails.text(CANCELLATION), mails.html(CANCELLATION), mails.text(STAFF_CANCELLATION)):
+        assert "890.00 NOK is on its way back to the card that paid." in text
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [("succeeded", "890.00 NOK was returned to the card"), ("needs_review", "it will come another way")],
+)
+def test_a_cancellation_that_is_told_late_knows_of_the_refund(mails: Mails, status: str, said: str) -> None:
+    cancel(mails, paid_by_card(mails))
+    (refund,) = mails.world.rows(tables.refunds)
+    mails.world.change(tables.refunds, refund["id"], status=status)
+    mails.write()
+    assert said in mails.text(CANCELLATION)
+
+
+# To nobody -------------------------------------------------------------------------------------------------------
+
+
+def outcomes(mails: Mails) -> dict[str, str | None]:
+    """Why each effect that is done brought no mail, by kind."""
+    assert {row["status"] for row in mails.effects().values()} == {"done"}
+    return {kind: row["last_error"] for kind, row in mails.effects().items() if kind not in mails.rows()}
+
+
+def test_a_guest_who_is_not_to_get_the_confirmation_still_hears_of_a_cancellation(mails: Mails) -> None:
+    booking = mails.book(send_confirmation_email=False)
+    cancel(mails, booking)
+    mails.owe(CONFIRMATION, booking)
+    mails.owe(RESCHEDULING, booking, previous_starts_at=0)
+    mails.write()
+    assert outcomes(mails) == {CONFIRMATION: "suppressed"}
+    assert {CANCELLATION, RESCHEDULING} <= set(mails.rows())
+
+
+def test_staff_that_switched_mails_off_hears_of_a_refused_refund_alone(mails: Mails) -> None:
+    owe_all(mails, mails.book())
+    mails.world.change(tables.organizations, mails.world.org, notify_staff=False)
+    mails.write()
+    assert set(mails.rows()) == GUEST_KINDS | {REFUSED}
+    assert outcomes(mails) == dict.fromkeys(MAIL_KINDS - GUEST_KINDS - {REFUSED}, "suppressed")
+
+
+def test_a_booking_that_staff_is_not_to_hear_of_stays_quiet(mails: Mails) -> None:
+    booking = mails.book(notify_staff=False)
+    owe_all(mails, booking)
+    mails.owe(STAFF, booking)
+    mails.write()
+    quiet = {STAFF, STAFF_CANCELLATION, EffectKind.STAFF_RESCHEDULING_MAIL}
+    assert outcomes(mails) == dict.fromkeys(quiet, "suppressed")
+
+
+def test_who_has_no_address_gets_no_mail_and_holds_up_nothing(mails: Mails) -> None:
+    booking = mails.book()
+    mails.world.change(tables.organizations, mails.world.org, staff_email=None)
+    mails.world.change(tables.bookings, booking, guest_email=None)
+    owe_all(mails, booking)
+    assert mails.write() == len(MAIL_KINDS)
+    assert outcomes(mails) == dict.fromkeys(MAIL_KINDS, "no_recipient")
+
+
+def test_a_booking_that_is_not_there_is_told_of_to_nobody(mails: Mails) -> None:
+    mails.owe(CANCELLATION, tokens.new_id())
+    mails.owe(STAFF_CANCELLATION, tokens.new_id())
+    mails.write()
+    assert outcomes(mails) == {CANCELLATION: "no_recipient", STAFF_CANCELLATION: "no_recipient"}
+
+
+# What was typed stays text ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("typed", TYPED)
+def test_what_was_typed_stays_text_everywhere(mails: Mails, typed: str) -> None:
+    world = mails.world
+    experience = world.experience(title=typed, address=typed)
+    booking = mails.book(departure_id=world.departure(experience))
+    world.change(tables.bookings, booking, guest_name=typed, guest_phone=typed, note=typed, cancel_note=typed)
+    world.change(tables.organizations, world.org, name=typed)
+    owe_all(mails, booking, name=typed, reason=typed, url=typed)
+    mails.write()
+    assert set(mails.rows()) == MAIL_KINDS
+    kept = " ".join(typed.replace("\u202e", "").split())
+    for kind in MAIL_KINDS:
+        read = mails.read(kind)
+        assert "Bcc" not in read
+        assert not set(Page(mails.html(kind)).tags) & {"script", "b"}
+        assert kept in " ".join(Page(mails.html(kind)).text.split())
+        assert kept in " ".join(mails.text(kind).split())
+        assert not [line for line in mails.text(kind).split("\n") if line.startswith("Bcc")]
+
+
+def test_the_subject_of_a_long_title_is_cut(mails: Mails) -> None:
+    mails.book(departure_id=mails.world.departure(mails.world.experience(title="kayak " * 60)))
+    mails.write()
+    assert len(mails.read(CONFIRMATION)["Subject"]) <= 150
+
+
+# What cannot be written ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quiet(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level("CRITICAL", "booking.mail")
+    return caplog
+
+
+def test_a_mail_that_cannot_be_written_is_tried_again_then_has_failed_and_holds_up_no_other(
+    mails: Mails, quiet: pytest.LogCaptureFixture
+) -> None:
+    clock = mails.world.clock
+    mails.owe(KEY, tokens.new_id(), name="Portal")  # and no prefix, which the template wants
+    mails.owe(FAILING, tokens.new_id(), **payload(mails.world))
+    assert mails.write() == 2
+    assert set(mails.rows()) == {FAILING}
+    for attempts, wait in enumerate(WRITING_WAITS, start=1):
+        row = mails.effects()[KEY]
+        assert (row["status"], row["attempt_count"], row["due_at"]) == ("queued", attempts, clock() + wait)
+        assert (row["last_error"], row["completed_at"]) == ("UndefinedError", None)
+        assert mails.write() == 0
+        clock.advance(wait)
+        assert mails.write() == 1
+    row = mails.effects()[KEY]
+    assert (row["status"], row["attempt_count"], row["completed_at"]) == ("failed", len(WRITING_WAITS) + 1, clock())
+    clock.advance(1000 * HOUR)
+    assert mails.write() == 0
+
+
+@pytest.mark.parametrize("address", ["a@b.example,eve@evil.example", "Ada <a@b.example>", "a@b.example\r\nBcc: e@f.de"])
+def test_an_address_that_is_not_one_mailbox_is_never_written_to(
+    mails: Mails, address: str, quiet: pytest.LogCaptureFixture
+) -> None:
+    booking = mails.book()
+    mails.world.change(tables.bookings, booking, guest_email=address)
+    mails.write()
+    assert set(mails.rows()) == {STAFF}
+    assert mails.effects()[CONFIRMATION]["last_error"] == "ValueError"
+    mails.world.change(tables.bookings, booking, guest_email="ada@example.com")  # staff mends it
+    mails.world.clock.advance(WRITING_WAITS[0])
+    mails.write()
+    assert mails.rows()[CONFIRMATION]["recipient"] == "ada@example.com"
+
+
+# Together --------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_id_is_made_from_the_effect(mails: Mails, new_world: Callable[..., World]) -> None:
+    booking = mails.book()
+    for occurrence in ("1", "2"):
+        mails.owe(RESCHEDULING, booking, occurrence, previous_starts_at=0)
+    mails.write()
+    rows = mails.world.rows(tables.mails)
+    assert len({row["message_id"] for row in rows}) == len(rows) == 4
+    key = f"booking_rescheduling_mail:{booking}:1"
+    expected = tokens.sha256_hex(f"{mails.world.org}:{key}".encode())[:32] + "@book.example"
+    assert expected in {row["message_id"] for row in rows if row["effect_key"] == key}
+
+
+def test_a_batch_takes_three_statements_whatever_its_size(mails: Mails, statements: list[str]) -> None:
+    for number in range(6):
+        mails.book(f"a-key-of-a-test-{number}")
+    statements.clear()
+    assert mails.write() == 12
+    # SQLite changes one table with one statement, and so takes one more.
+    assert len(statements) == (4 if mails.world.database.is_sqlite else 3)
+
+
+def test_a_batch_is_bounded_and_takes_the_longest_due_first(mails: Mails) -> None:
+    first = mails.book("a-key-of-a-test-1")
+    mails.world.clock.advance(1)
+    mails.book("a-key-of-a-test-2")
+    assert mails.write(limit=2) == 2
+    assert {row["booking_id"] for row in mails.world.rows(tables.mails)} == {first}
+
+
+def test_two_organizations_are_told_of_in_one_batch_each_in_its_own_words(
+    mails: Mails, new_world: Callable[..., World]
+) -> None:
+    others = Mails(new_world(name="Tokyo Walks", timezone="Asia/Tokyo", staff_email="tokyo@example.com"))
+    mails.book()
+    others.book()
+    assert mails.write() == 4
+    assert "Monday 23 November 2026, 13:00–15:30\nTime zone:  Europe/Oslo, UTC+01:00" in mails.text(CONFIRMATION)
+    assert "Monday 23 November 2026, 21:00–23:30\nTime zone:  Asia/Tokyo, UTC+09:00" in others.text(CONFIRMATION)
+    assert others.rows()[STAFF]["recipient"] == "tokyo@example.com"
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("https://book.example.com", "no-reply@book.example.com"),
+        ("https://book.example.com:8443/base", "no-reply@book.example.com"),
+        ("http://127.0.0.1:8000", "no-reply@localhost.localdomain"),
+        ("http://localhost:8000", "no-reply@localhost.localdomain"),
+        ("http://[::1]:8000", "no-reply@localhost.localdomain"),
+    ],
+)
+def test_without_a_setting_mails_come_from_the_host_of_the_service(url: str, address: str) -> None:
+    assert default_sender(Installation(SecretKeys("a secret key"), url)).address == address

@@ -1,0 +1,76 @@
+"""Mails of one organization: owed, written, read as a mail program reads them."""
+
+import json
+from dataclasses import dataclass
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
+from typing import Any
+
+from booking_core import effects, notifications
+from booking_core.db import tables
+from booking_core.db.writes import Writes
+from booking_core.effects import EffectKind
+from booking_core.idempotency import Answer
+from booking_core.notifications import Claimed, Mailbox
+from support.creating import create, created
+from support.world import World
+
+SENDER = Mailbox("Booking Office", "office@book.example")
+
+
+@dataclass
+class Mails:
+    """What is owed and written in one organization."""
+
+    world: World
+
+    def book(self, key: str = "a-key-of-a-test", **over: Any) -> str:
+        """A booking made through the API, with the mails that it owes."""
+        departure = over.pop("departure_id", None) or self.world.departure(self.world.experience())
+        (answer,) = created(self.world.database, [create(self.world, departure, key, **over)])
+        assert isinstance(answer, Answer)
+        return str(json.loads(answer.body)["id"])
+
+    def owe(self, kind: EffectKind, subject_id: str, occurrence: str = "", **payload: object) -> None:
+        pending = Writes()
+        at = self.world.clock()
+        effects.owe(pending, self.world.org, kind, subject_id, at=at, payload=payload, occurrence=occurrence)
+        self.world.database.write(lambda tx: tx.write(pending))
+
+    def write(self, limit: int = 100) -> int:
+        installation = self.world.installation
+        return self.world.database.write(
+            lambda tx: notifications.write_due(tx, installation, limit=limit, sender=SENDER)
+        )
+
+    def effects(self) -> dict[str, dict[str, Any]]:
+        """The rows by kind."""
+        return {row["kind"]: row for row in self.world.rows(tables.effects)}
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """The rows of mails by kind."""
+        return {row["kind"]: row for row in self.world.rows(tables.mails)}
+
+    def raw(self, kind: EffectKind) -> bytes:
+        return self.world.installation.secret_keys.open("mail", self.rows()[kind]["message"])
+
+    def read(self, kind: EffectKind) -> EmailMessage:
+        """The mail as a mail program reads it."""
+        return message_from_bytes(self.raw(kind), policy=default)
+
+    def claim(self, **options: Any) -> list[Claimed]:
+        wanted: dict[str, Any] = {"limit": 100, "lease_s": 60} | options
+        installation = self.world.installation
+        return self.world.database.write(lambda tx: notifications.claim(tx, installation, **wanted))
+
+    def text(self, kind: EffectKind) -> str:
+        """The plain text of the mail, its lines ended by a line feed."""
+        plain = self.read(kind).get_body(("plain",))
+        assert plain is not None
+        return str(plain.get_content()).replace("\r\n", "\n")
+
+    def html(self, kind: EffectKind) -> str:
+        html = self.read(kind).get_body(("html",))
+        assert html is not None
+        return str(html.get_content())

@@ -1,0 +1,171 @@
+"""A mail server of the test's own, on a real socket: it takes mails, refuses them, hangs or hangs up, as told."""
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
+from typing import Any
+
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
+
+_HOST = "127.0.0.1"
+_WAIT_S = 30
+_DRIP_S = 0.02
+
+OK = "250 taken"
+DROP = "drop"
+"""Hangs up before it has answered. The mail is not taken."""
+TAKE_AND_DROP = "take and drop"
+"""Takes the mail and hangs up before it has said so: what a power cut looks like from the other side."""
+HANG = "hang"
+"""Never answers."""
+DRIP = "drip"
+"""Answers, and never comes to an end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A mail that was taken."""
+
+    sender: str
+    recipient: str
+    raw: bytes = field(repr=False)
+    options: tuple[str, ...]
+    connection: int
+
+    @property
+    def read(self) -> EmailMessage:
+        parsed = message_from_bytes(self.raw, policy=default)
+        assert isinstance(parsed, EmailMessage)
+        return parsed
+
+    @property
+    def message_id(self) -> str:
+        return str(self.read["Message-ID"])
+
+
+class MailServer:
+    """Takes everything unless `on_recipient` or `on_message` say otherwise: each gives an answer, or one of the ways to
+    misbehave that are named above."""
+
+    def __init__(
+        self,
+        *,
+        tls: ssl.SSLContext | None = None,
+        starttls: ssl.SSLContext | None = None,
+        login: tuple[str, str] | None = None,
+        smtputf8: bool = False,
+    ) -> None:
+        self.on_recipient: Callable[[str], str] = lambda _: OK
+        self.on_message: Callable[[Received], str] = lambda _: OK
+        self.received: list[Received] = []
+        self.logins: list[tuple[bytes, bytes]] = []
+        self.port = 0
+        self._tls = tls
+        self._login = login
+        self._options: dict[str, Any] = {"enable_SMTPUTF8": smtputf8, "tls_context": starttls}
+        self.connections = 0
+        """How many have been opened."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._server: asyncio.Server | None = None
+
+    @property
+    def url(self) -> str:
+        return f"smtp://{_HOST}:{self.port}"
+
+    def __enter__(self) -> "MailServer":
+        self._thread.start()
+        self._server = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(_WAIT_S)
+        self.port = int(self._server.sockets[0].getsockname()[1])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_WAIT_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _listen(self) -> asyncio.Server:
+        return await self._loop.create_server(self._protocol, _HOST, 0, ssl=self._tls)
+
+    async def _close(self) -> None:
+        if self._server:
+            self._server.close()
+        serving = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+        await hang_up()
+
+    def _protocol(self) -> SMTP:
+        options = dict(self._options)
+        if self._login:
+            options |= {"authenticator": self._authenticate, "auth_require_tls": False}
+        self.connections += 1
+        return SMTP(_Handler(self, self.connections), loop=self._loop, hostname="mail.example", **options)
+
+    def _authenticate(self, _: SMTP, __: Session, ___: Envelope, ____: str, given: object) -> AuthResult:
+        assert isinstance(given, LoginPassword)
+        self.logins.append((given.login, given.password))
+        expected = self._login == (given.login.decode(), given.password.decode())
+        return AuthResult(success=expected, handled=expected)
+
+
+async def hang_up() -> None:
+    """Closes what is still open on this loop: a connection that is about to greet belongs to nobody yet."""
+    loop = asyncio.get_running_loop()
+    for transport in list(getattr(loop, "_transports", {}).values()):
+        transport.abort()
+    for _ in range(10):
+        await asyncio.sleep(0)  # in which the loop closes the sockets
+
+
+class _Handler:
+    """What one connection answers."""
+
+    def __init__(self, server: MailServer, connection: int) -> None:
+        self._server = server
+        self._connection = connection
+
+    async def handle_RCPT(  # noqa: N802 - named by the library
+        self, smtp: SMTP, _: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        answer = await _misbehave(smtp, self._server.on_recipient(address))
+        if answer == OK:
+            envelope.rcpt_tos.append(address)
+            envelope.rcpt_options.extend(options)
+        return answer
+
+    async def handle_DATA(self, smtp: SMTP, _: Session, envelope: Envelope) -> str:  # noqa: N802 - named by the library
+        assert isinstance(envelope.original_content, bytes)
+        (recipient,) = envelope.rcpt_tos
+        received = Received(
+            str(envelope.mail_from),
+            str(recipient),
+            envelope.original_content,
+            tuple(envelope.mail_options),
+            self._connection,
+        )
+        answer = self._server.on_message(received)
+        if answer in (OK, TAKE_AND_DROP):
+            self._server.received.append(received)
+        return await _misbehave(smtp, answer)
+
+
+async def _misbehave(smtp: SMTP, answer: str) -> str:
+    """The answer, where it is one."""
+    if answer in (DROP, TAKE_AND_DROP):
+        assert isinstance(smtp.transport, asyncio.Transport)
+        smtp.transport.abort()
+    elif answer == HANG:
+        await asyncio.Event().wait()
+    while answer == DRIP:
+        assert isinstance(smtp.transport, asyncio.Transport)
+        smtp.transport.write(b"250-wait\r\n")
+        await asyncio.sleep(_DRIP_S)
+    return answer

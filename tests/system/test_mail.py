@@ -1,0 +1,104 @@
+"""Mails while the worker dies: each arrives at least once, and whoever gets one twice gets the same one twice.
+
+In the ordinary run a few bookings and kills. BOOKING_TEST_MAIL_BOOKINGS and BOOKING_TEST_MAIL_KILLS make it as many as
+one likes.
+"""
+
+import os
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from support import databases
+from support.creating import create, created
+from support.receivers import Worker, wait_until, workers
+from support.servers import new_world
+from support.smtp import OK, TAKE_AND_DROP, MailServer, Received
+from support.world import World
+
+from booking_cli.exit_codes import ExitCode
+from booking_core.db import tables
+from booking_core.idempotency import Answer
+from booking_server.adapters.mail import LANES
+
+BOOKINGS = int(os.environ.get("BOOKING_TEST_MAIL_BOOKINGS", "30"))
+KILLS = int(os.environ.get("BOOKING_TEST_MAIL_KILLS", "2"))
+BATCH = 20
+WAIT_S = 60 + BOOKINGS / 2
+
+
+def book(world: World) -> None:
+    departure = world.departure(world.experience(), seats=BOOKINGS)
+    for start in range(0, BOOKINGS, BATCH):
+        numbers = range(start, min(start + BATCH, BOOKINGS))
+        guests = [{"name": f"Guest {number}", "email": f"guest-{number}@example.com"} for number in numbers]
+        creates = [
+            create(world, departure, f"a-key-of-mails-{number}", customer=guest)
+            for number, guest in zip(numbers, guests, strict=True)
+        ]
+        assert all(isinstance(answer, Answer) for answer in created(world.database, creates))
+
+
+class Killing:
+    """Kills the worker in the middle of mails, spread over all of them: before the mail was taken, or after it was and
+    before anybody was told."""
+
+    def __init__(self, server: MailServer, worker: Worker) -> None:
+        self.server = server
+        self.worker = worker
+        self.kills = 0
+        self._luck = random.Random(7)
+        self._left = sorted(self._luck.sample(range(1, 2 * BOOKINGS), KILLS), reverse=True)
+
+    def __call__(self, _: Received) -> str:
+        if not self._left or len(self.server.received) < self._left[-1]:
+            return OK
+        self._left.pop()
+        self.worker.kill()
+        self.kills += 1
+        return self._luck.choice([TAKE_AND_DROP, "451 killed"])
+
+
+def is_over(world: World) -> bool:
+    owed = {row["status"] for row in world.rows(tables.effects)}
+    return owed == {"done"} and {row["status"] for row in world.rows(tables.mails)} == {"sent"}
+
+
+def let_leases_pass(url: str) -> None:
+    """As if the time of a lease had gone by since its worker died."""
+    databases.run(url, "UPDATE mails SET next_attempt_at = 0 WHERE status = 'queued' AND lease_until IS NOT NULL")
+
+
+def test_every_mail_arrives_although_the_worker_is_killed(fresh_database_url: str, tmp_path: Path) -> None:
+    with (
+        MailServer() as server,
+        new_world(fresh_database_url) as world,
+        workers(fresh_database_url, tmp_path, 1, BOOKING_SMTP_URL=server.url) as (worker,),
+    ):
+        book(world)
+        killing = server.on_message = Killing(server, worker)
+        for killed in range(1, KILLS + 1):
+            worker.start()
+            wait_until(lambda wanted=killed: killing.kills == wanted, "the worker is killed", within_s=WAIT_S)
+            let_leases_pass(fresh_database_url)
+        worker.start()
+        wait_until(lambda: is_over(world), "every mail is sent", within_s=WAIT_S)
+        assert worker.stop() == ExitCode.OK
+        check(world, server)
+
+
+def check(world: World, server: MailServer) -> None:
+    rows = world.rows(tables.mails)
+    assert len(rows) == 2 * BOOKINGS
+    assert len({row["effect_key"] for row in rows}) == 2 * BOOKINGS
+    arrived = Counter(received.message_id for received in server.received)
+    assert set(arrived) == {f"<{row['message_id']}>" for row in rows}
+    assert len({received.raw for received in server.received}) == 2 * BOOKINGS
+    recipients = Counter({received.message_id: received.recipient for received in server.received}.values())
+    guests: dict[str, Any] = {f"guest-{number}@example.com": 1 for number in range(BOOKINGS)}
+    assert recipients == guests | {"staff@example.com": BOOKINGS}
+    twice = sum(times - 1 for times in arrived.values())
+    print(f"{2 * BOOKINGS} mails, {KILLS} kills: {twice} arrived once more than needed")
+    assert twice <= KILLS * LANES
+    assert world.examine() == []

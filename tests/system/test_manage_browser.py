@@ -1,0 +1,165 @@
+"""The guest's page in a real browser that runs no script, on a telephone and on a desk.
+
+BOOKING_TEST_SCREENSHOTS names a folder that is given pictures of it, to be looked at.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.creating import create, created
+from support.servers import Service, new_world
+from support.world import HOUR, World
+
+from booking_core.db import tables
+from booking_core.idempotency import Answer
+from booking_core.manage_links import ManageLinks
+
+selenium = pytest.importorskip("selenium")
+
+from selenium import webdriver  # noqa: E402 - only where it is installed
+from selenium.webdriver.chrome.service import Service as Driver  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+
+CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
+PHONE, DESK = (390, 844), (1280, 900)
+
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM.exists() and CHROMEDRIVER.exists()), reason="there is no chromium with its driver"
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    quiet = ("no-first-run", "disable-background-networking", "disable-component-update", "disable-sync")
+    for flag in ("headless", "no-sandbox", "disable-gpu", *quiet):
+        options.add_argument(f"--{flag}")
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('browser')}")
+    options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
+    driver = webdriver.Chrome(options=options, service=Driver(str(CHROMEDRIVER)))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def world(service: Service) -> Iterator[World]:
+    with new_world(service.url) as made:
+        yield made
+
+
+@pytest.fixture
+def address(world: World, service: Service) -> str:
+    """The secret link of a booking that a card paid."""
+    departure = world.departure(
+        world.experience(title="Fjord kayak", address="Simadalsvegen 9, 5783 Eidfjord"),
+        starts_at=world.clock() + 100 * HOUR,
+    )
+    guests = [{"tier_id": "adult", "count": 2}]
+    add_ons = [{"id": "drysuit", "count": 2}]
+    (answer,) = created(world.database, [create(world, departure, "a-key-of-a-page", guests=guests, add_ons=add_ons)])
+    assert isinstance(answer, Answer)
+    (booking,) = world.rows(tables.bookings)
+    card = {"payment_method": "card", "payment_source": "stripe", "payment_status": "paid"}
+    world.change(tables.bookings, booking["id"], **card)
+    world.insert(
+        tables.payments, booking_id=booking["id"], payment_intent="pi_1", amount_minor=booking["total_minor"],
+        currency="NOK", status="paid", created_at=world.clock(), updated_at=world.clock(),
+    )  # fmt: skip
+    link = ManageLinks(world.installation, world.org).make(booking["id"], world.installation.secret_keys.first_id)
+    assert link is not None
+    return f"http://127.0.0.1:{service.ports[0]}/manage/{link.rpartition('/')[2]}"
+
+
+@pytest.fixture
+def picture(browser: Any) -> Callable[[str], None]:
+    """Takes one, where somebody wants to look at it."""
+    folder = os.environ.get("BOOKING_TEST_SCREENSHOTS")
+
+    def take(name: str) -> None:
+        if folder:
+            browser.save_screenshot(str(Path(folder) / f"{name}.png"))
+
+    return take
+
+
+def show(browser: Any, size: tuple[int, int]) -> None:
+    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def text(browser: Any) -> str:
+    return str(browser.find_element(By.TAG_NAME, "body").text)
+
+
+def fits(browser: Any) -> bool:
+    """Whether nothing stands beyond the right edge."""
+    size = browser.execute_cdp_cmd("Page.getLayoutMetrics", {})
+    return bool(size["cssContentSize"]["width"] <= size["cssLayoutViewport"]["clientWidth"])
+
+
+def test_a_guest_looks_and_cancels(browser: Any, address: str, world: World, picture: Callable[[str], None]) -> None:
+    show(browser, PHONE)
+    browser.get(address)
+    assert "Fjord kayak" in text(browser)
+    assert "Confirmed" in text(browser)
+    assert fits(browser)
+    picture("manage_phone")
+    show(browser, DESK)
+    assert fits(browser)
+    picture("manage")
+
+    browser.find_element(By.LINK_TEXT, "Cancel this booking").click()
+    assert "Cancel this booking?" in text(browser)
+    assert "2,080.00 NOK is returned to your card." in text(browser)
+    assert fits(browser)
+    picture("manage_cancel")
+    show(browser, PHONE)
+    assert fits(browser)
+    picture("manage_cancel_phone")
+    browser.find_element(By.LINK_TEXT, "No, keep it").click()
+    assert browser.current_url == address
+    assert world.rows(tables.bookings)[0]["status"] == "confirmed"
+
+    browser.find_element(By.LINK_TEXT, "Cancel this booking").click()
+    browser.find_element(By.CSS_SELECTOR, "button").click()
+    assert browser.current_url == address
+    assert "Cancelled" in text(browser)
+    assert "2,080.00 NOK is on its way back to the card that paid." in text(browser)
+    assert fits(browser)
+    picture("manage_cancelled_phone")
+    (booking,) = world.rows(tables.bookings)
+    assert (booking["status"], booking["cancel_reason"]) == ("cancelled", "customer")
+    browser.refresh()
+    assert world.rows(tables.refunds)[0]["amount_minor"] == 208000
+
+
+def test_the_page_is_styled_by_what_its_policy_allows(browser: Any, address: str) -> None:
+    """Were the policy's hash not that of the style, the page would be as plain as without one."""
+    browser.get(address)
+    assert browser.find_element(By.CSS_SELECTOR, ".status").value_of_css_property("font-weight") == "600"
+
+
+def test_a_name_that_is_a_script_is_a_name(browser: Any, address: str, world: World) -> None:
+    (booking,) = world.rows(tables.bookings)
+    world.change(tables.bookings, booking["id"], guest_name="<script>document.title = 'taken'</script>")
+    browser.get(address)
+    assert "<script>document.title = 'taken'</script>" in text(browser)
+    assert browser.title == "Your booking"
+
+
+@pytest.mark.parametrize("size", [PHONE, DESK])
+def test_a_long_title_and_a_link_that_does_not_work_fit_too(
+    browser: Any, address: str, world: World, size: tuple[int, int]
+) -> None:
+    show(browser, size)
+    (experience,) = world.rows(tables.experiences)
+    world.change(tables.experiences, experience["id"], title="x" * 200, address="שלום " * 40)
+    browser.get(address)
+    assert fits(browser)
+    browser.get(address[:-1])
+    assert "This link does not work" in text(browser)
+    assert fits(browser)
