@@ -27,6 +27,7 @@ from booking_core.errors import BookingError
 from booking_core.settings import Settings
 from booking_core.webhooks import Attempted, Claimed
 from booking_server.adapters.webhook_http import Sent, WebhookSender
+from booking_server.bell import listening
 from booking_server.chores import Chore, chores_of
 
 log = logging.getLogger("booking.worker")
@@ -47,6 +48,8 @@ LEASE_DEADLINES = 3
 """A lease lasts so many deadlines of an attempt: no heartbeat is needed."""
 POLL_S = 0.5
 """The truth is polled; waking up earlier is only a hint."""
+CHORE_PAUSE_S = 0.1
+"""A chore that found nothing looks again no sooner than this: every commit wakes it, and a rush is full of commits."""
 RECLAIM_EVERY = 5 * SECOND
 PURGE_EVERY = MINUTE
 PURGE_BATCH = 2_000
@@ -83,9 +86,9 @@ class InFlight:
         self.slow -= claimed.timed_out_before
 
 
-def signed_headers(claimed: Claimed, at: int) -> list[tuple[str, str]]:
+def signed_headers(claimed: Claimed) -> list[tuple[str, str]]:
     """The headers of one attempt: the contract's, and those of the Standard Webhooks beside them (decision W14)."""
-    timestamp = at // SECOND
+    timestamp = claimed.at // SECOND
     standard = webhook_verify.standard_headers(
         claimed.body, claimed.secrets, message_id=claimed.event_id, timestamp=timestamp
     )
@@ -149,6 +152,8 @@ class Worker:
                 log.exception("a turn of %s failed", chore.name)
                 done = 0
             if not done:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), CHORE_PAUSE_S)
                 await _wait(changed, stop)
 
     async def _deliver(self, stop: asyncio.Event) -> None:
@@ -207,9 +212,8 @@ class Worker:
         return claimed
 
     async def _attempt(self, claimed: Claimed) -> None:
-        started_at = self._database.clock()
         try:
-            sent = await self._sender.send(claimed.url, signed_headers(claimed, started_at), claimed.body)
+            sent = await self._sender.send(claimed.url, signed_headers(claimed), claimed.body)
         except Exception:  # a fault of ours: the lease runs out, and a third time the attempt counts as failed
             log.exception("the attempt %s could not be made", claimed.attempt_id)
             self._in_flight.remove(claimed)
@@ -217,7 +221,7 @@ class Worker:
         self._finished.append(
             Attempted(
                 claimed=claimed,
-                started_at=started_at,
+                started_at=claimed.at,
                 duration_ms=sent.duration_ms,
                 response_status=sent.status,
                 response_excerpt=sent.excerpt,
@@ -235,7 +239,6 @@ class Worker:
             await self._write(
                 lambda tx: webhooks.record(
                     tx,
-                    self._installation,
                     finished,
                     waits_s=self._settings.webhook_waits_s,
                     disable_after_s=self._settings.webhook_disable_after_s,
@@ -264,6 +267,7 @@ class Worker:
         events_before = now - settings.event_retention_days * DAY
         answers_before = now - settings.idempotency_retention_days * DAY
         await self._in_batches(lambda tx: webhooks.purge(tx, before=deliveries_before, limit=PURGE_BATCH))
+        await self._in_batches(lambda tx: webhooks.purge_endpoints(tx, before=deliveries_before, limit=PURGE_BATCH))
         await self._in_batches(lambda tx: idempotency.purge(tx, before=answers_before, limit=PURGE_BATCH))
         for organization in await asyncio.to_thread(self._database.read, organizations.find):
             purge = _purge_events(organization.id, events_before)
@@ -314,7 +318,8 @@ async def serve_forever(settings: Settings) -> None:
     installation = settings.installation()
     sender = WebhookSender(settings)
     chores = chores_of(settings, database, installation)
-    async with working(Worker(settings, database, installation, sender, chores), sender):
+    worker = Worker(settings, database, installation, sender, chores)
+    async with working(worker, sender), listening(database, worker.wake):
         log.info("the worker runs")
         await stop.wait()
         log.info("the worker stops")

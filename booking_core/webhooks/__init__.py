@@ -8,7 +8,16 @@ from booking_core.webhooks.deliveries import find as find_deliveries
 from booking_core.webhooks.deliveries import get as get_delivery
 from booking_core.webhooks.deliveries import recover, retry, send_test
 from booking_core.webhooks.endpoints import change, check, create, delete, find_all, get, rotate_secret
-from booking_core.webhooks.sending import Attempted, Claimed, claim, next_due_at, purge, reclaim_lost, record
+from booking_core.webhooks.sending import (
+    Attempted,
+    Claimed,
+    claim,
+    next_due_at,
+    purge,
+    purge_endpoints,
+    reclaim_lost,
+    record,
+)
 
 __all__ = [
     "Attempted",
@@ -24,6 +33,7 @@ __all__ = [
     "get_delivery",
     "next_due_at",
     "purge",
+    "purge_endpoints",
     "reclaim_lost",
     "record",
     "recover",

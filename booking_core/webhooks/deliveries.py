@@ -50,7 +50,8 @@ def find(
         page,
         lambda row: rules.present_delivery(DeliveryRow._make(row), zone),
         endpoint_id=endpoint_id,
-        status=None if status is None else status.value,
+        queued={} if status is DeliveryStatus.QUEUED else None,
+        ended=None if status is None or status is DeliveryStatus.QUEUED else status.value,
         event_type=None if event_type is None else event_type.value,
         event_id=event_id,
     )

@@ -9,7 +9,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from sqlalchemy import Integer, and_, bindparam, literal_column, select, text, true
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Integer,
+    and_,
+    bindparam,
+    exists,
+    literal_column,
+    not_,
+    select,
+    text,
+    true,
+)
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
@@ -17,7 +29,7 @@ from booking_core.caller import Organization
 from booking_core.clock import END_OF_TIME
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, among, given, now_us, rows
-from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints
+from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_subscriptions
 from booking_core.db.tables import organizations as organization_table
 from booking_core.db.writes import Change, Writes
 from booking_core.webhooks import store
@@ -432,21 +444,33 @@ SELECT d.organization_id, d.id
 OLD = _for_each(_OLD_POSTGRESQL, _OLD_SQLITE)
 
 
-def _delete_attempts(dialect: Dialect) -> Any:
-    return attempts.delete().where(
-        among(dialect, attempts.c.organization_id, "purged", "organization_id"),
-        among(dialect, attempts.c.delivery_id, "purged", "id"),
-    )
+def _delete(of: ColumnElement[str]) -> Statement:
+    """Removes the rows whose column holds one of the purged ids."""
+    table = of.table
+
+    def build(dialect: Dialect) -> Any:
+        return table.delete().where(
+            among(dialect, table.c.organization_id, "purged", "organization_id"), among(dialect, of, "purged", "id")
+        )
+
+    return Statement(build)
 
 
-def _delete_deliveries(dialect: Dialect) -> Any:
-    return deliveries.delete().where(
-        among(dialect, deliveries.c.organization_id, "purged", "organization_id"),
-        among(dialect, deliveries.c.id, "purged", "id"),
-    )
+_DELETE_ATTEMPTS, _DELETE_DELIVERIES = _delete(attempts.c.delivery_id), _delete(deliveries.c.id)
+_REFERRED_TO = exists().where(
+    deliveries.c.organization_id == webhook_endpoints.c.organization_id,
+    deliveries.c.endpoint_id == webhook_endpoints.c.id,
+)
+_DELETED = Statement(
+    select(webhook_endpoints.c.organization_id, webhook_endpoints.c.id)
+    .where(webhook_endpoints.c.deleted_at < bindparam("before", type_=BigInteger), not_(_REFERRED_TO))
+    .order_by(webhook_endpoints.c.deleted_at)
+    .limit(bindparam("limit", type_=Integer))
+    .with_for_update(skip_locked=True)
+)
 
-
-_DELETE_ATTEMPTS, _DELETE_DELIVERIES = Statement(_delete_attempts), Statement(_delete_deliveries)
+_DELETE_ENDPOINTS = (_delete(webhook_subscriptions.c.endpoint_id), _delete(webhook_endpoints.c.id))
+"""Their secrets went when they were deleted."""
 
 
 def purge(tx: Tx, *, before: int, limit: int) -> int:
@@ -456,4 +480,14 @@ def purge(tx: Tx, *, before: int, limit: int) -> int:
         purged = rows({"organization_id": owner, "id": delivery_id} for owner, delivery_id in found)
         tx.run(_DELETE_ATTEMPTS, purged=purged)
         tx.run(_DELETE_DELIVERIES, purged=purged)
+    return len(found)
+
+
+def purge_endpoints(tx: Tx, *, before: int, limit: int) -> int:
+    """Removes endpoints that were deleted before that and that nothing refers to: how many."""
+    found = tx.all(_DELETED, before=before, limit=limit)
+    if found:
+        purged = rows({"organization_id": owner, "id": endpoint_id} for owner, endpoint_id in found)
+        for statement in _DELETE_ENDPOINTS:
+            tx.run(statement, purged=purged)
     return len(found)

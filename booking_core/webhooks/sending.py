@@ -61,6 +61,8 @@ class Claimed:
     event_type: str
     body: bytes = field(repr=False)
     lease_token: str
+    at: int
+    """When it was claimed, by the clock that all workers share: a signature by a wrong one would be refused."""
     timed_out_before: bool
     """The endpoint's last attempt did, so this one goes by the slow lane."""
 
@@ -159,6 +161,7 @@ def _claimed(due: Due, token: str, unsealed: _Unsealed) -> Claimed:
         event_type=due.event_type,
         body=(due.body or "").encode(),
         lease_token=token,
+        at=due.at,
         timed_out_before=bool(due.last_timed_out),
     )
 
@@ -214,7 +217,6 @@ def next_due_at(tx: Tx) -> int | None:
 
 def record(
     tx: Tx,
-    installation: Installation,
     attempts: Sequence[Attempted],
     *,
     waits_s: Sequence[int] = WEBHOOK_WAITS_S,
@@ -454,3 +456,11 @@ def purge(tx: Tx, *, before: int, limit: int) -> int:
     One that is queued, or whose attempt is under way, is never removed, however old.
     """
     return queue.purge(tx, before=before, limit=limit)
+
+
+def purge_endpoints(tx: Tx, *, before: int, limit: int) -> int:
+    """Removes endpoints that were deleted before that instant: how many, at most `limit`.
+
+    One that a delivery still refers to stays until that is purged too.
+    """
+    return queue.purge_endpoints(tx, before=before, limit=limit)

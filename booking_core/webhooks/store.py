@@ -308,18 +308,26 @@ def _with_attempts(page: Any) -> Select[Any]:
     return select(*(page.c[column.name] for column in _OWN), _attempts(page).label("attempts"))
 
 
-# The endpoint is a filter of its own, so that a cursor of one endpoint opens no other's log.
+# The endpoint is a filter of its own, so that a cursor of one endpoint opens no other's log. A status has an index of
+# its own once it is final, and what is queued another: each in words by which it is known to serve.
 WALK = Walk(
     "deliveries",
     deliveries,
     select(*_OWN).where(deliveries.c.organization_id == _organization_id, _ENDPOINT_STANDS),
     {
         "endpoint_id": deliveries.c.endpoint_id == _endpoint_id,
-        "status": deliveries.c.status == bindparam("status", type_=Text),
+        "queued": deliveries.c.status == QUEUED,
+        "ended": and_(deliveries.c.status == bindparam("ended", type_=Text), deliveries.c.completed_at.is_not(None)),
         "event_type": deliveries.c.event_type == bindparam("event_type", type_=Text),
         "event_id": deliveries.c.event_id == bindparam("event_id", type_=Id),
     },
     joined=_with_attempts,
+    scattered={
+        # In the order of its index, so that no planner looks for the first few hundred in the log itself.
+        "queued": select(deliveries.c.organization_id, deliveries.c.id)
+        .where(_OF_ENDPOINT, deliveries.c.status == QUEUED, _ENDPOINT_STANDS)
+        .order_by(deliveries.c.next_attempt_at)
+    },
 )
 
 # By its own id, or by that of any of its attempts.

@@ -8,15 +8,20 @@ from collections.abc import Sequence
 
 import pytest
 from support.api import Api
-from support.world import SECRET, World
+from support.databases import is_sqlite
+from support.hooks import Hooks
+from support.world import HOUR, SECRET, FixedClock, World, make_world
 
 import webhook_verify
 from booking_core import tokens
+from booking_core.clock import MINUTE, system_clock
 from booking_core.db import tables
+from booking_core.db.engine import Database
 from booking_core.settings import Settings
 from booking_core.wire.webhooks import AttemptError
 from booking_server.adapters.webhook_http import Sent
-from booking_server.worker import Worker
+from booking_server.bell import listening, ringing
+from booking_server.worker import Worker, working
 
 OK = Sent(200, "ok", None, 5)
 BROKEN = Sent(500, "no", AttemptError.HTTP_STATUS, 5)
@@ -143,3 +148,55 @@ def test_a_sender_that_raises_does_not_stop_the_others(api: Api, world: World, e
     receiver = Broken(world)
     turn(world, receiver)
     assert sum(row["status"] == "succeeded" for row in deliveries(world)) >= 2
+
+
+def test_a_worker_that_is_asleep_is_woken_by_a_commit_of_another_process(
+    fresh_database_url: str, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_sqlite(fresh_database_url):
+        pytest.skip("the worker of an SQLite file lives in the process that commits")
+    monkeypatch.setattr("booking_server.worker.POLL_S", 3600)
+    world = make_world(Database(fresh_database_url, clock=clock), clock)
+    hooks, receiver = Hooks(world), Receiver(world)
+    hooks.endpoint(url=receiver.url)
+
+    async def work() -> None:
+        asleep, claimed = worker(world, receiver), asyncio.Event()
+        wrapped = receiver.send
+
+        async def send(url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
+            claimed.set()
+            return await wrapped(url, headers, body)
+
+        monkeypatch.setattr(receiver, "send", send)
+        async with working(asleep, receiver), listening(world.database, asleep.wake), ringing(world.database) as ring:
+            for _ in range(2):
+                await asyncio.to_thread(hooks.tell)
+                ring()
+                async with asyncio.timeout(20):
+                    await claimed.wait()
+                claimed.clear()
+
+    asyncio.run(work())
+    world.database.close()
+    assert len(receiver.requests) == 2
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_worker_whose_clock_is_wrong_signs_and_waits_by_the_databases(
+    fresh_database_url: str, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    if is_sqlite(fresh_database_url):
+        pytest.skip("with SQLite there is one process and one clock")
+    monkeypatch.setattr("booking_core.db.engine.system_clock", lambda: system_clock() + hours * HOUR)
+    world = make_world(Database(fresh_database_url), FixedClock(system_clock()))
+    hooks, receiver = Hooks(world), Receiver(world, BROKEN)
+    endpoint = hooks.endpoint(url=receiver.url)
+    hooks.tell()
+    turn(world, receiver)
+    ((headers, body),), now = receiver.requests, system_clock()
+    assert webhook_verify.is_valid(body, headers, hooks.secrets[endpoint], tolerance=60, now=now / 1e6)
+    row, (attempt,) = hooks.delivery(), hooks.attempts()
+    world.database.close()
+    assert 0 <= now - attempt["started_at"] < MINUTE
+    assert now < row["next_attempt_at"] < now + 2 * MINUTE

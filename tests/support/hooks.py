@@ -76,7 +76,7 @@ class Hooks:
             "disable_after_s": 72 * 3600,
             "luck": lambda: 0.0,
         } | options
-        self.database.write(lambda tx: webhooks.record(tx, self.world.installation, attempts, **wanted))
+        self.database.write(lambda tx: webhooks.record(tx, attempts, **wanted))
 
     def attempted(
         self, claimed: Claimed, error: AttemptError | None = None, status: int | None = None, **over: Any

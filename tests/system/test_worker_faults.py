@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.databases import connect
 from support.hooks import Hooks
 from support.receivers import OK, Answer, Receipt, Receiver, Receivers, Worker, hang, plain, wait_until, workers
 from support.servers import new_world
@@ -303,3 +304,20 @@ def test_a_worker_that_is_not_told_of_a_commit_finds_what_is_due(scene: Scene) -
     assert scene.outcomes() == ["http_status", "ok"]
     first, second = scene.hooks.attempts()
     assert second["started_at"] >= first["started_at"] + SECOND
+
+
+def test_a_worker_that_no_bell_can_wake_finds_what_is_due(scene: Scene) -> None:
+    url = scene.hooks.database.url
+    if url.get_backend_name() == "sqlite":
+        pytest.skip("the worker of an SQLite file lives in the process that commits")
+    worker = scene.crew[0].start().wait_until_it_runs()
+    with connect(url.render_as_string(hide_password=False)) as connection:
+        bell = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'booking bell'"
+        bell += " AND datname = current_database()"
+        for count in (1, 2, 3):
+            wait_until(lambda: connection.execute(bell).fetchall(), "it listens, and is cut off")
+            scene.hooks.tell()
+            scene.receiver.wait_for(count)
+    assert worker.stop() == ExitCode.OK
+    assert set(scene.outcomes()) == {"ok"}
+    assert "Traceback" not in worker.log

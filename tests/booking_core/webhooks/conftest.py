@@ -24,8 +24,9 @@ def queue_session(queue_url: str, session_clock: FixedClock) -> Iterator[Databas
 
 @pytest.fixture
 def queue_database(queue_session: Database, queue_url: str, clock: FixedClock) -> Iterator[Database]:
-    """A database with an empty queue, on the test's clock."""
-    databases.run(queue_url, "DELETE FROM attempts", "DELETE FROM deliveries")
+    """A database with an empty queue and no endpoints, on the test's clock."""
+    emptied = ("attempts", "deliveries", "webhook_secrets", "webhook_subscriptions", "webhook_endpoints")
+    databases.run(queue_url, *(f"DELETE FROM {table}" for table in emptied))
     yield queue_session
     queue_session.observer = None
 

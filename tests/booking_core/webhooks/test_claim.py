@@ -4,14 +4,19 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
+from sqlalchemy.engine import make_url
 from support import databases
 from support.hooks import Hooks
+from support.receivers import wait_until
 from support.world import HOUR, FixedClock
 
 from booking_core import tokens
 from booking_core.db import tables
+from booking_core.db.engine import Database
 from booking_core.webhooks import Claimed
 from booking_core.wire.events import EventType
 from booking_core.wire.webhooks import AttemptError, AttemptTrigger
@@ -359,6 +364,68 @@ def test_a_claim_waits_for_nobody(hooks: Hooks, queue_url: str) -> None:
     assert hooks.row(endpoint)["last_claimed_at"] is None
     assert hooks.one().delivery_id == held
     assert hooks.row(endpoint)["last_claimed_at"] == hooks.world.clock()
+
+
+_CLOCK_THAT_WAITS = """
+CREATE SCHEMA IF NOT EXISTS late;
+CREATE OR REPLACE FUNCTION late.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(1);
+    RETURN to_timestamp({now} / 1000000.0);
+END $$
+"""
+
+
+@pytest.fixture
+def claimed_late(hooks: Hooks, queue_url: str) -> Callable[[Callable[[], object]], list[Claimed]]:
+    """Claims with a statement that has seen the queue already when something else happens, and that takes what it
+    picked afterwards. It asks for the time in between, and is made to wait for the answer."""
+    if databases.is_sqlite(queue_url):
+        pytest.skip("SQLite has one writer: nothing happens while a claim is under way")
+    databases.run(queue_url, _CLOCK_THAT_WAITS.format(now=hooks.world.clock()))
+    late_url = make_url(queue_url).update_query_dict({"options": "-csearch_path=late,public,pg_catalog"})
+    waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+    def claim(happens: Callable[[], object]) -> list[Claimed]:
+        database = Database(late_url.render_as_string(hide_password=False))
+        late = Hooks(replace(hooks.world, database=database))
+        with ThreadPoolExecutor(1) as thread, databases.connect(queue_url) as connection:
+            connection.execute("SELECT pg_advisory_lock(1)")
+            claiming = thread.submit(late.claim)
+            wait_until(lambda: connection.execute(waits).fetchone()[0] == 1, "the claim waits")
+            happens()
+            connection.execute("SELECT pg_advisory_unlock(1)")
+            claimed = claiming.result()
+        database.close()
+        return claimed
+
+    return claim
+
+
+@pytest.mark.parametrize("other_worker", ["is still sending", "has failed", "has succeeded"])
+def test_what_another_worker_took_since_a_claim_began_is_left_alone(
+    hooks: Hooks, claimed_late: Callable[[Callable[[], object]], list[Claimed]], other_worker: str
+) -> None:
+    hooks.endpoint()
+    hooks.tell()
+
+    def happens() -> None:
+        taken = hooks.one()
+        if other_worker == "has failed":
+            hooks.fail(taken)
+        elif other_worker == "has succeeded":
+            hooks.succeed(taken)
+
+    assert claimed_late(happens) == []
+    assert len(hooks.attempts()) == 1
+
+
+def test_a_claim_that_was_held_up_takes_what_nobody_else_took(
+    hooks: Hooks, claimed_late: Callable[[Callable[[], object]], list[Claimed]]
+) -> None:
+    hooks.endpoint()
+    (event,) = hooks.tell()
+    assert [each.event_id for each in claimed_late(lambda: None)] == [event]
 
 
 # What it costs ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement, rows
 from booking_core.db.writes import Change, Writes, as_one_statement, as_row_statement
 from booking_core.webhooks import queue, store
+from booking_core.wire.webhooks import DeliveryStatus
 
 ORGANIZATIONS, QUEUED, DONE, MUCH = 400, 3, 30, 8_000
 CLAIM = {"free": 64, "in_flight": "[]", "slow_free": 32, "per_endpoint": 2, "per_organization": 8}
@@ -133,6 +135,9 @@ def test_the_worker_never_reads_a_whole_table(crowd: Hooks) -> None:
         check(tx, queue.OLD, before=NOON - DAY, limit=100)
         check(tx, queue._DELETE_ATTEMPTS, purged=wanted)
         check(tx, queue._DELETE_DELIVERIES, purged=wanted)
+        check(tx, queue._DELETED, before=NOON, limit=100)
+        for statement in queue._DELETE_ENDPOINTS:
+            check(tx, statement, purged=wanted)
         check(tx, store._GIVE_UP, given_up=given_up)
 
 
@@ -160,8 +165,12 @@ READS: dict[str, Callable[[Tx, Hooks], Any]] = {
     "claim": lambda tx, hooks: queue.pick(tx, **CLAIM | {"in_flight": {}}, now=NOON),  # type: ignore[arg-type]
     "next": lambda tx, hooks: tx.first(queue.NEXT),
     "lost": lambda tx, hooks: queue.lost(tx, limit=500, now=NOON),
-    "page": lambda tx, hooks: webhooks.find_deliveries(tx, hooks.world.caller(), PageRequest(), the_endpoint(hooks)),
+    "page": lambda tx, hooks: page(tx, hooks, the_endpoint(hooks), None),
 }
+
+
+def page(tx: Tx, hooks: Hooks, endpoint_id: str, status: DeliveryStatus | None) -> Any:
+    return webhooks.find_deliveries(tx, hooks.world.caller(), PageRequest(), endpoint_id, status=status)
 
 
 def the_endpoint(hooks: Hooks) -> str:
@@ -198,6 +207,23 @@ def test_a_long_queue_costs_no_more_than_what_is_taken_from_it(backlog: Hooks, n
         assert plan.cost < (8_000 if backlog.database.is_sqlite else 400), str(plan)
         if not backlog.database.is_sqlite:
             assert "deliveries" not in plan.scanned, str(plan)
+
+
+def check_pages_by_status(hooks: Hooks, endpoint_id: str) -> None:
+    """A page costs no more than to gather and sort a few hundred rows, whichever status is asked for."""
+    asked = [partial(page, hooks=hooks, endpoint_id=endpoint_id, status=status) for status in DeliveryStatus]
+    with explaining(hooks.database.url.render_as_string(hide_password=False)) as explain:
+        plans: list[Plan] = [plan for ask in asked for plan in explain(ask)]
+    for plan in plans:
+        assert plan.cost < (15_000 if hooks.database.is_sqlite else 400), str(plan)
+
+
+def test_a_status_that_is_rare_in_a_long_log_is_found_without_reading_it(crowd: Hooks) -> None:
+    check_pages_by_status(crowd, crowd.deliveries()[0]["endpoint_id"])
+
+
+def test_a_status_that_half_of_a_long_log_has_is_found_without_reading_it(backlog: Hooks) -> None:
+    check_pages_by_status(backlog, the_endpoint(backlog))
 
 
 def test_settling_keeps_to_its_rows_once_the_plan_has_settled(crowd: Hooks) -> None:

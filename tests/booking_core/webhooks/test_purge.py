@@ -8,10 +8,27 @@ from support.world import DAY, HOUR, FixedClock
 
 from booking_core import webhooks
 from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.db.writes import Writes
 
 
 def purge(hooks: Hooks, *, before: int, limit: int = 1000) -> int:
     return hooks.database.write(lambda tx: webhooks.purge(tx, before=before, limit=limit))
+
+
+def purge_endpoints(hooks: Hooks, *, before: int, limit: int = 1000) -> int:
+    return hooks.database.write(lambda tx: webhooks.purge_endpoints(tx, before=before, limit=limit))
+
+
+def delete(hooks: Hooks, endpoint_id: str) -> None:
+    caller = hooks.world.caller()
+
+    def work(tx: Tx) -> None:
+        pending = Writes()
+        webhooks.delete(tx, caller, pending, endpoint_id)
+        tx.write(pending)
+
+    hooks.database.write(work)
 
 
 def left(hooks: Hooks) -> set[Any]:
@@ -97,3 +114,46 @@ def test_two_that_purge_at_once_take_different_rows(hooks: Hooks, clock: FixedCl
     assert sum(removed) == 120
     assert hooks.deliveries() == []
     assert hooks.attempts() == []
+
+
+def test_a_deleted_endpoint_goes_with_the_last_delivery_that_refers_to_it(hooks: Hooks, clock: FixedClock) -> None:
+    endpoint, other = hooks.endpoint(), hooks.endpoint()
+    hooks.tell()
+    hooks.succeed(*hooks.claim())
+    delete(hooks, endpoint)
+    clock.advance(DAY)
+    assert purge_endpoints(hooks, before=clock()) == 0
+    purge(hooks, before=clock())
+    assert purge_endpoints(hooks, before=clock()) == 1
+    assert [row["id"] for row in hooks.world.rows(tables.webhook_endpoints)] == [other]
+    assert {row["endpoint_id"] for row in hooks.world.rows(tables.webhook_subscriptions)} == {other}
+
+
+def test_a_deleted_endpoint_is_kept_while_an_attempt_is_under_way(hooks: Hooks, clock: FixedClock) -> None:
+    endpoint = hooks.endpoint()
+    hooks.tell()
+    claimed = hooks.one()
+    delete(hooks, endpoint)
+    clock.advance(DAY)
+    purge(hooks, before=clock())
+    assert purge_endpoints(hooks, before=clock()) == 0
+    hooks.succeed(claimed)
+    clock.advance(1)
+    purge(hooks, before=clock())
+    assert purge_endpoints(hooks, before=clock()) == 1
+
+
+def test_an_endpoint_is_kept_for_as_long_after_its_end_as_a_delivery(hooks: Hooks, clock: FixedClock) -> None:
+    deleted = [hooks.endpoint() for _ in range(3)]
+    for endpoint in deleted:
+        delete(hooks, endpoint)
+    assert purge_endpoints(hooks, before=clock()) == 0
+    assert purge_endpoints(hooks, before=clock() + 1, limit=2) == 2
+    assert purge_endpoints(hooks, before=clock() + 1, limit=2) == 1
+    assert hooks.world.rows(tables.webhook_endpoints) == []
+
+
+def test_an_endpoint_that_is_only_switched_off_is_never_removed(hooks: Hooks, clock: FixedClock) -> None:
+    hooks.endpoint(status="disabled", disabled_at=clock(), disabled_reason="manual")
+    clock.advance(400 * DAY)
+    assert purge_endpoints(hooks, before=clock()) == 0

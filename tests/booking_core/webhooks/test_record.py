@@ -14,6 +14,7 @@ from booking_core import outbox, webhooks
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
+from booking_core.errors import Conflict
 from booking_core.outbox import Told
 from booking_core.wire.events import EventType
 from booking_core.wire.webhooks import AttemptError, WantedStatus, WebhookEndpointChange
@@ -464,6 +465,29 @@ def test_a_retry_is_one_more_attempt(hooks: Hooks, clock: FixedClock) -> None:
     assert (row["status"], row["failure_reason"], row["attempt_count"]) == ("succeeded", None, 8)
     assert [attempt["trigger"] for attempt in hooks.attempts()] == ["scheduled"] * 6 + ["manual"] * 2
     assert hooks.event_types().count("webhook.delivery_dead") == 2
+
+
+def test_of_two_that_ask_for_a_retry_at_once_one_is_refused(hooks: Hooks) -> None:
+    endpoint = hooks.endpoint()
+    hooks.tell()
+    hooks.fail_until_dead()
+    dead, refused, barrier = hooks.delivery()["id"], [], threading.Barrier(2)
+
+    def ask() -> None:
+        barrier.wait()
+        try:
+            retry(hooks, endpoint, dead)
+        except Conflict as conflict:
+            refused.append(conflict)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 1
+    row = hooks.delivery()
+    assert (row["status"], row["max_attempts"]) == ("queued", 7)
 
 
 # Several workers -------------------------------------------------------------------------------------------------
