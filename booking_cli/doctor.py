@@ -1,7 +1,7 @@
 """`booking doctor`: what must always be true, checked."""
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,9 +9,15 @@ from booking_cli import context, storage
 from booking_cli.command import command, single
 from booking_cli.exit_codes import ExitCode
 
+if TYPE_CHECKING:
+    from booking_core.doctor import Terms
+    from booking_core.settings import Settings
+
 app = single()
 
-COLUMNS = ("invariant", "organization_id", "subject", "message")
+COLUMNS = ("invariant", "organization_id", "subject", "message", "mend")
+OVERDUE_S = 600
+"""What is due for longer than this waits for a worker that does not run, or cannot do it."""
 
 
 @command(app, "doctor", "booking doctor", "booking doctor --org fjord-tours -o json")
@@ -21,16 +27,31 @@ def doctor(
         str | None, typer.Option("--org", metavar="SLUG", help="Only this organization.", show_default=False)
     ] = None,
 ) -> int:
-    """Recomputes seats, numbers, events and balances, and lists what is off; exit code 1 when anything is.
+    """Recomputes seats, numbers, events and balances, looks for what nobody takes up, and lists what is off.
+
+    Exit code 1 when anything is.
 
     Reads only, and may run beside a service.
     """
     cli = context.of(ctx)
-    with storage.database(cli) as database:
+    with storage.database(cli) as database, cli.render.progress("checking") as advance:
         from booking_core import doctor as checks
         from booking_core import organizations
 
+        terms = _terms(storage.settings())
         only = database.read(lambda tx: organizations.get(tx, slug=org)).id if org else None
-        found = database.read(lambda tx: checks.examine(tx, only))
+        found = database.read(lambda tx: checks.examine(tx, only, terms, advance=advance))
     cli.render.many([asdict(each) for each in found], COLUMNS, empty="All is well.")
     return ExitCode.FAILED if found else ExitCode.OK
+
+
+def _terms(settings: "Settings") -> "Terms":
+    from booking_core.doctor import Terms
+
+    return Terms(
+        event_retention_days=settings.event_retention_days,
+        delivery_retention_days=settings.delivery_retention_days,
+        idempotency_retention_days=settings.idempotency_retention_days,
+        webhook_disable_after_s=settings.webhook_disable_after_s,
+        overdue_s=OVERDUE_S,
+    )

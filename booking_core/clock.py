@@ -24,7 +24,7 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - naive on purpose: arithmetic tha
 _BUCKET_S = 900
 _BUCKETS_MAX = 50_000
 _BUCKETS_SINCE_S = 315_532_800
-"""1980: from here on every zone changes its offset at a multiple of 15 minutes, so a bucket has one offset."""
+"""1980. Before it lie offsets with seconds, and beyond year 1 nothing that a bucket could begin with."""
 _TWO = tuple(f"{n:02}" for n in range(60))
 
 _TIMESTAMP = re.compile(
@@ -88,10 +88,17 @@ class Zone:
 
     def _learn(self, bucket: int) -> tuple[str, int, str] | None:
         """What the quarter of an hour shares: date and hour, first minute, offset. Availability shows thousands of
-        instants in one answer, and the zone database is asked once for each quarter instead of once for each."""
-        if bucket * _BUCKET_S < _BUCKETS_SINCE_S:
+        instants in one answer, and the zone database is asked once for each quarter instead of once for each.
+
+        None for a quarter in which the clocks were changed, as St. John's did at one minute past midnight.
+        """
+        start_s = bucket * _BUCKET_S
+        if start_s < _BUCKETS_SINCE_S:
             return None
-        shown = datetime.fromtimestamp(bucket * _BUCKET_S, self.info).isoformat()
+        shown = datetime.fromtimestamp(start_s, self.info).isoformat()
+        last = datetime.fromtimestamp(start_s + _BUCKET_S - 1, self.info).isoformat()
+        if shown[19:] != last[19:] or shown[:14] != last[:14]:
+            return None
         if len(self._buckets) >= _BUCKETS_MAX:
             self._buckets.clear()
         known = self._buckets[bucket] = (shown[:14], int(shown[14:16]), shown[19:])
@@ -104,12 +111,29 @@ class Zone:
     def at(self, wall: datetime) -> int:
         """The instant of a naive wall time: one that happens twice is the first, one that a clock change skips is
         moved forward by the gap."""
-        offset = wall.replace(tzinfo=self.info, fold=0).utcoffset()
-        return _wall(wall) - (offset or timedelta()) // timedelta(microseconds=1)
+        return _wall(wall) - self._offset(wall, 0)
+
+    def _offset(self, wall: datetime, fold: int) -> int:
+        """Around a gap or a fold: the offset before it, or with `fold` the one after it."""
+        offset = wall.replace(tzinfo=self.info, fold=fold).utcoffset()
+        return (offset or timedelta()) // timedelta(microseconds=1)
 
     def day_start(self, day: date) -> int:
         """The first instant of a local day, also where midnight is skipped (Santiago) or happens twice (Havana)."""
-        return self.at(datetime(day.year, day.month, day.day))  # noqa: DTZ001 - wall time of this zone
+        midnight = datetime(day.year, day.month, day.day)  # noqa: DTZ001 - wall time of this zone
+        before, after = self._offset(midnight, 0), self._offset(midnight, 1)
+        if before >= after:
+            return _wall(midnight) - before
+        # The clocks were put forward over midnight, and that may have begun before it (Toronto, 1919): the day begins
+        # at the change, which lies somewhere within the gap.
+        earliest, latest = (_wall(midnight) - after) // SECOND, (_wall(midnight) - before) // SECOND
+        while earliest < latest:
+            middle = (earliest + latest) // 2
+            if self.wall(middle * SECOND).date() < day:
+                earliest = middle + 1
+            else:
+                latest = middle
+        return latest * SECOND
 
     def day_end(self, day: date) -> int:
         """The first instant after a local day, which may be 23, 23.5, 24.5 or 25 hours long."""

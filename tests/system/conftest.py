@@ -1,10 +1,83 @@
-"""The service as processes, for tests that need real sockets, several processes or a kill."""
+"""The service as processes, for tests that need real sockets, several processes or a kill.
+
+Whatever a test does, in the end all that must always be true is true in each database that it had: the doctor looks.
+"""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from support.servers import Service
+
+from booking_core import doctor
+from booking_core.db.engine import Database
+
+TERMS = doctor.Terms(webhook_disable_after_s=0, skew_s=0)
+"""Tests switch endpoints off sooner than in 72 hours, and change nothing else while events are told. Whether a worker
+runs is not asked: most have none."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "harmful: leaves behind what the doctor would find, and means to")
+
+
+@dataclass
+class Databases:
+    """Those that were made here, and how many of them some test has had."""
+
+    urls: list[str] = field(default_factory=list)
+    had: int = 0
+
+    def new(self) -> list[str]:
+        new, self.had = self.urls[self.had :], len(self.urls)
+        return new
+
+
+@pytest.fixture(scope="session")
+def databases() -> Databases:
+    return Databases()
+
+
+@pytest.fixture(scope="session")
+def new_database_url(new_database_url: Callable[[str], str], databases: Databases) -> Callable[[str], str]:
+    """The same, and the doctor is told of it."""
+
+    def make(backend: str) -> str:
+        databases.urls.append(url := new_database_url(backend))
+        return url
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def all_is_well(request: pytest.FixtureRequest, databases: Databases) -> Iterator[None]:
+    """Set up first and so looked at last, when everything that the test had started is gone.
+
+    Of the database that all tests share, the test's own organization.
+    """
+    world = request.getfixturevalue("world") if "world" in request.fixturenames else None
+    yield
+    used = databases.new()
+    if request.node.get_closest_marker("harmful"):
+        return
+    if "service" in request.fixturenames:
+        used.append(request.getfixturevalue("service").url)
+    if "shared_database_url" in request.fixturenames:
+        used = [url for url in used if url != request.getfixturevalue("shared_database_url")]
+    found = [finding for url in dict.fromkeys(used) for finding in examined(url)]
+    if world is not None:
+        found += world.examine()
+    assert found == []
+
+
+def examined(url: str) -> list[doctor.Finding]:
+    """What the doctor finds in the database."""
+    database = Database(url)
+    try:
+        return database.read(lambda tx: doctor.examine(tx, terms=TERMS))
+    finally:
+        database.close()
 
 
 @pytest.fixture(scope="module")

@@ -205,6 +205,7 @@ def test_without_its_guard_the_table_still_refuses_but_the_check_fails(fresh_dat
         assert world.examine() == []
 
 
+@pytest.mark.harmful
 @pytest.mark.usefixtures("unguarded")
 def test_without_both_guards_seats_are_oversold_and_the_check_fails(fresh_database_url: str) -> None:
     drop_check(fresh_database_url, "departures", "ck_departures_seats_taken")

@@ -59,7 +59,7 @@ def _ids(api: Api) -> dict[str, list[str]]:
         code_last4="7KQ2",
         currency="NOK",
         initial_minor=200000,
-        balance_minor=150000,
+        balance_minor=200000,
         created_at=world.clock(),
         updated_at=world.clock(),
     )

@@ -1,0 +1,128 @@
+"""Gift cards, payments and refunds."""
+
+from booking_core.doctor.checks import Check
+
+CHECKS = (
+    # One pass over the ledger, grouped by card.
+    Check(
+        "a gift card's balance is its face value and its ledger",
+        """SELECT g.organization_id, g.id, 'balance ' || g.balance_minor || ' of ' || g.initial_minor || ', ledger '
+                  || coalesce(l.moved, 0)
+             FROM gift_cards g
+             LEFT JOIN (SELECT n.organization_id, n.gift_card_id, sum(n.amount_minor) AS moved
+                          FROM gift_card_entries n WHERE [n] GROUP BY n.organization_id, n.gift_card_id) l
+               ON l.organization_id = g.organization_id AND l.gift_card_id = g.id
+            WHERE [g] AND (g.balance_minor <> g.initial_minor + coalesce(l.moved, 0)
+                           OR g.balance_minor < 0 OR g.balance_minor > g.initial_minor)""",
+    ),
+    # One pass over the ledger, with a look-up of its booking for each entry.
+    Check(
+        "what a booking takes from a gift card is what it is paid by",
+        """SELECT n.organization_id, n.id, 'took ' || -n.amount_minor || ', the booking says ' || b.gift_card_minor
+                  || ' in ' || b.currency
+             FROM gift_card_entries n
+             JOIN bookings b ON b.organization_id = n.organization_id AND b.id = n.booking_id
+             JOIN gift_cards g ON g.organization_id = n.organization_id AND g.id = n.gift_card_id
+            WHERE [n] AND n.kind = 'redeem'
+              AND (-n.amount_minor <> b.gift_card_minor OR n.amount_minor >= 0 OR g.currency <> b.currency)""",
+    ),
+    # One pass over the bookings, and a look-up for each that a card paid for.
+    Check(
+        "a booking paid by a gift card stands in its ledger",
+        """SELECT b.organization_id, b.id, b.gift_card_minor || ' were taken from no card' FROM bookings b
+            WHERE [b] AND b.booking_number IS NOT NULL AND b.gift_card_minor > 0
+              AND NOT EXISTS (SELECT 1 FROM gift_card_entries n
+                               WHERE n.organization_id = b.organization_id AND n.booking_id = b.id
+                                 AND n.kind = 'redeem')""",
+    ),
+    # One pass over the ledger, with a look-up of its booking and its counterpart for each entry.
+    Check(
+        "what was taken from a gift card goes back once, when the booking is cancelled",
+        """SELECT n.organization_id, '' || n.id, 'the booking is ' || b.status || ', taken ' || -n.amount_minor
+                  || ', put back ' || coalesce(r.amount_minor, 0)
+             FROM gift_card_entries n
+             JOIN bookings b ON b.organization_id = n.organization_id AND b.id = n.booking_id
+             LEFT JOIN gift_card_entries r ON r.organization_id = n.organization_id AND r.booking_id = n.booking_id
+              AND r.kind = 'restore' AND r.gift_card_id = n.gift_card_id
+            WHERE [n] AND n.kind = 'redeem'
+              AND coalesce(r.amount_minor, 0) <> CASE WHEN b.status = 'cancelled' THEN -n.amount_minor ELSE 0 END
+           UNION ALL
+           SELECT r.organization_id, '' || r.id, r.amount_minor || ' were put back, and never taken'
+             FROM gift_card_entries r
+            WHERE [r] AND r.kind = 'restore'
+              AND NOT EXISTS (SELECT 1 FROM gift_card_entries n
+                               WHERE n.organization_id = r.organization_id AND n.booking_id = r.booking_id
+                                 AND n.kind = 'redeem')
+           UNION ALL
+           SELECT n.organization_id, min('' || n.id), count(*) || ' times ' || n.kind || ' for booking ' || n.booking_id
+             FROM gift_card_entries n WHERE [n] AND n.booking_id IS NOT NULL
+            GROUP BY n.organization_id, n.booking_id, n.kind HAVING count(*) > 1""",
+    ),
+    # One pass over the payments, with a look-up of its booking for each; and over the bookings by card.
+    Check(
+        "a card booking has one payment of its total, and no other booking has any",
+        """SELECT p.organization_id, '' || p.id, 'pays ' || p.amount_minor || ' ' || p.currency || ' of '
+                  || b.total_minor || ' ' || b.currency || ', source ' || b.payment_source
+             FROM payments p JOIN bookings b ON b.organization_id = p.organization_id AND b.id = p.booking_id
+            WHERE [p] AND (p.amount_minor <> b.total_minor OR p.currency <> b.currency OR b.payment_source <> 'stripe')
+           UNION ALL
+           SELECT b.organization_id, '' || b.id, 'is paid by card, and has no payment' FROM bookings b
+            WHERE [b] AND b.booking_number IS NOT NULL AND b.payment_source = 'stripe'
+              AND NOT EXISTS (SELECT 1 FROM payments p
+                               WHERE p.organization_id = b.organization_id AND p.booking_id = b.id)
+           UNION ALL
+           SELECT p.organization_id, min('' || p.id), count(*) || ' payments of booking ' || p.booking_id
+             FROM payments p WHERE [p] GROUP BY p.organization_id, p.booking_id HAVING count(*) > 1""",
+    ),
+    # One pass over the payments, with a look-up of its booking for each.
+    Check(
+        "a booking says of its payment what the payment says",
+        """SELECT p.organization_id, p.id, 'the payment is ' || p.status || ', the booking says ' || b.payment_status
+                  || ' and is ' || b.status
+             FROM payments p JOIN bookings b ON b.organization_id = p.organization_id AND b.id = p.booking_id
+            WHERE [p] AND (p.status <> b.payment_status OR (b.status = 'pending' AND p.status <> 'pending')
+                           OR (b.status = 'cancelled' AND p.status = 'pending')
+                           OR (p.status = 'refunded') <> (p.refunded_minor = p.amount_minor)
+                           OR (p.status = 'partially_refunded') <>
+                              (p.refunded_minor > 0 AND p.refunded_minor < p.amount_minor))""",
+    ),
+    # One pass over the refunds, with a look-up of its payment and booking for each.
+    Check(
+        "a refund is of a paid and cancelled card booking, and of no more than was paid",
+        """SELECT r.organization_id, '' || r.id, 'gives back ' || r.amount_minor || ' ' || r.currency || ' of '
+                  || p.amount_minor || ' ' || p.currency || ', the booking is ' || b.status || ', by '
+                  || b.payment_source
+             FROM refunds r
+             JOIN payments p ON p.organization_id = r.organization_id AND p.id = r.payment_id
+             JOIN bookings b ON b.organization_id = r.organization_id AND b.id = r.booking_id
+            WHERE [r] AND (r.amount_minor > p.amount_minor OR r.amount_minor <= 0 OR r.currency <> p.currency
+                           OR p.booking_id <> r.booking_id OR b.status <> 'cancelled'
+                           OR b.payment_source <> 'stripe' OR b.confirmed_at IS NULL)
+           UNION ALL
+           SELECT r.organization_id, min('' || r.id), count(*) || ' refunds of booking ' || r.booking_id
+             FROM refunds r WHERE [r] GROUP BY r.organization_id, r.booking_id HAVING count(*) > 1""",
+    ),
+    # One pass over the payments, with a look-up of its refund for each.
+    Check(
+        "what a payment gave back is what its refund did",
+        """SELECT p.organization_id, p.id, 'gave back ' || p.refunded_minor || ', its refund is '
+                  || coalesce(r.status || ' for ' || r.amount_minor, 'none')
+             FROM payments p
+             LEFT JOIN refunds r ON r.organization_id = p.organization_id AND r.booking_id = p.booking_id
+            WHERE [p] AND p.refunded_minor <> CASE WHEN r.status = 'succeeded' THEN r.amount_minor ELSE 0 END
+           UNION ALL
+           SELECT r.organization_id, r.id, 'succeeded, and the gateway gave it no id' FROM refunds r
+            WHERE [r] AND r.status = 'succeeded' AND r.provider_refund_id IS NULL""",
+    ),
+    # An index holds the refunds alone that are not settled.
+    Check(
+        "a refund is sent when it is due",
+        """SELECT r.organization_id, r.id, r.status || ', due at ' || coalesce('' || r.next_attempt_at, 'no time')
+             FROM refunds r
+            WHERE [r] AND r.status IN ('requested', 'sending')
+              AND (r.lease_until < :overdue OR (r.lease_until IS NULL
+                   AND (r.next_attempt_at < :overdue OR r.next_attempt_at IS NULL)))""",
+        mend="is a worker running, and BOOKING_STRIPE_API_KEY set?",
+        waits=True,
+    ),
+)

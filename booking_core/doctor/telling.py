@@ -1,0 +1,187 @@
+"""Events: dense, each told once and in order, with the body that was promised."""
+# ruff: noqa: S608 - the texts of SQL are made of nothing but constants
+
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from booking_core import clock
+from booking_core.clock import SECOND
+from booking_core.doctor.checks import Check, Walk
+
+_ONCE = "('booking.created', 'booking.confirmed', 'booking.cancelled', 'customer.created', 'gift_card.issued')"
+_SECRETS = {"booking": ("manage_url",), "gift_card": ("code",), "webhook": ("secret",)}
+"""What the object of an event never says, by what the event is about."""
+
+_HORIZON = """(SELECT o.id AS organization_id, coalesce(f.sequence, c.last_event_sequence + 1) AS lowest,
+                      f.created_at AS oldest
+                 FROM organizations o
+                 JOIN counters c ON c.organization_id = o.id
+                 LEFT JOIN events f ON f.organization_id = o.id AND f.sequence = (
+                      SELECT min(m.sequence) FROM events m WHERE m.organization_id = o.id))"""
+"""From which event on the feed of each organization is kept. What lies before was told, and purged since."""
+
+
+def _expected(at: str) -> str:
+    """Whether what happened at that instant must still be in the feed."""
+    return f"({at} IS NOT NULL AND (k.lowest = 1 OR {at} > k.oldest + :skew OR {at} > :events_since))"
+
+
+def judge_body(row: list[Any]) -> str | None:
+    """What is wrong with an event's body beside its row."""
+    sequence, kind, resource_type, resource_id, created_at, card_id, reason, text = row
+    try:
+        body = orjson.loads(text)
+        data = body["data"]
+        shown = data["object"]
+        told_at = clock.from_datetime(datetime.fromisoformat(body["created_at"]))
+        named = (body["type"], body["sequence"], bool(body["api_version"]))
+    except (ValueError, TypeError, KeyError) as error:
+        return f"its body cannot be read: {error!r}"
+    if named != (kind, sequence, True):
+        return f"the body calls itself {named[0]} number {named[1]}, the row {kind} number {sequence}"
+    if told_at != created_at // SECOND * SECOND:
+        return f"the body is dated {body['created_at']}, the row {created_at}"
+    if any(shown.get(secret) is not None for secret in _SECRETS.get(resource_type, ())):
+        return "the body holds what is secret"
+    if (resource_type != "gift_card" or card_id) and resource_id and shown.get("id") != str(resource_id):
+        return f"the body is about {shown.get('id')}, the row about {resource_id}"
+    return _misshown(kind, data, shown, reason)
+
+
+def _misshown(kind: str, data: dict[str, Any], shown: dict[str, Any], reason: str | None) -> str | None:
+    """What does not fit the type of the event."""
+    status = {"booking.confirmed": "confirmed", "booking.cancelled": "cancelled"}.get(kind)
+    if status and shown.get("status") != status:
+        return f"{kind} shows a booking that is {shown.get('status')}"
+    if kind == "booking.cancelled" and data.get("reason") != reason:
+        return f"the reason told is {data.get('reason')}, the booking's is {reason}"
+    return None
+
+
+def judge_id(row: list[Any]) -> str | None:
+    """What is wrong with an event's id: the body must begin with it."""
+    return judge_body(row[1:]) or (None if orjson.loads(row[-1]).get("id") == str(row[0]) else "the ids differ")
+
+
+CHECKS = (
+    # One pass over the primary key of the events.
+    Check(
+        "event sequences are dense up to the counter",
+        """SELECT c.organization_id, 'events', 'counter ' || c.last_event_sequence || ', highest '
+                  || coalesce(k.highest, 0) || ', lowest ' || coalesce(k.lowest, 0) || ', count ' || coalesce(k.kept, 0)
+             FROM counters c
+             LEFT JOIN (SELECT e.organization_id, count(*) AS kept, max(e.sequence) AS highest,
+                               min(e.sequence) AS lowest
+                          FROM events e WHERE [e] GROUP BY e.organization_id) k
+               ON k.organization_id = c.organization_id
+            WHERE [c] AND k.kept > 0
+              AND (k.highest <> c.last_event_sequence OR k.kept <> k.highest - k.lowest + 1 OR k.lowest < 1)""",
+        mend="never lower a counter; raise it to the highest sequence, and live with a gap",
+    ),
+    # One look-up for each organization.
+    Check(
+        "no event is purged before its time",
+        f"""SELECT k.organization_id, 'events', 'the first that is kept is ' || k.lowest
+                  || ', and the organization is younger than what events are kept for'
+             FROM {_HORIZON} k JOIN organizations o ON o.id = k.organization_id
+            WHERE [k] AND k.lowest > 1 AND o.created_at > :events_since""",
+    ),
+    # Three look-ups along one index for each booking: with the bodies below, the dearest there is.
+    Check(
+        "a booking is told created once, confirmed once when it was, cancelled once when it is",
+        f"""SELECT b.organization_id, b.id, b.status || ', created ' || coalesce('' || c.sequence, 'untold')
+                  || ', confirmed ' || coalesce('' || f.sequence, 'untold')
+                  || ', cancelled ' || coalesce('' || x.sequence, 'untold')
+             FROM bookings b
+             JOIN {_HORIZON} k ON k.organization_id = b.organization_id
+             LEFT JOIN events c ON c.organization_id = b.organization_id AND c.resource_id = b.id
+              AND c.type = 'booking.created' AND c.occurrence = 0
+             LEFT JOIN events f ON f.organization_id = b.organization_id AND f.resource_id = b.id
+              AND f.type = 'booking.confirmed' AND f.occurrence = 0
+             LEFT JOIN events x ON x.organization_id = b.organization_id AND x.resource_id = b.id
+              AND x.type = 'booking.cancelled' AND x.occurrence = 0
+            WHERE [b] AND b.booking_number IS NOT NULL
+              AND ((c.sequence IS NULL AND {_expected("b.created_at")})
+                   OR (f.sequence IS NULL AND {_expected("b.confirmed_at")})
+                   OR (f.sequence IS NOT NULL AND b.confirmed_at IS NULL)
+                   OR (x.sequence IS NULL AND {_expected("b.cancelled_at")})
+                   OR (x.sequence IS NOT NULL AND b.status <> 'cancelled'))""",
+    ),
+    # Two look-ups for each booking.
+    Check(
+        "a booking is told created before confirmed, and cancelled last",
+        """SELECT e.organization_id, e.resource_id, e.type || ' is ' || e.sequence || ', ' || l.type || ' is '
+                  || l.sequence
+             FROM events e
+             JOIN events l ON l.organization_id = e.organization_id AND l.resource_id = e.resource_id
+              AND l.sequence < e.sequence
+            WHERE [e] AND e.type IN ('booking.created', 'booking.confirmed') AND e.resource_type = 'booking'
+              AND (e.type = 'booking.created' OR l.type = 'booking.cancelled')""",
+    ),
+    # One pass over the index of resources, in its order.
+    Check(
+        "what happens once is told once",
+        f"""SELECT e.organization_id, e.resource_id, e.type || ' was told ' || count(*) || ' times'
+             FROM events e WHERE [e] AND e.type IN {_ONCE} AND e.resource_id IS NOT NULL
+            GROUP BY e.organization_id, e.resource_id, e.type HAVING count(*) > 1""",
+    ),
+    # Two look-ups for each customer. One that was imported is not told, and neither is an imported gift card; one that
+    # came with a booking is dated like it.
+    Check(
+        "a customer who came with a booking is told created",
+        f"""SELECT u.organization_id, u.id, 'customer.created is not told' FROM customers u
+             JOIN {_HORIZON} k ON k.organization_id = u.organization_id
+            WHERE [u] AND {_expected("u.created_at")}
+              AND EXISTS (SELECT 1 FROM bookings b
+                           WHERE b.organization_id = u.organization_id AND b.created_at = u.created_at
+                             AND b.customer_id = u.id)
+              AND NOT EXISTS (SELECT 1 FROM events e
+                               WHERE e.organization_id = u.organization_id AND e.resource_id = u.id
+                                 AND e.type = 'customer.created')""",
+    ),
+    # One pass over the ledger and the redemptions told.
+    Check(
+        "each redemption of a gift card is told once",
+        f"""SELECT g.organization_id, g.id, coalesce(n.taken, 0) || ' redemptions, ' || coalesce(t.told, 0) || ' told'
+             FROM gift_cards g
+             JOIN {_HORIZON} k ON k.organization_id = g.organization_id
+             LEFT JOIN (SELECT n.organization_id, n.gift_card_id, count(*) AS taken
+                          FROM gift_card_entries n JOIN {_HORIZON} k ON k.organization_id = n.organization_id
+                         WHERE [n] AND n.kind = 'redeem' AND {_expected("n.created_at")}
+                         GROUP BY n.organization_id, n.gift_card_id) n
+               ON n.organization_id = g.organization_id AND n.gift_card_id = g.id
+             LEFT JOIN (SELECT e.organization_id, e.resource_id, count(*) AS told FROM events e
+                         WHERE [e] AND e.type = 'gift_card.redeemed' GROUP BY e.organization_id, e.resource_id) t
+               ON t.organization_id = g.organization_id AND t.resource_id = g.id
+            WHERE [g] AND (coalesce(t.told, 0) < coalesce(n.taken, 0)
+                           OR (k.lowest = 1 AND coalesce(t.told, 0) > coalesce(n.taken, 0)))""",
+    ),
+    # A look-up for each event about a booking or a customer.
+    Check(
+        "an event is about a booking or a customer that there is",
+        """SELECT e.organization_id, e.id, e.type || ' is about ' || coalesce('' || e.resource_id, 'nothing')
+             FROM events e
+            WHERE [e] AND ((e.resource_type = 'booking'
+                            AND NOT EXISTS (SELECT 1 FROM bookings b
+                                             WHERE b.organization_id = e.organization_id AND b.id = e.resource_id))
+                       OR (e.resource_type = 'customer'
+                            AND NOT EXISTS (SELECT 1 FROM customers u
+                                             WHERE u.organization_id = e.organization_id AND u.id = e.resource_id)))""",
+    ),
+    # Every body is read, which takes as long as all the rest together.
+    Walk(
+        "an event's body is what its row says, and holds no secret",
+        """SELECT e.sequence, e.id, e.id, e.sequence, e.type, e.resource_type, e.resource_id, e.created_at, g.id,
+                  b.cancel_reason, e.body
+             FROM events e
+             LEFT JOIN gift_cards g ON g.organization_id = e.organization_id AND g.id = e.resource_id
+              AND e.resource_type = 'gift_card'
+             LEFT JOIN bookings b ON b.organization_id = e.organization_id AND b.id = e.resource_id
+              AND e.type = 'booking.cancelled'
+            WHERE e.organization_id = :organization_id""",
+        "e.sequence",
+        judge_id,
+    ),
+)

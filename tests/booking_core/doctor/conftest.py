@@ -1,0 +1,260 @@
+"""An organization in which everything there can be has happened: what the doctor must find nothing wrong with."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from support.creating import create, created
+from support.databases import unbind
+from support.hooks import Hooks
+from support.world import DAY, HOUR, NOON, FixedClock, World, make_world
+
+from booking_core import effects, outbox, timeline, tokens
+from booking_core.db import tables
+from booking_core.db.engine import Database, Tx
+from booking_core.db.writes import Writes
+from booking_core.effects import EffectKind
+from booking_core.outbox import Told
+from booking_core.timeline import TimelineKind
+from booking_core.wire.events import EventType
+from booking_core.wire.webhooks import AttemptError
+
+PRICE, FACE, PART, REFUND = 89_000, 50_000, 30_000, 20_000
+LINES = json.dumps(
+    [{"tier_id": "adult", "tier_label": "Adult", "count": 1, "unit_price": {"amount_minor": PRICE, "currency": "NOK"}}]
+)
+
+
+@dataclass
+class Past:
+    """What has happened, as rows that a storefront, a worker and a gateway leave behind."""
+
+    world: World
+    experience: str
+    departure: str
+
+    def tell(self, kind: EventType, resource_id: str, extra: dict[str, Any] | None = None, **shown: Any) -> None:
+        told = Told(kind, resource_id, json.dumps({"id": resource_id, **shown}).encode(), extra or {})
+
+        def work(tx: Tx) -> None:
+            pending = Writes()
+            outbox.publish(tx, pending, self.world.organization, [told], at=self.world.clock())
+            tx.write(pending)
+
+        self.world.database.write(work)
+
+    def take_seats(self, seats: int) -> None:
+        taken = self.world.row(tables.departures, self.departure)["seats_taken"]
+        self.world.change(tables.departures, self.departure, seats_taken=taken + seats)
+
+    def customer(self) -> str:
+        now, email = self.world.clock(), f"{tokens.new_id()}@Example.com"
+        customer_id = self.world.insert(
+            tables.customers,
+            email=email,
+            email_key=email.casefold(),
+            name="A guest",
+            tags="[]",
+            email_subscription=False,
+            created_at=now,
+            updated_at=now,
+        )
+        self.tell(EventType.CUSTOMER_CREATED, customer_id)
+        return customer_id
+
+    def gift_card(self) -> str:
+        now = self.world.clock()
+        card_id = self.world.insert(
+            tables.gift_cards,
+            code_hash=tokens.new_id(),
+            code_sealed="sealed",
+            currency="NOK",
+            initial_minor=FACE,
+            balance_minor=FACE,
+            created_at=now,
+            updated_at=now,
+        )
+        self.tell(EventType.GIFT_CARD_ISSUED, card_id)
+        return card_id
+
+    def checked_out(self, gift_card_minor: int = 0) -> str:
+        """The id of a pending booking of one seat, by card, of one new customer."""
+        world, now = self.world, self.world.clock()
+        numbers = world.database.write(lambda tx: outbox.lock_sequences(tx, {world.org: (1, 0)}))
+        booking_id = world.insert(
+            tables.bookings,
+            booking_number=numbers[world.org][0] + 1,
+            status="pending",
+            source="online",
+            departure_id=self.departure,
+            experience_id=self.experience,
+            customer_id=self.customer(),
+            guest_name="A guest",
+            guest_email="guest@example.com",
+            guests=LINES,
+            add_ons="[]",
+            seats=1,
+            currency="NOK",
+            subtotal_minor=PRICE,
+            gift_card_minor=gift_card_minor,
+            total_minor=PRICE - gift_card_minor,
+            payment_method="card",
+            payment_source="stripe",
+            payment_status="pending",
+            send_confirmation_email=True,
+            notify_staff=True,
+            expires_at=now + DAY,
+            created_at=now,
+            updated_at=now,
+        )
+        self.take_seats(1)
+        payment = {"amount_minor": PRICE - gift_card_minor, "currency": "NOK", "status": "pending"}
+        world.insert(tables.payments, booking_id=booking_id, created_at=now, updated_at=now, **payment)
+        self.tell(EventType.BOOKING_CREATED, booking_id, status="pending", manage_url=None)
+        return booking_id
+
+    def redeemed(self, gift_card: str) -> str:
+        """The same, with a part paid by the card."""
+        booking_id = self.checked_out(PART)
+        entry = {"gift_card_id": gift_card, "booking_id": booking_id, "created_at": self.world.clock()}
+        self.world.insert(tables.gift_card_entries, kind="redeem", amount_minor=-PART, **entry)
+        self.world.change(tables.gift_cards, gift_card, balance_minor=FACE - PART)
+        self.tell(EventType.GIFT_CARD_REDEEMED, gift_card, {"booking_id": booking_id})
+        return booking_id
+
+    def _payment(self, booking_id: str) -> str:
+        (row,) = [row for row in self.world.rows(tables.payments) if row["booking_id"] == booking_id]
+        return str(row["id"])
+
+    def paid(self, booking_id: str) -> None:
+        """The booking paid and confirmed, with the mail that is owed for it."""
+        world, now = self.world, self.world.clock()
+        world.change(tables.bookings, booking_id, status="confirmed", confirmed_at=now, updated_at=now)
+        world.change(tables.bookings, booking_id, payment_status="paid")
+        world.change(tables.payments, self._payment(booking_id), status="paid", payment_intent="pi_1")
+        self.tell(EventType.BOOKING_CONFIRMED, booking_id, status="confirmed", manage_url=None)
+        customer_id = world.row(tables.bookings, booking_id)["customer_id"]
+        pending = Writes()
+        effects.owe(pending, world.org, EffectKind.BOOKING_CONFIRMATION_MAIL, booking_id, at=now)
+        kind = TimelineKind.PAYMENT_RECEIVED
+        timeline.note(pending, world.org, kind, at=now, customer_id=customer_id, booking_id=booking_id)
+        world.database.write(lambda tx: tx.write(pending))
+
+    def mailed(self, booking_id: str) -> None:
+        """Another mail about it, sent."""
+        now, key = self.world.clock(), f"booking_rescheduling_mail:{booking_id}:1"
+        effect = {"key": key, "kind": "booking_rescheduling_mail", "subject_id": booking_id, "payload": "{}"}
+        done = {"status": "done", "due_at": now, "created_at": now, "completed_at": now}
+        self.world.insert(tables.effects, **effect, **done)
+        mail = {"effect_key": key, "kind": "booking_rescheduling_mail", "booking_id": booking_id, "created_at": now}
+        sent = {"recipient": "guest@example.com", "message_id": f"<{key}@example.com>", "message": "Hello"}
+        self.world.insert(tables.mails, **mail, **sent, status="sent", sent_at=now)
+
+    def cancelled(self, booking_id: str, reason: str, **columns: Any) -> None:
+        """The booking cancelled, and its seat given back."""
+        now = self.world.clock()
+        cancelled = {"status": "cancelled", "cancelled_at": now, "cancel_reason": reason, "updated_at": now}
+        self.world.change(tables.bookings, booking_id, **cancelled, **columns)
+        self.take_seats(-1)
+        self.tell(EventType.BOOKING_CANCELLED, booking_id, {"reason": reason}, status="cancelled", manage_url=None)
+
+    def returned(self, booking_id: str, gift_card: str) -> None:
+        """Cancelled by staff, its gift card restored, a part of it refunded."""
+        world, now = self.world, self.world.clock()
+        self.cancelled(booking_id, "admin", payment_status="partially_refunded")
+        entry = {"gift_card_id": gift_card, "booking_id": booking_id, "created_at": now}
+        world.insert(tables.gift_card_entries, kind="restore", amount_minor=PART, **entry)
+        world.change(tables.gift_cards, gift_card, balance_minor=FACE)
+        payment_id = self._payment(booking_id)
+        world.change(tables.payments, payment_id, refunded_minor=REFUND, status="partially_refunded")
+        refund = {"amount_minor": REFUND, "currency": "NOK", "status": "succeeded", "provider_refund_id": "re_1"}
+        ids = {"booking_id": booking_id, "payment_id": payment_id, "created_at": now, "updated_at": now}
+        world.insert(tables.refunds, **ids, **refund)
+
+
+@pytest.fixture
+def past(fresh_database_url: str) -> Iterator[Past]:
+    """Bookings of every status, money that came and went, deliveries of every status, all as it should be."""
+    past = lived(fresh_database_url)
+    yield past
+    past.world.database.close()
+
+
+@pytest.fixture(scope="module")
+def unbound(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Past]:
+    """The same, in tables without a constraint to stand in the way of harm; what a test does is to be undone."""
+    past = lived(url := new_database_url(backend))
+    past.world.database.close()
+    unbind(url, [table.name for table in tables.metadata.sorted_tables])
+    past.world.database = Database(url, clock=past.world.clock)
+    yield past
+    past.world.database.close()
+
+
+def lived(url: str) -> Past:
+    database = Database(url, clock=(clock := FixedClock()))
+    world = make_world(database, clock)
+    clock.advance(HOUR)
+    experience = world.experience()
+    past = Past(world, experience, world.departure(experience, starts_at=NOON + 300 * DAY))
+    _deliveries(past)
+    _api_bookings(past)
+    _card_bookings(past)
+    hold = {"seats": 2, "expires_at": clock() + HOUR, "ended_at": None, "created_at": clock()}
+    world.insert(tables.holds, departure_id=past.departure, **hold)
+    for _ in range(20):
+        world.key()
+    world.key(revoked_at=NOON)
+    world.key(expires_at=NOON)
+    return past
+
+
+def _api_bookings(past: Past) -> None:
+    world = past.world
+    created(world.database, [create(world, past.departure, f"healthy-{number}") for number in range(3)])
+    world.clock.advance(HOUR)
+    first = min(world.rows(tables.bookings), key=lambda row: row["booking_number"])
+    past.cancelled(first["id"], "api")
+
+
+def _card_bookings(past: Past) -> None:
+    card = past.gift_card()
+    past.checked_out()
+    kept, returned = past.redeemed(past.gift_card()), past.redeemed(card)
+    for booking_id in (kept, returned):
+        past.world.clock.advance(HOUR)
+        past.paid(booking_id)
+    past.mailed(kept)
+    past.world.clock.advance(HOUR)
+    past.returned(returned, card)
+
+
+def _deliveries(past: Past) -> None:
+    """A delivery that succeeded at its second attempt, one that is dead, one that was given up, and later ones."""
+    hooks, clock = Hooks(past.world), past.world.clock
+    hooks.endpoint(EventType.CUSTOMER_CREATED, EventType.BOOKING_CREATED, EventType.BOOKING_CANCELLED)
+    clock.advance(HOUR)
+    one = past.customer()
+    past.customer()
+    dead, lucky = hooks.claim()
+    hooks.fail(dead, lucky, error=AttemptError.TIMEOUT)
+    for _ in range(5):
+        clock.advance(9 * HOUR)
+        for claimed in hooks.claim():
+            if claimed.delivery_id == dead.delivery_id:
+                hooks.fail(claimed)
+            else:
+                hooks.succeed(claimed)
+    off = hooks.endpoint(EventType.CUSTOMER_UPDATED)
+    clock.advance(HOUR)
+    for _ in range(2):
+        past.tell(EventType.CUSTOMER_UPDATED, one)
+        for _ in range(2):
+            hooks.fail(*hooks.claim())
+            clock.advance(9 * HOUR)
+    clock.advance(80 * HOUR)
+    hooks.fail(*hooks.claim(per_endpoint=1))
+    assert hooks.row(off)["status"] == "auto_disabled"
+    clock.advance(HOUR)

@@ -1,0 +1,491 @@
+"""Each thing that can be off is found, and nothing else beside it but what it drags along."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from booking_core import doctor
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement
+
+EXACT = doctor.Terms(skew_s=0, overdue_s=100 * 86_400)
+NOBODY = "'00000000-0000-4000-8000-000000000000'"
+
+SEATS = "seats taken are the seats of pending and confirmed bookings"
+CEILING = "no departure is sold beyond what it ever had"
+HOLD = "a hold is of seats, and ends after it began"
+NUMBERS = "booking numbers are 1 to n without a gap, and n is the counter"
+COUNTERS = "every organization has its counters"
+NUMBER_ORDER = "booking numbers follow the order in which bookings were told"
+TOTALS = "totals add up"
+LINES = "a subtotal is the sum of its lines, in one currency"
+EXPERIENCE = "a booking is of the experience of its departure"
+STATUS = "a booking's status agrees with its instants"
+CHANGED = "a booking is changed no earlier than it is made, confirmed, and cancelled"
+UPDATED = "nothing is changed before it is made"
+ABANDONED = "a pending booking is abandoned when its time is up"
+BALANCE = "a gift card's balance is its face value and its ledger"
+TAKEN = "what a booking takes from a gift card is what it is paid by"
+LEDGER = "a booking paid by a gift card stands in its ledger"
+RESTORED = "what was taken from a gift card goes back once, when the booking is cancelled"
+PAYMENT = "a card booking has one payment of its total, and no other booking has any"
+SAYS = "a booking says of its payment what the payment says"
+REFUND = "a refund is of a paid and cancelled card booking, and of no more than was paid"
+GAVE_BACK = "what a payment gave back is what its refund did"
+REFUND_DUE = "a refund is sent when it is due"
+DENSE = "event sequences are dense up to the counter"
+PURGED = "no event is purged before its time"
+TOLD = "a booking is told created once, confirmed once when it was, cancelled once when it is"
+TOLD_ORDER = "a booking is told created before confirmed, and cancelled last"
+ONCE = "what happens once is told once"
+CREATED = "a customer who came with a booking is told created"
+REDEEMED = "each redemption of a gift card is told once"
+ABOUT = "an event is about a booking or a customer that there is"
+BODY = "an event's body is what its row says, and holds no secret"
+ONE_DELIVERY = "an event has one delivery for each endpoint at most"
+A_DELIVERY = "an event has a delivery for each endpoint that subscribes to its type"
+SUBSCRIBED = "an endpoint gets what it subscribes to, and nothing about itself"
+PING = "a ping goes to one endpoint, and nothing else is sent as a test"
+OF_EVENT = "a delivery is of an event of its organization, as that is"
+DELIVERY = "a delivery's status agrees with what is said beside it"
+ATTEMPTS = "a delivery has as many attempts as it counts, and no more than it may"
+SUCCEEDED = "what succeeded was answered with 2xx"
+FIRST = "first attempts for one resource are made in the order of its events"
+OFF = "nothing is queued for an endpoint that is off"
+ENDPOINT = "an endpoint's status agrees with what is said beside it"
+SWITCHED_OFF = "an endpoint is switched off by failures that were many and lasted"
+TEN = "at most 10 endpoints of an organization stand"
+SECRET = "an endpoint that stands has one current secret, and one that is deleted has none"
+DUE = "a delivery is sent when it is due, and a lease that was lost is taken back"
+KEYS = "at most 20 keys of an organization are active"
+ANSWERS = "every API booking has the stored answer of its key"
+ANSWERED_ONCE = "a key was answered once"
+EMAIL = "an e-mail address is one customer's"
+IDENTITY = "a customer is known by the e-mail, normalised"
+REFERS = "no row refers to what its organization does not have"
+EFFECT = "an effect is owed once, and its status agrees with its instants"
+MAIL = "a mail is written once, under one Message-ID, and its status agrees with its instants"
+OWED = "a guest is owed the mails of a booking, unless they were suppressed"
+OPEN = "no secret lies open"
+TAKEN_UP = "an effect and a mail are taken up when they are due"
+
+
+@dataclass(frozen=True)
+class Harm:
+    """What is done to the rows, the invariant that it breaks, and those that cannot but break with it."""
+
+    invariant: str
+    sql: str
+    also: frozenset[str] = frozenset()
+
+
+def harms(invariant: str, *sqls: str, also: tuple[str, ...] = ()) -> list[Harm]:
+    return [Harm(invariant, " ".join(sql.split()), frozenset(also)) for sql in sqls]
+
+
+def booking(number: int) -> str:
+    """1 was made by the API and is cancelled, 2 and 3 stand; 4 is pending, 5 paid by card and gift card, 6 the same,
+    cancelled and refunded."""
+    return f"(SELECT id FROM bookings WHERE booking_number = {number})"
+
+
+def event(kind: str, number: int) -> str:
+    return f"type = 'booking.{kind}' AND resource_id = {booking(number)}"
+
+
+SELLING = (
+    *harms(
+        SEATS,
+        "UPDATE departures SET seats_taken = seats_taken + 1",
+        "UPDATE bookings SET seats = seats + 1 WHERE status = 'pending'",
+        "UPDATE bookings SET seats = seats + 1 WHERE booking_number = 2",
+    ),
+    *harms(
+        CEILING,
+        "UPDATE departures SET seats_ceiling = seats_taken - 1, seats_total = seats_taken - 1",
+        "UPDATE departures SET seats_ceiling = seats_total - 1",
+    ),
+    *harms(CEILING, "UPDATE departures SET seats_taken = -1", also=(SEATS,)),
+    *harms(
+        HOLD,
+        "UPDATE holds SET seats = 0",
+        "UPDATE holds SET expires_at = created_at - 1",
+        "UPDATE holds SET ended_at = created_at - 1",
+    ),
+    *harms(
+        NUMBERS,
+        "UPDATE bookings SET booking_number = 7 WHERE booking_number = 6",
+        "UPDATE counters SET last_booking_number = last_booking_number + 1",
+        "UPDATE counters SET last_booking_number = last_booking_number - 1",
+    ),
+    *harms(NUMBERS, "UPDATE bookings SET booking_number = 4 WHERE booking_number = 5", also=(NUMBER_ORDER,)),
+    *harms(COUNTERS, "DELETE FROM counters"),
+    *harms(NUMBER_ORDER, "UPDATE bookings SET booking_number = 5 - booking_number WHERE booking_number IN (2, 3)"),
+    *harms(
+        TOTALS,
+        "UPDATE bookings SET total_minor = total_minor + 1 WHERE booking_number = 2",
+        "UPDATE bookings SET total_minor = -1, discount_minor = subtotal_minor + 1 WHERE booking_number = 2",
+    ),
+    *harms(
+        LINES,
+        "UPDATE bookings SET subtotal_minor = subtotal_minor + 1, total_minor = total_minor + 1"
+        " WHERE booking_number = 2",
+        "UPDATE bookings SET currency = 'EUR' WHERE booking_number = 2",
+        "UPDATE bookings SET guests = '[]' WHERE booking_number = 2",
+        "UPDATE bookings SET guests = 'none' WHERE booking_number = 2",
+        "UPDATE bookings SET add_ons = guests WHERE booking_number = 2",
+    ),
+    *harms(EXPERIENCE, "UPDATE bookings SET experience_id = departure_id WHERE booking_number = 2"),
+    *harms(EXPERIENCE, "UPDATE bookings SET departure_id = experience_id WHERE booking_number = 2", also=(SEATS,)),
+    *harms(
+        STATUS,
+        "UPDATE bookings SET expires_at = NULL WHERE status = 'pending'",
+        "UPDATE bookings SET source = NULL WHERE booking_number = 4",
+        "UPDATE bookings SET source = 'unknown' WHERE booking_number = 4",
+        "UPDATE bookings SET cancel_reason = 'api' WHERE booking_number = 2",
+    ),
+    *harms(STATUS, "UPDATE bookings SET confirmed_at = NULL WHERE booking_number = 2", also=(TOLD,)),
+    *harms(STATUS, "UPDATE bookings SET status = 'cancelled' WHERE booking_number = 2", also=(SEATS,)),
+    *harms(
+        STATUS,
+        "UPDATE bookings SET cancel_reason = NULL WHERE booking_number = 1",
+        "UPDATE bookings SET cancel_reason = 'whim' WHERE booking_number = 1",
+        "UPDATE bookings SET cancel_reason = 'abandoned' WHERE booking_number = 6",
+        also=(BODY,),
+    ),
+    *harms(
+        CHANGED,
+        "UPDATE bookings SET updated_at = created_at - 1 WHERE booking_number = 2",
+        "UPDATE bookings SET cancelled_at = confirmed_at - 1 WHERE booking_number = 6",
+        "UPDATE bookings SET updated_at = cancelled_at - 1 WHERE booking_number = 6",
+        "UPDATE bookings SET confirmed_at = created_at - 1 WHERE booking_number = 5",
+    ),
+    *harms(
+        UPDATED,
+        *(
+            f"UPDATE {table} SET updated_at = created_at - 1"
+            for table in ("experiences", "departures", "customers", "gift_cards", "payments", "refunds", "deliveries")
+        ),
+        "UPDATE webhook_endpoints SET updated_at = created_at - 1 WHERE status = 'auto_disabled'",
+    ),
+    *harms(ABANDONED, "UPDATE bookings SET expires_at = 1 WHERE status = 'pending'"),
+)
+
+MONEY = (
+    *harms(BALANCE, "UPDATE gift_cards SET balance_minor = balance_minor - 1"),
+    *harms(BALANCE, "UPDATE gift_card_entries SET amount_minor = amount_minor - 1", also=(TAKEN, RESTORED)),
+    *harms(
+        TAKEN,
+        f"UPDATE bookings SET gift_card_minor = gift_card_minor + 1, discount_minor = -1 WHERE id = {booking(5)}",
+        also=(TOTALS,),
+    ),
+    *harms(TAKEN, "UPDATE gift_cards SET currency = 'EUR'"),
+    *harms(LEDGER, f"DELETE FROM gift_card_entries WHERE booking_id = {booking(5)}", also=(BALANCE, REDEEMED)),
+    *harms(
+        RESTORED,
+        "DELETE FROM gift_card_entries WHERE kind = 'restore'",
+        "INSERT INTO gift_card_entries SELECT * FROM gift_card_entries WHERE kind = 'restore'",
+        also=(BALANCE,),
+    ),
+    *harms(
+        RESTORED,
+        f"UPDATE gift_card_entries SET booking_id = {booking(5)} WHERE kind = 'restore'",
+        f"UPDATE gift_card_entries SET booking_id = {booking(2)} WHERE kind = 'restore'",
+    ),
+    *harms(
+        PAYMENT,
+        f"UPDATE payments SET amount_minor = amount_minor + 1 WHERE booking_id = {booking(5)}",
+        f"UPDATE payments SET currency = 'EUR' WHERE booking_id = {booking(5)}",
+        f"DELETE FROM payments WHERE booking_id = {booking(4)}",
+        f"INSERT INTO payments SELECT * FROM payments WHERE booking_id = {booking(4)}",
+        "UPDATE bookings SET payment_source = 'external' WHERE booking_number = 5",
+    ),
+    *harms(
+        SAYS,
+        f"UPDATE payments SET status = 'pending' WHERE booking_id = {booking(5)}",
+        "UPDATE bookings SET payment_status = 'unpaid' WHERE booking_number = 5",
+        "UPDATE payments SET status = 'refunded' WHERE refunded_minor > 0",
+    ),
+    *harms(REFUND, "UPDATE refunds SET currency = 'EUR'"),
+    *harms(
+        REFUND,
+        "UPDATE refunds SET amount_minor = amount_minor + 100000",
+        "UPDATE refunds SET amount_minor = 0",
+        f"UPDATE refunds SET booking_id = {booking(5)}",
+        also=(GAVE_BACK,),
+    ),
+    *harms(REFUND, "INSERT INTO refunds SELECT * FROM refunds"),
+    *harms(
+        GAVE_BACK,
+        "UPDATE payments SET refunded_minor = refunded_minor + 1 WHERE refunded_minor > 0",
+        "UPDATE refunds SET status = 'failed'",
+        "UPDATE refunds SET provider_refund_id = NULL",
+    ),
+    *harms(
+        REFUND_DUE,
+        "UPDATE refunds SET status = 'requested', next_attempt_at = 1",
+        "UPDATE refunds SET status = 'sending', next_attempt_at = NULL",
+        "UPDATE refunds SET status = 'sending', lease_until = 1",
+        also=(GAVE_BACK,),
+    ),
+)
+
+TELLING = (
+    *harms(DENSE, "UPDATE counters SET last_event_sequence = last_event_sequence - 1"),
+    *harms(DENSE, "DELETE FROM events WHERE type = 'customer.updated'", also=(OF_EVENT,)),
+    *harms(PURGED, "DELETE FROM events WHERE sequence < 4", also=(CREATED, OF_EVENT)),
+    *harms(
+        TOLD,
+        f"DELETE FROM events WHERE {event('created', 2)}",
+        f"DELETE FROM events WHERE {event('confirmed', 2)}",
+        f"DELETE FROM events WHERE {event('cancelled', 6)}",
+        also=(DENSE, OF_EVENT),
+    ),
+    *harms(TOLD, f"UPDATE events SET occurrence = 9 WHERE {event('confirmed', 2)}"),
+    *harms(
+        TOLD,
+        "UPDATE bookings SET status = 'confirmed', cancelled_at = NULL, cancel_reason = NULL WHERE booking_number = 1",
+        also=(SEATS, BODY),
+    ),
+    *harms(
+        TOLD_ORDER,
+        """UPDATE events SET type = CASE type WHEN 'booking.created' THEN 'booking.confirmed'
+                                              ELSE 'booking.created' END
+            WHERE type IN ('booking.created', 'booking.confirmed')""",
+        also=(TOLD, BODY, OF_EVENT, NUMBER_ORDER, A_DELIVERY),
+    ),
+    *harms(
+        TOLD_ORDER,
+        f"UPDATE events SET sequence = sequence + 1000 WHERE {event('confirmed', 6)}",
+        f"UPDATE events SET type = 'booking.rescheduled', sequence = 0 WHERE {event('confirmed', 2)}",
+        also=(TOLD, BODY, DENSE),
+    ),
+    *harms(ONCE, f"INSERT INTO events SELECT * FROM events WHERE {event('confirmed', 2)}", also=(DENSE,)),
+    *harms(
+        CREATED,
+        """DELETE FROM events WHERE type = 'customer.created'
+               AND resource_id = (SELECT customer_id FROM bookings WHERE booking_number = 5)""",
+        also=(DENSE, OF_EVENT),
+    ),
+    *harms(REDEEMED, "DELETE FROM events WHERE type = 'gift_card.redeemed'", also=(DENSE,)),
+    *harms(ABOUT, f"UPDATE events SET resource_id = {NOBODY} WHERE {event('confirmed', 2)}", also=(TOLD, BODY)),
+    *harms(
+        ABOUT,
+        f"UPDATE events SET resource_id = {NOBODY} WHERE type = 'customer.created'",
+        also=(CREATED, BODY, OF_EVENT, ONCE),
+    ),
+    *harms(
+        BODY,
+        *(
+            f"UPDATE events SET body = replace(body, '{old}', '{new}') WHERE type = '{kind}'"
+            for kind, old, new in (
+                ("booking.confirmed", '"manage_url":null', '"manage_url":"https"'),
+                ("booking.confirmed", '"manage_url": null', '"manage_url":"https"'),
+                ("booking.confirmed", '"type":"booking.confirmed"', '"type":"booking.created"'),
+                ("booking.confirmed", '"sequence":', '"sequence":1'),
+                ("booking.confirmed", '"status": "confirmed"', '"status":"pending"'),
+                ("booking.cancelled", '"reason":"admin"', '"reason":"api"'),
+                ("gift_card.issued", '"object":{', '"object":{"code":"SUMMER",'),
+                ("gift_card.issued", '"object":{"id": "', '"object":{"id":"x'),
+                ("customer.created", '"api_version":"', '"api_version":"","x":"'),
+            )
+        ),
+        "UPDATE events SET body = 'none' WHERE type = 'booking.confirmed'",
+        "UPDATE events SET created_at = created_at + 1000000 WHERE type = 'booking.confirmed'",
+        f"UPDATE events SET id = {NOBODY} WHERE {event('confirmed', 2)}",
+    ),
+)
+
+LATER = "(SELECT max(event_sequence) FROM deliveries WHERE event_type = 'customer.updated')"
+
+DELIVERING = (
+    *harms(
+        ONE_DELIVERY,
+        "INSERT INTO deliveries SELECT * FROM deliveries WHERE status = 'queued' AND event_type = 'booking.cancelled'",
+    ),
+    *harms(A_DELIVERY, "DELETE FROM deliveries WHERE event_type = 'booking.cancelled'"),
+    *harms(SUBSCRIBED, "DELETE FROM webhook_subscriptions WHERE event_type = 'booking.cancelled'"),
+    *harms(
+        SUBSCRIBED,
+        "UPDATE deliveries SET resource_id = endpoint_id WHERE event_type = 'booking.cancelled'",
+        also=(OF_EVENT,),
+    ),
+    *harms(
+        SUBSCRIBED,
+        """UPDATE webhook_endpoints SET deleted_at = created_at, status = 'disabled', disabled_at = created_at,
+                  disabled_reason = 'manual' WHERE status = 'enabled'""",
+        also=(OFF, SECRET),
+    ),
+    *harms(PING, """UPDATE deliveries SET "trigger" = 'test' WHERE event_type = 'booking.cancelled'"""),
+    *harms(PING, f"UPDATE events SET type = 'ping' WHERE {event('confirmed', 2)}", also=(TOLD, BODY)),
+    *harms(
+        OF_EVENT,
+        "UPDATE deliveries SET event_sequence = event_sequence + 100 WHERE event_type = 'booking.cancelled'",
+        "UPDATE deliveries SET resource_id = NULL WHERE event_type = 'booking.cancelled'",
+    ),
+    *harms(
+        OF_EVENT,
+        "UPDATE deliveries SET event_type = 'booking.created' WHERE event_type = 'booking.cancelled'",
+    ),
+    *harms(
+        OF_EVENT,
+        f"UPDATE deliveries SET event_id = {NOBODY} WHERE event_type = 'booking.cancelled'",
+        also=(ONE_DELIVERY, A_DELIVERY),
+    ),
+    *harms(
+        DELIVERY,
+        "UPDATE deliveries SET completed_at = NULL WHERE status = 'dead'",
+        "UPDATE deliveries SET next_attempt_at = 1 WHERE status = 'succeeded'",
+        "UPDATE deliveries SET next_attempt_at = NULL WHERE status = 'queued'",
+        "UPDATE deliveries SET failure_reason = NULL WHERE status = 'failed'",
+        "UPDATE deliveries SET failure_reason = 'endpoint_deleted' WHERE status = 'dead'",
+        "UPDATE deliveries SET failure_reason = 'endpoint_deleted' WHERE status = 'succeeded'",
+        "UPDATE deliveries SET lease_token = 'held' WHERE status = 'queued'",
+        "UPDATE deliveries SET status = 'lost' WHERE status = 'failed'",
+    ),
+    *harms(
+        ATTEMPTS,
+        "UPDATE deliveries SET attempt_count = 7 WHERE status = 'dead'",
+        "UPDATE deliveries SET max_attempts = 7 WHERE status = 'dead'",
+        "UPDATE deliveries SET max_attempts = 5 WHERE event_type = 'booking.cancelled'",
+        "DELETE FROM attempts WHERE error = 'http_status'",
+        "UPDATE attempts SET number = 9 WHERE number = 6",
+        "UPDATE deliveries SET attempt_count = 1 WHERE event_type = 'booking.cancelled'",
+    ),
+    *harms(
+        SUCCEEDED,
+        "UPDATE attempts SET response_status = 302 WHERE error IS NULL",
+        "UPDATE attempts SET error = 'timeout' WHERE error IS NULL",
+        "UPDATE attempts SET duration_ms = NULL WHERE error IS NULL",
+    ),
+    *harms(
+        FIRST,
+        f"""UPDATE attempts SET started_at = 1
+             WHERE number = 1 AND delivery_id IN (SELECT id FROM deliveries WHERE event_sequence = {LATER})""",
+    ),
+    *harms(
+        OFF,
+        """UPDATE deliveries SET status = 'queued', completed_at = NULL, failure_reason = NULL,
+                  next_attempt_at = created_at WHERE status = 'failed'""",
+    ),
+    *harms(
+        ENDPOINT,
+        "UPDATE webhook_endpoints SET disabled_reason = 'manual' WHERE status = 'auto_disabled'",
+        "UPDATE webhook_endpoints SET disabled_at = 1 WHERE status = 'enabled'",
+        "UPDATE webhook_endpoints SET consecutive_failures = -1 WHERE status = 'enabled'",
+        "UPDATE webhook_endpoints SET status = 'paused' WHERE status = 'auto_disabled'",
+        "DELETE FROM webhook_subscriptions WHERE event_type = 'customer.updated'",
+    ),
+    *harms(
+        SWITCHED_OFF,
+        "UPDATE webhook_endpoints SET consecutive_failures = 5 WHERE status = 'auto_disabled'",
+        "UPDATE webhook_endpoints SET enabled_at = disabled_at - 1 WHERE status = 'auto_disabled'",
+        "UPDATE webhook_endpoints SET last_success_at = disabled_at - 1 WHERE status = 'auto_disabled'",
+    ),
+    *harms(
+        TEN,
+        """INSERT INTO webhook_endpoints
+           SELECT e.* FROM webhook_endpoints e, (SELECT 1 FROM events LIMIT 9) n WHERE e.status = 'enabled'""",
+        also=(SECRET,),
+    ),
+    *harms(SECRET, "DELETE FROM webhook_secrets", "UPDATE webhook_secrets SET expires_at = 1"),
+    *harms(
+        DUE,
+        "UPDATE deliveries SET next_attempt_at = 1 WHERE status = 'queued'",
+        "UPDATE deliveries SET lease_until = 1, lease_token = 'held' WHERE status = 'queued'",
+    ),
+)
+
+KEEPING = (
+    *harms(KEYS, "UPDATE api_keys SET revoked_at = NULL"),
+    *harms(ANSWERS, "DELETE FROM idempotency WHERE key = 'healthy-1'", "DELETE FROM idempotency"),
+    *harms(ANSWERS, "UPDATE idempotency SET created_at = created_at + 1 WHERE key = 'healthy-1'"),
+    *harms(ANSWERED_ONCE, "INSERT INTO idempotency SELECT * FROM idempotency"),
+    *harms(EMAIL, "INSERT INTO customers SELECT * FROM customers"),
+    *harms(EMAIL, "UPDATE customers SET email_key = 'one@example.com'", also=(IDENTITY,)),
+    *harms(IDENTITY, "UPDATE customers SET email = 'another@example.com'"),
+    *harms(
+        REFERS,
+        f"UPDATE timeline SET customer_id = {NOBODY}",
+        f"UPDATE timeline SET booking_id = {NOBODY}",
+        f"UPDATE mails SET booking_id = {NOBODY}",
+        "UPDATE mails SET effect_key = 'nothing'",
+    ),
+    *harms(
+        REFERS,
+        f"UPDATE effects SET subject_id = {NOBODY} WHERE kind = 'booking_rescheduling_mail'",
+        f"UPDATE effects SET subject_id = {NOBODY} WHERE kind LIKE 'staff_webhook%'",
+        "UPDATE effects SET kind = 'staff_key_expiring_mail' WHERE kind = 'booking_rescheduling_mail'",
+        also=(EFFECT,),
+    ),
+    *harms(
+        EFFECT,
+        "UPDATE effects SET completed_at = 1 WHERE status = 'queued'",
+        "UPDATE effects SET completed_at = NULL WHERE status = 'done'",
+        "UPDATE effects SET status = 'lost' WHERE status = 'done'",
+        "INSERT INTO effects SELECT * FROM effects",
+        "UPDATE effects SET key = key || 'x' WHERE kind = 'staff_booking_mail'",
+    ),
+    *harms(
+        MAIL,
+        "UPDATE mails SET sent_at = NULL",
+        "UPDATE mails SET status = 'lost'",
+        "INSERT INTO mails SELECT * FROM mails",
+    ),
+    *harms(
+        OWED,
+        "DELETE FROM effects WHERE kind = 'booking_confirmation_mail'",
+        "UPDATE bookings SET send_confirmation_email = false WHERE booking_number = 2",
+    ),
+    *harms(
+        OPEN,
+        "UPDATE api_keys SET key_hash = 'svc_open'",
+        "UPDATE webhook_secrets SET secret_sealed = 'whsec_open'",
+        "UPDATE idempotency SET body_sealed = '{}'",
+        "UPDATE mails SET message = 'https://example.com/manage/open'",
+    ),
+    *harms(
+        TAKEN_UP,
+        "UPDATE effects SET due_at = 1 WHERE status = 'queued'",
+        "UPDATE effects SET lease_until = 1 WHERE status = 'queued'",
+        "UPDATE mails SET status = 'queued', sent_at = NULL, next_attempt_at = 1",
+        "UPDATE mails SET status = 'queued', sent_at = NULL",
+    ),
+)
+
+HARMS = (*SELLING, *MONEY, *TELLING, *DELIVERING, *KEEPING)
+
+
+class Undone(Exception):
+    pass
+
+
+def found_after(past: Any, sql: str) -> list[doctor.Finding]:
+    """What the doctor finds once that was done, which is undone again."""
+    found: list[doctor.Finding] = []
+
+    def work(tx: Tx) -> None:
+        assert tx.run(Statement(text(sql.replace(":", "\\:")))) > 0, "no harm was done"
+        found.extend(doctor.examine(tx, terms=EXACT))
+        raise Undone
+
+    with pytest.raises(Undone):
+        past.world.database.write(work)
+    return found
+
+
+@pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.sql[:90])
+def test_what_is_off_is_found_and_nothing_else(unbound: Any, harm: Harm) -> None:
+    invariants = {finding.invariant for finding in found_after(unbound, harm.sql)}
+    assert harm.invariant in invariants
+    assert invariants <= {harm.invariant} | harm.also
+
+
+def test_every_check_of_the_doctor_is_tried_here() -> None:
+    assert {harm.invariant for harm in HARMS} == {check.invariant for check in doctor.CHECKS}
+
+
+def test_after_every_harm_nothing_is_found(unbound: Any) -> None:
+    assert unbound.world.database.read(lambda tx: doctor.examine(tx, terms=EXACT)) == []

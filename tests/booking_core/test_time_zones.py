@@ -1,0 +1,285 @@
+"""Every zone of the IANA database, against the C library's own reading of it.
+
+Between two instants at which the clocks of a zone are changed nothing can go wrong, so an ordinary run looks closely at
+the days around each change and at a few others, and at one of those zones that are the same under several names.
+BOOKING_TEST_ALL_DAYS=1 looks at every name and every day of the two years.
+"""
+
+import os
+import random
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from zoneinfo import TZPATH, available_timezones
+
+import pytest
+
+from booking_core import clock, departures
+from booking_core.catalog.schedules import from_wall
+from booking_core.clock import DAY, HOUR, SECOND, Zone, zone
+from booking_core.departures import rules
+
+FIRST, AFTER = date(2026, 1, 1), date(2028, 1, 1)
+ALL_DAYS = os.environ.get("BOOKING_TEST_ALL_DAYS", "") not in ("", "0")
+SAMPLE = 4
+"""So many days of each zone are looked at beside those around its changes."""
+_STEP_S = 12 * 3600
+EPOCH = datetime(1970, 1, 1)
+
+
+# What the C library says -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """The offsets of a zone, in seconds, each from an instant on."""
+
+    since_s: list[int]
+    offset_s: list[int]
+
+    @property
+    def changes_s(self) -> list[int]:
+        """The instants at which the clocks are changed."""
+        return self.since_s[1:]
+
+    def at(self, instant_s: int) -> int:
+        return self.offset_s[max(0, bisect_right(self.since_s, instant_s) - 1)]
+
+    def wall(self, instant_s: int) -> datetime:
+        return EPOCH + timedelta(seconds=instant_s + self.at(instant_s))
+
+    def seconds_of(self, day: date) -> int:
+        """For how long the calendar on the wall shows that day."""
+        midnight = seconds(datetime(day.year, day.month, day.day))
+        ends = [*self.since_s[1:], midnight + 10 * 86_400]
+        shown = 0
+        for since, until, offset in zip(self.since_s, ends, self.offset_s, strict=True):
+            shown += max(0, min(until + offset, midnight + 86_400) - max(since + offset, midnight))
+        return shown
+
+    def instants(self, wall: datetime) -> list[int]:
+        """When it is that time by the clock on the wall: once, never, or twice."""
+        naive = seconds(wall)
+        return sorted({naive - offset for offset in self.offset_s if self.at(naive - offset) == offset})
+
+
+def seconds(wall: datetime) -> int:
+    return (wall - EPOCH) // timedelta(seconds=1)
+
+
+@contextmanager
+def c_library(path: str) -> Iterator[None]:
+    """The process in that zone."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = path
+    time.tzset()
+    try:
+        yield
+    finally:
+        os.environ.pop("TZ")
+        if before is not None:
+            os.environ["TZ"] = before
+        time.tzset()
+
+
+def files() -> dict[str, Path]:
+    """Where the C library finds each zone."""
+    found = {}
+    for name in sorted(available_timezones()):
+        found[name] = next(path for folder in TZPATH if (path := Path(folder) / name).is_file())
+    if ALL_DAYS:
+        return found
+    return {name: found[name] for name in {path.read_bytes(): name for name, path in found.items()}.values()}
+
+
+def read(path: Path, first: date, after: date) -> Offsets:
+    """The offsets between two days, found by asking every few hours and then closer and closer."""
+    start, end = (seconds(datetime(day.year, day.month, day.day)) for day in (first, after))
+    with c_library(f":{path}"):
+        since, offsets = [start], [time.localtime(start).tm_gmtoff]
+        for at in range(start + _STEP_S, end, _STEP_S):
+            if time.localtime(at).tm_gmtoff != offsets[-1]:
+                low, high = at - _STEP_S, at
+                while high - low > 1:
+                    middle = (low + high) // 2
+                    low, high = (middle, high) if time.localtime(middle).tm_gmtoff == offsets[-1] else (low, middle)
+                since.append(high)
+                offsets.append(time.localtime(high).tm_gmtoff)
+    return Offsets(since, offsets)
+
+
+Known = dict[str, Offsets]
+
+
+@pytest.fixture(scope="module")
+def known() -> Known:
+    """The offsets of every zone, from a little before the two years to a little after them."""
+    if not any(Path(folder).is_dir() for folder in TZPATH):
+        pytest.skip("the C library has no zones here")
+    before, behind = FIRST - timedelta(days=120), AFTER + timedelta(days=120)
+    return {name: read(path, before, behind) for name, path in files().items()}
+
+
+def days(offsets: Offsets, name: str) -> list[date]:
+    """The days to look at."""
+    count = (AFTER - FIRST).days
+    if ALL_DAYS:
+        return [FIRST + timedelta(days=n) for n in range(count)]
+    around = {offsets.wall(at).date() + timedelta(days=n) for at in offsets.changes_s for n in (-2, -1, 0, 1, 2)}
+    sampled = {FIRST + timedelta(days=n) for n in random.Random(name).sample(range(count), SAMPLE)}
+    return sorted(day for day in around | sampled | {FIRST, AFTER - timedelta(days=1)} if FIRST <= day < AFTER)
+
+
+def everywhere(known: Known) -> Iterator[tuple[Zone, Offsets, list[date]]]:
+    for name, offsets in known.items():
+        yield zone(name), offsets, days(offsets, name)
+
+
+# Days ------------------------------------------------------------------------------------------------------------
+
+
+def test_each_instant_lies_in_exactly_one_local_day(known: Known) -> None:
+    for place, offsets, looked_at in everywhere(known):
+        for day in looked_at:
+            start, end = place.day_start(day), place.day_end(day)
+            assert end == place.day_start(day + timedelta(days=1)), (place.name, day)
+            assert offsets.wall(start // SECOND).date() == day, (place.name, day)
+            assert offsets.wall(start // SECOND - 1).date() < day, (place.name, day)
+            assert offsets.wall(end // SECOND - 1).date() == day, (place.name, day)
+            assert offsets.wall(end // SECOND).date() > day, (place.name, day)
+
+
+def test_a_day_lasts_as_long_as_the_calendar_shows_it_from_22_hours_to_26(known: Known) -> None:
+    lengths: dict[float, str] = {}
+    for place, offsets, looked_at in everywhere(known):
+        for day in looked_at:
+            start, end = place.day_start(day), place.day_end(day)
+            assert end - start == offsets.seconds_of(day) * SECOND, (place.name, day)
+            lengths[(end - start) / HOUR] = place.name
+    # Two hours at once are put forward and back at Troll station, in Antarctica.
+    assert lengths.keys() == {22, 23, 23.5, 24, 24.5, 25, 26}
+
+
+def test_a_window_is_as_long_as_its_days(known: Known) -> None:
+    for place, _, _ in everywhere(known):
+        for first in (date(2026, 3, 15), date(2026, 9, 15), date(2027, 10, 1)):
+            last = rules.default_last_day(first)
+            lengths = [
+                place.day_end(first + timedelta(days=n)) - place.day_start(first + timedelta(days=n)) for n in range(31)
+            ]
+            start, end = departures.window(place, first, last, field="to")
+            assert (start, end - start) == (place.day_start(first), sum(lengths)), (place.name, first)
+
+
+# Instants --------------------------------------------------------------------------------------------------------
+
+
+def instants(place: Zone, offsets: Offsets, looked_at: list[date]) -> Iterator[int]:
+    """Both sides of each change, and of the beginning of each day, and one somewhere in it."""
+    luck = random.Random(place.name)
+    for change in (at * SECOND for at in offsets.changes_s):
+        yield from (change - 899 * SECOND, change - 1, change, change + 1, change + 901 * SECOND)
+    for start in map(place.day_start, looked_at):
+        yield from (start - 1, start, start + luck.randrange(DAY))
+
+
+def test_an_instant_is_shown_with_the_offset_valid_then_and_read_back_to_the_second(known: Known) -> None:
+    for place, offsets, looked_at in everywhere(known):
+        for at in instants(place, offsets, looked_at):
+            shown = place.iso(at)
+            read_back = datetime.fromisoformat(shown)
+            offset = read_back.utcoffset()
+            assert offset is not None
+            assert offset.total_seconds() == offsets.at(at // SECOND), (place.name, shown)
+            assert read_back.replace(tzinfo=None) == offsets.wall(at // SECOND), (place.name, shown)
+            assert clock.from_datetime(read_back) == place.parse(shown) == at // SECOND * SECOND, (place.name, shown)
+
+
+def test_booking_closes_so_many_elapsed_hours_before_the_start_and_a_departure_lasts_as_long_as_it_takes(
+    known: Known,
+) -> None:
+    for place, offsets, looked_at in everywhere(known):
+        for starts_at in instants(place, offsets, looked_at):
+            shown, hours = place.iso(starts_at), 1 + starts_at % 72
+            assert _elapsed(place.iso(departures.closes_at(starts_at, hours, 0)), shown) == hours
+            assert _elapsed(shown, place.iso(departures.ends_at(starts_at, None, 60 * hours))) == hours
+
+
+def _elapsed(earlier: str, later: str) -> float:
+    """Hours between two shown instants, by what they show alone."""
+    return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)) / timedelta(hours=1)
+
+
+# Schedules -------------------------------------------------------------------------------------------------------
+
+
+def test_a_schedule_is_wall_time_through_every_gap_and_fold(known: Known) -> None:
+    skipped = repeated = 0
+    for place, offsets, looked_at in everywhere(known):
+        for wall in _walls(offsets, looked_at):
+            found, happens = from_wall(wall, place), offsets.instants(wall)
+            assert found.is_moved == (not happens), (place.name, wall)
+            assert (found.note is None) == (len(happens) == 1), (place.name, wall)
+            if happens:
+                assert found.at == place.at(wall) == happens[0] * SECOND, (place.name, wall)
+                repeated += len(happens) == 2
+            else:
+                assert found.at == _moved(offsets, wall) * SECOND, (place.name, wall)
+                skipped += 1
+    assert skipped > 500
+    assert repeated > 500
+
+
+def _walls(offsets: Offsets, looked_at: list[date]) -> Iterator[datetime]:
+    """Times on the looked-at days, and times within, before and behind each change by either clock."""
+    for day in looked_at:
+        yield from (datetime(day.year, day.month, day.day, hour, minute) for hour, minute in ((0, 0), (2, 30), (18, 0)))
+    for at in offsets.changes_s:
+        for before_s in (3600, 1800, 60, 1, 0, -1, -60, -1800, -3600):
+            for offset in (offsets.at(at - 1), offsets.at(at)):
+                yield EPOCH + timedelta(seconds=at + offset - before_s)
+
+
+def _moved(offsets: Offsets, wall: datetime) -> int:
+    """The instant of a time that is skipped: by the clocks as they were before."""
+    (change,) = [
+        at for at in offsets.changes_s if seconds(wall) - offsets.at(at) < at <= seconds(wall) - offsets.at(at - 1)
+    ]
+    return seconds(wall) - offsets.at(change - 1)
+
+
+# History ---------------------------------------------------------------------------------------------------------
+
+ODD = [
+    ("Pacific/Apia", date(2011, 12, 30), 0),  # skipped whole, over the date line
+    ("America/Toronto", date(1919, 3, 31), 23.5),  # the clocks went forward at half past eleven
+    ("America/St_Johns", date(2010, 11, 7), 25),  # and here back, at one minute past midnight, into the day before
+    ("Africa/Monrovia", date(1972, 1, 7), 24 - 44.5 / 60),  # the offset loses its 44 minutes and a half
+]
+
+
+@pytest.mark.parametrize(("name", "day", "hours"), ODD)
+def test_odd_days_of_the_past_begin_when_they_began(name: str, day: date, hours: float) -> None:
+    place = zone(name)
+    start = place.day_start(day)
+    assert (place.day_end(day) - start) / HOUR == pytest.approx(hours)
+    assert place.wall(start - 1).date() < day
+    assert hours == 0 or place.wall(start).date() == day
+
+
+def test_offsets_that_changed_within_a_quarter_of_an_hour_are_shown_right() -> None:
+    place = zone("America/St_Johns")
+    change = clock.from_datetime(datetime(2006, 10, 29, 2, 31, tzinfo=UTC))
+    shown = [place.iso(change + moment * SECOND) for moment in (-60, -1, 0, 1, 839, 840)]
+    assert shown == [
+        "2006-10-29T00:00:00-02:30",
+        "2006-10-29T00:00:59-02:30",
+        "2006-10-28T23:01:00-03:30",
+        "2006-10-28T23:01:01-03:30",
+        "2006-10-28T23:14:59-03:30",
+        "2006-10-28T23:15:00-03:30",
+    ]

@@ -1,0 +1,332 @@
+"""The checks can fail: each of these bugs is planted in a line of the service, and the doctor turns red.
+
+The same story without a bug ends well, so that whatever is found is the bug's doing.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Table, text
+from support.creating import create, created
+from support.databases import drop_check
+from support.hooks import Hooks
+from support.operations import Operations
+from support.world import HOUR, FixedClock, World, make_world
+
+from booking_core import doctor, events, keys, outbox, payments, webhooks
+from booking_core.bookings import rules as booking_rules
+from booking_core.db import tables
+from booking_core.db.engine import Database, Tx
+from booking_core.db.statements import Statement
+from booking_core.db.writes import Writes
+from booking_core.payments import Answered, Outcome
+from booking_core.wire.bookings import CancelReason
+from booking_core.wire.events import EventType
+from booking_core.wire.webhooks import SubscribableType, WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
+
+EXACT = doctor.Terms(skew_s=0)
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+Act = Callable[[World], object]
+
+pytestmark = pytest.mark.harmful
+
+
+@pytest.fixture
+def world(fresh_database_url: str) -> Iterator[World]:
+    database = Database(fresh_database_url, clock=(clock := FixedClock()))
+    yield make_world(database, clock)
+    database.close()
+
+
+# What happens ----------------------------------------------------------------------------------------------------
+
+
+def story(world: World) -> None:
+    """A day at the desk: each kind of booking, money both ways, and a receiver that hears of it."""
+    ops, hooks = Operations(world), Hooks(world)
+    hooks.endpoint(*(EventType(f"booking.{kind}") for kind in ("created", "confirmed", "cancelled")))
+    world.clock.advance(HOUR)
+    experience = world.experience()
+    departure, another = (
+        world.departure(experience, starts_at=world.clock() + days * 24 * HOUR, seats=12) for days in (5, 6)
+    )
+    created(world.database, [create(world, departure, f"by-the-api-{number}") for number in range(2)])
+    _, code = ops.issue(50_000)
+    online = ops.check_out(departure, email="Grace@Example.com", gift_card_code=code)
+    ops.pay(online["id"])
+    staffed = ops.book(departure, email="alan@example.com")
+    ops.reschedule(staffed["id"], another)
+    world.clock.advance(HOUR)
+    ops.cancel(staffed["id"])
+    ops.cancel(online["id"], CancelReason.CUSTOMER)
+    settle_refunds(world)
+    hooks.succeed(*hooks.claim())
+
+
+def settle_refunds(world: World) -> None:
+    claimed = world.database.write(lambda tx: payments.claim(tx, limit=10, lease_s=30))
+    answers = [Answered(each, Outcome.REFUNDED, provider_refund_id="re_1") for each in claimed]
+    world.database.write(lambda tx: payments.settle(tx, answers))
+
+
+def sold_out(world: World) -> None:
+    departure = world.departure(world.experience(), seats=1)
+    created(world.database, [create(world, departure, f"one-too-many-{number}") for number in range(2)])
+
+
+def purge_events(world: World) -> None:
+    story(world)
+    world.database.write(lambda tx: events.purge(tx, world.org, before=world.clock() - HOUR + 1, limit=3))
+
+
+def purge_deliveries(world: World) -> None:
+    story(world)
+    world.clock.advance(HOUR)
+    assert world.database.write(lambda tx: webhooks.purge(tx, before=world.clock(), limit=100))
+
+
+def switch_off(world: World) -> None:
+    hooks = Hooks(world)
+    endpoint = hooks.endpoint(EventType.CUSTOMER_CREATED)
+    Operations(world).book(world.departure(world.experience()))
+    off = WebhookEndpointChange(status=WantedStatus.DISABLED)
+
+    def work(tx: Tx) -> None:
+        pending = Writes()
+        webhooks.change(tx, world.caller(), pending, endpoint, off, is_public=lambda _: True)
+        tx.write(pending)
+
+    world.database.write(work)
+
+
+def eleven_endpoints(world: World) -> None:
+    types: list[SubscribableType] = [EventType.CUSTOMER_CREATED]
+    wanted = WebhookEndpointCreate(url="https://receiver.example/hook", event_types=types)
+
+    def work(tx: Tx) -> None:
+        pending = Writes()
+        webhooks.create(tx, world.caller(), pending, wanted, is_public=lambda _: True)
+        tx.write(pending)
+
+    for _ in range(11):
+        world.database.write(work)
+
+
+def twenty_one_keys(world: World) -> None:
+    for _ in range(21):
+        world.database.write(lambda tx: keys.create(tx, world.organization, name="one more", now=world.clock()))
+
+
+# What is wrong ---------------------------------------------------------------------------------------------------
+
+
+def instead(target: str, replacement: object) -> Patch:
+    """A module is looked up by its whole name: the door of a room may have a verb that is called like it."""
+    owner, _, name = target.rpartition(".")
+    if owner in sys.modules:
+        return lambda monkeypatch: monkeypatch.setattr(sys.modules[owner], name, replacement)
+    return lambda monkeypatch: monkeypatch.setattr(target, replacement)
+
+
+def forgotten(target: str) -> Patch:
+    """The call does nothing."""
+    return instead(target, lambda *_, **__: None)
+
+
+def never_written(table: Table) -> Patch:
+    """The row is written after the commit, and the process dies before."""
+    whole = Writes.insert
+
+    def insert(self: Writes, target: Table, **row: object) -> None:
+        if target is not table:
+            whole(self, target, **row)
+
+    return instead("booking_core.db.writes.Writes.insert", insert)
+
+
+def counted_by_max(tx: Tx, wanted: Any) -> dict[str, tuple[int, int]]:
+    """What the highest row says, where the counter should."""
+    highest = Statement(
+        text(
+            """SELECT o.id, (SELECT coalesce(max(b.booking_number), 0) FROM bookings b WHERE b.organization_id = o.id),
+                      (SELECT coalesce(max(e.sequence), 0) FROM events e WHERE e.organization_id = o.id)
+                 FROM organizations o"""
+        )
+    )
+    return {row[0]: (row[1], row[2]) for row in tx.all(highest)}
+
+
+_LOCK, _QUOTE, _PRESENT, _TOLD = outbox.lock_sequences, booking_rules.quote, booking_rules.present, outbox.Told
+
+
+def one_too_many(tx: Tx, wanted: Any) -> dict[str, tuple[int, int]]:
+    """Reserves an event more than is told."""
+    return _LOCK(tx, {owner: (numbers, told + 1) for owner, (numbers, told) in wanted.items()})
+
+
+def dearer(*arguments: Any) -> Any:
+    quote = _QUOTE(*arguments)
+    return replace(quote, subtotal_minor=quote.subtotal_minor + 1)
+
+
+def with_link(row: Any, zone: Any, manage: str | None = None) -> dict[str, Any]:
+    return _PRESENT(row, zone, "https://example.com/manage/secret")
+
+
+def for_another_reason(kind: EventType, resource_id: str, shown: bytes, extra: Any) -> outbox.Told:
+    return _TOLD(kind, resource_id, shown, {"reason": "admin"})
+
+
+@dataclass(frozen=True)
+class Bug:
+    name: str
+    plant: Patch
+    invariant: str
+    act: Act = story
+
+
+BUGS = (
+    Bug(
+        "a booking takes no seats",
+        forgotten("booking_core.bookings.create._write_seats"),
+        "seats taken are the seats of pending and confirmed bookings",
+    ),
+    Bug(
+        "a cancellation gives no seats back",
+        forgotten("booking_core.bookings.cancelling._give_seats_back"),
+        "seats taken are the seats of pending and confirmed bookings",
+    ),
+    Bug(
+        "the next number is the highest and one",
+        instead("booking_core.outbox.lock_sequences", counted_by_max),
+        "booking numbers are 1 to n without a gap, and n is the counter",
+    ),
+    Bug(
+        "a sequence is left out",
+        instead("booking_core.outbox.lock_sequences", one_too_many),
+        "event sequences are dense up to the counter",
+    ),
+    Bug(
+        "events are told after the commit",
+        never_written(tables.events),
+        "a booking is told created once, confirmed once when it was, cancelled once when it is",
+    ),
+    Bug(
+        "the answer is kept after the commit",
+        never_written(tables.idempotency),
+        "every API booking has the stored answer of its key",
+    ),
+    Bug(
+        "mails are owed after the commit",
+        never_written(tables.effects),
+        "a guest is owed the mails of a booking, unless they were suppressed",
+    ),
+    Bug(
+        "a card is redeemed without its ledger",
+        never_written(tables.gift_card_entries),
+        "a gift card's balance is its face value and its ledger",
+    ),
+    Bug(
+        "a card gets nothing back",
+        instead("booking_core.gift_cards.restore", lambda *_, **__: 0),
+        "what was taken from a gift card goes back once, when the booking is cancelled",
+    ),
+    Bug(
+        "a refund is made and not booked",
+        forgotten("booking_core.payments.refunds._book"),
+        "what a payment gave back is what its refund did",
+    ),
+    Bug(
+        "the deliveries of an event are forgotten",
+        forgotten("booking_core.db.writes.Writes.derive"),
+        "an event has a delivery for each endpoint that subscribes to its type",
+    ),
+    Bug(
+        "a total is off by one",
+        instead("booking_core.bookings.rules.quote", dearer),
+        "a subtotal is the sum of its lines, in one currency",
+    ),
+    Bug(
+        "the guest's link is in the events",
+        instead("booking_core.bookings.rules.present", with_link),
+        "an event's body is what its row says, and holds no secret",
+    ),
+    Bug(
+        "another reason is told",
+        instead("booking_core.bookings.cancelling.Told", for_another_reason),
+        "an event's body is what its row says, and holds no secret",
+    ),
+    Bug(
+        "an e-mail address is not normalised",
+        instead("booking_core.customers.store.email_key", lambda email: email),
+        "a customer is known by the e-mail, normalised",
+    ),
+    Bug("events are purged young", lambda _: None, "no event is purged before its time", purge_events),
+    Bug(
+        "deliveries are purged young",
+        lambda _: None,
+        "an event has a delivery for each endpoint that subscribes to its type",
+        purge_deliveries,
+    ),
+    Bug(
+        "what is queued for an endpoint that is switched off is left",
+        forgotten("booking_core.webhooks.store.give_up"),
+        "nothing is queued for an endpoint that is off",
+        switch_off,
+    ),
+    Bug(
+        "an eleventh endpoint is let in",
+        forgotten("booking_core.webhooks.rules.room_for_one_more"),
+        "at most 10 endpoints of an organization stand",
+        eleven_endpoints,
+    ),
+    Bug(
+        "a twenty-first key is let in",
+        forgotten("booking_core.keys.rules.room_for_one_more"),
+        "at most 20 keys of an organization are active",
+        twenty_one_keys,
+    ),
+)
+
+
+def found(world: World) -> set[str]:
+    findings = world.database.read(lambda tx: doctor.examine(tx, terms=EXACT))
+    return {finding.invariant for finding in findings}
+
+
+@pytest.mark.parametrize("act", [story, switch_off], ids=lambda act: act.__name__)
+def test_without_a_bug_nothing_is_found(world: World, act: Act) -> None:
+    act(world)
+    assert world.rows(tables.events)
+    assert found(world) == set()
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found(world: World, monkeypatch: pytest.MonkeyPatch, bug: Bug) -> None:
+    bug.plant(monkeypatch)
+    bug.act(world)
+    assert bug.invariant in found(world)
+
+
+def test_seats_that_nobody_guards_are_oversold_and_found(
+    fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drop_check(fresh_database_url, "departures", "ck_departures_seats_taken")
+    monkeypatch.setattr("booking_core.departures.seats_available", lambda *_: 1_000_000)
+    with closing(Database(fresh_database_url, clock=(clock := FixedClock()))) as database:
+        sold_out(world := make_world(database, clock))
+        assert found(world) == {"no departure is sold beyond what it ever had"}
+
+
+def test_the_schema_refuses_a_second_time_what_the_code_lets_through(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("booking_core.departures.seats_available", lambda *_: 1_000_000)
+    with pytest.raises(Exception, match=r"(?i)check"):
+        sold_out(world)
+    assert found(world) == set()
