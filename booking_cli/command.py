@@ -5,13 +5,14 @@ used. Nothing here, and nothing at the head of a group's module, imports the lib
 """
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from booking_cli import context
+from booking_cli._version import __version__
 from booking_cli.render import COLORS, FORMATS
 
 _PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
@@ -55,9 +56,7 @@ def _global(*names: str, help: str, parse: Callable[[Any], Any] = _same, **kind:
 
 def _show_version(ctx: Any, param: Any, value: Any) -> None:
     if value and not ctx.resilient_parsing:
-        from importlib.metadata import version
-
-        typer.echo(f"booking {version('booking-cli')}")
+        typer.echo(f"booking {__version__}")
         raise typer.Exit
 
 
@@ -72,6 +71,9 @@ def _global_options() -> list[Any]:
         _global("--debug", is_flag=True, help="Show the traceback of an error."),
         _global("--no-progress", is_flag=True, help="No progress bars."),
         _global("--yes", is_flag=True, help="Answer yes to every question."),
+        _global("--profile", metavar="NAME", help="Which login to use; else BOOKING_PROFILE."),
+        _global("--base-url", metavar="URL", help="The service's root; else BOOKING_BASE_URL."),
+        _global("--api-key-stdin", is_flag=True, help="The API key is the first line of stdin."),
         TyperOption(
             param_decls=["--version"],
             is_flag=True,
@@ -142,9 +144,12 @@ class Group(TyperGroup):
 class Root(Group):
     """The command itself: its groups are loaded when they are used, and listed without being loaded."""
 
-    def __init__(self, modules: Mapping[str, tuple[str, str]], **settings: Any) -> None:
+    def __init__(
+        self, modules: Mapping[str, tuple[str, str]], sections: Mapping[str, Sequence[str]], **settings: Any
+    ) -> None:
         super().__init__(name="booking", **settings)
         self._modules = modules
+        self._sections = sections
         self.commands = dict.fromkeys(modules)  # type: ignore[assignment]  # what typing errors are compared with
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -160,6 +165,11 @@ class Root(Group):
 
     def summaries(self, ctx: Any) -> Iterable[tuple[str, str]]:
         return ((name, line) for name, (_, line) in self._modules.items())
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        for title, names in self._sections.items():
+            _section(formatter, title, [(name, self._modules[name][1]) for name in names])
+        _sections(self, ctx, formatter)
 
 
 def group(help: str) -> typer.Typer:  # noqa: A002 - the word of the library

@@ -20,12 +20,16 @@ class CliError(Exception):
         code: str = "usage",
         hint: str | None = None,
         details: Sequence[Item] = (),
+        status: int | None = None,
+        request_id: str | None = None,
     ) -> None:
         super().__init__(message)
         self.exit_code = exit_code
         self.code = code
         self.hint = hint
         self.details = details
+        self.status = status
+        self.request_id = request_id
 
 
 @dataclass(slots=True)
@@ -41,6 +45,9 @@ class Options:
     debug: bool = False
     no_progress: bool = False
     yes: bool = False
+    profile: str | None = None
+    base_url: str | None = None
+    api_key_stdin: bool = False
 
 
 class Cli:
@@ -48,6 +55,7 @@ class Cli:
 
     def __init__(self) -> None:
         self.options = Options()
+        self.key_from_stdin: str | None = None
         self._renderer: Renderer | None = None
 
     @property
@@ -60,7 +68,7 @@ class Cli:
                 fields=options.fields,
                 color=options.color,
                 quiet=options.quiet,
-                verbose=options.verbose,
+                verbose=options.verbose or int(options.debug),
                 progress=not options.no_progress,
             )
         return self._renderer
@@ -73,16 +81,43 @@ class Cli:
         """
         if self.options.yes:
             return
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not self.can_ask:
             raise CliError(
                 f"{question} A confirmation is needed, and there is no terminal to ask on.",
                 code="confirmation_required",
                 hint="pass --yes",
             )
-        sys.stderr.write(f"{question} [y/N] ")
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        if self._answer(f"{question} [y/N] ").lower() not in ("y", "yes"):
             raise CliError("Cancelled; nothing was changed.", ExitCode.FAILED, code="cancelled")
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether somebody is there to answer."""
+        return sys.stdin.isatty() and sys.stderr.isatty()
+
+    def ask(self, question: str, *, instead: str, hidden: bool = False) -> str:
+        """What a person answers; hidden: without showing it.
+
+        Raises:
+            CliError: nobody is there, or the answer to a hidden question is empty; `instead` names the option.
+        """
+        if not self.can_ask:
+            raise CliError(
+                f"{instead} is needed: there is no terminal to ask on.", code="input_required", hint=f"pass {instead}"
+            )
+        if not hidden:
+            return self._answer(question)
+        from getpass import getpass
+
+        answer = getpass(question, sys.stderr).strip()
+        if not answer:
+            raise CliError("Nothing was typed.", ExitCode.FAILED, code="cancelled")
+        return answer
+
+    def _answer(self, question: str) -> str:
+        sys.stderr.write(question)
+        sys.stderr.flush()
+        return sys.stdin.readline().strip()
 
 
 def of(ctx: Any) -> Cli:

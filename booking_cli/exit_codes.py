@@ -37,6 +37,24 @@ class ExitCode(IntEnum):
     """Ctrl-C."""
 
 
+MEANINGS: Mapping[ExitCode, str] = {
+    ExitCode.OK: "done; also a closed pipe, or an empty list",
+    ExitCode.FAILED: "unexpected, or declined, or a check found something",
+    ExitCode.USAGE: "the command line, a setting or a local file is wrong",
+    ExitCode.NETWORK: "the service could not be reached",
+    ExitCode.AUTH: "not logged in, or the key opens nothing (401)",
+    ExitCode.FORBIDDEN: "the key may not do that (403)",
+    ExitCode.NOT_FOUND: "no such thing (404)",
+    ExitCode.CONFLICT: "not in the current state (409)",
+    ExitCode.INVALID: "the request is wrong (400, 422)",
+    ExitCode.RATE_LIMITED: "too many requests (429)",
+    ExitCode.SERVER: "the service or its database failed (5xx), or its answer cannot be read",
+    ExitCode.SIGNATURE: "a signature did not verify",
+    ExitCode.PARTIAL: "partly done",
+    ExitCode.INTERRUPTED: "interrupted",
+}
+"""One line for each, as the help and the README show it."""
+
 BY_CODE: Mapping[str, ExitCode] = {
     "validation_failed": ExitCode.INVALID,
     "idempotency_key_required": ExitCode.INVALID,
@@ -60,3 +78,19 @@ BY_CODE: Mapping[str, ExitCode] = {
     "service_unavailable": ExitCode.SERVER,
 }
 """The exit code for each error code of the API (section 7), whether it came over HTTP or from the library here."""
+
+
+_BY_STATUS: Mapping[int, ExitCode] = {
+    401: ExitCode.AUTH,
+    403: ExitCode.FORBIDDEN,
+    404: ExitCode.NOT_FOUND,
+    409: ExitCode.CONFLICT,
+    429: ExitCode.RATE_LIMITED,
+}
+
+
+def of_status(status: int) -> ExitCode:
+    """The exit code for an HTTP status whose code is not known here."""
+    if status >= 500:
+        return ExitCode.SERVER
+    return _BY_STATUS.get(status, ExitCode.INVALID if 400 <= status < 500 else ExitCode.FAILED)

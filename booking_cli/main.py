@@ -3,7 +3,6 @@
 import contextlib
 import os
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -19,10 +18,23 @@ if TYPE_CHECKING:
 
 HELP = """Booking Service at a shell.
 
-Operator commands open the database that BOOKING_DATABASE_URL names.
+Operator commands open the database that BOOKING_DATABASE_URL names. Client commands ask the service over HTTP, with
+the API key of `booking login` or BOOKING_API_KEY.
 """
 
 MODULES: Mapping[str, tuple[str, str]] = {
+    "login": ("booking_cli.login", "Keep an API key for the commands that follow."),
+    "logout": ("booking_cli.logout", "Forget it."),
+    "whoami": ("booking_cli.whoami", "Whose key is in use, and what it may do."),
+    "config": ("booking_cli.config", "The logins of this machine, and the settings in force."),
+    "experiences": ("booking_cli.experiences", "The catalogue."),
+    "availability": ("booking_cli.availability", "Departures and the seats that are left."),
+    "bookings": ("booking_cli.bookings", "List, create, cancel, confirm, move."),
+    "customers": ("booking_cli.customers", "Customer records."),
+    "gift-cards": ("booking_cli.gift_cards", "Prepaid amounts."),
+    "events": ("booking_cli.events", "What happened, and what happens now."),
+    "webhooks": ("booking_cli.webhooks", "Endpoints, deliveries, and tools for a receiver."),
+    "api": ("booking_cli.api", "Any request of the API."),
     "serve": ("booking_cli.serve", "Serve the API."),
     "worker": ("booking_cli.worker", "Deliver webhooks and keep house."),
     "demo": ("booking_cli.demo", "Serve two demo organizations with real catalogues."),
@@ -30,9 +42,25 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "orgs": ("booking_cli.orgs", "Organizations and their settings."),
     "keys": ("booking_cli.keys", "API keys: create, rotate, expire, revoke."),
     "catalog": ("booking_cli.catalog", "Import, export and validate catalogue files."),
+    "storefront": ("booking_cli.storefront", "Hold seats, check out, pay: what a guest does."),
     "doctor": ("booking_cli.doctor", "Check what must always be true."),
+    "completion": ("booking_cli.completion", "Teach your shell to complete the command."),
+    "commands": ("booking_cli.commands", "Every command on one page."),
+    "help": ("booking_cli.help", "Exit codes, environment, output."),
 }
 """Each command with its module, which is imported when the command is used, and its line in the list of commands."""
+
+_CLIENT = (
+    *("login", "logout", "whoami", "config", "experiences", "availability", "bookings", "customers", "gift-cards"),
+    *("events", "webhooks", "api"),
+)
+_ABOUT = ("completion", "commands", "help")
+SECTIONS: Mapping[str, Sequence[str]] = {
+    "Client commands": _CLIENT,
+    "Operator commands": [name for name in MODULES if name not in (*_CLIENT, *_ABOUT)],
+    "About the command": _ABOUT,
+}
+"""The order in which the help shows them."""
 
 HINTS: Mapping[str, str] = {
     "slug_taken": "booking orgs list",
@@ -69,7 +97,12 @@ def _run(cli: Cli, arguments: list[str]) -> int:
 
     from booking_cli.command import Root
 
-    root = Root(MODULES, help=HELP, no_args_is_help=True, rich_markup_mode=None)
+    root = Root(MODULES, SECTIONS, help=HELP, no_args_is_help=True, rich_markup_mode=None)
+    if asked := os.environ.get("BOOKING_COMPLETE"):
+        from booking_cli import completion
+
+        completion.answer(root, arguments, described=asked == "described")
+        return ExitCode.OK
     try:
         with root.make_context("booking", arguments, obj=cli) as ctx:
             outcome = root.invoke(ctx)
@@ -80,6 +113,8 @@ def _run(cli: Cli, arguments: list[str]) -> int:
 
 def _report(error: Exception, cli: Cli, arguments: Sequence[str]) -> int:
     if cli.options.debug or "--debug" in arguments:
+        import traceback
+
         traceback.print_exception(error)
     failure, render = _failure(error), _renderer(cli, arguments)
     with contextlib.suppress(OSError):  # nobody reads stderr any more
@@ -87,7 +122,13 @@ def _report(error: Exception, cli: Cli, arguments: Sequence[str]) -> int:
             sys.stderr.write(f"{error}\n")
         else:
             render.error(
-                str(failure), code=failure.code, exit_code=failure.exit_code, hint=failure.hint, details=failure.details
+                str(failure),
+                code=failure.code,
+                exit_code=failure.exit_code,
+                hint=failure.hint,
+                details=failure.details,
+                status=failure.status,
+                request_id=failure.request_id,
             )
     return failure.exit_code
 

@@ -10,9 +10,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from booking_cli.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 FORMATS = ("table", "json", "jsonl", "tsv")
 COLORS = ("auto", "always", "never")
@@ -21,7 +25,7 @@ Item = Mapping[str, Any]
 Advance = Callable[[int, int], None]
 """Told how many are done, and of how many."""
 
-_RED, _YELLOW, _DIM, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
+_RED, _YELLOW, _DIM, _BOLD, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[1m", "\x1b[0m"
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
     ord("\t"): "\\t",
     ord("\n"): "\\n",
@@ -30,6 +34,8 @@ _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)
 """A name in the database must not move the cursor of an operator's terminal, nor break a line of TSV."""
 _WIDE = 10_000
 _GAP = 2
+_PROSE = 16
+"""Narrower than this, prose is hard to read."""
 
 
 def wants_color(stream: TextIO, choice: str) -> bool:
@@ -63,12 +69,46 @@ def picked(item: Item, paths: Sequence[str]) -> dict[str, Any]:
     return result
 
 
+def is_money(value: Any) -> bool:
+    """Whether it is an amount as the API writes it."""
+    return isinstance(value, Mapping) and value.keys() == {"amount_minor", "currency"}
+
+
+def money(amount: Mapping[str, Any]) -> str:
+    """An amount for people, with the digits that its currency has: 890.00 NOK, 25000 CLP."""
+    from booking_core.wire.currencies import minor_digits
+
+    minor, currency = int(amount["amount_minor"]), str(amount["currency"])
+    digits = minor_digits(currency)
+    text = f"{abs(minor):0{digits + 1}}"
+    point = f"{text[:-digits]}.{text[-digits:]}" if digits else text
+    return f"{'-' if minor < 0 else ''}{point} {currency}"
+
+
+def flat(item: Item, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Every field of an item with its dotted path and its text; a line for each thing in a list of things."""
+    for key, value in item.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value and not is_money(value):
+            yield from flat(value, f"{path}.")
+        elif isinstance(value, list | tuple) and value and all(isinstance(each, Mapping) for each in value):
+            for number, each in enumerate(value):
+                texts = (text_of(inner) for inner in each.values())
+                yield path if number == 0 else "", ", ".join(text for text in texts if text)
+        elif isinstance(value, list | tuple):
+            yield path, ", ".join(map(text_of, value))
+        else:
+            yield path, text_of(value)
+
+
 def text_of(value: Any) -> str:
     """A value in full, on one line: empty for null, commas in a list, JSON for what is nested deeper."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if is_money(value):
+        return money(value)
     if isinstance(value, list | tuple) and not any(isinstance(each, Mapping | list) for each in value):
         return ",".join(map(text_of, value))
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping | list | tuple) else str(value)
@@ -113,11 +153,23 @@ class Renderer:
         else:
             self._pairs(item)
 
-    def many(self, items: Sequence[Item], columns: Sequence[str], *, empty: str = "Nothing found.") -> None:
-        """A whole list, in the envelope of the API's lists."""
+    def many(
+        self,
+        items: Sequence[Item],
+        columns: Sequence[str],
+        *,
+        empty: str = "Nothing found.",
+        next_cursor: str | None = None,
+        prose: Sequence[str] = (),
+        beside: Item | None = None,
+    ) -> None:
+        """A whole list, or a page with the cursor to the next, in the envelope of the API's lists; `beside` is what
+        else stands in that. The columns `prose` may be broken into lines where a table is narrow."""
         if self.format == "json":
             data = [picked(item, self.fields) for item in items] if self.fields else list(items)
-            self._json({"data": data, "has_more": False, "next_cursor": None})
+            self._json(
+                {"data": data, "has_more": next_cursor is not None, "next_cursor": next_cursor, **(beside or {})}
+            )
         elif self.format == "jsonl":
             for item in items:
                 self._json(picked(item, self.fields) if self.fields else item)
@@ -125,7 +177,7 @@ class Renderer:
             for item in items:
                 self._line(item, self.fields or columns)
         elif items:
-            self._table(items, self.fields or columns)
+            self._table(items, self.fields or columns, prose)
         else:
             self.note(empty)
 
@@ -137,6 +189,11 @@ class Renderer:
         """A result that is prose; a command gives an object instead in the json modes."""
         self._write(text + "\n")
 
+    def line(self, item: Item) -> None:
+        """One of many things in the json modes, on a line of its own."""
+        ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
+        self._write(json.dumps(picked(item, self.fields) if self.fields else item, ensure_ascii=ascii_only) + "\n")
+
     def _line(self, item: Item, paths: Sequence[str]) -> None:
         self._write("\t".join(text_of(value_at(item, path)) for path in paths) + "\n")
 
@@ -146,17 +203,32 @@ class Renderer:
         self._write(json.dumps(item, ensure_ascii=ascii_only, indent=indent) + "\n")
 
     def _pairs(self, item: Item) -> None:
-        width = max(map(len, item))
-        for key, value in item.items():
-            self._write(f"{key:<{width}}  {text_of(value)}".rstrip() + "\n")
+        pairs = [(path, shortened(text)) for path, text in flat(item)]
+        width = max(len(title) for title, _ in pairs)
+        for title, text in pairs:
+            self._write(f"{self._bold(f'{title:<{width}}')}  {text}".rstrip() + "\n")
 
-    def _table(self, items: Sequence[Item], paths: Sequence[str]) -> None:
+    def _bold(self, text: str) -> str:
+        return f"{_BOLD}{text}{_PLAIN}" if wants_color(sys.stdout, self._color) else text
+
+    @contextlib.contextmanager
+    def watched(self, columns: Sequence[str]) -> Iterator[Callable[[Sequence[Item]], None]]:
+        """A table on the terminal that is drawn again in its place, each time it is told what to show."""
+        from rich.live import Live
+
+        console = self._console()
+        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+            yield lambda items: live.update(self._tabled(items, self.fields or columns, console.width), refresh=True)
+
+    def _table(self, items: Sequence[Item], paths: Sequence[str], prose: Sequence[str]) -> None:
+        console = self._console()
+        console.print(self._tabled(items, paths, console.width, prose))
+
+    def _console(self) -> "Console":
         from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
 
         colored = wants_color(sys.stdout, self._color)
-        console = Console(
+        return Console(
             file=sys.stdout,
             force_terminal=colored,
             no_color=not colored,
@@ -164,21 +236,36 @@ class Renderer:
             width=None if sys.stdout.isatty() else _WIDE,
             highlight=False,
         )
-        cells = {path: [_short(text_of(value_at(item, path))) for item in items] for path in paths}
-        shown = paths if self.fields else _fitting(cells, console.width)
+
+    def _tabled(self, items: Sequence[Item], paths: Sequence[str], width: int, prose: Sequence[str] = ()) -> "Table":
+        from rich.table import Table
+        from rich.text import Text
+
+        cells = {path: [shortened(text_of(value_at(item, path))) for item in items] for path in paths}
+        titles = dict(zip(paths, paths, strict=True)) if self.fields else titles_of(paths)
+        shown = paths if self.fields else _fitting(cells, width, prose)
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
         for path in shown:
-            is_number = all(isinstance(value_at(item, path), int | float) for item in items)
+            values = [value for item in items if (value := value_at(item, path)) is not None]
+            is_number = bool(values) and all(is_money(value) or type(value) in (int, float) for value in values)
+            kept = self._kept_width(path, cells[path], prose, width)
             table.add_column(
-                _title(path),
+                titles[path],
                 overflow="fold",
                 justify="right" if is_number else "left",
-                no_wrap=path == "id",  # broken over two lines it cannot be copied
-                min_width=max(map(len, cells[path])) if path == "id" else None,
+                no_wrap=kept is not None,
+                min_width=kept,
             )
         for number in range(len(items)):
             table.add_row(*(Text(cells[path][number]) for path in shown))
-        console.print(table)
+        return table
+
+    def _kept_width(self, path: str, texts: Sequence[str], prose: Sequence[str], width: int) -> int | None:
+        """The width of a column that is never broken into lines; none for one that may be. A broken id cannot be
+        copied, and of the rest only prose reads well in lines."""
+        longest = max(map(len, texts), default=0)
+        is_whole = path == "id" or not (self.fields or path in prose or longest > width)
+        return longest if is_whole else None
 
     def _write(self, text: str) -> None:
         sys.stdout.write(text)
@@ -268,22 +355,26 @@ def one_line(text: str) -> str:
     return " ".join(text.split()).translate(_ESCAPES)
 
 
-def _title(path: str) -> str:
-    return path.replace("_", " ")
+def titles_of(paths: Sequence[str]) -> dict[str, str]:
+    """What stands above each column: the last part of its path, where that is no other's."""
+    last = {path: path.rpartition(".")[2] for path in paths}
+    return {path: name if list(last.values()).count(name) == 1 else path for path, name in last.items()}
 
 
-def _fitting(cells: Mapping[str, Sequence[str]], width: int) -> list[str]:
+def _fitting(cells: Mapping[str, Sequence[str]], width: int, prose: Sequence[str]) -> list[str]:
     """The first columns that fit the terminal side by side; the first in any case."""
     shown: list[str] = []
+    titles = titles_of(tuple(cells))
     for path, texts in cells.items():
-        width -= max(len(_title(path)), *map(len, texts)) + _GAP
+        needed = max([len(titles[path]), *map(len, texts)])
+        width -= (min(needed, _PROSE) if path in prose else needed) + _GAP
         if shown and width < -_GAP:
             break
         shown.append(path)
     return shown
 
 
-def _short(text: str) -> str:
+def shortened(text: str) -> str:
     """For a table: a timestamp to the minute, as the clock on the organization's wall shows it."""
     is_timestamp = len(text) == 25 and text[10:11] == "T" and text[4:5] == "-" and text[22:23] == ":"
     return f"{text[:10]} {text[11:16]}" if is_timestamp else text

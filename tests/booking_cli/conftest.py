@@ -8,12 +8,17 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.servers import Service
+from support.shell import logged_in, running
+from support.world import SECRET, World
 
 from booking_cli.main import main
 
@@ -50,6 +55,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[st
     for name in list(os.environ):
         if name.startswith("BOOKING_") or name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("BOOKING_CONFIG_DIR", str(tmp_path / "config"))  # never that of whoever runs the tests
     return monkeypatch.setenv
 
 
@@ -117,15 +123,16 @@ def process(environment: Callable[[str, str], None]) -> Callable[..., subprocess
 
 @pytest.fixture
 def terminal(environment: Callable[[str, str], None]) -> Callable[..., tuple[int, str]]:
-    """Runs `booking` on a terminal of 100 columns, with somebody typing `answer`: exit code and screen."""
+    """Runs `booking` on a terminal of 100 columns, with somebody typing `answer`, at once or behind the question `at`:
+    exit code and screen."""
 
-    def run(*argv: str, answer: str = "") -> tuple[int, str]:
+    def run(*argv: str, answer: str = "", at: str = "") -> tuple[int, str]:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-        os.write(ours, answer.encode())
+        typed = 0 if at else os.write(ours, answer.encode())
         environment_of = {**os.environ, "TERM": "xterm"}
         with subprocess.Popen(
-            [*COMMAND, *argv], stdin=theirs, stdout=theirs, stderr=theirs, env=environment_of
+            [*COMMAND, *argv], stdin=theirs, stdout=theirs, stderr=theirs, env=environment_of, start_new_session=True
         ) as started:
             os.close(theirs)
             screen = b""
@@ -137,7 +144,73 @@ def terminal(environment: Callable[[str, str], None]) -> Callable[..., tuple[int
                 if not chunk:
                     break
                 screen += chunk
+                if answer and not typed and at.encode() in screen:
+                    typed = os.write(ours, answer.encode())
         os.close(ours)
         return started.returncode, screen.decode().replace("\r\n", "\n")
 
     return run
+
+
+@pytest.fixture(scope="session")
+def running_service(
+    backend: str, new_database_url: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    """The service, running on either database for whoever asks it over HTTP."""
+    with running(new_database_url(backend), tmp_path_factory.mktemp("service")) as started:
+        yield started
+
+
+@pytest.fixture
+def shop(running_service: Service, environment: Callable[[str, str], None], tmp_path: Path) -> Iterator[World]:
+    """An organization there of this test's own. The environment holds its key, and the database for an operator."""
+    with logged_in(running_service, environment, tmp_path) as hooks:
+        environment("BOOKING_DATABASE_URL", running_service.url)
+        environment("BOOKING_SECRET_KEY", SECRET)
+        yield hooks.world
+
+
+@dataclass
+class Canned:
+    """A service that answers what it is told to, and remembers what it was asked."""
+
+    base_url: str
+    answers: list[tuple[int, bytes]]
+    """Status and body; the last one is given again and again."""
+    asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    """Method, path and headers."""
+    bodies: list[Any] = field(default_factory=list)
+
+
+@pytest.fixture
+def canned(environment: Callable[[str, str], None], tmp_path: Path) -> Iterator[Canned]:
+    """Such a service, which the environment names."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            told.asked.append((self.command, self.path, {name.lower(): text for name, text in self.headers.items()}))
+            sent = self.rfile.read(int(self.headers.get("content-length", "0")))
+            told.bodies.append(json.loads(sent) if sent else None)
+            status, body = told.answers.pop(0) if len(told.answers) > 1 else told.answers[0]
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Retry-After", "0")
+            self.send_header("X-Request-Id", "req_canned")
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - what the base class calls
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        told = Canned(f"http://127.0.0.1:{server.server_port}", [(200, b"{}")])
+        environment("BOOKING_BASE_URL", told.base_url)
+        environment("BOOKING_API_KEY", "svc_canned")
+        environment("BOOKING_CONFIG_DIR", str(tmp_path / "config"))
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield told
+        server.shutdown()
+        thread.join()

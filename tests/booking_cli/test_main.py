@@ -1,6 +1,5 @@
 """The manners of the command: help, global options, exit codes, errors."""
 
-import importlib
 import json
 import re
 import subprocess
@@ -12,8 +11,10 @@ from typing import Any
 import pytest
 import typer
 
+from booking_cli import tree
+from booking_cli.command import Root
 from booking_cli.exit_codes import BY_CODE, ExitCode
-from booking_cli.main import MODULES
+from booking_cli.main import MODULES, SECTIONS
 from booking_core.wire.errors import ErrorCode
 
 Booking = Callable[..., Any]
@@ -22,10 +23,8 @@ Terminal = Callable[..., tuple[int, str]]
 
 def commands() -> Iterator[tuple[str, ...]]:
     """Every command of the tree."""
-    for name, (module, _) in MODULES.items():
-        command = typer.main.get_command(importlib.import_module(module).app)
-        inner = getattr(command, "commands", None)
-        yield from ((name, each) for each in inner) if inner else ((name,),)
+    root = Root(MODULES, SECTIONS)
+    return (leaf.words for leaf in tree.leaves(root, typer.Context(root, info_name="booking")))
 
 
 @pytest.mark.parametrize("words", list(commands()), ids=" ".join)
@@ -50,9 +49,17 @@ def test_the_list_of_commands_is_complete(booking: Booking) -> None:
         assert re.search(rf"^  {name} +{re.escape(line)}$", shown, re.MULTILINE)
 
 
-@pytest.mark.parametrize("argv", ["--version", "--help", "keys --help", "keys create --help", "keys craete"])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        *("--version", "--help", "keys --help", "keys create --help", "keys craete", "bookings create --help"),
+        *("webhooks --help", "commands", "help exit-codes", "help environment", "completion bash"),
+        *("config show --origin", "config list -o json", "logout", "commands -o json"),
+    ],
+)
+@pytest.mark.usefixtures("environment")
 def test_help_and_version_load_no_library(argv: str) -> None:
-    heavy = ("sqlalchemy", "fastapi", "httpx", "pydantic", "uvicorn", "rich", "alembic", "booking_core")
+    heavy = ("sqlalchemy", "fastapi", "httpx", "pydantic", "uvicorn", "rich", "alembic", "keyring", "booking_sdk")
     code = f"""
 import sys
 from booking_cli.main import main

@@ -40,8 +40,46 @@ def test_a_single_thing_is_a_line_for_each_field(capsys: pytest.CaptureFixture[s
     Renderer().one(ITEM)
     lines = written(capsys).splitlines()
     assert lines[0] == "id\t0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
-    assert lines[2] == 'price\t{"amount_minor": 89000, "currency": "NOK"}'
+    assert lines[2] == "price\t890.00 NOK"
     assert len(lines) == len(ITEM)
+
+
+def test_a_single_thing_on_a_terminal_shows_what_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    item = ITEM | {
+        "customer": {"name": "Ada", "phone": None},
+        "guests": [{"tier_id": "adult", "count": 2, "unit_price": ITEM["price"]}, {"tier_id": "child", "count": 1}],
+        "add_ons": [],
+    }
+    Renderer(output="table").one(item)
+    lines = [line.split(maxsplit=1) for line in written(capsys).splitlines()]
+    assert ["price", "890.00 NOK"] in lines
+    assert ["customer.name", "Ada"] in lines
+    assert ["guests", "adult, 2, 890.00 NOK"] in lines
+    assert ["child,", "1"] in lines
+    assert ["created_at", "2026-11-21 13:00"] in lines
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "text"),
+    [(89000, "NOK", "890.00 NOK"), (25000, "CLP", "25000 CLP"), (-5, "KWD", "-0.005 KWD"), (0, "EUR", "0.00 EUR")],
+)
+def test_an_amount_has_the_digits_of_its_currency(amount: int, currency: str, text: str) -> None:
+    assert render.text_of({"amount_minor": amount, "currency": currency}) == text
+
+
+def test_a_title_is_the_last_part_of_a_path_that_no_other_ends_with() -> None:
+    paths = ("id", "customer.name", "departure.id", "totals.total")
+    assert list(render.titles_of(paths).values()) == ["id", "name", "departure.id", "total"]
+
+
+def test_prose_is_broken_into_lines_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    seen = Terminal()
+    monkeypatch.setattr("sys.stdout", seen)
+    item = {"name": "x" * 20, "summary": "word " * 20}
+    Renderer(color="never").many([item], ("name", "summary"), prose=["summary"])
+    assert max(map(len, seen.getvalue().splitlines())) <= 50
+    assert seen.getvalue().count("word") == 20
 
 
 def test_fields_of_a_single_thing_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +123,7 @@ def test_a_table_in_a_pipe_cuts_nothing_and_has_no_color(capsys: pytest.CaptureF
     long = {"id": ITEM["id"], "name": "x" * 300, "created_at": ITEM["created_at"]}
     Renderer(output="table").many([long], ("id", "name", "created_at"))
     header, line = written(capsys).splitlines()
-    assert header.split() == ["id", "name", "created", "at"]
+    assert header.split() == ["id", "name", "created_at"]
     assert "x" * 300 in line
     assert "2026-11-21 13:00" in line
     assert "\x1b" not in header + line

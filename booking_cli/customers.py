@@ -1,0 +1,115 @@
+"""`booking customers`: the organization's customer records."""
+
+from typing import Annotated, Any
+
+import typer
+
+from booking_cli import context, lists, operation, remote, storage
+from booking_cli.arguments import identifier
+from booking_cli.command import command, group
+from booking_cli.context import CliError
+from booking_cli.keyed import Key
+from booking_cli.lists import LIMIT, After, All, Limit, Order
+
+app = group("Customers: one record for each e-mail address.")
+
+COLUMNS = ("id", "email", "name", "phone", "email_subscription", "tags", "created_at")
+CustomerId = Annotated[
+    str, typer.Argument(metavar="ID", parser=identifier, help="The id; `booking customers list` shows it.")
+]
+
+
+@command(app, "list", "booking customers list", "booking customers list --email ada@example.com")
+def list_(
+    ctx: typer.Context,
+    email: Annotated[
+        str | None, typer.Option("--email", metavar="EMAIL", help="Only the one with this address.")
+    ] = None,
+    limit: Limit = LIMIT,
+    everything: All = False,
+    order: Order = "desc",
+    starting_after: After = None,
+) -> None:
+    """Lists customers, the newest first."""
+    lists.show(
+        context.of(ctx),
+        remote.path("customers"),
+        COLUMNS,
+        params={"email": email, "order": order},
+        limit=limit,
+        everything=everything,
+        starting_after=starting_after,
+        prose=("name",),
+        empty="There is no such customer." if email else "There is no customer yet.",
+    )
+
+
+@command(app, "get", "booking customers get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json")
+def get(ctx: typer.Context, customer_id: CustomerId) -> None:
+    """Shows a customer."""
+    cli = context.of(ctx)
+    with remote.client(cli) as client:
+        found = remote.ask(client, "GET", remote.path("customers", customer_id))
+    cli.render.one(found.body)
+
+
+@command(
+    app,
+    "create",
+    "booking customers create --email ada@example.com --name 'Ada Lovelace'",
+    "booking customers create --email ada@example.com --name 'Ada Lovelace' --subscribe",
+)
+def create(
+    ctx: typer.Context,
+    email: Annotated[str, typer.Option("--email", metavar="EMAIL", help="Who it is: one record for each address.")],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The full name.")],
+    phone: Annotated[str | None, typer.Option("--phone", metavar="PHONE", help="A telephone number.")] = None,
+    subscribe: Annotated[
+        bool, typer.Option("--subscribe", help="They agreed to marketing e-mail; never assumed.")
+    ] = False,
+    idempotency_key: Key = None,
+) -> None:
+    """Creates a customer; one with this address already is shown unchanged."""
+    cli = context.of(ctx)
+    body: dict[str, Any] = {"email": email, "name": name}
+    body |= {"phone": phone} if phone else {}
+    body |= {"email_subscription": True} if subscribe else {}
+    with remote.client(cli) as client, remote.once(cli, idempotency_key) as key:
+        made = remote.ask(client, "POST", remote.path("customers"), body=body, idempotency_key=key)
+    cli.render.one(made.body)
+    if made.status == 200:
+        cli.render.note("There was a customer with this address already; nothing was changed.")
+
+
+@command(
+    app,
+    "update",
+    "booking customers update 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --phone '+47 900 00 000'",
+    "booking customers update 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --email ada@new.example.com",
+)
+def update(
+    ctx: typer.Context,
+    customer_id: CustomerId,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="The full name.")] = None,
+    email: Annotated[str | None, typer.Option("--email", metavar="EMAIL", help="The new address.")] = None,
+    phone: Annotated[
+        str | None, typer.Option("--phone", metavar="PHONE", help="The new number; '' takes it away.")
+    ] = None,
+) -> None:
+    """Changes a customer's contact details, in the database that BOOKING_DATABASE_URL names.
+
+    What guests gave at their bookings stays as it was.
+    """
+    cli = context.of(ctx)
+    if name is None and email is None and phone is None:
+        raise CliError("There is nothing to change.", hint="pass --name, --email or --phone")
+    with storage.installed():
+        from booking_core import customers
+
+    changed = operation.act_on(
+        cli,
+        lambda tx, actor, pending: customers.update(
+            tx, actor, pending, customer_id.lower(), name=name, email=email, phone=phone
+        ),
+    )
+    cli.render.one(changed)

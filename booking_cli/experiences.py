@@ -1,0 +1,60 @@
+"""`booking experiences`: the catalogue, as the API shows it."""
+
+from typing import Annotated
+
+import typer
+
+from booking_cli import context, lists, remote
+from booking_cli.arguments import identifier, instant
+from booking_cli.command import command, group
+from booking_cli.lists import LIMIT, After, All, Limit, Order
+
+app = group("The catalogue: what can be booked.")
+
+COLUMNS = ("id", "title", "price_from", "is_published", "duration", "slug", "updated_at")
+ExperienceId = Annotated[
+    str, typer.Argument(metavar="ID", parser=identifier, help="The id; `booking experiences list` shows it.")
+]
+
+
+@command(
+    app,
+    "list",
+    "booking experiences list",
+    "booking experiences list --published --fields id,title,price_tiers -o json",
+)
+def list_(
+    ctx: typer.Context,
+    published: Annotated[
+        bool | None, typer.Option("--published/--unpublished", help="Only those; both unless said.")
+    ] = None,
+    updated_since: Annotated[
+        str | None,
+        typer.Option("--updated-since", metavar="T", parser=instant, help="Changed since; 2h ago, or ISO 8601."),
+    ] = None,
+    limit: Limit = LIMIT,
+    everything: All = False,
+    order: Order = "desc",
+    starting_after: After = None,
+) -> None:
+    """Lists experiences, the newest first."""
+    lists.show(
+        context.of(ctx),
+        remote.path("experiences"),
+        COLUMNS,
+        params={"published": published, "updated_since": updated_since, "order": order},
+        limit=limit,
+        everything=everything,
+        starting_after=starting_after,
+        prose=("title",),
+        empty="There is no experience yet: booking catalog import",
+    )
+
+
+@command(app, "get", "booking experiences get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json")
+def get(ctx: typer.Context, experience_id: ExperienceId) -> None:
+    """Shows an experience with its price tiers."""
+    cli = context.of(ctx)
+    with remote.client(cli) as client:
+        found = remote.ask(client, "GET", remote.path("experiences", experience_id))
+    cli.render.one(found.body)

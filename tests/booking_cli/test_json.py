@@ -1,0 +1,201 @@
+"""Every command's JSON, read by a parser: in both modes stdout holds JSON and nothing else, and stderr nothing."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.operations import Operations
+from support.world import DAY, World
+from typer import Context
+
+from booking_cli import tree
+from booking_cli.command import Root
+from booking_cli.main import MODULES, SECTIONS
+from booking_core.db import tables
+
+Booking = Callable[..., Any]
+Words = tuple[str, ...]
+
+ENDLESS = {("serve",), ("worker",), ("demo",), ("webhooks", "listen")}
+"""They go on until they are stopped; their own tests read what they write."""
+
+CATALOGUE = '{"experiences": [{"slug": "sauna", "title": "Sauna", "is_published": true}]}'
+HOOK = ("--url", "https://127.0.0.1:8443/hook", "--event", "booking.created")
+
+
+class Everything:
+    """A shop with one of each thing, and the arguments with which each command does something there."""
+
+    def __init__(self, shop: World, booking: Booking, folder: Path) -> None:
+        self.shop, self.slug = shop, shop.organization.slug
+        self.booking = booking
+        self.operations = Operations(shop)
+        self.departure = shop.departure(shop.experience())
+        self.later = shop.departure(shop.experience(), starts_at=shop.clock() + 3 * DAY)
+        self.catalogue, self.secret = folder / "catalogue.json", folder / "secret"
+        self.catalogue.write_text(CATALOGUE)
+        self.secret.write_text("whsec_" + "QUJD" * 11)
+        self.body = folder / "body.json"
+        self.body.write_text('{"id": "1", "type": "ping"}')
+        self.folder, self.count = folder, 0
+
+    def made(self, *argv: str) -> str:
+        """The id of what a command makes."""
+        done = self.booking(*argv, "--fields", "id")
+        assert done.code == 0, done.err
+        return str(done.out.strip())
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"fresh-{self.count}"
+
+    def key(self) -> str:
+        return self.made("keys", "create", "--org", self.slug, "--name", self.fresh())
+
+    def card(self) -> str:
+        return self.made("gift-cards", "issue", "--org", self.slug, "--amount", "500")
+
+    def customer(self) -> str:
+        return self.made("customers", "create", "--name", "Ada", "--email", f"{self.fresh()}@example.com")
+
+    def pending(self) -> str:
+        return str(self.operations.check_out(self.departure)["id"])
+
+    def hook(self) -> str:
+        return self.made("webhooks", "create", *HOOK)
+
+    def delivery(self, status: str = "dead") -> Words:
+        """An endpoint and a delivery of it that went wrong."""
+        hook = self.hook()
+        made = self.booking("webhooks", "test", hook, "-o", "json").json["id"]
+        self.shop.change(tables.deliveries, made, status=status)
+        return hook, made
+
+    def event(self) -> str:
+        self.customer()
+        return str(self.booking("events", "list", "-n", "1", "--fields", "id").out.strip())
+
+    def hold(self) -> str:
+        return self.operations.hold(self.departure, 1)
+
+
+PERSON = ("--name", "Ada", "--email", "ada@example.com")
+
+HOW: dict[Words, Callable[[Everything], Words]] = {
+    ("login",): lambda it: ("--api-key-stdin", "--secret-file", str(it.folder / it.fresh())),
+    ("config", "use"): lambda it: ("default",),
+    ("config", "set"): lambda it: ("base_url=http://127.0.0.1:1", "--profile", "default"),
+    ("experiences", "get"): lambda it: (it.shop.experience(),),
+    ("bookings", "get"): lambda it: (it.pending(),),
+    ("bookings", "create"): lambda it: (
+        *("--departure", it.departure, "--guest", "adult=1", "--payment", "invoice"),
+        *PERSON,
+    ),
+    ("bookings", "cancel"): lambda it: (it.pending(), "--yes"),
+    ("bookings", "confirm"): lambda it: (it.pending(),),
+    ("bookings", "reschedule"): lambda it: (it.pending(), "--departure", it.later),
+    ("customers", "get"): lambda it: (it.customer(),),
+    ("customers", "create"): lambda it: PERSON,
+    ("customers", "update"): lambda it: (it.customer(), "--name", "Grace"),
+    ("gift-cards", "get"): lambda it: (it.card(),),
+    ("gift-cards", "issue"): lambda it: ("--org", it.slug, "--amount", "500"),
+    ("gift-cards", "deactivate"): lambda it: (it.card(),),
+    ("gift-cards", "reactivate"): lambda it: (it.card(),),
+    ("events", "get"): lambda it: (it.event(),),
+    ("webhooks", "create"): lambda it: HOOK,
+    ("webhooks", "show"): lambda it: (it.hook(),),
+    ("webhooks", "update"): lambda it: (it.hook(), "--description", "The calendar"),
+    ("webhooks", "delete"): lambda it: (it.hook(), "--yes"),
+    ("webhooks", "enable"): lambda it: (it.hook(),),
+    ("webhooks", "rotate-secret"): lambda it: (it.hook(),),
+    ("webhooks", "test"): lambda it: (it.hook(),),
+    ("webhooks", "recover"): lambda it: (it.hook(), "--since", "2h"),
+    ("webhooks", "trigger"): lambda it: ("booking.created", "--secret-file", str(it.secret)),
+    ("webhooks", "sign"): lambda it: (str(it.body), "--secret-file", str(it.secret)),
+    ("webhooks", "verify"): lambda it: ("--secret-file", str(it.secret), "--delivery", str(_signed(it))),
+    ("webhooks", "deliveries", "list"): lambda it: it.delivery()[:1],
+    ("webhooks", "deliveries", "show"): lambda it: it.delivery(),
+    ("webhooks", "deliveries", "retry"): lambda it: it.delivery(),
+    ("api",): lambda it: ("GET", "me"),
+    ("orgs", "create"): lambda it: ("--slug", it.fresh(), "--name", "x", "--timezone", "UTC", "--currency", "EUR"),
+    ("orgs", "show"): lambda it: (it.slug,),
+    ("orgs", "set"): lambda it: (it.slug, "pending_minutes=20"),
+    ("keys", "create"): lambda it: ("--org", it.slug, "--name", "x"),
+    ("keys", "list"): lambda it: ("--org", it.slug),
+    ("keys", "show"): lambda it: (it.key(),),
+    ("keys", "revoke"): lambda it: (it.key(), "--yes"),
+    ("keys", "rotate"): lambda it: (it.key(),),
+    ("keys", "expire"): lambda it: (it.key(), "--at", "2999-01-01"),
+    ("catalog", "import"): lambda it: ("--org", it.slug, str(it.catalogue)),
+    ("catalog", "export"): lambda it: ("--org", it.slug),
+    ("catalog", "validate"): lambda it: (str(it.catalogue),),
+    ("storefront", "hold"): lambda it: ("--org", it.slug, "--departure", it.departure, "--seats", "1"),
+    ("storefront", "release"): lambda it: (it.hold(),),
+    ("storefront", "checkout"): lambda it: (
+        *("--org", it.slug, "--departure", it.departure, "--guest", "adult=1"),
+        *PERSON,
+    ),
+    ("storefront", "pay"): lambda it: (it.pending(),),
+    ("doctor",): lambda it: ("--org", it.slug),
+    ("completion",): lambda it: ("bash",),
+}
+"""What stands behind each command; nothing behind those that are not here."""
+
+
+def _signed(it: Everything) -> Path:
+    file = it.folder / "delivery.json"
+    signed = it.booking("webhooks", "sign", str(it.body), "--secret-file", str(it.secret), "-o", "json")
+    file.write_text(signed.out)
+    return file
+
+
+def _commands() -> list[Words]:
+    root = Root(MODULES, SECTIONS)
+    found = [leaf.words for leaf in tree.leaves(root, Context(root, info_name="booking"))]
+    return [words for words in found if words not in ENDLESS]
+
+
+@pytest.fixture
+def it(shop: World, booking: Booking, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Everything:
+    key = shop.key()
+
+    class Stdin:
+        isatty = staticmethod(lambda: False)
+        readline = staticmethod(lambda: f"{key}\n")
+
+    made = Everything(shop, booking, tmp_path)
+    monkeypatch.setattr("sys.stdin", Stdin)
+    assert booking("login", "--api-key-stdin", "--secret-file", str(tmp_path / "kept")).code == 0
+    return made
+
+
+@pytest.mark.parametrize("words", _commands(), ids=" ".join)
+def test_what_a_command_writes_in_the_json_modes_can_be_parsed(it: Everything, words: Words) -> None:
+    behind = HOW.get(words, lambda _: ())
+    # Logging in again needs a profile of its own: the key's file of the first one is in use.
+    one = it.booking(*words, *behind(it), *(("--profile", "one") if words == ("login",) else ()), "-o", "json")
+    many = it.booking(*words, *behind(it), *(("--profile", "many") if words == ("login",) else ()), "-o", "jsonl")
+    assert (one.code, one.err) == (0, "")
+    assert (many.code, many.err) == (0, "")
+    whole = one.json
+    assert isinstance(whole, dict)
+    lines = [json.loads(line) for line in many.out.splitlines()]
+    if "data" in whole and words != ("api",) and isinstance(whole["data"], list):
+        assert {"data", "has_more", "next_cursor"} <= whole.keys()
+        assert all(isinstance(each, dict) for each in lines)
+    else:
+        (line,) = lines
+        assert line.keys() == whole.keys()
+
+
+def test_every_command_that_takes_arguments_is_among_them() -> None:
+    assert set(HOW) <= set(_commands())
+
+
+@pytest.mark.parametrize("words", [words for words in _commands() if words in HOW], ids=" ".join)
+def test_what_a_command_refuses_is_one_json_object(booking: Booking, words: Words) -> None:
+    refused = booking(*words, "--no-such-option", "-o", "json")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.error["code"] == "usage"
