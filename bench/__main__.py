@@ -1,28 +1,30 @@
-"""`python -m bench`: run the workloads, print the table, keep the samples."""
+"""`python -m bench`: measure the entries, print the tables, keep the samples and draw the plot."""
 
 import argparse
 import signal
 import sys
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 
-from bench import measure, postgres, report
+from bench import kinds, plot, postgres, report
+from bench.entries import ENTRIES
+from bench.kinds import Curve, Curved, Entry
 from bench.measure import Timing
-from bench.workloads import WORKLOADS, Stage, Workload
+from bench.stage import Stage
 
 FULL = Timing(warmup_s=1.0, duration_s=4.0)
 QUICK = Timing(warmup_s=0.5, duration_s=1.0)
 
 
 def main() -> None:
-    """Read the options and run; exit 1 when a side gave wrong answers, whatever the ratios."""
+    """Read the options and run; exit 1 when something gave wrong answers or could not be measured."""
     options = _options()
     if options.list:
-        for workload in WORKLOADS:
-            print(f"{workload.name:18} ≥ {workload.aim:.1f}  {workload.measures}  /  {workload.floor}")
+        for entry in ENTRIES:
+            floor = getattr(entry, "floor", "")
+            print(f"{entry.name:21} {entry.goal:10} {entry.measures}{floor and '  /  '}{floor}")
         return
     # A terminated bench stops what it started, as an interrupted one does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -38,49 +40,67 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     timing = QUICK if options.quick else FULL
     rounds = options.rounds or (3 if options.quick else 5)
     with postgres.running() as database:
-        about = report.environment(database) | {"rounds": rounds, "quick": options.quick}
-        stage = Stage(database, with_service=not options.floors)
-        measured = [_measured(workload, stage, rounds, timing, console) for workload in _chosen(options.only)]
-    outcomes = [outcome for outcome in measured if outcome]
+        about: dict[str, object] = report.environment(database) | {"rounds": rounds, "quick": options.quick}
+        stage = Stage(database, with_service=not options.floors, quick=options.quick)
+        chosen, broken = _chosen(options.only, quick=options.quick), []
+        outcomes = []
+        for entry in chosen:
+            try:
+                outcome = _measured(entry, stage, rounds, timing, console)
+            except Exception as error:  # what was measured before it, and what comes after, is worth as much
+                console.print_exception()
+                broken.append(f"{entry.name}: {error!s:.200}")
+            else:
+                outcomes += [outcome] if outcome else []
     report.show(outcomes)
     where = options.json or report.RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
     report.write(outcomes, where, about)
     console.print(f"every sample: {where}")
-    if any(outcome.failures for outcome in outcomes):
+    if curves := [outcome for outcome in outcomes if isinstance(outcome, Curved) and outcome.entry.is_plotted]:
+        drawn = where.with_suffix(".svg")
+        drawn.write_text(plot.drawn(curves))
+        console.print(f"the plot: {drawn}")
+    for each in broken:
+        console.print(f"[red]not measured:[/] {each}")
+    if broken or any(outcome.failures for outcome in outcomes):
         sys.exit(1)
 
 
-def _measured(workload: Workload, stage: Stage, rounds: int, timing: Timing, console: Console) -> report.Outcome | None:
-    with console.status(f"{workload.name}: starting") as status, ExitStack() as stack:
-        sides = workload.build(stage, stack)
-        if not sides:
-            console.print(f"{workload.name}: left out, its data comes through the service")
-            return None
-        samples = measure.alternate(sides, rounds, timing, lambda what: status.update(f"{workload.name}, {what}"))
-    failures, doubts = measure.failures(sides, samples), measure.doubts(samples)
-    return report.Outcome(workload, samples, failures, doubts, stage.with_service)
+def _measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, console: Console) -> kinds.Outcome | None:
+    with console.status(f"{entry.name}: starting") as status:
+        outcome = kinds.measured(entry, stage, rounds, timing, lambda what: status.update(f"{entry.name}, {what}"))
+    if outcome is None:
+        console.print(f"{entry.name}: left out, it cannot be measured as this run is set up")
+    return outcome
 
 
-def _chosen(names: list[str]) -> list[Workload]:
-    """The workloads of those names, or for a name that none has, those that begin so; all when none is named."""
-    known = {w.name for w in WORKLOADS}
+def _chosen(names: list[str], *, quick: bool = False) -> list[Entry]:
+    """The entries of those names, or for a name that none has, those that begin so.
+
+    All when none is named; of a quick look the curves that are no plot are no part.
+    """
+    if not names:
+        return [entry for entry in ENTRIES if not (quick and isinstance(entry, Curve) and not entry.is_plotted)]
+    known = {entry.name for entry in ENTRIES}
     whole, begun = known.intersection(names), tuple(name for name in names if name not in known)
-    return [w for w in WORKLOADS if not names or w.name in whole or w.name.startswith(begun)]
+    return [entry for entry in ENTRIES if entry.name in whole or entry.name.startswith(begun)]
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="The service measured beside its floors.")
     parser.add_argument("--quick", action="store_true", help="runs of one second, three rounds: a look, not a figure")
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a workload, or its first letters")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="an entry, or its first letters")
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds, each side once in each (5; 3 with --quick)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where every sample goes (bench/results/<time>.json)")
     parser.add_argument("--floors", action="store_true", help="measure the floors alone, without the service")
-    parser.add_argument("--list", action="store_true", help="name the workloads, their aims and floors, and stop")
+    parser.add_argument(
+        "--list", action="store_true", help="name the entries, what they want and their floors, and stop"
+    )
     options = parser.parse_args()
     if options.rounds is not None and options.rounds < 1:
         parser.error("--rounds must be at least 1")
     if not _chosen(options.only):
-        parser.error(f"no workload begins so; there are: {', '.join(w.name for w in WORKLOADS)}")
+        parser.error(f"no entry begins so; there are: {', '.join(entry.name for entry in ENTRIES)}")
     return options
 
 

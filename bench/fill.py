@@ -1,100 +1,203 @@
-"""Rows for the lists: an organization filled by the database itself, a hundred thousand bookings in seconds.
+"""Fills an organization with rows: a million bookings, 100,000 departures and two million events in minutes.
 
-It writes into the service's own tables, with what a request would have written where a list shows it: bookings,
-departures with their seats, experiences, customers, numbers. It leaves out what no list of these shows (events, mails,
-answers kept for retries), so the organization is for reading only.
+`python -m bench.fill --database-url URL --org SLUG --bookings 1000000 --departures 100000`, with a progress bar, into
+a database at this release's schema (`booking db upgrade`) that is PostgreSQL (by COPY) or SQLite. The organization is
+made when there is none of that name; one that has bookings already is refused. What is written stands in `filling`.
 """
 
-from datetime import date
+import argparse
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
+from typing import Any, Protocol
 
 import psycopg
-from sqlalchemy import create_engine
+from psycopg.sql import SQL, Identifier
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-EXPERIENCES = 25
-DEPARTURES = 5_000
-FIRST_DAY = date(2031, 6, 1)
-DAYS = 92
-"""The filled departures lie in this many days from the first on."""
+from bench.filling import COLUMNS, DAYS, DEPARTURES, FIRST_DAY, Amounts, Rows
+
+__all__ = ["DAYS", "DEPARTURES", "FIRST_DAY", "Amounts", "count", "create", "created_at", "fill"]
+
+BATCH = 5_000
+"""Rows between two steps of the progress bar, and in one statement of SQLite."""
+
+Wrote = Callable[[str, int], None]
+"""Told how many rows of a table were written."""
 
 _ORGANIZATION = """
 INSERT INTO organizations (id, slug, name, timezone, default_currency, created_at, updated_at)
-VALUES (uuidv7(), %(slug)s, 'Filled', 'Europe/Oslo', 'NOK', 0, 0)
+VALUES ({0}, {0}, 'Filled', 'Europe/Oslo', 'NOK', 0, 0)
+"""
+_COUNTERS = """
+INSERT INTO counters (organization_id, last_booking_number, last_event_sequence) VALUES ({0}, {0}, {0})
+ON CONFLICT (organization_id) DO UPDATE
+SET last_booking_number = excluded.last_booking_number, last_event_sequence = excluded.last_event_sequence
 """
 
-_FILL = (
-    """
-INSERT INTO experiences (organization_id, id, slug, title, is_published, excerpt, duration_minutes, languages, tags,
-                         currency, price_from_minor, price_tiers, add_ons, created_at, updated_at)
-SELECT o.id, uuidv7(), 'filled-' || n, 'Filled tour number ' || n, true, 'A tour like many others.', 150,
-       '["en","nb"]', '["water"]', 'NOK', 89000,
-       '[{"id":"adult","name":"Adult","price":{"amount_minor":89000,"currency":"NOK"},"seats_per_unit":1}]', '[]', n, n
-  FROM organizations o, generate_series(1, %(experiences)s) n WHERE o.slug = %(slug)s
-""",
-    """
-INSERT INTO departures (organization_id, id, experience_id, starts_at, seats_total, seats_ceiling, seats_taken,
-                        created_at, updated_at)
-SELECT o.id, uuidv7(), e.id,
-       (extract(epoch FROM %(first)s::timestamptz) + n::bigint * %(days)s * 86400 / (%(departures)s + 1))::bigint
-         * 1000000,
-       seats.taken + 12, seats.taken + 12, seats.taken, n, n
-  FROM organizations o, generate_series(1, %(departures)s) n
-  JOIN experiences e ON e.slug = 'filled-' || 1 + n %% %(experiences)s,
-       LATERAL (SELECT 2 * (%(bookings)s / %(departures)s + (n <= %(bookings)s %% %(departures)s)::int) AS taken) seats
- WHERE o.slug = %(slug)s AND e.organization_id = o.id
-""",
-    """
-INSERT INTO customers (organization_id, id, email, email_key, name, tags, email_subscription, created_at, updated_at)
-SELECT o.id, uuidv7(), 'filled' || n || '@example.com', 'filled' || n || '@example.com', 'Guest ' || n, '[]', false,
-       n, n
-  FROM organizations o, generate_series(1, greatest(1, %(bookings)s / 10)) n WHERE o.slug = %(slug)s
-""",
-    """
-INSERT INTO bookings (organization_id, id, booking_number, status, source, departure_id, experience_id, customer_id,
-                      guest_name, guest_email, guest_phone, guests, add_ons, seats, currency, subtotal_minor,
-                      total_minor, payment_method, payment_source, payment_status, note, send_confirmation_email,
-                      notify_staff, confirmed_at, created_at, updated_at)
-SELECT o.id, uuidv7(), n, 'confirmed', 'api', d.id, d.experience_id, c.id, c.name, c.email, '+4790000000',
-       '[{"tier_id":"adult","tier_label":"Adult","count":2,"unit_price":{"amount_minor":89000,"currency":"NOK"}}]',
-       '[]', 2, 'NOK', 178000, 178000, 'pay_on_site', 'on_site', 'unpaid',
-       'Arrives by the early ferry, needs a large life vest.', true, true, made.at, made.at, made.at
-  FROM organizations o, generate_series(1, %(bookings)s) n
-  JOIN (SELECT *, created_at AS at FROM departures) d ON d.at = 1 + (n - 1) %% %(departures)s
-  JOIN customers c ON c.created_at = 1 + n %% greatest(1, %(bookings)s / 10),
-       LATERAL (SELECT (extract(epoch FROM now())::bigint - %(bookings)s + n) * 1000000 AS at) made
- WHERE o.slug = %(slug)s AND d.organization_id = o.id AND c.organization_id = o.id
- ORDER BY n
-""",
-    """
-INSERT INTO counters (organization_id, last_booking_number)
-SELECT id, %(bookings)s FROM organizations WHERE slug = %(slug)s
-ON CONFLICT (organization_id) DO UPDATE SET last_booking_number = excluded.last_booking_number
-""",
-)
+
+class Sink(Protocol):
+    """A database that takes rows; everything is committed when its block ends."""
+
+    def run(self, sql: str, *arguments: Any) -> list[Any]:
+        """One statement, with {0} for each argument."""
+        ...
+
+    def take(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]], wrote: Wrote) -> None: ...
+
+    def settle(self) -> None:
+        """Lets the planner know what is there."""
+        ...
 
 
 def create(url: str, slug: str) -> None:
     """Make the service's tables from their definition, and an empty organization, without the service."""
+    from sqlalchemy import create_engine
+
     from booking_core.db.tables import metadata
 
     engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
     metadata.create_all(engine)
     engine.dispose()
+    with _sink(url) as sink:
+        _organization(sink, slug)
+
+
+def fill(url: str, slug: str, amounts: Amounts, wrote: Wrote = lambda table, rows: None) -> None:
+    """Fill an organization without bookings."""
+    with _sink(url) as sink:
+        organization_id = _organization(sink, slug)
+        if sink.run("SELECT 1 FROM bookings WHERE organization_id = {0} LIMIT 1", organization_id):
+            raise SystemExit(f"{slug} has bookings already: name another organization")
+        rows = Rows(organization_id, amounts)
+        for table, columns in COLUMNS.items():
+            sink.take(table, columns, rows.of(table), wrote)
+        sink.run(_COUNTERS, organization_id, amounts.bookings, amounts.told)
+    with _sink(url) as sink:
+        sink.settle()
+
+
+def count(url: str, table: str) -> int:
+    """How many rows a table has."""
+    with _sink(url) as sink:
+        return int(sink.run(f"SELECT count(*) FROM {table}")[0][0])
+
+
+def created_at(url: str, slug: str, booking_id: str) -> int:
+    """When a booking was made, in microseconds, as the lists order by it."""
+    with _sink(url) as sink:
+        (row,) = sink.run(
+            "SELECT b.created_at FROM bookings b JOIN organizations o ON o.id = b.organization_id"
+            " WHERE o.slug = {0} AND b.id = {0}",
+            slug,
+            booking_id,
+        )
+    return int(row[0])
+
+
+def _organization(sink: Sink, slug: str) -> str:
+    if not sink.run("SELECT 1 FROM organizations WHERE slug = {0}", slug):
+        sink.run(_ORGANIZATION, str(uuid.uuid4()), slug)
+    return str(sink.run("SELECT id FROM organizations WHERE slug = {0}", slug)[0][0])
+
+
+# Databases -------------------------------------------------------------------------------------------------------
+
+
+def _sink(url: str) -> AbstractContextManager[Sink]:
+    if url.startswith("sqlite:///"):
+        return _sqlite(url.removeprefix("sqlite:///"))
+    return _postgres(url.replace("postgresql+psycopg://", "postgresql://", 1))
+
+
+@contextmanager
+def _postgres(url: str) -> Iterator[Sink]:
     with psycopg.connect(url) as connection:
-        connection.execute(_ORGANIZATION, {"slug": slug})
+        yield _Postgres(connection)
 
 
-def fill(url: str, slug: str, bookings: int) -> None:
-    """Fill an existing, empty organization with 5,000 departures in 92 days and that many bookings of them."""
-    arguments = {
-        "slug": slug,
-        "experiences": EXPERIENCES,
-        "departures": DEPARTURES,
-        "first": f"{FIRST_DAY} Europe/Oslo",
-        "days": DAYS,
-        "bookings": bookings,
-    }
-    # Literals instead of parameters: the statements run once, and untyped parameters would each need a cast.
-    with psycopg.connect(url) as connection, psycopg.ClientCursor(connection) as cursor:
-        for statement in _FILL:
-            cursor.execute(statement, arguments)
-            cursor.execute("ANALYZE")
+class _Postgres:
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def run(self, sql: str, *arguments: Any) -> list[Any]:
+        cursor = self._connection.execute(sql.replace("{0}", "%s"), arguments)
+        return cursor.fetchall() if cursor.description else []
+
+    def take(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]], wrote: Wrote) -> None:
+        names = SQL(", ").join(map(Identifier, columns))
+        copying = SQL("COPY {} ({}) FROM STDIN").format(Identifier(table), names)
+        with self._connection.cursor() as cursor, cursor.copy(copying) as copy:
+            for batch in _batches(rows):
+                for row in batch:
+                    copy.write_row(row)
+                wrote(table, len(batch))
+
+    def settle(self) -> None:
+        self._connection.execute("ANALYZE")
+
+
+@contextmanager
+def _sqlite(path: str) -> Iterator[Sink]:
+    connection = sqlite3.connect(path)
+    try:
+        with connection:
+            yield _Sqlite(connection)
+    finally:
+        connection.close()
+
+
+class _Sqlite:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def run(self, sql: str, *arguments: Any) -> list[Any]:
+        return self._connection.execute(sql.replace("{0}", "?"), arguments).fetchall()
+
+    def take(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]], wrote: Wrote) -> None:
+        statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+        for batch in _batches(rows):
+            self._connection.executemany(statement, batch)
+            wrote(table, len(batch))
+
+    def settle(self) -> None:
+        self._connection.execute("ANALYZE")
+
+
+def _batches(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    waiting = iter(rows)
+    while batch := list(islice(waiting, BATCH)):
+        yield batch
+
+
+# By hand ---------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Fill as the options say, and show how far it is."""
+    options = _options()
+    amounts = Amounts(options.bookings, options.departures, options.events)
+    columns = [TextColumn("{task.description:<12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+        bars = {table: progress.add_task(table, total=rows) for table, rows in amounts.rows().items()}
+        fill(options.database_url, options.org, amounts, lambda table, rows: progress.advance(bars[table], rows))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.fill", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--database-url", required=True, metavar="URL", help="postgresql://… or sqlite:///FILE")
+    parser.add_argument("--org", default="filled", metavar="SLUG", help="the organization; made when it is missing")
+    parser.add_argument("--bookings", type=int, default=1_000_000, metavar="N")
+    parser.add_argument("--departures", type=int, default=100_000, metavar="N", help="in 92 days from 2031-06-01 on")
+    parser.add_argument("--events", type=int, metavar="N", help="at most two for each booking, which is the default")
+    options = parser.parse_args()
+    if options.bookings < 1 or options.departures < 1 or (options.events or 0) < 0:
+        parser.error("numbers must be positive")
+    return options
+
+
+if __name__ == "__main__":
+    main()

@@ -206,8 +206,7 @@ def _booking(row: Row, zone: ZoneInfo) -> dict[str, Any]:
     }
 
 
-BOOKINGS = Read(
-    """
+_BOOKINGS = Template("""
 SELECT b.id, b.booking_number, b.status, b.source, b.created_at, b.updated_at, e.id, e.title, e.slug,
        d.id, d.starts_at, coalesce(d.ends_at, d.starts_at + e.duration_minutes * 60000000::bigint),
        b.guest_name, b.guest_email, b.guest_phone, b.guests, b.add_ons, b.note,
@@ -216,12 +215,16 @@ SELECT b.id, b.booking_number, b.status, b.source, b.created_at, b.updated_at, e
   FROM bookings b
   JOIN departures d ON d.organization_id = b.organization_id AND d.id = b.departure_id
   JOIN experiences e ON e.organization_id = b.organization_id AND e.id = b.experience_id
- WHERE b.organization_id = %(org)s
+ WHERE b.organization_id = %(org)s $below
  ORDER BY b.created_at DESC, b.id DESC
  LIMIT %(limit)s + 1
-""",
-    _booking,
+""")
+
+BOOKINGS = Read(_BOOKINGS.substitute(below=""), _booking)
+BOOKINGS_BEFORE = Read(
+    _BOOKINGS.substitute(below="AND (b.created_at, b.id) < (%(before)s::bigint, %(id)s::uuid)"), _booking
 )
+"""The page below a booking, which is named by what the lists are ordered by."""
 
 
 def _departure(row: Row, zone: ZoneInfo) -> dict[str, Any]:

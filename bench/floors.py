@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any
@@ -35,15 +35,22 @@ lock, and more threads only fight for it; a booking waits for the disk."""
 HAVE_ASYNCPG = importlib.util.find_spec("asyncpg") is not None
 
 
-def serve(factory: str, *, database_url: str = "", processes: int = 1) -> AbstractContextManager[Server]:
-    """Run one of the factories below under uvicorn."""
+def serve(
+    factory: str,
+    *,
+    database_url: str = "",
+    processes: int = 1,
+    module: str = __name__,
+    env: Mapping[str, str] | None = None,
+) -> AbstractContextManager[Server]:
+    """Run one of the factories below, or of another module, under uvicorn."""
     port = free_port()
     args = [
-        *(sys.executable, "-m", "uvicorn", "--factory", f"bench.floors:{factory}"),
+        *(sys.executable, "-m", "uvicorn", "--factory", f"{module}:{factory}"),
         *("--host", HOST, "--port", str(port), "--workers", str(processes)),
         *("--loop", "uvloop", "--http", "httptools", "--lifespan", "on", "--no-access-log", "--log-level", "warning"),
     ]
-    return serving(args, port=port, env={"BENCH_DATABASE_URL": database_url})
+    return serving(args, port=port, env={"BENCH_DATABASE_URL": database_url, **(env or {})})
 
 
 class Threads:
@@ -84,11 +91,15 @@ def reads() -> Starlette:
     async def bookings(request: Request) -> Response:
         asked = request.query_params
         limit = int(asked["limit"])
-        arguments = {"org": asked["org"], "limit": limit}
+        arguments: dict[str, Any] = {"org": asked["org"], "limit": limit}
+        wanted = floor_sql.BOOKINGS
+        if "before" in asked:
+            wanted = floor_sql.BOOKINGS_BEFORE
+            arguments |= {"before": int(asked["before"]), "id": asked["id"]}
 
         def page(connection: psycopg.Connection[Any]) -> bytes:
-            rows = connection.execute(floor_sql.BOOKINGS.sql, arguments).fetchall()
-            return floor_sql.BOOKINGS.page(rows, asked["zone"], limit)
+            rows = connection.execute(wanted.sql, arguments).fetchall()
+            return wanted.page(rows, asked["zone"], limit)
 
         return _json(await threads.run(page))
 

@@ -26,6 +26,10 @@ BUSY_MACHINE = 0.10
 """Other programs that used this share of the machine make a sample doubtful."""
 
 
+BUSY_NEIGHBOURS = 0.4
+"""The same where a server of ours is among them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """How long one run lasts."""
@@ -75,7 +79,7 @@ class HttpSide:
 
     def run(self, timing: Timing) -> Sample:
         plan = replace(self.plan, warmup_s=timing.warmup_s, duration_s=timing.duration_s)
-        meter = _Meter(self.server_pid, self.database_pid)
+        meter = Meter(self.server_pid, self.database_pid)
         result = drive_in_process(plan)
         return meter.sample(result)
 
@@ -96,7 +100,7 @@ class PgbenchSide:
     clients: int = 32
 
     def run(self, timing: Timing) -> Sample:
-        meter = _Meter(None, self.postgres.pid)
+        meter = Meter(None, self.postgres.pid)
         with tempfile.TemporaryDirectory(prefix="bench-pgbench-") as folder:
             script = Path(folder) / "booking.sql"
             script.write_text(self.script)
@@ -126,7 +130,7 @@ class PgbenchSide:
         return [] if sample.measured else [f"{self.name}: no transaction succeeded"]
 
 
-def _pgbench_result(latencies: Sequence[float], seconds: int, meter: "_Meter") -> Result:
+def _pgbench_result(latencies: Sequence[float], seconds: int, meter: "Meter") -> Result:
     cpu = meter.children_cpu_s()
     return Result(
         throughput=len(latencies) / seconds,
@@ -143,7 +147,7 @@ def _pgbench_result(latencies: Sequence[float], seconds: int, meter: "_Meter") -
     )
 
 
-class _Meter:
+class Meter:
     """CPU read at its making and again at `sample`, of the server, the database and the whole machine."""
 
     def __init__(self, server_pid: int | None, database_pid: int | None) -> None:
@@ -158,12 +162,9 @@ class _Meter:
         return _children_cpu_s() - self._children
 
     def sample(self, result: Result) -> Sample:
-        machine = machine_busy_s() - self._machine
         server, database = (
             (cpu_s(pid) if pid else 0.0) - before for pid, before in zip(self._pids, self._before, strict=True)
         )
-        own = time.process_time() - self._own + self.children_cpu_s()
-        wall = (time.perf_counter() - self._wall) * (os.cpu_count() or 1)
         per_request = 1e6 / max(result.total, 1)
         return Sample(
             throughput=result.throughput,
@@ -175,8 +176,27 @@ class _Meter:
             database_us=database * per_request,
             client_us=result.client_cpu_s * per_request,
             client_busy=result.client_busy,
-            others_busy=max(0.0, machine - server - database - own) / wall,
+            others_busy=self.others_busy(server + database),
         )
+
+    def others_busy(self, known_s: float) -> float:
+        """The share of the machine that neither this process and its children used, nor those known to have taken
+        `known_s`."""
+        own = time.process_time() - self._own + self.children_cpu_s()
+        wall = (time.perf_counter() - self._wall) * (os.cpu_count() or 1)
+        return max(0.0, machine_busy_s() - self._machine - known_s - own) / wall
+
+
+class Neighbours:
+    """What other programs use of the machine from here on, while what is measured keeps one processor busy."""
+
+    def __init__(self) -> None:
+        self._meter = Meter(None, None)
+
+    def doubts(self) -> list[str]:
+        """As for samples. A server that the measured program talks to counts as another program here."""
+        share = self._meter.others_busy(0.0)
+        return [f"other programs used {share:.0%} of the machine"] if share > BUSY_NEIGHBOURS else []
 
 
 def _children_cpu_s() -> float:

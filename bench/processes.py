@@ -102,12 +102,20 @@ def _stop(child: subprocess.Popen[bytes]) -> None:
 def cpu_s(pid: int) -> float:
     """CPU seconds, user and system, spent so far by a process and all its descendants, ended ones included."""
     ticks, children = _scan()
-    total, todo = 0, [pid]
+    return sum(ticks.get(each, 0) for each in _tree(pid, children)) * _TICK_S
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all its descendants that live."""
+    return list(_tree(pid, _scan()[1]))
+
+
+def _tree(pid: int, children: dict[int, list[int]]) -> Iterator[int]:
+    todo = [pid]
     while todo:
         current = todo.pop()
-        total += ticks.get(current, 0)
+        yield current
         todo.extend(children.get(current, ()))
-    return total * _TICK_S
 
 
 def machine_busy_s() -> float:

@@ -1,11 +1,11 @@
-"""What a run says: one table at the end, and the same with every sample as JSON."""
+"""What a run says: tables at the end, and the same with every sample as JSON."""
 
 import json
 import os
 import platform
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -14,58 +14,52 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench.measure import Sample, Samples, Spread, ratios
+from bench.kinds import Costed, Curved, Kept, Outcome, Rated, typical
+from bench.measure import Sample, Samples, Spread
 from bench.postgres import Postgres
 from bench.processes import ROOT
-from bench.workloads import Workload
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("fastapi", "starlette", "uvicorn", "uvloop", "httptools", "orjson", "psycopg", "sqlalchemy", "pydantic")
+PEERS = ("httpx", "stripe", "openai", "svix", "standardwebhooks")
 MIN_WIDTH = 160
-TITLE = "Each workload beside its floor: medians over the rounds, lowest–highest"
-COLUMNS = ("requests/s", "p50 ms", "p99 ms", "server", "database", "client", "ratio", "aim")
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One workload measured: the samples of its sides, ours first where the service took part."""
-
-    workload: Workload
-    samples: Samples
-    failures: list[str]
-    doubts: list[str]
-    with_service: bool
-
-    @property
-    def ratio(self) -> Spread | None:
-        """Ours to the floor; none when only floors ran."""
-        if not self.with_service:
-            return None
-        ours, floor, *_ = self.samples.values()
-        return ratios(ours, floor)
+RATES = ("requests/s", "p50 ms", "p99 ms", "server", "database", "client", "ratio", "aim")
 
 
 def show(outcomes: Sequence[Outcome]) -> None:
-    """Print the table, then what a reader must know before believing it."""
+    """Print a table for each kind, then what a reader must know before believing it."""
     # A pipe or a narrow terminal would get cut figures; a wrapped line is the lesser evil.
     console = Console()
     console.width = max(console.width, MIN_WIDTH)
-    console.print(_table(outcomes))
-    console.print("server, database, client: CPU microseconds per request, user and system, whole process trees.")
+    if rated := [outcome for outcome in outcomes if isinstance(outcome, Rated)]:
+        console.print(_rates(rated))
+        console.print("server, database, client: CPU microseconds per request, user and system, whole process trees.\n")
+    if costed := [outcome for outcome in outcomes if isinstance(outcome, Costed)]:
+        console.print(_costs(costed))
+    if kept := [outcome for outcome in outcomes if isinstance(outcome, Kept)]:
+        console.print(_promises(kept))
+    if curved := [outcome for outcome in outcomes if isinstance(outcome, Curved)]:
+        console.print(_curves(curved))
     for outcome in outcomes:
         for failure in outcome.failures:
-            console.print(f"[red]{outcome.workload.name} failed:[/] {failure}")
+            console.print(f"[red]{outcome.entry.name} failed:[/] {failure}")
         for doubt in outcome.doubts:
-            console.print(f"[yellow]{outcome.workload.name}:[/] {doubt}")
+            console.print(f"[yellow]{outcome.entry.name}:[/] {doubt}")
 
 
-def _table(outcomes: Sequence[Outcome]) -> Table:
-    table = Table(title=TITLE, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("workload, sides", no_wrap=True)
-    for heading in COLUMNS:
+def _table(title: str, first: str, *headings: str) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first, no_wrap=True)
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _rates(outcomes: Sequence[Rated]) -> Table:
+    table = _table("Under load, beside its floor: medians over the rounds, lowest–highest", "workload, sides", *RATES)
     for outcome in outcomes:
-        table.add_row(f"[bold]{outcome.workload.name}[/]", *[""] * (len(COLUMNS) - 2), *_verdict(outcome))
+        verdict = _verdict(outcome.ratio, outcome.entry.goal, is_met=_is_met(outcome))
+        table.add_row(f"[bold]{outcome.entry.name}[/]", *[""] * (len(RATES) - 2), *verdict)
         for side, samples in outcome.samples.items():
             table.add_row(f"  {side}", *_figures(samples))
         table.add_section()
@@ -73,24 +67,73 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def _figures(samples: Sequence[Sample]) -> list[str]:
-    rate = Spread.of([sample.throughput for sample in samples])
     return [
-        f"{rate.median:,.0f} ({rate.low:,.0f}–{rate.high:,.0f})",
-        *(f"{_median(samples, name):.1f}" for name in ("p50_ms", "p99_ms")),
-        *(f"{_median(samples, name):,.0f}" for name in ("server_us", "database_us", "client_us")),
+        _spread(Spread.of([sample.throughput for sample in samples]), ",.0f"),
+        *(f"{value:.1f}" if (value := typical(samples, name)) else "" for name in ("p50_ms", "p99_ms")),
+        *(f"{typical(samples, name):,.0f}" for name in ("server_us", "database_us", "client_us")),
     ]
 
 
-def _median(samples: Sequence[Sample], name: str) -> float:
-    return Spread.of([getattr(sample, name) for sample in samples]).median
+def _costs(outcomes: Sequence[Costed]) -> Table:
+    table = _table("What it costs, beside its floor: medians, lowest–highest", "cost, sides", "taken", "ratio", "limit")
+    for outcome in outcomes:
+        verdict = _verdict(outcome.ratio, outcome.entry.goal, is_met=_is_met(outcome))
+        table.add_row(f"[bold]{outcome.entry.name}[/]  {outcome.entry.measures}", "", *verdict)
+        floor = list(outcome.taken.values())[1]
+        for side, taken in outcome.taken.items():
+            share = Spread.of([a / b for a, b in zip(taken, floor, strict=True)]).median
+            table.add_row(f"  {side}", f"{_spread(Spread.of(taken), ',.1f')} {outcome.entry.unit}", f"{share:.2f}", "")
+        table.add_section()
+    return table
 
 
-def _verdict(outcome: Outcome) -> list[str]:
-    aim, ratio = outcome.workload.aim, outcome.ratio
+def _promises(outcomes: Sequence[Kept]) -> Table:
+    table = _table("What is promised: medians over the rounds, lowest–highest", "promise, figures", "read", "limit")
+    for outcome in outcomes:
+        table.add_row(f"[bold]{outcome.entry.name}[/]  {outcome.entry.measures}", "", "")
+        for figure in outcome.entry.figures:
+            read = Spread.of(outcome.readings[figure.name])
+            colour = "green" if figure.is_met(read.median) else "red"
+            shown = f"{_spread(read, ',.1f')} {figure.unit}"
+            table.add_row(f"  {figure.name}", f"[{colour}]{shown}[/]" if figure.goal else shown, figure.goal)
+        table.add_section()
+    return table
+
+
+def _curves(outcomes: Sequence[Curved]) -> Table:
+    table = _table("As there is more: medians over the rounds, lowest–highest", "curve, levels, sides", *RATES[:6])
+    for outcome in outcomes:
+        entry = outcome.entry
+        table.add_row(f"[bold]{entry.name}[/]  {entry.measures}, by {entry.by}", *[""] * 6)
+        for level, sides in outcome.levels.items():
+            for side, samples in sides.items():
+                table.add_row(f"  {level:9,} {side}", *_figures(samples))
+        table.add_section()
+    return table
+
+
+def _spread(spread: Spread, form: str) -> str:
+    return f"{spread.median:{form}} ({spread.low:{form}}–{spread.high:{form}})"
+
+
+def _verdict(ratio: Spread | None, goal: str, *, is_met: bool | None) -> list[str]:
     if ratio is None:
-        return ["", f"≥ {aim:.1f}"]
-    colour = "green" if ratio.median >= aim else "red"
-    return [f"[{colour}]{ratio.median:.2f}[/] ({ratio.low:.2f}–{ratio.high:.2f})", f"≥ {aim:.1f}"]
+        return ["", goal]
+    return [f"[{'green' if is_met else 'red'}]{_spread(ratio, '.2f')}[/]", goal]
+
+
+def _is_met(outcome: Outcome) -> bool | None:
+    """Whether the outcome reached what it wants; none where nothing is wanted, or nothing could be compared."""
+    match outcome:
+        case Rated(ratio=None) | Curved():
+            return None
+        case Rated(entry=entry, ratio=Spread(median=median)):
+            return median >= entry.aim
+        case Costed(entry=entry, ratio=ratio):
+            return ratio.median <= entry.at_most
+        case Kept(entry=entry, readings=readings):
+            return all(figure.is_met(Spread.of(readings[figure.name]).median) for figure in entry.figures)
+    return None
 
 
 def environment(postgres: Postgres) -> dict[str, object]:
@@ -105,7 +148,7 @@ def environment(postgres: Postgres) -> dict[str, object]:
         "processor": _processor(),
         "load_average": os.getloadavg(),
         "postgres": postgres.settings(),
-        "packages": {name: version(name) for name in PACKAGES},
+        "packages": {name: version(name) for name in (*PACKAGES, *PEERS)},
         "client": "bench.load (asyncio, uvloop)",
     }
 
@@ -123,19 +166,43 @@ def _processor() -> str:
 def write(outcomes: Sequence[Outcome], where: Path, about: dict[str, object]) -> None:
     """Write every sample as JSON."""
     where.parent.mkdir(parents=True, exist_ok=True)
-    where.write_text(json.dumps(about | {"workloads": [_as_json(outcome) for outcome in outcomes]}, indent=1) + "\n")
+    where.write_text(json.dumps(about | {"entries": [_as_json(outcome) for outcome in outcomes]}, indent=1) + "\n")
 
 
 def _as_json(outcome: Outcome) -> dict[str, object]:
-    workload, ratio = outcome.workload, outcome.ratio
+    entry = outcome.entry
     return {
-        "name": workload.name,
-        "measures": workload.measures,
-        "floor": workload.floor,
-        "aim": workload.aim,
-        "ratio": asdict(ratio) if ratio else None,
-        "aim_met": ratio.median >= workload.aim if ratio else None,
+        "name": entry.name,
+        "kind": type(entry).__name__.lower(),
+        "measures": entry.measures,
+        "goal": entry.goal,
+        "is_met": _is_met(outcome),
         "failures": outcome.failures,
         "doubts": outcome.doubts,
-        "sides": {side: [asdict(sample) for sample in samples] for side, samples in outcome.samples.items()},
+        **_found(outcome),
     }
+
+
+def _found(outcome: Outcome) -> dict[str, object]:
+    match outcome:
+        case Rated():
+            return {"floor": outcome.entry.floor, "ratio": _ratio(outcome.ratio), "sides": _samples(outcome.samples)}
+        case Costed():
+            of_floor = {"floor": outcome.entry.floor, "ratio": _ratio(outcome.ratio)}
+            return {**of_floor, "unit": outcome.entry.unit, "sides": outcome.taken}
+        case Kept():
+            return {
+                "units": {figure.name: figure.unit for figure in outcome.entry.figures},
+                "figures": outcome.readings,
+            }
+        case Curved():
+            levels = {str(level): _samples(sides) for level, sides in outcome.levels.items()}
+            return {"by": outcome.entry.by, "levels": levels}
+
+
+def _ratio(ratio: Spread | None) -> dict[str, float] | None:
+    return asdict(ratio) if ratio else None
+
+
+def _samples(sides: Samples) -> dict[str, list[dict[str, object]]]:
+    return {side: [asdict(sample) for sample in samples] for side, samples in sides.items()}

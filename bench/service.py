@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from bench.asking import answers
 from bench.load import FRESH, Request
 from bench.processes import HOST, ROOT, Server, free_port, serving
 
 BOOKING = Path(sys.executable).with_name("booking")
 EXAMPLES = ROOT / "examples"
 OPERATE_TIMEOUT_S = 600
+SELLER = ("--scope", "bookings:write", "--scope", "webhooks:manage")
 SEATS = 1_000_000
 """More than a run can sell: the bench measures bookings, not refusals."""
 _FIRST = datetime(2031, 1, 1, 6)  # noqa: DTZ001 - wall time of the shop
@@ -72,27 +74,48 @@ def booking_body(departure: str, number: int) -> dict[str, object]:
 class Service:
     """One database of the service, and the means to fill and to serve it."""
 
+    NOWHERE = f"http://{HOST}:40009/hook"
+    """For endpoints that are written to and never called: there is no worker."""
+
     def __init__(self, database_url: str) -> None:
-        self._env = {
+        self.env = {
             "BOOKING_DATABASE_URL": database_url,
             "BOOKING_SECRET_KEY": secrets.token_urlsafe(32),
             "BOOKING_RATE_LIMIT": "off",
             "BOOKING_LOG_FORMAT": "json",
+            "BOOKING_WEBHOOK_ALLOW_HTTP": "on",
+            "BOOKING_WEBHOOK_ALLOW_CIDRS": "127.0.0.0/8",
         }
 
-    def serve(self, processes: int = 1) -> AbstractContextManager[Server]:
-        """`booking serve` without the worker: what it does beside the requests is another workload."""
+    def serve(self, processes: int = 1, *, worker: bool = False) -> AbstractContextManager[Server]:
+        """`booking serve`, without its worker unless said: what that does beside the requests is another entry."""
         port = free_port()
+        return serving(self.command(port, processes, worker=worker), port=port, env=self.env)
+
+    @staticmethod
+    def command(port: int, processes: int = 1, *, worker: bool = False) -> list[str]:
+        """The command line of `booking serve`."""
         workers = ["--workers", str(processes)] if processes > 1 else []
-        args = [str(BOOKING), "serve", "--host", HOST, "--port", str(port), "--no-worker", *workers]
-        return serving(args, port=port, env=self._env)
+        alone = [] if worker else ["--no-worker"]
+        return [str(BOOKING), "serve", "--host", HOST, "--port", str(port), *alone, *workers]
+
+    def listen(self, shops: Sequence[Shop], urls: Sequence[str]) -> None:
+        """Give each shop an endpoint at each address, which is told of bookings made and confirmed."""
+        types = ["booking.created", "booking.confirmed"]
+        wanted = [
+            Request("POST", "/api/v1/webhooks", shop.authorization, json.dumps({"url": url, "event_types": types}))
+            for shop in shops
+            for url in urls
+        ]
+        with self.serve() as server:
+            answers(server, wanted)
 
     def operate(self, commands: Sequence[Sequence[str]]) -> None:
         """Run `booking` commands one after the other."""
         done = subprocess.run(
             [sys.executable, "-m", "bench.operate"],
             cwd=ROOT,
-            env=os.environ | self._env,
+            env=os.environ | self.env,
             input=json.dumps(commands),
             capture_output=True,
             text=True,
@@ -103,7 +126,7 @@ class Service:
         if done.returncode:
             raise RuntimeError(f"an operator command failed:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
 
-    def open_shops(self, number: int, departures: int) -> list[Shop]:
+    def open_shops(self, number: int, departures: int, seats: int = SEATS) -> list[Shop]:
         """Create the tables and organizations with `departures` each, and a key for each that may read and book."""
         with tempfile.TemporaryDirectory(prefix="bench-shops-") as name:
             folder = Path(name)
@@ -111,8 +134,8 @@ class Service:
             commands = [["db", "upgrade"]]
             for slug, ids in shops.items():
                 catalogue = folder / f"{slug}.json"
-                catalogue.write_text(json.dumps(_catalogue(ids)))
-                commands += _opening(folder, slug, catalogue, "--all-read", "--scope", "bookings:write")
+                catalogue.write_text(json.dumps(_catalogue(ids, seats)))
+                commands += _opening(folder, slug, catalogue, "--all-read", *SELLER)
             self.operate(commands)
             return [Shop(slug, _key(folder, slug), ids) for slug, ids in shops.items()]
 
@@ -140,7 +163,7 @@ def _key(folder: Path, slug: str) -> str:
     return (folder / f"{slug}.key").read_text().strip()
 
 
-def _catalogue(departures: Sequence[str]) -> dict[str, object]:
+def _catalogue(departures: Sequence[str], seats: int) -> dict[str, object]:
     price = {"amount_minor": 89000, "currency": "NOK"}
     return {
         "experiences": [
@@ -152,7 +175,7 @@ def _catalogue(departures: Sequence[str]) -> dict[str, object]:
                 "price_from": price,
                 "price_tiers": [{"id": "adult", "name": "Adult", "price": price, "seats_per_unit": 1}],
                 "departures": [
-                    {"id": each, "starts_at": f"{_FIRST + at * _STEP:%Y-%m-%dT%H:%M:%S}", "seats_total": SEATS}
+                    {"id": each, "starts_at": f"{_FIRST + at * _STEP:%Y-%m-%dT%H:%M:%S}", "seats_total": seats}
                     | {"status": "open"}
                     for at, each in enumerate(departures)
                 ],

@@ -1,0 +1,75 @@
+"""Booking under load."""
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from bench import floor_sql, floors
+from bench.kinds import Workload
+from bench.load import FRESH, Request
+from bench.measure import HttpSide, PgbenchSide, Side
+from bench.service import booking_body
+from bench.stage import CLIENTS, DEPARTURES, Stage
+
+CREATED = frozenset({"201"})
+ENDPOINTS = 2
+"""Of each organization: every booking writes four deliveries."""
+ONE_STATEMENT = "one CTE statement, Starlette, psycopg in threads, 1 process"
+
+
+class Creating:
+    """Bookings: ours, the one statement in threads, and as references asyncpg and pgbench where they are found."""
+
+    def __init__(self, organizations: int, processes: int) -> None:
+        self._organizations = organizations
+        self._processes = processes
+
+    def __call__(self, stage: Stage, stack: ExitStack) -> list[Side]:
+        sides: list[Side] = list(self.served(stage, stack))
+        if self._processes > 1:
+            # The floor has one process whatever the service has; this shows what a second gives it.
+            sides.append(self._floor(stage, stack, f"the same, {self._processes} processes", "book_threads"))
+        if floors.HAVE_ASYNCPG:
+            sides.append(self._floor(stage, stack, "one statement, asyncpg", "book_asyncpg", 1))
+        if program := stage.postgres.pgbench():
+            script = floor_sql.book_pgbench(self._organizations, DEPARTURES // self._organizations)
+            stage.floor(self._organizations)
+            database = f"floor_{self._organizations}"
+            sides.append(PgbenchSide("pgbench", stage.postgres, program, database, script, CLIENTS))
+        return sides
+
+    def served(self, stage: Stage, stack: ExitStack) -> list[HttpSide]:
+        """Ours, where the service takes part, and the floor."""
+        ours = []
+        if stage.with_service:
+            service, shops = stage.shops(self._organizations, ENDPOINTS)
+            wanted = [request for shop in shops for request in shop.bookings()]
+            ours = [stage.side("service", stack.enter_context(service.serve(self._processes)), wanted, CREATED)]
+        return [*ours, self._floor(stage, stack, "one statement, psycopg", "book_threads", 1)]
+
+    def _floor(self, stage: Stage, stack: ExitStack, name: str, factory: str, processes: int | None = None) -> HttpSide:
+        url = stage.floor(self._organizations)
+        server = floors.serve(factory, database_url=url, processes=processes or self._processes)
+        return stage.side(name, stack.enter_context(server), _floor_bookings(self._organizations), CREATED)
+
+
+def _floor_bookings(organizations: int) -> Sequence[Request]:
+    """What the floors are asked: the service's bodies, the organization named instead of proved by a key."""
+    return [
+        Request(
+            "POST",
+            "/bookings",
+            {"x-org": floor_sql.numbered_id(organization), "Idempotency-Key": FRESH},
+            json.dumps(booking_body(floor_sql.numbered_id(departure), departure)),
+        )
+        for organization in range(1, organizations + 1)
+        for departure in range(1, DEPARTURES // organizations + 1)
+    ]
+
+
+ENTRIES = (
+    Workload("create-64", "POST /bookings, 64 organizations, 1 process", ONE_STATEMENT, 0.6, Creating(64, 1)),
+    Workload("create-64-2p", "POST /bookings, 64 organizations, 2 processes", ONE_STATEMENT, 0.8, Creating(64, 2)),
+    Workload("create-1", "POST /bookings, 1 organization, 1 process", ONE_STATEMENT, 1.0, Creating(1, 1)),
+    Workload("create-1-2p", "POST /bookings, 1 organization, 2 processes", ONE_STATEMENT, 1.2, Creating(1, 2)),
+)

@@ -1,0 +1,186 @@
+"""Deliveries: one worker between PostgreSQL and a local sink, beside bare loops of clients."""
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from bench import canned, outgoing
+from bench.asking import answer
+from bench.kinds import Workload
+from bench.load import Plan, Request, Result, drive_in_process
+from bench.measure import Meter, Sample, Side, Timing
+from bench.processes import HOST, ROOT, Server
+from bench.service import BOOKING, Service, Shop
+from bench.stage import Stage
+
+ORGANIZATIONS = 2
+ENDPOINTS = 10
+"""Of each organization. A booking tells two events to each of them."""
+PER_BOOKING = 2 * ENDPOINTS
+IN_FLIGHT = 256
+"""As many as the worker has slots."""
+PER_SECOND = 3_000
+"""For so many deliveries a run makes the events, for each second that it may last."""
+GIVE_UP_S = 180.0
+LOOK_AGAIN_S = 0.02
+RUNS = "the worker runs"
+"""The worker's log says so."""
+
+
+def build(stage: Stage, stack: ExitStack) -> Sequence[Side]:
+    sink = stack.enter_context(canned.served({}))
+    clients = ["sender", "aiohttp" if outgoing.HAVE_AIOHTTP else "httpcore"]
+    bare: list[Side] = [LoopSide(_NAMES[client], client, sink.port) for client in clients]
+    if not stage.with_service:
+        return bare
+    url = stage.postgres.create_database("deliveries")
+    service = Service(url)
+    shops = service.open_shops(ORGANIZATIONS, 20)
+    service.listen(shops, [f"http://{HOST}:{sink.port}/{number}" for number in range(ENDPOINTS)])
+    server = stack.enter_context(service.serve())
+    worker = stack.enter_context(_worker(service))
+    return [WorkerSide("service, one worker", stage.postgres.pid, url, shops, server, worker, sink), *bare]
+
+
+_NAMES = {
+    "sender": "bare loop, the worker's client",
+    "aiohttp": "bare loop, aiohttp",
+    "httpcore": "bare loop, httpcore, a pool each",
+}
+
+
+@contextmanager
+def _worker(service: Service) -> Iterator["subprocess.Popen[bytes]"]:
+    """`booking worker`, which has started and sleeps."""
+    with tempfile.TemporaryDirectory(prefix="bench-worker-") as folder:
+        log = Path(folder) / "worker.log"
+        with log.open("wb") as out:
+            child = subprocess.Popen(
+                [str(BOOKING), "worker"],
+                cwd=ROOT,
+                env=os.environ | service.env,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        try:
+            _wait_for(lambda: RUNS in log.read_text(), "the worker to run")
+            child.send_signal(signal.SIGSTOP)
+            yield child
+        finally:
+            child.kill()
+            child.wait()
+
+
+def _wait_for(happened: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + GIVE_UP_S
+    while not happened():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"waited {GIVE_UP_S:.0f} s for {what}")
+        time.sleep(LOOK_AGAIN_S)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSide:
+    """A worker that is stopped while bookings are made, and continued to deliver what they told.
+
+    The time goes from the first request that the sink saw until nothing is queued any more: what is sent must also be
+    recorded.
+    """
+
+    name: str
+    database_pid: int
+    url: str
+    shops: Sequence[Shop]
+    server: Server
+    worker: "subprocess.Popen[bytes]"
+    sink: Server
+
+    def run(self, timing: Timing) -> Sample:
+        wanted = _bookings(timing) * PER_BOOKING
+        self._book(_bookings(timing))
+        answer(self.sink, Request("GET", "/-/count"))
+        meter = Meter(self.worker.pid, self.database_pid)
+        self.worker.send_signal(signal.SIGCONT)
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            _wait_for(lambda: not _is_queued(connection), "the deliveries")
+            ended_at = time.monotonic()
+            self.worker.send_signal(signal.SIGSTOP)
+            counted = connection.execute("SELECT status, count(*) FROM deliveries GROUP BY status").fetchall()
+            connection.execute("TRUNCATE attempts, deliveries")
+        seen = answer(self.sink, Request("GET", "/-/count"))
+        rate = wanted / (ended_at - seen["first_at"])
+        return meter.sample(_result(rate, wanted, dict(counted) | {"missing": wanted - seen["count"]}))
+
+    def _book(self, bookings: int) -> None:
+        requests = [request for shop in self.shops for request in shop.bookings()]
+        made = drive_in_process(Plan(self.server.port, requests, 32, 0.0, GIVE_UP_S, max_requests=bookings))
+        if made.statuses != {"201": bookings}:
+            raise RuntimeError(f"{bookings} bookings were answered {made.statuses}")
+
+    def failures(self, sample: Sample) -> list[str]:
+        return [f"{self.name}: {n} × {s}" for s, n in sample.statuses.items() if n and s != "succeeded"]
+
+
+def _bookings(timing: Timing) -> int:
+    return int(timing.duration_s * PER_SECOND / PER_BOOKING)
+
+
+def _is_queued(connection: "psycopg.Connection[Any]") -> bool:
+    row = connection.execute("SELECT EXISTS (SELECT FROM deliveries WHERE status = 'queued')").fetchone()
+    return bool(row and row[0])
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSide:
+    """A client without a worker around it. Its own CPU stands in the client column."""
+
+    name: str
+    client: str
+    port: int
+
+    def run(self, timing: Timing) -> Sample:
+        wanted = _bookings(timing) * PER_BOOKING
+        meter = Meter(None, None)
+        done = outgoing.drive(self.client, outgoing.Outgoing(self.port, wanted, IN_FLIGHT))
+        return meter.sample(_result(done.rate, wanted, {"failed": done.failed}, done.cpu_s))
+
+    def failures(self, sample: Sample) -> list[str]:
+        return [f"{self.name}: {n} × {s}" for s, n in sample.statuses.items() if n]
+
+
+def _result(rate: float, count: int, statuses: dict[str, int], cpu_s: float = 0.0) -> Result:
+    """A run without latencies: what counts is when all of it was done."""
+    return Result(
+        throughput=rate,
+        p50_ms=0.0,
+        p99_ms=0.0,
+        max_ms=0.0,
+        window_s=count / rate,
+        measured=count,
+        total=count,
+        statuses=statuses,
+        bytes_per_answer=0.0,
+        client_cpu_s=cpu_s,
+        client_busy=0.0,
+    )
+
+
+ENTRIES = (
+    Workload(
+        "deliveries",
+        "deliveries of one worker to a local sink, database work included",
+        "a bare loop of the worker's client, 256 in flight",
+        0.7,
+        build,
+    ),
+)

@@ -1,0 +1,30 @@
+"""Every entry of the bench, in the order of the report."""
+
+from bench import (
+    creates,
+    curves,
+    delivering,
+    embedded,
+    feed,
+    idle,
+    listing,
+    reads,
+    rush,
+    starts,
+    verifying,
+)
+from bench.kinds import Entry
+
+ENTRIES: tuple[Entry, ...] = (
+    *reads.ENTRIES,
+    *creates.ENTRIES,
+    *embedded.ENTRIES,
+    *delivering.ENTRIES,
+    *rush.ENTRIES,
+    *feed.ENTRIES,
+    *idle.ENTRIES,
+    *verifying.ENTRIES,
+    *listing.ENTRIES,
+    *starts.ENTRIES,
+    *curves.ENTRIES,
+)

@@ -1,0 +1,254 @@
+"""The feed: 50 followers at its tail while bookings commit at a given pace, and what each takes from the other."""
+
+import asyncio
+import json
+import resource
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+import orjson
+
+from bench.kinds import Figure, Promise, Reading
+from bench.load import percentile
+from bench.measure import Timing
+from bench.processes import HOST, ROOT
+from bench.service import Service, booking_body
+from bench.stage import Stage
+
+FOLLOWERS = 50
+BOOKINGS_A_SECOND = 200
+WRITERS = 32
+POLL_S = 0.2
+"""How long a follower that has read everything waits before it asks again."""
+LONGER = 2.0
+"""Than a run under load: a follower needs a while to be at the tail."""
+TAIL_S = 2.0
+"""After the last booking, for the followers to hear of it."""
+DEPARTURES = 64
+GIVE_UP_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """What the process of the followers and the writers is told."""
+
+    port: int
+    authorization: str
+    departures: Sequence[str]
+    followers: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What it saw. A lag is from the booking's answer to its event at one follower."""
+
+    bookings: int
+    refused: int
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    lag_p50_ms: float
+    lag_p99_ms: float
+    missed: int
+    """Events of bookings that a follower did not get, over all followers."""
+    busy: float
+    """The share of a core that the process itself used."""
+
+
+def build(stage: Stage, stack: ExitStack) -> Callable[[Timing], Reading] | None:
+    if not stage.with_service:
+        return None
+    service = Service(stage.postgres.create_database("feed"))
+    (shop,) = service.open_shops(1, DEPARTURES)
+    server = stack.enter_context(service.serve(2))
+    key = shop.authorization["Authorization"]
+
+    def run(followers: int, seconds: float) -> Seen:
+        return drive(Crowd(server.port, key, shop.departures, followers, seconds))
+
+    run(1, 0.5)  # everything loaded once
+
+    def take(timing: Timing) -> Reading:
+        seconds = timing.duration_s * LONGER
+        return _read(run(0, seconds), run(FOLLOWERS, seconds))
+
+    return take
+
+
+def _read(alone: Seen, followed: Seen) -> Reading:
+    failures = [f"{seen.refused} bookings were refused" for seen in (alone, followed) if seen.refused]
+    if followed.missed:
+        failures.append(f"{followed.missed} events did not reach a follower")
+    figures = {
+        "lag, p99": followed.lag_p99_ms,
+        "lag, p50": followed.lag_p50_ms,
+        "writers keep": followed.rate / alone.rate * 100,
+        "booking alone, p50": alone.p50_ms,
+        "booking followed, p50": followed.p50_ms,
+        "crowd": followed.busy * 100,
+    }
+    return Reading(figures, tuple(failures))
+
+
+def drive(wanted: Crowd) -> Seen:
+    """Run the crowd in a process of its own."""
+    child = subprocess.run(
+        [sys.executable, "-m", "bench.feed"],
+        cwd=ROOT,
+        input=json.dumps(asdict(wanted)).encode(),
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        timeout=GIVE_UP_S,
+        check=True,
+    )
+    return Seen(**json.loads(child.stdout))
+
+
+# In that process -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Day:
+    """What happens while it lasts."""
+
+    wanted: Crowd
+    began: float
+    pace: Iterator[int]
+    made: dict[str, float] = field(default_factory=dict)
+    """When each booking was answered."""
+    latencies: list[float] = field(default_factory=list)
+    refused: int = 0
+    told: list[dict[str, float]] = field(default_factory=list)
+    """For each follower, when it saw each booking's event."""
+
+    @property
+    def ends(self) -> float:
+        return self.began + self.wanted.duration_s
+
+
+class _Line:
+    """One keep-alive connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, authorization: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._head = f"Host: {HOST}\r\nAuthorization: {authorization}\r\n"
+
+    async def get(self, path: str) -> tuple[int, bytes]:
+        return await self._ask(f"GET {path} HTTP/1.1\r\n{self._head}\r\n".encode())
+
+    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        head = (
+            f"POST {path} HTTP/1.1\r\n{self._head}Idempotency-Key: {uuid.uuid4()}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        return await self._ask(head.encode() + body)
+
+    async def _ask(self, request: bytes) -> tuple[int, bytes]:
+        self._writer.write(request)
+        head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
+        length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
+        return int(head[9:12]), await self._reader.readexactly(length)
+
+
+async def _line(wanted: Crowd) -> _Line:
+    return _Line(*await asyncio.open_connection(HOST, wanted.port, limit=1 << 20), wanted.authorization)
+
+
+async def _write(day: _Day, number: int) -> None:
+    line = await _line(day.wanted)
+    departures = day.wanted.departures
+    body = json.dumps(booking_body(departures[number % len(departures)], number)).encode()
+    for turn in day.pace:
+        due = day.began + turn / BOOKINGS_A_SECOND
+        if due >= day.ends:
+            return
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        sent_at = time.perf_counter()
+        status, answer = await line.post("/api/v1/bookings", body)
+        if status != 201:
+            day.refused += 1
+            continue
+        at = time.perf_counter()
+        day.latencies.append(at - sent_at)
+        day.made[orjson.loads(answer)["id"]] = at
+
+
+async def _follow(day: _Day, since: str) -> None:
+    line, cursor = await _line(day.wanted), ""
+    seen: dict[str, float] = {}
+    day.told.append(seen)
+    while time.perf_counter() < day.ends + TAIL_S:
+        after = f"&starting_after={cursor}" if cursor else ""
+        status, body = await line.get(f"/api/v1/events?order=asc&limit=100&created_since={quote(since)}{after}")
+        if status != 200:
+            raise RuntimeError(f"the feed answers {status}: {body[:300]!r}")
+        at, page = time.perf_counter(), orjson.loads(body)
+        for event in page["data"]:
+            seen.setdefault(event["resource_id"], at)
+        cursor = page["resume_cursor"] or cursor
+        if not page["has_more"]:
+            await asyncio.sleep(POLL_S)
+
+
+async def _day(wanted: Crowd) -> Seen:
+    since = datetime.now(UTC).isoformat(timespec="milliseconds")
+    day = _Day(wanted, time.perf_counter(), iter(range(1_000_000_000)))
+    spent = time.process_time()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(wanted.followers):
+            group.create_task(_follow(day, since))
+        for number in range(WRITERS):
+            group.create_task(_write(day, number))
+    return _seen(day, time.process_time() - spent, time.perf_counter() - day.began)
+
+
+def _seen(day: _Day, cpu_s: float, wall_s: float) -> Seen:
+    last = max(day.made.values())
+    lags = sorted(max(0.0, seen[id_] - at) for seen in day.told for id_, at in day.made.items() if id_ in seen)
+    answered = sorted(day.latencies)
+    return Seen(
+        bookings=len(day.made),
+        refused=day.refused,
+        rate=len(day.made) / (last - day.began),
+        p50_ms=percentile(answered, 0.5) * 1e3,
+        p99_ms=percentile(answered, 0.99) * 1e3,
+        lag_p50_ms=percentile(lags, 0.5) * 1e3 if lags else 0.0,
+        lag_p99_ms=percentile(lags, 0.99) * 1e3 if lags else 0.0,
+        missed=len(day.told) * len(day.made) - len(lags),
+        busy=cpu_s / wall_s,
+    )
+
+
+def main() -> None:
+    """Read the crowd from stdin, write what was seen to stdout."""
+    import uvloop
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    json.dump(asdict(uvloop.run(_day(Crowd(**json.load(sys.stdin))))), sys.stdout)
+
+
+FIGURES = (
+    Figure("lag, p99", "ms", at_most=1000),
+    Figure("lag, p50", "ms"),
+    Figure("writers keep", "% of their rate", at_least=80),
+    Figure("booking alone, p50", "ms"),
+    Figure("booking followed, p50", "ms"),
+    Figure("crowd", "% of a core"),
+)
+
+ENTRIES = (
+    Promise("feed", "50 followers of GET /events while 200 bookings a second commit, 2 processes", FIGURES, build),
+)
+
+if __name__ == "__main__":
+    main()

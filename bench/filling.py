@@ -1,0 +1,203 @@
+"""The rows of a filled organization, table by table, as tuples in the order of `COLUMNS`.
+
+They are what bookings by staff, who suppressed the mails, would have written where a list or the feed shows it:
+experiences, departures with their seats, customers, bookings with dense numbers, and two events for each booking with
+dense sequences. What no list shows is left out (the timeline, deliveries), so the organization is for reading.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from functools import cached_property
+from typing import Any
+from zoneinfo import ZoneInfo
+
+EXPERIENCES = 25
+DEPARTURES = 5_000
+FIRST_DAY = date(2031, 6, 1)
+DAYS = 92
+"""The departures lie in this many days from the first on, however many they are."""
+BOOKINGS_PER_CUSTOMER = 10
+SEATS_LEFT = 12
+API_VERSION = "2026-09-09"
+
+_SECOND = 1_000_000
+_ZONE = ZoneInfo("Europe/Oslo")
+_PRICE = {"amount_minor": 89000, "currency": "NOK"}
+_TIERS = json.dumps([{"id": "adult", "name": "Adult", "price": _PRICE, "seats_per_unit": 1}])
+_GUESTS = json.dumps([{"tier_id": "adult", "tier_label": "Adult", "count": 2, "unit_price": _PRICE}])
+_NOTE = "Arrives by the early ferry, needs a large life vest."
+
+COLUMNS = {
+    "experiences": (
+        "organization_id id slug title is_published excerpt duration_minutes languages tags currency price_from_minor"
+        " price_tiers add_ons created_at updated_at"
+    ).split(),
+    "departures": (
+        "organization_id id experience_id starts_at status seats_total seats_ceiling seats_taken created_at updated_at"
+    ).split(),
+    "customers": (
+        "organization_id id email email_key name phone tags email_subscription created_at updated_at"
+    ).split(),
+    "bookings": (
+        "organization_id id booking_number status source departure_id experience_id customer_id guest_name guest_email"
+        " guest_phone guests add_ons seats currency subtotal_minor total_minor payment_method payment_source"
+        " payment_status note send_confirmation_email notify_staff confirmed_at created_at updated_at"
+    ).split(),
+    "events": ("organization_id sequence id type resource_type resource_id occurrence body created_at").split(),
+}
+"""In the order in which they have to be written."""
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """How much there is to be. Without a number of events there are two for each booking; 0 means none."""
+
+    bookings: int
+    departures: int = DEPARTURES
+    events: int | None = None
+
+    @property
+    def told(self) -> int:
+        """Events in all: at most two for each booking, the last bookings first to go without."""
+        return 2 * self.bookings if self.events is None else min(self.events, 2 * self.bookings)
+
+    @property
+    def customers(self) -> int:
+        return max(1, self.bookings // BOOKINGS_PER_CUSTOMER)
+
+    def rows(self) -> dict[str, int]:
+        """How many rows each table gets."""
+        each = (EXPERIENCES, self.departures, self.customers, self.bookings, self.told)
+        return dict(zip(COLUMNS, each, strict=True))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one organization. Ids are made from `seed`, so that one table can name another's without memory."""
+
+    organization_id: str
+    amounts: Amounts
+    seed: bytes = field(default_factory=lambda: os.urandom(5))
+    until_s: int = field(default_factory=lambda: int(time.time()))
+    """The last booking was made then, the one before it a second earlier, and so on."""
+
+    def of(self, table: str) -> Iterator[tuple[Any, ...]]:
+        made: dict[str, Iterator[tuple[Any, ...]]] = {
+            "experiences": self._experiences(),
+            "departures": self._departures(),
+            "customers": self._customers(),
+            "bookings": self._bookings(),
+            "events": self._events(),
+        }
+        return made[table]
+
+    def _id(self, kind: int, number: int, at_ms: int = 0) -> str:
+        """A UUID of version 7 whose front is the time; kind, seed and number make it unique."""
+        stamp = f"{at_ms:012x}"
+        return f"{stamp[:8]}-{stamp[8:]}-7{kind:03x}-8{self.seed.hex()[:3]}-{self.seed.hex()[3:7]}{number:08x}"
+
+    def _made_s(self, booking: int) -> int:
+        return self.until_s - self.amounts.bookings + booking
+
+    def _experience(self, number: int) -> str:
+        return self._id(1, number)
+
+    def _departure(self, number: int) -> str:
+        return self._id(2, number)
+
+    def _customer(self, number: int) -> str:
+        return self._id(3, number)
+
+    def _booking(self, number: int) -> str:
+        return self._id(4, number, self._made_s(number) * 1000)
+
+    def _experiences(self) -> Iterator[tuple[Any, ...]]:
+        for n in range(1, EXPERIENCES + 1):
+            yield (
+                *(self.organization_id, self._experience(n), f"filled-{n}", f"Filled tour number {n}", True),
+                *("A tour like many others.", 150, '["en","nb"]', '["water"]', "NOK", 89000, _TIERS, "[]", n, n),
+            )
+
+    @cached_property
+    def _first_s(self) -> int:
+        return int(datetime(FIRST_DAY.year, FIRST_DAY.month, FIRST_DAY.day, tzinfo=_ZONE).timestamp())
+
+    def _starts_s(self, departure: int) -> int:
+        return self._first_s + departure * DAYS * 86_400 // (self.amounts.departures + 1)
+
+    def _departures(self) -> Iterator[tuple[Any, ...]]:
+        each, more = divmod(self.amounts.bookings, self.amounts.departures)
+        for n in range(1, self.amounts.departures + 1):
+            taken = 2 * (each + (n <= more))
+            yield (
+                *(self.organization_id, self._departure(n), self._experience(1 + n % EXPERIENCES)),
+                *(self._starts_s(n) * _SECOND, "open", taken + SEATS_LEFT, taken + SEATS_LEFT, taken, n, n),
+            )
+
+    def _customers(self) -> Iterator[tuple[Any, ...]]:
+        for n in range(1, self.amounts.customers + 1):
+            email = f"filled{n}@example.com"
+            yield (
+                *(self.organization_id, self._customer(n), email, email, f"Guest {n}", None, "[]", False),
+                *(n, n),
+            )
+
+    def _of_booking(self, n: int) -> tuple[int, int]:
+        """The numbers of its departure and its customer."""
+        return 1 + (n - 1) % self.amounts.departures, 1 + n % self.amounts.customers
+
+    def _bookings(self) -> Iterator[tuple[Any, ...]]:
+        for n in range(1, self.amounts.bookings + 1):
+            departure, customer = self._of_booking(n)
+            at = self._made_s(n) * _SECOND
+            yield (
+                *(self.organization_id, self._booking(n), n, "confirmed", "admin", self._departure(departure)),
+                *(self._experience(1 + departure % EXPERIENCES), self._customer(customer), f"Guest {customer}"),
+                *(f"filled{customer}@example.com", "+4790000000", _GUESTS, "[]", 2, "NOK", 178000, 178000),
+                *("pay_on_site", "on_site", "unpaid", _NOTE, False, False, at, at, at),
+            )
+
+    def _events(self) -> Iterator[tuple[Any, ...]]:
+        for sequence in range(1, self.amounts.told + 1):
+            n = (sequence + 1) // 2
+            kind = "booking.created" if sequence % 2 else "booking.confirmed"
+            made_s, event, booking = self._made_s(n), self._id(5, sequence, self._made_s(n) * 1000), self._booking(n)
+            head = {
+                "id": event,
+                "type": kind,
+                "created_at": _iso(made_s),
+                "api_version": API_VERSION,
+                "sequence": sequence,
+            }
+            yield (
+                *(self.organization_id, sequence, event, kind, "booking", booking, 0),
+                f'{json.dumps(head)[:-1]}, "data": {{"object": {self.shown(n)}}}}}',
+                made_s * _SECOND,
+            )
+
+    def shown(self, n: int) -> str:
+        """The booking as JSON. Put together by hand: it is written millions of times."""
+        departure, customer = self._of_booking(n)
+        at, experience = _iso(self._made_s(n)), 1 + departure % EXPERIENCES
+        starts_s = self._starts_s(departure)
+        return (
+            f'{{"id": "{self._booking(n)}", "booking_number": {n}, "status": "confirmed", "source": "admin", '
+            f'"created_at": "{at}", "updated_at": "{at}", "experience": {{"id": "{self._experience(experience)}", '
+            f'"title": "Filled tour number {experience}", "slug": "filled-{experience}"}}, '
+            f'"departure": {{"id": "{self._departure(departure)}", "starts_at": "{_iso(starts_s)}", '
+            f'"ends_at": "{_iso(starts_s + 9000)}"}}, "customer": {{"name": "Guest {customer}", '
+            f'"email": "filled{customer}@example.com", "phone": "+4790000000"}}, "guests": {_GUESTS}, "add_ons": [], '
+            '"totals": {"subtotal": {"amount_minor": 178000, "currency": "NOK"}, '
+            '"discount": {"amount_minor": 0, "currency": "NOK"}, "gift_card": {"amount_minor": 0, "currency": "NOK"}, '
+            '"total": {"amount_minor": 178000, "currency": "NOK"}}, '
+            '"payment": {"method": "pay_on_site", "source": "on_site", "status": "unpaid"}, '
+            f'"note": "{_NOTE}", "manage_url": null}}'
+        )
+
+
+def _iso(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, UTC).astimezone(_ZONE).isoformat()

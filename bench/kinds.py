@@ -1,0 +1,271 @@
+"""The four kinds of entries: what is said of one, how it is measured, and what comes of it.
+
+A `Workload` is a rate under load, and wants to be at least so much of its floor. A `Cost` is a time, and wants to be at
+most so many times its floor. A `Promise` is a figure with a limit of its own, whatever the machine. A `Curve` is
+a rate and its latencies at growing levels, of clients for instance, and wants nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from bench import measure
+from bench.measure import Sample, Samples, Side, Spread, Timing
+from bench.stage import Stage
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Sides that are loaded in turn: ours, the floor, then references. `aim` is the least ratio of ours to the floor.
+
+    `build` starts the sides in the stack; it gives none when the entry cannot be measured as the run is set up.
+    """
+
+    name: str
+    measures: str
+    floor: str
+    aim: float
+    build: Callable[[Stage, ExitStack], Sequence[Side]]
+
+    @property
+    def goal(self) -> str:
+        return f"≥ {self.aim:g} ×"
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One side of a cost: `take` measures it once, in the cost's unit."""
+
+    name: str
+    take: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Contenders measured in turn: ours, the floor, then references. `at_most` is how many times the floor ours may be.
+
+    `times` is how often each is taken in one round: what is short is taken more often.
+    """
+
+    name: str
+    measures: str
+    floor: str
+    unit: str
+    at_most: float
+    build: Callable[[Stage, ExitStack], Sequence[Contender]]
+    times: int = 1
+
+    @property
+    def goal(self) -> str:
+        return f"≤ {self.at_most:g} ×"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number that a promise gives, and the limit it has, if any."""
+
+    name: str
+    unit: str
+    at_most: float | None = None
+    at_least: float | None = None
+
+    @property
+    def goal(self) -> str:
+        if self.at_most is not None:
+            return f"≤ {self.at_most:g}"
+        return f"≥ {self.at_least:g}" if self.at_least is not None else ""
+
+    def is_met(self, value: float) -> bool:
+        low = self.at_least is None or value >= self.at_least
+        return low and (self.at_most is None or value <= self.at_most)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One round of a promise: its figures by name, and what was wrong."""
+
+    values: dict[str, float]
+    failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Figures with limits. `build` gives what takes one reading."""
+
+    name: str
+    measures: str
+    figures: tuple[Figure, ...]
+    build: Callable[[Stage, ExitStack], Callable[[Timing], Reading] | None]
+
+    @property
+    def goal(self) -> str:
+        return ", ".join(f"{figure.name} {figure.goal}" for figure in self.figures if figure.goal)
+
+
+Level = Callable[[int, ExitStack], Sequence[Side]]
+"""Gives the sides at one level of a curve; what it starts for that level alone goes into the stack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Sides that are loaded at growing levels of something. A quick run takes the `quick` ones."""
+
+    name: str
+    measures: str
+    by: str
+    levels: tuple[int, ...]
+    quick: tuple[int, ...]
+    build: Callable[[Stage, ExitStack], Level | None]
+    is_plotted: bool = False
+
+    @property
+    def goal(self) -> str:
+        return "the plot" if self.is_plotted else "a table"
+
+
+Entry = Workload | Cost | Promise | Curve
+
+
+# What comes of them ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """A workload measured: the samples of its sides, ours first where the service took part."""
+
+    entry: Workload
+    samples: Samples
+    failures: list[str]
+    doubts: list[str]
+    with_service: bool
+
+    @property
+    def ratio(self) -> Spread | None:
+        """Ours to the floor; none when only floors ran."""
+        if not self.with_service:
+            return None
+        ours, floor, *_ = self.samples.values()
+        return measure.ratios(ours, floor)
+
+
+@dataclass(frozen=True, slots=True)
+class Costed:
+    """A cost measured: what was taken of each contender, ours first."""
+
+    entry: Cost
+    taken: dict[str, list[float]]
+    failures: list[str]
+    doubts: list[str]
+
+    @property
+    def ratio(self) -> Spread:
+        """Ours to the floor, take by take."""
+        ours, floor, *_ = self.taken.values()
+        return Spread.of([a / b for a, b in zip(ours, floor, strict=True)])
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A promise read: its figures over the rounds."""
+
+    entry: Promise
+    readings: dict[str, list[float]]
+    failures: list[str]
+    doubts: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Curved:
+    """A curve measured: for each of its levels the samples of its sides."""
+
+    entry: Curve
+    levels: dict[int, Samples]
+    failures: list[str]
+    doubts: list[str]
+
+
+Outcome = Rated | Costed | Kept | Curved
+
+
+def measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, tell: Tell) -> Outcome | None:
+    """Start what the entry needs, measure it, stop it; none when it cannot be measured as the run is set up."""
+    with ExitStack() as stack:
+        match entry:
+            case Workload():
+                return _rated(entry, stage, stack, rounds, timing, tell)
+            case Cost():
+                return _costed(entry, stage, stack, rounds, tell)
+            case Promise():
+                return _kept(entry, stage, stack, rounds, timing, tell)
+            case Curve():
+                return _curved(entry, stage, stack, rounds, timing, tell)
+
+
+def _rated(entry: Workload, stage: Stage, stack: ExitStack, rounds: int, timing: Timing, tell: Tell) -> Rated | None:
+    sides = entry.build(stage, stack)
+    if not sides:
+        return None
+    samples = measure.alternate(sides, rounds, timing, tell)
+    failures, doubts = measure.failures(sides, samples), measure.doubts(samples)
+    return Rated(entry, samples, failures, doubts, stage.with_service)
+
+
+def _costed(entry: Cost, stage: Stage, stack: ExitStack, rounds: int, tell: Tell) -> Costed | None:
+    contenders = entry.build(stage, stack)
+    if len(contenders) < 2:
+        return None
+    for contender in contenders:
+        contender.take()  # what is read for the first time comes from the disk, or has to be compiled
+    taken: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+    times = rounds * (1 if stage.quick else entry.times)
+    neighbours = measure.Neighbours()
+    for number in range(times):
+        tell(f"take {number + 1} of {times}")
+        for contender in contenders if number % 2 == 0 else reversed(contenders):
+            taken[contender.name].append(contender.take())
+    return Costed(entry, taken, [], neighbours.doubts())
+
+
+def _kept(entry: Promise, stage: Stage, stack: ExitStack, rounds: int, timing: Timing, tell: Tell) -> Kept | None:
+    take = entry.build(stage, stack)
+    if take is None:
+        return None
+    readings: dict[str, list[float]] = {figure.name: [] for figure in entry.figures}
+    failures: list[str] = []
+    for number in range(rounds):
+        tell(f"round {number + 1} of {rounds}")
+        reading = take(timing)
+        failures += reading.failures
+        for name, value in reading.values.items():
+            readings[name].append(value)
+    return Kept(entry, readings, list(dict.fromkeys(failures)), [])
+
+
+def _curved(entry: Curve, stage: Stage, stack: ExitStack, rounds: int, timing: Timing, tell: Tell) -> Curved | None:
+    sides_at = entry.build(stage, stack)
+    if sides_at is None:
+        return None
+    levels: dict[int, Samples] = {}
+    failures: list[str] = []
+    doubts: list[str] = []
+    for level in entry.quick if stage.quick else entry.levels:
+        with ExitStack() as here:
+            tell(f"{level:,} {entry.by}: starting")
+            sides = sides_at(level, here)
+            samples = measure.alternate(sides, max(1, rounds // 2), timing, partial(_tell_of, tell, entry, level))
+        levels[level] = samples
+        failures += measure.failures(sides, samples)
+        doubts += measure.doubts(samples)
+    return Curved(entry, levels, list(dict.fromkeys(failures)), doubts[:1])
+
+
+def _tell_of(tell: Tell, entry: Curve, level: int, what: str) -> None:
+    tell(f"{level:,} {entry.by}, {what}")
+
+
+def typical(samples: Sequence[Sample], name: str) -> float:
+    """The median of a figure over the samples."""
+    return Spread.of([getattr(sample, name) for sample in samples]).median

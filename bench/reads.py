@@ -1,0 +1,164 @@
+"""Reading under load: who am I, lists, availability, and a list walked deep."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import date, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from bench import fill, floors
+from bench.asking import answer
+from bench.kinds import Workload
+from bench.load import Request
+from bench.measure import HttpSide, Side
+from bench.processes import Server
+from bench.service import Shop
+from bench.stage import EXAMPLE, FILLED, Stage, organization
+
+ZONE = "Europe/Oslo"
+DAYS = 92
+EXAMPLE_FROM = date(2027, 6, 1)
+"""The season, when the example has most departures."""
+SAME_SQL = "same SQL + orjson, Starlette"
+DEEP_PAGE = 5_000
+"""Of 100 bookings each; where there are fewer rows, the page in their middle."""
+
+
+def me(stage: Stage, stack: ExitStack) -> list[Side]:
+    sides: list[Side] = []
+    if stage.with_service:
+        service, readers, _ = stage.lists()
+        server = stack.enter_context(service.serve())
+        sides.append(stage.side("service", server, [readers[FILLED].get("/api/v1/me")]))
+    floor = stack.enter_context(floors.serve("hello"))
+    return [*sides, stage.side("FastAPI hello", floor, [Request("GET", "/hello")], database=False)]
+
+
+class Listing:
+    """A list of an organization: our path and the floor's. Both must answer with the same data."""
+
+    def __init__(self, slug: str, ours: str, theirs: str) -> None:
+        self._slug = slug
+        self._ours = ours
+        self._theirs = theirs
+
+    def __call__(self, stage: Stage, stack: ExitStack) -> list[HttpSide]:
+        service, readers, url = stage.lists()
+        if self._slug == EXAMPLE and not stage.with_service:
+            return []
+        floor = stack.enter_context(floors.serve("reads", database_url=url))
+        bare = Request("GET", f"{self._theirs}&org={organization(url, self._slug)}&zone={ZONE}")
+        side = stage.side("same SQL, Starlette", floor, [bare])
+        if not stage.with_service:
+            return [side]
+        server, wanted = stack.enter_context(service.serve()), readers[self._slug].get(self._ours)
+        compare(_data(server, wanted), _data(floor, bare))
+        return [stage.side("service", server, [wanted]), side]
+
+
+def bookings(limit: int) -> Listing:
+    return Listing(FILLED, f"/api/v1/bookings?limit={limit}", f"/bookings?limit={limit}")
+
+
+def availability(slug: str, first: date) -> Listing:
+    last = first + timedelta(days=DAYS)
+    start, end = (_midnight(day) for day in (first, last + timedelta(days=1)))
+    return Listing(slug, f"/api/v1/availability?from={first}&to={last}", f"/availability?from={start}&until={end}")
+
+
+def _midnight(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(ZONE)).timestamp()) * 1_000_000
+
+
+# Deep in a list --------------------------------------------------------------------------------------------------
+
+
+def deep(stage: Stage, stack: ExitStack) -> list[Side]:
+    """The deep page beside its floor, and the first pages of both for comparison."""
+    return _deep_sides(stage, stack, ("service, deep", "same SQL, deep", "service, first page", "same SQL, first page"))
+
+
+def deep_as_first(stage: Stage, stack: ExitStack) -> list[Side]:
+    """The deep page beside the first one."""
+    return _deep_sides(stage, stack, ("service, deep", "service, first page"))
+
+
+def _deep_sides(stage: Stage, stack: ExitStack, names: Sequence[str]) -> list[Side]:
+    service, reader, url = stage.many()
+    if reader is None:
+        return []
+    server = stack.enter_context(service.serve())
+    floor = stack.enter_context(floors.serve("reads", database_url=url))
+    first = reader.get("/api/v1/bookings?limit=100")
+    cursor, above = _walked(server, reader, min(DEEP_PAGE, _pages(url) // 2))
+    below = reader.get(f"/api/v1/bookings?limit=100&starting_after={cursor}")
+    bare = f"/bookings?limit=100&org={organization(url, FILLED)}&zone={ZONE}"
+    beneath = f"{bare}&before={fill.created_at(url, FILLED, above)}&id={above}"
+    compare(_data(server, below), _data(floor, Request("GET", beneath)))
+    sides = {
+        "service, deep": stage.side("service, deep", server, [below]),
+        "same SQL, deep": stage.side("same SQL, deep", floor, [Request("GET", beneath)]),
+        "service, first page": stage.side("service, first page", server, [first]),
+        "same SQL, first page": stage.side("same SQL, first page", floor, [Request("GET", bare)]),
+    }
+    return [sides[name] for name in names]
+
+
+def _pages(url: str) -> int:
+    return fill.count(url, "bookings") // 100
+
+
+def _walked(server: Server, reader: Shop, pages: int) -> tuple[str, str]:
+    """The cursor behind that many pages, and the last booking above it. Cursors are signed, so it has to be walked."""
+    page = answer(server, reader.get("/api/v1/bookings?limit=100"))
+    for _ in range(pages - 1):
+        page = answer(server, reader.get(f"/api/v1/bookings?limit=100&starting_after={page['next_cursor']}"))
+    return page["next_cursor"], page["data"][-1]["id"]
+
+
+# Answers compared ------------------------------------------------------------------------------------------------
+
+
+def _data(server: Server, request: Request) -> list[dict[str, Any]]:
+    data: list[dict[str, Any]] = answer(server, request)["data"]
+    if not data:
+        raise RuntimeError(f"{request.path} answers with an empty list: nothing would be measured")
+    return data
+
+
+def compare(ours: list[dict[str, Any]], floor: list[dict[str, Any]]) -> None:
+    """Raise where service and floor answer differently: a floor that does less than the answer needs is none."""
+    if ours == floor:
+        return
+    if len(ours) != len(floor):
+        raise RuntimeError(f"service and floor answer differently: {len(ours)} rows, the floor {len(floor)}")
+    different = next(
+        f"row {at}, {name}: {a.get(name)!r}, the floor {b.get(name)!r}"
+        for at, (a, b) in enumerate(zip(ours, floor, strict=True))
+        for name in a | b
+        if a.get(name) != b.get(name)
+    )
+    raise RuntimeError(f"service and floor answer differently: {different}")
+
+
+ENTRIES = (
+    Workload("me", "GET /me", "bare FastAPI hello", 0.4, me),
+    Workload("bookings-25", "GET /bookings?limit=25", SAME_SQL, 0.5, bookings(25)),
+    Workload("bookings-100", "GET /bookings?limit=100", SAME_SQL, 0.6, bookings(100)),
+    Workload(
+        "availability",
+        "GET /availability, 92 days of the example catalogue",
+        SAME_SQL,
+        0.5,
+        availability(EXAMPLE, EXAMPLE_FROM),
+    ),
+    Workload(
+        "availability-5000",
+        "GET /availability, 92 days, 5,000 departures",
+        SAME_SQL,
+        0.6,
+        availability(FILLED, fill.FIRST_DAY),
+    ),
+    Workload("deep", "GET /bookings?limit=100, page 5,000 of a million rows", SAME_SQL, 0.6, deep),
+    Workload("deep-as-first", "the same page", "the first page, by the service itself", 0.9, deep_as_first),
+)

@@ -1,0 +1,118 @@
+"""What the entries of one run share: the database server, databases already filled, and sides made of servers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import psycopg
+
+from bench import fill, floor_sql, postgres
+from bench.load import Plan, Request
+from bench.measure import HttpSide
+from bench.postgres import Postgres
+from bench.processes import Server
+from bench.service import EXAMPLES, Service, Shop
+
+CLIENTS = 32
+DEPARTURES = 1280
+"""Departures in all, however many organizations share them: with one organization its counter is what is contended,
+not a departure."""
+LISTED_BOOKINGS = 20_000
+"""Bookings behind the lists. The first page costs the same however many there are; `deep` holds that."""
+MANY_BOOKINGS, MANY_QUICK = 1_000_000, 40_000
+"""Behind the list that is walked deep; the second for a quick look."""
+FILLED = "filled"
+EXAMPLE = "fjord-tours"
+
+
+@dataclass(slots=True)
+class Stage:
+    """The run's PostgreSQL, and what has been put into it so far."""
+
+    postgres: Postgres
+    with_service: bool
+    quick: bool
+    _open: dict[tuple[int, int], tuple[Service, list[Shop]]] = field(default_factory=dict)
+    _lists: tuple[Service, dict[str, Shop], str] | None = None
+    _many: dict[int, tuple[Service, Shop | None, str]] = field(default_factory=dict)
+    _floors: dict[int, str] = field(default_factory=dict)
+
+    def shops(self, organizations: int, endpoints: int = 0) -> tuple[Service, list[Shop]]:
+        """The service with that many organizations that sell; departures are shared out among them. With `endpoints`
+        each has so many of them, which listen to its bookings."""
+        at = organizations, endpoints
+        if at not in self._open:
+            url = self.postgres.create_database(f"service_{organizations}_{endpoints}")
+            service = Service(url)
+            shops = service.open_shops(organizations, DEPARTURES // organizations)
+            if endpoints:
+                service.listen(shops, [service.NOWHERE] * endpoints)
+            postgres.settle(url)
+            self._open[at] = service, shops
+        return self._open[at]
+
+    def lists(self) -> tuple[Service, dict[str, Shop], str]:
+        """The service with two organizations that are read: one filled with bookings, one with the example catalogue.
+
+        Without the service its tables are made from their definition, and there is no key and no example.
+        """
+        if self._lists is None:
+            url = self.postgres.create_database("lists")
+            service = Service(url)
+            readers: dict[str, Shop] = {}
+            if self.with_service:
+                readers[FILLED] = service.open_reader(FILLED)
+                readers[EXAMPLE] = service.open_reader(EXAMPLE, EXAMPLES / f"{EXAMPLE}.json")
+            else:
+                fill.create(url, FILLED)
+            fill.fill(url, FILLED, fill.Amounts(LISTED_BOOKINGS))
+            postgres.settle(url)
+            self._lists = service, readers, url
+        return self._lists
+
+    def many(self, bookings: int = 0) -> tuple[Service, Shop | None, str]:
+        """The service with an organization of that many bookings; of very many when no number is given."""
+        bookings = bookings or (MANY_QUICK if self.quick else MANY_BOOKINGS)
+        if bookings not in self._many:
+            url = self.postgres.create_database(f"many_{bookings}")
+            service, reader = Service(url), None
+            if self.with_service:
+                reader = service.open_reader(FILLED)
+            else:
+                fill.create(url, FILLED)
+            fill.fill(url, FILLED, fill.Amounts(bookings, departures=bookings // 10, events=0))
+            postgres.settle(url)
+            self._many[bookings] = service, reader, url
+        return self._many[bookings]
+
+    def floor(self, organizations: int) -> str:
+        """The URL of the one-statement floor's database with that many organizations."""
+        if organizations not in self._floors:
+            url = self.postgres.create_database(f"floor_{organizations}")
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute(floor_sql.FLOOR_SCHEMA)
+                each = DEPARTURES // organizations
+                connection.execute(floor_sql.FILL_FLOOR.format(organizations=organizations, departures=each))
+            postgres.settle(url)
+            self._floors[organizations] = url
+        return self._floors[organizations]
+
+    def side(
+        self,
+        name: str,
+        server: Server,
+        requests: Sequence[Request],
+        expected: frozenset[str] = frozenset({"200"}),
+        *,
+        database: bool = True,
+    ) -> HttpSide:
+        """A server under the load client; `database` says whether the run's PostgreSQL works for it."""
+        plan = Plan(server.port, requests, CLIENTS)
+        return HttpSide(name, plan, server.pid, self.postgres.pid if database else None, expected)
+
+
+def organization(url: str, slug: str) -> str:
+    """The organization's id: a floor is told whose rows are wanted, and asks for no key."""
+    with psycopg.connect(url) as connection:
+        row = connection.execute("SELECT id::text FROM organizations WHERE slug = %s", [slug]).fetchone()
+    assert row is not None
+    return str(row[0])

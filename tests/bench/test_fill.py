@@ -1,0 +1,92 @@
+"""The rows that the bench fills a database with are such as the service itself would have written."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from support.api import Api
+from support.world import SECRET, FixedClock, World, make_world
+
+from bench import fill
+from bench.filling import SEATS_LEFT, Amounts
+from booking_core.clock import system_clock
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.settings import Settings
+from booking_server.app import create_app
+
+AMOUNTS = Amounts(bookings=60, departures=7)
+
+
+@pytest.fixture
+def filled(fresh_database_url: str) -> Iterator[World]:
+    database = Database(fresh_database_url)
+    world = make_world(database, FixedClock(system_clock()))
+    fill.fill(fresh_database_url, world.organization.slug, AMOUNTS)
+    yield world
+    database.close()
+
+
+@pytest.fixture
+def filled_api(filled: World, fresh_database_url: str) -> Iterator[Api]:
+    settings = Settings(database_url=fresh_database_url, secret_key=SECRET, rate_limit=None)
+    with TestClient(create_app(settings, database=filled.database)) as client:
+        yield Api(client, filled)
+
+
+def everything(api: Api, path: str) -> list[dict[str, Any]]:
+    """A whole list, oldest first."""
+    page = api.get(path, order="asc", limit=100).json()
+    found = list(page["data"])
+    while page["has_more"]:
+        page = api.get(path, order="asc", limit=100, starting_after=page["next_cursor"]).json()
+        found += page["data"]
+    return found
+
+
+def test_the_doctor_finds_nothing_in_a_filled_organization(filled: World) -> None:
+    assert filled.examine() == []
+
+
+def test_what_the_events_tell_is_what_the_list_shows(filled_api: Api) -> None:
+    bookings = everything(filled_api, "/bookings")
+    events = everything(filled_api, "/events")
+    assert [booking["booking_number"] for booking in bookings] == list(range(1, AMOUNTS.bookings + 1))
+    assert [event["sequence"] for event in events] == list(range(1, AMOUNTS.told + 1))
+    shown = {booking["id"]: booking for booking in bookings}
+    assert all(event["data"]["object"] == shown[event["resource_id"]] for event in events)
+    assert [event["type"] for event in events[:2]] == ["booking.created", "booking.confirmed"]
+
+
+def test_every_departure_lies_in_the_window_and_has_seats_left(filled_api: Api) -> None:
+    until = fill.FIRST_DAY.replace(month=fill.FIRST_DAY.month + 3)
+    window = {"from": str(fill.FIRST_DAY), "to": str(until)}
+    departures = filled_api.get("/availability", **window).json()["data"]
+    assert len(departures) == AMOUNTS.departures
+    assert {departure["seats_available"] for departure in departures} == {SEATS_LEFT}
+
+
+def test_events_can_be_fewer_and_are_then_of_the_first_bookings(filled: World, fresh_database_url: str) -> None:
+    other = make_world(filled.database, filled.clock)
+    steps: dict[str, int] = {}
+
+    def wrote(table: str, rows: int) -> None:
+        steps[table] = steps.get(table, 0) + rows
+
+    amounts = Amounts(bookings=10, departures=2, events=4)
+    fill.fill(fresh_database_url, other.organization.slug, amounts, wrote)
+    assert steps == amounts.rows()
+    assert sorted(row["sequence"] for row in other.rows(tables.events)) == [1, 2, 3, 4]
+    (told,) = {row["resource_id"] for row in other.rows(tables.events) if row["sequence"] > 2}
+    assert filled_number(other, told) == 2
+
+
+def filled_number(world: World, booking_id: str) -> int:
+    return int(world.row(tables.bookings, booking_id)["booking_number"])
+
+
+def test_an_organization_that_sold_already_is_refused(filled: World, fresh_database_url: str) -> None:
+    with pytest.raises(SystemExit, match="has bookings already"):
+        fill.fill(fresh_database_url, filled.organization.slug, AMOUNTS)
+    assert fill.count(fresh_database_url, "bookings") == AMOUNTS.bookings
