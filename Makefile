@@ -20,8 +20,9 @@ $(STAMP): requirements.lock $(PACKAGES:%=%/pyproject.toml)
 run: install
 	$(BIN)/booking demo
 
+# In as many processes as there are cores, each with a PostgreSQL of its own; at most four, for the sake of memory.
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 check: install
 	$(BIN)/ruff format --check .

@@ -22,6 +22,8 @@ selenium = pytest.importorskip("selenium")
 from selenium import webdriver  # noqa: E402 - only where it is installed
 from selenium.webdriver.chrome.service import Service as Driver  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.support.expected_conditions import url_to_be  # noqa: E402
+from selenium.webdriver.support.wait import WebDriverWait  # noqa: E402
 
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 PHONE, DESK = (390, 844), (1280, 900)
@@ -126,7 +128,7 @@ def test_a_guest_looks_and_cancels(browser: Any, address: str, world: World, pic
 
     browser.find_element(By.LINK_TEXT, "Cancel this booking").click()
     browser.find_element(By.CSS_SELECTOR, "button").click()
-    assert browser.current_url == address
+    WebDriverWait(browser, 30).until(url_to_be(address))
     assert "Cancelled" in text(browser)
     assert "2,080.00 NOK is on its way back to the card that paid." in text(browser)
     assert fits(browser)

@@ -123,7 +123,7 @@ def answer_unread(call: Any) -> None:
         reset_after(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"),
         answer_unread,
     ],
-    ids=str,
+    ids=lambda handle: handle.__qualname__ if callable(handle) else str(handle),
 )
 def test_a_complete_2xx_head_is_a_success(deliver: Deliver, receive: Receive, handle: Any) -> None:
     sent = deliver(receive(handle).url(), body=bytes(200_000))
