@@ -130,7 +130,7 @@ def pay(
 ) -> None:
     """Says that the card was charged: the booking is confirmed. One that is paid already stays as it is.
 
-    A booking that was abandoned has lost its seats: then nothing changes, and the payment has to be given back.
+    A booking that was abandoned has lost its seats and stays cancelled: then all of the payment is given back.
     """
     with storage.installed():
         from booking_core import bookings, storefront

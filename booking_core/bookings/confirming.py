@@ -10,7 +10,7 @@ from booking_core.effects import EffectKind
 from booking_core.errors import Conflict
 from booking_core.outbox import Told
 from booking_core.timeline import TimelineKind
-from booking_core.wire.bookings import BookingStatus, PaymentSource, PaymentStatus
+from booking_core.wire.bookings import BookingStatus, CancelReason, PaymentSource, PaymentStatus
 from booking_core.wire.events import EventType
 
 
@@ -34,26 +34,47 @@ def confirm(tx: Tx, actor: Actor, pending: Writes, booking_id: str) -> bytes:
 def pay(tx: Tx, actor: Actor, pending: Writes, booking_id: str, *, payment_intent: str | None = None) -> bytes:
     """The booking as JSON, paid by card and so confirmed; one that is paid already is given unchanged.
 
-    A booking that is still pending has its seats, also past its expiry. One that was abandoned has lost them to
-    others: then the payment is refused here, and staff gives it back.
+    A booking that is still pending has its seats, also past its expiry. One that was cancelled before its payment came
+    has given them back, and its guest was told so: it stays cancelled, and all of the payment is owed back.
 
     Raises:
         NotFound: the organization has no such booking.
-        Conflict: `booking_cancelled`, or `not_paid_by_card`.
+        Conflict: `not_paid_by_card`.
     """
     live = service.lock(tx, actor, booking_id)
-    if live.row.status == BookingStatus.CANCELLED:
-        raise Conflict("booking_cancelled", "The booking was cancelled, its seats are gone: refund the payment.")
     if live.row.payment_source != PaymentSource.STRIPE:
         raise Conflict("not_paid_by_card", "The booking waits for no card payment.")
+    if live.row.status == BookingStatus.CANCELLED:
+        return _return_late(tx, actor, pending, live, payment_intent)
     if live.row.payment_status != PaymentStatus.PENDING:
         return service.show(actor, live.row)
     customer_id = live.locked.customer_id
     payments.receive(tx, actor, pending, booking_id=booking_id, payment_intent=payment_intent, customer_id=customer_id)
     if live.row.status == BookingStatus.PENDING:
         return _confirm(tx, actor, pending, live, PaymentStatus.PAID)
+    return _mark_paid(actor, pending, live)
+
+
+def _return_late(tx: Tx, actor: Actor, pending: Writes, live: Live, payment_intent: str | None) -> bytes:
+    is_news = payments.return_late(
+        tx,
+        actor,
+        pending,
+        booking_id=live.row.id,
+        payment_intent=payment_intent,
+        customer_id=live.locked.customer_id,
+    )
+    if not is_news:
+        return service.show(actor, live.row)
+    if live.locked.cancel_reason == CancelReason.ABANDONED:  # with any other the guest was written to
+        kind, at = EffectKind.BOOKING_CANCELLATION_MAIL, actor.at
+        effects.owe(pending, actor.organization.id, kind, live.row.id, at=at)
+    return _mark_paid(actor, pending, live)
+
+
+def _mark_paid(actor: Actor, pending: Writes, live: Live) -> bytes:
     row = live.row._replace(payment_status=PaymentStatus.PAID, updated_at=max(actor.at, live.row.updated_at))
-    key = {"organization_id": actor.organization.id, "id": booking_id}
+    key = {"organization_id": actor.organization.id, "id": row.id}
     pending.change(store.PAY, **key, payment_status=row.payment_status, updated_at=row.updated_at)
     return service.show(actor, row)
 

@@ -108,6 +108,7 @@ _LOCKED = (
     bookings.c.seats,
     bookings.c.send_confirmation_email,
     bookings.c.notify_staff,
+    bookings.c.cancel_reason,
 )
 _LOCK = Statement(
     select(*_LOCKED)
@@ -132,6 +133,7 @@ class Locked(NamedTuple):
     seats: int
     send_confirmation_email: bool
     notify_staff: bool
+    cancel_reason: str | None
 
 
 def lock(tx: Tx, organization_id: str, booking_id: str) -> Locked | None:

@@ -97,7 +97,7 @@ CHECKS = (
              JOIN bookings b ON b.organization_id = r.organization_id AND b.id = r.booking_id
             WHERE [r] AND (r.amount_minor > p.amount_minor OR r.amount_minor <= 0 OR r.currency <> p.currency
                            OR p.booking_id <> r.booking_id OR b.status <> 'cancelled'
-                           OR b.payment_source <> 'stripe' OR b.confirmed_at IS NULL)
+                           OR b.payment_source <> 'stripe' OR p.status IN ('pending', 'failed'))
            UNION ALL
            SELECT r.organization_id, min('' || r.id), count(*) || ' refunds of booking ' || r.booking_id
              FROM refunds r WHERE [r] GROUP BY r.organization_id, r.booking_id HAVING count(*) > 1""",

@@ -12,9 +12,12 @@ from booking_core.db.writes import Writes
 from booking_core.errors import NotFound
 from booking_core.payments import rules, store
 from booking_core.payments.rules import RefundStatus
+from booking_core.payments.store import PaymentRow
 from booking_core.timeline import TimelineKind
 from booking_core.wire.bookings import PaymentStatus
 
+_AWAITED = frozenset({PaymentStatus.PENDING, PaymentStatus.FAILED})
+"""Money may also come for a payment that was dropped."""
 _REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
 
 
@@ -46,8 +49,6 @@ def receive(
 ) -> None:
     """The money has come. Said again, it changes nothing.
 
-    Money that comes for a payment which was dropped is received too: so it can be given back.
-
     Args:
         payment_intent: the gateway's name for it, by which it is refunded; none: it can only be refunded by hand.
         customer_id: whose timeline notes it; none: nobody's.
@@ -55,30 +56,47 @@ def receive(
     Raises:
         NotFound: the booking expects no payment.
     """
-    organization_id = actor.organization.id
-    payment = store.lock_payment(tx, organization_id, booking_id)
+    payment = store.lock_payment(tx, actor.organization.id, booking_id)
     if payment is None:
         raise NotFound("The booking expects no payment.")
-    if payment.status not in (PaymentStatus.PENDING, PaymentStatus.FAILED):
-        return
+    if payment.status in _AWAITED:
+        _receive(actor, pending, payment, booking_id, payment_intent, customer_id)
+
+
+def return_late(
+    tx: Tx, actor: Actor, pending: Writes, *, booking_id: str, payment_intent: str | None, customer_id: str | None
+) -> bool:
+    """The money has come for a booking that is cancelled: it is received, and all of it is owed back, whatever the
+    organization's policy, since nothing was sold for it. Said again, it changes nothing.
+
+    Returns:
+        Whether it changed anything.
+    """
+    payment = store.lock_payment(tx, actor.organization.id, booking_id)
+    if payment is None or payment.status not in _AWAITED:
+        return False
+    _receive(actor, pending, payment, booking_id, payment_intent, customer_id)
+    _owe(actor, pending, payment, booking_id, payment.amount_minor, customer_id)
+    return True
+
+
+def _receive(
+    actor: Actor,
+    pending: Writes,
+    payment: PaymentRow,
+    booking_id: str,
+    payment_intent: str | None,
+    customer_id: str | None,
+) -> None:
     pending.change(
         store.RECEIVE,
-        organization_id=organization_id,
+        organization_id=actor.organization.id,
         id=payment.id,
         payment_intent=payment_intent,
         status=PaymentStatus.PAID.value,
         updated_at=max(actor.at, payment.updated_at),
     )
-    timeline.note(
-        pending,
-        organization_id,
-        TimelineKind.PAYMENT_RECEIVED,
-        at=actor.at,
-        customer_id=customer_id,
-        booking_id=booking_id,
-        amount_minor=payment.amount_minor,
-        currency=payment.currency,
-    )
+    _note(actor, pending, TimelineKind.PAYMENT_RECEIVED, booking_id, customer_id, payment.amount_minor, payment)
 
 
 def drop(pending: Writes, organization_id: str, *, booking_id: str, at: int) -> None:
@@ -102,27 +120,45 @@ def owe_refund(
     amount = min(amount, payment.amount_minor - payment.refunded_minor)
     if amount <= 0:
         return 0
+    _owe(actor, pending, payment, booking_id, amount, customer_id)
+    return amount
+
+
+def _owe(
+    actor: Actor, pending: Writes, payment: PaymentRow, booking_id: str, amount_minor: int, customer_id: str | None
+) -> None:
     pending.insert(
         tables.refunds,
-        organization_id=organization.id,
+        organization_id=actor.organization.id,
         id=tokens.new_id(),
         booking_id=booking_id,
         payment_id=payment.id,
-        amount_minor=amount,
+        amount_minor=amount_minor,
         currency=payment.currency,
         status=RefundStatus.REQUESTED.value,
         next_attempt_at=actor.at,
         created_at=actor.at,
         updated_at=actor.at,
     )
+    _note(actor, pending, TimelineKind.REFUND_REQUESTED, booking_id, customer_id, amount_minor, payment)
+
+
+def _note(
+    actor: Actor,
+    pending: Writes,
+    kind: TimelineKind,
+    booking_id: str,
+    customer_id: str | None,
+    amount_minor: int,
+    payment: PaymentRow,
+) -> None:
     timeline.note(
         pending,
-        organization.id,
-        TimelineKind.REFUND_REQUESTED,
+        actor.organization.id,
+        kind,
         at=actor.at,
         customer_id=customer_id,
         booking_id=booking_id,
-        amount_minor=amount,
+        amount_minor=amount_minor,
         currency=payment.currency,
     )
-    return amount

@@ -127,14 +127,15 @@ def check_out(tx: Tx, actor: Actor, pending: Writes, checkout: Checkout) -> byte
 
 
 def pay(tx: Tx, actor: Actor, pending: Writes, booking_id: str, *, payment_intent: str | None = None) -> bytes:
-    """The booking as JSON, paid by card and so confirmed; one that is paid already is given unchanged.
+    """The booking as JSON, paid by card and so confirmed; one that is paid already is given unchanged. One that was
+    abandoned stays cancelled, and all of its payment is owed back.
 
     Args:
         payment_intent: the gateway's name for the payment, by which it can be refunded.
 
     Raises:
         NotFound: the organization has no such booking.
-        Conflict: `booking_cancelled` for one that was abandoned, whose payment staff gives back; `not_paid_by_card`.
+        Conflict: `not_paid_by_card`.
     """
     return bookings.pay(tx, actor, pending, booking_id, payment_intent=payment_intent)
 

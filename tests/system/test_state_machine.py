@@ -457,12 +457,23 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.bookings)
     def pay(self, which: int) -> None:
         booking = self.pick_booking(which, payment="stripe/pending")
-        refusal = ("conflict", "booking_cancelled") if not booking.is_live else None
-        if booking.is_live and not booking.payment.startswith("stripe"):
-            refusal = ("conflict", "not_paid_by_card")
+        refusal = None if booking.payment.startswith("stripe") else ("conflict", "not_paid_by_card")
         if self.attempt(refusal, self.ops.pay, booking.id):
+            self._paid(booking)
+
+    @rule(which=which)
+    @precondition(lambda self: any(each.payment == "stripe/failed" for each in self.model.bookings))
+    def pay_late(self, which: int) -> None:
+        booking = self.pick([each for each in self.model.bookings if each.payment == "stripe/failed"], which)
+        self.ops.pay(booking.id)
+        self._paid(booking)
+
+    def _paid(self, booking: Booking) -> None:
+        if booking.payment == "stripe/failed":
+            booking.refunded = booking.total
+        if booking.payment in ("stripe/pending", "stripe/failed"):
             booking.payment = "stripe/paid"
-            self._confirmed(booking)
+        self._confirmed(booking)
 
     @rule(which=which)
     @precondition(lambda self: self.model.bookings)

@@ -178,14 +178,34 @@ def test_a_booking_past_its_expiry_is_still_its_own_until_it_is_swept(
     assert ops.booking(booking["id"])["status"] == "confirmed"
 
 
-def test_a_payment_after_the_booking_was_abandoned_is_refused(ops: Operations, world: World, departure: str) -> None:
+def test_a_payment_after_the_booking_was_abandoned_is_given_back(ops: Operations, world: World, departure: str) -> None:
     booking = ops.check_out(departure, 5)
     world.clock.advance(PENDING)
     ops.abandon_due()
     ops.book(departure, 5, email="grace@example.com")
+    told = world.rows(tables.events)
+    late = ops.pay(booking["id"], "pi_late")
+    assert (late["status"], late["payment"]["status"]) == ("cancelled", "paid")
+    assert world.rows(tables.events) == told
+    (refund,) = world.rows(tables.refunds)
+    assert (refund["status"], refund["amount_minor"]) == ("requested", booking["totals"]["total"]["amount_minor"])
+    assert [row["key"] for row in world.rows(tables.effects) if row["subject_id"] == booking["id"]] == [
+        f"booking_cancellation_mail:{booking['id']}"
+    ]
     with nothing_changes(world):
-        assert ops.refusal(ops.pay, booking["id"]) == ("conflict", "booking_cancelled")
+        assert ops.pay(booking["id"], "pi_late") == late
     assert world.examine() == []
+
+
+def test_a_payment_after_staff_cancelled_is_given_back_without_a_second_mail(
+    ops: Operations, world: World, departure: str
+) -> None:
+    booking = ops.check_out(departure)
+    ops.cancel(booking["id"], CancelReason.ADMIN)
+    mails = world.rows(tables.effects)
+    assert ops.pay(booking["id"])["status"] == "cancelled"
+    assert len(world.rows(tables.refunds)) == 1
+    assert world.rows(tables.effects) == mails
 
 
 def test_only_what_waits_for_a_card_is_paid_by_card(ops: Operations, world: World, departure: str) -> None:
