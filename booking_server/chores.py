@@ -1,5 +1,5 @@
-"""What the worker does besides deliveries: mail, refunds, sweeps. Each chore keeps its own pace, so that a slow mail
-server holds up no refund."""
+"""What the worker does besides deliveries: mail, refunds, sweeps, retention. Each chore keeps its own pace, so that a
+slow mail server holds up no refund."""
 
 from typing import Protocol
 
@@ -7,6 +7,7 @@ from booking_core.caller import Installation
 from booking_core.db.engine import Database
 from booking_core.settings import Settings
 from booking_server.mailing import mailing
+from booking_server.purging import Purging
 from booking_server.refunding import refunding
 from booking_server.sweeping import Sweeping
 
@@ -29,4 +30,5 @@ def chores_of(settings: Settings, database: Database, installation: Installation
         Sweeping(database, installation),
         refunding(settings, database),
         mailing(settings, database, installation),
+        Purging(settings, database),
     ]

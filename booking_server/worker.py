@@ -1,4 +1,4 @@
-"""The worker: deliveries on their way, and the housekeeping of the database.
+"""The worker: deliveries on their way, and the chores beside them.
 
 A delivery is three acts: prepared in a short transaction that leases it, sent while none is open, recorded in another.
 A worker that dies leaves leases that run out; what it had sent may be sent once more, with the same event id. Any
@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import webhook_verify
-from booking_core import events, idempotency, organizations, webhooks
+from booking_core import webhooks
 from booking_core.caller import Installation
-from booking_core.clock import DAY, MINUTE, SECOND
+from booking_core.clock import SECOND
 from booking_core.db.engine import Database, Tx
 from booking_core.db.sqlite import SqliteDriver
 from booking_core.errors import BookingError
@@ -51,8 +51,6 @@ POLL_S = 0.5
 CHORE_PAUSE_S = 0.1
 """A chore that found nothing looks again no sooner than this: every commit wakes it, and a rush is full of commits."""
 RECLAIM_EVERY = 5 * SECOND
-PURGE_EVERY = MINUTE
-PURGE_BATCH = 2_000
 USER_AGENT = "Svc-Webhooks/1.0"
 
 
@@ -104,7 +102,7 @@ def signed_headers(claimed: Claimed) -> list[tuple[str, str]]:
 
 
 class Worker:
-    """Sends what is due, does the chores, and keeps house."""
+    """Sends what is due, and does the chores."""
 
     def __init__(
         self,
@@ -123,7 +121,6 @@ class Worker:
         self._finished: list[Attempted] = []
         self._changed = asyncio.Event()
         self._reclaimed_at = 0
-        self._purged_at = 0
 
     def wake(self) -> None:
         """There may be something to do, since something was committed."""
@@ -189,9 +186,9 @@ class Worker:
         return sent
 
     async def _turn(self) -> list[Claimed]:
-        """Records what is finished, keeps house when it is time, and claims what there are free slots for."""
+        """Records what is finished, takes back what was lost, and claims what there are free slots for."""
         await self._record()
-        await self._keep_house()
+        await self._reclaim()
         free = SLOTS - self._in_flight.total
         if free <= 0:
             return []
@@ -250,32 +247,13 @@ class Worker:
         for attempted in finished:
             self._in_flight.remove(attempted.claimed)
 
-    async def _keep_house(self) -> None:
+    async def _reclaim(self) -> None:
+        """Takes back, now and then, what a worker that died had leased."""
         now = self._database.clock()
         if now - self._reclaimed_at >= RECLAIM_EVERY:
             self._reclaimed_at = now
             waits_s = self._settings.webhook_waits_s
             await self._write(lambda tx: webhooks.reclaim_lost(tx, waits_s=waits_s))
-        if now - self._purged_at >= PURGE_EVERY:
-            self._purged_at = now
-            await self._purge(now)
-
-    async def _purge(self, now: int) -> None:
-        """Forgets what is past its retention, in short transactions that no reader waits for (decision L8)."""
-        settings = self._settings
-        deliveries_before = now - settings.delivery_retention_days * DAY
-        events_before = now - settings.event_retention_days * DAY
-        answers_before = now - settings.idempotency_retention_days * DAY
-        await self._in_batches(lambda tx: webhooks.purge(tx, before=deliveries_before, limit=PURGE_BATCH))
-        await self._in_batches(lambda tx: webhooks.purge_endpoints(tx, before=deliveries_before, limit=PURGE_BATCH))
-        await self._in_batches(lambda tx: idempotency.purge(tx, before=answers_before, limit=PURGE_BATCH))
-        for organization in await asyncio.to_thread(self._database.read, organizations.find):
-            purge = _purge_events(organization.id, events_before)
-            await self._in_batches(purge)
-
-    async def _in_batches(self, purge: Callable[[Tx], int]) -> None:
-        while await self._write(purge) >= PURGE_BATCH:
-            await asyncio.sleep(0)
 
     async def _write(self, fn: Callable[[Tx], T]) -> T:
         return await asyncio.to_thread(self._database.write, fn)
@@ -287,10 +265,6 @@ async def _wait(changed: asyncio.Event, stop: asyncio.Event) -> None:
     _, pending = await asyncio.wait(waiting, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
         task.cancel()
-
-
-def _purge_events(organization_id: str, before: int) -> Callable[[Tx], int]:
-    return lambda tx: events.purge(tx, organization_id, before=before, limit=PURGE_BATCH)
 
 
 @contextlib.asynccontextmanager

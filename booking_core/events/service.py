@@ -106,3 +106,8 @@ def purge(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
     oldest kept.
     """
     return store.purge(tx, organization_id, before, limit)
+
+
+def organizations_before(tx: Tx, before: int) -> list[str]:
+    """The ids of the organizations whose oldest event is from before that instant."""
+    return store.organizations_before(tx, before)

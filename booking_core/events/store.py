@@ -28,7 +28,7 @@ from sqlalchemy import (
 from booking_core.clock import END_OF_TIME, MINUTE
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
-from booking_core.db.tables import Id, deliveries, events
+from booking_core.db.tables import Id, deliveries, events, organizations
 from booking_core.events.rules import EventRow
 from booking_core.wire.pages import Order
 
@@ -182,3 +182,19 @@ _PURGE = Statement(
 
 def purge(tx: Tx, organization_id: str, before: int, limit: int) -> int:
     return tx.run(_PURGE, organization_id=organization_id, before=before, limit=limit)
+
+
+_OLDEST = (
+    select(events.c.created_at)
+    .where(events.c.organization_id == organizations.c.id)
+    .order_by(events.c.sequence)
+    .limit(literal_column("1"))
+    .scalar_subquery()
+)
+_ORGANIZATIONS_BEFORE = Statement(
+    select(organizations.c.id).where(bindparam("before", type_=BigInteger) > _OLDEST).order_by(organizations.c.id)
+)
+
+
+def organizations_before(tx: Tx, before: int) -> list[str]:
+    return [row[0] for row in tx.all(_ORGANIZATIONS_BEFORE, before=before)]
