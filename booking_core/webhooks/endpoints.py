@@ -207,7 +207,8 @@ def delete(tx: Tx, caller: Caller, pending: Writes, endpoint_id: str) -> None:
 
 def rotate_secret(tx: Tx, caller: Caller, pending: Writes, endpoint_id: str, request: SecretRotate) -> Endpoint:
     """The endpoint with its new secret. The former one signs beside it until the overlap ends; of those before it two
-    may still be running out, and no more (decision W2). `webhook.secret_rotated` is told to the others.
+    may still be running out, and no more (decision W2); with no overlap, which is for a secret that leaked, all end at
+    once. `webhook.secret_rotated` is told to the others.
 
     Raises:
         NotFound: the organization has no such endpoint.
@@ -218,7 +219,7 @@ def rotate_secret(tx: Tx, caller: Caller, pending: Writes, endpoint_id: str, req
     ends_at = at + overlap_s * SECOND
     current, old = store.secrets(tx, organization.id, endpoint_id)
     former = [*old, *(rules.OldSecret(secret_id, ends_at) for secret_id in current)]
-    surplus = rules.surplus(former, at)
+    surplus = rules.surplus(former, at) if overlap_s else [secret.id for secret in former]
     store.forget_secrets(tx, organization.id, surplus)
     for secret_id in current:
         if secret_id not in surplus:

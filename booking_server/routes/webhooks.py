@@ -180,7 +180,8 @@ OPERATIONS = (
         summary="Give a webhook endpoint a new secret",
         description=(
             "Until the overlap ends every delivery carries a signature of each live secret, so that receivers can "
-            "change over at leisure. Beside the new one at most two former secrets are live."
+            "change over at leisure. Beside the new one at most two former secrets are live; with an overlap of 0, for "
+            "a secret that leaked, none is."
         ),
         scope=Scope.WEBHOOKS_MANAGE,
         write=_rotate_secret,

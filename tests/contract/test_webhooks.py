@@ -516,6 +516,14 @@ def test_the_overlap_is_chosen(api: Api, seconds: int, former: bool) -> None:
     assert (shown["previous_secret_expires_at"] is not None) == former
 
 
+def test_without_an_overlap_a_secret_that_was_rotated_earlier_ends_too(api: Api) -> None:
+    endpoint = create(api)
+    rotate(api, endpoint["id"])
+    shown = rotate(api, endpoint["id"], overlap_seconds=0)
+    assert live(api, endpoint["id"]) == [shown["secret"]]
+    assert shown["previous_secret_expires_at"] is None
+
+
 @pytest.mark.parametrize("seconds", [-1, 604801, "60", 1.5, True, 10**30])
 def test_an_overlap_out_of_bounds_is_refused(api: Api, seconds: object) -> None:
     endpoint = create(api)["id"]
