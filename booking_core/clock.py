@@ -21,6 +21,8 @@ Clock = Callable[[], int]
 """Gives the instant it is."""
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - naive on purpose: arithmetic that cannot overflow at year 1 or 9999
+_SHOWN_MAX = 16_384
+"""Instants whose text a zone remembers: departures begin, end and close at the same few thousand."""
 _BUCKET_S = 900
 _BUCKETS_MAX = 50_000
 _BUCKETS_SINCE_S = 315_532_800
@@ -76,6 +78,8 @@ class Zone:
         self.name = name
         self.info = ZoneInfo(name)
         self._buckets: dict[int, tuple[str, int, str]] = {}
+        self.iso_again = lru_cache(_SHOWN_MAX)(self.iso)
+        """As `iso`, for instants that are shown again and again."""
 
     def iso(self, at: int) -> str:
         """ISO 8601 to the second with the zone's offset at that instant, e.g. `2026-12-24T10:00:00+01:00`."""

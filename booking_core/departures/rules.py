@@ -1,5 +1,6 @@
 """Seats, ends, closing times, status, and windows of days. No storage, no clock."""
 
+from collections.abc import Callable
 from datetime import date, timedelta
 from typing import Any, NamedTuple
 
@@ -86,37 +87,43 @@ def window(zone: Zone, first: date, last: date, *, field: str) -> tuple[int, int
     return zone.day_start(first), zone.day_end(last)
 
 
-def present(row: tuple[Any, ...], zone: Zone, organization_hours: int, at: int) -> dict[str, Any]:
-    """The departure as availability shows it (API v1 section 2), at an instant.
+def presenter(zone: Zone, organization_hours: int, at: int) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
+    """Shows departures as availability does (API v1 section 2), at an instant.
 
-    The row is one of `store.available`, taken apart by position: one answer shows thousands of them.
+    A row is one of `store.available`, taken apart by position, and what all rows share is looked up once: an answer
+    shows thousands of them.
     """
-    (
-        departure_id,
-        experience_id,
-        starts,
-        own_end,
-        stored_status,
-        seats_total,
-        seats_taken,
-        seats_held,
-        own_price,
-        price_from,
-        currency,
-        duration_minutes,
-        experience_hours,
-    ) = row
-    closes = closes_at(starts, experience_hours, organization_hours)
-    available = seats_available(seats_total, seats_taken, seats_held)
-    amount = price_from if own_price is None else own_price
-    return {
-        "id": departure_id,
-        "experience_id": experience_id,
-        "starts_at": zone.iso(starts),
-        "ends_at": zone.iso(ends_at(starts, own_end, duration_minutes)),
-        "seats_total": seats_total,
-        "seats_available": available,
-        "price": None if amount is None else {"amount_minor": amount, "currency": currency},
-        "booking_closes_at": zone.iso(closes),
-        "status": status(stored_status, closes, available, at),
-    }
+    iso = zone.iso_again
+
+    def present(row: tuple[Any, ...]) -> dict[str, Any]:
+        (
+            departure_id,
+            experience_id,
+            starts,
+            own_end,
+            stored_status,
+            seats_total,
+            seats_taken,
+            seats_held,
+            own_price,
+            price_from,
+            currency,
+            duration_minutes,
+            experience_hours,
+        ) = row
+        closes = closes_at(starts, experience_hours, organization_hours)
+        available = seats_available(seats_total, seats_taken, seats_held)
+        amount = price_from if own_price is None else own_price
+        return {
+            "id": departure_id,
+            "experience_id": experience_id,
+            "starts_at": iso(starts),
+            "ends_at": iso(ends_at(starts, own_end, duration_minutes)),
+            "seats_total": seats_total,
+            "seats_available": available,
+            "price": None if amount is None else {"amount_minor": amount, "currency": currency},
+            "booking_closes_at": iso(closes),
+            "status": status(stored_status, closes, available, at),
+        }
+
+    return present

@@ -31,7 +31,7 @@ def find_available(
     last = rules.default_last_day(date_from) if date_to is None else date_to
     start, end = rules.window(zone, date_from, last, field="to")
     found = store.available(tx, organization.id, start=start, end=end, experience_id=experience_id, at=caller.at)
-    return envelope([rules.present(row, zone, hours, caller.at) for row in found], None)
+    return envelope(list(map(rules.presenter(zone, hours, caller.at), found)), None)
 
 
 def lock(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:
@@ -49,7 +49,8 @@ def lock(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:
 def render(actor: Actor, row: DepartureRow) -> bytes:
     """The departure as JSON, as availability shows it."""
     organization = actor.organization
-    return orjson.dumps(rules.present(row, organization.zone, organization.hours_before_booking_closes, actor.at))
+    present = rules.presenter(organization.zone, organization.hours_before_booking_closes, actor.at)
+    return orjson.dumps(present(row))
 
 
 def close(tx: Tx, actor: Actor, pending: Writes, departure_id: str) -> bytes:

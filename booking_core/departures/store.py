@@ -23,7 +23,7 @@ def _window(table: FromClause, *, of_experience: bool) -> ColumnElement[bool]:
 
 
 def _available(*, of_experience: bool) -> Select[tuple[object, ...]]:
-    """The rows that `rules.present` shows.
+    """The rows that `rules.presenter` shows.
 
     Live holds are summed once, for the departures of the window only: one by one they would cost a look-up for each
     departure, and all of the organization's would grow with every hold that ever was.

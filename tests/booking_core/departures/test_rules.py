@@ -32,14 +32,14 @@ ROW = (
 @pytest.mark.parametrize(("own", "advertised"), [(None, 89000), (95000, 89000), (0, 89000), (95000, None)])
 def test_a_departure_is_shown_exactly_as_the_wire_has_it(own: int | None, advertised: int | None) -> None:
     row = (*ROW[:8], own, advertised, *ROW[10:])
-    shown = rules.present(row, OSLO, 0, NOON - DAY)
+    shown = rules.presenter(OSLO, 0, NOON - DAY)(row)
     assert Departure.model_validate(shown).to_json() == shown
     assert list(shown) == list(Departure.model_fields)
     assert shown["price"]["amount_minor"] == (own if own is not None else advertised)
 
 
 def test_a_departure_without_any_published_amount_has_no_price() -> None:
-    shown = rules.present((*ROW[:8], None, None, *ROW[10:]), OSLO, 0, NOON)
+    shown = rules.presenter(OSLO, 0, NOON)((*ROW[:8], None, None, *ROW[10:]))
     assert shown["price"] is None
     assert Departure.model_validate(shown).to_json() == shown
 
