@@ -13,16 +13,17 @@ from bench.stage import CLIENTS, DEPARTURES, Stage
 
 CREATED = frozenset({"201"})
 ENDPOINTS = 2
-"""Of each organization: every booking writes four deliveries."""
+"""Of each organization, unless said: every booking writes four deliveries."""
 ONE_STATEMENT = "one CTE statement, Starlette, psycopg in threads, 1 process"
 
 
 class Creating:
     """Bookings: ours, the one statement in threads, and as references asyncpg and pgbench where they are found."""
 
-    def __init__(self, organizations: int, processes: int) -> None:
+    def __init__(self, organizations: int, processes: int, endpoints: int = ENDPOINTS) -> None:
         self._organizations = organizations
         self._processes = processes
+        self._endpoints = endpoints
 
     def __call__(self, stage: Stage, stack: ExitStack) -> list[Side]:
         sides: list[Side] = list(self.served(stage, stack))
@@ -42,7 +43,7 @@ class Creating:
         """Ours, where the service takes part, and the floor."""
         ours = []
         if stage.with_service:
-            service, shops = stage.shops(self._organizations, ENDPOINTS)
+            service, shops = stage.shops(self._organizations, self._endpoints)
             wanted = [request for shop in shops for request in shop.bookings()]
             ours = [stage.side("service", stack.enter_context(service.serve(self._processes)), wanted, CREATED)]
         return [*ours, self._floor(stage, stack, "one statement, psycopg", "book_threads", 1)]
@@ -68,6 +69,10 @@ def _floor_bookings(organizations: int) -> Sequence[Request]:
 
 
 ENTRIES = (
+    Workload(
+        "create-64-plain", "POST /bookings, 64 organizations, no endpoints", ONE_STATEMENT, 0.6, Creating(64, 1, 0)
+    ),
+    Workload("create-1-plain", "POST /bookings, 1 organization, no endpoints", ONE_STATEMENT, 1.0, Creating(1, 1, 0)),
     Workload("create-64", "POST /bookings, 64 organizations, 1 process", ONE_STATEMENT, 0.6, Creating(64, 1)),
     Workload("create-64-2p", "POST /bookings, 64 organizations, 2 processes", ONE_STATEMENT, 0.8, Creating(64, 2)),
     Workload("create-1", "POST /bookings, 1 organization, 1 process", ONE_STATEMENT, 1.0, Creating(1, 1)),
