@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from booking_cli import context
+from booking_cli import context, loading
 from booking_cli._version import __version__
 from booking_cli.render import COLORS, FORMATS
 
@@ -116,6 +116,10 @@ class Command(TyperCommand):
         self.own_params = list(self.params)
         self.params.extend(_global_options())
 
+    def invoke(self, ctx: Any) -> Any:
+        loading.end()
+        return super().invoke(ctx)
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _sections(self, ctx, formatter)
 
@@ -141,15 +145,15 @@ class Group(TyperGroup):
             yield name, ((command and command.help) or "").partition("\n")[0]
 
 
-class Root(Group):
-    """The command itself: its groups are loaded when they are used, and listed without being loaded."""
+class Listed(Group):
+    """A group whose commands are loaded when they are used, and listed without being loaded.
 
-    def __init__(
-        self, modules: Mapping[str, tuple[str, str]], sections: Mapping[str, Sequence[str]], **settings: Any
-    ) -> None:
-        super().__init__(name="booking", **settings)
+    Each stands with the module whose `app` it is, or is among, and with its line in the list.
+    """
+
+    def __init__(self, modules: Mapping[str, tuple[str, str]], **settings: Any) -> None:
+        super().__init__(**settings)
         self._modules = modules
-        self._sections = sections
         self.commands = dict.fromkeys(modules)  # type: ignore[assignment]  # what typing errors are compared with
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -159,12 +163,33 @@ class Root(Group):
         if cmd_name not in self._modules:
             return None
         module, _ = self._modules[cmd_name]
-        command = typer.main.get_command(importlib.import_module(module).app)
+        command = _built(importlib.import_module(module).app, cmd_name)
         command.name = cmd_name
         return command
 
     def summaries(self, ctx: Any) -> Iterable[tuple[str, str]]:
         return ((name, line) for name, (_, line) in self._modules.items())
+
+
+def _built(app: Any, name: str) -> Any:
+    """The group or the command that an `app` is; of several commands the one of that name, and no other is built."""
+    if isinstance(app, Listed):
+        return app
+    if app.registered_callback is None and len(app.registered_commands) > 1:
+        alone = single()
+        alone.registered_commands = [each for each in app.registered_commands if each.name == name]
+        return typer.main.get_command(alone)
+    return typer.main.get_command(app)
+
+
+class Root(Listed):
+    """The command itself, whose list is divided into sections."""
+
+    def __init__(
+        self, modules: Mapping[str, tuple[str, str]], sections: Mapping[str, Sequence[str]], **settings: Any
+    ) -> None:
+        super().__init__(modules, name="booking", **settings)
+        self._sections = sections
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for title, names in self._sections.items():
@@ -181,6 +206,11 @@ def group(help: str) -> typer.Typer:  # noqa: A002 - the word of the library
 
 def single() -> typer.Typer:
     """A place for one command that is no group."""
+    return typer.Typer(**_PLAIN)
+
+
+def several() -> typer.Typer:
+    """A place for commands that a `Listed` group takes from here one at a time."""
     return typer.Typer(**_PLAIN)
 
 

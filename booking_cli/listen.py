@@ -18,6 +18,7 @@ import typer
 from booking_cli import context, forwarding, listen_view, profiles, remote, webhook_secrets
 from booking_cli.arguments import instant
 from booking_cli.checkpoints import Checkpoint
+from booking_cli.command import command, single
 from booking_cli.context import Cli
 from booking_cli.feed import Feed, FeedEvent, Position, newest
 from booking_cli.forwarding import Answer, Target
@@ -28,12 +29,7 @@ from booking_cli.webhook_secrets import SecretFile, Secrets
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
 
-EXAMPLES = (
-    "booking webhooks listen --forward-to http://localhost:8000/webhooks",
-    "booking webhooks listen --forward-to 8000 --event booking.created --event booking.cancelled",
-    "booking webhooks listen --forward-to localhost:8000/webhooks --since 10m",
-    "booking webhooks listen --forward-to 8000 -o jsonl | jq .status",
-)
+app = single()
 
 PAUSE_S = 1.0
 PAUSE_MAX_S = 10.0
@@ -118,6 +114,14 @@ class Forwarder:
 # The command -----------------------------------------------------------------------------------------------------
 
 
+@command(
+    app,
+    "listen",
+    "booking webhooks listen --forward-to http://localhost:8000/webhooks",
+    "booking webhooks listen --forward-to 8000 --event booking.created --event booking.cancelled",
+    "booking webhooks listen --forward-to localhost:8000/webhooks --since 10m",
+    "booking webhooks listen --forward-to 8000 -o jsonl | jq .status",
+)
 def listen(
     ctx: typer.Context,
     forward_to: Annotated[

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from booking_cli import loading
 from booking_cli.context import Cli, CliError
 from booking_cli.exit_codes import BY_CODE, ExitCode
 from booking_cli.render import Renderer
@@ -79,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and gives its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     cli = Cli()
+    if argv is None:  # a process of its own, in which nothing else makes garbage
+        loading.begin()
     try:
         code = _run(cli, arguments)
         sys.stdout.flush()
@@ -88,6 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = ExitCode.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last handler: an operator gets a line, not a traceback
         code = _report(error, cli, arguments)
+    loading.end()
     _settle_stdout()
     return code
 

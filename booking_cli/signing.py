@@ -3,7 +3,6 @@
 Nothing is loaded for them but the verifier itself, so that a script may call them for each delivery it has.
 """
 
-import base64
 import json
 import sys
 from collections.abc import Sequence
@@ -14,24 +13,24 @@ from typing import Annotated, Any
 import typer
 
 from booking_cli import context, webhook_secrets
+from booking_cli.command import command, several
 from booking_cli.context import Cli, CliError
 from booking_cli.exit_codes import ExitCode
 from booking_cli.webhook_secrets import SecretFile, Secrets
 
-SIGN_EXAMPLES = (
-    "booking webhooks sign body.json --secret-file hook.secret",
-    "booking webhooks sign body.json | curl -H @- --data-binary @body.json http://localhost:8000/webhooks",
-)
-VERIFY_EXAMPLES = (
-    "booking webhooks verify body.json --header 'Svc-Signature: t=1780300000,v1=5f…' --secret-file hook.secret",
-    "booking webhooks verify --delivery saved.json --tolerance inf",
-)
+app = several()
 
 Body = Annotated[
     str, typer.Argument(metavar="[BODY]", help="The file with the raw body; - is standard input.", show_default=False)
 ]
 
 
+@command(
+    app,
+    "sign",
+    "booking webhooks sign body.json --secret-file hook.secret",
+    "booking webhooks sign body.json | curl -H @- --data-binary @body.json http://localhost:8000/webhooks",
+)
 def sign(
     ctx: typer.Context,
     body: Body = "-",
@@ -61,6 +60,12 @@ def sign(
         cli.render.text("\n".join(f"{name}: {value}" for name, value in headers.items()))
 
 
+@command(
+    app,
+    "verify",
+    "booking webhooks verify body.json --header 'Svc-Signature: t=1780300000,v1=5f…' --secret-file hook.secret",
+    "booking webhooks verify --delivery saved.json --tolerance inf",
+)
 def verify(
     ctx: typer.Context,
     body: Body = "",
@@ -122,6 +127,8 @@ def saved(headers: dict[str, str], body: bytes) -> dict[str, Any]:
     try:
         return {"headers": headers, "body": body.decode()}
     except UnicodeDecodeError:
+        import base64
+
         return {"headers": headers, "body_base64": base64.b64encode(body).decode()}
 
 
@@ -172,7 +179,7 @@ def _parsed(raw: bytes, name: str) -> SavedDelivery:
         document = json.loads(raw)
         headers = document["headers"]
         pairs = list(headers.items() if isinstance(headers, dict) else map(tuple, headers))
-        body = base64.b64decode(document["body_base64"]) if "body_base64" in document else document["body"].encode()
+        body = _decoded(document["body_base64"]) if "body_base64" in document else document["body"].encode()
         if all(isinstance(part, str) for pair in pairs for part in pair) and all(len(pair) == 2 for pair in pairs):
             return SavedDelivery(pairs, body)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -180,6 +187,12 @@ def _parsed(raw: bytes, name: str) -> SavedDelivery:
     raise CliError(
         f"{name} holds no delivery.", code="bad_file", hint='write {"headers": {"Svc-Signature": "…"}, "body": "…"}'
     )
+
+
+def _decoded(text: str) -> bytes:
+    import base64
+
+    return base64.b64decode(text)
 
 
 def _parsed_http(raw: bytes, name: str) -> SavedDelivery:

@@ -15,17 +15,13 @@ from typing import Annotated, Any
 import typer
 
 from booking_cli import context, forwarding, samples, signing, webhook_secrets
+from booking_cli.command import command, single
 from booking_cli.context import Cli, CliError
 from booking_cli.exit_codes import ExitCode
 from booking_cli.forwarding import Answer, Target
 from booking_cli.webhook_secrets import SecretFile
 
-EXAMPLES = (
-    "booking webhooks trigger booking.created --to http://localhost:8000/webhooks",
-    "booking webhooks trigger booking.cancelled --to 8000 --set data.reason=min_participants",
-    "booking webhooks trigger ping --to localhost:8000/webhooks --stale",
-    "booking webhooks trigger booking.created -o json > saved.json",
-)
+app = single()
 
 STALE_S = 3600
 """An hour: twelve times what a receiver should take."""
@@ -87,6 +83,14 @@ class Sent:
     answer: Answer
 
 
+@command(
+    app,
+    "trigger",
+    "booking webhooks trigger booking.created --to http://localhost:8000/webhooks",
+    "booking webhooks trigger booking.cancelled --to 8000 --set data.reason=min_participants",
+    "booking webhooks trigger ping --to localhost:8000/webhooks --stale",
+    "booking webhooks trigger booking.created -o json > saved.json",
+)
 def trigger(
     ctx: typer.Context,
     kind: Annotated[str, typer.Argument(metavar="TYPE", help=f"One of {', '.join(samples.TYPES)}.")],

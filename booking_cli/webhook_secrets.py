@@ -7,7 +7,6 @@ an application is told it once.
 
 import contextlib
 import os
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +14,6 @@ from typing import Annotated
 import typer
 
 from booking_cli.context import Cli, CliError
-from booking_cli.profiles import folder, profile_name
 
 VARIABLE = "BOOKING_WEBHOOK_SECRET"
 
@@ -78,6 +76,8 @@ def checked(text: str, origin: str) -> Secrets:
 
 
 def _of_profile(cli: Cli) -> Secrets:
+    from booking_cli.profiles import folder, profile_name
+
     file = folder() / "webhook-secrets" / profile_name(cli)
     try:
         if not file.exists():
@@ -93,6 +93,8 @@ def _of_profile(cli: Cli) -> Secrets:
 
 def _make(file: Path) -> None:
     """Makes the secret of a profile, once: of two commands that want it at the same time, one makes it for both."""
+    import tempfile
+
     from webhook_verify.signature import generate_secret
 
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,5 +1,7 @@
 """The manners of the command: help, global options, exit codes, errors."""
 
+import gc
+import importlib
 import json
 import re
 import subprocess
@@ -11,10 +13,10 @@ from typing import Any
 import pytest
 import typer
 
-from booking_cli import tree
+from booking_cli import loading, tree, webhooks
 from booking_cli.command import Root
 from booking_cli.exit_codes import BY_CODE, ExitCode
-from booking_cli.main import MODULES, SECTIONS
+from booking_cli.main import MODULES, SECTIONS, main
 from booking_core.wire.errors import ErrorCode
 
 Booking = Callable[..., Any]
@@ -47,6 +49,45 @@ def test_the_list_of_commands_is_complete(booking: Booking) -> None:
     shown = booking("--help").out
     for name, (_, line) in MODULES.items():
         assert re.search(rf"^  {name} +{re.escape(line)}$", shown, re.MULTILINE)
+
+
+def test_a_group_that_loads_its_commands_one_at_a_time_lists_them_as_their_help_begins() -> None:
+    ctx = typer.Context(webhooks.app, info_name="webhooks")
+    loaded = {name: webhooks.app.get_command(ctx, name) for name in webhooks.app.list_commands(ctx)}
+    assert {name: command.help.partition("\n")[0] for name, command in loaded.items()} == {
+        name: line for name, (_, line) in webhooks.MODULES.items()
+    }
+    assert [command.name for command in loaded.values()] == list(webhooks.MODULES)
+
+
+def test_no_command_is_left_out_of_the_group_that_loads_it() -> None:
+    apps = {module: importlib.import_module(module).app for module, _ in webhooks.MODULES.values()}
+    declared = [
+        (module, each.name)
+        for module, app in apps.items()
+        if app.registered_callback is None  # with one it is a group, which lists its commands itself
+        for each in app.registered_commands
+    ]
+    assert declared == [
+        (module, name) for name, (module, _) in webhooks.MODULES.items() if module != "booking_cli.deliveries"
+    ]
+
+
+@pytest.mark.parametrize("argv", ["--version", "webhooks --help", "help output", "no-such-command"])
+@pytest.mark.usefixtures("environment")
+def test_what_is_new_is_collected_once_the_command_is_loaded(argv: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr("sys.argv", ["booking", *argv.split()])
+    monkeypatch.setattr(gc, "freeze", lambda: seen.append(gc.isenabled()))
+    main()
+    assert seen == [False]
+    assert gc.isenabled()
+
+
+def test_a_collector_that_was_not_paused_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc, "freeze", lambda: pytest.fail("frozen"))
+    loading.end()
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize(

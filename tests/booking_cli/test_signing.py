@@ -274,6 +274,23 @@ print("loaded:", *(name for name in {HEAVY!r} if name in sys.modules))
     assert done.stdout.splitlines()[-1] == "loaded:"
 
 
+@pytest.mark.parametrize("argv", ["sign body.json", "verify body.json --header t=1,v1=0"])
+def test_a_delivery_is_checked_or_made_without_what_the_other_commands_load(
+    body: bytes, environment: Environment, secret: str, argv: str
+) -> None:
+    environment("BOOKING_WEBHOOK_SECRET", secret)
+    others = ("remote", "profiles", "endpoints", "deliveries", "listen", "trigger", "samples")
+    unneeded = (*(f"booking_cli.{name}" for name in others), "tempfile", "random", "base64")
+    code = f"""
+import sys
+from booking_cli.main import main
+main({["webhooks", *argv.split()]!r})
+print("loaded:", *(name for name in {unneeded!r} if name in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded:"
+
+
 def test_a_closed_pipe_is_no_error(body: bytes, process: Callable[..., subprocess.Popen[str]]) -> None:
     with process("webhooks", "sign", "body.json") as started:
         assert started.stdout is not None

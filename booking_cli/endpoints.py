@@ -1,0 +1,271 @@
+"""The commands of `booking webhooks` about endpoints: over HTTP, from `create` to `recover`."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from booking_cli import context, lists, remote, secret_files
+from booking_cli.arguments import instant, one_of
+from booking_cli.command import command, several
+from booking_cli.context import Cli, CliError
+from booking_cli.deliveries import EndpointId
+from booking_cli.exit_codes import ExitCode
+from booking_cli.since import aware
+from booking_cli.times import length_us
+
+if TYPE_CHECKING:
+    from booking_sdk import BookingClient
+
+app = several()
+
+COLUMNS = ("id", "status", "url", "event_types", "consecutive_failures", "last_success_at", "description")
+"""The first ones are the most important: a narrow terminal shows only those that fit."""
+LOST = ("dead", "failed")
+_PATH = "/api/v1/webhooks"
+_SECOND_US = 1_000_000
+_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
+NewSecretFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--secret-file", metavar="FILE", help="Write the secret to this new file (0600), instead of showing it."
+    ),
+]
+Description = Annotated[str | None, typer.Option("--description", metavar="TEXT", help="What it is for.")]
+
+
+# Endpoints -------------------------------------------------------------------------------------------------------
+
+
+@command(
+    app,
+    "create",
+    "booking webhooks create --url https://hooks.example.com/booking --event booking.created",
+    "booking webhooks create --url https://hooks.example.com/booking --event booking.created \\",
+    "    --event booking.cancelled --description 'The calendar' --secret-file hook.secret",
+)
+def create(
+    ctx: typer.Context,
+    url: Annotated[str, typer.Option("--url", metavar="URL", help="Where events are sent; https, and public.")],
+    event: Annotated[
+        list[str], typer.Option("--event", metavar="TYPE", help="A type, such as booking.created; repeatable.")
+    ],
+    description: Description = None,
+    secret_file: NewSecretFile = None,
+) -> None:
+    """Creates an endpoint; its secret is shown this once.
+
+    The secret signs every delivery. The key needs webhooks:manage, and the read scope of every type.
+    """
+    cli = context.of(ctx)
+    wanted = {"url": url, "event_types": event, "description": description}
+    with remote.client(cli) as client, secret_files.kept(secret_file) as keep:
+        created = remote.ask(client, "POST", _PATH, body=wanted).body
+        _hand_over(cli, created, secret_file, keep)
+
+
+@command(app, "list", "booking webhooks list", "booking webhooks list --fields id,status,url")
+def list_(ctx: typer.Context) -> None:
+    """Lists every endpoint, the newest first."""
+    cli = context.of(ctx)
+    with remote.client(cli) as client:
+        found = remote.ask(client, "GET", _PATH).body["data"]
+    cli.render.many(found, COLUMNS, empty="There is no endpoint yet: booking webhooks create --url URL --event TYPE")
+
+
+@command(app, "show", f"booking webhooks show {_ID}")
+def show(ctx: typer.Context, endpoint_id: EndpointId) -> None:
+    """Shows an endpoint, without its secret."""
+    cli = context.of(ctx)
+    with remote.client(cli) as client:
+        cli.render.one(remote.ask(client, "GET", remote.path("webhooks", endpoint_id)).body)
+
+
+@command(
+    app,
+    "update",
+    f"booking webhooks update {_ID} --event booking.created --event booking.confirmed",
+    f"booking webhooks update {_ID} --disable",
+)
+def update(
+    ctx: typer.Context,
+    endpoint_id: EndpointId,
+    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="Where events are sent from now on.")] = None,
+    event: Annotated[
+        list[str] | None, typer.Option("--event", metavar="TYPE", help="In the place of all former types; repeatable.")
+    ] = None,
+    description: Description = None,
+    disable: Annotated[
+        bool, typer.Option("--disable", help="Send nothing more, until `enable`; what is queued is given up.")
+    ] = False,
+) -> None:
+    """Changes what is given, and leaves the rest.
+
+    An empty description removes it.
+    """
+    cli = context.of(ctx)
+    changes: dict[str, Any] = {"url": url, "event_types": event or None, "status": "disabled" if disable else None}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if description is not None:
+        changes["description"] = description or None
+    if not changes:
+        raise CliError("There is nothing to change.", hint="booking webhooks update --help")
+    with remote.client(cli) as client:
+        cli.render.one(remote.ask(client, "PATCH", remote.path("webhooks", endpoint_id), body=changes).body)
+
+
+@command(app, "delete", f"booking webhooks delete {_ID} --yes")
+def delete(ctx: typer.Context, endpoint_id: EndpointId) -> None:
+    """Deletes an endpoint for good, with its log.
+
+    Its secrets are forgotten, and what is queued is not sent.
+    """
+    cli = context.of(ctx)
+    with remote.client(cli) as client:
+        endpoint = client.webhooks.get(endpoint_id)
+        cli.confirm(f"Delete the endpoint {endpoint.url}? It cannot be undone.")
+        client.webhooks.delete(endpoint_id)
+    cli.render.one({"id": endpoint.id, "deleted": True})
+
+
+@command(app, "enable", f"booking webhooks enable {_ID}")
+def enable(ctx: typer.Context, endpoint_id: EndpointId) -> None:
+    """Sends to a disabled endpoint again.
+
+    Whoever disabled it: failures are counted anew. What it missed is not sent by itself: `recover` does that.
+    """
+    cli = context.of(ctx)
+    with remote.client(cli) as client:
+        path, change = remote.path("webhooks", endpoint_id), {"status": "enabled"}
+        cli.render.one(remote.ask(client, "PATCH", path, body=change).body)
+    cli.render.note(f"What it missed: booking webhooks recover {endpoint_id} --since 2h --dry-run")
+
+
+@command(
+    app,
+    "rotate-secret",
+    f"booking webhooks rotate-secret {_ID}",
+    f"booking webhooks rotate-secret {_ID} --overlap 0 --secret-file new.secret",
+)
+def rotate_secret(
+    ctx: typer.Context,
+    endpoint_id: EndpointId,
+    overlap: Annotated[
+        str, typer.Option("--overlap", metavar="24h", help="How long the old one signs too; 0 after a leak.")
+    ] = "24h",
+    secret_file: NewSecretFile = None,
+) -> None:
+    """Makes a new secret, and shows it this once.
+
+    Until the overlap ends, deliveries are signed with both.
+    """
+    cli = context.of(ctx)
+    overlap_seconds = length_us(overlap) // _SECOND_US
+    with remote.client(cli) as client, secret_files.kept(secret_file) as keep:
+        path, wanted = remote.path("webhooks", endpoint_id, "rotate-secret"), {"overlap_seconds": overlap_seconds}
+        rotated = remote.ask(client, "POST", path, body=wanted).body
+        _hand_over(cli, rotated, secret_file, keep)
+
+
+@command(app, "test", f"booking webhooks test {_ID}")
+def test(ctx: typer.Context, endpoint_id: EndpointId) -> None:
+    """Queues a ping for an endpoint, whatever it listens to."""
+    cli = context.of(ctx)
+    with remote.client(cli) as client:
+        queued = remote.ask(client, "POST", remote.path("webhooks", endpoint_id, "test")).body
+        cli.render.one(queued)
+    cli.render.note(f"What came of it: booking webhooks deliveries show {endpoint_id} {queued['id']}")
+
+
+def _hand_over(cli: Cli, shown: dict[str, Any], secret_file: Path | None, keep: Callable[[str], None]) -> None:
+    """Shows a new secret or keeps it in its file. When that fails the secret is lost, and what to do is said."""
+    rotate = f"booking webhooks rotate-secret {shown['id']}"
+    try:
+        keep(shown["secret"])
+        if secret_file:
+            del shown["secret"]
+            shown["secret_file"] = str(secret_file)
+        cli.render.one(shown)
+        cli.render.flush()
+    except OSError as error:
+        raise CliError(
+            f"The endpoint {shown['id']} has a new secret, which could not be handed over: {error.strerror}.",
+            ExitCode.FAILED,
+            code="secret_lost",
+            hint=rotate,
+        ) from error
+    if not secret_file:
+        cli.render.note("Keep the secret now: it is not shown again.")
+
+
+# What went wrong -------------------------------------------------------------------------------------------------
+
+
+@command(
+    app,
+    "recover",
+    f"booking webhooks recover {_ID} --since 2h --dry-run",
+    f"booking webhooks recover {_ID} --since 2026-11-20T09:00:00 --until 2026-11-20T17:00:00 --status dead",
+)
+def recover(
+    ctx: typer.Context,
+    endpoint_id: EndpointId,
+    since: Annotated[
+        str, typer.Option("--since", metavar="2h", parser=instant, help="Deliveries since so long ago, or a timestamp.")
+    ],
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="1h", parser=instant, help="And before so long ago, or a timestamp."),
+    ] = None,
+    status: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--status", metavar="|".join(LOST), parser=one_of(*LOST), help="Only those; repeatable. Else both."
+        ),
+    ] = None,
+    event: Annotated[
+        list[str] | None, typer.Option("--event", metavar="TYPE", help="Only events of this type; repeatable.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell how many it would be, and change nothing.")] = False,
+) -> None:
+    """Queues again what an endpoint did not get.
+
+    Tells how many deliveries that is. Tests are left alone. The endpoint must be enabled. Each delivery has six
+    attempts again.
+    """
+    cli = context.of(ctx)
+    statuses = sorted(set(status or LOST))
+    with remote.client(cli) as client:
+        if dry_run:
+            cli.render.one(_would_recover(client, endpoint_id, since, until, statuses, event or []))
+            return
+        wanted = {"since": since, "until": until, "statuses": statuses, "event_types": event or None}
+        recovered = remote.ask(client, "POST", remote.path("webhooks", endpoint_id, "recover"), body=wanted).body
+        cli.render.one(recovered)
+    if recovered["matched"]:
+        cli.render.note(f"Watch them: booking webhooks deliveries list {endpoint_id} --watch")
+
+
+def _would_recover(
+    client: "BookingClient", endpoint_id: str, since: str, until: str | None, statuses: list[str], types: list[str]
+) -> dict[str, Any]:
+    """Counts in the log what `recover` would queue, each status by itself, the newest first."""
+    timezone = client.me().organization.timezone
+    begin, end = aware(since, timezone), None if until is None else aware(until, timezone)
+    path, counts = remote.path("webhooks", endpoint_id, "deliveries"), dict.fromkeys(statuses, 0)
+    for status in statuses:
+        for delivery in _log(client, path, status):
+            created_at = datetime.fromisoformat(delivery["created_at"])
+            if created_at < begin:
+                break
+            is_wanted = delivery["trigger"] != "test" and (not types or delivery["event_type"] in types)
+            counts[status] += is_wanted and (end is None or created_at < end)
+    return {"matched": sum(counts.values()), **counts, "dry_run": True}
+
+
+def _log(client: "BookingClient", path: str, status: str) -> Iterator[dict[str, Any]]:
+    for page in lists.pages(client, path, {"status": status}, None):
+        yield from page["data"]
