@@ -6,8 +6,8 @@
     for departure in client.availability.list(date_from=date.today()):
         print(departure.starts_at, departure.seats_available)
 
-The client and the errors are imported at once, the models when they are first named: to import them all would take
-longer than the rest together. The README is the guide.
+The client and the errors are imported at once, the models and pydantic when one is first named or a call first needs
+them: to import them all would take longer than the rest together. The README is the guide.
 """
 
 from importlib import import_module

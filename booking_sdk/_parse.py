@@ -1,12 +1,16 @@
-"""From the bytes of an answer to the type it stands for. Validators are built when first used, once for a type."""
+"""From the bytes of an answer to the type it stands for. Validators are built when first used, once for a type.
+
+pydantic is imported by the first of them, or by the first model: it takes longer than all of the SDK beside it.
+"""
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar, cast
-
-from pydantic import TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from booking_sdk.response import Response, ResponseMeta, attach
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 T = TypeVar("T")
 
@@ -28,6 +32,8 @@ def read(kind: Any, body: bytes) -> Any:
     Raises:
         Unreadable: it is none.
     """
+    from pydantic import ValidationError
+
     try:
         return _reader(kind)(body)
     except ValidationError as error:
@@ -36,7 +42,7 @@ def read(kind: Any, body: bytes) -> Any:
     raise unreadable
 
 
-def unreadable_of(error: ValidationError) -> Unreadable:
+def unreadable_of(error: "ValidationError") -> Unreadable:
     """The first thing that a validator found."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return Unreadable(".".join(map(str, first["loc"])) or None, first["type"])
@@ -44,6 +50,8 @@ def unreadable_of(error: ValidationError) -> Unreadable:
 
 @cache
 def _reader(kind: Any) -> Callable[[bytes], Any]:
+    from pydantic import TypeAdapter
+
     return TypeAdapter(kind).validate_json
 
 
