@@ -7,6 +7,7 @@ does.
 import asyncio
 import contextlib
 import os
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ BATCH_S = 20.0
 """No mail of a batch is begun later than this: the rest is given back."""
 QUIT_S = 2.0
 _WORDS_MAX = 200
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{40,}")
+"""As long as the token of a guest's link, and longer than the names that mail servers give to a mail."""
 
 
 Tell = Callable[[Sequence[Tried]], Awaitable[None]]
@@ -199,8 +202,9 @@ def _answered(mail: Claimed, error: SMTPResponseException) -> Tried:
 
 
 def _words(error: SMTPResponseException) -> str:
-    """The server's answer, printable and short."""
-    text = " ".join(error.message.split())
+    """The server's answer, printable and short, without the guest's link: a filter that blocks a mail for its link
+    repeats it, and what is said here is stored and logged."""
+    text = _TOKEN.sub("***", " ".join(error.message.split()))
     return f"{error.code} {''.join(c if c.isprintable() else '?' for c in text)}"[:_WORDS_MAX]
 
 

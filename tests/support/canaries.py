@@ -1,0 +1,108 @@
+"""Secrets that are looked for, in every form in which they might lie about, and everything where they might."""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy.engine import make_url
+
+from support import databases
+
+_TABLES = {
+    True: "SELECT name FROM sqlite_master WHERE type = 'table'",
+    False: "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """A secret, and the parts of it that give it away each for itself."""
+
+    name: str
+    parts: tuple[bytes, ...]
+
+    def forms(self) -> frozenset[bytes]:
+        """Every way in which one of the parts may be written."""
+        return frozenset(chain.from_iterable(map(_forms, self.parts)))
+
+    def lies_in(self, hay: bytes) -> bool:
+        return any(form in hay for form in self.forms())
+
+
+def canary(name: str, secret: str, *parts: str | bytes) -> Canary:
+    """The secret as a whole, its hash, which would do for a key, and the parts that are named."""
+    named = (part.encode() if isinstance(part, str) else part for part in parts)
+    return Canary(name, (secret.encode(), hashlib.sha256(secret.encode()).digest(), *named))
+
+
+def api_key(name: str, key: str) -> Canary:
+    """The first twelve characters are shown to everyone, and the SHA-256 is what is stored."""
+    return Canary(name, (key.encode(), key[4:].encode(), key[12:-6].encode()))
+
+
+def gift_code(name: str, code: str) -> Canary:
+    """The last four characters are shown to everyone."""
+    plain = code.replace("-", "")
+    return canary(name, code, code[:-5], plain[:-4], code[:-5].lower())
+
+
+def webhook_secret(name: str, secret: str) -> Canary:
+    encoded = secret.removeprefix("whsec_")
+    return canary(name, secret, encoded, base64.b64decode(encoded))
+
+
+def manage_link(name: str, url: str) -> Canary:
+    """The token begins with the ids of organization and booking; what follows is the secret."""
+    token = url.rpartition("/")[2]
+    return canary(name, url, token, token[43:], base64.urlsafe_b64decode(token)[32:])
+
+
+def _forms(part: bytes) -> Iterator[bytes]:
+    yield part
+    yield part.hex().encode()
+    yield part.hex().upper().encode()
+    yield quote(part).encode()
+    yield quote(part, safe="").encode()
+    for skipped in range(3):  # in base64 a text looks different by how many bytes stand before it
+        whole = base64.b64encode(bytes(skipped) + part)
+        begin, end = -(-8 * skipped // 6), (8 * (skipped + len(part))) // 6
+        encoded = whole[begin:end]
+        yield encoded
+        yield encoded.translate(bytes.maketrans(b"+/", b"-_"))
+
+
+# Where they are looked for ---------------------------------------------------------------------------------------
+
+
+def sweep(canaries: Iterable[Canary], places: Mapping[str, bytes]) -> set[tuple[str, str]]:
+    """(canary, place) of everything that is found."""
+    return {(each.name, place) for each in canaries for place, hay in places.items() if each.lies_in(hay)}
+
+
+def stored(url: str) -> dict[str, bytes]:
+    """Every table that the database's own catalogue names, as text; of an SQLite database also its files."""
+    is_sqlite = databases.is_sqlite(url)
+    with databases.connect(url) as connection:
+        names = [name for (name,) in connection.execute(_TABLES[is_sqlite]).fetchall()]
+        found = {
+            f"table {name}": b"\n".join(
+                chain.from_iterable(map(_texts, connection.execute(f'SELECT * FROM "{name}"').fetchall()))
+            )
+            for name in names
+        }
+    return found | (_files(Path(str(make_url(url).database))) if is_sqlite else {})
+
+
+def _texts(row: tuple[object, ...]) -> Iterator[bytes]:
+    for value in row:
+        yield value if isinstance(value, bytes) else str(value).encode()
+
+
+def _files(path: Path) -> dict[str, bytes]:
+    """The database itself, its log, and whatever else lies beside it under its name."""
+    beside = path.parent.glob(f"{path.name}*")
+    return {f"file *{each.name.removeprefix(path.name)}": each.read_bytes() for each in beside}
