@@ -12,7 +12,7 @@ from booking_core import notifications
 from booking_core.db import tables
 from booking_core.db.engine import Database
 
-BOOKED, DUE = 5_000, 3
+BOOKED, DUE = 10_000, 3
 
 
 def effect(organization_id: str, subject_id: str, status: str) -> dict[str, object]:

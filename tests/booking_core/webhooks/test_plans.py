@@ -22,7 +22,7 @@ from booking_core.db.writes import Change, Writes, as_one_statement, as_row_stat
 from booking_core.webhooks import queue, store
 from booking_core.wire.webhooks import DeliveryStatus
 
-ORGANIZATIONS, QUEUED, DONE, MUCH = 400, 3, 30, 8_000
+ORGANIZATIONS, QUEUED, DONE, MUCH = 1_200, 3, 10, 8_000
 CLAIM = {"free": 64, "in_flight": "[]", "slow_free": 32, "per_endpoint": 2, "per_organization": 8}
 
 
@@ -49,7 +49,7 @@ def delivery(organization_id: str, endpoint_id: str, row_id: str, sequence: int,
 
 @pytest.fixture(scope="module")
 def crowd(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hooks]:
-    """One organization among hundreds, each with an endpoint, a log, and a few deliveries that are due."""
+    """One organization among a thousand, each with an endpoint, a log, and a few deliveries that are due."""
     url, clock, made, sequences = new_database_url(backend), FixedClock(), ids(5), itertools.count(1)
     database = Database(url, clock=clock)
     hooks = Hooks(make_world(database, clock))
