@@ -48,6 +48,8 @@ LEASE_DEADLINES = 3
 """A lease lasts so many deadlines of an attempt: no heartbeat is needed."""
 POLL_S = 0.5
 """The truth is polled; waking up earlier is only a hint."""
+CHORE_POLL_S = 1.0
+"""The chores' truth too; nobody waits for a mail as for an event, and an idle service should cost next to nothing."""
 CHORE_PAUSE_S = 0.1
 """A chore that found nothing looks again no sooner than this: every commit wakes it, and a rush is full of commits."""
 RECLAIM_EVERY = 5 * SECOND
@@ -151,7 +153,7 @@ class Worker:
             if not done:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), CHORE_PAUSE_S)
-                await _wait(changed, stop)
+                await _wait(changed, stop, CHORE_POLL_S)
 
     async def _deliver(self, stop: asyncio.Event) -> None:
         tasks: set[asyncio.Task[None]] = set()
@@ -170,7 +172,7 @@ class Worker:
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
             if not claimed:
-                await _wait(self._changed, stop)
+                await _wait(self._changed, stop, POLL_S)
         await asyncio.gather(*tasks)
         await self._record()
 
@@ -259,10 +261,10 @@ class Worker:
         return await asyncio.to_thread(self._database.write, fn)
 
 
-async def _wait(changed: asyncio.Event, stop: asyncio.Event) -> None:
+async def _wait(changed: asyncio.Event, stop: asyncio.Event, poll_s: float) -> None:
     """Until something changed, or it is time to look anyway, or to stop."""
     waiting = {asyncio.ensure_future(stop.wait()), asyncio.ensure_future(changed.wait())}
-    _, pending = await asyncio.wait(waiting, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+    _, pending = await asyncio.wait(waiting, timeout=poll_s, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
         task.cancel()
 
