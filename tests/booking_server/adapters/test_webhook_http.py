@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -842,13 +841,14 @@ def test_fifty_hanging_receivers_delay_no_other(run: Any, settings: Any, receive
     hanging, healthy = receive(lambda call: call.wait_until_left()), receive()
 
     async def main() -> None:
-        sender = WebhookSender(settings(webhook_deadline_s=1.0))
+        sender = WebhookSender(settings(webhook_deadline_s=60.0))
         hung = [asyncio.create_task(sender.send(hanging.url(), [], b"{}")) for _ in range(50)]
-        started = time.monotonic()
         for _ in range(50):
             assert (await sender.send(healthy.url(), [], b"{}")).error is None
-        assert time.monotonic() - started < 1.0
-        assert {each.error for each in await asyncio.gather(*hung)} == {AttemptError.TIMEOUT}
+        assert not any(each.done() for each in hung), "no other had to wait for one of them to end"
+        for each in hung:
+            each.cancel()
+        await asyncio.gather(*hung, return_exceptions=True)
         await sender.close()
 
     run(main())
