@@ -7,6 +7,7 @@ tests apart; a test that needs a database to itself asks for `fresh_database_url
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import uuid
@@ -178,4 +179,7 @@ def statements(database: Database) -> Iterator[list[str]]:
 
 
 def pytest_configure(config: Any) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A run in the background of a shell ignores it, and so would every command that a test interrupts.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: takes seconds; still part of every run")

@@ -144,7 +144,7 @@ def test_130_ctrl_c(shop: World, process: Callable[..., subprocess.Popen[str]]) 
     while not waiting.stderr.readline().startswith("< 200"):
         pass
     waiting.send_signal(signal.SIGINT)
-    out, err = waiting.communicate()
+    out, err = waiting.communicate(timeout=60)
     assert (waiting.returncode, out) == (ExitCode.INTERRUPTED, "")
     assert "Traceback" not in err
 
