@@ -20,9 +20,10 @@ $(STAMP): requirements.lock $(PACKAGES:%=%/pyproject.toml)
 run: install
 	$(BIN)/booking demo
 
-# In as many processes as there are cores, each with a PostgreSQL of its own; at most four, for the sake of memory.
+# In several processes, each with a PostgreSQL of its own; one more than two cores, since tests also wait.
+TEST_PROCESSES ?= 3
 test: install
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 
 check: install
 	$(BIN)/ruff format --check .
