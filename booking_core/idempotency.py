@@ -15,7 +15,7 @@ from sqlalchemy.engine import Dialect
 from booking_core.caller import Caller
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, given, rows
+from booking_core.db.statements import Statement, chosen_once, given, rows
 from booking_core.db.writes import Writes
 from booking_core.errors import (
     BookingError,
@@ -164,9 +164,8 @@ _OLD = (
     .limit(bindparam("limit", type_=Integer))
     .with_for_update(skip_locked=True)
 )
-_PURGE = Statement(
-    delete(tables.idempotency).where(tuple_(tables.idempotency.c.organization_id, tables.idempotency.c.key).in_(_OLD))
-)
+_KEY = tuple_(tables.idempotency.c.organization_id, tables.idempotency.c.key)
+_PURGE = Statement(lambda dialect: delete(tables.idempotency).where(_KEY.in_(chosen_once(dialect, _OLD))))
 
 
 def purge(tx: Tx, *, before: int, limit: int) -> int:

@@ -13,6 +13,7 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     FromClause,
+    Select,
     Text,
     any_,
     bindparam,
@@ -95,6 +96,16 @@ def among(dialect: Dialect, target: ColumnElement[Any], name: str, key: str) -> 
         array: ColumnElement[bool] = target == any_(func.array(values.scalar_subquery()))
         return array
     return target.in_(values)
+
+
+def chosen_once(dialect: Dialect, chosen: Select[Any]) -> Select[Any]:
+    """The rows that were chosen, for `in_`, chosen once.
+
+    A subquery with a limit that locks what it finds and passes over what is locked gives other rows each time it is
+    carried out, and PostgreSQL may carry it out again for each row that it is compared with. A CTE it does not; SQLite,
+    which does neither, would no longer count what was deleted.
+    """
+    return chosen if dialect.name == "sqlite" else select(chosen.cte("chosen"))
 
 
 def rows(items: Iterable[Mapping[str, object]]) -> str:

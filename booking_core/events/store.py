@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from booking_core.clock import END_OF_TIME, MINUTE
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement
+from booking_core.db.statements import Statement, chosen_once
 from booking_core.db.tables import Id, deliveries, events, organizations
 from booking_core.events.rules import EventRow
 from booking_core.wire.pages import Order
@@ -174,8 +174,9 @@ _OLD = (
     .with_for_update(skip_locked=True)
 )
 _PURGE = Statement(
-    delete(events).where(
-        events.c.organization_id == bindparam("organization_id", type_=Id), events.c.sequence.in_(_OLD)
+    lambda dialect: delete(events).where(
+        events.c.organization_id == bindparam("organization_id", type_=Id),
+        events.c.sequence.in_(chosen_once(dialect, _OLD)),
     )
 )
 
