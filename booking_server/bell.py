@@ -21,7 +21,7 @@ from booking_core.db.engine import Database
 log = logging.getLogger("booking.bell")
 
 CHANNEL = "booking_committed"
-PAUSE_S = 0.01
+PAUSE_S = 0.025
 """It is rung once for all that is committed in this time: how often does not grow with how much is booked."""
 AGAIN_S = 1.0
 """Between two tries to connect."""

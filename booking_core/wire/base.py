@@ -1,5 +1,6 @@
 """What every wire model is made of: the two base classes, and the scalar types with their strictness (decision R7)."""
 
+import re
 import unicodedata
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
@@ -71,6 +72,8 @@ def _trimmed(text: str) -> str:
 
 
 _ATOM = frozenset("!#$%&'*+-/=?^_`{|}~")
+_USUAL = re.compile(r"[\w+-]+(\.[\w+-]+)*@([a-z0-9]+\.)+[a-z]+", re.ASCII)
+"""What most addresses look like: a shortcut, at an eighth of the time."""
 
 
 def _is_letter(c: str) -> bool:
@@ -96,11 +99,15 @@ def mailbox(text: str) -> str:
     Raises:
         ValueError: it is anything else.
     """
-    local, at, domain = single_line(text).rpartition("@")
-    labels = domain.split(".")
-    if not at or len(labels) < 2 or not all(map(_is_label, labels)) or not all(map(_is_atom, local.split("."))):
+    if not _USUAL.fullmatch(text) and not _is_mailbox(single_line(text)):
         raise ValueError("is not one e-mail address")
     return text
+
+
+def _is_mailbox(text: str) -> bool:
+    local, at, domain = text.rpartition("@")
+    labels = domain.split(".")
+    return bool(at) and len(labels) >= 2 and all(map(_is_label, labels)) and all(map(_is_atom, local.split(".")))
 
 
 def email_key(email: str) -> str:
