@@ -214,8 +214,6 @@ def _deliveries(dialect: Dialect, name: str) -> Insert:
         "updated_at": told.created_at,
     }
     derived = select(*values.values()).where(
-        among(dialect, endpoint.organization_id, name, "organization_id"),
-        among(dialect, subscription.organization_id, name, "organization_id"),
         subscription.organization_id == told.organization_id,
         subscription.event_type == told.event_type,
         endpoint.organization_id == told.organization_id,

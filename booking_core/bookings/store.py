@@ -182,12 +182,7 @@ def _lock_departures(dialect: Dialect) -> Any:
     wanted = given(dialect, "wanted", {"organization_id": Id, "id": Id}).c
     locked = (
         select(departures)
-        .where(
-            departures.c.organization_id == wanted.organization_id,
-            departures.c.id == wanted.id,
-            among(dialect, departures.c.organization_id, "wanted", "organization_id"),
-            among(dialect, departures.c.id, "wanted", "id"),
-        )
+        .where(departures.c.organization_id == wanted.organization_id, departures.c.id == wanted.id)
         .order_by(departures.c.organization_id, departures.c.id)
         .with_for_update(key_share=True, of=departures)
         .cte("locked")
@@ -236,18 +231,8 @@ def _surroundings(dialect: Dialect) -> Any:
     kinds: Mapping[str, Any] = {"i": Integer, "organization_id": Id, "key": Text, "departure_id": Id, "email_key": Text}
     wanted = given(dialect, "wanted", kinds).c
     held = _held(dialect, wanted.organization_id, wanted.departure_id).correlate(wanted.i.table).scalar_subquery()
-    stored = and_(
-        idempotency.c.organization_id == wanted.organization_id,
-        idempotency.c.key == wanted.key,
-        among(dialect, idempotency.c.organization_id, "wanted", "organization_id"),
-        among(dialect, idempotency.c.key, "wanted", "key"),
-    )
-    known = and_(
-        customers.c.organization_id == wanted.organization_id,
-        customers.c.email_key == wanted.email_key,
-        among(dialect, customers.c.organization_id, "wanted", "organization_id"),
-        among(dialect, customers.c.email_key, "wanted", "email_key"),
-    )
+    stored = and_(idempotency.c.organization_id == wanted.organization_id, idempotency.c.key == wanted.key)
+    known = and_(customers.c.organization_id == wanted.organization_id, customers.c.email_key == wanted.email_key)
     return (
         select(
             wanted.i,

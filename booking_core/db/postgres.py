@@ -41,7 +41,7 @@ _SESSION = (
     f"SET lock_timeout = {LOCK_TIMEOUT_MS}; SET statement_timeout = {STATEMENT_TIMEOUT_MS};"
     f" SET idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION_TIMEOUT_MS};"
     f" SET client_connection_check_interval = {CLIENT_CHECK_MS};"
-    " SET jit = off; SET TIME ZONE 'UTC'; SET client_encoding = 'UTF8'"
+    " SET jit = off; SET random_page_cost = 1.1; SET TIME ZONE 'UTC'; SET client_encoding = 'UTF8'"
 )
 _SUCCESS = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.dml import Insert, Update
 from sqlalchemy.sql.elements import Grouping
 
-from booking_core.db.statements import POSTGRESQL, Statement, among, given
+from booking_core.db.statements import POSTGRESQL, Statement, given, given_all
 
 Row = dict[str, Any]
 
@@ -44,10 +44,7 @@ class Change:
         else:
             source = {key: bindparam(f"_{key}", type_=table.c[key].type) for key in self.columns}
         changed = {key: source[key] for key in self.sets} | {key: table.c[key] + source[key] for key in self.adds}
-        change = update(table).where(*(table.c[key] == source[key] for key in self.keys)).values(changed)
-        if dialect.name == "postgresql":
-            change = change.where(*(among(dialect, table.c[key], self.name, key) for key in self.keys))
-        return change
+        return update(table).where(*(table.c[key] == source[key] for key in self.keys)).values(changed)
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def _long_columns(target: "Target") -> tuple[str, ...]:
 def _insert_given(dialect: Dialect, table: Table, columns: tuple[str, ...]) -> Insert:
     long = _long_columns(table)
     kinds: dict[str, Any] = {key: table.c[key].type for key in columns if key not in long}
-    source = given(dialect, table.name, kinds | {_AT: Integer} if long else kinds).c
+    source = given_all(dialect, table.name, kinds | {_AT: Integer} if long else kinds).c
     arrays: dict[str, Any] = {key: Grouping(cast(bindparam(f"{table.name}_{key}"), ARRAY(Text))) for key in long}
     values = (arrays[key][source[_AT]] if key in arrays else source[key] for key in columns)
     return insert(table).from_select(list(columns), select(*values))

@@ -10,7 +10,7 @@ from booking_core import organizations
 from booking_core.caller import Organization
 from booking_core.clock import END_OF_TIME
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, among, given, now_us, rows
+from booking_core.db.statements import Statement, given, now_us, rows
 from booking_core.db.tables import (
     Id,
     bookings,
@@ -116,10 +116,6 @@ def _bookings(dialect: Dialect) -> Any:
         .join(payments, paid, isouter=True)
         .join(refunds, refund, isouter=True)
         .join(gift_card_entries, restored, isouter=True)
-        .where(
-            among(dialect, owner, "wanted", "organization_id"),
-            among(dialect, bookings.c.id, "wanted", "id"),
-        )
     )
 
 

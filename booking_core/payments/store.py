@@ -8,7 +8,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.dml import Update
 
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, among, given, now_us, rows
+from booking_core.db.statements import Statement, given, now_us, rows
 from booking_core.db.tables import Id, bookings, payments, refunds
 from booking_core.db.writes import Change, Derived
 from booking_core.payments.rules import LeasedRefund
@@ -59,8 +59,6 @@ def _drop(dialect: Dialect, name: str) -> Update:
             payments.c.organization_id == of.organization_id,
             payments.c.booking_id == of.booking_id,
             payments.c.status == literal_column(f"'{PaymentStatus.PENDING}'", Text),
-            among(dialect, payments.c.organization_id, name, "organization_id"),
-            among(dialect, payments.c.booking_id, name, "booking_id"),
         )
         .values(status=PaymentStatus.FAILED.value, updated_at=of.at)
     )
@@ -166,11 +164,7 @@ def _lock_leased(dialect: Dialect) -> Any:
                 refunds.c.lease_token == wanted.lease_token,
             ),
         )
-        .where(
-            among(dialect, refunds.c.organization_id, "wanted", "organization_id"),
-            among(dialect, refunds.c.id, "wanted", "id"),
-            OPEN,
-        )
+        .where(OPEN)
         .order_by(bookings.c.organization_id, bookings.c.id)
         .with_for_update(key_share=True, of=[bookings, payments, refunds])
     )

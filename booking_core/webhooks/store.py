@@ -252,8 +252,6 @@ def _give_up(dialect: Dialect, name: str) -> Update:
             deliveries.c.organization_id == of.organization_id,
             deliveries.c.endpoint_id == of.endpoint_id,
             deliveries.c.status == QUEUED,
-            among(dialect, deliveries.c.organization_id, name, "organization_id"),
-            among(dialect, deliveries.c.endpoint_id, name, "endpoint_id"),
         )
         .values(
             status=DeliveryStatus.FAILED.value,
