@@ -12,8 +12,10 @@ from typing import Any
 import orjson
 from sqlalchemy import (
     ColumnElement,
+    Text,
     any_,
     case,
+    cast,
     func,
     insert,
     literal,
@@ -175,16 +177,17 @@ _TOLD = {
 }
 
 
-def _new_uuid(dialect: Dialect) -> ColumnElement[str]:
-    """A random UUID (version 4) of each row, made by the database."""
+def _delivery_id(dialect: Dialect, event_id: ColumnElement[str], endpoint_id: ColumnElement[str]) -> ColumnElement[str]:
+    """The id of a new delivery, made by the database: a UUID of version 8, the event's instant and then a hash of event
+    and endpoint. What begins with the instant lies together in an index; and PostgreSQL would ask the operating system
+    for a random one, at four times the cost. On SQLite, which has no hash, the rest is random."""
     if dialect.name == "postgresql":
-        return func.gen_random_uuid(type_=tables.Id)
-    # random() & 3 picks the variant's digit; abs() would fail on the smallest integer.
-    return literal_column(
-        "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-' ||"
-        " substr('89ab', 1 + (random() & 3), 1) || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))",
-        type_=tables.Id,
-    )
+        event, endpoint = func.uuid_send(event_id), func.uuid_send(endpoint_id)
+        instant = func.encode(func.substr(event, 1, 6), "hex")
+        hashed = func.md5(event.op("||")(endpoint))
+        return cast(func.overlay(func.overlay(hashed, instant.op("||")("8"), 1), "a", 17), tables.Id)
+    random = "lower('8' || substr(hex(randomblob(2)), 2) || '-a' || substr(hex(randomblob(2)), 2) || '-' ||"
+    return func.substr(event_id, 1, 14).concat(literal_column(f"{random} hex(randomblob(6)))", Text))
 
 
 def _deliveries(dialect: Dialect, name: str) -> Insert:
@@ -198,7 +201,7 @@ def _deliveries(dialect: Dialect, name: str) -> Insert:
     enabled = endpoint.status == EndpointStatus.ENABLED.value
     values = {
         "organization_id": told.organization_id,
-        "id": _new_uuid(dialect),
+        "id": _delivery_id(dialect, told.event_id, endpoint.id),
         "endpoint_id": endpoint.id,
         "event_id": told.event_id,
         "event_type": told.event_type,

@@ -69,6 +69,12 @@ CHECKS = (
            SELECT x.organization_id, x.id, 'the timeline of no booking ' || x.booking_id FROM timeline x
             WHERE [x] AND x.booking_id IS NOT NULL AND {_is_missing("bookings", "y.id = x.booking_id")}
            UNION ALL
+           SELECT x.organization_id, x.id, 'a delivery to no endpoint ' || x.endpoint_id FROM deliveries x
+            WHERE [x] AND {_is_missing("webhook_endpoints", "y.id = x.endpoint_id")}
+           UNION ALL
+           SELECT x.organization_id, x.id, 'an attempt of no delivery ' || x.delivery_id FROM attempts x
+            WHERE [x] AND {_is_missing("deliveries", "y.id = x.delivery_id")}
+           UNION ALL
            SELECT x.organization_id, x.id, 'a mail about no booking ' || x.booking_id FROM mails x
             WHERE [x] AND x.booking_id IS NOT NULL AND {_is_missing("bookings", "y.id = x.booking_id")}
            UNION ALL

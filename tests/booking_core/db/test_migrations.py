@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 from support import databases
 
 from booking_core.db import migrate
+from booking_core.db.tables import metadata
 
 ORG = "018f0000-0000-7000-8000-000000000001"
 BOOKING = "018f0000-0000-7000-8000-000000000002"
@@ -48,3 +50,27 @@ def test_what_was_owed_and_noted_before_0002_is_still_there(empty_database_url: 
     assert _rows(empty_database_url, "SELECT customer_id, booking_id, created_at FROM timeline") == [
         (CUSTOMER, BOOKING, "7")
     ]
+
+
+def _keys_and_indexes(url: str) -> set[str]:
+    """Every index, and every constraint, as the database tells it."""
+    if databases.is_sqlite(url):
+        told = _rows(url, "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND tbl_name <> 'alembic_version'")
+        lines = (line.strip(" \t,") for (sql,) in told for line in sql.splitlines())
+        return {line for line in lines if line.startswith(("CONSTRAINT", "CREATE INDEX", "CREATE UNIQUE"))}
+    of_tables = "conrelid::regclass::text || ' ' || conname || ' ' || pg_get_constraintdef(oid)"
+    constraints = f"SELECT {of_tables} FROM pg_constraint WHERE conrelid <> 0 AND contype <> 'n'"
+    found = _rows(url, f"SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' UNION ALL {constraints}")
+    return {told for (told,) in found if "alembic_version" not in told}
+
+
+def test_migrations_make_the_keys_checks_and_indexes_of_the_tables(empty_database_url: str) -> None:
+    url = make_url(empty_database_url)
+    engine = create_engine(url if databases.is_sqlite(empty_database_url) else url.set(drivername="postgresql+psycopg"))
+    metadata.create_all(engine)
+    wanted = _keys_and_indexes(empty_database_url)
+    assert any("lease_until IS NOT NULL" in each for each in wanted)
+    metadata.drop_all(engine)
+    engine.dispose()
+    migrate.upgrade(empty_database_url)
+    assert _keys_and_indexes(empty_database_url) == wanted

@@ -413,6 +413,8 @@ KEEPING = (
         f"UPDATE mails SET booking_id = {NOBODY}",
         "UPDATE mails SET effect_key = 'nothing'",
     ),
+    *harms(REFERS, f"UPDATE deliveries SET endpoint_id = {NOBODY}", also=(A_DELIVERY,)),
+    *harms(REFERS, f"UPDATE attempts SET delivery_id = {NOBODY}", also=(ATTEMPTS, SUCCEEDED)),
     *harms(
         REFERS,
         f"UPDATE effects SET subject_id = {NOBODY} WHERE kind = 'booking_rescheduling_mail'",
