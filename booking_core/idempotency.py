@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import BigInteger, Integer, Text, bindparam, delete, func, select, tuple_
+from sqlalchemy import BigInteger, Boolean, ColumnElement, Integer, Text, bindparam, delete, func, select, tuple_
 from sqlalchemy.engine import Dialect
 
 from booking_core.caller import Caller
 from booking_core.db import tables
-from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, chosen_once, given, rows
+from booking_core.db.engine import Asked, Tx
+from booking_core.db.statements import Statement, chosen_once, given_all, rows
 from booking_core.db.writes import Writes
 from booking_core.errors import (
     BookingError,
@@ -70,9 +70,14 @@ def fingerprint(method: str, path: str, body: Any) -> str:
     return sha256_hex(b"\n".join((method.encode(), path.encode(), canonical)))
 
 
+def locked(name: ColumnElement[str]) -> ColumnElement[bool]:
+    """Whether the transaction has that advisory lock now; true again when it had it before."""
+    return func.pg_try_advisory_xact_lock(func.hashtextextended(name, 0), type_=Boolean)
+
+
 def _try_locks(dialect: Dialect) -> Any:
-    wanted = given(dialect, "wanted", {"i": Integer, "lock": Text}).c
-    return select(wanted.i, func.pg_try_advisory_xact_lock(func.hashtextextended(wanted.lock, 0)))
+    wanted = given_all(dialect, "wanted", {"i": Integer, "lock": Text}).c
+    return select(wanted.i, locked(wanted.lock))
 
 
 _TRY_LOCKS = Statement(_try_locks)
@@ -90,11 +95,21 @@ def try_locks(tx: Tx, wanted: Sequence[tuple[str, str]]) -> list[bool]:
     The answers that were stored must be read by a later statement: only its snapshot sees what the former holder
     committed.
     """
-    if tx.dialect.name == "sqlite":
-        return [True] * len(wanted)
-    locks = rows({"i": i, "lock": f"{organization_id}:{key}"} for i, (organization_id, key) in enumerate(wanted))
-    held = dict(tuple(row) for row in tx.all(_TRY_LOCKS, wanted=locks))
-    return [held[i] for i in range(len(wanted))]
+    held: list[bool] = tx.together(asking_locks(tx.dialect, wanted))[0]
+    return held
+
+
+def asking_locks(dialect: Dialect, wanted: Sequence[tuple[str, str]]) -> Asked[list[bool]]:
+    """The same, to be asked together with what follows."""
+    if dialect.name == "sqlite":
+        return Asked(None, {}, lambda _: [True] * len(wanted))
+    locks = rows({"i": i, "lock": lock_name(*each)} for i, each in enumerate(wanted))
+    return Asked(_TRY_LOCKS, {"wanted": locks}, lambda found: [is_held for _, is_held in sorted(found)])
+
+
+def lock_name(organization_id: str, key: str) -> str:
+    """What the advisory lock of a key is made from."""
+    return f"{organization_id}:{key}"
 
 
 def replay(secret_keys: SecretKeys, once: Once, fingerprint: str, status: int, body_sealed: str) -> Answer:

@@ -47,6 +47,10 @@ class Create:
         return self.caller.organization.id
 
     @property
+    def key(self) -> tuple[str, str]:
+        return self.organization_id, self.once.key
+
+    @property
     def departure_key(self) -> tuple[str, str]:
         return self.organization_id, self.request.experience_date_id
 
@@ -98,15 +102,10 @@ def create_many(tx: Tx, creates: Sequence[Create]) -> list[Answer | BookingError
 
 
 def _read(tx: Tx, creates: Sequence[Create]) -> Batch:
-    held = idempotency.try_locks(tx, [(create.organization_id, create.once.key) for create in creates])
-    # Only for those that will be decided: whose key is in use is told so at once, and does not wait for the departure
-    # that the key's holder has.
-    locked = store.lock_departures(
-        tx, (create.departure_key for create, is_held in zip(creates, held, strict=True) if is_held)
-    )
-    surroundings = store.surroundings(
-        tx,
-        (
+    held, locked, surroundings = tx.together(
+        idempotency.asking_locks(tx.dialect, [create.key for create in creates]),
+        store.asking_departures((create.departure_key, idempotency.lock_name(*create.key)) for create in creates),
+        store.asking_surroundings(
             {
                 "i": position,
                 "organization_id": create.organization_id,
@@ -126,12 +125,11 @@ def _read(tx: Tx, creates: Sequence[Create]) -> Batch:
 
 def _decide(batch: Batch, position: int) -> None:
     create, around = batch.creates[position], batch.surroundings[position]
-    key = (create.organization_id, create.once.key)
     try:
         if around.fingerprint is not None and around.status is not None and around.body_sealed is not None:
             stored = (around.fingerprint, around.status, around.body_sealed)
             batch.outcomes[position] = idempotency.replay(create.caller.secret_keys, create.once, *stored)
-        elif batch.first_by_key.setdefault(key, position) == position:
+        elif batch.first_by_key.setdefault(create.key, position) == position:
             _accept(batch, position, create, around)
         # else the same new key twice in one batch: answered as its first, see _outcome
     except idempotency.STORED_REFUSALS as error:
@@ -202,7 +200,7 @@ def _write_one(pending: Writes, accepted: Accepted, number: int, sequence: int) 
 def _outcome(batch: Batch, position: int) -> Answer | BookingError:
     """The outcome of a request; for a key that came twice in one batch, a replay of its first."""
     create = batch.creates[position]
-    first = batch.first_by_key.get((create.organization_id, create.once.key), position)
+    first = batch.first_by_key.get(create.key, position)
     outcome = batch.outcomes[first]
     if first == position or isinstance(outcome, BookingError):
         return outcome

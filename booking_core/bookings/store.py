@@ -23,11 +23,12 @@ from booking_core.bookings.rules import BookingRow
 from booking_core.caller import Organization
 from booking_core.clock import HOUR
 from booking_core.db import tables
-from booking_core.db.engine import Tx
+from booking_core.db.engine import Asked, Row, Tx
 from booking_core.db.paging import Walk
 from booking_core.db.statements import Statement, among, given, now_us, rows
 from booking_core.db.tables import Id, bookings, customers, departures, experiences, holds, idempotency
 from booking_core.db.writes import Change
+from booking_core.idempotency import locked
 
 TAKE_SEATS = Change("take_seats", departures, sets=("updated_at",), adds=("seats_taken",))
 """Also gives them back, with a negative number. The table's own check refuses one seat too many."""
@@ -178,11 +179,10 @@ class DepartureRow(NamedTuple):
     hours_before_booking_closes: int | None
 
 
-def _lock_departures(dialect: Dialect) -> Any:
-    wanted = given(dialect, "wanted", {"organization_id": Id, "id": Id}).c
+def _lock_departures(dialect: Dialect, wanted: FromClause) -> Any:
     locked = (
         select(departures)
-        .where(departures.c.organization_id == wanted.organization_id, departures.c.id == wanted.id)
+        .where(departures.c.organization_id == wanted.c.organization_id, departures.c.id == wanted.c.id)
         .order_by(departures.c.organization_id, departures.c.id)
         .with_for_update(key_share=True, of=departures)
         .cte("locked")
@@ -195,14 +195,36 @@ def _lock_departures(dialect: Dialect) -> Any:
     )
 
 
-_LOCK_DEPARTURES = Statement(_lock_departures)
+_DEPARTURE_KEY: Mapping[str, Any] = {"organization_id": Id, "id": Id}
+
+
+def _with_key_held(dialect: Dialect) -> Any:
+    """Of those whose idempotency key this transaction has: who finds theirs in use is told so at once, and does not
+    wait for the departure that the key's holder has."""
+    wanted = given(dialect, "wanted", {**_DEPARTURE_KEY, "lock": Text}).c
+    keys = select(wanted.organization_id, wanted.id).distinct()
+    held = keys.where(locked(wanted.lock)) if dialect.name == "postgresql" else keys
+    return _lock_departures(dialect, held.subquery("held"))
+
+
+_LOCK_DEPARTURES = Statement(lambda dialect: _lock_departures(dialect, given(dialect, "wanted", _DEPARTURE_KEY)))
+_LOCK_WITH_KEY_HELD = Statement(_with_key_held)
 
 
 def lock_departures(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], DepartureRow]:
     """The departures of those (organization id, id), held until the transaction ends, locked in sorted order."""
     keys = rows({"organization_id": organization_id, "id": row_id} for organization_id, row_id in sorted(set(wanted)))
-    found = map(DepartureRow._make, tx.all(_LOCK_DEPARTURES, wanted=keys))
-    return {(row.organization_id, row.id): row for row in found}
+    return _by_key(tx.all(_LOCK_DEPARTURES, wanted=keys))
+
+
+def asking_departures(wanted: Iterable[tuple[tuple[str, str], str]]) -> Asked[dict[tuple[str, str], DepartureRow]]:
+    """The same for (organization id, id) and the name of a lock, as far as this transaction has or gets the lock."""
+    keys = ({"organization_id": key[0], "id": key[1], "lock": lock} for key, lock in wanted)
+    return Asked(_LOCK_WITH_KEY_HELD, {"wanted": rows(keys)}, _by_key)
+
+
+def _by_key(found: Iterable[Row]) -> dict[tuple[str, str], DepartureRow]:
+    return {(row.organization_id, row.id): row for row in map(DepartureRow._make, found)}
 
 
 class Surroundings(NamedTuple):
@@ -252,14 +274,17 @@ def _surroundings(dialect: Dialect) -> Any:
 _SURROUNDINGS = Statement(_surroundings)
 
 
-def surroundings(tx: Tx, wanted: Iterable[Mapping[str, object]]) -> dict[int, Surroundings]:
+def asking_surroundings(wanted: Iterable[Mapping[str, object]]) -> Asked[dict[int, Surroundings]]:
     """By position: the clock, the answer stored for the key, the seats held in other checkouts, the known customer.
 
     One statement for all of it, since a batch is bound by its round trips; and one of its own, after the locks, since
     only then does its snapshot hold what their former holders committed.
     """
-    found = map(Surroundings._make, tx.all(_SURROUNDINGS, wanted=rows(wanted)))
-    return {row.position: row for row in found}
+    return Asked(_SURROUNDINGS, {"wanted": rows(wanted)}, _by_position)
+
+
+def _by_position(found: Iterable[Row]) -> dict[int, Surroundings]:
+    return {row.position: row for row in map(Surroundings._make, found)}
 
 
 # One booking by itself -------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sqlalchemy import Table, select
 from sqlalchemy.engine import URL, make_url
@@ -26,7 +27,7 @@ from booking_core.errors import BookingError, Unavailable
 if TYPE_CHECKING:
     from booking_core.db.postgres import PostgresDriver
 
-__all__ = ["Database", "Row", "Tx"]
+__all__ = ["Asked", "Database", "Row", "Tx"]
 
 T = TypeVar("T")
 
@@ -46,6 +47,16 @@ def _driver(url: URL) -> "SqliteDriver | PostgresDriver":
     from booking_core.db.postgres import PostgresDriver
 
     return PostgresDriver(url)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[T]):
+    """A question whose answer others do not wait for; without a statement it is answered already."""
+
+    statement: Statement | None
+    parameters: dict[str, Any]
+    read: Callable[[list[Row]], T]
+    """What its rows mean."""
 
 
 class Tx:
@@ -77,6 +88,14 @@ class Tx:
     def all(self, statement: Statement, **parameters: Any) -> list[Row]:
         """Every row."""
         return self._run(statement, parameters)[0]
+
+    def together(self, *asked: Asked[Any]) -> list[Any]:
+        """What each of them means, asked one after the other: on PostgreSQL at once, as one round trip. Each sees what
+        was committed when its turn came, so also what was waited for by those before it."""
+        self.flush()
+        steps = [self._ready(each.statement, each.parameters) for each in asked if each.statement]
+        found = iter(self._connection.execute_together(steps))
+        return [each.read(next(found) if each.statement else []) for each in asked]
 
     def first(self, statement: Statement, **parameters: Any) -> Row | None:
         """The first row, or none."""

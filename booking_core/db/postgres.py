@@ -107,6 +107,12 @@ class PostgresConnection:
             return self._loaded(self._together(b"BEGIN", (compiled, parameters))[-1])
         return self._loaded(self._checked(self._libpq.exec_prepared(*self._bound(compiled, parameters))))
 
+    def execute_together(self, steps: Sequence[Step]) -> list[list[Row]]:
+        """The rows of each, in one round trip."""
+        begin = [b"BEGIN"] if self._begins else []
+        self._begins = False
+        return [self._loaded(result)[0] for result in self._together(*begin, *steps)[len(begin) :]]
+
     def commit(self, last: Step | None = None) -> None:
         """Ends the transaction, after a last write that nobody waits for the rows of."""
         if self._begins:  # nothing was done in it yet

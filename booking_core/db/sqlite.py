@@ -1,6 +1,7 @@
 """SQLite through the standard library: one file, WAL with synchronous=FULL, one writer begun IMMEDIATE."""
 
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ class SqliteConnection:
         """The rows, and how many were touched."""
         cursor = self._raw.execute(compiled.text, parameters)
         return cursor.fetchall(), cursor.rowcount
+
+    def execute_together(self, steps: Sequence[tuple[Compiled, dict[str, Any]]]) -> list[list[Row]]:
+        """The rows of each."""
+        return [self.execute(*step)[0] for step in steps]
 
     def execute_many(self, compiled: Compiled, items: list[dict[str, Any]]) -> None:
         self._raw.executemany(compiled.text, items)

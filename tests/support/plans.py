@@ -7,7 +7,7 @@ virtual machine.
 
 import itertools
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from psycopg.types.string import TextLoader
 from sqlalchemy.engine import Dialect, make_url
 
 from booking_core.db.engine import Database, Tx
+from booking_core.db.postgres import _SESSION
 from booking_core.db.statements import Compiled, Statement
 
 _SETTLED = 6
@@ -38,7 +39,17 @@ class Plan:
         return f"{self.cost} steps, {self.rows} rows, scans {set(self.scanned)}, uses {set(self.indexes)}: {self.text}"
 
 
-class _Sqlite:
+class _Asked:
+    """What both have in common."""
+
+    def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Any], int]:
+        raise NotImplementedError
+
+    def execute_together(self, steps: Sequence[tuple[Compiled, dict[str, Any]]]) -> list[list[Any]]:
+        return [self.execute(*step)[0] for step in steps]
+
+
+class _Sqlite(_Asked):
     def __init__(self, url: str) -> None:
         self._raw = sqlite3.connect(str(make_url(url).database), isolation_level=None)
         self.plans: list[Plan] = []
@@ -70,14 +81,14 @@ class _Sqlite:
         self._raw.close()
 
 
-class _Postgres:
+class _Postgres(_Asked):
     def __init__(self, url: str) -> None:
         self._raw = psycopg.connect(
             make_url(url).set(drivername="postgresql").render_as_string(hide_password=False), autocommit=True
         )
         self._raw.prepare_threshold = None  # else a ROLLBACK would forget what was prepared here
         self._raw.adapters.register_loader("uuid", TextLoader)
-        self._raw.execute("SET jit = off")
+        self._raw.execute(_SESSION.encode())
         self._prepared: dict[str, str] = {}
         self.plans: list[Plan] = []
 

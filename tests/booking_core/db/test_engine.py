@@ -1,24 +1,28 @@
 """Transactions behave alike on both databases."""
 
+import sqlite3
+
+import psycopg
 import pytest
+from sqlalchemy import bindparam, literal_column, select
 from support.world import World
 
 from booking_core.db import migrate, tables
-from booking_core.db.engine import Database, Tx
+from booking_core.db.engine import Asked, Database, Tx
+from booking_core.db.statements import Statement
 from booking_core.db.writes import Change, Writes
 from booking_core.errors import NotFound
 
 BUMP = Change("bump", tables.counters, adds=("last_booking_number",), keys=("organization_id",))
 
 
+LAST = Statement(
+    select(tables.counters.c.last_booking_number).where(tables.counters.c.organization_id == bindparam("o"))
+)
+
+
 def number(database: Database, organization_id: str) -> int:
-    from sqlalchemy import bindparam, select
-
-    from booking_core.db.statements import Statement
-
-    counters = tables.counters
-    query = select(counters.c.last_booking_number).where(counters.c.organization_id == bindparam("o"))
-    row = database.read(lambda tx: tx.first(Statement(query), o=organization_id))
+    row = database.read(lambda tx: tx.first(LAST, o=organization_id))
     assert row is not None
     return int(row[0])
 
@@ -47,6 +51,31 @@ def test_what_raises_is_rolled_back(world: World) -> None:
     with pytest.raises(NotFound):
         world.database.write(fail)
     assert number(world.database, world.org) == 0
+
+
+def test_what_is_asked_together_is_answered_in_order_within_the_transaction(world: World) -> None:
+    def asking(tx: Tx) -> list[int]:
+        tx.write(bump(world))
+        counted = Asked(LAST, {"o": world.org}, lambda found: int(found[0][0]))
+        return tx.together(counted, Asked(None, {}, lambda found: 7 + len(found)), counted)
+
+    assert world.database.write(asking) == [1, 7, 1]
+    assert world.database.read(lambda tx: tx.together(Asked(LAST, {"o": world.org}, len))) == [1]
+
+
+def test_one_that_fails_of_those_asked_together_undoes_all(world: World) -> None:
+    fails = Statement(select(literal_column("json('no')" if world.database.is_sqlite else "CAST(lower('NO') AS json)")))
+
+    def asking(tx: Tx) -> None:
+        tx.write(bump(world))
+        counted = Asked(LAST, {"o": world.org}, list)
+        tx.together(counted, Asked(fails, {}, list), counted)
+
+    with pytest.raises((sqlite3.OperationalError, psycopg.DataError)):
+        world.database.write(asking)
+    assert number(world.database, world.org) == 0
+    world.database.write(lambda tx: tx.write(bump(world)))
+    assert number(world.database, world.org) == 1
 
 
 def test_one_that_fails_among_many_undoes_only_itself(world: World) -> None:
