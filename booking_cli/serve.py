@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -118,8 +118,9 @@ def start(
     logging.config.dictConfig(log_config)
     shown = settings.shown()
     log.info("settings: %s", " ".join(f"{name}={value}" for name, value in shown.items()), extra={"settings": shown})
+    run = _run_several if workers > 1 and sys.platform == "linux" else uvicorn.run
     try:
-        uvicorn.run(
+        run(
             "booking_server.app:create_app_with_worker" if worker else "booking_server.app:create_app",
             factory=True,
             host=host,
@@ -141,6 +142,23 @@ def start(
     except SystemExit as stopped:  # its codes would be taken for ours
         return ExitCode.FAILED if stopped.code else ExitCode.OK
     return ExitCode.OK
+
+
+def _run_several(app: str, *, host: str, port: int, **options: Any) -> None:
+    """As `uvicorn.run` does it, but for the socket."""
+    import uvicorn
+    from uvicorn.supervisors import Multiprocess
+
+    from booking_cli.sharing import bound
+
+    config = uvicorn.Config(app, host=host, port=port, **options)
+    taken = bound(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port))
+    shown = f"[{host}]" if ":" in host else host
+    logging.getLogger("uvicorn.error").info(
+        "Uvicorn running on http://%s:%d (Press CTRL+C to quit)", shown, taken.getsockname()[1]
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        Multiprocess(config, sockets=[taken]).run()
 
 
 def check_address(host: str, port: int) -> None:
