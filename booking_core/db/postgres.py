@@ -28,6 +28,8 @@ CLIENT_CHECK_MS = 500
 """How often the server looks whether we still live: a transaction that waits for a lock must not outlive its process,
 and with it the idempotency key that it holds (decision I5)."""
 CONNECT_TIMEOUT_S = 5
+_FIRST_PLANS = 16
+"""Statements after which a new connection's plans are made anew for the first time."""
 SERVER_GONE_MS = 15_000
 """A server that answers nothing for so long, not even to keep-alives, is gone."""
 
@@ -93,6 +95,8 @@ class PostgresConnection:
         self._rows = Transformer(self._raw)
         self._prepared: dict[str, bytes] = {}
         self._begins = False
+        self._executed = 0
+        self._plans_until = _FIRST_PLANS
         self.command(_SESSION)
 
     def _checked(self, result: Any) -> Any:
@@ -100,8 +104,20 @@ class PostgresConnection:
             raise error_from_result(result, encoding="utf-8")
         return result
 
+    def _plan_anew(self) -> None:
+        """Forgets the plans of prepared statements now and then, each time after four times as many statements.
+
+        PostgreSQL settles on a plan after five executions, and on a new installation all tables are empty then: to read
+        them whole is best. It plans anew when autovacuum has counted the rows, a minute later or an hour.
+        """
+        self._executed += 1
+        if self._executed >= self._plans_until and (self._begins or not self.in_transaction):
+            self._plans_until *= 4
+            self.command("DISCARD PLANS")
+
     def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Row], int]:
         """The rows, and how many were touched."""
+        self._plan_anew()
         if self._begins:
             self._begins = False
             return self._loaded(self._together(b"BEGIN", (compiled, parameters))[-1])
@@ -109,6 +125,7 @@ class PostgresConnection:
 
     def execute_together(self, steps: Sequence[Step]) -> list[list[Row]]:
         """The rows of each, in one round trip."""
+        self._plan_anew()
         begin = [b"BEGIN"] if self._begins else []
         self._begins = False
         return [self._loaded(result)[0] for result in self._together(*begin, *steps)[len(begin) :]]

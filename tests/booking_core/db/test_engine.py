@@ -1,15 +1,17 @@
 """Transactions behave alike on both databases."""
 
 import sqlite3
+from collections.abc import Callable
 
 import psycopg
 import pytest
 from sqlalchemy import bindparam, literal_column, select
+from sqlalchemy.engine import make_url
 from support.world import World
 
-from booking_core.db import migrate, tables
+from booking_core.db import migrate, postgres, tables
 from booking_core.db.engine import Asked, Database, Tx
-from booking_core.db.statements import Statement
+from booking_core.db.statements import Compiled, Statement
 from booking_core.db.writes import Change, Writes
 from booking_core.errors import NotFound
 
@@ -91,3 +93,23 @@ def test_one_that_fails_among_many_undoes_only_itself(world: World) -> None:
     assert (first, third) == (7, 7)
     assert isinstance(second, NotFound)
     assert number(world.database, world.org) == 2
+
+
+def test_a_plan_made_while_a_table_was_empty_is_made_anew(new_database_url: Callable[[str], str]) -> None:
+    """PostgreSQL keeps a plan, and on a new installation the best is to read tables whole, since nothing is in them."""
+    url = make_url(new_database_url("postgresql")).set(drivername="postgresql")
+    connection = postgres.PostgresConnection(url.render_as_string(hide_password=False))
+    look_up = Compiled("SELECT b FROM grown WHERE a = CAST($1 AS integer)", ("a",), {}, wants_now=False)
+
+    def plan() -> str:
+        return str(connection._libpq.exec_(b"EXPLAIN EXECUTE s0('7')").get_value(0, 0))
+
+    connection.command("CREATE TABLE grown (a integer PRIMARY KEY, b text)")
+    connection.command("VACUUM grown")
+    for _ in range(postgres._FIRST_PLANS - 1):
+        connection.execute(look_up, {"a": 7})
+    connection.command("INSERT INTO grown SELECT each, 'text' FROM generate_series(1, 10000) each")
+    assert "Seq Scan" in plan()
+    assert connection.execute(look_up, {"a": 7}) == ([("text",)], 1)
+    assert "Index Scan" in plan()
+    connection.close()
