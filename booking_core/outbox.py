@@ -7,6 +7,7 @@ the feed belongs to the room `events`, sending to the room `webhooks`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import orjson
@@ -66,7 +67,7 @@ _WANTED = {key: column.type for key, column in tables.counters.c.items()}
 """Named as the columns that they are added to."""
 
 
-def _locking(dialect: Dialect) -> Update:
+def _locking(dialect: Dialect, *, waits: bool) -> Update:
     counters = tables.counters.c
     wanted = given(dialect, "wanted", _WANTED).c
     change = update(tables.counters).where(counters.organization_id == wanted.organization_id)
@@ -77,7 +78,7 @@ def _locking(dialect: Dialect) -> Update:
             select(counters.organization_id)
             .where(among(dialect, counters.organization_id, "wanted", "organization_id"))
             .order_by(counters.organization_id)
-            .with_for_update(key_share=True)
+            .with_for_update(key_share=True, skip_locked=not waits)
             .correlate(None)
         )
         change = change.where(counters.organization_id == any_(func.array(in_order.scalar_subquery())))
@@ -87,7 +88,8 @@ def _locking(dialect: Dialect) -> Update:
     ).returning(counters.organization_id, counters.last_booking_number, counters.last_event_sequence)
 
 
-_LOCK_SEQUENCES = Statement(_locking)
+_LOCK_SEQUENCES = Statement(partial(_locking, waits=True))
+_TRY_SEQUENCES = Statement(partial(_locking, waits=False))
 
 
 def lock_sequences(tx: Tx, wanted: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
@@ -100,12 +102,21 @@ def lock_sequences(tx: Tx, wanted: Mapping[str, tuple[int, int]]) -> dict[str, t
     Returns:
         The last booking number and the last event sequence before the reserved ones, by organization.
     """
+    return _reserve(tx, _LOCK_SEQUENCES, wanted)
+
+
+def try_sequences(tx: Tx, wanted: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """The same without waiting: organizations whose numbers another transaction has are left out."""
+    return _reserve(tx, _TRY_SEQUENCES, wanted)
+
+
+def _reserve(tx: Tx, statement: Statement, wanted: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
     parameter = rows(
         {"organization_id": organization_id, "last_booking_number": booking_numbers, "last_event_sequence": events}
         for organization_id, (booking_numbers, events) in sorted(wanted.items())
     )
     before = {}
-    for organization_id, booking_number, sequence in tx.all(_LOCK_SEQUENCES, wanted=parameter):
+    for organization_id, booking_number, sequence in tx.all(statement, wanted=parameter):
         booking_numbers, events = wanted[organization_id]
         before[organization_id] = (booking_number - booking_numbers, sequence - events)
     return before

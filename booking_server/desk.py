@@ -21,8 +21,14 @@ Waiting = tuple[JobT, "asyncio.Future[ResultT]"]
 WAITING_MAX = 2048
 """More than this many waiting, and the next is refused at once with 503: a longer queue only makes all of them late."""
 
-Handle = Callable[[Sequence[JobT]], Sequence[ResultT | Exception]]
-"""Does a batch, and gives a result or an exception for each job."""
+
+class Again:
+    """Instead of a result: the job is the first of the thread's next batch."""
+
+
+AGAIN = Again()
+Handle = Callable[[Sequence[JobT]], Sequence[ResultT | Exception | Again]]
+"""Does a batch, and gives a result or an exception for each job, or says that it comes again."""
 
 
 class Desk(Generic[JobT, ResultT]):
@@ -57,14 +63,16 @@ class Desk(Generic[JobT, ResultT]):
         for thread in self._threads:
             thread.join()
 
-    def _take(self) -> list["Waiting[JobT, ResultT]"]:
-        """What waits, a fair share for each thread; empty when the desk closes."""
-        first = self._waiting.get()
-        if first is None:
-            return []
-        taken = [first]
+    def _take(self, again: list["Waiting[JobT, ResultT]"]) -> list["Waiting[JobT, ResultT]"]:
+        """What comes again and what waits, a fair share for each thread; empty when the desk closes."""
+        if not again:
+            first = self._waiting.get()
+            if first is None:
+                return []
+            again = [first]
+        taken = again
         share = -(-self._waiting.qsize() // len(self._threads))
-        for _ in range(min(self._batch - 1, share)):
+        for _ in range(min(self._batch - len(taken), share)):
             try:
                 following = self._waiting.get_nowait()
             except queue.Empty:
@@ -76,21 +84,24 @@ class Desk(Generic[JobT, ResultT]):
         return taken
 
     def _run(self) -> None:
-        while taken := self._take():
-            self._do(taken)
+        again: list[Waiting[JobT, ResultT]] = []
+        while taken := self._take(again):
+            again = self._do(taken)
 
-    def _do(self, taken: list["Waiting[JobT, ResultT]"]) -> None:
+    def _do(self, taken: list["Waiting[JobT, ResultT]"]) -> list["Waiting[JobT, ResultT]"]:
+        """Answers, and gives what comes again."""
         try:
             results = self._handle([job for job, _ in taken])
         except Exception as error:  # noqa: BLE001 - every caller of the batch is told, the thread lives on
             results = [error] * len(taken)
         futures = [future for _, future in taken]
         futures[0].get_loop().call_soon_threadsafe(_answer, futures, results)
+        return [each for each, result in zip(taken, results, strict=True) if result is AGAIN]
 
 
 def _answer(futures: Sequence["asyncio.Future[Any]"], results: Sequence[Any]) -> None:
     for future, result in zip(futures, results, strict=True):
-        if future.done():  # its caller has gone; what was done is done
+        if result is AGAIN or future.done():  # its caller has gone; what was done is done
             continue
         if isinstance(result, Exception):
             future.set_exception(result)

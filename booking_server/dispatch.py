@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from booking_core import bookings, idempotency, keys
-from booking_core.bookings import Create
+from booking_core.bookings import Create, PutOff
 from booking_core.caller import Caller
 from booking_core.clock import MINUTE
 from booking_core.db.engine import Database, Tx
@@ -32,7 +32,7 @@ from booking_core.settings import RateLimit, Settings
 from booking_core.wire.limits import IDEMPOTENCY_KEY_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MIN
 from booking_server import auth, bodies, errors, params
 from booking_server.adapters.addresses import AddressGuard
-from booking_server.desk import Desk
+from booking_server.desk import AGAIN, Again, Desk
 from booking_server.limits import App, Receive, Scope, Send, read_body
 from booking_server.operations import Call, Operation
 from booking_server.rate_limit import ANONYMOUS, Limiter, Reading, open_limiter
@@ -59,6 +59,7 @@ class Incoming:
     reading: Reading | None = None
     call: Call | None = None
     """Checked already, and prepared."""
+    was_put_off: bool = False
 
     def refuse(self, error: BookingError) -> Answer:
         return errors.answer(error, self.request_id)
@@ -142,17 +143,28 @@ class Service:
         done = iter(self.database.write_each([_writing(incoming, call) for incoming, call in ready]))
         return [next(done) if isinstance(call, Call) else call for call in calls]
 
-    def _create_batch(self, jobs: Sequence[Incoming]) -> list[Answer | Exception]:
+    def _create_batch(self, jobs: Sequence[Incoming]) -> list[Answer | Exception | Again]:
         calls = self._checked_before(jobs)
         creates = [
-            incoming.operation.book(call)
+            replace(incoming.operation.book(call), waits=incoming.was_put_off)
             for incoming, call in zip(jobs, calls, strict=True)
             if isinstance(call, Call) and incoming.operation.book
         ]
         done = iter(self._create_all(creates))
-        return [next(done) if isinstance(call, Call) else call for call in calls]
+        return [
+            self._settled(incoming, call, next(done)) if isinstance(call, Call) else call
+            for incoming, call in zip(jobs, calls, strict=True)
+        ]
 
-    def _create_all(self, creates: Sequence[Create]) -> Sequence[Answer | Exception]:
+    def _settled(
+        self, incoming: Incoming, call: Call, outcome: Answer | Exception | PutOff
+    ) -> Answer | Exception | Again:
+        if not isinstance(outcome, PutOff):
+            return outcome
+        incoming.call, incoming.was_put_off = call, True
+        return AGAIN
+
+    def _create_all(self, creates: Sequence[Create]) -> Sequence[Answer | Exception | PutOff]:
         """All of them in one transaction; when that fails, one by one, so that one bad request hurts no other."""
         if not creates:
             return []

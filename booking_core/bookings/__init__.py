@@ -8,7 +8,7 @@ from booking_core.bookings.cancelling import (
     cancel_under_minimum,
 )
 from booking_core.bookings.confirming import confirm, pay
-from booking_core.bookings.create import Create, create_many
+from booking_core.bookings.create import Create, Outcome, PutOff, create_many
 from booking_core.bookings.rescheduling import reschedule
 from booking_core.bookings.sale import Draft
 from booking_core.bookings.service import find, get, owner
@@ -17,6 +17,8 @@ from booking_core.bookings.single import create, seats_left
 __all__ = [
     "Create",
     "Draft",
+    "Outcome",
+    "PutOff",
     "abandon_due",
     "cancel",
     "cancel_departure",

@@ -4,10 +4,13 @@ What waits is decided together: every departure, customer and stored answer that
 statement each, the rules decide in memory, in order, each against the seats left by the one before, and everything is
 written at once. A rush on one departure or one organization then costs one lock for a batch instead of one for each
 booking. One booking is a batch of one.
+
+Two processes whose batches meet in one organization of many would wait for each other's disk with everything they have
+in hand. So a batch goes on without an organization whose numbers another transaction has, and puts its requests off.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from booking_core import departures, idempotency, outbox, tokens
@@ -41,6 +44,9 @@ class Create:
     request: BookingCreate
     once: Once
     refuse: Refuse
+    waits: bool = False
+    """Whether it waits for the numbers of its organization. Else it is put off when another transaction has them, and
+    there are others in the batch that need not wait."""
 
     @property
     def organization_id(self) -> str:
@@ -57,6 +63,14 @@ class Create:
     @property
     def customer_key(self) -> tuple[str, str]:
         return self.organization_id, email_key(self.request.customer.email)
+
+
+class PutOff:
+    """No answer yet: nothing was done, and the request is to be made again, then as one that waits."""
+
+
+PUT_OFF = PutOff()
+Outcome = Answer | BookingError | PutOff
 
 
 @dataclass(slots=True)
@@ -81,15 +95,17 @@ class Batch:
     departures: dict[tuple[str, str], DepartureRow]
     surroundings: dict[int, Surroundings]
     pending: Writes = field(default_factory=Writes)
-    outcomes: dict[int, Answer | BookingError] = field(default_factory=dict)
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    refused: dict[int, int] = field(default_factory=dict)
+    """The instant of each refusal that is kept for its key."""
     accepted: list[Accepted] = field(default_factory=list)
     seats_sold: Counter[tuple[str, str]] = field(default_factory=Counter)
     new_customers: dict[tuple[str, str], str] = field(default_factory=dict)
     first_by_key: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
-def create_many(tx: Tx, creates: Sequence[Create]) -> list[Answer | BookingError]:
-    """The answer to each request, in order; an error for one that leaves no trace.
+def create_many(tx: Tx, creates: Sequence[Create]) -> list[Outcome]:
+    """The answer to each request, in order; an error for one that leaves no trace; and those that were put off.
 
     Refusals that were reached by executing (decision I3) are answers, stored for their key like a success.
     """
@@ -133,8 +149,8 @@ def _decide(batch: Batch, position: int) -> None:
             _accept(batch, position, create, around)
         # else the same new key twice in one batch: answered as its first, see _outcome
     except idempotency.STORED_REFUSALS as error:
-        answer = batch.outcomes[position] = create.refuse(error)
-        idempotency.keep(batch.pending, create.caller, create.once, answer, at=around.at)
+        batch.outcomes[position] = create.refuse(error)
+        batch.refused[position] = around.at
     except BookingError as error:
         batch.outcomes[position] = error
 
@@ -161,14 +177,15 @@ def _accept(batch: Batch, position: int, create: Create, around: Surroundings) -
 
 
 def _write(tx: Tx, batch: Batch) -> None:
-    wanted: dict[str, tuple[int, int]] = {}
-    if batch.new_customers:
+    counters = _reserve(tx, batch)
+    _put_off(batch, counters)
+    if any(accepted.sale.brings_customer for accepted in batch.accepted):
         # Named first, since SQLite writes table by table: a booking refers to its customer.
-        batch.pending.rows = {tables.customers: [], **batch.pending.rows}
-    for accepted in batch.accepted:
-        numbers, events = wanted.get(accepted.create.organization_id, (0, 0))
-        wanted[accepted.create.organization_id] = numbers + 1, events + accepted.event_count
-    counters = outbox.lock_sequences(tx, wanted) if wanted else {}
+        batch.pending.rows[tables.customers] = []
+    for position, at in batch.refused.items():
+        create, answer = batch.creates[position], batch.outcomes[position]
+        assert isinstance(answer, Answer)
+        idempotency.keep(batch.pending, create.caller, create.once, answer, at=at)
     for accepted in batch.accepted:
         organization_id = accepted.create.organization_id
         number, sequence = counters[organization_id]
@@ -178,9 +195,42 @@ def _write(tx: Tx, batch: Batch) -> None:
     tx.write(batch.pending)
 
 
+def _reserve(tx: Tx, batch: Batch) -> dict[str, tuple[int, int]]:
+    """The last booking number and event sequence of each organization that books, but for those to be put off."""
+    wanted: dict[str, tuple[int, int]] = {}
+    for accepted in batch.accepted:
+        numbers, events = wanted.get(accepted.create.organization_id, (0, 0))
+        wanted[accepted.create.organization_id] = numbers + 1, events + accepted.event_count
+    patient = {create.organization_id for create in batch.creates if create.waits or len(wanted) == 1}
+    # Those that are waited for come first, and in order: nobody who waits has what it did not wait for, so none waits
+    # in a circle.
+    first = {each: numbers for each, numbers in wanted.items() if each in patient}
+    others = {each: numbers for each, numbers in wanted.items() if each not in patient}
+    reserved = outbox.lock_sequences(tx, first) if first else {}
+    if others:
+        reserved |= outbox.try_sequences(tx, others) or ({} if first else outbox.lock_sequences(tx, others))
+    return reserved
+
+
+def _put_off(batch: Batch, reserved: Collection[str]) -> None:
+    """Takes back what was decided for organizations without reserved numbers. Also what was refused there: it was
+    decided on seats that bookings before it will only have later."""
+    late = {accepted.create.organization_id for accepted in batch.accepted}.difference(reserved)
+    if not late:
+        return
+    for position in [*batch.refused, *(accepted.position for accepted in batch.accepted)]:
+        if batch.creates[position].organization_id in late:
+            batch.outcomes[position] = PUT_OFF
+            batch.refused.pop(position, None)
+    batch.accepted = [accepted for accepted in batch.accepted if accepted.create.organization_id not in late]
+
+
 def _write_seats(batch: Batch) -> None:
+    seats_sold: Counter[tuple[str, str]] = Counter()
+    for accepted in batch.accepted:
+        seats_sold[accepted.create.departure_key] += accepted.sale.quote.seats
     at = max((accepted.sale.at for accepted in batch.accepted), default=0)
-    for (organization_id, departure_id), seats in batch.seats_sold.items():
+    for (organization_id, departure_id), seats in seats_sold.items():
         if seats:
             change = {"organization_id": organization_id, "id": departure_id, "updated_at": at, "seats_taken": seats}
             batch.pending.change(store.TAKE_SEATS, **change)
@@ -197,12 +247,12 @@ def _write_one(pending: Writes, accepted: Accepted, number: int, sequence: int) 
     return answer
 
 
-def _outcome(batch: Batch, position: int) -> Answer | BookingError:
+def _outcome(batch: Batch, position: int) -> Outcome:
     """The outcome of a request; for a key that came twice in one batch, a replay of its first."""
     create = batch.creates[position]
     first = batch.first_by_key.get(create.key, position)
     outcome = batch.outcomes[first]
-    if first == position or isinstance(outcome, BookingError):
+    if first == position or not isinstance(outcome, Answer):
         return outcome
     if create.once.fingerprint != batch.creates[first].once.fingerprint:
         return IdempotencyKeyReused()

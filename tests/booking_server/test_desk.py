@@ -165,3 +165,42 @@ def test_closing_finishes_what_waits_and_takes_nothing_more(handler: Handler, th
 
     assert asyncio.run(scene()) == [2 * job for job in range(30)]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("test-")]
+
+
+def test_what_comes_again_is_the_first_of_the_next_batch() -> None:
+    batches: list[list[int]] = []
+    begun, free = threading.Semaphore(0), threading.Event()
+
+    def handle(jobs: Sequence[int]) -> list[Any]:
+        batches.append(list(jobs))
+        begun.release()
+        assert free.wait(timeout=30)
+        return [desk.AGAIN if job in (2, 4) and len(batches) < 3 else 2 * job for job in jobs]
+
+    async def scene() -> list[int]:
+        with open_desk(handle, batch=3) as opened:
+            futures = [opened.submit(0)]
+            await asyncio.to_thread(begun.acquire, timeout=30)
+            futures += [opened.submit(job) for job in range(1, 7)]
+            free.set()
+            return await asyncio.gather(*futures)
+
+    assert asyncio.run(scene()) == [2 * job for job in range(7)]
+    assert batches == [[0], [1, 2, 3], [2, 4, 5], [6]]
+
+
+def test_what_comes_again_is_done_before_the_desk_closes() -> None:
+    batches: list[list[int]] = []
+
+    def handle(jobs: Sequence[int]) -> list[Any]:
+        batches.append(list(jobs))
+        return [desk.AGAIN if len(batches) < 4 else 2 * job for job in jobs]
+
+    async def scene() -> int:
+        with open_desk(handle) as opened:
+            future = opened.submit(1)
+            await asyncio.to_thread(opened.close)
+            return await future
+
+    assert asyncio.run(scene()) == 2
+    assert batches == [[1]] * 4
