@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-import gc
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from itertools import groupby
 from typing import Any
 
@@ -17,7 +16,7 @@ from booking_core.db.engine import Database
 from booking_core.errors import NotFound
 from booking_core.settings import SettingError, Settings
 from booking_core.wire.limits import API_VERSION
-from booking_server import openapi
+from booking_server import collecting, openapi
 from booking_server.adapters.webhook_http import WebhookSender
 from booking_server.bell import ringing
 from booking_server.chores import chores_of
@@ -27,9 +26,6 @@ from booking_server.routes import OPERATIONS, description, manage
 from booking_server.worker import Worker, working
 
 _FLUSH_S = 15
-_YOUNG_OBJECTS = 20_000
-"""How many new containers Python makes before it looks for cycles among them; its own figure is 700. A batch of
-bookings makes some thousands, all of which go by themselves, and looking for cycles took a tenth of the time."""
 
 
 def create_app_with_worker() -> FastAPI:
@@ -55,7 +51,7 @@ def create_app(settings: Settings | None = None, *, database: Database | None = 
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         flushing = asyncio.create_task(_flush_uses(service))
         async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(_seldom_collected())
+            stack.enter_context(collecting.seldom())
             if worker:
                 await stack.enter_async_context(_worker_of(service))
             await stack.enter_async_context(_bell_of(service))
@@ -123,19 +119,6 @@ def _route(path: str, endpoint: Any) -> Route:
 async def _not_found(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "http":
         await refuse(NotFound("There is no such path."), scope)(scope, receive, send)
-
-
-@contextlib.contextmanager
-def _seldom_collected() -> Iterator[None]:
-    """What was loaded for the service is never searched for cycles, and what is new more seldom."""
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 @contextlib.asynccontextmanager

@@ -26,6 +26,7 @@ from booking_core.db.sqlite import SqliteDriver
 from booking_core.errors import BookingError
 from booking_core.settings import Settings
 from booking_core.webhooks import Attempted, Claimed
+from booking_server import collecting
 from booking_server.adapters.webhook_http import Sent, WebhookSender
 from booking_server.bell import listening
 from booking_server.chores import Chore, chores_of
@@ -159,19 +160,19 @@ class Worker:
         tasks: set[asyncio.Task[None]] = set()
         while not stop.is_set():
             self._changed.clear()
-            try:
-                claimed = await self._turn()
-            except BookingError as error:
-                log.warning("the database is away, the worker waits: %s", error)
-                claimed = []
-            except Exception:  # the loop outlives whatever one turn ran into
-                log.exception("a turn of the worker failed")
+            is_settling = bool(self._finished)
+            # Beside each other, on two connections: the database works for one while Python works for the other.
+            claimed, recorded = await asyncio.gather(self._claim(), self._record(), return_exceptions=True)
+            _tell(recorded)
+            if isinstance(claimed, BaseException):
+                _tell(claimed)
                 claimed = []
             for each in claimed:
                 task = asyncio.create_task(self._attempt(each))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
-            if not claimed:
+            # What was just recorded may be what others waited for; the claim beside it has not seen that.
+            if not claimed and not (is_settling and recorded is None):
                 await _wait(self._changed, stop, POLL_S)
         await asyncio.gather(*tasks)
         await self._record()
@@ -188,8 +189,12 @@ class Worker:
         return sent
 
     async def _turn(self) -> list[Claimed]:
-        """Records what is finished, takes back what was lost, and claims what there are free slots for."""
+        """Records what is finished, then claims what it left to be done."""
         await self._record()
+        return await self._claim()
+
+    async def _claim(self) -> list[Claimed]:
+        """Takes back what was lost, and claims what there are free slots for."""
         await self._reclaim()
         free = SLOTS - self._in_flight.total
         if free <= 0:
@@ -261,6 +266,14 @@ class Worker:
         return await asyncio.to_thread(self._database.write, fn)
 
 
+def _tell(failed: BaseException | None) -> None:
+    """Logs what a turn ran into; the loop outlives it."""
+    if isinstance(failed, BookingError):
+        log.warning("the database is away, the worker waits: %s", failed)
+    elif failed is not None:
+        log.error("a turn of the worker failed", exc_info=failed)
+
+
 async def _wait(changed: asyncio.Event, stop: asyncio.Event, poll_s: float) -> None:
     """Until something changed, or it is time to look anyway, or to stop."""
     waiting = {asyncio.ensure_future(stop.wait()), asyncio.ensure_future(changed.wait())}
@@ -295,8 +308,9 @@ async def serve_forever(settings: Settings) -> None:
     sender = WebhookSender(settings)
     chores = chores_of(settings, database, installation)
     worker = Worker(settings, database, installation, sender, chores)
-    async with working(worker, sender), listening(database, worker.wake):
-        log.info("the worker runs")
-        await stop.wait()
-        log.info("the worker stops")
+    with collecting.seldom():
+        async with working(worker, sender), listening(database, worker.wake):
+            log.info("the worker runs")
+            await stop.wait()
+            log.info("the worker stops")
     database.close()

@@ -89,6 +89,7 @@ def is_public(address: str) -> bool:
     return parsed is not None and _is_public(parsed)
 
 
+@functools.lru_cache(maxsize=4096)
 def _is_public(address: Address) -> bool:
     number = int(address)
     if address.version == 4:
@@ -96,6 +97,7 @@ def _is_public(address: Address) -> bool:
     return number in _allowed_v6 and number not in _denied_v6 and (number >> 32) & 0xFFFF_FFFF not in _ISATAP
 
 
+@functools.lru_cache(maxsize=4096)
 def _address(text: str) -> Address | None:
     """The address in its usual notation; a zone (`%eth0`) makes it one of this machine's links, so none."""
     try:
