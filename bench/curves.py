@@ -36,7 +36,7 @@ def by_bookings(stage: Stage, stack: ExitStack) -> Level | None:
         server = here.enter_context(service.serve())
         paths = {"first page": "", "confirmed ones": "&status=confirmed", "oldest first": "&order=asc"}
         return [
-            _alone(stage.side(name, server, [reader.get(f"/api/v1/bookings?limit=25{query}")]))
+            _alone(stage, stage.side(name, server, [reader.get(f"/api/v1/bookings?limit=25{query}")]))
             for name, query in paths.items()
         ]
 
@@ -54,16 +54,17 @@ def by_shops(shops: Callable[[int], tuple[int, int]]) -> Callable[[Stage, ExitSt
             service, opened = stage.shops(*shops(level))
             wanted = [request for shop in opened for request in shop.bookings()]
             side = stage.side("32 clients", here.enter_context(service.serve()), wanted, creates.CREATED)
-            return [_alone(side), side]
+            return [_alone(stage, side), side]
 
         return sides
 
     return started
 
 
-def _alone(side: HttpSide) -> HttpSide:
+def _alone(stage: Stage, side: HttpSide) -> HttpSide:
+    """For one client, who also tells how many statements a request takes."""
     name = "1 client" if side.name == "32 clients" else side.name
-    return replace(side, name=name, plan=replace(side.plan, clients=1))
+    return replace(side, name=name, plan=replace(side.plan, clients=1), counted_by=stage.postgres)
 
 
 ENTRIES = (

@@ -22,6 +22,9 @@ from bench.processes import cpu_s, machine_busy_s
 BUSY_CLIENT = 0.85
 """A load client that used this share of a core was probably what limited the run."""
 
+COUNTED, COUNT_S = 10, 5.0
+"""Requests whose statements are counted, one after the other, and how long they may take."""
+
 BUSY_MACHINE = 0.10
 """Other programs that used this share of the machine make a sample doubtful."""
 
@@ -52,6 +55,8 @@ class Sample:
     client_us: float
     client_busy: float
     others_busy: float
+    statements: float = 0.0
+    """Of a request, where they were counted."""
 
 
 class Side(Protocol):
@@ -76,12 +81,21 @@ class HttpSide:
     server_pid: int
     database_pid: int | None
     expected: frozenset[str] = frozenset({"200"})
+    counted_by: Postgres | None = None
+    """Whose log tells how many statements a request takes."""
 
     def run(self, timing: Timing) -> Sample:
         plan = replace(self.plan, warmup_s=timing.warmup_s, duration_s=timing.duration_s)
         meter = Meter(self.server_pid, self.database_pid)
         result = drive_in_process(plan)
-        return meter.sample(result)
+        return replace(meter.sample(result), statements=self._statements())
+
+    def _statements(self) -> float:
+        if self.counted_by is None:
+            return 0.0
+        few = replace(self.plan, clients=1, warmup_s=0.0, duration_s=COUNT_S, max_requests=COUNTED)
+        done: list[Result] = []
+        return self.counted_by.statements(lambda: done.append(drive_in_process(few))) / max(1, done[0].total)
 
     def failures(self, sample: Sample) -> list[str]:
         found = [f"{self.name}: {n} × {s}" for s, n in sample.statuses.items() if s not in self.expected]

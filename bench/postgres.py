@@ -4,10 +4,11 @@ It listens on a Unix socket only and keeps PostgreSQL's defaults, fsync and sync
 that switches them off measures another service. `Postgres.settings` reads the settings back for the report.
 """
 
+import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import psycopg
 
+_STATEMENT = re.compile(rb"LOG:  execute [^:]+: (?!BEGIN|COMMIT|NOTIFY|DISCARD)")
 _LOG_FILES = 40
 """Of PostgreSQL's log, more than the creates of a run write between two checkpoints."""
 REPORTED = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_connections")
@@ -27,6 +29,7 @@ class Postgres:
     pid: int
     socket_dir: Path
     bin: Path
+    log: Path
 
     def url(self, database: str) -> str:
         return f"postgresql://postgres@/{database}?host={self.socket_dir}"
@@ -43,6 +46,26 @@ class Postgres:
             rows = connection.execute("SELECT name, setting || coalesce(unit, '') FROM pg_settings")
             found: dict[str, str] = dict(rows.fetchall())
         return {name: found[name] for name in REPORTED}
+
+    def statements(self, act: Callable[[], object]) -> int:
+        """How many statements other connections run meanwhile, as the server logs them; without the beginnings and ends
+        of transactions, and the bell that is rung for workers."""
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            self._log_statements(connection, "all")
+            before = self.log.stat().st_size
+            act()
+            after = self.log.stat().st_size
+            self._log_statements(connection, "none")
+        with self.log.open("rb") as log:
+            log.seek(before)
+            return len(_STATEMENT.findall(log.read(after - before)))
+
+    @staticmethod
+    def _log_statements(connection: "psycopg.Connection[Any]", which: str) -> None:
+        connection.execute(f"ALTER SYSTEM SET log_statement = {which}".encode())
+        connection.execute("SELECT pg_reload_conf()")
+        while connection.execute("SHOW log_statement").fetchone() != (which,):
+            pass  # it is told when the server gets to it, and so are the others
 
     def pgbench(self) -> Path | None:
         """The pgbench of the same version, else the one on PATH, else none."""
@@ -67,7 +90,7 @@ def running() -> Iterator[Postgres]:
         try:
             info = server.get_postmaster_info()
             assert info.socket_dir is not None
-            postgres = Postgres(info.pid, info.socket_dir, server.bin_path)
+            postgres = Postgres(info.pid, info.socket_dir, server.bin_path, Path(server.log))
             _lived_in(postgres.url("postgres"))
             yield postgres
         finally:

@@ -101,13 +101,15 @@ def _promises(outcomes: Sequence[Kept]) -> Table:
 
 
 def _curves(outcomes: Sequence[Curved]) -> Table:
-    table = _table("As there is more: medians over the rounds, lowest–highest", "curve, levels, sides", *RATES[:6])
+    headings = (*RATES[:6], "statements")
+    table = _table("As there is more: medians over the rounds, lowest–highest", "curve, levels, sides", *headings)
     for outcome in outcomes:
         entry = outcome.entry
-        table.add_row(f"[bold]{entry.name}[/]  {entry.measures}, by {entry.by}", *[""] * 6)
+        table.add_row(f"[bold]{entry.name}[/]  {entry.measures}, by {entry.by}", *[""] * len(headings))
         for level, sides in outcome.levels.items():
             for side, samples in sides.items():
-                table.add_row(f"  {level:9,} {side}", *_figures(samples))
+                counted = typical(samples, "statements")
+                table.add_row(f"  {level:9,} {side}", *_figures(samples), f"{counted:.1f}" if counted else "")
         table.add_section()
     return table
 
