@@ -3,7 +3,7 @@ repeated while rows are inserted, however many share one instant."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from sqlalchemy import (
@@ -23,6 +23,7 @@ from sqlalchemy import (
     tuple_,
     union_all,
 )
+from sqlalchemy.engine import Dialect
 
 from booking_core import cursors
 from booking_core.caller import Caller
@@ -30,7 +31,7 @@ from booking_core.cursors import Binding
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Row, Statement
 from booking_core.db.tables import Id
-from booking_core.wire.limits import PAGE_LIMIT_DEFAULT
+from booking_core.wire.limits import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
 from booking_core.wire.pages import Order
 
 _GATHERED_MAX = 500
@@ -95,6 +96,10 @@ class Walk:
 
 @lru_cache(maxsize=1024)
 def _statement(walk: Walk, order: Order, after: bool, filters: tuple[str, ...]) -> Statement:
+    return Statement(partial(_page, walk, order, after, filters))
+
+
+def _page(walk: Walk, order: Order, after: bool, filters: tuple[str, ...], dialect: Dialect) -> Select[Any]:
     created_at, row_id = walk.table.c.created_at, walk.table.c.id
     conditions = {name: walk.filters[name] for name in filters}
     if after:
@@ -102,22 +107,38 @@ def _statement(walk: Walk, order: Order, after: bool, filters: tuple[str, ...]) 
         here = tuple_(created_at, row_id)
         conditions["after"] = here > position if order is Order.ASC else here < position
 
-    def first(query: Select[Any], limit: ColumnElement[int] = _LIMIT) -> Select[Any]:
-        return query.order_by(*_direction(order, created_at, row_id)).limit(limit)
+    def in_order(query: Select[Any]) -> Select[Any]:
+        return query.order_by(*_direction(order, created_at, row_id))
 
     scattered = next((name for name in filters if name in walk.scattered), None)
     if scattered:
-        page: FromClause = _gathered_or_walked(walk, scattered, conditions, first)
-    elif walk.joined is None:
-        return Statement(first(walk.select.where(*conditions.values())))
+        page: FromClause = _gathered_or_walked(walk, scattered, conditions, in_order)
     else:
-        page = first(walk.select.where(*conditions.values())).subquery("page")
+        few = _few(in_order(walk.select.where(*conditions.values())), order, dialect)
+        if walk.joined is None:
+            return few
+        page = few.subquery("page")
     shown = select(page) if walk.joined is None else walk.joined(page)
-    return Statement(shown.order_by(*_direction(order, page.c.created_at, page.c.id)))
+    return shown.order_by(*_direction(order, page.c.created_at, page.c.id))
+
+
+def _few(ordered: Select[Any], order: Order, dialect: Dialect) -> Select[Any]:
+    """The first rows of a query.
+
+    Of a limit that it does not know PostgreSQL expects a tenth of the table, and would rather plan each page anew than
+    keep a plan for so many. One that it knows goes before it, and is never reached.
+    """
+    if dialect.name != "postgresql":
+        return ordered.limit(_LIMIT)
+    bounded = ordered.limit(literal_column(str(PAGE_LIMIT_MAX + 1))).subquery()
+    return select(bounded).order_by(*_direction(order, bounded.c.created_at, bounded.c.id)).limit(_LIMIT)
 
 
 def _gathered_or_walked(
-    walk: Walk, scattered: str, conditions: Mapping[str, ColumnElement[bool]], first: Callable[..., Select[Any]]
+    walk: Walk,
+    scattered: str,
+    conditions: Mapping[str, ColumnElement[bool]],
+    in_order: Callable[[Select[Any]], Select[Any]],
 ) -> FromClause:
     """The rows of a page, found in the cheaper of two ways.
 
@@ -135,7 +156,10 @@ def _gathered_or_walked(
     gathered = select(*walk.select.selected_columns).join_from(matching, table, same).where(*others)
     # Within coalesce() the filter is only looked at: it must not tempt the planner away from the walk.
     walked = walk.select.where(func.coalesce(conditions[scattered], false()), *others)
-    either = (first(gathered, case((few, _LIMIT), else_=nothing)), first(walked, case((few, nothing), else_=_LIMIT)))
+    either = (
+        in_order(gathered).limit(case((few, _LIMIT), else_=nothing)),
+        in_order(walked).limit(case((few, nothing), else_=_LIMIT)),
+    )
     return union_all(*(select(each.subquery()) for each in either)).subquery("page")
 
 
