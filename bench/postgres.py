@@ -62,7 +62,7 @@ class Postgres:
 
     @staticmethod
     def _log_statements(connection: "psycopg.Connection[Any]", which: str) -> None:
-        connection.execute(f"ALTER SYSTEM SET log_statement = {which}".encode())
+        connection.execute(f"ALTER SYSTEM SET log_statement = '{which}'".encode())
         connection.execute("SELECT pg_reload_conf()")
         while connection.execute("SHOW log_statement").fetchone() != (which,):
             pass  # it is told when the server gets to it, and so are the others
