@@ -1,14 +1,26 @@
 """How often Python looks for cycles."""
 
 import gc
+from collections.abc import Iterator
+
+import pytest
 
 from booking_server import collecting
 
 
-def test_the_collector_is_as_it_was_when_the_service_has_stopped() -> None:
-    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    """Another test's service may run in this process."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+
+
+def test_a_service_looks_more_seldom_and_not_at_what_was_loaded() -> None:
+    gc.set_threshold(701, 11, 12)
+    loaded = ["loaded"]
     with collecting.seldom():
-        assert gc.get_threshold()[0] > before[0]
-        assert gc.get_freeze_count() > frozen
-    assert gc.get_threshold() == before
-    assert gc.get_freeze_count() == 0
+        assert gc.get_threshold() == (20_000, 11, 12)
+        assert not any(each is loaded for each in gc.get_objects())  # frozen, so never looked at
+    assert gc.get_threshold() == (701, 11, 12)
+    assert any(each is loaded for each in gc.get_objects())
