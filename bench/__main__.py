@@ -17,8 +17,8 @@ from bench.processes import ROOT
 from bench.stage import Stage
 
 FULL = Timing(warmup_s=1.0, duration_s=4.0)
-PACKAGES = ("booking_core", "booking_server", "booking_sdk", "booking_cli", "webhook_verify", "bench")
 QUICK = Timing(warmup_s=0.5, duration_s=1.0)
+PACKAGES = ("booking_core", "booking_server", "booking_sdk", "booking_cli", "webhook_verify", "bench")
 
 
 def main() -> None:

@@ -94,8 +94,8 @@ class HttpSide:
         if self.counted_by is None:
             return 0.0
         few = replace(self.plan, clients=1, warmup_s=0.0, duration_s=COUNT_S, max_requests=COUNTED)
-        done: list[Result] = []
-        return self.counted_by.statements(lambda: done.append(drive_in_process(few))) / max(1, done[0].total)
+        done, count = self.counted_by.statements(lambda: drive_in_process(few))
+        return count / max(1, done.total)
 
     def failures(self, sample: Sample) -> list[str]:
         found = [f"{self.name}: {n} × {s}" for s, n in sample.statuses.items() if s not in self.expected]

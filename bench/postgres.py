@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
+
+T = TypeVar("T")
 
 _STATEMENT = re.compile(rb"LOG:  execute [^:]+: (?!BEGIN|COMMIT|NOTIFY|DISCARD)")
 _LOG_FILES = 40
@@ -47,18 +49,18 @@ class Postgres:
             found: dict[str, str] = dict(rows.fetchall())
         return {name: found[name] for name in REPORTED}
 
-    def statements(self, act: Callable[[], object]) -> int:
-        """How many statements other connections run meanwhile, as the server logs them; without the beginnings and ends
-        of transactions, and the bell that is rung for workers."""
+    def statements(self, act: Callable[[], T]) -> tuple[T, int]:
+        """What `act` gives, and how many statements other connections run meanwhile, as the server logs them; without
+        the beginnings and ends of transactions, and the bell that is rung for workers."""
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             self._log_statements(connection, "all")
             before = self.log.stat().st_size
-            act()
+            done = act()
             after = self.log.stat().st_size
             self._log_statements(connection, "none")
         with self.log.open("rb") as log:
             log.seek(before)
-            return len(_STATEMENT.findall(log.read(after - before)))
+            return done, len(_STATEMENT.findall(log.read(after - before)))
 
     @staticmethod
     def _log_statements(connection: "psycopg.Connection[Any]", which: str) -> None:

@@ -70,14 +70,14 @@ def fingerprint(method: str, path: str, body: Any) -> str:
     return sha256_hex(b"\n".join((method.encode(), path.encode(), canonical)))
 
 
-def locked(name: ColumnElement[str]) -> ColumnElement[bool]:
+def has_lock(name: ColumnElement[str]) -> ColumnElement[bool]:
     """Whether the transaction has that advisory lock now; true again when it had it before."""
     return func.pg_try_advisory_xact_lock(func.hashtextextended(name, 0), type_=Boolean)
 
 
 def _try_locks(dialect: Dialect) -> Any:
     wanted = given_all(dialect, "wanted", {"i": Integer, "lock": Text}).c
-    return select(wanted.i, locked(wanted.lock))
+    return select(wanted.i, has_lock(wanted.lock))
 
 
 _TRY_LOCKS = Statement(_try_locks)

@@ -146,23 +146,13 @@ class Service:
     def _create_batch(self, jobs: Sequence[Incoming]) -> list[Answer | Exception | Again]:
         calls = self._checked_before(jobs)
         creates = [
-            replace(incoming.operation.book(call), waits=incoming.was_put_off)
-            for incoming, call in zip(jobs, calls, strict=True)
-            if isinstance(call, Call) and incoming.operation.book
+            _creating(incoming, call) for incoming, call in zip(jobs, calls, strict=True) if isinstance(call, Call)
         ]
         done = iter(self._create_all(creates))
         return [
-            self._settled(incoming, call, next(done)) if isinstance(call, Call) else call
+            _settled(incoming, call, next(done)) if isinstance(call, Call) else call
             for incoming, call in zip(jobs, calls, strict=True)
         ]
-
-    def _settled(
-        self, incoming: Incoming, call: Call, outcome: Answer | Exception | PutOff
-    ) -> Answer | Exception | Again:
-        if not isinstance(outcome, PutOff):
-            return outcome
-        incoming.call, incoming.was_put_off = call, True
-        return AGAIN
 
     def _create_all(self, creates: Sequence[Create]) -> Sequence[Answer | Exception | PutOff]:
         """All of them in one transaction; when that fails, one by one, so that one bad request hurts no other."""
@@ -247,6 +237,19 @@ def _token(incoming: Incoming) -> str | BookingError:
         return auth.bearer_token(incoming.headers)
     except BookingError as error:
         return error
+
+
+def _creating(incoming: Incoming, call: Call) -> Create:
+    assert incoming.operation.book is not None
+    create: Create = incoming.operation.book(call)
+    return replace(create, waits=True) if incoming.was_put_off else create
+
+
+def _settled(incoming: Incoming, call: Call, outcome: Answer | Exception | PutOff) -> Answer | Exception | Again:
+    if not isinstance(outcome, PutOff):
+        return outcome
+    incoming.call, incoming.was_put_off = call, True
+    return AGAIN
 
 
 def _writing(incoming: Incoming, call: Call) -> Any:

@@ -145,11 +145,8 @@ class Worker:
             changed.clear()
             try:
                 done = await chore.run_once()
-            except BookingError as error:
-                log.warning("the database is away, %s waits: %s", chore.name, error)
-                done = 0
-            except Exception:  # the loop outlives whatever one turn ran into
-                log.exception("a turn of %s failed", chore.name)
+            except Exception as error:  # noqa: BLE001 - the loop outlives whatever one turn ran into
+                _tell(chore.name, error)
                 done = 0
             if not done:
                 with contextlib.suppress(TimeoutError):
@@ -163,9 +160,10 @@ class Worker:
             is_settling = bool(self._finished)
             # Beside each other, on two connections: the database works for one while Python works for the other.
             claimed, recorded = await asyncio.gather(self._claim(), self._record(), return_exceptions=True)
-            _tell(recorded)
+            if isinstance(recorded, BaseException):
+                _tell("the worker", recorded)
             if isinstance(claimed, BaseException):
-                _tell(claimed)
+                _tell("the worker", claimed)
                 claimed = []
             for each in claimed:
                 task = asyncio.create_task(self._attempt(each))
@@ -266,12 +264,12 @@ class Worker:
         return await asyncio.to_thread(self._database.write, fn)
 
 
-def _tell(failed: BaseException | None) -> None:
-    """Logs what a turn ran into; the loop outlives it."""
+def _tell(whose: str, failed: BaseException) -> None:
+    """Logs what a turn ran into."""
     if isinstance(failed, BookingError):
-        log.warning("the database is away, the worker waits: %s", failed)
-    elif failed is not None:
-        log.error("a turn of the worker failed", exc_info=failed)
+        log.warning("the database is away, %s waits: %s", whose, failed)
+    else:
+        log.error("a turn of %s failed", whose, exc_info=failed)
 
 
 async def _wait(changed: asyncio.Event, stop: asyncio.Event, poll_s: float) -> None:

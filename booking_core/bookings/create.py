@@ -223,14 +223,13 @@ def _put_off(batch: Batch, reserved: Collection[str]) -> None:
             batch.outcomes[position] = PUT_OFF
             batch.refused.pop(position, None)
     batch.accepted = [accepted for accepted in batch.accepted if accepted.create.organization_id not in late]
+    for key in [key for key in batch.seats_sold if key[0] in late]:
+        del batch.seats_sold[key]
 
 
 def _write_seats(batch: Batch) -> None:
-    seats_sold: Counter[tuple[str, str]] = Counter()
-    for accepted in batch.accepted:
-        seats_sold[accepted.create.departure_key] += accepted.sale.quote.seats
     at = max((accepted.sale.at for accepted in batch.accepted), default=0)
-    for (organization_id, departure_id), seats in seats_sold.items():
+    for (organization_id, departure_id), seats in batch.seats_sold.items():
         if seats:
             change = {"organization_id": organization_id, "id": departure_id, "updated_at": at, "seats_taken": seats}
             batch.pending.change(store.TAKE_SEATS, **change)

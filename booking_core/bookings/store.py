@@ -28,7 +28,7 @@ from booking_core.db.paging import Walk
 from booking_core.db.statements import Statement, among, given, now_us, rows
 from booking_core.db.tables import Id, bookings, customers, departures, experiences, holds, idempotency
 from booking_core.db.writes import Change
-from booking_core.idempotency import locked
+from booking_core.idempotency import has_lock
 
 TAKE_SEATS = Change("take_seats", departures, sets=("updated_at",), adds=("seats_taken",))
 """Also gives them back, with a negative number. The table's own check refuses one seat too many."""
@@ -203,7 +203,7 @@ def _with_key_held(dialect: Dialect) -> Any:
     wait for the departure that the key's holder has."""
     wanted = given(dialect, "wanted", {**_DEPARTURE_KEY, "lock": Text}).c
     keys = select(wanted.organization_id, wanted.id).distinct()
-    held = keys.where(locked(wanted.lock)) if dialect.name == "postgresql" else keys
+    held = keys.where(has_lock(wanted.lock)) if dialect.name == "postgresql" else keys
     return _lock_departures(dialect, held.subquery("held"))
 
 

@@ -1,26 +1,14 @@
 """Two organizations in one batch, and somebody who has the numbers of one of them."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 
 import httpx
 import pytest
 from support.api import Api
-from support.databases import connect, departure_held, is_sqlite
+from support.databases import departure_held, is_sqlite, numbers_held
 from support.world import World
-
-
-@contextmanager
-def numbers_held(url: str, organization_id: str) -> Iterator[None]:
-    with connect(url) as connection:
-        connection.autocommit = False
-        connection.execute("SELECT 1 FROM counters WHERE organization_id = %s FOR UPDATE", (organization_id,))
-        try:
-            yield
-        finally:
-            connection.execute("ROLLBACK")
 
 
 def test_the_other_is_answered_meanwhile_and_it_as_soon_as_it_can(

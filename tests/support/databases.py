@@ -2,8 +2,8 @@
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import Any, LiteralString
 
 from sqlalchemy import Table
 from sqlalchemy.engine import make_url
@@ -98,15 +98,24 @@ def unbind(url: str, tables: Sequence[str]) -> None:
                 connection.execute(f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {name} CASCADE")
 
 
-@contextmanager
-def departure_held(url: str, departure_id: str) -> Iterator[None]:
+def departure_held(url: str, departure_id: str) -> AbstractContextManager[None]:
     """Holds what a booking of the departure has to wait for: its row on PostgreSQL, the one writer on SQLite."""
+    return _held(url, "SELECT id FROM departures WHERE id = %s FOR UPDATE", departure_id)
+
+
+def numbers_held(url: str, organization_id: str) -> AbstractContextManager[None]:
+    """Holds the organization's booking numbers and event sequences, or the one writer."""
+    return _held(url, "SELECT 1 FROM counters WHERE organization_id = %s FOR UPDATE", organization_id)
+
+
+@contextmanager
+def _held(url: str, locking: LiteralString, parameter: str) -> Iterator[None]:
     with connect(url) as connection:
         if is_sqlite(url):
             connection.execute("BEGIN IMMEDIATE")
         else:
             connection.autocommit = False
-            connection.execute("SELECT id FROM departures WHERE id = %s FOR UPDATE", (departure_id,))
+            connection.execute(locking, (parameter,))
         try:
             yield
         finally:
