@@ -1,13 +1,14 @@
 """Where the event loop hands work to threads: one hop for a request, and what waits is taken together.
 
 The core is synchronous, so that a client that hangs up can never cancel a transaction half way. Threads take from one
-queue whatever waits, up to a bound and without a timer: an idle service has batches of one. Each caller is answered
-by itself, all callers of a batch with one wake-up of the loop.
+queue whatever waits, up to a bound: an idle service has batches of one. Each caller is answered by itself, all callers
+of a batch with one wake-up of the loop.
 """
 
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +21,8 @@ Waiting = tuple[JobT, "asyncio.Future[ResultT]"]
 
 WAITING_MAX = 2048
 """More than this many waiting, and the next is refused at once with 503: a longer queue only makes all of them late."""
+GATHERING_S = 0.0005
+"""How long a desk that gathers waits for somebody else to come."""
 
 
 class Again:
@@ -32,11 +35,30 @@ Handle = Callable[[Sequence[JobT]], Sequence[ResultT | Exception | Again]]
 
 
 class Desk(Generic[JobT, ResultT]):
-    """Threads that do jobs in batches."""
+    """Threads that do jobs in batches.
 
-    def __init__(self, name: str, handle: Handle[JobT, ResultT], *, threads: int, batch: int) -> None:
+    Args:
+        gathers: whether a thread first waits a moment for as many as came together before. For a desk with one thread
+            whose batches cost much before their first job: who is answered together asks again together, and would be
+            taken in a small batch and a large one by turns. Who comes alone waits for nobody.
+        pause: sleeps so many seconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        handle: Handle[JobT, ResultT],
+        *,
+        threads: int,
+        batch: int,
+        gathers: bool = False,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._handle = handle
         self._batch = batch
+        self._gathers = gathers
+        self._pause = pause
+        self._together = 1
         self._waiting: queue.SimpleQueue[Waiting[JobT, ResultT] | None] = queue.SimpleQueue()
         self._stopping = False
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
@@ -71,6 +93,8 @@ class Desk(Generic[JobT, ResultT]):
                 return []
             again = [first]
         taken = again
+        if self._gathers:
+            self._gather(len(taken))
         share = -(-self._waiting.qsize() // len(self._threads))
         for _ in range(min(self._batch - len(taken), share)):
             try:
@@ -83,10 +107,20 @@ class Desk(Generic[JobT, ResultT]):
             taken.append(following)
         return taken
 
+    def _gather(self, taken: int) -> None:
+        """Waits while more come, until there are as many as there lately were."""
+        seen, waiting = -1, self._waiting.qsize()
+        while seen < waiting < min(self._together, self._batch) - taken and not self._stopping:
+            self._pause(GATHERING_S)
+            seen, waiting = waiting, self._waiting.qsize()
+
     def _run(self) -> None:
         again: list[Waiting[JobT, ResultT]] = []
         while taken := self._take(again):
             again = self._do(taken)
+            # Those who were done and those who came meanwhile; it forgets a larger number by and by.
+            now = len(taken) + self._waiting.qsize()
+            self._together = max(now, self._together - max(1, self._together // 8))
 
     def _do(self, taken: list["Waiting[JobT, ResultT]"]) -> list["Waiting[JobT, ResultT]"]:
         """Answers, and gives what comes again."""

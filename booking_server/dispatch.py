@@ -87,7 +87,7 @@ class Service:
         )
         # One thread: what waits while it commits is the next batch, and a booking in a batch of sixteen costs half of
         # what it costs in one of four. A second thread would only split what there is to do on the same processor.
-        self.creates = Desk("book", self._create_batch, threads=1, batch=_BATCH)
+        self.creates = Desk("book", self._create_batch, threads=1, batch=_BATCH, gathers=True)
         # Apart from the writes, which on SQLite all wait for one thread: it must not wait for somebody's DNS.
         self.preparations = Desk("prepare", self._prepare_batch, threads=_PREPARING_THREADS, batch=1)
 

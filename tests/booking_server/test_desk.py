@@ -90,6 +90,72 @@ def test_a_thread_takes_no_more_than_its_share(handler: Handler) -> None:
     assert sorted(job for batch in handler.batches for job in batch) == [0, 0, *range(1, 9)]
 
 
+class Pauses:
+    """Lets jobs come while a desk gathers, and remembers how often it waited."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, opened: Callable[[], Desk[int, int]]) -> None:
+        self.coming: list[list[int]] = []
+        self.futures: list[Any] = []
+        self.count = 0
+        self._loop = loop
+        self._opened = opened
+
+    def __call__(self, seconds: float) -> None:
+        self.count += 1
+        jobs = self.coming.pop(0) if self.coming else []
+
+        async def submit() -> None:
+            self.futures += [self._opened().submit(job) for job in jobs]
+
+        asyncio.run_coroutine_threadsafe(submit(), self._loop).result(timeout=30)
+
+
+async def gathering(handler: Handler, scene: Callable[[Desk[int, int], Pauses], Awaitable[None]]) -> None:
+    pauses = Pauses(asyncio.get_running_loop(), lambda: opened)
+    opened: Desk[int, int] = Desk("test", handler, threads=1, batch=4, gathers=True, pause=pauses)
+    try:
+        await scene(opened, pauses)
+    finally:
+        await asyncio.to_thread(opened.close)
+
+
+def test_a_desk_that_gathers_waits_for_as_many_as_came_together(handler: Handler) -> None:
+    async def scene(opened: Desk[int, int], pauses: Pauses) -> None:
+        futures = await held_up(opened, handler, [1, 2])
+        assert pauses.count == 0  # nobody was expected
+        pauses.coming = [[3], [4]]
+        handler.free.set()
+        await asyncio.gather(*futures, *pauses.futures)
+        assert pauses.count == 1  # three were there at once, so a fourth is not awaited
+        assert handler.batches == [[0], [1, 2, 3]]
+
+    asyncio.run(gathering(handler, scene))
+
+
+def test_a_desk_that_gathers_goes_on_when_nobody_comes(handler: Handler) -> None:
+    async def scene(opened: Desk[int, int], pauses: Pauses) -> None:
+        futures = await held_up(opened, handler, [1, 2])
+        handler.free.set()
+        await asyncio.gather(*futures)
+        for job in range(3, 10):
+            await opened.submit(job)
+        assert handler.batches == [[0], [1, 2], *([job] for job in range(3, 10))]
+        assert pauses.count == 2  # for a third, then for a second, and then for nobody any more
+
+    asyncio.run(gathering(handler, scene))
+
+
+def test_a_desk_that_gathers_takes_no_more_than_a_batch(handler: Handler) -> None:
+    async def scene(opened: Desk[int, int], pauses: Pauses) -> None:
+        futures = await held_up(opened, handler, range(1, 10))
+        handler.free.set()
+        await asyncio.gather(*futures)
+        assert pauses.count <= 1  # at most for the last one, which was alone
+        assert handler.batches == [[0], [1, 2, 3, 4], [5, 6, 7, 8], [9]]
+
+    asyncio.run(gathering(handler, scene))
+
+
 def test_an_error_goes_to_the_caller_whose_job_it_was(handler: Handler) -> None:
     async def scene() -> list[Any]:
         with open_desk(handler) as opened:
