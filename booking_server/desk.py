@@ -21,8 +21,10 @@ Waiting = tuple[JobT, "asyncio.Future[ResultT]"]
 
 WAITING_MAX = 2048
 """More than this many waiting, and the next is refused at once with 503: a longer queue only makes all of them late."""
-GATHERING_S = 0.0005
-"""How long a desk that gathers waits for somebody else to come."""
+LOOK_S = 0.0005
+"""How long a desk that gathers pauses before it looks again who has come."""
+LOOKS = 4
+"""After so many looks at which nobody had come it goes on with who is there."""
 
 
 class Again:
@@ -109,10 +111,11 @@ class Desk(Generic[JobT, ResultT]):
 
     def _gather(self, taken: int) -> None:
         """Waits while more come, until there are as many as there lately were."""
-        seen, waiting = -1, self._waiting.qsize()
-        while seen < waiting < min(self._together, self._batch) - taken and not self._stopping:
-            self._pause(GATHERING_S)
-            seen, waiting = waiting, self._waiting.qsize()
+        vain, waiting = 0, self._waiting.qsize()
+        while vain < LOOKS and waiting < min(self._together, self._batch) - taken and not self._stopping:
+            self._pause(LOOK_S)
+            before, waiting = waiting, self._waiting.qsize()
+            vain = 0 if waiting > before else vain + 1
 
     def _run(self) -> None:
         again: list[Waiting[JobT, ResultT]] = []

@@ -123,10 +123,10 @@ def test_a_desk_that_gathers_waits_for_as_many_as_came_together(handler: Handler
     async def scene(opened: Desk[int, int], pauses: Pauses) -> None:
         futures = await held_up(opened, handler, [1, 2])
         assert pauses.count == 0  # nobody was expected
-        pauses.coming = [[3], [4]]
+        pauses.coming = [[], [3], [4]]
         handler.free.set()
         await asyncio.gather(*futures, *pauses.futures)
-        assert pauses.count == 1  # three were there at once, so a fourth is not awaited
+        assert pauses.count == 2  # three were there at once, so a fourth is not awaited
         assert handler.batches == [[0], [1, 2, 3]]
 
     asyncio.run(gathering(handler, scene))
@@ -140,7 +140,7 @@ def test_a_desk_that_gathers_goes_on_when_nobody_comes(handler: Handler) -> None
         for job in range(3, 10):
             await opened.submit(job)
         assert handler.batches == [[0], [1, 2], *([job] for job in range(3, 10))]
-        assert pauses.count == 2  # for a third, then for a second, and then for nobody any more
+        assert pauses.count == 2 * desk.LOOKS  # for a third, then for a second, and then for nobody any more
 
     asyncio.run(gathering(handler, scene))
 
@@ -150,7 +150,7 @@ def test_a_desk_that_gathers_takes_no_more_than_a_batch(handler: Handler) -> Non
         futures = await held_up(opened, handler, range(1, 10))
         handler.free.set()
         await asyncio.gather(*futures)
-        assert pauses.count <= 1  # at most for the last one, which was alone
+        assert pauses.count <= desk.LOOKS  # at most for the last one, which was alone
         assert handler.batches == [[0], [1, 2, 3, 4], [5, 6, 7, 8], [9]]
 
     asyncio.run(gathering(handler, scene))
