@@ -28,6 +28,7 @@ log = logging.getLogger("booking.serve")
 _KEEP_ALIVE_S = 75
 """Longer than the 60 seconds after which most load balancers let go of an idle connection: the one who may be sending
 should be the one who closes."""
+_OPEN_FILES = 65_536
 _PORT_MAX = 65_535
 _SHUTDOWN_S = 30
 """What is being answered may finish; a client that never finishes its request does not hold the service up."""
@@ -114,6 +115,7 @@ def start(
     """Serves until it is told to stop. With `worker`, each process also delivers webhooks and keeps house."""
     import uvicorn
 
+    allow_many_sockets()
     log_config = logs.config(settings.log_format)
     logging.config.dictConfig(log_config)
     shown = settings.shown()
@@ -142,6 +144,20 @@ def start(
     except SystemExit as stopped:  # its codes would be taken for ours
         return ExitCode.FAILED if stopped.code else ExitCode.OK
     return ExitCode.OK
+
+
+def allow_many_sockets() -> None:
+    """Raises how many files this process may have open, as far as it is allowed to. Clients, receivers that hang and
+    the database can be more than the 1,024 that many systems begin with."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):  # macOS has a lower limit that it does not tell
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _run_several(app: str, *, host: str, port: int, **options: Any) -> None:

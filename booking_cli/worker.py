@@ -10,7 +10,7 @@ import typer
 from booking_cli import logs, storage
 from booking_cli.command import command, single
 from booking_cli.exit_codes import ExitCode
-from booking_cli.serve import alone, make_ready
+from booking_cli.serve import allow_many_sockets, alone, make_ready
 
 if TYPE_CHECKING:
     from booking_core.settings import Settings
@@ -44,6 +44,7 @@ def run(settings: "Settings") -> None:
 
     from booking_server.worker import serve_forever
 
+    allow_many_sockets()
     if sys.platform == "win32":
         asyncio.run(serve_forever(settings))
         return

@@ -35,8 +35,11 @@ log = logging.getLogger("booking.worker")
 
 T = TypeVar("T")
 
-SLOTS = 256
+SLOTS = 512
 """Attempts in flight at once, in one process."""
+CLAIMED_AT_ONCE = 128
+"""Of a claim and of what is recorded together a good part costs the same for one as for a hundred; more than this, and
+on SQLite, which has one writer, bookings would feel it."""
 SLOW_SLOTS = SLOTS // 2
 """Of them for endpoints whose last attempt timed out: however many hang, half of the slots stay for the others."""
 PER_ENDPOINT = 16
@@ -155,25 +158,27 @@ class Worker:
 
     async def _deliver(self, stop: asyncio.Event) -> None:
         tasks: set[asyncio.Task[None]] = set()
+        claimed: list[Claimed] = []
         while not stop.is_set():
             self._changed.clear()
             is_settling = bool(self._finished)
-            # Beside each other, on two connections: the database works for one while Python works for the other.
-            claimed, recorded = await asyncio.gather(self._claim(), self._record(), return_exceptions=True)
-            if isinstance(recorded, BaseException):
-                _tell("the worker", recorded)
-            if isinstance(claimed, BaseException):
-                _tell("the worker", claimed)
-                claimed = []
-            for each in claimed:
-                task = asyncio.create_task(self._attempt(each))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
+            # Beside each other, on two connections, and begun before what was claimed is sent: the database works for
+            # all three while Python works for one of the others.
+            turn = asyncio.gather(self._claim(), self._record(), return_exceptions=True)
+            self._begin(claimed, tasks)
+            claimed, recorded = _claimed_and_recorded(*await turn)
             # What was just recorded may be what others waited for; the claim beside it has not seen that.
-            if not claimed and not (is_settling and recorded is None):
+            if not claimed and not (is_settling and recorded):
                 await _wait(self._changed, stop, POLL_S)
+        self._begin(claimed, tasks)
         await asyncio.gather(*tasks)
         await self._record()
+
+    def _begin(self, claimed: Sequence[Claimed], tasks: "set[asyncio.Task[None]]") -> None:
+        for each in claimed:
+            task = asyncio.create_task(self._attempt(each))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
 
     async def run_once(self) -> int:
         """Does everything that is due now, one turn after the other, and gives how many attempts of deliveries that
@@ -201,7 +206,7 @@ class Worker:
             lambda tx: webhooks.claim(
                 tx,
                 self._installation,
-                free=(free + 1) // 2,  # half of them, so that the next turn sees how many are left
+                free=min((free + 1) // 2, CLAIMED_AT_ONCE),  # so that the next turn sees how many are left
                 in_flight=self._in_flight.by_endpoint,
                 slow_free=max(0, SLOW_SLOTS - self._in_flight.slow),
                 per_endpoint=max(1, min(PER_ENDPOINT, free // FREE_PER_ENDPOINT)),
@@ -262,6 +267,18 @@ class Worker:
 
     async def _write(self, fn: Callable[[Tx], T]) -> T:
         return await asyncio.to_thread(self._database.write, fn)
+
+
+def _claimed_and_recorded(
+    claimed: list[Claimed] | BaseException, recorded: BaseException | None
+) -> tuple[list[Claimed], bool]:
+    """What a turn claimed, and whether it recorded; logs what either ran into."""
+    if recorded is not None:
+        _tell("the worker", recorded)
+    if isinstance(claimed, BaseException):
+        _tell("the worker", claimed)
+        claimed = []
+    return claimed, recorded is None
 
 
 def _tell(whose: str, failed: BaseException) -> None:

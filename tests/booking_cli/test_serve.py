@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -166,3 +167,19 @@ def test_a_log_line_carries_what_was_given_beside_it() -> None:
     line = json.loads(JsonLines().format(record))
     assert (line["message"], line["request_id"], line["level"]) == ("sold 3", "req_1", "info")
     assert set(line) == {"at", "level", "logger", "message", "request_id"}
+
+
+def test_a_process_that_serves_may_have_many_sockets_open() -> None:
+    """In a process of its own: a limit that was raised stays so."""
+    program = (
+        "import resource\n"
+        "from booking_cli.serve import allow_many_sockets\n"
+        "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))\n"
+        "allow_many_sockets()\n"
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE), hard)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    soft, hard, before = map(int, ran.stdout.split())
+    assert hard == before
+    assert soft == (65_536 if hard < 0 else min(65_536, hard))
