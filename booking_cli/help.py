@@ -40,6 +40,7 @@ ENVIRONMENT: tuple[tuple[str, str, str], ...] = (
     ("BOOKING_PUBLIC_URL", "operator", "base of the guests' links; http://127.0.0.1:8000"),
     ("BOOKING_RATE_LIMIT", "operator", "requests/seconds for a key, or off; 600/60"),
     ("BOOKING_RATE_LIMIT_STORE", "operator", "memory://, or redis://… for several processes"),
+    ("BOOKING_TRUSTED_PROXIES", "operator", "networks whose X-Forwarded-For names the client, such as 10.0.0.0/8"),
     ("BOOKING_SMTP_URL", "operator", "smtp://user:pass@host:port or smtps://…; none: mails are kept as files"),
     ("BOOKING_MAIL_FROM", "operator", "the sender of mails"),
     ("BOOKING_MAIL_DIR", "operator", "where mails are kept as files"),

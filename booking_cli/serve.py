@@ -137,7 +137,8 @@ def start(
             access_log=False,
             server_header=False,
             date_header=True,
-            proxy_headers=False,
+            proxy_headers=bool(settings.trusted_proxies),
+            forwarded_allow_ips=list(settings.trusted_proxies),
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_SHUTDOWN_S,
         )

@@ -166,6 +166,7 @@ class Settings:
     public_url: str = _setting("PUBLIC_URL", _public_url, "http://127.0.0.1:8000")
     rate_limit: RateLimit | None = _setting("RATE_LIMIT", _rate_limit, RateLimit(600, 60), absent="off")
     rate_limit_store: str = _setting("RATE_LIMIT_STORE", _rate_limit_store, "memory://", secret=True)
+    trusted_proxies: tuple[str, ...] = _setting("TRUSTED_PROXIES", _cidrs, ())
     smtp_url: str | None = _setting("SMTP_URL", _smtp_url, None, secret=True)
     mail_from: str | None = _setting("MAIL_FROM", _mail_from, None)
     mail_dir: str | None = _setting("MAIL_DIR", _text, None)

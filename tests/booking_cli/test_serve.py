@@ -98,6 +98,34 @@ def test_the_effective_settings_are_logged_without_secrets(
     assert "hunter2" not in "".join(logged)
 
 
+def remaining(url: str, forwarded_for: str) -> int:
+    """What is left to an address, after a request without a key that a proxy passes on."""
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(url, headers={"X-Forwarded-For": forwarded_for}))
+    with refused.value as answer:
+        assert answer.code == 401
+        return int(answer.headers["X-RateLimit-Remaining"])
+
+
+@pytest.mark.parametrize(
+    ("trusted", "left"),
+    [
+        ("127.0.0.0/8, ::1/128", [59, 59, 58, 59]),
+        ("127.0.0.1", [59, 59, 58, 59]),
+        ("10.0.0.0/8", [59, 58, 57, 56]),
+        ("", [59, 58, 57, 56]),
+    ],
+)
+def test_a_trusted_proxy_names_the_client_and_nobody_else_does(
+    process: Process, environment: Callable[[str, str], None], trusted: str, left: list[int]
+) -> None:
+    environment("BOOKING_TRUSTED_PROXIES", trusted)
+    # Of several addresses the last that is not a proxy's counts: what stands before it anybody can have written.
+    clients = ["192.0.2.1", "192.0.2.2", "192.0.2.3, 192.0.2.1", "2001:db8::1"]
+    with serving(process("serve", "--port", "0")) as (address, _):
+        assert [remaining(f"{address}/api/v1/me", client) for client in clients] == left
+
+
 def test_the_log_is_for_people_when_they_ask(process: Process, environment: Callable[[str, str], None]) -> None:
     environment("BOOKING_LOG_FORMAT", "console")
     with serving(process("serve", "--port", "0")) as (_, logged):
