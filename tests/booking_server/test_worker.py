@@ -5,6 +5,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from support.api import Api
@@ -13,7 +14,7 @@ from support.hooks import Hooks
 from support.world import HOUR, SECRET, FixedClock, World, make_world
 
 import webhook_verify
-from booking_core import tokens
+from booking_core import tokens, webhooks
 from booking_core.clock import MINUTE, system_clock
 from booking_core.db import tables
 from booking_core.db.engine import Database
@@ -148,6 +149,32 @@ def test_a_sender_that_raises_does_not_stop_the_others(api: Api, world: World, e
     receiver = Broken(world)
     turn(world, receiver)
     assert sum(row["status"] == "succeeded" for row in deliveries(world)) >= 2
+
+
+def test_what_is_claimed_when_it_is_told_to_stop_is_still_sent_and_recorded(
+    api: Api, world: World, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.book(world.departure(world.experience()))
+    receiver, claim = Receiver(world), webhooks.claim
+
+    async def work() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def claim_and_stop(*given: Any, **named: Any) -> list[webhooks.Claimed]:
+            claimed = claim(*given, **named)
+            if any(each.endpoint_id == endpoint for each in claimed):
+                loop.call_soon_threadsafe(stop.set)
+            return claimed
+
+        monkeypatch.setattr(webhooks, "claim", claim_and_stop)
+        async with asyncio.timeout(30):
+            await worker(world, receiver).run(stop)
+
+    asyncio.run(work())
+    # The second event waits for the first, which is about the same booking.
+    assert [row["status"] for row in deliveries(world)] == ["succeeded", "queued"]
+    assert [row["lease_until"] for row in deliveries(world)] == [None, None]
+    assert len(receiver.requests) == 1
 
 
 def test_a_worker_that_is_asleep_is_woken_by_a_commit_of_another_process(
