@@ -53,7 +53,7 @@ ENVIRONMENT: tuple[tuple[str, str, str], ...] = (
     ("BOOKING_WEBHOOK_ALLOW_CIDRS", "operator", "development: private ranges that may be called"),
     ("BOOKING_WEBHOOK_CA_FILE", "operator", "one more CA bundle"),
     ("BOOKING_EVENT_RETENTION_DAYS", "operator", "90"),
-    ("BOOKING_DELIVERY_RETENTION_DAYS", "operator", "30"),
+    ("BOOKING_DELIVERY_RETENTION_DAYS", "operator", "30; also for mails and holds that are over"),
     ("BOOKING_IDEMPOTENCY_RETENTION_DAYS", "operator", "30"),
     ("BOOKING_PENDING_MINUTES", "operator", "how long an unpaid booking keeps its seats; 30"),
     ("BOOKING_LOG_FORMAT", "operator", "console or json; console on a terminal"),

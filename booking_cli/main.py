@@ -44,6 +44,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "keys": ("booking_cli.keys", "API keys: create, rotate, expire, revoke."),
     "catalog": ("booking_cli.catalog", "Import, export and validate catalogue files."),
     "storefront": ("booking_cli.storefront", "Hold seats, check out, pay: what a guest does."),
+    "mails": ("booking_cli.mails", "Mails: what became of them, and those that failed once more."),
     "doctor": ("booking_cli.doctor", "Check what must always be true."),
     "completion": ("booking_cli.completion", "Teach your shell to complete the command."),
     "commands": ("booking_cli.commands", "Every command on one page."),
@@ -66,7 +67,10 @@ SECTIONS: Mapping[str, Sequence[str]] = {
 HINTS: Mapping[str, str] = {
     "slug_taken": "booking orgs list",
     "key_limit_reached": "booking keys list --org SLUG, then booking keys revoke ID",
-    "not_found": "booking orgs list shows the organizations, booking keys list --org SLUG their keys",
+    "not_found": "booking orgs list shows the organizations, booking keys list --org SLUG their keys,"
+    " booking mails list the mails",
+    "mail_too_old": "--anyway writes it all the same",
+    "mail_queued": "is a worker running? booking doctor tells",
     "service_unavailable": "is the database that BOOKING_DATABASE_URL names running?",
 }
 """What to do next, by error code or reason."""

@@ -44,7 +44,8 @@ def owe(
     payload: Mapping[str, object] | None = None,
     occurrence: str = "",
 ) -> None:
-    """One effect of that kind for that subject, due now, once: the key makes a second one impossible.
+    """One effect of that kind for that subject, due now, once: the key makes a second one impossible while the first is
+    kept. It is forgotten some weeks after it was done, so whether to owe one is asked of the subject, never of effects.
 
     Args:
         occurrence: tells apart what may be owed to one subject more than once.

@@ -1,5 +1,5 @@
 """The chore that forgets what is past its retention: deliveries and events, deleted endpoints, stored answers (decision
-L8).
+L8); and, for as long as the log of deliveries, mails with what owed them, and holds.
 
 In batches, each a short transaction, with a pause after each: whoever reads or books in the meantime notices nothing,
 and neither do deliveries, which this leaves to their own task.
@@ -8,7 +8,7 @@ and neither do deliveries, which this leaves to their own task.
 import asyncio
 from collections.abc import Callable
 
-from booking_core import events, idempotency, webhooks
+from booking_core import events, idempotency, notifications, storefront, webhooks
 from booking_core.clock import DAY, MINUTE, SECOND
 from booking_core.db.engine import Database, Tx
 from booking_core.settings import Settings
@@ -51,6 +51,9 @@ class Purging:
         return [
             lambda tx: webhooks.purge(tx, before=deliveries_before, limit=limit),
             lambda tx: webhooks.purge_endpoints(tx, before=deliveries_before, limit=limit),
+            lambda tx: notifications.purge(tx, before=deliveries_before, limit=limit),
+            lambda tx: notifications.purge_unmailed(tx, before=deliveries_before, limit=limit),
+            lambda tx: storefront.purge_holds(tx, before=deliveries_before, limit=limit),
             lambda tx: idempotency.purge(tx, before=answers_before, limit=limit),
             *(_of_organization(organization_id, events_before, limit) for organization_id in old),
         ]

@@ -104,6 +104,7 @@ api_keys = Table(
     Column("expires_at", At),
     Column("revoked_at", At),
     Column("last_used_at", At),
+    Column("warned_at", At),  # staff was mailed that it expires, which it is once
 )
 
 # What is sold ----------------------------------------------------------------------------------------------------
@@ -188,6 +189,8 @@ holds = Table(
     _own("departures", "departure_id"),
     CheckConstraint("seats > 0", name="seats"),
     Index(None, "organization_id", "departure_id", "expires_at"),
+    # Old ones are found by when they were made: an index of expires_at alone would pass for one of live holds.
+    Index(None, "created_at"),
 )
 
 # Who buys --------------------------------------------------------------------------------------------------------
@@ -553,6 +556,14 @@ effects = Table(
         postgresql_where=text("status = 'queued'"),
         sqlite_where=text("status = 'queued'"),
     ),
+    # Those that no mail came of: the others are found, and go, with their mails. None is among them when it is owed.
+    Index(
+        "ix_effects_unmailed",
+        "status",
+        "completed_at",
+        postgresql_where=text("completed_at IS NOT NULL AND last_error IS NOT NULL"),
+        sqlite_where=text("completed_at IS NOT NULL AND last_error IS NOT NULL"),
+    ),
 )
 
 mails = Table(
@@ -574,6 +585,7 @@ mails = Table(
     Column("last_error", Text),
     Column("created_at", At, nullable=False),
     Column("sent_at", At),
+    Column("completed_at", At),  # sent, or given up
     UniqueConstraint("organization_id", "effect_key"),
     UniqueConstraint("organization_id", "message_id"),
     CheckConstraint("status IN ('queued', 'sent', 'failed')", name="status"),
@@ -582,6 +594,13 @@ mails = Table(
         "next_attempt_at",
         postgresql_where=text("status = 'queued'"),
         sqlite_where=text("status = 'queued'"),
+    ),
+    Index(
+        "ix_mails_ended",
+        "status",
+        "completed_at",
+        postgresql_where=text("completed_at IS NOT NULL"),
+        sqlite_where=text("completed_at IS NOT NULL"),
     ),
 )
 

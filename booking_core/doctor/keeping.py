@@ -107,14 +107,22 @@ CHECKS = (
            SELECT x.organization_id, min('' || x.subject_id), count(*) || ' times ' || x.key FROM effects x
             WHERE [x] GROUP BY x.organization_id, x.key HAVING count(*) > 1""",
     ),
+    # A look-up of its mail for each effect that is done with one.
+    Check(
+        "an effect that is done has its mail, or says why there is none",
+        f"""SELECT x.organization_id, x.subject_id, x.key || ' is done, and there is no mail' FROM effects x
+            WHERE [x] AND x.status = 'done' AND x.last_error IS NULL
+              AND {_is_missing("mails", "y.effect_key = x.key")}""",
+    ),
     # One pass over the mails, by each of two unique indexes.
     Check(
         "a mail is written once, under one Message-ID, and its status agrees with its instants",
         """SELECT m.organization_id, '' || m.id, m.kind || ' is ' || m.status || ', sent at '
-                  || coalesce('' || m.sent_at, 'no time')
+                  || coalesce('' || m.sent_at, 'no time') || ', completed ' || coalesce('' || m.completed_at, 'never')
              FROM mails m
             WHERE [m] AND (m.status NOT IN ('queued', 'sent', 'failed')
-                           OR (m.status = 'sent') <> (m.sent_at IS NOT NULL))
+                           OR (m.status = 'sent') <> (m.sent_at IS NOT NULL)
+                           OR (m.status = 'queued') <> (m.completed_at IS NULL))
            UNION ALL
            SELECT m.organization_id, min('' || m.id), count(*) || ' mails for ' || m.effect_key FROM mails m
             WHERE [m] GROUP BY m.organization_id, m.effect_key HAVING count(*) > 1
@@ -122,12 +130,12 @@ CHECKS = (
            SELECT m.organization_id, min('' || m.id), count(*) || ' mails with the id ' || m.message_id FROM mails m
             WHERE [m] GROUP BY m.organization_id, m.message_id HAVING count(*) > 1""",
     ),
-    # A look-up of an effect for each booking.
+    # A look-up of an effect for each booking. What was owed is forgotten as the log of deliveries is.
     Check(
         "a guest is owed the mails of a booking, unless they were suppressed",
         """SELECT b.organization_id, b.id, 'confirmed, and no mail was owed for it' FROM bookings b
-            WHERE [b] AND b.booking_number IS NOT NULL AND b.confirmed_at > :events_since AND b.send_confirmation_email
-              AND b.guest_email IS NOT NULL
+            WHERE [b] AND b.booking_number IS NOT NULL AND b.confirmed_at > :deliveries_since
+              AND b.send_confirmation_email AND b.guest_email IS NOT NULL
               AND NOT EXISTS (SELECT 1 FROM effects x WHERE x.organization_id = b.organization_id
                                  AND x.key = 'booking_confirmation_mail:' || b.id)
            UNION ALL

@@ -1,6 +1,6 @@
 """Keys that are about to expire: staff is told once for each, in time to replace it."""
 
-from sqlalchemy import BigInteger, ClauseElement, Integer, Text, bindparam, cast, literal, select
+from sqlalchemy import BigInteger, ClauseElement, Integer, bindparam, select
 from sqlalchemy.engine import Dialect
 
 from booking_core import effects
@@ -8,20 +8,15 @@ from booking_core.clock import DAY
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, now_us
 from booking_core.db.tables import api_keys, organizations
-from booking_core.db.tables import effects as owed
-from booking_core.db.writes import Writes
+from booking_core.db.writes import Change, Writes
 from booking_core.effects import EffectKind
 
 WARNED_AHEAD = 7 * DAY
-_KIND = EffectKind.STAFF_KEY_EXPIRING_MAIL
+_WARNED = Change("warned", api_keys, sets=("warned_at",))
 
 
 def _expiring(dialect: Dialect) -> ClauseElement:
     now = now_us(dialect)
-    warned = select(owed.c.key).where(
-        owed.c.organization_id == api_keys.c.organization_id,
-        owed.c.key == literal(f"{_KIND}:", Text) + cast(api_keys.c.id, Text),
-    )
     return (
         select(
             api_keys.c.organization_id, api_keys.c.id, api_keys.c.name, api_keys.c.prefix, api_keys.c.expires_at, now
@@ -32,7 +27,7 @@ def _expiring(dialect: Dialect) -> ClauseElement:
             api_keys.c.revoked_at.is_(None),
             api_keys.c.expires_at > now,
             api_keys.c.expires_at <= now + bindparam("ahead", type_=BigInteger),
-            ~warned.exists(),
+            api_keys.c.warned_at.is_(None),
         )
         .order_by(api_keys.c.expires_at)
         .limit(bindparam("limit", type_=Integer))
@@ -44,11 +39,12 @@ _EXPIRING = Statement(_expiring)
 
 def warn_expiring(tx: Tx, *, limit: int) -> int:
     """Owes staff a mail about keys that expire within a week, where the organization wants such mails; gives how many
-    keys those were. A key is told of once, whatever becomes of its end."""
+    keys those were. A key is told of once, whatever becomes of its end, and of the mail."""
     found = tx.all(_EXPIRING, ahead=WARNED_AHEAD, limit=limit)
     pending = Writes()
     for organization_id, key_id, name, prefix, expires_at, at in found:
         payload = {"name": name, "prefix": prefix, "expires_at": expires_at}
-        effects.owe(pending, organization_id, _KIND, key_id, at=at, payload=payload)
+        effects.owe(pending, organization_id, EffectKind.STAFF_KEY_EXPIRING_MAIL, key_id, at=at, payload=payload)
+        pending.change(_WARNED, organization_id=organization_id, id=key_id, warned_at=at)
     tx.write(pending)
     return len(found)

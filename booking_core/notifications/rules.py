@@ -1,11 +1,15 @@
-"""Who is told what, and how often it is tried. No storage, no clock."""
+"""Who is told what, how often it is tried, and what may be tried anew. No storage, no clock."""
 
+import re
 from enum import StrEnum
+from typing import Any, NamedTuple
 
 from booking_core.caller import Organization
-from booking_core.clock import HOUR, MINUTE
+from booking_core.clock import END_OF_TIME, HOUR, MINUTE
 from booking_core.effects import EffectKind
+from booking_core.errors import Conflict
 from booking_core.notifications.summary import BookingRow
+from booking_core.wire.base import UUID_PATTERN
 
 GUEST_KINDS = frozenset(
     {
@@ -23,6 +27,15 @@ STAFF_BOOKING_KINDS = frozenset(
 )
 """News of a booking. A refund that was refused is none: it is a guest's money, and somebody has to act on it, whatever
 was switched off."""
+ANNOUNCING_KINDS = frozenset(
+    {
+        EffectKind.BOOKING_CONFIRMATION_MAIL,
+        EffectKind.BOOKING_RESCHEDULING_MAIL,
+        EffectKind.STAFF_BOOKING_MAIL,
+        EffectKind.STAFF_RESCHEDULING_MAIL,
+    }
+)
+"""They tell of a departure that is to come. A cancellation or a refund is of use after it, too: it is about money."""
 BOOKING_KINDS = GUEST_KINDS | STAFF_BOOKING_KINDS | {EffectKind.STAFF_REFUND_REFUSED_MAIL}
 """Their subject is a booking."""
 MAIL_KINDS = BOOKING_KINDS | {
@@ -69,3 +82,129 @@ def recipient(kind: EffectKind, organization: Organization, booking: BookingRow 
 def wait(waits: tuple[int, ...], attempts: int) -> int | None:
     """How long to wait after so many attempts that failed; none when it was the last."""
     return waits[attempts - 1] if attempts <= len(waits) else None
+
+
+# For an operator -------------------------------------------------------------------------------------------------
+
+_UUID = re.compile(UUID_PATTERN, re.ASCII)
+
+
+def is_id(text: str) -> bool:
+    """Whether the text can be a mail's id; else it is the key of an effect."""
+    return _UUID.fullmatch(text) is not None
+
+
+class MailStatus(StrEnum):
+    """What a list of mails can be asked for."""
+
+    QUEUED = "queued"
+    """To be sent, or to be written first."""
+    SENT = "sent"
+    FAILED = "failed"
+    UNWRITTEN = "unwritten"
+    """It was owed, and could not be written."""
+
+
+class Mail(NamedTuple):
+    """A mail as an operator sees it, without its text. One that is not written yet has no id of its own."""
+
+    organization_id: str
+    id: str | None
+    effect_key: str
+    kind: str
+    booking_id: str | None
+    recipient: str | None
+    message_id: str | None
+    status: str
+    """A `MailStatus`; or why none was written (`Unsent`)."""
+    attempt_count: int
+    last_error: str | None
+    created_at: int
+    sent_at: int | None
+    next_attempt_at: int | None
+
+    @property
+    def name(self) -> str:
+        """What it is asked for by."""
+        return self.id or self.effect_key
+
+
+def status_of_effect(status: str, last_error: str | None) -> str:
+    """The status of a mail that its effect has not become."""
+    if status == "done":
+        return last_error or status
+    return MailStatus.UNWRITTEN if status == "failed" else status
+
+
+def due_at(mail: Mail) -> int | None:
+    """When it is tried next; none: never, or when there is a mail server."""
+    is_parked = mail.next_attempt_at is not None and mail.next_attempt_at >= END_OF_TIME
+    return None if is_parked else mail.next_attempt_at
+
+
+def present(mail: Mail, organization: Organization) -> dict[str, Any]:
+    """The mail, ready for JSON. Never its text: it holds the guest's secret link."""
+
+    def iso(at: int | None) -> str | None:
+        return None if at is None else organization.zone.iso(at)
+
+    return {
+        "id": mail.name,
+        "organization": organization.slug,
+        "kind": mail.kind,
+        "booking_id": mail.booking_id,
+        "recipient": mail.recipient,
+        "status": str(mail.status),
+        "attempt_count": mail.attempt_count,
+        "last_error": mail.last_error,
+        "created_at": iso(mail.created_at),
+        "sent_at": iso(mail.sent_at),
+        "next_attempt_at": iso(due_at(mail)),
+        "effect_key": mail.effect_key,
+        "message_id": mail.message_id,
+    }
+
+
+def check_retry(
+    mail: Mail, organization: Organization, *, owed_at: int, starts_at: int | None, at: int, anyway: bool
+) -> None:
+    """Refuses to write a mail anew that did not fail, or whose news is over.
+
+    Args:
+        owed_at: when its cause was.
+        starts_at: the start of the departure that it is about, as it is now.
+        anyway: what was owed too long ago is written all the same.
+
+    Raises:
+        Conflict: `mail_sent`, `mail_queued`, `mail_unwanted`, `departure_started` or `mail_too_old`.
+    """
+    refusal = _not_failed(mail, organization) or _no_news(mail, organization, owed_at, starts_at, at, anyway=anyway)
+    if refusal is not None:
+        reason, message = refusal
+        raise Conflict(reason, f"The mail {mail.name} {message}", mail.name)
+
+
+def _not_failed(mail: Mail, organization: Organization) -> tuple[str, str] | None:
+    if mail.sent_at is not None:
+        return "mail_sent", f"was sent at {organization.zone.iso(mail.sent_at)}; nothing is sent twice."
+    if mail.status == MailStatus.QUEUED:
+        due = due_at(mail)
+        waits = "waits for a mail server (BOOKING_SMTP_URL)" if due is None else f"due at {organization.zone.iso(due)}"
+        return "mail_queued", f"is queued already, {waits}."
+    if mail.status not in (MailStatus.FAILED, MailStatus.UNWRITTEN):
+        return "mail_unwanted", f"was not to be written ({mail.status}), and has not failed."
+    return None
+
+
+def _no_news(
+    mail: Mail, organization: Organization, owed_at: int, starts_at: int | None, at: int, *, anyway: bool
+) -> tuple[str, str] | None:
+    if mail.kind in ANNOUNCING_KINDS and starts_at is not None and starts_at <= at:
+        return "departure_started", f"is about a departure that began at {organization.zone.iso(starts_at)}."
+    if at - owed_at > SENT_WITHIN and not anyway:
+        hours = SENT_WITHIN // HOUR
+        return (
+            "mail_too_old",
+            f"was owed at {organization.zone.iso(owed_at)}, over {hours} hours ago: no news any more.",
+        )
+    return None

@@ -127,8 +127,8 @@ def record(tx: Tx, tried: Sequence[Tried]) -> None:
             "lease_token": each.claimed.lease_token,
         }
         if each.outcome is Outcome.SENT:
-            sent = {"status": "sent", "next_attempt_at": None, "lease_until": None, "sent_at": at, "message": ""}
-            pending.change(store.SENT, **key, **sent)
+            sent = {"status": "sent", "next_attempt_at": None, "lease_until": None, "sent_at": at, "completed_at": at}
+            pending.change(store.SENT, **key, **sent, message="")
         else:
             pending.change(store.SETTLE_MAIL, **key, **_settled(each, at))
     tx.write(pending)
@@ -153,6 +153,7 @@ def _settled(tried: Tried, at: int) -> dict[str, object]:
         "next_attempt_at": due_at,
         "lease_until": None,
         "last_error": tried.error,
+        "completed_at": at if status == "failed" else None,
     }
 
 

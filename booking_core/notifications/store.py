@@ -27,9 +27,9 @@ from booking_core.db.writes import Change
 from booking_core.notifications.rules import MAIL_KINDS
 from booking_core.notifications.summary import BookingRow
 
-_QUEUED: ColumnElement[str] = literal_column("'queued'")
+QUEUED: ColumnElement[str] = literal_column("'queued'")
 """Written out, so that the partial indexes of what is queued are used."""
-_IS_MAIL = effects.c.kind.in_([literal_column(f"'{kind}'") for kind in sorted(MAIL_KINDS)])
+IS_MAIL = effects.c.kind.in_([literal_column(f"'{kind}'") for kind in sorted(MAIL_KINDS)])
 
 # What is owed ----------------------------------------------------------------------------------------------------
 
@@ -51,7 +51,7 @@ def _owed(dialect: Dialect) -> Any:
     return (
         select(*columns, now_us(dialect), *organizations.COLUMNS)
         .join_from(effects, organization_table, organization_table.c.id == effects.c.organization_id)
-        .where(effects.c.status == _QUEUED, effects.c.due_at <= now_us(dialect), _IS_MAIL)
+        .where(effects.c.status == QUEUED, effects.c.due_at <= now_us(dialect), IS_MAIL)
         .order_by(effects.c.due_at)
         .limit(bindparam("limit", type_=Integer))
         .with_for_update(of=effects, skip_locked=True)
@@ -163,7 +163,7 @@ def _due(dialect: Dialect) -> Any:
     columns = [mails.c[name] for name in Queued._fields]
     return (
         select(*columns, now_us(dialect))
-        .where(mails.c.status == _QUEUED, mails.c.next_attempt_at <= now_us(dialect))
+        .where(mails.c.status == QUEUED, mails.c.next_attempt_at <= now_us(dialect))
         .order_by(mails.c.next_attempt_at)
         .limit(bindparam("limit", type_=Integer))
         .with_for_update(skip_locked=True)
@@ -177,11 +177,14 @@ _LEASED = ("organization_id", "id", "lease_token")
 SETTLE_MAIL = Change(
     "settle_mails",
     mails,
-    sets=("status", "attempt_count", "next_attempt_at", "lease_until", "last_error"),
+    sets=("status", "attempt_count", "next_attempt_at", "lease_until", "last_error", "completed_at"),
     keys=_LEASED,
 )
 SENT = Change(
-    "sent_mails", mails, sets=("status", "next_attempt_at", "lease_until", "sent_at", "message"), keys=_LEASED
+    "sent_mails",
+    mails,
+    sets=("status", "next_attempt_at", "lease_until", "sent_at", "completed_at", "message"),
+    keys=_LEASED,
 )
 
 
@@ -191,8 +194,8 @@ def due(tx: Tx, *, limit: int) -> list[tuple[Queued, int]]:
 
 
 def _pending(dialect: Dialect) -> Any:
-    owes = exists().where(effects.c.status == _QUEUED, effects.c.due_at <= now_us(dialect), _IS_MAIL)
-    sends = exists().where(mails.c.status == _QUEUED, mails.c.next_attempt_at <= now_us(dialect))
+    owes = exists().where(effects.c.status == QUEUED, effects.c.due_at <= now_us(dialect), IS_MAIL)
+    sends = exists().where(mails.c.status == QUEUED, mails.c.next_attempt_at <= now_us(dialect))
     return select(owes, sends)
 
 
@@ -209,7 +212,7 @@ def pending(tx: Tx) -> tuple[bool, bool]:
 _PARKED = Statement(
     lambda dialect: (
         update(mails)
-        .where(mails.c.status == _QUEUED, mails.c.next_attempt_at == literal_column(str(END_OF_TIME)))
+        .where(mails.c.status == QUEUED, mails.c.next_attempt_at == literal_column(str(END_OF_TIME)))
         .values(next_attempt_at=now_us(dialect))
     )
 )

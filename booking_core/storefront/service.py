@@ -75,6 +75,12 @@ def _end(actor: Actor, pending: Writes, row: HoldRow) -> None:
     pending.change(store.END, organization_id=actor.organization.id, id=row.id, ended_at=actor.at)
 
 
+def purge_holds(tx: Tx, *, before: int, limit: int) -> int:
+    """Forgets holds that were made so long before that instant that the time of any was over by then, the oldest
+    first, and gives how many: released, checked out or run out."""
+    return store.purge(tx, before, limit)
+
+
 # Checkout --------------------------------------------------------------------------------------------------------
 
 

@@ -1,15 +1,16 @@
 """The SQL of holds."""
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import BigInteger, Integer, bindparam, delete, select, tuple_
 
 from booking_core import organizations
 from booking_core.caller import Organization
+from booking_core.clock import SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement
+from booking_core.db.statements import Statement, chosen_once
 from booking_core.db.tables import Id, holds
 from booking_core.db.writes import Change
-from booking_core.storefront.rules import HoldRow
+from booking_core.storefront.rules import HOLD_S_MAX, HoldRow
 
 END = Change("end_hold", holds, sets=("ended_at",))
 
@@ -36,3 +37,21 @@ def owner(tx: Tx, hold_id: str) -> Organization | None:
     """Whose hold it is."""
     row = tx.first(_OWNER, id=hold_id)
     return organizations.from_row(row) if row else None
+
+
+_OLD = (
+    select(holds.c.organization_id, holds.c.id)
+    .where(
+        holds.c.created_at < bindparam("created_before", type_=BigInteger),
+        holds.c.expires_at < bindparam("before", type_=BigInteger),
+    )
+    .order_by(holds.c.created_at)
+    .limit(bindparam("limit", type_=Integer))
+    .with_for_update(skip_locked=True)
+)
+_KEY = tuple_(holds.c.organization_id, holds.c.id)
+_PURGE = Statement(lambda dialect: delete(holds).where(_KEY.in_(chosen_once(dialect, _OLD))))
+
+
+def purge(tx: Tx, before: int, limit: int) -> int:
+    return tx.run(_PURGE, before=before, created_before=before - HOLD_S_MAX * SECOND, limit=limit)

@@ -41,6 +41,8 @@ def test_options_are_offered_and_their_values(offered: Callable[..., list[str]])
     assert offered("bookings", "list", "--json", "--st") == ["--status", "--starting-after"]
     assert offered("completion", "") == list(SHELLS)
     assert offered("bookings", "get", "") == []
+    assert offered("mails", "") == ["list", "show", "retry"]
+    assert offered("mails", "list", "--status", "un") == ["unwritten"]
 
 
 def test_a_shell_that_shows_descriptions_gets_them(booking: Booking, environment: Environment) -> None:

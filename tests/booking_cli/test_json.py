@@ -13,6 +13,8 @@ from typer import Context
 from booking_cli import tree
 from booking_cli.command import Root
 from booking_cli.main import MODULES, SECTIONS
+from booking_core import tokens
+from booking_core.clock import system_clock
 from booking_core.db import tables
 
 Booking = Callable[..., Any]
@@ -80,6 +82,15 @@ class Everything:
     def hold(self) -> str:
         return self.operations.hold(self.departure, 1)
 
+    def mail(self) -> str:
+        """The key of a mail that could not be written."""
+        kind, subject_id, now = "staff_key_expiring_mail", tokens.new_id(), system_clock()
+        owed = {"key": f"{kind}:{subject_id}", "kind": kind, "subject_id": subject_id, "due_at": now, "created_at": now}
+        payload = json.dumps({"name": "x", "prefix": "svc", "expires_at": now})
+        given_up = {"status": "failed", "last_error": "ValueError", "completed_at": now}
+        self.shop.insert(tables.effects, **owed, **given_up, payload=payload)
+        return owed["key"]
+
 
 PERSON = ("--name", "Ada", "--email", "ada@example.com")
 
@@ -138,6 +149,8 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
         *PERSON,
     ),
     ("storefront", "pay"): lambda it: (it.pending(),),
+    ("mails", "show"): lambda it: (it.mail(),),
+    ("mails", "retry"): lambda it: (it.mail(),),
     ("doctor",): lambda it: ("--org", it.slug),
     ("completion",): lambda it: ("bash",),
 }

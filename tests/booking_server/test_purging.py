@@ -1,16 +1,20 @@
 """What is past its retention is forgotten, in batches with pauses, and nothing before."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from support.creating import create, created
-from support.world import DAY, SECRET, FixedClock, World, make_world
+from support.mails import Mails
+from support.operations import Operations
+from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
+from booking_core import keys, notifications
 from booking_core.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
+from booking_core.notifications import Claimed, Outcome, Tried
 from booking_core.settings import Settings
 from booking_server.purging import Purging
 
@@ -106,7 +110,7 @@ def test_it_looks_once_a_minute(world: World) -> None:
     assert (purge(chore), seen) == (0, [])
     world.clock.advance(1)
     purge(chore)
-    assert len(seen) == 4, "three kinds, and the organizations that have old events"
+    assert len(seen) == 9, "six kinds, two of which end in two ways, and the organizations that have old events"
 
 
 def test_each_organization_keeps_its_own_events(world: World) -> None:
@@ -116,3 +120,125 @@ def test_each_organization_keeps_its_own_events(world: World) -> None:
     book(other)
     purge(purging(world))
     assert (len(world.rows(tables.events)), len(other.rows(tables.events))) == (0, 3)
+
+
+# Mails and holds -------------------------------------------------------------------------------------------------
+
+
+def record(mails: Mails, claimed: Sequence[Claimed], outcome: Outcome) -> None:
+    tried = [Tried(each, outcome, "550 no such user") for each in claimed]
+    mails.world.database.write(lambda tx: notifications.record(tx, tried))
+
+
+def owed(world: World) -> dict[str, str]:
+    return {row["kind"]: row["status"] for row in world.rows(tables.effects)}
+
+
+def test_a_mail_goes_with_what_owed_it_thirty_days_after_it_was_sent_or_failed(world: World) -> None:
+    mails, chore = Mails(world), purging(world)
+    mails.book(notify_staff=False)
+    mails.write()
+    world.clock.advance(HOUR)
+    record(mails, mails.claim(), Outcome.SENT)
+    mails.book("another-key-of-a-test", notify_staff=False)
+    mails.write()
+    record(mails, mails.claim(), Outcome.REFUSED)
+    assert {row["status"] for row in world.rows(tables.mails)} == {"sent", "failed"}
+    world.clock.advance(30 * DAY)
+    purge(chore)
+    assert (len(world.rows(tables.mails)), len(world.rows(tables.effects))) == (2, 2)
+    world.clock.advance(MINUTE)
+    assert purge(chore) >= 2
+    assert (world.rows(tables.mails), world.rows(tables.effects)) == ([], [])
+    assert world.examine() == []
+
+
+def test_what_waits_is_kept_with_what_owed_it_however_old(world: World) -> None:
+    mails, chore = Mails(world), purging(world)
+    mails.book()
+    mails.write()
+    record(mails, mails.claim(), Outcome.PARKED)
+    mails.book("another-key-of-a-test")
+    world.clock.advance(365 * DAY)
+    purge(chore)
+    assert [row["status"] for row in world.rows(tables.effects)].count("queued") == 2
+    assert [row["status"] for row in world.rows(tables.mails)] == ["queued", "queued"]
+    assert world.examine() == []
+    world.database.write(notifications.unpark)
+    mails.claim()
+    assert {row["last_error"] for row in world.rows(tables.mails)} == {"too_old"}
+    world.clock.advance(30 * DAY)
+    purge(chore)
+    assert len(world.rows(tables.mails)) == 2, "it failed 30 days ago, and no earlier"
+    world.clock.advance(MINUTE)
+    purge(chore)
+    assert world.rows(tables.mails) == []
+    assert [row["status"] for row in world.rows(tables.effects)] == ["queued", "queued"]
+
+
+def test_what_no_mail_came_of_goes_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    mails, chore = Mails(world), purging(world)
+    world.change(tables.organizations, world.org, staff_email=None)
+    mails.book()
+    monkeypatch.setattr(notifications.letters, "write", None)
+    for _ in range(10):
+        mails.write()
+        world.clock.advance(2 * HOUR)
+    assert owed(world) == {"booking_confirmation_mail": "failed", "staff_booking_mail": "done"}
+    world.clock.advance(30 * DAY - 20 * HOUR + MINUTE)
+    purge(chore)
+    assert owed(world) == {"booking_confirmation_mail": "failed"}
+    world.clock.advance(DAY)
+    purge(chore)
+    assert owed(world) == {}
+
+
+def test_many_mails_go_in_batches(world: World) -> None:
+    mails, chore = Mails(world), purging(world, batch=3)
+    for number in range(5):
+        mails.book(f"a-key-of-a-test-{number}", notify_staff=False, send_confirmation_email=number != 0)
+    mails.write()
+    record(mails, mails.claim(limit=2), Outcome.REFUSED)
+    record(mails, mails.claim(), Outcome.SENT)
+    world.clock.advance(30 * DAY + 1)
+    left = []
+    while purge(chore):
+        left.append(len(world.rows(tables.mails)))
+        assert len(world.rows(tables.effects)) == left[-1]
+        assert world.examine() == []
+        world.clock.advance(SECOND)
+    assert left == [1, 0]
+
+
+def test_a_key_that_staff_was_warned_of_is_not_told_of_again_once_that_is_forgotten(world: World) -> None:
+    mails, chore = Mails(world), purging(world)
+    world.key(expires_at=world.clock() + DAY)
+    (key,) = world.rows(tables.api_keys)
+
+    def warn() -> int:
+        return world.database.write(lambda tx: keys.warn_expiring(tx, limit=10))
+
+    assert warn() == 1
+    mails.write()
+    record(mails, mails.claim(), Outcome.SENT)
+    world.clock.advance(31 * DAY)
+    purge(chore)
+    assert world.rows(tables.effects) == []
+    world.change(tables.api_keys, key["id"], expires_at=world.clock() + DAY)
+    assert warn() == 0
+
+
+def test_holds_go_thirty_days_after_the_time_of_any_was_over(world: World) -> None:
+    ops, chore = Operations(world), purging(world)
+    departure = world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
+    ops.hold(departure, 1, for_s=86_400)
+    ops.hold(departure, 1)
+    ops.release(ops.hold(departure, 1))
+    world.clock.advance(31 * DAY)
+    live = ops.hold(departure, 1)
+    purge(chore)
+    assert len(world.rows(tables.holds)) == 4
+    world.clock.advance(MINUTE)
+    purge(chore)
+    assert [row["id"] for row in world.rows(tables.holds)] == [live]
+    assert world.examine() == []

@@ -52,6 +52,37 @@ def test_what_was_owed_and_noted_before_0002_is_still_there(empty_database_url: 
     ]
 
 
+def _mail(row_id: str, status: str, sent_at: str) -> str:
+    return f"('{ORG}', '{row_id}', '{row_id}', 'x_mail', 'a@b.c', '{row_id}', '', '{status}', 5, {sent_at})"
+
+
+def test_mails_that_had_ended_and_keys_that_were_told_of_before_0004_are_known(empty_database_url: str) -> None:
+    migrate.upgrade(empty_database_url, "0003")
+    settings = "timezone, default_currency, created_at, updated_at"
+    databases.run(
+        empty_database_url,
+        f"INSERT INTO organizations (id, slug, name, {settings}) VALUES ('{ORG}', 'a', 'A', 'UTC', 'NOK', 1, 1)",
+        "INSERT INTO api_keys (organization_id, id, name, prefix, key_hash, scopes, created_at) VALUES"
+        f" ('{ORG}', '{BOOKING}', 'told', 'svc', 'a', '[]', 1), ('{ORG}', '{CUSTOMER}', 'untold', 'svc', 'b', '[]', 1)",
+        "INSERT INTO effects (organization_id, key, kind, subject_id, payload, status, due_at, created_at) VALUES"
+        f" ('{ORG}', 'staff_key_expiring_mail:{BOOKING}', 'x_mail', '{BOOKING}', '{{}}', 'queued', 7, 7)",
+        "INSERT INTO mails (organization_id, id, effect_key, kind, recipient, message_id, message, status, created_at,"
+        f" sent_at) VALUES {_mail(BOOKING, 'sent', '9')}, {_mail(CUSTOMER, 'failed', 'NULL')},"
+        f" {_mail(ORG, 'queued', 'NULL')}",
+    )
+    migrate.upgrade(empty_database_url)
+    assert migrate.differences(empty_database_url) == []
+    assert _rows(empty_database_url, "SELECT name, warned_at FROM api_keys ORDER BY name") == [
+        ("told", "7"),
+        ("untold", "None"),
+    ]
+    assert _rows(empty_database_url, "SELECT status, completed_at FROM mails ORDER BY status") == [
+        ("failed", "5"),
+        ("queued", "None"),
+        ("sent", "9"),
+    ]
+
+
 def _keys_and_indexes(url: str) -> set[str]:
     """Every index, and every constraint, as the database tells it."""
     if databases.is_sqlite(url):

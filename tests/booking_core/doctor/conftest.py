@@ -150,7 +150,7 @@ class Past:
         self.world.insert(tables.effects, **effect, **done)
         mail = {"effect_key": key, "kind": "booking_rescheduling_mail", "booking_id": booking_id, "created_at": now}
         sent = {"recipient": "guest@example.com", "message_id": f"<{key}@example.com>", "message": "Hello"}
-        self.world.insert(tables.mails, **mail, **sent, status="sent", sent_at=now)
+        self.world.insert(tables.mails, **mail, **sent, status="sent", sent_at=now, completed_at=now)
 
     def cancelled(self, booking_id: str, reason: str, **columns: Any) -> None:
         """The booking cancelled, and its seat given back."""

@@ -66,6 +66,7 @@ EMAIL = "an e-mail address is one customer's"
 IDENTITY = "a customer is known by the e-mail, normalised"
 REFERS = "no row refers to what its organization does not have"
 EFFECT = "an effect is owed once, and its status agrees with its instants"
+DONE = "an effect that is done has its mail, or says why there is none"
 MAIL = "a mail is written once, under one Message-ID, and its status agrees with its instants"
 OWED = "a guest is owed the mails of a booking, unless they were suppressed"
 OPEN = "no secret lies open"
@@ -411,8 +412,9 @@ KEEPING = (
         f"UPDATE timeline SET customer_id = {NOBODY}",
         f"UPDATE timeline SET booking_id = {NOBODY}",
         f"UPDATE mails SET booking_id = {NOBODY}",
-        "UPDATE mails SET effect_key = 'nothing'",
     ),
+    *harms(REFERS, "UPDATE mails SET effect_key = 'nothing'", also=(DONE,)),
+    *harms(DONE, "DELETE FROM mails"),
     *harms(REFERS, f"UPDATE deliveries SET endpoint_id = {NOBODY}", also=(A_DELIVERY,)),
     *harms(REFERS, f"UPDATE attempts SET delivery_id = {NOBODY}", also=(ATTEMPTS, SUCCEEDED)),
     *harms(
@@ -433,6 +435,7 @@ KEEPING = (
     *harms(
         MAIL,
         "UPDATE mails SET sent_at = NULL",
+        "UPDATE mails SET completed_at = NULL",
         "UPDATE mails SET status = 'lost'",
         "INSERT INTO mails SELECT * FROM mails",
     ),
@@ -452,8 +455,8 @@ KEEPING = (
         TAKEN_UP,
         "UPDATE effects SET due_at = 1 WHERE status = 'queued'",
         "UPDATE effects SET lease_until = 1 WHERE status = 'queued'",
-        "UPDATE mails SET status = 'queued', sent_at = NULL, next_attempt_at = 1",
-        "UPDATE mails SET status = 'queued', sent_at = NULL",
+        "UPDATE mails SET status = 'queued', sent_at = NULL, completed_at = NULL, next_attempt_at = 1",
+        "UPDATE mails SET status = 'queued', sent_at = NULL, completed_at = NULL",
     ),
 )
 

@@ -71,6 +71,9 @@ def grow_old(past: Any, url: str, *, keep_from: int) -> None:
         "DELETE FROM attempts",
         "DELETE FROM deliveries",
         "DELETE FROM idempotency",
+        "DELETE FROM mails",
+        "DELETE FROM effects",
+        "DELETE FROM holds",
     )
 
 
@@ -91,6 +94,17 @@ def test_what_was_purged_before_its_time_is_missed_by_the_terms_of_the_installat
         "a booking is told created once, confirmed once when it was, cancelled once when it is",
         "a customer who came with a booking is told created",
     }
+
+
+@pytest.mark.parametrize("days", [29, 31])
+def test_what_was_owed_is_missed_for_as_long_as_it_is_kept(past: Any, fresh_database_url: str, days: int) -> None:
+    run(fresh_database_url, "DELETE FROM mails", "DELETE FROM effects")
+    confirmed_at = max(row["confirmed_at"] or 0 for row in past.world.rows(tables.bookings))
+    past.world.clock.at = confirmed_at + days * DAY
+    invariants = {finding.invariant for finding in found(past, EXACT)}
+    assert invariants == (
+        {"a guest is owed the mails of a booking, unless they were suppressed"} if days < 30 else set()
+    )
 
 
 # What waits ------------------------------------------------------------------------------------------------------

@@ -4,13 +4,16 @@ from collections.abc import Callable
 
 import pytest
 from support import databases
-from support.plans import Plan, explaining
+from support.plans import Plan, explaining, plan_of
 from support.rows import ids
 from support.world import NOON, FixedClock, World, make_world
 
 from booking_core import notifications
 from booking_core.db import tables
-from booking_core.db.engine import Database
+from booking_core.db.engine import Database, Tx
+from booking_core.db.statements import Statement
+from booking_core.db.statements import rows as given_rows
+from booking_core.notifications import MailStatus, history
 
 BOOKED, DUE = 10_000, 3
 
@@ -67,7 +70,8 @@ def mail(organization_id: str, row_id: str, status: str) -> dict[str, object]:
         "status": status,
         "next_attempt_at": NOON if status == "queued" else None,
         "created_at": NOON,
-        "sent_at": None if status == "queued" else NOON,
+        "sent_at": NOON if status == "sent" else None,
+        "completed_at": None if status == "queued" else NOON,
     }
 
 
@@ -115,3 +119,102 @@ def test_claiming_looks_only_at_what_is_due(busy_url: str, world: World) -> None
         plans = explained(lambda tx: notifications.claim(tx, world.installation, limit=32, lease_s=60))
     cheap(plans)
     assert "ix_mails_due" in plans[0].indexes
+
+
+# What became of them ---------------------------------------------------------------------------------------------
+
+SHOPS, KEPT = 3, 12_000
+
+
+@pytest.fixture(scope="module")
+def kept_url(backend: str, new_database_url: Callable[[str], str]) -> str:
+    """Three organizations with a month of mails behind them, one of a thousand failed; and effects without a mail."""
+    url, made, clock = new_database_url(backend), ids(12), FixedClock()
+    database = Database(url, clock=clock)
+    shops = [make_world(database, clock).org for _ in range(SHOPS)]
+    database.close()
+    mailed, unmailed = [], []
+    for number in range(KEPT):
+        owner, row_id, at = shops[number % SHOPS], next(made), {"created_at": NOON + number}
+        status = "failed" if number % 1000 == 7 else "queued" if number % 1000 == 8 else "sent"
+        done = {"completed_at": None if status == "queued" else NOON + number}
+        written = mail(owner, row_id, status) | at | done | {"effect_key": f"booking_confirmation_mail:{row_id}"}
+        mailed.append((written, effect(owner, row_id, "done") | at | {"completed_at": NOON + number}))
+        status = "failed" if number % 1000 == 9 else "queued" if number % 1000 == 8 else "done"
+        note = {"last_error": None if status == "queued" else "suppressed"}
+        done = {"completed_at": None if status == "queued" else NOON + number}
+        unmailed.append(effect(owner, next(made), status) | at | done | note)
+    databases.fill(url, tables.mails, (written for written, _ in mailed))
+    databases.fill(url, tables.effects, (owed | {"last_error": None} for _, owed in mailed))
+    databases.fill(url, tables.effects, unmailed)
+    databases.analyze(url)
+    return url
+
+
+def shown(tx: Tx, statement: Statement, **parameters: object) -> str:
+    """The plan, which reads neither table as a whole."""
+    plan = plan_of(tx, statement, **parameters)
+    for table in ("mails", "effects"):
+        assert f"Seq Scan on {table}" not in plan, plan
+        assert f"SCAN {table}\n" not in f"{plan}\n", plan
+    return plan
+
+
+def test_what_is_old_is_found_by_an_index_that_holds_what_has_ended_alone(kept_url: str) -> None:
+    database = Database(kept_url)
+    bounds = {"before": NOON + 3, "limit": 2_000}
+    doomed = given_rows([{"organization_id": "00000000-0000-4000-8000-000000000000", "key": "x"}])
+    with database.writing() as tx:
+        for status in ("sent", "failed"):
+            assert "ix_mails_ended" in shown(tx, history._OLD_MAILS, status=status, **bounds)
+        for status in ("done", "failed"):
+            assert "ix_effects_unmailed" in shown(tx, history._OLD_UNMAILED, status=status, **bounds)
+        shown(tx, history._DELETE_MAILS, doomed=doomed)
+        shown(tx, history._DELETE_EFFECTS, doomed=doomed)
+    database.close()
+
+
+def test_looking_for_what_is_old_costs_what_is_found_once_the_plan_has_settled(kept_url: str, backend: str) -> None:
+    for before, count in ((NOON, 0), (NOON + 5, 5)):
+        with explaining(kept_url) as explained:
+            plans = explained(
+                lambda tx, before=before: [
+                    tx.all(history._OLD_MAILS, status="sent", before=before, limit=2_000),
+                    tx.all(history._OLD_UNMAILED, status="done", before=before, limit=2_000),
+                ]
+            )
+        for plan in plans:
+            assert plan.rows == count
+            assert plan.cost < (2_000 if backend == "sqlite" else 200), str(plan)
+
+
+@pytest.mark.parametrize("status", [None, *MailStatus])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_list_of_mails_costs_what_it_shows(kept_url: str, world: World, status: MailStatus | None, own: bool) -> None:
+    database = Database(kept_url)
+    organization = database.read(lambda tx: notifications.find(tx, limit=1))[0][1] if own else None
+    database.close()
+    with explaining(kept_url) as explained:
+        plans = explained(lambda tx: notifications.find(tx, organization, status=status, limit=25))
+    for plan in plans:
+        assert plan.cost < (2_000 if database.is_sqlite else 200), str(plan)
+
+
+def test_a_mail_is_found_and_locked_by_its_keys(kept_url: str) -> None:
+    database = Database(kept_url)
+    (mail,) = database.read(lambda tx: notifications.find(tx, status=MailStatus.FAILED, limit=1))
+    key = mail[0].organization_id, mail[0].effect_key
+    database.close()
+    with explaining(kept_url) as explained:
+        plans = explained(
+            lambda tx: [
+                history.by_id(tx, str(mail[0].id)),
+                history.by_key(tx, mail[0].effect_key),
+                tx.first(history._EFFECT_BY_KEY, name=mail[0].effect_key),
+                history.lock(tx, [key]),
+            ]
+        )
+    for plan in plans:
+        assert plan.rows == 1
+        assert not plan.scanned & {"effects", "mails"}, str(plan)
+        assert plan.cost < (2_000 if database.is_sqlite else 200), str(plan)

@@ -1,18 +1,24 @@
 """Seats that are held in a checkout are nobody else's, for as long as the clock says."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import date
 
 import pytest
+from support import databases
 from support.creating import create, created
 from support.operations import Operations
+from support.plans import explaining, plan_of
 from support.refusals import nothing_changes
-from support.world import DAY, NOON, World
+from support.rows import ids
+from support.world import DAY, NOON, FixedClock, World, make_world
 
 from booking_core import departures, storefront
 from booking_core.clock import SECOND
 from booking_core.db import tables
+from booking_core.db.engine import Database
 from booking_core.errors import NotFound
 from booking_core.idempotency import Answer
+from booking_core.storefront import store
 
 NEXT_WEEK = NOON + 7 * DAY
 
@@ -179,3 +185,51 @@ def test_a_hold_that_ran_out_does_no_harm_and_gives_no_seat(ops: Operations, wor
     ops.hold(departure, 3)
     with nothing_changes(world):
         assert ops.refusal(ops.check_out, departure, 1, hold_id=too_late) == ("insufficient_capacity", None)
+
+
+# Forgotten -------------------------------------------------------------------------------------------------------
+
+
+def purge(world: World, *, before: int, limit: int = 100) -> int:
+    return world.database.write(lambda tx: storefront.purge_holds(tx, before=before, limit=limit))
+
+
+@pytest.fixture
+def only(fresh_database_url: str) -> Iterator[World]:
+    """An organization in a database of its own: holds of all are forgotten together."""
+    database = Database(fresh_database_url, clock=(clock := FixedClock()))
+    yield make_world(database, clock)
+    database.close()
+
+
+def test_holds_are_forgotten_the_oldest_first_and_none_whose_time_is_not_over(only: World) -> None:
+    ops, departure = Operations(only), only.departure(only.experience())
+    held = []
+    for for_s in (1, 86_400, 60, 60):
+        held.append(ops.hold(departure, 1, for_s=for_s))
+        only.clock.advance(SECOND)
+    ops.release(held[2])
+    end = NOON + DAY
+    assert purge(only, before=end) == 0
+    assert purge(only, before=end + SECOND) == 1
+    assert purge(only, before=end + 10 * SECOND, limit=2) == 2
+    assert [row["id"] for row in only.rows(tables.holds)] == [held[3]]
+    assert ops.refusal(ops.release, held[0])[0] == "not_found"
+    only.change(tables.holds, held[3], expires_at=end + DAY)
+    assert purge(only, before=end + DAY) == 0
+
+
+def test_what_is_old_is_found_by_its_index_and_live_holds_by_theirs(only: World) -> None:
+    departure, made = only.departure(only.experience()), ids(13)
+    url = only.database.url.render_as_string(hide_password=False)
+    over = {"seats": 1, "departure_id": departure, "organization_id": only.org}
+    rows = ({**over, "id": next(made), "expires_at": NOON - n, "created_at": NOON - n} for n in range(10_000))
+    databases.fill(url, tables.holds, rows)
+    databases.analyze(url)
+    with only.database.writing() as tx:
+        plan = plan_of(tx, store._PURGE, before=NOON, created_before=NOON - 9_990, limit=2_000)
+    assert "ix_holds_created_at" in plan
+    assert "Seq Scan" not in plan
+    with explaining(url) as explained:
+        plans = explained(lambda tx: departures.find_available(tx, only.caller(), date_from=date(2026, 11, 22)))
+    assert not [plan for plan in plans if "ix_holds_created_at" in plan.indexes], "\n".join(map(str, plans))

@@ -1,0 +1,120 @@
+"""A mail and what owed it go together, once their time is over, and nothing that is still to be done goes."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from support.mails import Mails
+from support.world import FixedClock, make_world
+
+from booking_core import notifications
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.notifications import Outcome, Tried
+
+
+@pytest.fixture
+def mails(fresh_database_url: str) -> Iterator[Mails]:
+    """In a database of its own: what is over goes in all organizations together."""
+    database = Database(fresh_database_url, clock=(clock := FixedClock()))
+    yield Mails(make_world(database, clock))
+    database.close()
+
+
+def settle(mails: Mails, outcome: Outcome) -> None:
+    tried = [Tried(each, outcome) for each in mails.claim()]
+    mails.world.database.write(lambda tx: notifications.record(tx, tried))
+
+
+def purge(mails: Mails, *, before: int, limit: int = 1000) -> int:
+    return mails.world.database.write(lambda tx: notifications.purge(tx, before=before, limit=limit))
+
+
+def purge_unmailed(mails: Mails, *, before: int, limit: int = 1000) -> int:
+    return mails.world.database.write(lambda tx: notifications.purge_unmailed(tx, before=before, limit=limit))
+
+
+def left(mails: Mails) -> tuple[int, int]:
+    """How many mails, and how many effects."""
+    return len(mails.world.rows(tables.mails)), len(mails.world.rows(tables.effects))
+
+
+@pytest.mark.parametrize("outcome", [Outcome.SENT, Outcome.REFUSED])
+def test_the_last_instant_that_is_kept_is_kept_counted_from_the_end(mails: Mails, outcome: Outcome) -> None:
+    clock = mails.world.clock
+    mails.book()
+    mails.write()
+    clock.advance(1)
+    settle(mails, outcome)
+    assert purge(mails, before=clock()) == 0
+    assert left(mails) == (2, 2)
+    assert purge(mails, before=clock() + 1) == 2
+    assert left(mails) == (0, 0)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.DELAYED, Outcome.PARKED, Outcome.UNTRIED, None])
+def test_what_is_to_be_sent_or_under_way_is_kept(mails: Mails, outcome: Outcome | None) -> None:
+    mails.book()
+    mails.write()
+    if outcome is None:
+        mails.claim()
+    else:
+        settle(mails, outcome)
+    mails.book("another-key-of-a-test")
+    before = mails.world.clock() * 2
+    assert (purge(mails, before=before), purge_unmailed(mails, before=before)) == (0, 0)
+    assert left(mails) == (2, 4)
+
+
+def test_what_no_mail_came_of_goes_by_itself(mails: Mails) -> None:
+    clock = mails.world.clock
+    mails.book(send_confirmation_email=False)
+    mails.world.change(tables.organizations, mails.world.org, notify_staff=False)
+    mails.write()
+    assert {row["last_error"] for row in mails.world.rows(tables.effects)} == {"suppressed"}
+    assert purge(mails, before=clock() + 1) == 0
+    assert purge_unmailed(mails, before=clock()) == 0
+    assert purge_unmailed(mails, before=clock() + 1) == 1
+    assert left(mails) == (0, 0)
+
+
+def test_a_mail_that_is_owed_again_is_kept(mails: Mails) -> None:
+    mails.book(notify_staff=False)
+    mails.write()
+    settle(mails, Outcome.REFUSED)
+    (row,) = mails.world.rows(tables.mails)
+    mails.world.database.write(lambda tx: notifications.retry(tx, [row["id"]]))
+    before = mails.world.clock() * 2
+    assert (purge(mails, before=before), purge_unmailed(mails, before=before)) == (0, 0)
+    assert left(mails) == (0, 1)
+
+
+def test_two_that_purge_at_once_take_different_rows(mails: Mails) -> None:
+    for number in range(20):
+        mails.book(f"a-key-of-a-test-{number}")
+    mails.write()
+    settle(mails, Outcome.SENT)
+    before, removed = mails.world.clock() + 1, list[int]()
+
+    def work() -> None:
+        while size := purge(mails, before=before, limit=3):
+            removed.append(size)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    while size := purge(mails, before=before):
+        removed.append(size)
+    assert sum(removed) == 40
+    assert left(mails) == (0, 0)
+
+
+def test_a_purge_takes_as_many_as_it_may_of_either_end(mails: Mails) -> None:
+    for number, outcome in enumerate((Outcome.SENT, Outcome.REFUSED)):
+        mails.book(f"a-key-of-a-test-{number}")
+        mails.write()
+        settle(mails, outcome)
+    before = mails.world.clock() + 1
+    assert [purge(mails, before=before, limit=3) for _ in range(3)] == [3, 1, 0]
