@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import httpx
 from starlette.testclient import TestClient
-from support.world import SECRET, World
+from support.world import NOON, SECRET, World
 
 from booking_core import gift_codes, tokens
 from booking_core.clock import to_datetime
@@ -105,7 +105,7 @@ class FakeStage:
     """The fake."""
 
     def __init__(self, runner: asyncio.Runner | None) -> None:
-        self.api = FakeBookingAPI(timezone="Europe/Oslo")
+        self.api = FakeBookingAPI(now=to_datetime(NOON), timezone="Europe/Oslo")
         self.runner = runner
 
     @property
