@@ -108,18 +108,21 @@ _MANY_MAILS = {
 def newest_written(tx: Tx, owners: Sequence[str], status: MailStatus | None, limit: int, *, every: bool) -> list[Mail]:
     """At least the newest mails of that status; `every`: the owners are all there are."""
     few = _FEW_MAILS.get(status) if status else None
-    if few and every:
-        return [_of_mail(row) for row in tx.all(few.of_all, limit=limit)]
-    statement = few.of_one if few else _MANY_MAILS[status]
-    return [_of_mail(row) for owner in owners for row in tx.all(statement, organization_id=owner, limit=limit)]
+    found = _newest(tx, few, owners, limit, every=every) if few else _of_each(tx, _MANY_MAILS[status], owners, limit)
+    return [_of_mail(row) for row in found]
 
 
 def newest_unwritten(tx: Tx, owners: Sequence[str], status: MailStatus, limit: int, *, every: bool) -> list[Mail]:
     """The same of mails that are only owed: queued, or unwritten."""
-    if every:
-        return [_of_effect(row) for row in tx.all(_FEW_EFFECTS[status].of_all, limit=limit)]
-    statement = _FEW_EFFECTS[status].of_one
-    return [_of_effect(row) for owner in owners for row in tx.all(statement, organization_id=owner, limit=limit)]
+    return [_of_effect(row) for row in _newest(tx, _FEW_EFFECTS[status], owners, limit, every=every)]
+
+
+def _newest(tx: Tx, few: _Few, owners: Sequence[str], limit: int, *, every: bool) -> list[Row]:
+    return tx.all(few.of_all, limit=limit) if every else _of_each(tx, few.of_one, owners, limit)
+
+
+def _of_each(tx: Tx, statement: Statement, owners: Sequence[str], limit: int) -> list[Row]:
+    return [row for owner in owners for row in tx.all(statement, organization_id=owner, limit=limit)]
 
 
 def _named(table: Table, columns: Sequence[ColumnElement[Any]], name: ColumnElement[Any]) -> Statement:
