@@ -121,9 +121,12 @@ class Desk(Generic[JobT, ResultT]):
         again: list[Waiting[JobT, ResultT]] = []
         while taken := self._take(again):
             again = self._do(taken)
-            # Those who were done and those who came meanwhile; it forgets a larger number by and by.
-            now = len(taken) + self._waiting.qsize()
-            self._together = max(now, self._together - max(1, self._together // 8))
+
+    def _count(self, taken: int) -> None:
+        """Remembers how many are there at once: those who are about to be answered, and those who came meanwhile. It
+        forgets a larger number by and by."""
+        now = taken + self._waiting.qsize()
+        self._together = max(now, self._together - max(1, self._together // 8))
 
     def _do(self, taken: list["Waiting[JobT, ResultT]"]) -> list["Waiting[JobT, ResultT]"]:
         """Answers, and gives what comes again."""
@@ -131,6 +134,8 @@ class Desk(Generic[JobT, ResultT]):
             results = self._handle([job for job, _ in taken])
         except Exception as error:  # noqa: BLE001 - every caller of the batch is told, the thread lives on
             results = [error] * len(taken)
+        if self._gathers:
+            self._count(len(taken))  # before anybody is answered, or who asks again at once is counted twice
         futures = [future for _, future in taken]
         futures[0].get_loop().call_soon_threadsafe(_answer, futures, results)
         return [each for each, result in zip(taken, results, strict=True) if result is AGAIN]

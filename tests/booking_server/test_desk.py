@@ -145,6 +145,26 @@ def test_a_desk_that_gathers_goes_on_when_nobody_comes(handler: Handler) -> None
     asyncio.run(gathering(handler, scene))
 
 
+def test_who_comes_alone_and_asks_again_at_once_is_not_taken_for_two(handler: Handler) -> None:
+    async def scene(opened: Desk[int, int], pauses: Pauses) -> None:
+        loop, has_asked_again = asyncio.get_running_loop(), threading.Event()
+        answer = loop.call_soon_threadsafe
+
+        def answer_and_dawdle(*given: Any) -> None:
+            loop.call_soon_threadsafe = answer  # type: ignore[method-assign]
+            answer(*given)
+            assert has_asked_again.wait(timeout=30)
+
+        loop.call_soon_threadsafe = answer_and_dawdle  # type: ignore[assignment]
+        await opened.submit(1)
+        again = opened.submit(2)
+        has_asked_again.set()
+        await again
+        assert (handler.batches, pauses.count) == ([[1], [2]], 0)
+
+    asyncio.run(gathering(handler, scene))
+
+
 def test_a_desk_that_gathers_takes_no_more_than_a_batch(handler: Handler) -> None:
     async def scene(opened: Desk[int, int], pauses: Pauses) -> None:
         futures = await held_up(opened, handler, range(1, 10))
