@@ -16,7 +16,7 @@ from booking_core.db.engine import Database
 from booking_core.errors import NotFound
 from booking_core.settings import SettingError, Settings
 from booking_core.wire.limits import API_VERSION
-from booking_server import collecting, openapi
+from booking_server import collecting, openapi, uses
 from booking_server.adapters.webhook_http import WebhookSender
 from booking_server.bell import ringing
 from booking_server.chores import chores_of
@@ -25,19 +25,24 @@ from booking_server.limits import Edge
 from booking_server.routes import OPERATIONS, description, manage
 from booking_server.worker import Worker, working
 
-_FLUSH_S = 15
-
 
 def create_app_with_worker() -> FastAPI:
     """The application as `booking serve` runs it: it also delivers webhooks and keeps house."""
     return create_app(worker=True)
 
 
-def create_app(settings: Settings | None = None, *, database: Database | None = None, worker: bool = False) -> FastAPI:
+def create_app(
+    settings: Settings | None = None,
+    *,
+    database: Database | None = None,
+    worker: bool = False,
+    flush_s: float = uses.FLUSH_S,
+) -> FastAPI:
     """The ASGI application; settings come from the environment unless they are passed in.
 
     Args:
         worker: whether this process also does the worker's part.
+        flush_s: seconds from one time that the uses of keys are written down to the next.
 
     Raises:
         SettingError: a setting cannot be understood, or the database is not at this release's schema.
@@ -49,15 +54,14 @@ def create_app(settings: Settings | None = None, *, database: Database | None = 
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        flushing = asyncio.create_task(_flush_uses(service))
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(collecting.seldom())
+            await stack.enter_async_context(service.uses.flushing(flush_s))
             if worker:
                 await stack.enter_async_context(_worker_of(service))
             await stack.enter_async_context(_bell_of(service))
             yield
-        flushing.cancel()
-        await asyncio.to_thread(_stop, service)
+        await asyncio.to_thread(service.close)
 
     app = Application(
         title="Booking Service",
@@ -146,14 +150,3 @@ async def _bell_of(service: Service) -> AsyncIterator[None]:
         service.committed = committed
         yield
     service.committed = own
-
-
-async def _flush_uses(service: Service) -> None:
-    while True:
-        await asyncio.sleep(_FLUSH_S)
-        await asyncio.to_thread(service.flush_use)
-
-
-def _stop(service: Service) -> None:
-    service.flush_use()
-    service.close()

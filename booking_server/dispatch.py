@@ -15,7 +15,6 @@ import orjson
 from booking_core import bookings, idempotency, keys
 from booking_core.bookings import Create, PutOff
 from booking_core.caller import Caller
-from booking_core.clock import MINUTE
 from booking_core.db.engine import Database, Tx
 from booking_core.db.sqlite import SqliteDriver
 from booking_core.errors import (
@@ -37,6 +36,7 @@ from booking_server.limits import App, Receive, Scope, Send, read_body
 from booking_server.operations import Call, Operation
 from booking_server.rate_limit import ANONYMOUS, Limiter, Reading, open_limiter
 from booking_server.reply import Reply
+from booking_server.uses import Uses
 
 log = logging.getLogger("booking.http")
 
@@ -77,7 +77,7 @@ class Service:
         self.running: set[tuple[str, str]] = set()
         self.committed: Callable[[], None] = lambda: None
         """Called on the loop after a request that may have written something to be delivered."""
-        self._used_at: dict[tuple[str, str], int] = {}
+        self.uses = Uses(database)
         driver = database.driver
         if isinstance(driver, SqliteDriver):
             driver.checkpoints = True  # this process serves the file
@@ -186,7 +186,7 @@ class Service:
         self._limit(incoming, caller)
         if isinstance(caller, BookingError):
             raise caller
-        self._remember_use(caller)
+        self.uses.note(caller)
         auth.pass_gates(caller)
         operation = incoming.operation
         if operation.scope:
@@ -218,18 +218,6 @@ class Service:
         incoming.reading = self.limiter.take(name, limit)
         if incoming.reading.retry_after_s:
             raise RateLimited(incoming.reading.retry_after_s)
-
-    def _remember_use(self, caller: Caller) -> None:
-        """Notes when a key was used, to the minute, without a write for each request (decision K4)."""
-        minute = caller.at - caller.at % MINUTE
-        if (caller.key.last_used_at or 0) < minute:
-            self._used_at[caller.organization.id, caller.key.id] = minute
-
-    def flush_use(self) -> None:
-        """Writes down the uses noted since the last time."""
-        used, self._used_at = self._used_at, {}
-        if used:
-            self.database.write(lambda tx: keys.touch(tx, [(*key, at) for key, at in sorted(used.items())]))
 
 
 def _token(incoming: Incoming) -> str | BookingError:

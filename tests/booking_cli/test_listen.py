@@ -78,7 +78,10 @@ class Application:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+                length = int(self.headers["content-length"])
+                body = self.rfile.read(length)
+                if len(body) < length:
+                    return  # whoever sent it was killed in the midst of it
                 application.received.append(({name.lower(): value for name, value in self.headers.items()}, body))
                 self.send_response(application.answers.pop(0) if application.answers else 200)
                 self.end_headers()
