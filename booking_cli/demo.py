@@ -159,7 +159,7 @@ def open_shop(
         )
 
     with cli.render.progress(f"importing {shop.catalogue.name}") as advance:
-        return database.write(work)
+        return database.write_once(work)
 
 
 def _key(database: "Database", installation: "Installation", slug: str) -> str:
@@ -175,7 +175,7 @@ def _key(database: "Database", installation: "Installation", slug: str) -> str:
             return kept
     except BookingError:
         pass  # none yet, or another database's
-    _, key = database.write(
+    _, key = database.write_once(
         lambda tx: keys.create(
             tx, organizations.get(tx, slug=slug), name="booking demo", scopes=list(Scope), now=tx.now()
         )

@@ -378,7 +378,7 @@ def _short_lived_key(database: Database, organization: Organization) -> str:
         )
         return key
 
-    return database.write(work)
+    return database.write_once(work)
 
 
 def _listener() -> socket.socket:

@@ -165,8 +165,16 @@ class RateLimited(BookingError):
 
 
 class Unavailable(BookingError):
-    """The database is away, or busy for longer than a client should wait (503)."""
+    """The database is away, or busy for longer than a client should wait (503).
+
+    Args:
+        for_all: whoever asks now is told the same, whatever for: to try others that waited along would only be in vain.
+    """
 
     code = ErrorCode.SERVICE_UNAVAILABLE
     message = "The service is busy or its database is away; try again."
     retry_after_s = 1
+
+    def __init__(self, message: str | None = None, *, for_all: bool = False) -> None:
+        super().__init__(message)
+        self.for_all = for_all

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from sqlalchemy import Table, select
+from sqlalchemy import Table, select, text
 from sqlalchemy.engine import URL, make_url
 
 from booking_core.clock import Clock, system_clock
@@ -34,7 +34,13 @@ T = TypeVar("T")
 POOL_TIMEOUT_S = 5.0
 _TRIES = 3
 
+ENDING_TIMEOUT_S = 5.0
+"""How long a transaction whose connection was lost may go on in the server before nobody waits for its end any more."""
+_ENDING_LOOK_S = 0.1
+
 _NOW = Statement(lambda dialect: select(now_us(dialect)))
+_NAME = Statement(text("SELECT CAST(pg_current_xact_id() AS text)"))
+_ENDING = Statement(text("SELECT pg_xact_status(CAST(:name AS xid8))"))
 
 Connection = Any
 """A `SqliteConnection` or a `PostgresConnection`: the same methods, and neither is known here, since an operator on
@@ -152,10 +158,22 @@ class Tx:
         assert row is not None
         return int(row[0])
 
+    def name(self) -> str:
+        """What PostgreSQL calls the transaction, and later tells by how it ended."""
+        row = self.first(_NAME)
+        assert row is not None
+        return str(row[0])
+
     @property
     def is_open(self) -> bool:
         """Whether the transaction still stands."""
         return bool(self._connection.in_transaction)
+
+    @contextmanager
+    def unhurried(self) -> Iterator[None]:
+        """Inside, a statement may take as long as it does: on PostgreSQL that of a request is ended after seconds."""
+        with self._connection.unhurried():
+            yield
 
     def in_savepoint(self, fn: Callable[["Tx"], T]) -> T:
         """What `fn` gives; when it raises, what it did is undone and the transaction goes on."""
@@ -188,7 +206,7 @@ class Pool:
             Unavailable: none came free in time.
         """
         if not self._room.acquire(timeout=POOL_TIMEOUT_S):
-            raise Unavailable
+            raise Unavailable(for_all=True)
         try:
             connection = self._take()
             try:
@@ -199,20 +217,24 @@ class Pool:
             self._room.release()
 
     def _take(self) -> Any:
+        """One that is alive. A server that was restarted has left all that were idle: who asks first, be it hours
+        later, must not be told that it is away."""
         while True:
             try:
                 connection = self._idle.get_nowait()
             except queue.Empty:
                 return self._connect()
-            if not connection.broken:
+            if not (connection.broken or connection.was_left):
                 return connection
+            _throw_away(connection)
 
     def _give_back(self, connection: Any) -> None:
-        if self._closed or connection.broken:
-            with contextlib.suppress(Exception):  # it is being thrown away  # noqa: BLE001, RUF100
-                connection.close()
-        else:
-            self._idle.put(connection)
+        if connection.broken:
+            _throw_away(connection)
+            return
+        self._idle.put(connection)
+        if self._closed:  # perhaps just now
+            self.close()
 
     def close(self) -> None:
         self._closed = True
@@ -221,6 +243,16 @@ class Pool:
                 self._idle.get_nowait().close()
             except queue.Empty:
                 return
+
+
+def _throw_away(connection: Connection) -> None:
+    with contextlib.suppress(Exception):  # whatever is the matter with it  # noqa: BLE001, RUF100
+        connection.close()
+
+
+def _pause(again: int) -> None:
+    """Before another try."""
+    time.sleep(random.uniform(0.001, 0.02) * (again + 1))
 
 
 class Database:
@@ -295,7 +327,9 @@ class Database:
     def write(self, fn: Callable[[Tx], T]) -> T:
         """What `fn` gives from a transaction of its own; run again when another transaction was in its way.
 
-        `fn` may run more than once, each time on a transaction that knows nothing of the one before.
+        `fn` may run more than once, each time on a transaction that knows nothing of the one before; also when the
+        connection was lost at the COMMIT, and so perhaps after it. It must find then what it did, by an idempotency
+        key or by the row that it changes. What would be done twice is for `write_once`.
 
         Raises:
             Unavailable: the database is away or too busy.
@@ -308,21 +342,67 @@ class Database:
                 except Exception as error:  # only what a second look can settle is tried again
                     if again == _TRIES - 1 or not self.driver.worth_another_try(error):
                         raise
-                    time.sleep(random.uniform(0.001, 0.02) * (again + 1))
+                    _pause(again)
         raise Unavailable
 
-    def write_each(self, fns: Sequence[Callable[[Tx], T]]) -> list[T | Exception]:
+    def write_once(self, fn: Callable[[Tx], T]) -> T:
+        """The same for what a second run would do a second time: seats are held, a key is made.
+
+        A connection that is lost at the COMMIT leaves open whether it was done. PostgreSQL remembers how each of its
+        transactions ended, so it is asked, which costs each of these transactions a statement more.
+
+        Raises:
+            Unavailable: the database is away or too busy; or it cannot be learnt whether the work was done.
+        """
+        if self.is_sqlite:  # no connection to be lost
+            return self.write(fn)
+        with self.translated():
+            for again in range(_TRIES):
+                done: list[tuple[str, T]] = []
+                try:
+                    with self._transaction() as tx:
+                        name = tx.name()
+                        done.append((name, fn(tx)))
+                    return done[0][1]
+                except Exception as error:  # only what a second look can settle is tried again
+                    is_worth_it = self.driver.worth_another_try(error)
+                    is_open = is_worth_it or isinstance(error, Unavailable)  # the server fell silent
+                    if done and is_open and self._has_committed(done[0][0]):
+                        return done[0][1]
+                    if again == _TRIES - 1 or not is_worth_it:
+                        raise
+                    _pause(again)
+        raise Unavailable
+
+    def _has_committed(self, name: str) -> bool:
+        """How the transaction of that name ended."""
+        until = time.monotonic() + ENDING_TIMEOUT_S
+        while time.monotonic() < until:
+            with contextlib.suppress(Unavailable):  # it may be on its way up again
+                row = self.write(lambda tx: tx.first(_ENDING, name=name))
+                if row is not None and row[0] in ("committed", "aborted"):
+                    return bool(row[0] == "committed")
+            time.sleep(_ENDING_LOOK_S)  # the server has not noticed yet that nobody is there
+        raise Unavailable("The connection was lost, perhaps after it was done: look before you try again.")
+
+    def write_each(self, fns: Sequence[Callable[[Tx], T]], *, once: Sequence[bool] = ()) -> list[T | Exception]:
         """What each of them gives, or raises.
 
         On SQLite they share one transaction and one fsync, each in a savepoint, so that one that fails undoes only
         itself; on PostgreSQL each has its own.
+
+        Args:
+            once: which of them a second run would do a second time (`write_once`); none unless said.
         """
         if len(fns) > 1 and self.is_sqlite:
             try:
-                return self._write_together(fns)
-            except Exception:  # noqa: BLE001 - the shared commit failed: nothing is done, each is tried by itself
-                return [self._outcome(self.write, fn) for fn in fns]
-        return [self._outcome(self.write, fn) for fn in fns]
+                with self.translated():
+                    return self._write_together(fns)
+            except Exception as error:  # noqa: BLE001 - nothing is done, and each is tried by itself
+                if isinstance(error, Unavailable) and error.for_all:  # one after the other would wait as long, in vain
+                    return [error] * len(fns)
+        ways = [self.write_once if is_once else self.write for is_once in once or [False] * len(fns)]
+        return [self._outcome(way, fn) for way, fn in zip(ways, fns, strict=True)]
 
     def _write_together(self, fns: Sequence[Callable[[Tx], T]]) -> list[T | Exception]:
         with self._transaction() as tx:

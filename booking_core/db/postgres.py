@@ -8,7 +8,8 @@ write, so that neither costs a round trip of its own.
 
 import selectors
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -22,7 +23,7 @@ from booking_core.db.statements import POSTGRESQL, Compiled, Row
 from booking_core.errors import Unavailable
 
 LOCK_TIMEOUT_MS = 3_000
-STATEMENT_TIMEOUT_MS = 10_000
+STATEMENT_TIMEOUT_MS = 9_000
 IDLE_IN_TRANSACTION_TIMEOUT_MS = 15_000
 CLIENT_CHECK_MS = 500
 """How often the server looks whether we still live: a transaction that waits for a lock must not outlive its process,
@@ -32,12 +33,18 @@ _FIRST_PLANS = 16
 """Statements after which a new connection's plans are made anew for the first time."""
 SERVER_GONE_MS = 15_000
 """A server that answers nothing for so long, not even to keep-alives, is gone."""
+SILENT_S = 9.5
+"""A server that says nothing for so long will not say anything: by then it would have ended the statement itself. Its
+machine may be frozen, with a kernel that still answers keep-alives, or a proxy may keep the connection open."""
 
 # SQLSTATE codes and classes, by what we do about them.
 _TRY_AGAIN = frozenset({"40001", "40P01", "23505"})
 """Serialization, deadlock, and a unique row that another transaction wrote first: a second look sees it."""
 _BUSY = frozenset({"55P03", "57014", "53300", "25P03"})
 """Lock timeout, statement timeout, too many connections, idle in transaction."""
+_READ_ONLY = "25006"
+"""The server takes no writes: it is a standby, or was told so. After a failover that is where a connection may lead,
+and it would lead there for ever."""
 
 _SESSION = (
     f"SET lock_timeout = {LOCK_TIMEOUT_MS}; SET statement_timeout = {STATEMENT_TIMEOUT_MS};"
@@ -96,12 +103,20 @@ class PostgresConnection:
         self._prepared: dict[str, bytes] = {}
         self._begins = False
         self._executed = 0
+        self._leads_astray = False
+        self._silent_s: float | None = SILENT_S
         self._plans_until = _FIRST_PLANS
-        self.command(_SESSION)
+        try:
+            self.command(_SESSION)
+        except BaseException:
+            self.close()
+            raise
 
     def _checked(self, result: Any) -> Any:
         if result.status not in _SUCCESS:
-            raise error_from_result(result, encoding="utf-8")
+            error = error_from_result(result, encoding="utf-8")
+            self._leads_astray |= error.sqlstate == _READ_ONLY
+            raise error
         return result
 
     def _plan_anew(self) -> None:
@@ -121,7 +136,8 @@ class PostgresConnection:
         if self._begins:
             self._begins = False
             return self._loaded(self._together(b"BEGIN", (compiled, parameters))[-1])
-        return self._loaded(self._checked(self._libpq.exec_prepared(*self._bound(compiled, parameters))))
+        self._libpq.send_query_prepared(*self._bound(compiled, parameters))
+        return self._loaded(self._answer())
 
     def execute_together(self, steps: Sequence[Step]) -> list[list[Row]]:
         """The rows of each, in one round trip."""
@@ -174,36 +190,60 @@ class PostgresConnection:
         return [self._checked(result) for result in results]
 
     def _results(self) -> list[Any]:
-        libpq = self._libpq
+        self._flush()
         results: list[Any] = []
-        while libpq.flush():
-            self._wait(selectors.EVENT_READ | selectors.EVENT_WRITE)
-            libpq.consume_input()  # else both sides could wait for the other to read
         while True:
-            while libpq.is_busy():
-                self._socket.select()
-                libpq.consume_input()
-            result = libpq.get_result()
+            result = self._next()
             if result is None:
                 continue
             if result.status == pq.ExecStatus.PIPELINE_SYNC:
                 return results
             results.append(result)
 
-    def _wait(self, events: int) -> None:
-        self._socket.modify(self._libpq.socket, events)
-        self._socket.select()
-        self._socket.modify(self._libpq.socket, selectors.EVENT_READ)
+    def _answer(self) -> Any:
+        """The last result of what was sent alone: the others, if there are any, went well."""
+        self._flush()
+        last = None
+        while (result := self._next()) is not None:
+            last = result
+        return self._checked(last)
+
+    def _next(self) -> Any:
+        libpq = self._libpq
+        while libpq.is_busy():
+            self._wait()
+            libpq.consume_input()
+        return libpq.get_result()
+
+    def _flush(self) -> None:
+        libpq = self._libpq
+        while libpq.flush():
+            self._socket.modify(libpq.socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
+            self._wait()
+            self._socket.modify(libpq.socket, selectors.EVENT_READ)
+            libpq.consume_input()  # else both sides could wait for the other to read
+
+    def _wait(self) -> None:
+        """Until the server has something to say, or to take.
+
+        Raises:
+            Unavailable: it is silent. The connection is given up, and what became of its transaction is not known.
+        """
+        if not self._socket.select(self._silent_s):
+            self._raw.close()
+            raise Unavailable(for_all=True)
 
     def _prepare(self, text: str) -> bytes:
         name = b"s%d" % len(self._prepared)
-        self._checked(self._libpq.prepare(name, text.encode()))
+        self._libpq.send_prepare(name, text.encode())
+        self._answer()
         self._prepared[text] = name
         return name
 
     def command(self, text: str) -> None:
         """A statement without parameters and rows, such as COMMIT."""
-        self._checked(self._libpq.exec_(text.encode()))
+        self._libpq.send_query(text.encode())
+        self._answer()
 
     def begin(self) -> None:
         """A transaction begins with its first statement."""
@@ -215,10 +255,28 @@ class PostgresConnection:
 
     @property
     def broken(self) -> bool:
-        """Lost, or left in the middle of something."""
+        """Lost, or left in the middle of something, or led to a server that is the wrong one."""
         libpq = self._libpq
         is_ready = libpq.status == pq.ConnStatus.OK and libpq.pipeline_status == pq.PipelineStatus.OFF
-        return bool(self._raw.closed) or not is_ready
+        is_busy = libpq.transaction_status == pq.TransactionStatus.ACTIVE
+        return bool(self._raw.closed) or not is_ready or is_busy or self._leads_astray
+
+    @property
+    def was_left(self) -> bool:
+        """Whether the server has ended it since it was used last: to one that is idle, there is nothing else to say."""
+        return bool(self._socket.select(0))
+
+    @contextmanager
+    def unhurried(self) -> Iterator[None]:
+        """Inside, a statement may take as long as it does."""
+        self.command("SET statement_timeout = 0")
+        self._silent_s = None
+        try:
+            yield
+        finally:
+            self._silent_s = SILENT_S
+            if not self.broken:
+                self.command(f"SET statement_timeout = {STATEMENT_TIMEOUT_MS}")
 
     def close(self) -> None:
         self._socket.close()
@@ -236,26 +294,38 @@ class PostgresDriver:
         self._conninfo = url.set(drivername="postgresql").render_as_string(hide_password=False)
 
     def connect(self, writable: bool) -> PostgresConnection:
-        return PostgresConnection(self._conninfo)
+        """A new connection.
+
+        Raises:
+            Unavailable: none is to be had. That is not tried again at once: of a server that is silent, it took long
+                enough to learn.
+        """
+        try:
+            return PostgresConnection(self._conninfo)
+        except psycopg.Error as error:
+            if _is_lost(error):
+                raise Unavailable(for_all=True) from error
+            raise
 
     def translate(self, error: Exception) -> Exception | None:
         """What a client is told; none for an error that is ours to mend."""
         if not isinstance(error, psycopg.Error):
             return None
         state = error.sqlstate or ""
-        away = state in _BUSY or state in _TRY_AGAIN or state[:2] in ("08", "57")
+        away = state in _BUSY or state in _TRY_AGAIN or state[:2] in ("08", "57") or state == _READ_ONLY
         return Unavailable() if away or _is_lost(error) else None
 
     def worth_another_try(self, error: Exception) -> bool:
         """Whether a second run can settle it.
 
-        A connection that died leaves the outcome open; every write of ours may be run again (idempotency, unique
-        e-mail), so running it again is how the outcome is learnt.
+        A connection that died leaves the outcome open. Most writes find what they did (an idempotency key, a unique
+        e-mail), so running them again is how it is learnt; for the others see `Database.write_once`.
         """
         if not isinstance(error, psycopg.Error):
             return False
         state = error.sqlstate or ""
-        return state in _TRY_AGAIN or _is_lost(error) or (state[:2] == "57" and state != "57014")
+        is_of_connection = state == _READ_ONLY or (state[:2] == "57" and state != "57014")
+        return state in _TRY_AGAIN or _is_lost(error) or is_of_connection
 
 
 def _is_lost(error: psycopg.Error) -> bool:

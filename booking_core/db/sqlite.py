@@ -1,5 +1,6 @@
 """SQLite through the standard library: one file, WAL with synchronous=FULL, one writer begun IMMEDIATE."""
 
+import contextlib
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,6 +61,13 @@ class SqliteConnection:
     def broken(self) -> bool:
         return False
 
+    @property
+    def was_left(self) -> bool:
+        return False
+
+    def unhurried(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     def close(self) -> None:
         self._raw.close()
 
@@ -81,7 +89,8 @@ class SqliteDriver:
 
     def translate(self, error: Exception) -> Exception | None:
         """What a client is told; none for an error that is ours to mend."""
-        return Unavailable() if isinstance(error, sqlite3.OperationalError) and _is_busy(error) else None
+        is_busy = isinstance(error, sqlite3.OperationalError) and _is_busy(error)
+        return Unavailable(for_all=True) if is_busy else None  # there is one lock, and somebody else has it
 
     def worth_another_try(self, error: Exception) -> bool:
         return False  # one writer: nothing is ever in its way but time

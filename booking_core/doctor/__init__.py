@@ -8,13 +8,9 @@ once and sort it, or look up an index once for each of its rows. A million booki
 eight minutes on PostgreSQL, on two cores that did much else, and half of that went into the bodies of events.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
-from sqlalchemy import text
+from collections.abc import Callable
 
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement
 from booking_core.doctor.checks import Asked, Check, Finding, Terms, Walk
 from booking_core.doctor.delivering import CHECKS as DELIVERING
 from booking_core.doctor.keeping import CHECKS as KEEPING
@@ -42,27 +38,8 @@ def examine(
     asked = Asked(organization_id, terms.parameters(tx.now()))
     checks = [check for check in CHECKS if terms.overdue_s is not None or not check.waits]
     found: list[Finding] = []
-    with _unhurried(tx):
+    with tx.unhurried():
         for done, check in enumerate(checks, start=1):
             found.extend(check.findings(tx, asked))
             advance(done, len(checks))
     return found
-
-
-_SHOW = Statement(text("SELECT current_setting('statement_timeout')"))
-_SET = Statement(text("SELECT set_config('statement_timeout', :timeout, false)"))
-
-
-@contextmanager
-def _unhurried(tx: Tx) -> Iterator[None]:
-    """On PostgreSQL a request's statement is ended after some seconds; one that reads every booking may take longer."""
-    if tx.dialect.name != "postgresql":
-        yield
-        return
-    row = tx.first(_SHOW)
-    assert row is not None
-    tx.all(_SET, timeout="0")
-    try:
-        yield
-    finally:
-        tx.all(_SET, timeout=str(row[0]))

@@ -75,7 +75,7 @@ class CommitCutter:
                 break
             if self._armed == "after" and _COMMIT in piece:
                 self._armed = f"after {id(server)}"
-            server.sendall(piece)
+            _send(server, piece)
         _hang_up(client)
         _hang_up(server)
 
@@ -84,7 +84,7 @@ class CommitCutter:
             if self._armed == f"after {id(server)}":
                 self._armed = None
                 break
-            client.sendall(piece)
+            _send(client, piece)
         _hang_up(client)
         _hang_up(server)
 
@@ -104,6 +104,11 @@ def _receive(source: socket.socket) -> bytes:
         return source.recv(_PIECE)
     except OSError:
         return b""
+
+
+def _send(side: socket.socket, piece: bytes) -> None:
+    with contextlib.suppress(OSError):  # it was cut meanwhile: whoever reads from it is told so
+        side.sendall(piece)
 
 
 def _hang_up(side: socket.socket) -> None:

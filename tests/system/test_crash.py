@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
 import pytest
 from starlette.testclient import TestClient
 from support.api import Api, booking_body
@@ -13,9 +14,13 @@ from support.proxies import CommitCutter
 from support.servers import COMMITTED, MUTE, Answer, Line, Service, lines, new_world
 from support.world import SECRET, World
 
+from booking_core import keys, storefront
 from booking_core.db import tables
-from booking_core.db.engine import Database
+from booking_core.db.engine import Database, Tx
+from booking_core.db.writes import Writes
 from booking_core.settings import Settings
+from booking_core.storefront import Checkout
+from booking_core.wire.bookings import GuestInput, GuestLineInput
 from booking_server.app import create_app
 
 REQUESTS = 500
@@ -172,3 +177,47 @@ def test_a_connection_cut_at_the_commit_is_settled_by_the_service_itself(fresh_d
             assert (again.status_code, again.content) == (201, first.content)
         assert len(world.rows(tables.bookings)) == 1
         assert world.examine() == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_has_no_key_is_done_once_too_when_its_connection_is_cut_at_the_commit(
+    fresh_database_url: str, when: str
+) -> None:
+    if fresh_database_url.startswith("sqlite"):
+        pytest.skip("SQLite has no connection to cut")
+    with new_world(fresh_database_url) as world, CommitCutter(fresh_database_url) as cutter:
+        departure, database = world.departure(world.experience()), Database(cutter.url)
+        actor, ada = world.caller(), GuestInput(name="Ada", email="ada@example.com")
+        basket = Checkout(departure_id=departure, guests=[GuestLineInput(tier_id="adult", count=1)], customer=ada)
+
+        def check_out(tx: Tx) -> bytes:
+            pending = Writes()
+            shown = storefront.check_out(tx, actor, pending, basket)
+            tx.write(pending)
+            return shown
+
+        cutter.cut(when)
+        shown = orjson.loads(database.write_once(check_out))
+        cutter.cut(when)
+        key, _ = database.write_once(lambda tx: keys.create(tx, world.organization, name="one", now=tx.now()))
+        database.close()
+        assert not cutter.is_armed
+        assert [(row["id"], row["booking_number"]) for row in world.rows(tables.bookings)] == [(shown["id"], 1)]
+        assert [row["id"] for row in world.rows(tables.api_keys)] == [key.id]
+        assert world.row(tables.departures, departure)["seats_taken"] == 1
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_endpoint_is_made_once_when_its_connection_is_cut_at_the_commit(fresh_database_url: str, when: str) -> None:
+    if fresh_database_url.startswith("sqlite"):
+        pytest.skip("SQLite has no connection to cut")
+    with new_world(fresh_database_url) as world, CommitCutter(fresh_database_url) as cutter:
+        settings = Settings(database_url=cutter.url, secret_key=SECRET, rate_limit=None, webhook_allow_http=True)
+        with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+            api = Api(client, world)
+            cutter.cut(when)
+            wanted = {"url": "http://203.0.114.9/hook", "event_types": ["booking.created"]}
+            made = api.post("/webhooks", wanted)
+            assert not cutter.is_armed
+        assert made.status_code == 201
+        assert [row["id"] for row in world.rows(tables.webhook_endpoints)] == [made.json()["id"]]

@@ -1,19 +1,22 @@
 """Transactions behave alike on both databases."""
 
+import socket
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import psycopg
 import pytest
-from sqlalchemy import bindparam, literal_column, select
+from sqlalchemy import bindparam, literal_column, select, text
 from sqlalchemy.engine import make_url
-from support.world import World
+from support import databases
+from support.world import FixedClock, World, make_world
 
-from booking_core.db import migrate, postgres, tables
+from booking_core.db import engine, migrate, postgres, sqlite, tables
 from booking_core.db.engine import Asked, Database, Tx
 from booking_core.db.statements import Compiled, Statement
 from booking_core.db.writes import Change, Writes
-from booking_core.errors import NotFound
+from booking_core.errors import NotFound, Unavailable
 
 BUMP = Change("bump", tables.counters, adds=("last_booking_number",), keys=("organization_id",))
 
@@ -113,3 +116,163 @@ def test_a_plan_made_while_a_table_was_empty_is_made_anew(new_database_url: Call
     assert connection.execute(look_up, {"a": 7}) == ([("text",)], 1)
     assert "Index Scan" in plan()
     connection.close()
+
+
+# A database that goes away, and comes back ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def remote(new_database_url: Callable[[str], str], clock: FixedClock) -> Iterator[World]:
+    """An organization in a PostgreSQL database of this test's own."""
+    database = Database(new_database_url("postgresql"), clock=clock)
+    yield make_world(database, clock)
+    database.close()
+
+
+def use_every_connection(database: Database) -> None:
+    """All that the pools may have are idle after that."""
+    with ExitStack() as stack:
+        for pool, size in ((database._readers, 2), (database._writers, 8)):
+            for _ in range(size):
+                stack.enter_context(pool.lend())
+
+
+def end_every_connection(database: Database) -> None:
+    """As a server does that is restarted. Returns when all of them have heard of it."""
+    with databases.connect(database.url.render_as_string(hide_password=False)) as connection:
+        own = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        connection.execute(f"SELECT pg_terminate_backend(pid, 10000) {own}")
+
+
+def test_nobody_notices_that_the_server_was_restarted_while_nothing_was_asked(remote: World) -> None:
+    database = remote.database
+    use_every_connection(database)
+    end_every_connection(database)
+    for count in range(1, 11):
+        database.write(lambda tx: tx.write(bump(remote)))
+        assert number(database, remote.org) == count
+
+
+def test_a_connection_that_is_alive_is_used_again(remote: World) -> None:
+    with remote.database._writers.lend() as first:
+        pass
+    remote.database.write(lambda tx: tx.write(bump(remote)))
+    with remote.database._writers.lend() as again:
+        assert again is first
+
+
+def test_a_connection_to_a_server_that_takes_no_writes_is_not_kept(remote: World) -> None:
+    """After a failover it leads to what is a standby now, and the service has to find its way to the new server."""
+    database = remote.database
+    url, name = database.url.render_as_string(hide_password=False), database.url.database
+    databases.run(url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    end_every_connection(database)
+    use_every_connection(database)
+    with pytest.raises(Unavailable):
+        database.write(lambda tx: tx.write(bump(remote)))
+    databases.run(url, "SET default_transaction_read_only = off", f"ALTER DATABASE {name} RESET ALL")
+    for _ in range(3):  # three tries each, and eight connections to be rid of
+        database.write_each([lambda tx: tx.write(bump(remote))])
+    database.write(lambda tx: tx.write(bump(remote)))
+
+
+def test_a_server_that_says_nothing_is_given_up(remote: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its machine is frozen, and its kernel still answers; here it takes its time to answer a question."""
+    sleep = Statement(text("SELECT pg_sleep(30)"))
+    database = Database(remote.database.url.render_as_string(hide_password=False), clock=remote.clock)
+    monkeypatch.setattr(postgres, "SILENT_S", 0.05)
+    ran = 0
+
+    def work(tx: Tx) -> None:
+        nonlocal ran
+        ran += 1
+        tx.write(bump(remote))
+        tx.all(sleep)
+
+    with pytest.raises(Unavailable) as raised:
+        database.write(work)
+    assert (ran, raised.value.for_all) == (1, True)
+    monkeypatch.undo()
+    database.write(lambda tx: tx.write(bump(remote)))
+    assert number(database, remote.org) == 1
+    database.close()
+
+
+def test_who_is_in_no_hurry_waits(remote: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "SILENT_S", 0.05)
+    monkeypatch.setattr(postgres, "STATEMENT_TIMEOUT_MS", 40)
+    database = Database(remote.database.url.render_as_string(hide_password=False), clock=remote.clock)
+    slow = Statement(text("SELECT 1 FROM pg_sleep(0.2)"))
+
+    def work(tx: Tx) -> int:
+        with tx.unhurried():
+            found = tx.all(slow)
+        return len(found)
+
+    assert database.read(work) == 1
+    with pytest.raises(Unavailable):
+        database.read(lambda tx: tx.all(slow))
+    database.close()
+
+
+def test_a_file_that_somebody_else_holds_is_waited_for_once_by_all_that_came_together(
+    new_database_url: Callable[[str], str], clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.01)
+    database = Database(new_database_url("sqlite"), clock=clock)
+    world, begun = make_world(database, clock), 0
+    begin = sqlite.SqliteConnection.begin
+
+    def counted(connection: sqlite.SqliteConnection) -> None:
+        nonlocal begun
+        begun += 1
+        begin(connection)
+
+    monkeypatch.setattr(sqlite.SqliteConnection, "begin", counted)
+    with databases.numbers_held(str(database.url), world.org):
+        outcomes = database.write_each([lambda tx: tx.write(bump(world))] * 8)
+    assert begun == 1
+    assert [type(outcome) for outcome in outcomes] == [Unavailable] * 8
+    assert number(database, world.org) == 0
+    assert database.write_each([lambda tx: tx.write(bump(world))] * 8) == [None] * 8
+    database.close()
+
+
+def test_a_server_that_cannot_be_reached_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    database, tries = Database(f"postgresql://nobody@127.0.0.1:{port}/nothing"), 0
+    connect = psycopg.connect
+
+    def counted(*given: object, **named: object) -> object:
+        nonlocal tries
+        tries += 1
+        return connect(*given, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(psycopg, "connect", counted)
+    with pytest.raises(Unavailable) as raised:
+        database.write(lambda tx: None)
+    assert raised.value.for_all
+    assert tries == 1
+
+
+def test_how_a_transaction_ended_can_be_asked_later_and_not_before_it_did(
+    database: Database, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if backend == "sqlite":
+        pytest.skip("SQLite has no connection to be lost")
+    monkeypatch.setattr(engine, "ENDING_TIMEOUT_S", 0.001)
+    with database.writing() as tx:
+        committed = tx.name()
+        with pytest.raises(Unavailable, match="look before you try again"):
+            database._has_committed(committed)
+    assert database._has_committed(committed)
+    names: list[str] = []
+
+    def fail(tx: Tx) -> None:
+        names.append(tx.name())
+        raise NotFound
+
+    with pytest.raises(NotFound):
+        database.write_once(fail)
+    assert not database._has_committed(names[0])

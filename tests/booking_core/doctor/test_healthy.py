@@ -172,4 +172,4 @@ def test_the_time_that_a_statement_may_take_is_as_it_was_before(past: Any) -> No
         return [before[0][0], tx.all(show)[0][0]]
 
     before, after = past.world.database.read(work)
-    assert before == after == "10s"
+    assert before == after == "9s"
