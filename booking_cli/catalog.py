@@ -45,12 +45,15 @@ def import_(
         from booking_core import catalog, organizations
 
         transaction = database.read if dry_run else database.write
+        organization = database.read(lambda tx: organizations.get(tx, slug=org))
+        # Before the transaction, which could be idle for too long meanwhile.
+        plan = catalog.validate(document, organization=organization)
         done = transaction(
-            lambda tx: catalog.import_document(
+            lambda tx: catalog.import_plan(
                 tx,
-                organizations.get(tx, slug=org),
+                organization,
                 installation,
-                document,
+                plan,
                 now=tx.now(),
                 dry_run=dry_run,
                 progress=advance,

@@ -17,6 +17,10 @@ DAY = 24 * HOUR
 END_OF_TIME = 253_402_300_800 * SECOND + 2 * DAY
 """Later than every local 9999-12-31, in any zone."""
 
+YEARS = (1970, 9997)
+"""Where an instant may lie that an operator gives: an end or an offset reaches beyond it, and the calendar ends with
+the year 9999."""
+
 Clock = Callable[[], int]
 """Gives the instant it is."""
 
@@ -27,6 +31,10 @@ _BUCKET_S = 900
 _BUCKETS_MAX = 50_000
 _BUCKETS_SINCE_S = 315_532_800
 """1980. Before it lie offsets with seconds, and beyond year 1 nothing that a bucket could begin with."""
+_EARLIEST, _LATEST = (
+    (datetime(year, 1, 1) - _EPOCH) // timedelta(microseconds=1)  # noqa: DTZ001 - as the epoch, on both sides
+    for year in (YEARS[0], YEARS[1] + 1)
+)
 _TWO = tuple(f"{n:02}" for n in range(60))
 
 _TIMESTAMP = re.compile(
@@ -40,6 +48,12 @@ def system_clock() -> int:
     return time.time_ns() // 1000
 
 
+def has_passed(length: int, since: int, now: int) -> bool:
+    """Whether so long has passed. A clock that was set back since then cannot tell; then it counts as passed, or what
+    is done every hour would wait for as long as the clock had been ahead."""
+    return not 0 <= now - since < length
+
+
 def from_datetime(at: datetime) -> int:
     """The instant of an aware datetime."""
     offset = at.utcoffset()
@@ -51,6 +65,17 @@ def from_datetime(at: datetime) -> int:
 def to_datetime(at: int) -> datetime:
     """The instant as an aware UTC datetime."""
     return datetime.fromtimestamp(at // SECOND, UTC).replace(microsecond=at % SECOND)
+
+
+def within_years(at: int) -> int:
+    """The instant itself, when it can be kept and shown in every zone.
+
+    Raises:
+        ValueError: it lies before or after YEARS.
+    """
+    if not _EARLIEST <= at < _LATEST:
+        raise ValueError(f"must lie between the years {YEARS[0]} and {YEARS[1]}")
+    return at
 
 
 def _wall(at: datetime) -> int:

@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import secrets
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -20,6 +21,10 @@ from booking_core.wire.base import mailbox, single_line
 DEFAULT_DATABASE_URL = "sqlite:///booking.db"
 _OFF = frozenset({"off", "0", "false", "no"})
 _ON = frozenset({"on", "1", "true", "yes"})
+_CENTURY_DAYS = 36_525
+"""More than for ever is meant by: an instant is a 64-bit integer, and one so many days off must still be one."""
+_CENTURY_MINUTES = _CENTURY_DAYS * 24 * 60
+_CENTURY_S = _CENTURY_MINUTES * 60
 
 
 class SettingError(Exception):
@@ -44,15 +49,31 @@ def _database_url(text: str) -> str:
         raise ValueError("is not a database URL") from None
     if url.get_backend_name() not in ("sqlite", "postgresql"):
         raise ValueError("must begin with sqlite:/// or postgresql://")
-    if url.get_backend_name() == "sqlite" and not url.database:
+    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
         raise ValueError("must name a file: a database in memory is lost with the process")
+    return text
+
+
+def _secret_key(text: str) -> str:
+    if not text.replace(",", "").strip():
+        raise ValueError("must hold a key, or several separated by commas")
     return text
 
 
 def _public_url(text: str) -> str:
     if not text.startswith(("http://", "https://")):
         raise ValueError("must begin with https:// or http://")
+    if not _names_a_host(text):
+        raise ValueError("must name a host")
     return text.rstrip("/")
+
+
+def _names_a_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a bracket that is not closed, a port that is none
+        return False
 
 
 def _rate_limit(text: str) -> RateLimit | None:
@@ -65,7 +86,11 @@ def _rate_limit(text: str) -> RateLimit | None:
 
 
 def _rate_limit_store(text: str) -> str:
-    if not text.startswith(("memory://", "redis://", "rediss://")):
+    try:
+        is_whole = text.startswith(("memory://", "redis://", "rediss://")) and urlsplit(text).port != 0
+    except ValueError:  # a port that is none
+        is_whole = False
+    if not is_whole:
         raise ValueError("must be memory:// or redis://HOST:PORT")
     return text
 
@@ -76,10 +101,13 @@ def _switch(text: str) -> bool:
     return text.lower() in _ON
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError("must be a whole number from 1")
-    return int(text)
+def _whole(most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or len(text) > len(str(most)) or not 1 <= int(text) <= most:
+            raise ValueError(f"must be a whole number from 1 to {most}")
+        return int(text)
+
+    return parse
 
 
 def _seconds(text: str) -> float:
@@ -93,10 +121,12 @@ def _seconds(text: str) -> float:
 
 
 def _waits(text: str) -> tuple[int, ...]:
-    parts = text.split(",")
-    if len(parts) != len(limits.WEBHOOK_WAITS_S) or not all(part.strip().isdecimal() for part in parts):
+    waits = [part.strip() for part in text.split(",")]
+    if len(waits) != len(limits.WEBHOOK_WAITS_S) or not all(wait.isdecimal() for wait in waits):
         raise ValueError(f"must be {len(limits.WEBHOOK_WAITS_S)} whole numbers of seconds, separated by commas")
-    return tuple(int(part) for part in parts)
+    if any(len(wait) > len(str(_CENTURY_S)) or int(wait) > _CENTURY_S for wait in waits):
+        raise ValueError("must not wait for longer than a century")
+    return tuple(map(int, waits))
 
 
 def _cidrs(text: str) -> tuple[str, ...]:
@@ -109,12 +139,7 @@ def _cidrs(text: str) -> tuple[str, ...]:
 def _smtp_url(text: str) -> str:
     if not text.startswith(("smtp://", "smtps://")):
         raise ValueError("must begin with smtp:// or smtps://")
-    try:
-        parts = urlsplit(text)
-        is_whole = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_whole = False
-    if not is_whole:
+    if not _names_a_host(text):
         raise ValueError("must be smtp://USER:PASSWORD@HOST:PORT; user, password and port may be left out")
     return text
 
@@ -136,6 +161,14 @@ def named_mailbox(text: str) -> tuple[str, str]:
 
 def _mail_from(text: str) -> str:
     named_mailbox(text)
+    return text
+
+
+def _ca_file(text: str) -> str:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(text)
+    except OSError as error:  # no such file, or no certificate in it
+        raise ValueError(f"cannot be read: {error.strerror or error}") from None
     return text
 
 
@@ -162,7 +195,7 @@ class Settings:
     """One field for each variable; `from_environment` is the only reader of the environment."""
 
     database_url: str = _setting("DATABASE_URL", _database_url, DEFAULT_DATABASE_URL, secret=True)
-    secret_key: str | None = _setting("SECRET_KEY", _text, None, secret=True)
+    secret_key: str | None = _setting("SECRET_KEY", _secret_key, None, secret=True)
     public_url: str = _setting("PUBLIC_URL", _public_url, "http://127.0.0.1:8000")
     rate_limit: RateLimit | None = _setting("RATE_LIMIT", _rate_limit, RateLimit(600, 60), absent="off")
     rate_limit_store: str = _setting("RATE_LIMIT_STORE", _rate_limit_store, "memory://", secret=True)
@@ -174,16 +207,18 @@ class Settings:
     stripe_base_url: str | None = _setting("STRIPE_BASE_URL", _public_url, None)
     webhook_waits_s: tuple[int, ...] = _setting("WEBHOOK_WAITS", _waits, limits.WEBHOOK_WAITS_S)
     webhook_deadline_s: float = _setting("WEBHOOK_DEADLINE", _seconds, float(limits.WEBHOOK_DEADLINE_S))
-    webhook_disable_after_s: int = _setting("WEBHOOK_DISABLE_AFTER", _positive, limits.WEBHOOK_DISABLE_AFTER_S)
+    webhook_disable_after_s: int = _setting("WEBHOOK_DISABLE_AFTER", _whole(_CENTURY_S), limits.WEBHOOK_DISABLE_AFTER_S)
     webhook_allow_http: bool = _setting("WEBHOOK_ALLOW_HTTP", _switch, False)
     webhook_allow_cidrs: tuple[str, ...] = _setting("WEBHOOK_ALLOW_CIDRS", _cidrs, ())
-    webhook_ca_file: str | None = _setting("WEBHOOK_CA_FILE", _text, None)
-    event_retention_days: int = _setting("EVENT_RETENTION_DAYS", _positive, limits.EVENT_RETENTION_DAYS)
-    delivery_retention_days: int = _setting("DELIVERY_RETENTION_DAYS", _positive, limits.DELIVERY_RETENTION_DAYS)
-    idempotency_retention_days: int = _setting(
-        "IDEMPOTENCY_RETENTION_DAYS", _positive, limits.IDEMPOTENCY_RETENTION_DAYS
+    webhook_ca_file: str | None = _setting("WEBHOOK_CA_FILE", _ca_file, None)
+    event_retention_days: int = _setting("EVENT_RETENTION_DAYS", _whole(_CENTURY_DAYS), limits.EVENT_RETENTION_DAYS)
+    delivery_retention_days: int = _setting(
+        "DELIVERY_RETENTION_DAYS", _whole(_CENTURY_DAYS), limits.DELIVERY_RETENTION_DAYS
     )
-    pending_minutes: int = _setting("PENDING_MINUTES", _positive, 30)
+    idempotency_retention_days: int = _setting(
+        "IDEMPOTENCY_RETENTION_DAYS", _whole(_CENTURY_DAYS), limits.IDEMPOTENCY_RETENTION_DAYS
+    )
+    pending_minutes: int = _setting("PENDING_MINUTES", _whole(_CENTURY_MINUTES), 30)
     log_format: str | None = _setting("LOG_FORMAT", _log_format, None)
 
     @classmethod
@@ -241,11 +276,22 @@ class Settings:
         return Installation(self.secret_keys(), self.public_url, self.pending_minutes, self.webhook_allow_http)
 
 
+_OF_URLS = (_database_url, _rate_limit_store, _smtp_url)
+"""What may be shown but for the password in it. A key may look like a URL and is none."""
+
+
+def masked(url: str) -> str:
+    """The URL without its password, also where one stands in the query, as libpq and Redis take it."""
+    parts = make_url(url)
+    hidden = {name: "***" for name in parts.query if "password" in name.lower()}
+    return parts.update_query_dict(hidden).render_as_string(hide_password=True).replace("%2A%2A%2A", "***")
+
+
 def _shown(metadata: Mapping[str, Any], value: object) -> str:
     if value is None:
         return str(metadata["absent"])
     if metadata["secret"]:
-        return make_url(str(value)).render_as_string(hide_password=True) if "://" in str(value) else "***"
+        return masked(str(value)) if metadata["parse"] in _OF_URLS else "***"
     if isinstance(value, bool):
         return "on" if value else "off"
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -3,7 +3,7 @@
 from booking_core.catalog.changes import Counts
 from booking_core.catalog.document import InvalidCatalogue, Note, Problem, parse
 from booking_core.catalog.rules import Plan
-from booking_core.catalog.service import Summary, export, import_document, validate
+from booking_core.catalog.service import Summary, export, import_document, import_plan, validate
 
 __all__ = [
     "Counts",
@@ -14,6 +14,7 @@ __all__ = [
     "Summary",
     "export",
     "import_document",
+    "import_plan",
     "parse",
     "validate",
 ]

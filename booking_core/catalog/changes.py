@@ -153,7 +153,7 @@ def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[
     changes = Changes()
     for entry, known in zip(entries, matched, strict=True):
         new = NEW_DEPARTURE | {"experience_id": tours[entry.experience]["id"]}
-        row = changes.take(entry, known, entry.given, new)
+        row = changes.take(entry, known, entry.given | _reopened(entry, known), new)
         changes.notes += _for_guests(entry, known, row) if known is not None and known["seats_taken"] else ()
         holder = by_start.get(start(entry))
         if row["experience_id"] != new["experience_id"]:
@@ -166,6 +166,13 @@ def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[
         if row["ends_at"] is not None and row["ends_at"] < row["starts_at"]:
             changes.refuse(entry, "starts_at", "lies after the end that is stored; give ends_at too")
     return changes
+
+
+def _reopened(entry: Entry, known: Row | None) -> Row:
+    """A departure that is for sale again has no bookings that are still to be cancelled. Were that kept, they would be
+    when a later catalogue cancels it, which is to leave them alone."""
+    is_cancelled = entry.given.get("status", "cancelled") == "cancelled"
+    return {} if known is None or is_cancelled else {"cancelling": None}
 
 
 def _for_guests(entry: Entry, known: Row, row: Row) -> Iterator[Note]:

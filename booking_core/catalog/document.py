@@ -8,13 +8,13 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable
-from datetime import UTC, date, datetime, time
+from datetime import date, datetime, time
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError, ValidationInfo
 from pydantic_core import ErrorDetails
 
-from booking_core.clock import Zone, from_datetime, parse_date
+from booking_core.clock import YEARS, Zone, parse_date, within_years
 from booking_core.errors import Malformed
 from booking_core.gift_codes import normalise_code
 from booking_core.wire import limits
@@ -28,10 +28,6 @@ LEAD_HOURS_MAX = 8_784
 DURATION_MINUTES_MAX = 366 * 24 * 60
 CODE_LENGTH_MIN = 4
 URL_LENGTH_MAX = 2048
-_YEARS = (1970, 9997)
-"""An end or an offset reaches beyond an instant, and the calendar ends with the year 9999."""
-_EARLIEST = from_datetime(datetime(_YEARS[0], 1, 1, tzinfo=UTC))
-_LATEST = from_datetime(datetime(_YEARS[1] + 1, 1, 1, tzinfo=UTC))
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}", re.ASCII)
@@ -95,9 +91,7 @@ def moment(value: object, zone: Zone) -> Moment:
     clock_time = value[11:]
     if not clock_time:
         raise ValueError("must have a time of day, such as 2026-12-24T10:00:00")
-    if not _EARLIEST <= at < _LATEST:
-        raise ValueError(f"must lie between the years {_YEARS[0]} and {_YEARS[1]}")
-    return Moment(at, None if set(clock_time) & set("Zz+- ") else datetime.fromisoformat(value))
+    return Moment(within_years(at), None if set(clock_time) & set("Zz+- ") else datetime.fromisoformat(value))
 
 
 def _moment(value: object, info: ValidationInfo) -> Moment:
@@ -109,8 +103,8 @@ def _day(value: object) -> date:
     if not isinstance(value, str):
         raise ValueError("must be a date written YYYY-MM-DD")
     day = parse_date(value)
-    if not _YEARS[0] <= day.year <= _YEARS[1]:
-        raise ValueError(f"must lie between the years {_YEARS[0]} and {_YEARS[1]}")
+    if not YEARS[0] <= day.year <= YEARS[1]:
+        raise ValueError(f"must lie between the years {YEARS[0]} and {YEARS[1]}")
     return day
 
 

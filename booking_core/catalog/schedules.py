@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from booking_core.catalog.document import Note, Problem, Schedule
+from booking_core.catalog.document import Day, Note, Problem, Schedule
 from booking_core.clock import Zone
 
 YEARS_MAX = 5
@@ -14,6 +14,7 @@ YEARS_MAX = 5
 STARTS_MAX = 100_000
 """Of one catalogue: far more than years of anything, and what one transaction still writes."""
 
+_DAY = TypeAdapter[date](Day)
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
@@ -87,7 +88,7 @@ def _expanded(schedules: Iterable[tuple[str, dict[str, Any]]], zone: Zone, probl
     count = 0
     for path, raw in schedules:
         schedule = _shaped(raw)
-        if schedule is None or not _is_in_order(path, schedule, problems):
+        if not _is_in_order(path, raw, problems) or schedule is None:
             continue
         for start in _starts(path, schedule, zone):
             count += 1
@@ -105,8 +106,12 @@ def _shaped(raw: dict[str, Any]) -> Schedule | None:
         return None
 
 
-def _is_in_order(path: str, schedule: Schedule, problems: list[Problem]) -> bool:
-    days = (schedule.last - schedule.first).days
+def _is_in_order(path: str, raw: dict[str, Any], problems: list[Problem]) -> bool:
+    """Judged also where something else of the schedule is wrong: every problem is told at once."""
+    try:
+        days = (_DAY.validate_python(raw.get("to")) - _DAY.validate_python(raw.get("from"))).days
+    except ValidationError:  # reported already
+        return False
     if days < 0:
         problems.append(Problem(f"{path}/to", "lies before from"))
     elif days > YEARS_MAX * 366:

@@ -79,6 +79,25 @@ def import_document(
         InvalidCatalogue: with every problem of the document, or with what is stored; nothing is written.
     """
     plan = rules.plan(document, organization.zone)
+    return import_plan(tx, organization, installation, plan, now=now, dry_run=dry_run, progress=progress)
+
+
+def import_plan(
+    tx: Tx,
+    organization: Organization,
+    installation: Installation,
+    plan: Plan,
+    *,
+    now: int,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Summary:
+    """The same for a document that was judged before the transaction, by `validate` for this organization. To judge a
+    hundred thousand departures takes longer than PostgreSQL lets a transaction be idle.
+
+    Raises:
+        InvalidCatalogue: it does not go with what is stored; nothing is written.
+    """
     decided = _decide(tx, organization, installation.secret_keys, plan)
     if decided.problems:
         raise InvalidCatalogue(decided.problems)

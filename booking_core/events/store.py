@@ -157,17 +157,31 @@ def _bounds(order: Order) -> CTE:
     return select(lower.label("lower"), upper.label("upper")).cte("bounds")
 
 
-# Each feed is purged from its oldest end, and no further than the first event that an endpoint still waits for: what
-# is kept stays dense.
+# Each feed is purged from its oldest end, and no further than the first event that an endpoint still waits for, or the
+# first that is not old: what is kept stays dense. Dates run a little against the sequence, so that one which is not old
+# yet may lie before one which is; it is looked for among as many as one purge takes.
 _WAITED_FOR = select(func.coalesce(func.min(deliveries.c.event_sequence), _END)).where(
     deliveries.c.organization_id == bindparam("organization_id", type_=Id), deliveries.c.status == "queued"
+)
+_BEFORE = bindparam("before", type_=BigInteger)
+_FIRST_ONES = (
+    select(events.c.sequence, events.c.created_at)
+    .where(events.c.organization_id == bindparam("organization_id", type_=Id))
+    .order_by(events.c.sequence)
+    .limit(bindparam("limit", type_=Integer))
+    .subquery("first_ones")
+)
+# One that is dated far ahead, by a clock that was wrong once, must not keep the rest for so long.
+_NOT_OLD = select(func.coalesce(func.min(_FIRST_ONES.c.sequence), _END)).where(
+    _FIRST_ONES.c.created_at >= _BEFORE, _FIRST_ONES.c.created_at < bindparam("surely_behind", type_=BigInteger)
 )
 _OLD = (
     select(events.c.sequence)
     .where(
         events.c.organization_id == bindparam("organization_id", type_=Id),
-        events.c.created_at < bindparam("before", type_=BigInteger),
+        events.c.created_at < _BEFORE,
         events.c.sequence < _WAITED_FOR.scalar_subquery(),
+        events.c.sequence < _NOT_OLD.scalar_subquery(),
     )
     .order_by(events.c.sequence)
     .limit(bindparam("limit", type_=Integer))
@@ -182,7 +196,7 @@ _PURGE = Statement(
 
 
 def purge(tx: Tx, organization_id: str, before: int, limit: int) -> int:
-    return tx.run(_PURGE, organization_id=organization_id, before=before, limit=limit)
+    return tx.run(_PURGE, organization_id=organization_id, before=before, surely_behind=before + _SKEW, limit=limit)
 
 
 _OLDEST = (

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from booking_core.clock import Zone
+from booking_core.clock import Zone, within_years
 from booking_core.errors import Malformed, Unprocessable
 from booking_core.gift_codes import normalise_code
 from booking_core.wire.base import mailbox, single_line
@@ -98,14 +98,30 @@ def _problems(request: GiftCardIssue) -> Iterator[tuple[str, str]]:
         yield "currency", "must be an ISO 4217 code in capitals, such as NOK"
     if request.expires_at is not None and request.valid_from is not None and request.expires_at <= request.valid_from:
         yield "expires_at", "must lie after valid_from"
-    for field in ("code", "purchaser_name", "purchaser_email", "recipient_name", "recipient_email"):
-        text = getattr(request, field)
-        if text is None:
+    for field in _CHECKED:
+        given = getattr(request, field)
+        if given is None:
             continue
         try:
-            _check_text(field, text)
+            _check(field, given)
         except ValueError as error:
             yield field, str(error)
+
+
+_CHECKED = (
+    "valid_from",
+    "expires_at",
+    "code",
+    "purchaser_name",
+    "purchaser_email",
+    "recipient_name",
+    "recipient_email",
+)
+
+
+def _check(field: str, given: int | str) -> None:
+    # As in a catalogue file, so that what is exported can be imported; and so that it can be shown at all.
+    _check_text(field, given) if isinstance(given, str) else within_years(given)
 
 
 def _check_text(field: str, text: str) -> None:

@@ -24,6 +24,7 @@ Parse = Callable[[str], Any]
 """Gives the value that a text stands for, or raises a ValueError that says what it must be."""
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
+_DIGITS = re.compile(r"[0-9]{1,9}")
 _SWITCH = {"on": True, "off": False}
 
 
@@ -62,7 +63,8 @@ def _switch(text: str) -> bool:
 
 def _whole(least: int, most: int) -> Parse:
     def parse(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and least <= int(text[:9]) <= most):
+        # Nine digits tell that a number of 400 is too large, and zeros in front of it are none of them.
+        if not (text.isascii() and text.isdecimal() and least <= int(text.lstrip("0")[:9] or "0") <= most):
             raise ValueError(f"must be a whole number from {least} to {most}")
         return int(text)
 

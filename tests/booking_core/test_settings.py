@@ -28,21 +28,33 @@ def test_an_empty_variable_counts_as_absent() -> None:
         ("DATABASE_URL", "booking.db"),
         ("DATABASE_URL", "mysql://localhost/booking"),
         ("DATABASE_URL", "sqlite://"),
+        ("DATABASE_URL", "sqlite:///:memory:"),
+        ("SECRET_KEY", " , "),
         ("PUBLIC_URL", "booking.example"),
+        ("PUBLIC_URL", "https://"),
+        ("PUBLIC_URL", "https://[::1"),
+        ("PUBLIC_URL", "https://booking.example:99999"),
         ("RATE_LIMIT", "600"),
         ("RATE_LIMIT", "many/60"),
         ("RATE_LIMIT", "10/0"),
         ("RATE_LIMIT_STORE", "memcached://localhost"),
+        ("RATE_LIMIT_STORE", "redis://localhost:many"),
         ("SMTP_URL", "mail.example"),
         ("WEBHOOK_WAITS", "60,300"),
         ("WEBHOOK_WAITS", "a,b,c,d,e"),
+        ("WEBHOOK_WAITS", "60,300,1800,7200,9999999999999"),
+        ("WEBHOOK_CA_FILE", "/nowhere/ca.pem"),
+        ("WEBHOOK_CA_FILE", __file__),
         ("WEBHOOK_DEADLINE", "0"),
         ("WEBHOOK_DEADLINE", "nan"),
         ("WEBHOOK_DISABLE_AFTER", "-1"),
         ("WEBHOOK_ALLOW_HTTP", "perhaps"),
         ("WEBHOOK_ALLOW_CIDRS", "127.0.0.1/8"),
         ("EVENT_RETENTION_DAYS", "0"),
+        ("EVENT_RETENTION_DAYS", "999999999"),
+        ("DELIVERY_RETENTION_DAYS", "9" * 5_000),
         ("PENDING_MINUTES", "half"),
+        ("PENDING_MINUTES", "999999999999"),
         ("LOG_FORMAT", "xml"),
     ],
 )
@@ -65,8 +77,26 @@ def test_what_is_shown_holds_no_secret() -> None:
     )
     shown = settings.shown()
     assert "hunter2" not in repr(shown)
+    as_a_parameter = read(
+        DATABASE_URL="postgresql:///booking?user=booking&password=hunter2&sslpassword=hunter2",
+        RATE_LIMIT_STORE="redis://localhost/0?password=hunter2",
+    ).shown()
+    assert "hunter2" not in repr(as_a_parameter)
+    assert "user=booking" in as_a_parameter["BOOKING_DATABASE_URL"]
     assert shown["BOOKING_DATABASE_URL"] == "postgresql://booking:***@db/booking"
     assert shown["BOOKING_WEBHOOK_ALLOW_HTTP"] == "off"
+
+
+def test_a_password_in_the_query_of_a_url_is_masked_and_a_key_that_looks_like_a_url_too() -> None:
+    shown = read(
+        DATABASE_URL="postgresql:///booking?host=db&password=hunter2&sslpassword=hunter2",
+        RATE_LIMIT_STORE="redis://cache:6379/0?password=hunter2",
+        SECRET_KEY="hunter2://hunter2",
+        STRIPE_API_KEY="a key, and :// in it",
+    ).shown()
+    assert "hunter2" not in repr(shown)
+    assert shown["BOOKING_DATABASE_URL"] == "postgresql:///booking?host=db&password=***&sslpassword=***"
+    assert shown["BOOKING_STRIPE_API_KEY"] == "***"
 
 
 def test_a_shared_database_wants_a_secret_key() -> None:

@@ -113,6 +113,15 @@ def test_two_schedules_that_meet_are_told_once_with_how_often_and_when_first() -
     )
 
 
+def test_days_in_the_wrong_order_are_told_with_what_else_is_wrong() -> None:
+    with pytest.raises(InvalidCatalogue) as refused:
+        planned(schedule(seats_total=-1, **{"from": "2026-12-01", "to": "2026-11-30"}))
+    assert {problem.pointer for problem in refused.value.problems} == {
+        "/experiences/0/schedules/0/seats_total",
+        "/experiences/0/schedules/0/to",
+    }
+
+
 def test_a_catalogue_makes_at_most_a_hundred_thousand_departures() -> None:
     minutes = [f"{hour:02}:{minute:02}" for hour in range(24) for minute in range(60)]
     century = schedule(times=minutes, **{"from": "2026-01-01", "to": "2027-01-01"})

@@ -40,6 +40,25 @@ def test_events_older_than_the_bound_go_from_the_oldest_on(world: World) -> None
     assert purge(world) == 0
 
 
+def test_an_event_that_is_not_old_keeps_an_older_one_that_was_told_after_it(world: World) -> None:
+    """Requests that run beside each other are numbered when they end, and dated when they began."""
+    bound = world.clock() - 90 * DAY
+    for sequence, created_at in enumerate((bound - 2, bound, bound - 1, bound), start=1):
+        tell(world, sequence, created_at)
+    assert purge(world) == 1
+    assert sequences(world) == [2, 3, 4]
+    assert purge(world) == 0
+    world.clock.advance(1)
+    assert purge(world) == 3
+
+
+def test_an_event_that_a_wrong_clock_dated_ahead_keeps_no_other(world: World) -> None:
+    for sequence, days in enumerate((100, -300, 100), start=1):
+        tell(world, sequence, world.clock() - days * DAY)
+    assert purge(world) == 2
+    assert sequences(world) == [2]
+
+
 def test_an_event_that_a_delivery_waits_for_is_kept_with_all_after_it(world: World) -> None:
     now = world.clock()
     endpoint = world.insert(

@@ -10,11 +10,13 @@ from support.world import DAY, NOON, SECRET, World
 
 from booking_core import gift_codes
 from booking_core.caller import Installation
+from booking_core.clock import zone
 from booking_core.db import tables
 from booking_core.errors import BookingError, Conflict, Malformed, NotFound
 from booking_core.tokens import SecretKeys, new_id
 from booking_core.wire.gift_cards import GiftCard
 
+OSLO = zone("Europe/Oslo")
 READABLE = re.compile(r"([2-9A-HJKMNP-Z]{4}-){3}[2-9A-HJKMNP-Z]{4}")
 
 
@@ -93,6 +95,10 @@ def test_a_code_from_before_a_rotation_is_still_taken(till: Till) -> None:
         ({"code": "A" * 201}, "code"),
         ({"code": "GIFT\x00ABCD"}, "code"),
         ({"valid_from": NOON, "expires_at": NOON}, "expires_at"),
+        ({"valid_from": -1}, "valid_from"),
+        ({"expires_at": OSLO.parse("9999-12-31T23:59:59")}, "expires_at"),
+        ({"expires_at": OSLO.parse("9999-12-31T23:59:59-12:00")}, "expires_at"),
+        ({"expires_at": OSLO.parse("0001-01-01")}, "expires_at"),
         ({"purchaser_name": "Kari\nBcc: all"}, "purchaser_name"),
         ({"purchaser_email": "kari"}, "purchaser_email"),
         ({"recipient_name": "O" * 201}, "recipient_name"),
