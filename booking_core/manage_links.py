@@ -50,11 +50,17 @@ class ManageLinks:
         token = base64.urlsafe_b64encode(found + secret[:_SECRET_BYTES])
         return f"{self._address}{token.decode()}"
 
-    def of(self, row: Linked, at: int) -> str | None:
-        """The link of a stored booking; none when it has none or it expired."""
-        if row.manage_key_id is None or row.manage_expires_at is None or row.manage_expires_at <= at:
+    def of(self, row: Linked, ends_at: int, at: int) -> str | None:
+        """The link of a stored booking, whose departure ends then; none when it has none or it expired."""
+        if row.manage_key_id is None or has_expired(row, ends_at, at):
             return None
         return self.make(row.id, row.manage_key_id)
+
+
+def has_expired(row: Linked, ends_at: int, at: int) -> bool:
+    """Whether the booking's link is over: with its departure, and if that was moved, with the later of both ends
+    (decision B14). A catalogue may move it after the link was made."""
+    return row.manage_expires_at is None or max(row.manage_expires_at, ends_at) <= at
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from booking_core import notifications
 from booking_core.caller import Installation
+from booking_core.clock import MINUTE, has_passed
 from booking_core.db.engine import Database, Tx
 from booking_core.notifications import Mailbox, Outcome, Tried
 from booking_core.settings import Settings, named_mailbox
@@ -28,6 +29,8 @@ LEASE_S = int(BATCH_S + MAIL_S) + 5
 """Longer than a batch can take, so that no heartbeat is needed."""
 TURN_S = 5.0
 """A turn ends after so long, whatever is left, so that a worker that is told to stop does."""
+UNPARK_EVERY = MINUTE
+"""More than once: a process that knows of no mail server, since it is about to be replaced, parks what it claims."""
 
 
 class Mailing:
@@ -40,7 +43,7 @@ class Mailing:
         self._installation = installation
         self._post = post
         self._sender = sender
-        self._has_unparked = False
+        self._unparked_at = 0
 
     async def run_once(self) -> int:
         """Writes and sends what is due now, and gives how many mails that moved."""
@@ -58,9 +61,10 @@ class Mailing:
 
     async def _unpark(self) -> None:
         """Mails that waited for a mail server have one now."""
-        if self._post.reaches_people and not self._has_unparked:
+        now = self._database.clock()
+        if self._post.reaches_people and has_passed(UNPARK_EVERY, self._unparked_at, now):
             await self._write(notifications.unpark)
-            self._has_unparked = True
+            self._unparked_at = now
 
     async def _turn(self) -> int:
         owed, due = await asyncio.to_thread(self._database.read, notifications.pending)

@@ -5,7 +5,8 @@ is taken by the next.
 """
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
@@ -14,6 +15,8 @@ from booking_core.clock import SECOND
 from booking_core.db.engine import Database, Tx
 from booking_core.payments import Answered, Claimed, Outcome
 from booking_core.settings import Settings
+
+log = logging.getLogger("booking.refunds")
 
 T = TypeVar("T")
 
@@ -66,7 +69,7 @@ class Refunding:
                 done += len(claimed)
                 under_way.update(self._start(self._gateway, each) for each in claimed)
                 finished, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-                await self._settle([each.result() for each in finished])
+                await self._settle(_answers(finished))
                 claimed = await self._claim(IN_FLIGHT - len(under_way)) if loop.time() < ends_at else []
             return done
         finally:
@@ -101,6 +104,17 @@ class Refunding:
 
     async def _write(self, fn: Callable[[Tx], T]) -> T:
         return await asyncio.to_thread(self._database.write, fn)
+
+
+def _answers(finished: "Iterable[asyncio.Future[Answered]]") -> list[Answered]:
+    """What was answered. A fault of ours leaves a lease that runs out, and takes nobody else's answer with it."""
+    answers = []
+    for each in finished:
+        if fault := each.exception():
+            log.error("a refund could not be asked for", exc_info=fault)
+        else:
+            answers.append(each.result())
+    return answers
 
 
 def refunding(settings: Settings, database: Database) -> Refunding:

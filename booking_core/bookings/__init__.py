@@ -11,7 +11,7 @@ from booking_core.bookings.confirming import confirm, pay
 from booking_core.bookings.create import Create, Outcome, PutOff, create_many
 from booking_core.bookings.rescheduling import reschedule
 from booking_core.bookings.sale import Draft
-from booking_core.bookings.service import find, get, owner
+from booking_core.bookings.service import find, get, lock, owner
 from booking_core.bookings.single import create, seats_left
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "create_many",
     "find",
     "get",
+    "lock",
     "owner",
     "pay",
     "reschedule",

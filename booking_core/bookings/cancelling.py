@@ -41,6 +41,9 @@ class Cause:
     note: str | None = None
     """What the caller gave as reason, for staff."""
     refund: RefundMode = RefundMode.AUTO
+    is_departures: bool = False
+    """It is the departure that is cancelled: the guests would have come, and get back all that they paid by card,
+    whatever the policy says (decisions/0014)."""
 
 
 def cancel(
@@ -136,7 +139,13 @@ def _settle(tx: Tx, actor: Actor, pending: Writes, live: Live, cause: Cause, at:
         return PaymentStatus.FAILED
     if row.payment_status == PaymentStatus.PAID and cause.refund is RefundMode.AUTO:
         payments.owe_refund(
-            tx, actor, pending, booking_id=row.id, starts_at=row.starts_at, customer_id=live.locked.customer_id
+            tx,
+            actor,
+            pending,
+            booking_id=row.id,
+            starts_at=row.starts_at,
+            customer_id=live.locked.customer_id,
+            in_full=cause.is_departures,
         )
     return row.payment_status
 
@@ -200,14 +209,17 @@ def cancel_departure(
 ) -> bytes:
     """The departure as JSON, cancelled: nothing of it can be booked any more, and the bookings it has are cancelled.
 
-    The first of them here, the others in batches by `cancel_on`. One that is cancelled already is given unchanged.
+    The first of them here, the others in batches by `cancel_on`. One that is cancelled already is given unchanged,
+    unless a catalogue cancelled it, which leaves its bookings alone: they are cancelled now.
 
     Raises:
         NotFound: the organization has no such departure.
     """
-    lives = _read(tx, actor.organization.id, store.lock_live(tx, actor.organization.id, departure_id, BATCH))
+    organization_id = actor.organization.id
+    lives = _read(tx, organization_id, store.lock_live(tx, organization_id, departure_id, BATCH))
     row = departures.lock(tx, actor, departure_id)
-    if row.status == DepartureStatus.CANCELLED:
+    is_cancelled = row.status == DepartureStatus.CANCELLED
+    if is_cancelled and (not lives or store.is_cancelling(tx, organization_id, departure_id)):
         return departures.render(actor, row)
     row = _cancel_batch(tx, actor, pending, row, lives, reason)
     return departures.render(actor, row)
@@ -228,7 +240,7 @@ def _cancel_batch(
         updated_at=_instant(actor, lives),
         seats_taken=-seats,
     )
-    _cancel(tx, actor, pending, lives, Cause(reason))
+    _cancel(tx, actor, pending, lives, Cause(reason, is_departures=True))
     return row._replace(status=DepartureStatus.CANCELLED.value, seats_taken=row.seats_taken - seats)
 
 

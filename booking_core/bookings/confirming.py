@@ -39,17 +39,17 @@ def pay(tx: Tx, actor: Actor, pending: Writes, booking_id: str, *, payment_inten
 
     Raises:
         NotFound: the organization has no such booking.
-        Conflict: `not_paid_by_card`.
+        Conflict: `not_paid_by_card`; `paid_already`, by another payment than this.
     """
     live = service.lock(tx, actor, booking_id)
     if live.row.payment_source != PaymentSource.STRIPE:
         raise Conflict("not_paid_by_card", "The booking waits for no card payment.")
     if live.row.status == BookingStatus.CANCELLED:
         return _return_late(tx, actor, pending, live, payment_intent)
-    if live.row.payment_status != PaymentStatus.PENDING:
-        return service.show(actor, live.row)
     customer_id = live.locked.customer_id
     payments.receive(tx, actor, pending, booking_id=booking_id, payment_intent=payment_intent, customer_id=customer_id)
+    if live.row.payment_status != PaymentStatus.PENDING:
+        return service.show(actor, live.row)
     if live.row.status == BookingStatus.PENDING:
         return _confirm(tx, actor, pending, live, PaymentStatus.PAID)
     return _mark_paid(actor, pending, live)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from booking_core import departures, idempotency, outbox, tokens
-from booking_core.bookings import rules, sale, store
+from booking_core.bookings import rules, sale, service, store
 from booking_core.bookings.sale import Sale
 from booking_core.bookings.store import DepartureRow, Surroundings
 from booking_core.caller import Caller
@@ -240,7 +240,7 @@ def _write_one(pending: Writes, accepted: Accepted, number: int, sequence: int) 
     caller = create.caller
     booked = sale.row(sold, tokens.new_id(), caller.secret_keys.first_id, number)
     shown = sale.write(pending, sold, booked, sequence)
-    link = ManageLinks(caller.installation, caller.organization.id).of(booked, sold.at)
+    link = ManageLinks(caller.installation, caller.organization.id).of(booked, service.ends_at(booked), sold.at)
     answer = Answer(CREATED, rules.with_link(shown, link))
     idempotency.keep(pending, caller, create.once, answer, at=sold.at)
     return answer

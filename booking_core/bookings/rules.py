@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -208,8 +209,9 @@ def on_site_fee(organization: Organization, mode: Charge, total_minor: int) -> i
     """The platform's fee on money that the guest pays on arrival, rounded half up to the minor unit."""
     if mode is not PaymentMode.PAY_ON_SITE:
         return 0
-    basis_points = round(organization.on_site_fee_percent * 100)
-    return (total_minor * basis_points + 5_000) // 10_000
+    # Exactly the percentage that was typed, however many digits it has.
+    part, of = Decimal(str(organization.on_site_fee_percent)).as_integer_ratio()
+    return (2 * total_minor * part + 100 * of) // (200 * of)
 
 
 def present(row: BookingRow, zone: Zone, manage: str | None = None) -> dict[str, Any]:

@@ -35,7 +35,12 @@ def links(actor: Actor) -> Callable[[BookingRow], str | None]:
     if not (isinstance(actor, Caller) and actor.has(Scope.BOOKINGS_WRITE)):
         return lambda row: None
     made, at = ManageLinks(actor.installation, actor.organization.id), actor.at
-    return lambda row: made.of(row, at)
+    return lambda row: made.of(row, ends_at(row), at)
+
+
+def ends_at(row: BookingRow) -> int:
+    """When the departure ends, as it stands now."""
+    return departures.ends_at(row.starts_at, row.ends_at, row.duration_minutes)
 
 
 def find(

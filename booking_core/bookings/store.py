@@ -390,6 +390,20 @@ def count_live(tx: Tx, organization_id: str, departure_id: str) -> int:
     return int(row[0])
 
 
+_IS_CANCELLING = Statement(
+    select(departures.c.id).where(
+        departures.c.organization_id == bindparam("organization_id", type_=Id),
+        departures.c.id == bindparam("departure_id", type_=Id),
+        departures.c.cancelling.is_not(None),
+    )
+)
+
+
+def is_cancelling(tx: Tx, organization_id: str, departure_id: str) -> bool:
+    """Whether bookings of a cancelled departure are still to be cancelled by the worker."""
+    return tx.first(_IS_CANCELLING, organization_id=organization_id, departure_id=departure_id) is not None
+
+
 def _get_many(dialect: Dialect) -> Any:
     mine = bookings.c.organization_id == bindparam("organization_id", type_=Id)
     return _joined(select(bookings).where(mine, among(dialect, bookings.c.id, "wanted", "id")).subquery("page"))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from booking_core.caller import Actor, Installation
 from booking_core.db.engine import Tx
 from booking_core.errors import NotFound
-from booking_core.manage_links import open_token
+from booking_core.manage_links import has_expired, open_token
 from booking_core.notifications import store
 from booking_core.notifications.summary import BookingRow, Summary, summary
 
@@ -38,7 +38,7 @@ def open_link(tx: Tx, installation: Installation, token: str) -> GuestView:
     row = store.get_bookings(tx, [key]).get(key)
     if row is None or not opened.was_made_by(installation.secret_keys, row.manage_key_id):
         raise NotFound
-    if row.manage_expires_at is None or row.manage_expires_at <= at:
+    if has_expired(row, row.ends_at, at):
         raise NotFound
     actor = Actor(installation=installation, organization=organization, at=at)
     return GuestView(actor, row, summary(row, organization))

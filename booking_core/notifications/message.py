@@ -6,6 +6,7 @@ of sending, and folds others wrongly. Here a header holds either plain ASCII or 
 
 import base64
 import binascii
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from email.utils import format_datetime
@@ -17,6 +18,9 @@ from booking_core.wire.base import mailbox
 _WORD_OCTETS = 36
 """Encoded they are 48 characters, and with the longest name of a header before them well under the limit of 76."""
 _PLAIN_LENGTH_MAX = 60
+_KEPT = frozenset("ßς")
+"""Letters of today's domain names (IDNA 2008) that the codec of an older standard makes others of: the mail to a guest
+at straße.example would go to strasse.example, which is somebody else's."""
 _QUOTED = str.maketrans({'"': r"\"", "\\": r"\\"})
 
 
@@ -45,7 +49,16 @@ def address(text: str) -> str:
         ValueError: it is not one plain mailbox.
     """
     local, _, domain = mailbox(text).rpartition("@")
-    return f"{local}@{domain.encode('idna').decode() if not domain.isascii() else domain}"
+    return f"{local}@{domain if domain.isascii() else '.'.join(map(_ascii_label, domain.split('.')))}"
+
+
+def _ascii_label(label: str) -> str:
+    """A part of a domain's name as the DNS has it."""
+    # Letter by letter: a sigma is not a final one because it was written in capitals.
+    small = unicodedata.normalize("NFKC", "".join(letter.lower() for letter in label))
+    if _KEPT.isdisjoint(small):
+        return label.encode("idna").decode()
+    return f"xn--{small.encode('punycode').decode()}"
 
 
 def compose(

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from booking_core import tokens
 from booking_core.caller import Installation, Organization
@@ -18,6 +19,8 @@ from booking_core.notifications.store import Owed
 from booking_core.notifications.summary import BookingRow
 
 log = logging.getLogger("booking.mail")
+
+_NO_HOST = "localhost.localdomain"
 
 SEALED_FOR = "mail"
 """A guest's mail holds the secret link, so what is stored of it is sealed."""
@@ -44,10 +47,14 @@ def write_due(tx: Tx, installation: Installation, *, limit: int, sender: Mailbox
 
 
 def default_sender(installation: Installation) -> Mailbox:
-    """An address of the host that the public URL names."""
-    host = installation.public_url.partition("://")[2].partition("/")[0].rpartition("@")[2].partition(":")[0]
-    is_name = "." in host and not host.replace(".", "").isdigit()
-    return Mailbox("", f"no-reply@{host}" if is_name else "no-reply@localhost.localdomain")
+    """An address of the host that the public URL names, in ASCII: it is also said to mail servers, which may know
+    nothing else."""
+    try:
+        host = urlsplit(installation.public_url).hostname or ""
+        is_name = "." in host and not host.replace(".", "").isdigit()
+        return Mailbox("", message.address(f"no-reply@{host if is_name else _NO_HOST}"))
+    except ValueError:  # a name that no mail can come from, such as one with an underscore
+        return Mailbox("", f"no-reply@{_NO_HOST}")
 
 
 @dataclass(slots=True)
@@ -123,7 +130,7 @@ class _Desk:
     def _link(self, booking: BookingRow | None, at: int) -> str | None:
         if booking is None or booking.status == "cancelled":
             return None
-        return ManageLinks(self.installation, booking.organization_id).of(booking, at)
+        return ManageLinks(self.installation, booking.organization_id).of(booking, booking.ends_at, at)
 
 
 def _id_of(owed: Owed) -> str:

@@ -204,7 +204,8 @@ def _book(pending: Writes, refund: LeasedRefund) -> None:
 
 def _tell_staff(pending: Writes, refund: DueRefund | LeasedRefund, reason: str) -> None:
     """It has to be made, or looked into, by hand. Not a matter of the organization's notification settings: it is
-    about a guest's money."""
+    about a guest's money. Said to the operator too: an organization may have no address to write to."""
+    log.warning("refund %s of booking %s is left to people (%s)", refund.id, refund.booking_id, reason)
     payload = {"amount_minor": refund.amount_minor, "currency": refund.currency, "reason": reason}
     effects.owe(
         pending,

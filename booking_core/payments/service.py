@@ -9,7 +9,7 @@ from booking_core.caller import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
-from booking_core.errors import NotFound
+from booking_core.errors import Conflict, NotFound
 from booking_core.payments import rules, store
 from booking_core.payments.rules import RefundStatus
 from booking_core.payments.store import PaymentRow
@@ -47,7 +47,7 @@ def receive(
     payment_intent: str | None,
     customer_id: str | None = None,
 ) -> None:
-    """The money has come. Said again, it changes nothing.
+    """The money has come. Said again, it changes nothing, but that its name is known from then on.
 
     Args:
         payment_intent: the gateway's name for it, by which it is refunded; none: it can only be refunded by hand.
@@ -55,12 +55,24 @@ def receive(
 
     Raises:
         NotFound: the booking expects no payment.
+        Conflict: `paid_already`: by another payment. The guest was charged twice, which must not pass in silence.
     """
     payment = store.lock_payment(tx, actor.organization.id, booking_id)
     if payment is None:
         raise NotFound("The booking expects no payment.")
     if payment.status in _AWAITED:
         _receive(actor, pending, payment, booking_id, payment_intent, customer_id)
+    else:
+        _hear_again(actor, pending, payment, payment_intent)
+
+
+def _hear_again(actor: Actor, pending: Writes, payment: PaymentRow, payment_intent: str | None) -> None:
+    if payment_intent in (None, payment.payment_intent):
+        return
+    if payment.payment_intent is not None:
+        message = f"The booking was paid by {payment.payment_intent}: {payment_intent} has to be given back by hand."
+        raise Conflict("paid_already", message)
+    _name(actor, pending, payment, payment_intent, payment.status)
 
 
 def return_late(
@@ -70,10 +82,16 @@ def return_late(
     organization's policy, since nothing was sold for it. Said again, it changes nothing.
 
     Returns:
-        Whether it changed anything.
+        Whether it was news.
+
+    Raises:
+        Conflict: `paid_already`, as `receive`.
     """
     payment = store.lock_payment(tx, actor.organization.id, booking_id)
-    if payment is None or payment.status not in _AWAITED:
+    if payment is None:
+        return False
+    if payment.status not in _AWAITED:
+        _hear_again(actor, pending, payment, payment_intent)
         return False
     _receive(actor, pending, payment, booking_id, payment_intent, customer_id)
     _owe(actor, pending, payment, booking_id, payment.amount_minor, customer_id)
@@ -88,15 +106,19 @@ def _receive(
     payment_intent: str | None,
     customer_id: str | None,
 ) -> None:
+    _name(actor, pending, payment, payment_intent, PaymentStatus.PAID.value)
+    _note(actor, pending, TimelineKind.PAYMENT_RECEIVED, booking_id, customer_id, payment.amount_minor, payment)
+
+
+def _name(actor: Actor, pending: Writes, payment: PaymentRow, payment_intent: str | None, status: str) -> None:
     pending.change(
         store.RECEIVE,
         organization_id=actor.organization.id,
         id=payment.id,
         payment_intent=payment_intent,
-        status=PaymentStatus.PAID.value,
+        status=status,
         updated_at=max(actor.at, payment.updated_at),
     )
-    _note(actor, pending, TimelineKind.PAYMENT_RECEIVED, booking_id, customer_id, payment.amount_minor, payment)
 
 
 def drop(pending: Writes, organization_id: str, *, booking_id: str, at: int) -> None:
@@ -105,9 +127,19 @@ def drop(pending: Writes, organization_id: str, *, booking_id: str, at: int) -> 
 
 
 def owe_refund(
-    tx: Tx, actor: Actor, pending: Writes, *, booking_id: str, starts_at: int, customer_id: str | None
+    tx: Tx,
+    actor: Actor,
+    pending: Writes,
+    *,
+    booking_id: str,
+    starts_at: int,
+    customer_id: str | None,
+    in_full: bool = False,
 ) -> int:
     """Owes the guest what the organization's policy gives back now, frozen here, once for a booking.
+
+    Args:
+        in_full: all of it whatever the policy says, which is for guests who do not come.
 
     Returns:
         How much, in minor units; 0 when nothing was paid by card, the policy keeps it, or it is owed already.
@@ -116,7 +148,9 @@ def owe_refund(
     payment = store.lock_payment(tx, organization.id, booking_id)
     if payment is None or payment.status not in _REFUNDABLE or payment.has_refund:
         return 0
-    amount = rules.owed(organization, paid_minor=payment.amount_minor, starts_at=starts_at, at=actor.at)
+    amount = payment.amount_minor
+    if not in_full:
+        amount = rules.owed(organization, paid_minor=amount, starts_at=starts_at, at=actor.at)
     amount = min(amount, payment.amount_minor - payment.refunded_minor)
     if amount <= 0:
         return 0

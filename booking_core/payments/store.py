@@ -26,6 +26,7 @@ class PaymentRow(NamedTuple):
     currency: str
     status: str
     updated_at: int
+    payment_intent: str | None
     has_refund: bool
 
 

@@ -194,6 +194,10 @@ async def _connect(client: aiosmtplib.SMTP) -> None:
         # The library wraps what TLS had to say.
         reason = "tls failed" if isinstance(error.__cause__, ssl.SSLError) else "connect failed"
         raise _Unreachable(reason) from None
+    except ValueError:
+        client.close()
+        # A name that cannot be looked up, or said. It is ours, and no mail's: none of them must be lost for it.
+        raise _Unreachable("connect failed: not a host name") from None
 
 
 def _answered(mail: Claimed, error: SMTPResponseException) -> Tried:

@@ -5,15 +5,22 @@ and so is the metadata by which it is found once Stripe has forgotten the key. W
 only a clear refusal counts as one: whatever else goes wrong may have gone right on the other side.
 """
 
+import logging
 from collections.abc import Iterator
 
 import stripe
 
 from booking_core.payments import Answered, Claimed, Outcome
+from booking_core.wire.money import minor_digits
+
+log = logging.getLogger("booking.refunds")
 
 CONNECT_S, READ_S = 5.0, 10.0
 _PAGE = 100
 _REFUND_ID = "refund_id"
+
+_DIGITS = {"ISK": 2, "UGX": 2, "MGA": 0}
+"""Where Stripe counts in other units than ISO 4217 (docs.stripe.com/currencies, special cases): 5 ISK are 500 there."""
 
 _TRANSIENT = frozenset({"lock_timeout", "rate_limit", "idempotency_key_in_use"})
 """Codes of requests that did nothing, whatever the status they came with."""
@@ -44,6 +51,15 @@ class StripeGateway:
     def refund(self, claimed: Claimed) -> Answered:
         """What Stripe says to this refund; never raises for what Stripe or the network does."""
         try:
+            return self._answered(claimed)
+        except Exception:
+            # An answer of a shape that Stripe never gives, perhaps by a proxy in between: the library takes what it is
+            # given, and whoever uses it falls over it.
+            log.exception("the answer to refund %s cannot be read", claimed.id)
+            return Answered(claimed, Outcome.UNKNOWN, reason="unreadable_answer")
+
+    def _answered(self, claimed: Claimed) -> Answered:
+        try:
             try:
                 return self._refund(claimed)
             except stripe.InvalidRequestError as error:
@@ -63,7 +79,7 @@ class StripeGateway:
         return self._refunds.create(
             {
                 "payment_intent": claimed.payment_intent,
-                "amount": claimed.amount_minor,
+                "amount": _amount(claimed),
                 "metadata": {_REFUND_ID: claimed.id, "booking_id": claimed.booking_id},
             },
             {"idempotency_key": claimed.idempotency_key},
@@ -76,19 +92,35 @@ class StripeGateway:
         return next((each for each in self._all(claimed) if _is_of(claimed, each)), None)
 
     def _already_refunded(self, claimed: Claimed) -> Answered:
-        """Nothing is left to refund: by this refund, of which the answer was lost, or by somebody at the dashboard."""
+        """Nothing is left to refund: by this refund, of which the answer was lost, or by somebody at the dashboard.
+
+        What another refund of ours gave back, was for another booking that names the same payment.
+        """
         made = list(self._all(claimed))
         for each in made:
             if _is_of(claimed, each):
                 return _judged(claimed, each)
-        others = [each for each in made if each.status in ("succeeded", "pending")]
-        if sum(each.amount for each in others) < claimed.amount_minor:
+        others = [each for each in made if each.status in ("succeeded", "pending") and _refund_id(each) is None]
+        if sum(each.amount for each in others) < _amount(claimed):
             return Answered(claimed, Outcome.UNCLEAR, reason="charge_already_refunded")
         return Answered(claimed, Outcome.REFUNDED, others[0].id, "refunded_elsewhere")
 
 
+def _amount(claimed: Claimed) -> int:
+    """What is to be refunded, in Stripe's unit of the currency; rounded half up where that is the larger one."""
+    ours = minor_digits(claimed.currency)
+    theirs = _DIGITS.get(claimed.currency, ours)
+    amount: int = (2 * claimed.amount_minor * 10**theirs + 10**ours) // (2 * 10**ours)
+    return amount
+
+
+def _refund_id(refund: stripe.Refund) -> str | None:
+    """Of the refund of ours that it was made for; none: somebody made it by hand."""
+    return None if refund.metadata is None else refund.metadata.to_dict().get(_REFUND_ID)
+
+
 def _is_of(claimed: Claimed, refund: stripe.Refund) -> bool:
-    return refund.metadata is not None and refund.metadata.to_dict().get(_REFUND_ID) == claimed.id
+    return _refund_id(refund) == claimed.id
 
 
 def _judged(claimed: Claimed, refund: stripe.Refund) -> Answered:

@@ -91,16 +91,21 @@ def _page(status: int, template: str, **given: Any) -> Page:
     return Page(status, _environment().get_template(template).render(given, css=Markup(_css())))  # noqa: S704 - ours
 
 
-def _message(error: BookingError) -> Page:
+_CERTAIN = "Nothing was changed. Please try again in a minute."
+_UNCERTAIN = "Your booking may be cancelled by now, or not. Please open your link again in a minute: the page will say."
+
+
+def _message(error: BookingError, method: str) -> Page:
     """What is said instead of the page."""
+    # A connection that is lost while a cancellation is committed leaves it open whether it was.
+    away = f"The page is not to be had at the moment. {_CERTAIN if method in _READ else _UNCERTAIN}"
     title, words = {
         404: ("This link does not work", "It may be incomplete, or its time is over. Please open the link in your"
               " confirmation mail once more, or write to whoever you booked with."),
         405: ("That is not possible here", "Please open the link in your confirmation mail once more."),
         413: ("That is not possible here", "Please open the link in your confirmation mail once more."),
         429: ("Too many visits at once", "Please wait a minute, then load the page again."),
-    }.get(errors.STATUS[type(error)], ("Please try again", "The page is not to be had at the moment. Nothing was"
-                                       " changed. Please try again in a minute."))  # fmt: skip
+    }.get(errors.STATUS[type(error)], ("Please try again", away))  # fmt: skip
     page = _page(errors.STATUS[type(error)], "message.html", title=title, words=words)
     return Page(page.status, page.html, tuple(errors.headers(error)))
 
@@ -185,7 +190,7 @@ class Manage:
                 raise RateLimited(reading.retry_after_s)
             page = await self._answer(scope, receive)
         except BookingError as error:
-            page = _message(error)
+            page = _message(error, scope["method"])
         await page.send(send, reading)
 
     async def _counted(self, scope: Scope) -> Reading | None:
@@ -222,6 +227,10 @@ class Manage:
         """Cancels, when the guest has seen what that means now; else shows it first."""
 
         def cancel(tx: Tx) -> Page:
+            view = notifications.open_link(tx, self._service.installation, token)
+            # Once more when it is held: what was seen is compared with what is done, and not with what was a moment
+            # before somebody moved the booking, or its payment came.
+            bookings.lock(tx, view.actor, view.row.id)
             view = notifications.open_link(tx, self._service.installation, token)
             if view.row.status == BookingStatus.CANCELLED:
                 return _moved(path)

@@ -11,8 +11,10 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 from support.api import Api
+from support.operations import Operations
 from support.world import HOUR, SECRET, FixedClock, World
 
+from booking_core import notifications
 from booking_core.db import tables
 from booking_core.settings import RateLimit, Settings
 from booking_server import openapi
@@ -304,7 +306,7 @@ def test_every_link_that_does_not_work_gets_the_same_page(guest: Guest) -> None:
 def test_an_expired_link_gets_that_page_too(guest: Guest) -> None:
     world = guest.api.world
     gone = guest.call("GET", "/manage/x").text
-    world.change(tables.bookings, guest.booking["id"], manage_expires_at=world.clock())
+    world.clock.at = guest.row["manage_expires_at"]
     for response in (guest.open(), guest.open("/cancel"), guest.confirm()):
         assert (response.status_code, response.text) == (404, gone)
     assert guest.row["status"] == "confirmed"
@@ -355,3 +357,41 @@ def test_when_the_database_is_away_the_page_says_so(guest: Guest, monkeypatch: p
     response = guest.open()
     assert (response.status_code, response.headers["retry-after"]) == (503, "1")
     assert "Please try again" in text_of(response)
+
+
+def test_a_cancellation_of_unknown_outcome_is_not_denied(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection was lost after the server had committed, and before it could say so."""
+    from booking_core.errors import Unavailable
+
+    write = guest.api.world.database.write
+
+    def lost(fn: Any) -> None:
+        write(fn)
+        raise Unavailable
+
+    monkeypatch.setattr(guest.api.world.database, "write", lost)
+    response = guest.confirm()
+    assert (response.status_code, guest.row["status"]) == (503, "cancelled")
+    assert "Nothing was changed" not in text_of(response)
+    assert "Your booking may be cancelled by now" in text_of(response)
+
+
+def test_what_changes_while_the_guest_cancels_is_shown_first(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Staff moves the booking to a departure of which nothing is returned, between the page's look and its lock."""
+    world, open_link = guest.api.world, notifications.open_link
+    if world.database.is_sqlite:
+        pytest.skip("SQLite has one writer")
+    guest.pay_by_card()
+    soon = world.departure(world.experience(), starts_at=world.clock() + HOUR)
+    ops, left = Operations(world), [soon]
+
+    def opened(*arguments: Any) -> Any:
+        view = open_link(*arguments)
+        if left:
+            ops.reschedule(guest.booking["id"], left.pop())
+        return view
+
+    monkeypatch.setattr(notifications, "open_link", opened)
+    response = guest.confirm(89000)
+    assert (response.status_code, guest.row["status"]) == (409, "confirmed")
+    assert "nothing is returned" in text_of(response)

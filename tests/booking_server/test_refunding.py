@@ -20,6 +20,9 @@ from booking_server.adapters.stripe import StripeGateway
 from booking_server.chores import chores_of
 from booking_server.refunding import IN_FLIGHT, Refunding, refunding
 
+TURN_S = 600.0
+"""For turns that are to do all there is: a busy machine may need more than the usual time of one."""
+
 
 @pytest.fixture(scope="module")
 def module_database(
@@ -79,7 +82,7 @@ def statuses(till: Till) -> Counter[str]:
 def test_a_turn_settles_all_that_is_due(till: Till) -> None:
     made = [till.owed() for _ in range(3 * IN_FLIGHT)]
     gateway = Scripted()
-    assert run(Refunding(till.world.database, gateway), turns=2) == [len(made), 0]
+    assert run(Refunding(till.world.database, gateway, turn_s=TURN_S), turns=2) == [len(made), 0]
     assert gateway.calls == dict.fromkeys(made, 1)
     assert statuses(till) == {"succeeded": len(made)}
     assert {row["status"] for row in till.world.rows(tables.payments)} == {"refunded"}
@@ -93,11 +96,11 @@ def test_many_are_sent_at_once_and_never_more_than_the_bound(till: Till) -> None
 
     def act(_: Claimed) -> Outcome:
         if next(left, None) is not None:
-            full.wait(timeout=20)  # breaks when the first of them do not all come together
+            full.wait(timeout=60)  # breaks when the first of them do not all come together
         return Outcome.REFUNDED
 
     gateway = Scripted(act)
-    run(Refunding(till.world.database, gateway))
+    run(Refunding(till.world.database, gateway, turn_s=TURN_S))
     assert gateway.most_at_once == IN_FLIGHT
     assert statuses(till) == {"succeeded": 2 * IN_FLIGHT + 1}
 
@@ -132,24 +135,24 @@ def test_one_that_hangs_holds_up_no_other(till: Till) -> None:
 
     def act(claimed: Claimed) -> Outcome:
         if claimed.booking_id == slow:
-            assert others_are_settled.wait(timeout=20)
+            assert others_are_settled.wait(timeout=60)
         elif statuses(till)["succeeded"] >= IN_FLIGHT:
             others_are_settled.set()
         return Outcome.REFUNDED
 
-    run(Refunding(till.world.database, Scripted(act)))
+    run(Refunding(till.world.database, Scripted(act), turn_s=TURN_S))
     assert others_are_settled.is_set()
     assert statuses(till) == {"succeeded": 2 * IN_FLIGHT + 1}
 
 
-def test_a_fault_of_ours_leaves_a_lease_that_runs_out(till: Till) -> None:
+def test_a_fault_of_ours_leaves_a_lease_that_runs_out(till: Till, caplog: pytest.LogCaptureFixture) -> None:
     booking_id = till.owed()
 
     def fail(_: Claimed) -> Outcome:
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
-        run(Refunding(till.world.database, Scripted(fail), lease_s=30))
+    assert run(Refunding(till.world.database, Scripted(fail), lease_s=30)) == [1]
+    assert "ZeroDivisionError" in caplog.text
     assert till.refund(booking_id)["status"] == "sending"
     assert run(Refunding(till.world.database, Scripted())) == [0]
     till.world.clock.advance(30 * SECOND)
@@ -196,6 +199,22 @@ def test_with_a_stripe_key_they_go_there(till: Till) -> None:
         assert run(chore) == [1]
         assert [refund["amount"] for refund in ledger.refunds(f"pi_{booking_id}")] == [TOTAL]
     assert till.refund(booking_id)["provider_refund_id"] == "re_000001"
+
+
+def test_a_fault_of_ours_takes_no_answer_of_others_with_it(till: Till) -> None:
+    wrong, others = till.owed(), [till.owed() for _ in range(3)]
+    has_failed = threading.Event()
+
+    def act(claimed: Claimed) -> Outcome:
+        if claimed.booking_id == wrong:
+            has_failed.set()
+            raise ZeroDivisionError
+        assert has_failed.wait(timeout=20)
+        return Outcome.REFUNDED
+
+    run(Refunding(till.world.database, Scripted(act)))
+    assert {till.refund(each)["status"] for each in others} == {"succeeded"}
+    assert till.refund(wrong)["status"] == "sending"
 
 
 def named(chore: object) -> bool:

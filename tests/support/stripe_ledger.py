@@ -91,6 +91,8 @@ class Ledger:
     """The status of a new refund."""
     next_faults: list[Fault | None] = field(default_factory=list)
     """What the next requests meet, before chance has its say."""
+    in_between: tuple[int, bytes] | None = None
+    """What something before it answers to every request, with status and body, instead of it."""
     requests: list[tuple[str, str]] = field(default_factory=list)
     """(what, idempotency key or look-up) of each request, in order."""
     met: Counter[Fault] = field(default_factory=Counter)
@@ -250,6 +252,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve("")
 
     def _serve(self, body: str) -> None:
+        if self.ledger.in_between:
+            self._send(*self.ledger.in_between)
+            return
         fault = self.ledger.fault()
         reply = None if fault in _BEFORE else self._done(body, store_error=fault is Fault.ERROR_STORED)
         if fault is Fault.TIMEOUT_AFTER:

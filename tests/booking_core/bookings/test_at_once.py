@@ -72,7 +72,7 @@ class Gate:
     def _wait(self, text: str) -> None:
         if self._part in text and not self.reached.is_set():
             self.reached.set()
-            assert self.opened.wait(10)
+            assert self.opened.wait(60)
 
 
 def test_bookings_that_change_places_do_not_deadlock(ops: Operations, two: tuple[str, str]) -> None:
@@ -120,7 +120,7 @@ def test_a_sweep_passes_over_a_booking_that_is_being_paid(ops: Operations, two: 
     with Gate(ops.world, "UPDATE counters") as gate:
         paying = threading.Thread(target=ops.pay, args=(booking,))
         paying.start()
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(60)
         ops.abandon_due()
         assert ops.booking(booking)["status"] == "pending"
         gate.opened.set()

@@ -94,6 +94,20 @@ def test_what_cards_paid_is_owed_back(ops: Operations, world: World, departure: 
     assert [refund["amount_minor"] for refund in world.rows(tables.refunds)] == [89000, 89000]
 
 
+def test_guests_of_a_departure_that_is_cancelled_late_get_all_back(ops: Operations, world: World) -> None:
+    """The policy gives nothing back then: that is for a guest who cancels."""
+    departure = world.departure(world.experience(), starts_at=world.clock() + 2 * HOUR)
+    kept, returned = (ops.check_out(departure)["id"] for _ in range(2))
+    for booking_id in (kept, returned):
+        ops.pay(booking_id)
+    ops.cancel(kept)
+    ops.cancel_departure(departure)
+    assert [(refund["booking_id"], refund["amount_minor"]) for refund in world.rows(tables.refunds)] == [
+        (returned, 89000)
+    ]
+    assert world.examine() == []
+
+
 def test_a_departure_that_the_catalogue_cancelled_keeps_its_bookings(
     ops: Operations, world: World, departure: str
 ) -> None:
@@ -101,6 +115,23 @@ def test_a_departure_that_the_catalogue_cancelled_keeps_its_bookings(
     world.change(tables.departures, departure, status="cancelled")
     assert ops.cancel_on() == 0
     assert statuses(world) == ["confirmed"]
+
+
+def test_its_bookings_are_cancelled_when_staff_cancels_it_too(
+    ops: Operations, world: World, departure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelling, "BATCH", 2)
+    for _ in range(3):
+        ops.book(departure)
+    world.change(tables.departures, departure, status="cancelled")
+    assert ops.cancel_departure(departure)["seats_available"] == 49
+    assert statuses(world) == ["cancelled", "cancelled", "confirmed"]
+    with nothing_changes(world):  # the worker goes on with the rest
+        ops.cancel_departure(departure)
+    ops.cancel_on()
+    assert statuses(world) == ["cancelled"] * 3
+    assert ops.event_types().count("booking.cancelled") == 3
+    assert world.examine() == []
 
 
 # Under its minimum -----------------------------------------------------------------------------------------------

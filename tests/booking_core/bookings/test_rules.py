@@ -162,6 +162,15 @@ def test_a_discount_lies_between_nothing_and_everything() -> None:
         rules.discounted(100, -1)
 
 
+@pytest.mark.parametrize(
+    ("percent", "total", "fee"),
+    [(0.125, 1_000_000, 1_250), (0.005, 1_000_000, 50), (2.675, 100_000, 2_675), (0.29, 10_000, 29), (100.0, 7, 7)],
+)
+def test_the_fee_on_site_is_of_the_percentage_as_it_was_set(percent: float, total: int, fee: int) -> None:
+    organization = replace(ORGANIZATION, on_site_fee_percent=percent)
+    assert rules.on_site_fee(organization, PaymentMode.PAY_ON_SITE, total) == fee
+
+
 @pytest.mark.parametrize(("total", "fee"), [(0, 0), (19, 0), (20, 1), (59, 1), (60, 2), (89000, 2225)])
 def test_the_fee_on_site_is_rounded_half_up(total: int, fee: int) -> None:
     assert rules.on_site_fee(ORGANIZATION, PaymentMode.PAY_ON_SITE, total) == fee
@@ -215,25 +224,27 @@ def links(*keys: str) -> ManageLinks:
 
 def test_a_link_names_the_booking_and_holds_128_secret_bits() -> None:
     booking = row()
-    link = links("first").of(booking, NOON)
+    link = links("first").of(booking, NOON, NOON)
     assert link is not None
     address, _, token = link.rpartition("/")
     assert address == "https://book.example.com/manage"
     data = base64.urlsafe_b64decode(token)
     assert len(data) == 16 + 16 + 16
     assert data[16:32].hex() == booking.id.replace("-", "")
-    assert links("first").of(booking, NOON) == link
+    assert links("first").of(booking, NOON, NOON) == link
     assert links("another").make(booking.id, SecretKeys("another").first_id) != link
 
 
 def test_a_link_lives_until_it_expires_and_as_long_as_its_key() -> None:
     booking = row()
-    assert links("first").of(booking, NOON + DAY - 1)
-    assert links("first").of(booking, NOON + DAY) is None
-    assert links("second", "first").of(booking, NOON) == links("first").of(booking, NOON)
-    assert links("second").of(booking, NOON) is None
-    assert links("first").of(row(manage_key_id=None), NOON) is None
-    assert links("first").of(row(manage_expires_at=None), NOON) is None
+    assert links("first").of(booking, NOON, NOON + DAY - 1)
+    assert links("first").of(booking, NOON, NOON + DAY) is None
+    assert links("second", "first").of(booking, NOON, NOON) == links("first").of(booking, NOON, NOON)
+    assert links("second").of(booking, NOON, NOON) is None
+    assert links("first").of(booking, NOON + 2 * DAY, NOON + 2 * DAY - 1)  # the departure was moved
+    assert links("first").of(booking, NOON + 2 * DAY, NOON + 2 * DAY) is None
+    assert links("first").of(row(manage_key_id=None), NOON + DAY, NOON) is None
+    assert links("first").of(row(manage_expires_at=None), NOON + DAY, NOON) is None
 
 
 # As it is shown --------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.mails import Mails
-from support.world import World
+from support.world import DAY, HOUR, World
 
 from booking_core import notifications
 from booking_core.caller import Installation
@@ -46,6 +46,17 @@ def test_it_ends_with_the_instant_it_expires_at(mails: Mails) -> None:
     mails.world.clock.at = mails.world.row(tables.bookings, booking)["manage_expires_at"] - 1
     assert opened(mails, token).has_begun
     mails.world.clock.advance(1)
+    with pytest.raises(NotFound):
+        opened(mails, token)
+
+
+def test_it_goes_on_when_a_catalogue_moves_the_departure(mails: Mails) -> None:
+    booking = mails.book()
+    token, row = token_of(mails, booking), mails.world.row(tables.bookings, booking)
+    mails.world.change(tables.departures, row["departure_id"], starts_at=row["manage_expires_at"] + HOUR)
+    mails.world.clock.at = row["manage_expires_at"]
+    assert not opened(mails, token).has_begun
+    mails.world.clock.advance(DAY)
     with pytest.raises(NotFound):
         opened(mails, token)
 

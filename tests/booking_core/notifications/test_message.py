@@ -8,6 +8,7 @@ from email.policy import compat32, default
 from email.utils import unquote
 from typing import Any
 
+import idna
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,6 +131,16 @@ def test_a_domain_of_other_letters_is_written_in_ascii() -> None:
     assert only_address(read(composed(recipient=Mailbox("", "ada@bücher.example"))), "To")[1] == (
         "ada@xn--bcher-kva.example"
     )
+
+
+@pytest.mark.parametrize(
+    "domain",
+    ["straße.example", "STRAẞE.example", "ναυς.example", "ΝΑΥΣ.example", "bücher.straße.example", "日本語.example"],
+)
+def test_a_domain_stays_the_one_that_the_guest_has(domain: str) -> None:
+    """IDNA 2003 would make another of some, and send the guest's secret link there."""
+    looked_up = idna.encode(domain.replace("ẞ", "ß"), uts46=True).decode()
+    assert message.address(f"ada@{domain}") == f"ada@{looked_up}"
 
 
 def test_a_name_before_the_at_sign_in_other_letters_is_kept() -> None:

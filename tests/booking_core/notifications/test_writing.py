@@ -203,7 +203,7 @@ def test_the_secret_link_is_in_the_mails_of_the_guest_alone(mails: Mails, kind: 
 
 def test_a_booking_that_has_no_link_is_told_of_without_one(mails: Mails) -> None:
     booking = mails.book()
-    mails.world.change(tables.bookings, booking, manage_expires_at=mails.world.clock())
+    mails.world.change(tables.bookings, booking, manage_expires_at=None)
     mails.write()
     for text in (mails.text(CONFIRMATION), mails.html(CONFIRMATION)):
         assert "manage" not in text
@@ -534,6 +534,11 @@ def test_two_organizations_are_told_of_in_one_batch_each_in_its_own_words(
         ("http://127.0.0.1:8000", "no-reply@localhost.localdomain"),
         ("http://localhost:8000", "no-reply@localhost.localdomain"),
         ("http://[::1]:8000", "no-reply@localhost.localdomain"),
+        ("https://bücher.example", "no-reply@xn--bcher-kva.example"),
+        ("https://a_b.example", "no-reply@localhost.localdomain"),
+        ("https://[book.example", "no-reply@localhost.localdomain"),
+        ("https://büro.example", "no-reply@xn--bro-hoa.example"),
+        (f"https://{'ü' * 70}.example", "no-reply@localhost.localdomain"),
     ],
 )
 def test_without_a_setting_mails_come_from_the_host_of_the_service(url: str, address: str) -> None:

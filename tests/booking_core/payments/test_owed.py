@@ -11,7 +11,7 @@ from support.world import DAY, HOUR, NOON
 
 from booking_core.caller import Organization
 from booking_core.db import tables
-from booking_core.errors import NotFound
+from booking_core.errors import Conflict, NotFound
 from booking_core.payments import rules
 from booking_core.wire.bookings import PaymentStatus
 
@@ -40,7 +40,9 @@ def test_a_payment_that_is_received_twice_stays_as_it_was_received_first(till: T
     booking_id = till.paid()
     before = till.payment(booking_id)
     till.world.clock.advance(HOUR)
-    till.receive(booking_id, "pi_other")
+    till.receive(booking_id, before["payment_intent"])
+    with pytest.raises(Conflict, match="given back by hand"):
+        till.receive(booking_id, "pi_other")
     assert till.payment(booking_id) == before
     assert len(till.timeline()) == 1
 

@@ -161,10 +161,33 @@ def test_a_paid_booking_is_confirmed_and_told_once(ops: Operations, world: World
 
 def test_paying_again_changes_nothing(ops: Operations, world: World, departure: str) -> None:
     booking = ops.check_out(departure)
-    paid = ops.pay(booking["id"])
+    paid = ops.pay(booking["id"], "pi_1")
     world.clock.advance(MINUTE)
     with nothing_changes(world):
-        assert ops.pay(booking["id"], "pi_another") == paid
+        assert ops.pay(booking["id"], "pi_1") == paid
+        assert ops.pay(booking["id"], None) == paid
+
+
+def test_a_guest_who_was_charged_twice_is_not_overlooked(ops: Operations, world: World, departure: str) -> None:
+    confirmed, cancelled, late = (ops.check_out(departure)["id"] for _ in range(3))
+    for booking_id in (confirmed, cancelled):
+        ops.pay(booking_id, "pi_1")
+    ops.cancel(cancelled)
+    world.clock.advance(PENDING + MINUTE)
+    ops.abandon_due()
+    ops.pay(late, "pi_1")
+    with nothing_changes(world):
+        for booking_id in (confirmed, cancelled, late):
+            assert ops.refusal(ops.pay, booking_id, "pi_2") == ("conflict", "paid_already")
+
+
+def test_a_payment_that_came_without_a_name_can_be_given_one(ops: Operations, world: World, departure: str) -> None:
+    booking = ops.check_out(departure)
+    paid = ops.pay(booking["id"], None)
+    assert ops.pay(booking["id"], "pi_1") == paid
+    (payment,) = world.rows(tables.payments)
+    assert (payment["payment_intent"], payment["status"]) == ("pi_1", "paid")
+    assert ops.refusal(ops.pay, booking["id"], "pi_2") == ("conflict", "paid_already")
 
 
 def test_a_booking_past_its_expiry_is_still_its_own_until_it_is_swept(

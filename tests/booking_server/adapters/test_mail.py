@@ -107,6 +107,19 @@ def test_a_mail_is_told_of_before_the_next_of_its_connection_begins(server: Mail
     assert most <= LANES
 
 
+@pytest.mark.parametrize(
+    ("url", "sender"),
+    [(f"smtp://{'a' * 70}.example", SENDER), (None, "office@bücher.example")],
+    ids=["a server that cannot be looked up", "a host of ours that cannot be said"],
+)
+def test_a_wrong_setting_costs_nobody_a_mail(server: MailServer, url: str | None, sender: str) -> None:
+    tried: list[Tried] = []
+    asyncio.run(SmtpPost(SmtpServer.of(url or server.url), sender).carry([a_mail()], told_to(tried)))
+    assert [(each.outcome, each.error) for each in tried] == [
+        (Outcome.DELAYED, "connect failed: not a host name"),
+    ]
+
+
 def test_one_mail_takes_one_connection(server: MailServer) -> None:
     outcome(server)
     assert server.connections == 1
