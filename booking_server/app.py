@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Any
 
@@ -24,6 +25,10 @@ from booking_server.dispatch import Endpoint, Service, refuse
 from booking_server.limits import Edge
 from booking_server.routes import OPERATIONS, description, manage
 from booking_server.worker import Worker, working
+
+_HOPS = 32
+"""Threads beside those of the desks: for the worker and its chores, guests' pages and a limiter that is asked over a
+network. A machine with two processors would have six, and a database that is silent would hold all of them."""
 
 
 def create_app_with_worker() -> FastAPI:
@@ -55,13 +60,14 @@ def create_app(
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_HOPS, "hop"))
+            stack.push_async_callback(asyncio.to_thread, service.close)
             stack.enter_context(collecting.seldom())
             await stack.enter_async_context(service.uses.flushing(flush_s))
             if worker:
                 await stack.enter_async_context(_worker_of(service))
             await stack.enter_async_context(_bell_of(service))
             yield
-        await asyncio.to_thread(service.close)
 
     app = Application(
         title="Booking Service",

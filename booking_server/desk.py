@@ -17,10 +17,14 @@ from booking_core.errors import Unavailable
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
 
-Waiting = tuple[JobT, "asyncio.Future[ResultT]"]
+Waiting = tuple[JobT, "asyncio.Future[ResultT]", float]
+"""A job, what its caller awaits, and when it came."""
 
 WAITING_MAX = 2048
 """More than this many waiting, and the next is refused at once with 503: a longer queue only makes all of them late."""
+WAIT_MAX_S = 10.0
+"""Who waited for longer is refused with 503 and nothing done. While the database is silent each batch takes seconds to
+learn that, and who stands far behind would wait for many of them."""
 LOOK_S = 0.0005
 """How long a desk that gathers pauses before it looks again who has come."""
 LOOKS = 4
@@ -44,6 +48,7 @@ class Desk(Generic[JobT, ResultT]):
             whose batches cost much before their first job: who is answered together asks again together, and would be
             taken in a small batch and a large one by turns. Who comes alone waits for nobody.
         pause: sleeps so many seconds.
+        clock: gives seconds that never go back.
     """
 
     def __init__(
@@ -55,11 +60,13 @@ class Desk(Generic[JobT, ResultT]):
         batch: int,
         gathers: bool = False,
         pause: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._handle = handle
         self._batch = batch
         self._gathers = gathers
         self._pause = pause
+        self._clock = clock
         self._together = 1
         self._waiting: queue.SimpleQueue[Waiting[JobT, ResultT] | None] = queue.SimpleQueue()
         self._stopping = False
@@ -71,12 +78,12 @@ class Desk(Generic[JobT, ResultT]):
         """The result of the job, to be awaited.
 
         Raises:
-            Unavailable: too many wait already.
+            Unavailable: too many wait already, or this one did for too long.
         """
         if self._stopping or self._waiting.qsize() >= WAITING_MAX:
             raise Unavailable
         future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
-        self._waiting.put((job, future))
+        self._waiting.put((job, future, self._clock()))
         return future
 
     def close(self) -> None:
@@ -120,7 +127,17 @@ class Desk(Generic[JobT, ResultT]):
     def _run(self) -> None:
         again: list[Waiting[JobT, ResultT]] = []
         while taken := self._take(again):
-            again = self._do(taken)
+            in_time = self._in_time(taken)
+            again = self._do(in_time) if in_time else []
+
+    def _in_time(self, taken: list["Waiting[JobT, ResultT]"]) -> list["Waiting[JobT, ResultT]"]:
+        """Refuses those who waited for too long, and gives the others."""
+        oldest = self._clock() - WAIT_MAX_S
+        late = [each for each in taken if each[2] < oldest]
+        if not late:
+            return taken
+        _tell(late, [Unavailable()] * len(late))
+        return [each for each in taken if each[2] >= oldest]
 
     def _count(self, taken: int) -> None:
         """Remembers how many are there at once: those who are about to be answered, and those who came meanwhile. It
@@ -131,14 +148,19 @@ class Desk(Generic[JobT, ResultT]):
     def _do(self, taken: list["Waiting[JobT, ResultT]"]) -> list["Waiting[JobT, ResultT]"]:
         """Answers, and gives what comes again."""
         try:
-            results = self._handle([job for job, _ in taken])
+            results = self._handle([job for job, _, _ in taken])
         except Exception as error:  # noqa: BLE001 - every caller of the batch is told, the thread lives on
             results = [error] * len(taken)
         if self._gathers:
             self._count(len(taken))  # before anybody is answered, or who asks again at once is counted twice
-        futures = [future for _, future in taken]
-        futures[0].get_loop().call_soon_threadsafe(_answer, futures, results)
+        _tell(taken, results)
         return [each for each, result in zip(taken, results, strict=True) if result is AGAIN]
+
+
+def _tell(waiting: Sequence["Waiting[Any, Any]"], results: Sequence[Any]) -> None:
+    """All callers with one wake-up of the loop."""
+    futures = [future for _, future, _ in waiting]
+    futures[0].get_loop().call_soon_threadsafe(_answer, futures, results)
 
 
 def _answer(futures: Sequence["asyncio.Future[Any]"], results: Sequence[Any]) -> None:

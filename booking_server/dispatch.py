@@ -25,6 +25,7 @@ from booking_core.errors import (
     MethodNotAllowed,
     NotFound,
     RateLimited,
+    Unavailable,
 )
 from booking_core.idempotency import Answer, Once
 from booking_core.settings import RateLimit, Settings
@@ -140,7 +141,10 @@ class Service:
     def _write_batch(self, jobs: Sequence[Incoming]) -> list[Answer | Exception]:
         calls = self._checked_before(jobs)
         ready = [(incoming, call) for incoming, call in zip(jobs, calls, strict=True) if isinstance(call, Call)]
-        done = iter(self.database.write_each([_writing(incoming, call) for incoming, call in ready]))
+        work = [_writing(incoming, call) for incoming, call in ready]
+        # What takes no key would be done twice when it is run again: a second endpoint would be made.
+        once = [not incoming.operation.idempotency for incoming, _ in ready]
+        done = iter(self.database.write_each(work, once=once))
         return [next(done) if isinstance(call, Call) else call for call in calls]
 
     def _create_batch(self, jobs: Sequence[Incoming]) -> list[Answer | Exception | Again]:
@@ -161,8 +165,8 @@ class Service:
         try:
             return self.database.write(lambda tx: bookings.create_many(tx, creates))
         except Exception as error:  # noqa: BLE001 - told to its one request, or tried apart
-            if len(creates) == 1:
-                return [error]
+            if len(creates) == 1 or (isinstance(error, Unavailable) and error.for_all):
+                return [error] * len(creates)
             log.warning("a batch of %d bookings failed and is run one by one: %r", len(creates), error)
             return [self._create_all([create])[0] for create in creates]
 

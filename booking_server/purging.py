@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import Callable
 
 from booking_core import events, idempotency, notifications, storefront, webhooks
-from booking_core.clock import DAY, MINUTE, SECOND
+from booking_core.clock import DAY, MINUTE, SECOND, has_passed
 from booking_core.db.engine import Database, Tx
+from booking_core.errors import Unavailable
 from booking_core.settings import Settings
 
 BATCH = 2_000
@@ -31,15 +32,27 @@ class Purging:
         self._settings = settings
         self._database = database
         self._batch = batch
-        self._due_at = 0
+        self._purged_at = 0
+        self._pause = EVERY
 
     async def run_once(self) -> int:
-        """Forgets a batch of each kind when it is time, and gives how much that was."""
+        """Forgets a batch of each kind when it is time, and gives how much that was. One that fails keeps no other from
+        being forgotten."""
         now = self._database.clock()
-        if now < self._due_at:
+        if not has_passed(self._pause, self._purged_at, now):
             return 0
-        purged = [await asyncio.to_thread(self._database.write, purge) for purge in await self._purges(now)]
-        self._due_at = now + (PAUSE if self._batch in purged else EVERY)
+        purged: list[int] = []
+        failed: Exception | None = None
+        for purge in await self._purges(now):
+            try:
+                purged.append(await asyncio.to_thread(self._database.write, purge))
+            except Exception as error:  # told when the others have had their turn
+                if isinstance(error, Unavailable) and error.for_all:
+                    raise
+                failed = error
+        self._purged_at, self._pause = now, PAUSE if self._batch in purged else EVERY
+        if failed:
+            raise failed
         return sum(purged)
 
     async def _purges(self, now: int) -> list[Purge]:

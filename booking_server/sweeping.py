@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 from booking_core import bookings, keys, storefront
 from booking_core.caller import Installation
-from booking_core.clock import HOUR, MINUTE, SECOND
+from booking_core.clock import HOUR, MINUTE, SECOND, has_passed
 from booking_core.db.engine import Database, Tx
+from booking_core.errors import Unavailable
 
 BATCH = 50
 ABANDON_EVERY = SECOND
@@ -35,12 +36,20 @@ class Sweeping:
         self._swept_at = dict.fromkeys(self._paces, 0)
 
     async def run_once(self) -> int:
-        """Does all that is due, and gives how much that was."""
+        """Does all that is due, and gives how much that was. A sweep that fails keeps no other from its turn."""
         now, done = self._database.clock(), 0
+        failed: Exception | None = None
         for sweep, pace in self._paces.items():
-            if now - self._swept_at[sweep] >= pace:
-                done += await self._in_batches(sweep)
+            if has_passed(pace, self._swept_at[sweep], now):
+                try:
+                    done += await self._in_batches(sweep)
+                except Exception as error:  # told when the others have had their turn
+                    if isinstance(error, Unavailable) and error.for_all:
+                        raise
+                    failed = error
                 self._swept_at[sweep] = now
+        if failed:
+            raise failed
         return done
 
     async def _in_batches(self, sweep: Sweep) -> int:

@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 import webhook_verify
 from booking_core import webhooks
 from booking_core.caller import Installation
-from booking_core.clock import SECOND
+from booking_core.clock import SECOND, has_passed
 from booking_core.db.engine import Database, Tx
 from booking_core.db.sqlite import SqliteDriver
 from booking_core.errors import BookingError
@@ -127,6 +127,8 @@ class Worker:
         self._finished: list[Attempted] = []
         self._changed = asyncio.Event()
         self._reclaimed_at = 0
+        self._is_behind = False
+        """What is finished could not be written down, since the database was away."""
 
     def wake(self) -> None:
         """There may be something to do, since something was committed."""
@@ -172,7 +174,10 @@ class Worker:
                 await _wait(self._changed, stop, POLL_S)
         self._begin(claimed, tasks)
         await asyncio.gather(*tasks)
-        await self._record()
+        try:
+            await self._record()
+        except Exception as error:  # noqa: BLE001 - no reason to interrupt the chores: what is not recorded is sent again
+            _tell("the worker", error)
 
     def _begin(self, claimed: Sequence[Claimed], tasks: "set[asyncio.Task[None]]") -> None:
         for each in claimed:
@@ -251,16 +256,22 @@ class Worker:
                     disable_after_s=self._settings.webhook_disable_after_s,
                 )
             )
-        except BaseException:
+        except BaseException as error:
             self._finished = finished + self._finished
+            self._is_behind = isinstance(error, BookingError)
             raise
+        self._is_behind = False
         for attempted in finished:
             self._in_flight.remove(attempted.claimed)
 
     async def _reclaim(self) -> None:
-        """Takes back, now and then, what a worker that died had leased."""
+        """Takes back, now and then, what a worker that died had leased.
+
+        Not before it has said itself what became of its own: when the database was away for longer than a lease, all
+        of that looks lost, and would be sent once more.
+        """
         now = self._database.clock()
-        if now - self._reclaimed_at >= RECLAIM_EVERY:
+        if not self._is_behind and has_passed(RECLAIM_EVERY, self._reclaimed_at, now):
             self._reclaimed_at = now
             waits_s = self._settings.webhook_waits_s
             await self._write(lambda tx: webhooks.reclaim_lost(tx, waits_s=waits_s))
@@ -311,11 +322,19 @@ async def working(worker: Worker, sender: Sender) -> AsyncIterator[None]:
 
 
 async def serve_forever(settings: Settings) -> None:
-    """A worker of its own process, until SIGINT or SIGTERM."""
+    """A worker of its own process, until SIGINT or SIGTERM; a second one ends it without waiting for what is under
+    way, which another worker takes over when its lease has run out."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def end() -> None:
+        stop.set()
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+    for number in signals:
         with contextlib.suppress(NotImplementedError):  # Windows has neither
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, end)
     database = Database(settings.database_url)
     if isinstance(database.driver, SqliteDriver):
         database.driver.checkpoints = True

@@ -254,7 +254,9 @@ def _after(caller: Caller, row: EndpointRow) -> int:
 def _check_public(url: str, is_public: IsPublic) -> None:
     if not is_public(url):
         # The same words whatever was found, so that nobody maps a network with them.
-        raise Unprocessable.at("url", "The address of this URL is not public.", "address_not_public")
+        # One text for all: which rule it was would help to map a network.
+        message = "Webhooks go to public addresses, and to port 443 or one from 1024 that is no other service's."
+        raise Unprocessable.at("url", message, "address_not_public")
 
 
 def _new_secret(caller: Caller, pending: Writes, endpoint_id: str) -> str:

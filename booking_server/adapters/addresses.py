@@ -291,7 +291,12 @@ class SystemResolver:
             if future is None:
                 future = self._running[host] = Future()
                 future.set_running_or_notify_cancel()  # so that one who gives up cannot cancel it for the others
-                threading.Thread(target=self._run, args=(host, future), name="lookup", daemon=True).start()
+                thread = threading.Thread(target=self._run, args=(host, future), name="lookup", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # no more threads are to be had
+                    del self._running[host]  # else nobody would ever answer whoever asks for that name
+                    raise OSError(str(error)) from error
             return future
 
     def _run(self, host: str, future: Future[Sequence[str]]) -> None:

@@ -15,7 +15,7 @@ from booking_core.settings import Settings
 from booking_server.app import create_app
 from booking_server.bell import CHANNEL, Ring, listening, ringing
 
-_WITHIN_S = 20
+_WITHIN_S = 60
 _AT_ONCE_S = 0.01
 _KILL = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'booking bell' AND datname = "
 

@@ -236,6 +236,25 @@ def test_a_full_queue_refuses_the_next_at_once(handler: Handler, monkeypatch: py
     assert asyncio.run(scene()) == [2 * job for job in range(12)]
 
 
+def test_who_waited_for_too_long_is_refused_and_nothing_done(handler: Handler) -> None:
+    at = 0.0
+
+    async def scene() -> list[Any]:
+        nonlocal at
+        opened: Desk[int, int] = Desk("test", handler, threads=1, batch=3, clock=lambda: at)
+        futures = await held_up(opened, handler, [1, 2])
+        at = desk.WAIT_MAX_S + 0.1
+        futures += [opened.submit(3)]
+        handler.free.set()
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        await asyncio.to_thread(opened.close)
+        return outcomes
+
+    outcomes = asyncio.run(scene())
+    assert [type(outcome) for outcome in outcomes] == [int, Unavailable, Unavailable, int]
+    assert handler.batches == [[0], [3]]
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_closing_finishes_what_waits_and_takes_nothing_more(handler: Handler, threads: int) -> None:
     async def scene() -> list[int]:

@@ -10,10 +10,11 @@ from support.mails import Mails
 from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
-from booking_core import keys, notifications
+from booking_core import keys, notifications, webhooks
 from booking_core.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
+from booking_core.errors import Unavailable
 from booking_core.notifications import Claimed, Outcome, Tried
 from booking_core.settings import Settings
 from booking_server.purging import Purging
@@ -111,6 +112,30 @@ def test_it_looks_once_a_minute(world: World) -> None:
     world.clock.advance(1)
     purge(chore)
     assert len(seen) == 9, "six kinds, two of which end in two ways, and the organizations that have old events"
+
+
+def test_a_clock_that_was_ahead_and_was_set_back_stops_nothing(world: World) -> None:
+    chore = purging(world)
+    world.clock.advance(400 * DAY)
+    purge(chore)
+    world.clock.advance(-400 * DAY)
+    book(world)
+    world.clock.advance(31 * DAY)
+    assert purge(chore) == 1
+
+
+def test_one_that_fails_keeps_no_other_from_being_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement that takes too long for one table must not let the others grow."""
+
+    def fail(*_: object, **__: object) -> int:
+        raise Unavailable
+
+    monkeypatch.setattr(webhooks, "purge", fail)
+    book(world)
+    world.clock.advance(31 * DAY)
+    with pytest.raises(Unavailable):
+        purge(purging(world))
+    assert kept(world)["idempotency"] == 0
 
 
 def test_each_organization_keeps_its_own_events(world: World) -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support.servers import free_port
 
 from booking_core.settings import RateLimit
 from booking_server import rate_limit
@@ -186,9 +187,7 @@ def let_through(limiter: RedisLimiter) -> None:
 
 
 def test_a_store_that_is_away_lets_requests_through(caplog: pytest.LogCaptureFixture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    let_through(RedisLimiter(f"redis://:secret@127.0.0.1:{port}"))
+    let_through(RedisLimiter(f"redis://:secret@127.0.0.1:{free_port()}"))
     assert "the request goes through" in caplog.text
     assert "secret" not in caplog.text
 

@@ -9,6 +9,7 @@ from support.operations import Operations
 from support.refusals import nothing_changes
 from support.world import DAY, HOUR, World
 
+from booking_core import storefront
 from booking_core.bookings import cancelling
 from booking_core.clock import MINUTE, SECOND
 from booking_core.db import tables
@@ -54,6 +55,33 @@ def test_a_rush_of_turns_sweeps_once_a_second(ops: Operations, statements: list[
     assert statements == []
 
 
+def test_a_clock_that_was_ahead_and_was_set_back_stops_no_sweep(ops: Operations) -> None:
+    world = ops.world
+    departure = world.departure(world.experience())
+    chore = sweeping(ops)
+    world.clock.advance(400 * DAY)
+    sweep(chore)
+    world.clock.advance(-400 * DAY)
+    ops.check_out(departure)
+    world.clock.advance(31 * MINUTE)
+    sweep(chore)
+    assert ops.taken(departure) == 0
+
+
+def test_a_sweep_that_fails_keeps_no_other_from_its_turn(ops: Operations, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(storefront, "abandon_due", fail)
+    world = ops.world
+    departure = world.departure(world.experience(min_participants=6))
+    ops.book(departure)
+    world.clock.advance(2 * DAY)
+    with pytest.raises(ZeroDivisionError):
+        sweep(sweeping(ops))
+    assert ops.taken(departure) == 0
+
+
 def test_departures_under_their_minimum_are_cancelled_with_all_their_bookings(
     ops: Operations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +110,21 @@ def test_a_cancellation_that_was_interrupted_is_finished(ops: Operations, monkey
     sweep(sweeping(ops))
     assert ops.taken(departure) == 0
     assert {row["cancel_reason"] for row in world.rows(tables.bookings)} == {"admin"}
+
+
+def test_a_sweep_that_fails_holds_up_no_other(ops: Operations) -> None:
+    """Somebody repaired the seats of a departure wrongly: giving one back fails, today and tomorrow."""
+    world = ops.world
+    wrong, lonely = (world.departure(world.experience(min_participants=6), seats=20) for _ in range(2))
+    ops.check_out(wrong)
+    world.change(tables.departures, wrong, seats_taken=0, starts_at=world.clock() + 9 * DAY)
+    booked = ops.book(lonely)
+    world.clock.advance(2 * DAY)
+    with pytest.raises(Exception, match="seats_taken"):
+        sweep(sweeping(ops))
+    assert ops.booking(booked["id"])["cancel_reason"] == "min_participants"
+    ops.world.change(tables.departures, wrong, seats_taken=1)
+    sweep(sweeping(ops))  # nothing is left due to the next test: the database is shared
 
 
 # Keys that expire ------------------------------------------------------------------------------------------------

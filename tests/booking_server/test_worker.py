@@ -4,20 +4,21 @@ import asyncio
 import base64
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from support.api import Api
 from support.databases import is_sqlite
 from support.hooks import Hooks
-from support.world import HOUR, SECRET, FixedClock, World, make_world
+from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
 import webhook_verify
 from booking_core import tokens, webhooks
 from booking_core.clock import MINUTE, system_clock
 from booking_core.db import tables
 from booking_core.db.engine import Database
+from booking_core.errors import Unavailable
 from booking_core.settings import Settings
 from booking_core.wire.webhooks import AttemptError
 from booking_server.adapters.webhook_http import Sent
@@ -167,7 +168,7 @@ def test_what_is_claimed_when_it_is_told_to_stop_is_still_sent_and_recorded(
             return claimed
 
         monkeypatch.setattr(webhooks, "claim", claim_and_stop)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await worker(world, receiver).run(stop)
 
     asyncio.run(work())
@@ -175,6 +176,89 @@ def test_what_is_claimed_when_it_is_told_to_stop_is_still_sent_and_recorded(
     assert [row["status"] for row in deliveries(world)] == ["succeeded", "queued"]
     assert [row["lease_until"] for row in deliveries(world)] == [None, None]
     assert len(receiver.requests) == 1
+
+
+@pytest.fixture
+def alone(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
+    """The one organization of its database."""
+    database = Database(fresh_database_url, clock=clock)
+    yield make_world(database, clock)
+    database.close()
+
+
+def test_what_was_sent_while_the_database_was_away_is_not_sent_again(
+    alone: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks, receiver, record = Hooks(alone), Receiver(alone), webhooks.record
+    hooks.endpoint(url=receiver.url)
+    hooks.tell()
+
+    async def work() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        away = iter([True, True])
+
+        def record_late(*given: Any, **named: Any) -> None:
+            if next(away, False):
+                alone.clock.advance(MINUTE)  # longer than any lease
+                raise Unavailable
+            record(*given, **named)
+            loop.call_soon_threadsafe(stop.set)
+
+        monkeypatch.setattr(webhooks, "record", record_late)
+        async with asyncio.timeout(30):
+            await worker(alone, receiver).run(stop)
+
+    asyncio.run(work())
+    assert len(receiver.requests) == 1
+    assert hooks.delivery()["status"] == "succeeded"
+
+
+def test_a_worker_that_stops_while_the_database_is_away_closes_what_it_has(
+    alone: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Idle:
+        name = "idle"
+        is_closed = False
+
+        async def run_once(self) -> int:
+            return 0
+
+        async def close(self) -> None:
+            self.is_closed = True
+
+    hooks, receiver, chore = Hooks(alone), Receiver(alone), Idle()
+    hooks.endpoint(url=receiver.url)
+    hooks.tell()
+    settings = Settings(database_url=str(alone.database.url), secret_key=SECRET)
+    stopping = Worker(settings, alone.database, alone.installation, receiver, [chore])
+
+    async def work() -> None:
+        failed, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def fail(*_: Any, **__: Any) -> None:
+            loop.call_soon_threadsafe(failed.set)
+            raise Unavailable
+
+        monkeypatch.setattr(webhooks, "record", fail)
+        async with asyncio.timeout(30), working(stopping, receiver):
+            await failed.wait()
+
+    asyncio.run(work())
+    assert chore.is_closed
+
+
+def test_a_clock_that_was_ahead_and_was_set_back_leaves_no_lost_lease_behind(alone: World) -> None:
+    hooks, receiver = Hooks(alone), Receiver(alone)
+    hooks.endpoint(url=receiver.url)
+    lasting = worker(alone, receiver)
+    alone.clock.advance(400 * DAY)
+    asyncio.run(lasting.run_once())
+    alone.clock.advance(-400 * DAY)
+    hooks.tell()
+    hooks.claim()  # by a worker that then dies
+    alone.clock.advance(MINUTE)
+    asyncio.run(lasting.run_once())
+    assert hooks.delivery()["status"] == "succeeded"
 
 
 def test_a_worker_that_is_asleep_is_woken_by_a_commit_of_another_process(
@@ -200,7 +284,7 @@ def test_a_worker_that_is_asleep_is_woken_by_a_commit_of_another_process(
             for _ in range(2):
                 await asyncio.to_thread(hooks.tell)
                 ring()
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     await claimed.wait()
                 claimed.clear()
 

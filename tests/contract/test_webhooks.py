@@ -214,7 +214,9 @@ def test_an_address_that_is_not_public_is_refused_in_fixed_words(api: Api, dns: 
     with nothing_changes(api.world):
         response = api.call("POST", "/webhooks", json=body(url=PRIVATE))
     told = refused(response, 422, "validation_failed")
-    assert told["error"] == "The address of this URL is not public."
+    assert (
+        told["error"] == "Webhooks go to public addresses, and to port 443 or one from 1024 that is no other service's."
+    )
     assert told["details"] == [{"field": "url", "reason": "address_not_public", "message": told["error"]}]
     assert "private.example" not in response.text
     assert dns.asked == [PRIVATE]

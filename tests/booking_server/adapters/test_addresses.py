@@ -410,6 +410,21 @@ def test_a_name_that_hangs_costs_one_thread_and_holds_up_no_other(
     assert lookups.asked.count("slow.example") == 1
 
 
+def test_a_name_is_looked_up_again_when_no_thread_was_to_be_had(
+    lookups: Lookups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolver = SystemResolver()
+
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        with pytest.raises(OSError, match="thread"):
+            resolver.resolve_now("a.example")
+    assert resolver.resolve_now("a.example") == [PUBLIC, PUBLIC_V6]
+
+
 def test_a_registration_does_not_wait_long_for_dns(lookups: Lookups, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(addresses, "_REGISTRATION_LOOKUP_S", 0.01)
     assert AddressGuard(Settings()).is_public_url("https://slow.example/")
