@@ -91,6 +91,7 @@ def _checked_base_url(base_url: str) -> str:
     try:
         url = urlsplit(base_url)
         is_plain = base_url.isprintable() and " " not in base_url and url.port != 0
+        (url.hostname or "").encode("idna")  # as the system does, which would fail when the first request is sent
     except ValueError:
         is_plain = False
     if not is_plain or url.scheme not in ("http", "https") or not url.hostname:
@@ -163,8 +164,8 @@ def _secrets_of_environment() -> list[str]:
 
 
 def _user_agent(suffix: str | None) -> str:
-    if suffix and not (suffix.isascii() and suffix.isprintable()):
-        raise ConfigurationError("user_agent_suffix must be printable ASCII")
+    if suffix and not (suffix.isascii() and suffix.isprintable() and suffix == suffix.strip()):
+        raise ConfigurationError("user_agent_suffix must be printable ASCII, without spaces at its ends")
     own = f"booking-sdk/{__version__} python/{platform.python_version()}"
     return f"{own} {suffix}" if suffix else own
 

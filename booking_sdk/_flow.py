@@ -18,6 +18,7 @@ from booking_sdk.errors import (
     APIConnectionError,
     APIStatusError,
     APITimeoutError,
+    ConfigurationError,
     ResponseValidationError,
     code_of,
     kind_of,
@@ -56,8 +57,11 @@ Steps = Generator[Send | Sleep, Outcome | None, T]
 def flow(spec: Spec, parse: Parse[T], config: Config, clock: Clock) -> Steps[T]:
     """The steps of one call.
 
+    Whoever cannot make an attempt throws the ConfigurationError in.
+
     Raises:
         APIError: the call did not give its result.
+        ConfigurationError: no attempt could be made, or none that mattered.
     """
     return _Flow(spec, parse, config.for_call(spec.options), clock).steps()
 
@@ -73,8 +77,19 @@ class _Flow(Generic[T]):
         self.started_at = clock.monotonic()
         self.number = 0
         self.maybe_executed = False
+        self.failed: APIConnectionError | APIStatusError | None = None
+        """What the last attempt met, while another one follows."""
 
     def steps(self) -> Steps[T]:
+        try:
+            return (yield from self._attempts())
+        except ConfigurationError as error:
+            if self.failed is None or not self.failed.maybe_executed:
+                raise
+            # The client was closed meanwhile, or its key is gone. Which says that nothing was sent; and it was.
+            raise self.failed from error
+
+    def _attempts(self) -> Steps[T]:
         while True:
             self.number += 1
             sending = Sending(self.spec.method, self.spec.path, self.number, self.spec.key)
@@ -91,6 +106,7 @@ class _Flow(Generic[T]):
             attempt = self._attempt(outcome, code_of(outcome) if isinstance(outcome, Response) else None)
             if attempt.wait is None:
                 raise attempt.error
+            self.failed = attempt.error
             self._tell(attempt)
             yield Sleep(attempt.wait)
 

@@ -44,6 +44,9 @@ _RESOURCES = frozenset({"experiences", "availability", "bookings", "customers", 
 # httpx's class names and not its classes: a fork of it with the same names is as welcome.
 _NOT_SENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"}
 
+_SHORTEST_S = 0.001
+"""Of nothing a socket makes an error, or waits for ever."""
+
 
 class _TooLate(Exception):
     """An answer arrives, too slowly."""
@@ -108,6 +111,19 @@ def async_mock_client(transport: httpx.MockTransport) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport)
 
 
+class _Timeouts(dict[str, float]):
+    """What the parts of an attempt may take, as the transport asks for it when a part begins: no more than what is
+    left of the whole then. Each would have all of it to itself otherwise, and a deadline would pass several times."""
+
+    def __init__(self, send: Send, ends_at: float) -> None:
+        super().__init__(connect=send.connect_s, read=send.total_s, write=send.total_s, pool=send.total_s)
+        self._ends_at = ends_at
+
+    def get(self, part: str, default: Any = None) -> Any:
+        seconds = super().get(part)
+        return default if seconds is None else max(_SHORTEST_S, min(seconds, self._ends_at - time.monotonic()))
+
+
 class AsyncHttpClientLike(Protocol):
     """What is used of an HTTP client: `httpx.AsyncClient` has it, and a fork with the same interface."""
 
@@ -135,11 +151,11 @@ class AsyncPool:
     async def send(self, send: Send) -> Outcome:
         """Makes one attempt."""
         ends_at = time.monotonic() + send.total_s
-        timeout = {"connect": send.connect_s, "read": send.total_s, "write": send.total_s, "pool": send.total_s}
+        timeouts = _Timeouts(send, ends_at)
         client = self._client()
         try:
             request = client.build_request(
-                send.method, send.url, content=send.body, headers=send.headers, extensions={"timeout": timeout}
+                send.method, send.url, content=send.body, headers=send.headers, extensions={"timeout": timeouts}
             )
             response = await client.send(request, stream=True, auth=None, follow_redirects=False)
             try:
@@ -246,7 +262,9 @@ class AsyncBookingClient:
             ConfigurationError: a value makes no sense.
         """
         other = object.__new__(type(self))
-        other.__dict__.update({name: value for name, value in self.__dict__.items() if name not in _RESOURCES})
+        # From a copy: another thread may be using a resource for the first time, which adds it.
+        own = self.__dict__.copy()
+        other.__dict__.update({name: value for name, value in own.items() if name not in _RESOURCES})
         other._config = self._config.changed(overrides)
         other._is_root = False
         return other
@@ -375,7 +393,10 @@ class AsyncBookingClient:
                 result: T = done.value
                 return result
             if isinstance(step, Send):
-                outcome = await self._pool.send(step)
+                try:
+                    outcome = await self._pool.send(step)
+                except ConfigurationError as error:
+                    steps.throw(error)  # raises it, or what tells more
             else:
                 await self._clock.async_sleep(step.seconds)
                 outcome = None
@@ -420,11 +441,11 @@ class Pool:
     def send(self, send: Send) -> Outcome:
         """Makes one attempt."""
         ends_at = time.monotonic() + send.total_s
-        timeout = {"connect": send.connect_s, "read": send.total_s, "write": send.total_s, "pool": send.total_s}
+        timeouts = _Timeouts(send, ends_at)
         client = self._client()
         try:
             request = client.build_request(
-                send.method, send.url, content=send.body, headers=send.headers, extensions={"timeout": timeout}
+                send.method, send.url, content=send.body, headers=send.headers, extensions={"timeout": timeouts}
             )
             response = client.send(request, stream=True, auth=None, follow_redirects=False)
             try:
@@ -531,7 +552,9 @@ class BookingClient:
             ConfigurationError: a value makes no sense.
         """
         other = object.__new__(type(self))
-        other.__dict__.update({name: value for name, value in self.__dict__.items() if name not in _RESOURCES})
+        # From a copy: another thread may be using a resource for the first time, which adds it.
+        own = self.__dict__.copy()
+        other.__dict__.update({name: value for name, value in own.items() if name not in _RESOURCES})
         other._config = self._config.changed(overrides)
         other._is_root = False
         return other
@@ -658,7 +681,10 @@ class BookingClient:
                 result: T = done.value
                 return result
             if isinstance(step, Send):
-                outcome = self._pool.send(step)
+                try:
+                    outcome = self._pool.send(step)
+                except ConfigurationError as error:
+                    steps.throw(error)  # raises it, or what tells more
             else:
                 self._clock.sleep(step.seconds)
                 outcome = None

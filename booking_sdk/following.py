@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from booking_core.wire.limits import PAGE_LIMIT_MAX
 from booking_sdk._clock import Clock
-from booking_sdk.errors import APIConnectionError, APIError, APIStatusError, RateLimitError, ServerError
+from booking_sdk.errors import APIError, APIStatusError
 from booking_sdk.models import Event
 from booking_sdk.paging import AsyncEventPage, EventPage
 from booking_sdk.request import Spec
@@ -118,7 +118,7 @@ class Following:
 
     def failed(self, error: APIError) -> None:
         """Waits out an error; raises it when waiting does not help, or not any more."""
-        if not isinstance(error, (APIConnectionError, ServerError, RateLimitError)):
+        if not error.retryable:
             raise error
         now = self._clock.monotonic()
         if self._failures == 0:

@@ -1,6 +1,7 @@
 """What is asked for, before it is sent: path, query and body, encoded once and the same for every attempt and page."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
@@ -16,6 +17,9 @@ from booking_sdk.options import RequestOptions
 _PREFIX = "/api/v1"
 _OPTIONS = RequestOptions.__annotations__.keys()
 _OWN_HEADERS = {"authorization": "api_key", "idempotency-key": "idempotency_key"}
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"([!-~]([\t -~]*[!-~])?)?")
+"""RFC 9110, section 5: a name is a token, and no blank stands at either end of a value."""
 
 RAW = "\x00raw"
 """Among the options of a call: its answer is wanted as it came."""
@@ -250,7 +254,8 @@ def header_pairs(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     for name, value in headers.items():
         if own := _OWN_HEADERS.get(name.lower()):
             raise ValueError(f"the header {name} is set by {own}")
-        if not name or not (name + value).isascii() or any(ord(c) < 32 and c != "\t" for c in name + value):
+        # What HTTP refuses is refused here: the transport would after it began to send, and then who knows what came.
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise ValueError(f"the header {name!r} cannot be sent")
     return tuple((name.lower(), value) for name, value in headers.items())
 

@@ -14,7 +14,8 @@ pytest.register_assert_rewrite("sdk_support.contract")
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the machine has set must not reach a client under test."""
-    for name in ("BOOKING_API_KEY", "BOOKING_BASE_URL", "BOOKING_WEBHOOK_SECRET"):
+    proxies = [write(f"{kind}_proxy") for kind in ("http", "https", "all") for write in (str.lower, str.upper)]
+    for name in ("BOOKING_API_KEY", "BOOKING_BASE_URL", "BOOKING_WEBHOOK_SECRET", *proxies):
         monkeypatch.delenv(name, raising=False)
 
 

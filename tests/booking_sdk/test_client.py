@@ -21,6 +21,7 @@ from booking_sdk import (
     AsyncBookingClient,
     BookingClient,
     ConfigurationError,
+    Hooks,
     Timeout,
     meta,
 )
@@ -78,6 +79,7 @@ def test_what_is_given_empty_is_not_looked_for_elsewhere(monkeypatch: pytest.Mon
         ({"base_url": "https://a b"}, "must begin with https://"),
         ({"base_url": "https://[::1"}, "must begin with https://"),
         ({"base_url": "https://a:99999"}, "must begin with https://"),
+        ({"base_url": "https://booking..example.com"}, "must begin with https://"),
         ({"base_url": ""}, "base_url is missing"),
         ({"base_url": "https://user:pw@api.test"}, "credentials"),
         ({"base_url": "https://api.test?x=1"}, "query"),
@@ -90,9 +92,14 @@ def test_what_is_given_empty_is_not_looked_for_elsewhere(monkeypatch: pytest.Mon
         ({"max_retries": 1.5}, "max_retries"),
         ({"default_headers": {"Authorization": "x"}}, "api_key"),
         ({"default_headers": {"X": "a\r\nb"}}, "cannot be sent"),
+        ({"default_headers": {"X": " a"}}, "cannot be sent"),
+        ({"default_headers": {"X": "a "}}, "cannot be sent"),
+        ({"default_headers": {"X Y": "a"}}, "cannot be sent"),
+        ({"default_headers": {"X:": "a"}}, "cannot be sent"),
         ({"webhook_secret": "whsec_a b"}, "webhook_secret"),
         ({"webhook_secret": ["whsec_a", ""]}, "webhook_secret"),
         ({"user_agent_suffix": "a\nb"}, "user_agent_suffix"),
+        ({"user_agent_suffix": "till/3.1 "}, "user_agent_suffix"),
     ],
 )
 def test_what_makes_no_sense_is_said_at_once(kind: type[Any], options: dict[str, Any], said: str) -> None:
@@ -298,6 +305,23 @@ def test_timeouts_reach_the_transport(flavour: str, runner: asyncio.Runner) -> N
     ]
 
 
+def test_no_part_of_an_attempt_may_take_more_than_is_left_of_it(
+    flavour: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, left = [0.0], []
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+
+    def slow(request: httpx.Request) -> Any:
+        for seconds in (0.0, 4.0, 30.0):
+            clock[0] += seconds
+            left.append([request.extensions["timeout"].get(part) for part in ("connect", "read", "none")])
+        return OK
+
+    with pytest.raises(APITimeoutError):
+        Wire(slow).client(flavour, runner, timeout=Timeout(10, connect=7), max_retries=0).me()
+    assert left == [[7, 10, None], [6, 6, None], [0.001, 0.001, None]]
+
+
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
 def test_a_timeout_is_a_number_of_seconds(seconds: float) -> None:
     with pytest.raises(ValueError):
@@ -367,6 +391,20 @@ def test_an_unknown_option_is_refused() -> None:
         offline(BookingClient).with_options(timeout=-1)
 
 
+def test_options_are_taken_while_another_thread_uses_a_resource_for_the_first_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = offline(BookingClient)
+
+    class Meanwhile(frozenset[str]):
+        def __contains__(self, name: object) -> bool:
+            client.bookings  # noqa: B018 - by the other thread
+            return super().__contains__(name)
+
+    monkeypatch.setattr(module, "_RESOURCES", Meanwhile(module._RESOURCES))
+    assert client.with_options(timeout=1)._config.timeout.total == 1
+
+
 def test_a_subclass_keeps_what_is_its_own() -> None:
     class Mine(BookingClient):
         tenant = "none"
@@ -389,6 +427,26 @@ def test_closing_closes_its_own_connections_and_nobody_elses() -> None:
     with BookingClient(KEY, base_url=URL, http_client=theirs):
         pass
     assert not theirs.is_closed
+
+
+def test_a_client_that_is_closed_between_attempts_says_what_may_have_been_done(
+    flavour: str, runner: asyncio.Runner
+) -> None:
+    wire = Wire([DROPPED])
+    client = wire.client(flavour, runner)
+    pool = getattr(client, "target", client)._pool
+
+    def close(_: Any) -> None:
+        pool._given, pool.is_closed = None, True
+
+    hooked = client.with_options(hooks=Hooks(on_retry=close))
+    with pytest.raises(APIConnectionError) as caught:
+        hooked.bookings.cancel("1", idempotency_key="order-0001")
+    assert caught.value.maybe_executed
+    assert (caught.value.idempotency_key, caught.value.attempts) == ("order-0001", 1)
+    assert isinstance(caught.value.__cause__, ConfigurationError)
+    with pytest.raises(ConfigurationError, match="closed"):
+        hooked.bookings.cancel("1")
 
 
 def test_closing_awaits_its_own_connections_and_nobody_elses(runner: asyncio.Runner) -> None:

@@ -158,11 +158,12 @@ def test_a_service_that_is_away_is_waited_for(
     flavour: str, runner: asyncio.Runner, caplog: pytest.LogCaptureFixture
 ) -> None:
     away: list[Outcome] = [DROPPED, answered(502, None), answered(503, "service_unavailable"), DROPPED]
+    away.append(answered(408, None))  # as a proxy answers on a connection that was idle for long
     wire = Wire([page(1, resume="c1"), *away, page(2, resume="c2")])
     client = wire.client(flavour, runner, max_retries=0)
     with caplog.at_level(logging.WARNING, "booking_sdk"):
         assert taken(client.events.follow(poll=1), 2) == [1, 2]
-    assert wire.clock.sleeps == [1, 0.5, 1, 2, 4]
+    assert wire.clock.sleeps == [1, 0.5, 1, 2, 4, 8]
     assert len(caplog.records) == 1
 
 

@@ -10,6 +10,7 @@ from booking_sdk import (
     APIStatusError,
     APITimeoutError,
     Attempt,
+    ConfigurationError,
     Hooks,
     IdempotencyInProgressError,
     NotFoundError,
@@ -331,3 +332,14 @@ def test_a_key_that_changes_between_attempts_is_picked_up() -> None:
     keys = iter(["svc_old", "svc_new"])
     played = play(GET, [answered(503, None), OK], api_key=lambda: next(keys))
     assert [dict(send.headers)["authorization"] for send in played.sent] == ["Bearer svc_old", "Bearer svc_new"]
+
+
+def test_a_key_that_is_gone_between_attempts_does_not_hide_what_may_have_been_done() -> None:
+    keys = iter(["svc_old"])
+    played = play(KEYED, [DROPPED], api_key=lambda: next(keys, ""))
+    assert isinstance(played.error, APIConnectionError)
+    assert played.error.maybe_executed
+    assert played.error.idempotency_key == "order-0001"
+    keys = iter(["svc_old"])
+    with pytest.raises(ConfigurationError):
+        play(KEYED, [REFUSED], api_key=lambda: next(keys, ""))
