@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 import typer
 
 from booking_cli import context, lists, remote
+from booking_cli.arguments import idempotency_key as checked_key
 from booking_cli.command import command, single
 from booking_cli.context import Cli, CliError
 from booking_cli.keyed import Key
@@ -18,6 +19,7 @@ from booking_cli.render import picked
 
 app = single()
 
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 _KEYED = re.compile(r"/api/v1/(bookings|customers|bookings/[^/]+/cancel)")
 """What takes an Idempotency-Key (section 4). For the others a key would promise what the service does not keep."""
@@ -70,7 +72,7 @@ def api(
             _show_pages(cli, client, place, params)
             return
         headers = _headers(header or [])
-        given = headers.pop("idempotency-key", None) or idempotency_key
+        given = _key_among(headers) or idempotency_key
         if verb == "POST" and (given or _KEYED.fullmatch(place)):
             with remote.once(cli, given) as key:
                 answer = remote.ask(client, verb, place, params=params, body=body, idempotency_key=key, headers=headers)
@@ -169,7 +171,7 @@ def _headers(texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, colon, value = text.partition(":")
         name = name.strip().lower()
-        if not (colon and name and text.isascii() and text.isprintable()):
+        if not (colon and _HEADER_NAME.fullmatch(name) and text.isascii() and text.isprintable()):
             raise typer.BadParameter(f"{text!r} is not NAME:VALUE.")
         if name == "authorization":
             raise CliError(
@@ -177,3 +179,9 @@ def _headers(texts: list[str]) -> dict[str, str]:
             )
         result[name] = value.strip()
     return result
+
+
+def _key_among(headers: dict[str, str]) -> str | None:
+    """The Idempotency-Key of -H, taken out: it is sent as that of --idempotency-key is."""
+    key = headers.pop("idempotency-key", None)
+    return checked_key(key) if key else None

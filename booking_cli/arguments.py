@@ -77,8 +77,10 @@ def idempotency_key(text: str) -> str:
     Raises:
         BadParameter: it is too short or too long, or holds something that no key holds.
     """
-    if len(text) not in _KEY_LENGTHS or not text.isascii() or not text.isprintable():
-        raise typer.BadParameter("an idempotency key has 8 to 200 printable ASCII characters.")
+    if len(text) not in _KEY_LENGTHS or not text.isascii() or not text.isprintable() or text != text.strip():
+        raise typer.BadParameter(
+            "an idempotency key has 8 to 200 printable ASCII characters, and no blank at its ends."
+        )
     return text
 
 

@@ -225,6 +225,8 @@ def reschedule(
     moved = operation.act(
         cli,
         lambda tx: bookings.owner(tx, booking_id),
-        lambda tx, actor, pending: bookings.reschedule(tx, actor, pending, booking_id.lower(), departure.lower()),
+        lambda tx, actor, pending: bookings.reschedule(
+            tx, actor, pending, booking_id.lower(), operation.stored_id(departure)
+        ),
     )
     cli.render.one(moved)

@@ -107,9 +107,7 @@ class Cli:
             )
         if not hidden:
             return self._answer(question)
-        from getpass import getpass
-
-        answer = getpass(question, sys.stderr).strip()
+        answer = hidden_answer(question)
         if not answer:
             raise CliError("Nothing was typed.", ExitCode.FAILED, code="cancelled")
         return answer
@@ -118,6 +116,16 @@ class Cli:
         sys.stderr.write(question)
         sys.stderr.flush()
         return sys.stdin.readline().strip()
+
+
+def hidden_answer(question: str) -> str:
+    """What is typed, without showing it; nothing when the answer is Ctrl-D."""
+    from getpass import getpass
+
+    try:
+        return getpass(question, sys.stderr).strip()
+    except EOFError:
+        return ""
 
 
 def of(ctx: Any) -> Cli:

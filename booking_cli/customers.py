@@ -95,6 +95,9 @@ def update(
     phone: Annotated[
         str | None, typer.Option("--phone", metavar="PHONE", help="The new number; '' takes it away.")
     ] = None,
+    org: Annotated[
+        str | None, typer.Option("--org", metavar="SLUG", help="Whose it is, when two organizations have that id.")
+    ] = None,
 ) -> None:
     """Changes a customer's contact details, in the database that BOOKING_DATABASE_URL names.
 
@@ -109,7 +112,8 @@ def update(
     changed = operation.act_on(
         cli,
         lambda tx, actor, pending: customers.update(
-            tx, actor, pending, customer_id.lower(), name=name, email=email, phone=phone
+            tx, actor, pending, operation.stored_id(customer_id), name=name, email=email, phone=phone
         ),
+        org=org,
     )
     cli.render.one(changed)

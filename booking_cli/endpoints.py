@@ -62,6 +62,7 @@ def create(
     """
     cli = context.of(ctx)
     wanted = {"url": url, "event_types": event, "description": description}
+    secret_files.would_be_shown(cli, secret_file, "secret")
     with remote.client(cli) as client, secret_files.kept(secret_file) as keep:
         created = remote.ask(client, "POST", _PATH, body=wanted).body
         _hand_over(cli, created, secret_file, keep)
@@ -164,6 +165,7 @@ def rotate_secret(
     """
     cli = context.of(ctx)
     overlap_seconds = length_us(overlap) // _SECOND_US
+    secret_files.would_be_shown(cli, secret_file, "secret")
     with remote.client(cli) as client, secret_files.kept(secret_file) as keep:
         path, wanted = remote.path("webhooks", endpoint_id, "rotate-secret"), {"overlap_seconds": overlap_seconds}
         rotated = remote.ask(client, "POST", path, body=wanted).body

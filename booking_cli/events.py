@@ -13,6 +13,7 @@ from booking_cli import context, lists, remote
 from booking_cli.arguments import identifier, instant
 from booking_cli.command import command, group
 from booking_cli.lists import LIMIT, After, All, Limit, Order
+from booking_cli.since import aware
 from booking_cli.stream import Stream
 
 app = group("What happened: the event feed, and the same events as they come.")
@@ -141,18 +142,15 @@ def _following(
     client: Any, types: Collection[str], begin: dict[str, Any] | None, since: str | None
 ) -> Iterator[dict[str, Any]]:
     """Every event behind that one, as it comes; when there was none yet, every one."""
-    after = 0
-    at = _aware(since) if since else None
+    after, at = 0, None
     if begin is not None:
         after, at = begin["sequence"], datetime.fromisoformat(begin["created_at"]) - _SKEW
+    elif since:
+        # The SDK takes no instant without an offset; the service read it as the organization's time.
+        at = aware(since, client.me().organization.timezone)
     for event in client.events.follow(types=types, since=at, poll=_POLL_S):
         if event.sequence > after:
             yield event.to_json()
-
-
-def _aware(text: str) -> datetime:
-    """An instant for the SDK, which takes none without an offset; this machine's stands in for the organization's."""
-    return datetime.fromisoformat(text).astimezone()
 
 
 @contextmanager

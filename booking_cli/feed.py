@@ -118,21 +118,23 @@ class Feed:
                 self._sleep(self._poll_s)
 
     def _next_page(self) -> dict[str, Any]:
-        from booking_sdk import APIConnectionError, BadRequestError, RateLimitError, ServerError
+        from booking_sdk import APIError, BadRequestError
 
         failures = 0
         while True:
             try:
                 page = _page(self._client, self._query())
-            except (APIConnectionError, ServerError, RateLimitError) as error:
-                self._trouble(str(error))
-                self._sleep(getattr(error, "retry_after", None) or min(PAUSE_MAX_S, PAUSE_S * 2.0 ** min(failures, 10)))
-                failures += 1
             except BadRequestError:
                 # A cursor that was kept for long may be signed with a key that the service has since put away.
                 if self.position.cursor is None:
                     raise
                 self.position = self.position.dated()
+            except APIError as error:
+                if not error.retryable:
+                    raise
+                self._trouble(str(error))
+                self._sleep(getattr(error, "retry_after", None) or min(PAUSE_MAX_S, PAUSE_S * 2.0 ** min(failures, 10)))
+                failures += 1
             else:
                 if failures:
                     self._trouble(None)

@@ -1,6 +1,7 @@
 """`booking gift-cards`: prepaid amounts."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,8 @@ import typer
 from booking_cli import context, lists, operation, remote, secret_files, storage
 from booking_cli.arguments import identifier, instant
 from booking_cli.command import command, group
-from booking_cli.context import CliError
+from booking_cli.context import Cli, CliError
+from booking_cli.exit_codes import ExitCode
 from booking_cli.lists import LIMIT, After, All, Limit, Order
 
 app = group("Gift cards: prepaid amounts, redeemed with a code.")
@@ -17,6 +19,9 @@ app = group("Gift cards: prepaid amounts, redeemed with a code.")
 COLUMNS = ("id", "code_last4", "status", "balance", "initial_amount", "expires_at", "recipient.email")
 CardId = Annotated[
     str, typer.Argument(metavar="ID", parser=identifier, help="The id; `booking gift-cards list` shows it.")
+]
+Whose = Annotated[
+    str | None, typer.Option("--org", metavar="SLUG", help="Whose it is, when two organizations have that id.")
 ]
 
 
@@ -130,9 +135,24 @@ def issue(
 
     with secret_files.kept(secret_file) as keep:
         card, made_code = operation.act(cli, lambda tx: organizations.get(tx, slug=org), verb)
-        keep(made_code)
-    told = {"secret_file": str(secret_file)} if secret_file else {"code": made_code}
-    cli.render.one(json.loads(card) | told)
+        _hand_over(cli, json.loads(card), made_code, secret_file, keep)
+
+
+def _hand_over(
+    cli: Cli, card: dict[str, Any], code: str, secret_file: Path | None, keep: Callable[[str], None]
+) -> None:
+    """Shows the code of a new card or keeps it in its file. When that fails the card is named, which was paid for."""
+    try:
+        keep(code)
+        cli.render.one(card | ({"secret_file": str(secret_file)} if secret_file else {"code": code}))
+        cli.render.flush()
+    except OSError as error:
+        raise CliError(
+            f"The gift card {card['id']} was issued, and its code could not be handed over: {error.strerror}.",
+            ExitCode.FAILED,
+            code="secret_lost",
+            hint=f"booking gift-cards get {card['id']} --include-code",
+        ) from error
     if not secret_file:
         cli.render.note("The code is money: give it to its recipient and to nobody else.")
 
@@ -148,24 +168,32 @@ def _instant(actor: Any, option: str, text: str | None) -> int | None:
 
 
 @command(app, "deactivate", "booking gift-cards deactivate 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07")
-def deactivate(ctx: typer.Context, card_id: CardId) -> None:
+def deactivate(ctx: typer.Context, card_id: CardId, org: Whose = None) -> None:
     """Stops a gift card from paying for anything; `reactivate` undoes it. Opens the database."""
     cli = context.of(ctx)
     with storage.installed():
         from booking_core import gift_cards
 
     cli.render.one(
-        operation.act_on(cli, lambda tx, actor, pending: gift_cards.deactivate(tx, actor, pending, card_id.lower()))
+        operation.act_on(
+            cli,
+            lambda tx, actor, pending: gift_cards.deactivate(tx, actor, pending, operation.stored_id(card_id)),
+            org=org,
+        )
     )
 
 
 @command(app, "reactivate", "booking gift-cards reactivate 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07")
-def reactivate(ctx: typer.Context, card_id: CardId) -> None:
+def reactivate(ctx: typer.Context, card_id: CardId, org: Whose = None) -> None:
     """Lets a deactivated gift card pay again, as far as its validity and balance go. Opens the database."""
     cli = context.of(ctx)
     with storage.installed():
         from booking_core import gift_cards
 
     cli.render.one(
-        operation.act_on(cli, lambda tx, actor, pending: gift_cards.reactivate(tx, actor, pending, card_id.lower()))
+        operation.act_on(
+            cli,
+            lambda tx, actor, pending: gift_cards.reactivate(tx, actor, pending, operation.stored_id(card_id)),
+            org=org,
+        )
     )

@@ -59,6 +59,7 @@ def create(
     if expires_in and expires_at:
         raise CliError("--expires-in and --expires-at exclude each other.", hint="booking keys create --help")
     lifetime = length_us(expires_in) if expires_in else None
+    secret_files.would_be_shown(cli, secret_file, "key")
     with storage.database(cli) as database, secret_files.kept(secret_file) as keep:
         from booking_core import keys, organizations
         from booking_core.wire.scopes import READ_SCOPES
@@ -66,7 +67,7 @@ def create(
         organization = database.read(lambda tx: organizations.get(tx, slug=org))
         at = _instant(organization, "--expires-at", expires_at) if expires_at else None
         scopes = [*(scope or ()), *(READ_SCOPES if all_read else ())]
-        key, secret = database.write(
+        key, secret = database.write_once(
             lambda tx: keys.create(
                 tx,
                 organization,
@@ -136,10 +137,13 @@ def rotate(
     """
     cli = context.of(ctx)
     overlap_us = length_us(overlap)
+    secret_files.would_be_shown(cli, secret_file, "key")
     with storage.database(cli) as database, secret_files.kept(secret_file) as keep:
         from booking_core import keys
 
-        key, secret, organization = database.write(lambda tx: keys.rotate(tx, key_id, overlap=overlap_us, now=tx.now()))
+        key, secret, organization = database.write_once(
+            lambda tx: keys.rotate(tx, key_id, overlap=overlap_us, now=tx.now())
+        )
         _hand_over(cli, _shown(key, organization, key.created_at), secret, secret_file, keep)
 
 

@@ -45,7 +45,8 @@ def login(
     base_url = _address(cli, before)
     key = _key(cli)
     with remote.opened(cli, base_url, key) as client:
-        told = remote.ask(client, "GET", remote.path("me")).body
+        # Read as what it should be, before anything is kept: what answers there may be another service.
+        told = client.me().to_json()
     if file is None:
         key_storage.keep(choice.name, key)
     else:

@@ -83,6 +83,7 @@ _HELP_WANTED = "NoArgsIsHelpError"
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and gives its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _ready_streams()
     cli = Cli()
     if argv is None:  # a process of its own, in which nothing else makes garbage
         loading.begin()
@@ -189,10 +190,24 @@ def _renderer(cli: Cli, arguments: Sequence[str]) -> Renderer:
     return cli.render
 
 
+def _ready_streams() -> None:
+    """Sees that whatever is written can be. It may be a key that was just made, and is lost when the writing fails.
+
+    A stream that was closed from the start is one that leads nowhere; a letter that the console does not have is
+    written as its number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    if getattr(sys.stdout, "errors", None) == "strict" and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def _settle_stdout() -> None:
-    """Points stdout at nothing when its reader has gone: the interpreter would complain while it ends."""
+    """Points stdout at nothing when its reader has gone, or its disk is full: the interpreter would complain while it
+    ends, and with an exit code of its own."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -35,7 +35,7 @@ def create(
     with storage.database(cli) as database:
         from booking_core import organizations
 
-        made = database.write(
+        made = database.write_once(
             lambda tx: organizations.create(
                 tx, slug=slug, name=name, timezone=timezone, currency=currency, now=tx.now()
             )
@@ -101,6 +101,41 @@ def set_(
             lambda tx: organizations.set_settings(tx, organizations.get(tx, slug=slug), texts, now=tx.now())
         )
         cli.render.one(_with_settings(changed))
+
+
+@command(
+    app,
+    "notify-email",
+    "booking orgs notify-email fjord-tours",
+    "booking orgs notify-email fjord-tours staff@fjord.example",
+    "booking orgs notify-email fjord-tours --off",
+)
+def notify_email(
+    ctx: typer.Context,
+    slug: Slug,
+    address: Annotated[
+        str | None, typer.Argument(metavar="[ADDRESS]", help="Where notices go from now on.", show_default=False)
+    ] = None,
+    off: Annotated[bool, typer.Option("--off", help="Send none; the address is kept.")] = False,
+) -> None:
+    """Shows or sets where staff is told of bookings, cancellations and endpoints that fail.
+
+    With an address the notices are switched on; `orgs set` has both as notify_staff and staff_email. That a refund
+    needs a person is told in any case.
+    """
+    cli = context.of(ctx)
+    if off and address:
+        raise CliError("An address and --off exclude each other.", hint="booking orgs notify-email --help")
+    texts = {"staff_email": address, "notify_staff": "on"} if address else {"notify_staff": "off"} if off else {}
+    with storage.database(cli) as database:
+        from booking_core import organizations
+
+        def work(tx: Any) -> Any:
+            organization = organizations.get(tx, slug=slug)
+            return organizations.set_settings(tx, organization, texts, now=tx.now()) if texts else organization
+
+        settings = organizations.present_settings(database.write(work) if texts else database.read(work))
+    cli.render.one({"slug": slug} | {key: settings[key] for key in ("notify_staff", "staff_email")})
 
 
 def _key_and_value(change: str) -> tuple[str, str]:

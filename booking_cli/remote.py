@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from booking_cli import key_storage, profiles
-from booking_cli.context import Cli, CliError
+from booking_cli.context import Cli, CliError, hidden_answer
 from booking_cli.exit_codes import BY_CODE, ExitCode, of_status
 
 if TYPE_CHECKING:
@@ -134,9 +134,7 @@ def key_from_stdin(cli: Cli) -> str:
     """
     if cli.key_from_stdin is None:
         if sys.stdin.isatty():
-            from getpass import getpass
-
-            cli.key_from_stdin = getpass("API key: ", sys.stderr).strip()
+            cli.key_from_stdin = hidden_answer("API key: ")
         else:
             cli.key_from_stdin = sys.stdin.readline().strip()
     if not cli.key_from_stdin:

@@ -61,6 +61,8 @@ def picked(item: Item, paths: Sequence[str]) -> dict[str, Any]:
     """The item with those paths alone, nested as it was."""
     result: dict[str, Any] = {}
     for path in paths:
+        if any(path.startswith(f"{other}.") for other in paths):
+            continue  # it is there, in the whole that was asked for too
         *parents, last = path.split(".")
         place = result
         for part in parents:

@@ -5,7 +5,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from booking_cli.context import CliError
+from booking_cli.context import Cli, CliError
+
+
+def would_be_shown(cli: Cli, path: Path | None, field: str) -> None:
+    """Sees that a secret which is about to be made is shown, or kept in a file: nobody could show it again.
+
+    Raises:
+        CliError: `--fields` leaves it out.
+    """
+    if path is None and cli.render.fields and field not in cli.render.fields:
+        raise CliError(
+            f"--fields leaves out {field}, which is shown only once.",
+            hint=f"--fields {','.join((*cli.render.fields, field))}, or --secret-file FILE",
+        )
 
 
 @contextmanager

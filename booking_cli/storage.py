@@ -69,9 +69,10 @@ def database(cli: Cli) -> Iterator["Database"]:
         raise CliError(f"There is no database at {path}.", code="no_database", hint=_UPGRADE)
     with installed(), explained():
         from booking_core.db.engine import Database
+        from booking_core.settings import masked
 
         opened = Database(wanted.database_url)
-        cli.render.detail(f"database: {opened.url.render_as_string(hide_password=True)}")
+        cli.render.detail(f"database: {masked(wanted.database_url)}")
         with contextlib.closing(opened):
             yield opened
 

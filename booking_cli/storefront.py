@@ -9,6 +9,7 @@ import typer
 
 from booking_cli import arguments, context, storage
 from booking_cli.command import command, group
+from booking_cli.operation import stored_id
 from booking_cli.times import length_us
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def hold(
     _act(
         ctx,
         _of(org),
-        lambda tx, actor, pending: storefront.hold(tx, actor, pending, _id(departure), seats, for_s=for_s),
+        lambda tx, actor, pending: storefront.hold(tx, actor, pending, stored_id(departure), seats, for_s=for_s),
     )
 
 
@@ -108,7 +109,14 @@ def checkout(
 
     def act(tx: "Tx", actor: "Actor", pending: "Writes") -> bytes:
         basket = _basket(
-            _id(departure), guests, add_ons, person, note, int(discount), gift_card, hold_id and _id(hold_id)
+            stored_id(departure),
+            guests,
+            add_ons,
+            person,
+            note,
+            int(discount),
+            gift_card,
+            hold_id and stored_id(hold_id),
         )
         return storefront.check_out(tx, actor, pending, basket)
 
@@ -149,20 +157,6 @@ def _of(slug: str) -> Owner:
         from booking_core import organizations
 
     return lambda tx: organizations.get(tx, slug=slug)
-
-
-def _id(text: str) -> str:
-    """An id as it is stored; what cannot be one is a thing that does not exist.
-
-    Raises:
-        NotFound: it cannot be one.
-    """
-    from booking_core.errors import NotFound
-    from booking_core.wire.base import UUID_PATTERN
-
-    if not re.fullmatch(UUID_PATTERN, text):
-        raise NotFound(f"There is no {text!r}.")
-    return text.lower()
 
 
 def _basket(
@@ -226,5 +220,5 @@ def _act(ctx: typer.Context, owner: Owner, act: Act) -> None:
             tx.write(pending)
             return shown
 
-        shown = database.write(work)
+        shown = database.write_once(work)
     cli.render.one(json.loads(shown) if isinstance(shown, bytes) else shown)

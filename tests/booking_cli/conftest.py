@@ -22,6 +22,7 @@ from support.world import SECRET, World
 
 from booking_cli.main import main
 
+PROXIES = tuple(write(f"{kind}_proxy") for kind in ("http", "https", "all") for write in (str.lower, str.upper))
 COMMAND = [sys.executable, "-c", "import sys; from booking_cli.main import main; sys.exit(main())"]
 
 
@@ -46,6 +47,14 @@ class Result:
 
 
 Booking = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the size of the terminal that the tests are run on, nor a proxy: the services are on this machine."""
+    for name in ("COLUMNS", "LINES", "GITHUB_ACTIONS", *PROXIES):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
 
 
 @pytest.fixture
@@ -119,6 +128,15 @@ def process(environment: Callable[[str, str], None]) -> Callable[..., subprocess
         return subprocess.Popen([*COMMAND, *argv], text=True, **(pipes | settings))
 
     return start
+
+
+@pytest.fixture
+def nobody_reads() -> Iterator[int]:
+    """A pipe whose other end was closed before anybody could write to it."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
 
 
 @pytest.fixture

@@ -106,6 +106,8 @@ def test_a_list_at_the_top_is_json_too(booking: Booking, canned: Any) -> None:
         ("POST", "customers", "--paginate"),
         ("GET", "me", "-H", "nonsense"),
         ("GET", "me", "-H", "Authorization: Bearer svc_x"),
+        ("GET", "me", "-H", "X Trace: 7"),
+        ("POST", "customers", "-d", "a=1", "-H", "Idempotency-Key: short"),
     ],
 )
 def test_what_makes_no_sense_is_not_sent(booking: Booking, canned: Any, argv: tuple[str, ...]) -> None:

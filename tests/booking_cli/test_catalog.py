@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from booking_core.catalog import rules
+from booking_core.db.engine import Database
+
 Booking = Callable[..., Any]
 """Runs the command; see conftest."""
 
@@ -53,6 +56,18 @@ def test_an_import_counts_what_it_did_and_changes_nothing_the_second_time(
     second = fjord_on_both("catalog", "import", "--org", "fjord-tours", path, "-o", "json").json
     for kind in ("experiences", "departures", "customers", "gift_cards"):
         assert (first[kind], second[kind]) == (counts(1, 0), counts(0, 1))
+
+
+def test_a_catalogue_is_judged_before_its_transaction_begins(
+    fjord_on_both: Booking, file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL ends a transaction that is idle for long, and a large catalogue takes long."""
+    order: list[str] = []
+    begin, judge = Database._transaction, rules.plan
+    monkeypatch.setattr(Database, "_transaction", lambda self: (order.append("begin"), begin(self))[1])
+    monkeypatch.setattr(rules, "plan", lambda *given: (order.append("judge"), judge(*given))[1])
+    assert fjord_on_both("catalog", "import", "--org", "fjord-tours", file(CATALOGUE)).code == 0
+    assert order == ["judge", "begin"]
 
 
 def test_a_dry_run_writes_nothing(fjord_on_both: Booking, file: Callable[[Any], str]) -> None:
@@ -155,3 +170,33 @@ def test_an_import_on_a_terminal_shows_its_progress(
     assert "created" in screen
     _, screen = terminal("catalog", "import", "--org", "fjord-tours", file(CATALOGUE), "--no-progress")
     assert "importing" not in screen
+
+
+def test_of_two_organizations_that_a_catalogue_gave_the_same_ids_none_is_changed_by_chance(
+    fjord_on_both: Booking, file: Callable[[Any], str]
+) -> None:
+    booking, card, guest = fjord_on_both, "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07", "0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21"
+    create = ("--name", "Alps", "--timezone", "Europe/Zurich", "--currency", "CHF")
+    assert booking("orgs", "create", "--slug", "alps", *create).code == 0
+    amount = {"amount_minor": 50000, "currency": "NOK"}
+    shared = {
+        "customers": [{"id": guest, "email": "ada@example.com", "name": "Ada"}],
+        "gift_cards": [{"id": card, "code": "GIFT-ABCD-1234", "initial_amount": amount}],
+    }
+    for slug in ("alps", "fjord-tours"):
+        assert booking("catalog", "import", "--org", slug, file(shared)).code == 0
+
+    def kept(slug: str) -> tuple[str, bool]:
+        found = booking("catalog", "export", "--org", slug).json
+        return found["customers"][0]["name"], found["gift_cards"][0]["is_active"]
+
+    for command in (("gift-cards", "deactivate", card), ("customers", "update", guest, "--name", "Eve")):
+        refused = booking(*command, "-o", "json")
+        assert (refused.code, refused.error["code"]) == (2, "ambiguous")
+        assert "alps, fjord-tours" in refused.error["message"]
+    assert kept("alps") == kept("fjord-tours") == ("Ada", True)
+    assert booking("gift-cards", "deactivate", card, "--org", "fjord-tours").code == 0
+    assert booking("customers", "update", guest, "--name", "Eve", "--org", "fjord-tours").code == 0
+    assert (kept("alps"), kept("fjord-tours")) == (("Ada", True), ("Eve", False))
+    assert booking("gift-cards", "reactivate", card, "--org", "fjord-tours").code == 0
+    assert kept("fjord-tours") == ("Eve", True)

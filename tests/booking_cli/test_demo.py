@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.servers import free_port
 
 Booking = Callable[..., Any]
 """Runs the command; see conftest."""
@@ -29,13 +30,6 @@ def printed_by(lines: Iterable[str]) -> str:
         if printed.count("\n\n") == 2:
             break
     return printed
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def call(command: str) -> tuple[int, Any]:

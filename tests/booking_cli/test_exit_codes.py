@@ -1,14 +1,13 @@
 """The table of exit codes, row by row: each is provoked, with the command that a person would have run."""
 
 import signal
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.servers import Service, new_world
+from support.servers import Service, free_port, new_world
 from support.world import World
 
 from booking_cli.exit_codes import ExitCode
@@ -50,9 +49,7 @@ def test_2_what_cannot_be_read(booking: Booking, shop: World) -> None:
 
 def test_3_nobody_listens(booking: Booking, shop: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("booking_sdk._retries.BACKOFF_S", 0.0)
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    failed = booking("whoami", "--base-url", f"http://127.0.0.1:{port}", "-o", "json")
+    failed = booking("whoami", "--base-url", f"http://127.0.0.1:{free_port()}", "-o", "json")
     refused(failed, ExitCode.NETWORK, "network_error", None)
     assert ExitCode.NETWORK == 3
 
@@ -141,8 +138,7 @@ def test_12_a_list_that_broke_off(booking: Booking, canned: Any) -> None:
 def test_130_ctrl_c(shop: World, process: Callable[..., subprocess.Popen[str]]) -> None:
     waiting = process("events", "tail", "--follow", "-v")
     assert waiting.stderr is not None
-    while not waiting.stderr.readline().startswith("< 200"):
-        pass
+    assert any(line.startswith("< 200") for line in waiting.stderr)
     waiting.send_signal(signal.SIGINT)
     out, err = waiting.communicate(timeout=60)
     assert (waiting.returncode, out) == (ExitCode.INTERRUPTED, "")

@@ -45,9 +45,9 @@ class Everything:
 
     def made(self, *argv: str) -> str:
         """The id of what a command makes."""
-        done = self.booking(*argv, "--fields", "id")
+        done = self.booking(*argv, "-o", "json")
         assert done.code == 0, done.err
-        return str(done.out.strip())
+        return str(done.json["id"])
 
     def fresh(self) -> str:
         self.count += 1
@@ -132,6 +132,7 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("api",): lambda it: ("GET", "me"),
     ("orgs", "create"): lambda it: ("--slug", it.fresh(), "--name", "x", "--timezone", "UTC", "--currency", "EUR"),
     ("orgs", "show"): lambda it: (it.slug,),
+    ("orgs", "notify-email"): lambda it: (it.slug,),
     ("orgs", "set"): lambda it: (it.slug, "pending_minutes=20"),
     ("keys", "create"): lambda it: ("--org", it.slug, "--name", "x"),
     ("keys", "list"): lambda it: ("--org", it.slug),

@@ -194,6 +194,26 @@ def test_without_a_terminal_a_login_asks_nothing(
     assert (refused.code, refused.error["code"], refused.error["hint"]) == (2, "input_required", hint)
 
 
+@pytest.mark.parametrize("answer", [b"{}", b"[]", b'{"organization": {"slug": "x"}}'])
+def test_a_key_is_not_kept_for_what_is_another_service(
+    booking: Booking, canned: Any, typed: Callable[[str], None], tmp_path: Path, answer: bytes
+) -> None:
+    canned.answers = [(200, answer)]
+    typed("svc_x\n")
+    refused = booking("login", "--api-key-stdin", "--secret-file", str(tmp_path / "kept.key"), "-o", "json")
+    assert (refused.code, refused.error["code"]) == (ExitCode.SERVER, "unreadable_answer")
+    assert not (tmp_path / "kept.key").exists()
+    assert not (tmp_path / "config").exists()
+
+
+def test_a_person_who_types_no_key_is_told(terminal: Terminal, shop: World, tmp_path: Path) -> None:
+    argv = ("login", "--secret-file", str(tmp_path / "kept.key"))
+    code, screen = terminal(*argv, answer="\x04", at="API key (not shown): ")
+    assert code == ExitCode.FAILED
+    assert "Nothing was typed." in screen
+    assert "EOFError" not in screen
+
+
 def test_on_a_terminal_a_person_is_asked_and_the_key_is_not_shown(
     terminal: Terminal, key: str, shop: World, tmp_path: Path
 ) -> None:

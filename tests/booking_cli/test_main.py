@@ -3,7 +3,9 @@
 import gc
 import importlib
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +23,8 @@ from booking_core.wire.errors import ErrorCode
 
 Booking = Callable[..., Any]
 Terminal = Callable[..., tuple[int, str]]
+
+COMMAND = [sys.executable, "-c", "import sys; from booking_cli.main import main; sys.exit(main())"]
 
 
 def commands() -> Iterator[tuple[str, ...]]:
@@ -213,6 +217,10 @@ def test_a_password_in_the_database_url_is_never_shown(
     refused = booking("orgs", "list", "-v")
     assert "nobody:***@127.0.0.1" in refused.err
     assert "hunter2" not in refused.err
+    environment("BOOKING_DATABASE_URL", "postgresql://127.0.0.1:1/nothing?user=nobody&password=hunter2")
+    refused = booking("orgs", "list", "-v")
+    assert "user=nobody" in refused.err
+    assert "hunter2" not in refused.err
 
 
 def test_what_is_unexpected_exits_1_and_shows_a_traceback_only_with_debug(
@@ -247,6 +255,40 @@ def test_a_closed_pipe_is_no_error(
     assert started.stderr is not None
     assert (started.stderr.read(), started.wait()) == ("", 0)
     started.stderr.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full")
+def test_a_full_disk_is_one_line(fjord: Booking, process: Callable[..., subprocess.Popen[str]]) -> None:
+    for argv in (("orgs", "list"), ("--help",)):
+        with Path("/dev/full").open("w") as full:
+            _, err = (started := process(*argv, stdout=full, env=_buffered())).communicate()
+        assert started.returncode == ExitCode.FAILED
+        assert "No space left on device" in err
+        assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_stream_that_is_closed_from_the_start_leads_nowhere(fjord: Booking, closed: str) -> None:
+    create = shlex.join([*COMMAND, "keys", "create", "--org", "fjord-tours", "--name", "Website"])
+    done = subprocess.run(["/bin/sh", "-c", f"{create} {closed}"], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert ("svc_" in done.stdout) == (closed != ">&-")
+
+
+def test_a_letter_that_the_console_does_not_have_loses_no_key(
+    fjord: Booking, process: Callable[..., subprocess.Popen[str]], environment: Callable[[str, str], None]
+) -> None:
+    environment("PYTHONIOENCODING", "ascii")
+    started = process("keys", "create", "--org", "fjord-tours", "--name", "Båt")
+    out, _ = started.communicate()
+    assert started.returncode == 0
+    assert "name\tB\\xe5t\n" in out
+    assert "key\tsvc_" in out
+
+
+def _buffered() -> dict[str, str]:
+    """The environment, in which Python keeps what is written for a while, as it does unless told otherwise."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 
 def test_a_terminal_gets_a_table_and_a_pipe_does_not(fjord: Booking, terminal: Terminal) -> None:

@@ -90,3 +90,22 @@ def test_the_help_of_set_names_every_setting(booking: Booking) -> None:
 
     shown = booking("orgs", "set", "--help").out
     assert all(key in shown for key in SETTINGS)
+
+
+def test_where_staff_is_told_is_set_shown_and_switched_off(fjord_on_both: Booking) -> None:
+    def said(*words: str) -> object:
+        return fjord_on_both("orgs", "notify-email", "fjord-tours", *words, "-o", "json").json
+
+    named = {"slug": "fjord-tours", "staff_email": "office@fjord.example"}
+    assert said("office@fjord.example") == named | {"notify_staff": True}
+    assert said("--off") == said() == named | {"notify_staff": False}
+    assert said("quay@fjord.example") == named | {"staff_email": "quay@fjord.example", "notify_staff": True}
+
+
+def test_a_bad_address_for_staff_changes_nothing(fjord_on_both: Booking) -> None:
+    before = fjord_on_both("orgs", "show", "fjord-tours", "-o", "json").json
+    refused = fjord_on_both("orgs", "notify-email", "fjord-tours", "nobody", "-o", "json")
+    assert (refused.code, refused.error["details"][0]["field"]) == (8, "staff_email")
+    assert fjord_on_both("orgs", "notify-email", "fjord-tours", "a@b.example", "--off").code == 2
+    assert fjord_on_both("orgs", "notify-email", "nobody", "-o", "json").code == 6
+    assert fjord_on_both("orgs", "show", "fjord-tours", "-o", "json").json == before

@@ -291,7 +291,7 @@ def test_a_given_key_is_sent(booking: Booking, canned: Any) -> None:
     assert "idempotency key: order-1017" in shown.err
 
 
-@pytest.mark.parametrize("key", ["short", "x" * 201, "with\nline", "mit-Ümlaut-darin"])
+@pytest.mark.parametrize("key", ["short", "x" * 201, "with\nline", "mit-Ümlaut-darin", " order-1017", "order-1017 "])
 def test_a_key_that_the_service_would_refuse_is_not_sent(booking: Booking, canned: Any, key: str) -> None:
     assert booking(*CREATE, "--idempotency-key", key).code == ExitCode.USAGE
     assert canned.asked == []

@@ -111,6 +111,12 @@ def test_fields_in_json_keep_their_nesting(capsys: pytest.CaptureFixture[str]) -
     }
 
 
+def test_a_field_of_what_is_asked_for_as_a_whole_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    item = {"id": "b1", "total": {"amount_minor": 100, "currency": "NOK"}}
+    Renderer(output="jsonl", fields=("total.currency", "id", "id.x", "total")).one(item)
+    assert json.loads(capsys.readouterr().out) == item
+
+
 def test_an_empty_list_is_empty_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
     Renderer(output="json").many([], ("id",))
     assert json.loads(written(capsys))["data"] == []

@@ -5,7 +5,9 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import IO, Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from support.operations import Operations
@@ -168,6 +170,32 @@ def test_staff_confirms_and_moves_a_booking(booking: Booking, shop: World, depar
         assert (refused.code, refused.error["code"]) == (ExitCode.NOT_FOUND, "not_found")
 
 
+@pytest.mark.parametrize(
+    ("wanted", "message"), [(UNKNOWN, "There is no such departure."), ("nowhere", "There is no 'nowhere'.")]
+)
+def test_a_departure_that_is_not_there_is_told_from_a_booking_that_is_not(
+    booking: Booking, shop: World, departure: str, wanted: str, message: str
+) -> None:
+    pending = Operations(shop).check_out(departure)["id"]
+    refused = booking("bookings", "reschedule", pending, "--departure", wanted, "-o", "json")
+    assert (refused.code, refused.error["message"]) == (ExitCode.NOT_FOUND, message)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("customers", "update", "nobody", "--name", "Ada"),
+        ("gift-cards", "deactivate", "nothing"),
+        ("gift-cards", "reactivate", "nothing"),
+    ],
+)
+def test_what_cannot_be_an_id_names_nothing_on_either_database(
+    booking: Booking, shop: World, argv: tuple[str, ...]
+) -> None:
+    refused = booking(*argv, "-o", "json")
+    assert (refused.code, refused.error["code"]) == (ExitCode.NOT_FOUND, "not_found")
+
+
 def test_a_cancelled_booking_is_confirmed_no_more(booking: Booking, shop: World, departure: str) -> None:
     booked = book(booking, departure).json["id"]
     booking("bookings", "cancel", booked, "--yes")
@@ -226,6 +254,19 @@ def test_a_code_can_be_kept_in_a_file(booking: Booking, shop: World, tmp_path: A
     assert issue(booking, shop, "--expires-at", "never").code == ExitCode.USAGE
 
 
+def test_a_code_that_cannot_be_shown_is_told_with_its_card(booking: Booking, shop: World, process: Process) -> None:
+    started = process("gift-cards", "issue", "--org", shop.organization.slug, "--amount", "50000", "-o", "json")
+    assert started.stdout is not None
+    started.stdout.close()
+    assert started.stderr is not None
+    error = json.loads(started.stderr.read())["error"]
+    assert (started.wait(), error["code"]) == (ExitCode.FAILED, "secret_lost")
+    started.stderr.close()
+    (card,) = booking("gift-cards", "list", "-o", "json").json["data"]
+    assert card["id"] in error["message"]
+    assert booking(*error["hint"].split()[1:], "--fields", "code").out.strip()[-4:] == card["code_last4"]
+
+
 def test_a_gift_card_is_switched_off_and_on(booking: Booking, shop: World) -> None:
     made = issue(booking, shop).json
     assert booking("gift-cards", "deactivate", made["id"], "-o", "json").json["status"] == "inactive"
@@ -282,6 +323,23 @@ def test_a_follower_that_wants_nothing_old_begins_at_the_end(
         book(booking, departure)
         seen = [line for line in iter(lines.readline, "5\n") if line.strip().isdigit()]
     assert seen == ["4\n"]
+
+
+def test_a_follower_from_an_instant_without_an_offset_takes_it_for_the_organizations(
+    booking: Booking, shop: World, departure: str, process: Process, environment: Environment
+) -> None:
+    environment("TZ", "America/Los_Angeles")  # where it is so late only nine hours after
+    begin = datetime.now(ZoneInfo(shop.organization.timezone)).replace(tzinfo=None).isoformat(timespec="seconds")
+    with following(process, "--since", begin, "-v", "--fields", "type", stderr=subprocess.STDOUT) as lines:
+        seen: list[str] = []
+        answers = 0
+        while answers < 12 and "booking.confirmed\n" not in seen:
+            seen.append(lines.readline())
+            answers += seen[-1].startswith("< 200")
+            if answers == 4:  # the list, the organization, and two looks at a feed in which nothing is new
+                answers += 1
+                book(booking, departure)
+    assert "booking.confirmed\n" in seen
 
 
 @contextmanager

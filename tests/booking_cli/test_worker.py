@@ -21,7 +21,7 @@ def test_it_works_until_it_is_told_to_stop(
         if "the worker runs" in line:
             break
     running.send_signal(signal.SIGTERM)
-    rest, _ = running.communicate(timeout=30)
+    rest, _ = running.communicate(timeout=60)
     assert running.returncode == 0
     assert "the worker stops" in rest
 
