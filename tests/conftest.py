@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from starlette.testclient import TestClient
 from support.api import Api
 from support.world import NOON, SECRET, FixedClock, World, make_world
@@ -186,3 +188,6 @@ def pytest_configure(config: Any) -> None:
         # A run in the background of a shell ignores it, and so would every command that a test interrupts.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: takes seconds; still part of every run")
+    # An example that takes long, or is long in the making, tells of a busy machine and of no fault.
+    hypothesis_settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    hypothesis_settings.load_profile("busy")

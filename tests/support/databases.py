@@ -8,6 +8,9 @@ from typing import Any, LiteralString
 from sqlalchemy import Table
 from sqlalchemy.engine import make_url
 
+_BUSY_S = 60
+"""A test waits so long for a service that writes to the same file."""
+
 
 def is_sqlite(url: str) -> bool:
     return make_url(url).get_backend_name() == "sqlite"
@@ -16,7 +19,7 @@ def is_sqlite(url: str) -> bool:
 def connect(url: str) -> Any:
     """A bare connection of the driver, in autocommit, with no foreign keys on SQLite."""
     if is_sqlite(url):
-        return closing(sqlite3.connect(str(make_url(url).database), isolation_level=None))
+        return closing(sqlite3.connect(str(make_url(url).database), isolation_level=None, timeout=_BUSY_S))
     import psycopg
 
     return psycopg.connect(

@@ -22,6 +22,7 @@ import orjson
 import uvicorn
 
 from booking_core.clock import system_clock
+from booking_core.db import postgres
 from booking_core.db.engine import Database
 from booking_core.settings import Settings
 from booking_server.app import create_app
@@ -34,6 +35,7 @@ _TESTS = Path(__file__).parents[1]
 
 REAL = "booking_server.app:create_app"
 MUTE = "support.servers:create_mute_app"
+PATIENT = "support.servers:create_patient_app"
 COMMITTED = "committed"
 """What the mute application prints when an answer is ready."""
 
@@ -45,7 +47,7 @@ class Server:
     """One process of the service."""
 
     def __init__(self, environment: Mapping[str, str], log: IO[bytes], app: str = REAL) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         command = ["-m", "uvicorn", app, "--factory", "--host", _HOST, "--port", str(self.port), "--app-dir", "."]
         quiet = ["--no-access-log", "--log-level", "warning"]
         self.process = subprocess.Popen(
@@ -77,9 +79,17 @@ class Server:
             self.process.stdout.close()
 
 
-def _free_port() -> int:
-    with socket.create_server((_HOST, 0)) as probe:
-        return int(probe.getsockname()[1])
+_taken: list[socket.socket] = []
+
+
+def free_port() -> int:
+    """A port that nobody else is given while this process lives. Nobody listens at it before a test does."""
+    # Bound and not listening: a server that wants this very port gets it, whoever asks for any gets another.
+    taken = socket.socket()
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    taken.bind((_HOST, 0))
+    _taken.append(taken)
+    return int(taken.getsockname()[1])
 
 
 class Service:
@@ -154,6 +164,15 @@ def create_mute_app() -> Any:
         await app(scope, receive, keep_back)
 
     return mute
+
+
+def create_patient_app() -> Any:
+    """The service, except that it waits for a lock for ten minutes."""
+    own = f"SET lock_timeout = {postgres.LOCK_TIMEOUT_MS}; SET statement_timeout = {postgres.STATEMENT_TIMEOUT_MS};"
+    assert own in postgres._SESSION
+    postgres._SESSION = postgres._SESSION.replace(own, "SET lock_timeout = 600000; SET statement_timeout = 600000;")
+    postgres.SILENT_S = 610
+    return create_app()
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """The same request many times at once, by way of every process: it is carried out once."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,10 +8,10 @@ from typing import Any
 import pytest
 from support.api import booking_body
 from support.databases import connect, departure_held
-from support.servers import Answer, Line, Service, lines, new_world
+from support.receivers import wait_until
+from support.servers import PATIENT, Answer, Line, Service, lines, new_world
 
 from booking_core.db import tables
-from booking_core.db.postgres import LOCK_TIMEOUT_MS
 
 COPIES = 20
 KEYS = 20
@@ -109,13 +108,14 @@ def test_twenty_customers_at_once_with_twenty_keys_are_one_new_and_nineteen_know
 def test_a_key_in_use_in_one_process_is_in_use_in_the_other_and_free_soon_after_its_holder_died(
     mortal_service: Service,
 ) -> None:
-    """The holder is stalled by a lock that somebody else keeps, before and after it dies."""
+    """The holder is stalled by a lock that somebody else keeps, before and after it dies. It would wait for it for ten
+    minutes: that the key is free sooner is since the database looks whether the holder lives."""
     if mortal_service.is_sqlite:
         pytest.skip("SQLite is served by one process, whose keys end with it")
     url = mortal_service.url
     with new_world(url) as world:
         key, departure = world.key(), world.departure(world.experience())
-        first, second = mortal_service.start().servers
+        first, second = mortal_service.start(PATIENT).servers
         body = booking_body(departure)
 
         async def scene() -> None:
@@ -128,9 +128,7 @@ def test_a_key_in_use_in_one_process_is_in_use_in_the_other_and_free_soon_after_
                     assert refused.headers["retry-after"] == "1"
                     first.process.kill()
                     assert await stalled is None
-                    died_at = time.perf_counter()
                     await asyncio.to_thread(until_keys_held, url, 0)
-                    assert time.perf_counter() - died_at < LOCK_TIMEOUT_MS / 1000 - 1
                 fresh = await to_second.post("/bookings", body, "the-held-key")
                 assert (fresh.status, fresh.replayed) == (201, False)
 
@@ -140,13 +138,10 @@ def test_a_key_in_use_in_one_process_is_in_use_in_the_other_and_free_soon_after_
 
 
 def until_keys_held(url: str, count: int) -> None:
-    """Returns when so many idempotency keys are held in the database; asks again and again, but not forever."""
+    """Returns when so many idempotency keys are held in the database."""
     held = (
         "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
         " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     )
     with connect(url) as connection:
-        for _ in range(100_000):
-            if connection.execute(held).fetchone() == (count,):
-                return
-    raise AssertionError(f"there were never {count} keys held")
+        wait_until(lambda: connection.execute(held).fetchone() == (count,), f"{count} keys are held")

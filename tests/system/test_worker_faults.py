@@ -21,9 +21,13 @@ from booking_core.wire.webhooks import WantedStatus, WebhookEndpointChange
 from webhook_verify import is_valid
 
 DEADLINE = {"BOOKING_WEBHOOK_DEADLINE": "0.6"}
+"""For tests that wait until a lease has passed. What they do to a worker meanwhile is done before the receiver answers,
+since a busy machine may take longer than that to do it afterwards."""
+PATIENCE = {"BOOKING_WEBHOOK_DEADLINE": "60"}
+"""For all others: no attempt times out, however busy the machine is."""
 LEASE_S = 2
-"""Of that deadline."""
-RECLAIMED_WITHIN_S = LEASE_S + 10
+"""Of the short deadline."""
+RECLAIMED_WITHIN_S = LEASE_S + 60
 
 
 @dataclass
@@ -54,11 +58,19 @@ def outcome(attempt: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def scene(fresh_database_url: str, tmp_path: Path) -> Iterator[Scene]:
+def deadline() -> dict[str, str]:
+    return PATIENCE
+
+
+with_short_leases = pytest.mark.parametrize("deadline", [pytest.param(DEADLINE, id="short leases")])
+
+
+@pytest.fixture
+def scene(fresh_database_url: str, tmp_path: Path, deadline: dict[str, str]) -> Iterator[Scene]:
     with (
         Receivers() as receivers,
         new_world(fresh_database_url) as world,
-        workers(fresh_database_url, tmp_path, 2, **DEADLINE) as crew,
+        workers(fresh_database_url, tmp_path, 2, **deadline) as crew,
     ):
         receiver, hooks = receivers.open(), Hooks(world)
         yield Scene(receivers, receiver, hooks, hooks.endpoint(url=receiver.url), list(crew))
@@ -83,12 +95,19 @@ def in_turn(*answers: Answer) -> Callable[[Receipt], Answer]:
 # Kills -----------------------------------------------------------------------------------------------------------
 
 
+@with_short_leases
 def test_what_a_killed_worker_was_sending_is_sent_once_more(scene: Scene) -> None:
-    scene.receiver.choose = in_turn(hang)
+    worker = scene.crew[0]
+
+    def kill_and_hang(_: Receipt) -> Answer:
+        scene.receiver.choose = in_turn()
+        worker.kill()
+        return hang
+
+    scene.receiver.choose = kill_and_hang
     (event,) = scene.hooks.tell()
-    worker = scene.crew[0].start()
+    worker.start()
     scene.receiver.wait_for(1)
-    worker.kill()
     worker.start()
     wait_until(scene.is_over, "the delivery is over")
     first, second = scene.receiver.receipts
@@ -102,6 +121,7 @@ def test_what_a_killed_worker_was_sending_is_sent_once_more(scene: Scene) -> Non
     assert LEASE_S * SECOND <= after - before <= RECLAIMED_WITHIN_S * SECOND
 
 
+@with_short_leases
 def test_what_was_accepted_as_the_worker_died_comes_twice_with_the_same_event_id(scene: Scene) -> None:
     worker = scene.crew[0]
 
@@ -178,6 +198,7 @@ def test_a_worker_that_is_told_to_stop_finishes_what_it_sends(scene: Scene) -> N
     assert scene.delivery()["status"] == "succeeded"
 
 
+@with_short_leases
 @pytest.mark.parametrize("ends", ["well", "badly"])
 def test_a_worker_that_slept_past_its_lease_changes_nothing_but_its_own_line_of_the_log(
     scene: Scene, ends: str
@@ -185,12 +206,17 @@ def test_a_worker_that_slept_past_its_lease_changes_nothing_but_its_own_line_of_
     if scene.hooks.database.url.get_backend_name() == "sqlite":
         pytest.skip("an SQLite file has one worker")
     held, let_go = scene.receivers.holding()
-    scene.receiver.choose = in_turn(held if ends == "well" else hang)
-    scene.hooks.tell()
     asleep, awake = scene.crew
+
+    def fall_asleep(_: Receipt) -> Answer:
+        scene.receiver.choose = in_turn()
+        asleep.signal(signal.SIGSTOP)
+        return held if ends == "well" else hang
+
+    scene.receiver.choose = fall_asleep
+    scene.hooks.tell()
     asleep.start()
     scene.receiver.wait_for(1)
-    asleep.signal(signal.SIGSTOP)
     lease_has_passed(scene.hooks)
     awake.start()
     wait_until(scene.is_over, "the other worker delivers it")
@@ -299,7 +325,7 @@ def test_a_worker_that_is_not_told_of_a_commit_finds_what_is_due(scene: Scene) -
     worker = scene.crew[0].start().wait_until_it_runs()
     scene.receiver.choose = in_turn(plain(500))
     scene.hooks.tell()
-    scene.receiver.wait_for(2, within_s=10)
+    scene.receiver.wait_for(2)
     assert worker.stop() == ExitCode.OK
     assert scene.outcomes() == ["http_status", "ok"]
     first, second = scene.hooks.attempts()
