@@ -214,7 +214,7 @@ def reschedule(
     booking_id: BookingId,
     departure: Annotated[
         str,
-        typer.Option("--departure", metavar="ID", parser=identifier, help="The departure of the same experience."),
+        typer.Option("--departure", metavar="ID", parser=identifier, help="The departure that it moves to."),
     ],
 ) -> None:
     """Moves a booking to another departure; its price stays. Opens the database."""

@@ -153,7 +153,7 @@ def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[
     changes = Changes()
     for entry, known in zip(entries, matched, strict=True):
         new = NEW_DEPARTURE | {"experience_id": tours[entry.experience]["id"]}
-        row = changes.take(entry, known, entry.given | _reopened(entry, known), new)
+        row = changes.take(entry, known, entry.given | _forgotten(entry, known), new)
         changes.notes += _for_guests(entry, known, row) if known is not None and known["seats_taken"] else ()
         holder = by_start.get(start(entry))
         if row["experience_id"] != new["experience_id"]:
@@ -168,11 +168,16 @@ def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[
     return changes
 
 
-def _reopened(entry: Entry, known: Row | None) -> Row:
-    """A departure that is for sale again has no bookings that are still to be cancelled. Were that kept, they would be
-    when a later catalogue cancels it, which is to leave them alone."""
-    is_cancelled = entry.given.get("status", "cancelled") == "cancelled"
-    return {} if known is None or is_cancelled else {"cancelling": None}
+def _forgotten(entry: Entry, known: Row | None) -> Row:
+    """What is no longer so of a stored departure. One that is for sale again has no bookings that are still to be
+    cancelled: were that kept, they would be when a later catalogue cancels it, which is to leave them alone. And the
+    participants of one that is moved are counted when its booking closes, also if they were before."""
+    forgotten: Row = {}
+    if known is not None and entry.given.get("status", "cancelled") != "cancelled":
+        forgotten["cancelling"] = None
+    if known is not None and entry.given["starts_at"] != known["starts_at"]:
+        forgotten["minimum_checked_at"] = None
+    return forgotten
 
 
 def _for_guests(entry: Entry, known: Row, row: Row) -> Iterator[Note]:

@@ -463,6 +463,16 @@ def test_a_departure_that_is_for_sale_again_cancels_no_more_bookings(world: Worl
     assert (row["status"], row["cancelling"]) == ("cancelled", None)
 
 
+def test_the_participants_of_a_departure_that_is_moved_are_counted_again(world: World) -> None:
+    load(world, with_departures(departure()))
+    (row,) = stored(world, tables.departures)
+    world.change(tables.departures, row["id"], minimum_checked_at=NOON)
+    load(world, with_departures(departure(seats_total=13)))
+    assert stored(world, tables.departures)[0]["minimum_checked_at"] == NOON
+    load(world, with_departures(departure(id=row["id"], starts_at="2026-12-31T10:00:00")))
+    assert stored(world, tables.departures)[0]["minimum_checked_at"] is None
+
+
 def test_nothing_that_the_catalogue_does_not_name_is_deleted(world: World) -> None:
     load(world, with_departures(departure(), departure(starts_at="2026-12-25T10:00:00")))
     done = load(world, with_departures(departure()))
