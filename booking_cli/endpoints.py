@@ -1,6 +1,6 @@
 """The commands of `booking webhooks` about endpoints: over HTTP, from `create` to `recover`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,7 @@ from booking_cli.arguments import instant, one_of
 from booking_cli.command import command, several
 from booking_cli.context import Cli, CliError
 from booking_cli.deliveries import EndpointId
-from booking_cli.exit_codes import ExitCode
+from booking_cli.secret_files import Keeper
 from booking_cli.since import aware
 from booking_cli.times import length_us
 
@@ -63,9 +63,9 @@ def create(
     cli = context.of(ctx)
     wanted = {"url": url, "event_types": event, "description": description}
     secret_files.would_be_shown(cli, secret_file, "secret")
-    with remote.client(cli) as client, secret_files.kept(secret_file) as keep:
+    with remote.client(cli) as client, secret_files.kept(secret_file) as keeper:
         created = remote.ask(client, "POST", _PATH, body=wanted).body
-        _hand_over(cli, created, secret_file, keep)
+        _hand_over(cli, created, keeper)
 
 
 @command(app, "list", "booking webhooks list", "booking webhooks list --fields id,status,url")
@@ -166,10 +166,10 @@ def rotate_secret(
     cli = context.of(ctx)
     overlap_seconds = length_us(overlap) // _SECOND_US
     secret_files.would_be_shown(cli, secret_file, "secret")
-    with remote.client(cli) as client, secret_files.kept(secret_file) as keep:
+    with remote.client(cli) as client, secret_files.kept(secret_file) as keeper:
         path, wanted = remote.path("webhooks", endpoint_id, "rotate-secret"), {"overlap_seconds": overlap_seconds}
         rotated = remote.ask(client, "POST", path, body=wanted).body
-        _hand_over(cli, rotated, secret_file, keep)
+        _hand_over(cli, rotated, keeper)
 
 
 @command(app, "test", f"booking webhooks test {_ID}")
@@ -182,25 +182,15 @@ def test(ctx: typer.Context, endpoint_id: EndpointId) -> None:
     cli.render.note(f"What came of it: booking webhooks deliveries show {endpoint_id} {queued['id']}")
 
 
-def _hand_over(cli: Cli, shown: dict[str, Any], secret_file: Path | None, keep: Callable[[str], None]) -> None:
-    """Shows a new secret or keeps it in its file. When that fails the secret is lost, and what to do is said."""
-    rotate = f"booking webhooks rotate-secret {shown['id']}"
-    try:
-        keep(shown["secret"])
-        if secret_file:
-            del shown["secret"]
-            shown["secret_file"] = str(secret_file)
-        cli.render.one(shown)
-        cli.render.flush()
-    except OSError as error:
-        raise CliError(
-            f"The endpoint {shown['id']} has a new secret, which could not be handed over: {error.strerror}.",
-            ExitCode.FAILED,
-            code="secret_lost",
-            hint=rotate,
-        ) from error
-    if not secret_file:
-        cli.render.note("Keep the secret now: it is not shown again.")
+def _hand_over(cli: Cli, shown: dict[str, Any], keeper: Keeper) -> None:
+    keeper.hand_over(
+        cli,
+        shown,
+        "secret",
+        lost=f"The endpoint {shown['id']} has a new secret, which could not be handed over",
+        hint=f"booking webhooks rotate-secret {shown['id']}",
+        note="Keep the secret now: it is not shown again.",
+    )
 
 
 # What went wrong -------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """`booking gift-cards`: prepaid amounts."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +9,7 @@ import typer
 from booking_cli import context, lists, operation, remote, secret_files, storage
 from booking_cli.arguments import identifier, instant
 from booking_cli.command import command, group
-from booking_cli.context import Cli, CliError
-from booking_cli.exit_codes import ExitCode
+from booking_cli.context import CliError
 from booking_cli.lists import LIMIT, After, All, Limit, Order
 
 app = group("Gift cards: prepaid amounts, redeemed with a code.")
@@ -133,28 +131,17 @@ def issue(
         )
         return gift_cards.issue(tx, actor, pending, request)
 
-    with secret_files.kept(secret_file) as keep:
+    with secret_files.kept(secret_file) as keeper:
         card, made_code = operation.act(cli, lambda tx: organizations.get(tx, slug=org), verb)
-        _hand_over(cli, json.loads(card), made_code, secret_file, keep)
-
-
-def _hand_over(
-    cli: Cli, card: dict[str, Any], code: str, secret_file: Path | None, keep: Callable[[str], None]
-) -> None:
-    """Shows the code of a new card or keeps it in its file. When that fails the card is named, which was paid for."""
-    try:
-        keep(code)
-        cli.render.one(card | ({"secret_file": str(secret_file)} if secret_file else {"code": code}))
-        cli.render.flush()
-    except OSError as error:
-        raise CliError(
-            f"The gift card {card['id']} was issued, and its code could not be handed over: {error.strerror}.",
-            ExitCode.FAILED,
-            code="secret_lost",
-            hint=f"booking gift-cards get {card['id']} --include-code",
-        ) from error
-    if not secret_file:
-        cli.render.note("The code is money: give it to its recipient and to nobody else.")
+        shown = json.loads(card)
+        keeper.hand_over(
+            cli,
+            shown | {"code": made_code},
+            "code",
+            lost=f"The gift card {shown['id']} was issued, and its code could not be handed over",
+            hint=f"booking gift-cards get {shown['id']} --include-code",
+            note="The code is money: give it to its recipient and to nobody else.",
+        )
 
 
 def _instant(actor: Any, option: str, text: str | None) -> int | None:

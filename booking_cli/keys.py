@@ -9,7 +9,7 @@ import typer
 from booking_cli import context, secret_files, storage
 from booking_cli.command import command, group
 from booking_cli.context import Cli, CliError
-from booking_cli.exit_codes import ExitCode
+from booking_cli.secret_files import Keeper
 from booking_cli.times import length_us
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def create(
         raise CliError("--expires-in and --expires-at exclude each other.", hint="booking keys create --help")
     lifetime = length_us(expires_in) if expires_in else None
     secret_files.would_be_shown(cli, secret_file, "key")
-    with storage.database(cli) as database, secret_files.kept(secret_file) as keep:
+    with storage.database(cli) as database, secret_files.kept(secret_file) as keeper:
         from booking_core import keys, organizations
         from booking_core.wire.scopes import READ_SCOPES
 
@@ -77,7 +77,7 @@ def create(
                 now=tx.now(),
             )
         )
-        _hand_over(cli, _shown(key, organization, key.created_at), secret, secret_file, keep)
+        _hand_over(cli, _shown(key, organization, key.created_at), secret, keeper)
 
 
 @command(app, "list", "booking keys list --org fjord-tours", "booking keys list --org fjord-tours --fields id,status")
@@ -138,13 +138,13 @@ def rotate(
     cli = context.of(ctx)
     overlap_us = length_us(overlap)
     secret_files.would_be_shown(cli, secret_file, "key")
-    with storage.database(cli) as database, secret_files.kept(secret_file) as keep:
+    with storage.database(cli) as database, secret_files.kept(secret_file) as keeper:
         from booking_core import keys
 
         key, secret, organization = database.write_once(
             lambda tx: keys.rotate(tx, key_id, overlap=overlap_us, now=tx.now())
         )
-        _hand_over(cli, _shown(key, organization, key.created_at), secret, secret_file, keep)
+        _hand_over(cli, _shown(key, organization, key.created_at), secret, keeper)
 
 
 @command(app, "expire", "booking keys expire 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --at 2027-01-01T00:00:00")
@@ -185,20 +185,12 @@ def _shown(key: "ApiKey", organization: "Organization", now: int) -> dict[str, A
     return keys.present(key, organization.zone) | {"status": keys.status(key, now), "revoked_at": revoked_at}
 
 
-def _hand_over(
-    cli: Cli, shown: dict[str, Any], secret: str, secret_file: Path | None, keep: Callable[[str], None]
-) -> None:
-    """Shows a new key or keeps it in its file. When that fails the secret is lost, and the key is named."""
-    try:
-        keep(secret)
-        cli.render.one(shown | ({"secret_file": str(secret_file)} if secret_file else {"key": secret}))
-        cli.render.flush()
-    except OSError as error:
-        raise CliError(
-            f"The key {shown['id']} was created, and could not be handed over: {error.strerror}.",
-            ExitCode.FAILED,
-            code="secret_lost",
-            hint=f"booking keys revoke {shown['id']}",
-        ) from error
-    if not secret_file:
-        cli.render.note("Keep the key now: it is not shown again.")
+def _hand_over(cli: Cli, shown: dict[str, Any], secret: str, keeper: Keeper) -> None:
+    keeper.hand_over(
+        cli,
+        shown | {"key": secret},
+        "key",
+        lost=f"The key {shown['id']} was created, and could not be handed over",
+        hint=f"booking keys revoke {shown['id']}",
+        note="Keep the key now: it is not shown again.",
+    )

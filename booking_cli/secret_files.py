@@ -3,9 +3,12 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from booking_cli.context import Cli, CliError
+from booking_cli.exit_codes import ExitCode
 
 
 def would_be_shown(cli: Cli, path: Path | None, field: str) -> None:
@@ -21,15 +24,45 @@ def would_be_shown(cli: Cli, path: Path | None, field: str) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """Hands a new secret over, this once: on the screen, or into its file."""
+
+    path: Path | None
+    write: Callable[[str], None]
+
+    def hand_over(self, cli: Cli, made: dict[str, Any], field: str, *, lost: str, hint: str, note: str) -> None:
+        """Shows what was made, with the secret that it holds as `field`, or with the name of the file.
+
+        Args:
+            lost: what to say of it when the secret can be neither shown nor kept.
+            hint: the command that helps then.
+            note: what whoever sees the secret is told.
+
+        Raises:
+            CliError: `secret_lost`.
+        """
+        try:
+            self.write(made[field])
+            if self.path:
+                made = {name: value for name, value in made.items() if name != field} | {"secret_file": str(self.path)}
+            cli.render.one(made)
+            cli.render.flush()
+        except OSError as error:
+            raise CliError(f"{lost}: {error.strerror}.", ExitCode.FAILED, code="secret_lost", hint=hint) from error
+        if not self.path:
+            cli.render.note(note)
+
+
 @contextmanager
-def kept(path: Path | None) -> Iterator[Callable[[str], None]]:
-    """Gives what writes the secret into the file, mode 0600; the file must be new.
+def kept(path: Path | None) -> Iterator[Keeper]:
+    """Gives what hands the secret over, and with a path writes it into that file, mode 0600; the file must be new.
 
     It is made before the secret is, so that no secret is ever issued that cannot be kept; and taken away again when
     nothing was written.
     """
     if path is None:
-        yield lambda secret: None
+        yield Keeper(None, lambda secret: None)
         return
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -48,7 +81,7 @@ def kept(path: Path | None) -> Iterator[Callable[[str], None]]:
             written = True
 
         try:
-            yield write
+            yield Keeper(path, write)
         finally:
             if not written:
                 path.unlink(missing_ok=True)
