@@ -198,6 +198,18 @@ def test_a_worker_that_is_told_to_stop_finishes_what_it_sends(scene: Scene) -> N
     assert scene.delivery()["status"] == "succeeded"
 
 
+def test_a_worker_that_is_told_twice_finishes_nothing_more(scene: Scene) -> None:
+    scene.receiver.choose = lambda _: hang
+    scene.hooks.tell()
+    worker = scene.crew[0].start()
+    scene.receiver.wait_for(1)
+    worker.signal(signal.SIGTERM)
+    wait_until(lambda: "the worker stops" in worker.log, "it has heard that it is to stop")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait_until_it_ends() == -signal.SIGTERM
+    assert scene.outcomes() == ["lost"]
+
+
 @with_short_leases
 @pytest.mark.parametrize("ends", ["well", "badly"])
 def test_a_worker_that_slept_past_its_lease_changes_nothing_but_its_own_line_of_the_log(
