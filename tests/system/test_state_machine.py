@@ -132,13 +132,14 @@ class Model:
     def tell(self, kind: str, resource_id: str) -> None:
         self.told.append((kind, resource_id))
 
-    def cancel(self, booking: Booking, at: int, *, refund: bool) -> None:
+    def cancel(self, booking: Booking, at: int, *, refund: bool, in_full: bool = False) -> None:
         booking.status = "cancelled"
         if booking.card:
             booking.card.balance += booking.from_card
         if booking.payment == "stripe/pending":
             booking.payment = "stripe/failed"
-        if booking.payment == "stripe/paid" and refund and booking.departure.starts_at - at >= DAY:
+        is_early = booking.departure.starts_at - at >= DAY
+        if booking.payment == "stripe/paid" and refund and (is_early or in_full):
             booking.refunded = booking.total
         self.tell("booking.cancelled", booking.id)
 
@@ -150,7 +151,7 @@ class Model:
             batch.pop()
         departure.status, departure.cancelling = "cancelled", reason if len(live) > len(batch) else None
         for each in batch:
-            self.cancel(each, at, refund=True)
+            self.cancel(each, at, refund=True, in_full=True)
 
 
 def _id(thing: Any) -> str:
