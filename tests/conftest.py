@@ -189,5 +189,11 @@ def pytest_configure(config: Any) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: takes seconds; still part of every run")
     # An example that takes long, or is long in the making, tells of a busy machine and of no fault.
-    hypothesis_settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    hypothesis_settings.load_profile("busy")
+    # The same examples in every run, so that what fails is what was changed; others are looked for on purpose.
+    hypothesis_settings.register_profile(
+        "tests",
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize="BOOKING_TEST_EXPLORE" not in os.environ,
+    )
+    hypothesis_settings.load_profile("tests")

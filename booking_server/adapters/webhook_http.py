@@ -94,8 +94,9 @@ class _Reply:
 
     def feed(self, data: bytes) -> None:
         """Takes what was read, and raises for nothing that may be in it."""
-        if self.is_over:  # bytes that nobody asked for
-            self.can_be_followed = False
+        if self.is_over:
+            if data.strip(b"\r\n"):  # bytes that nobody asked for; the parser skips ends of lines before a response
+                self.can_be_followed = False
             return
         try:
             if self.status is None:

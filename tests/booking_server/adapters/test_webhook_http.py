@@ -459,6 +459,22 @@ def test_a_closed_port_is_told_from_a_silent_one(deliver: Deliver, names: Any) -
     assert outcome(sent) == (None, AttemptError.CONNECT_FAILED)
 
 
+@pytest.mark.parametrize(
+    ("rest", "can_be_followed"),
+    [
+        *((rest, True) for rest in (b"", b"\r", b"\n", b"\r\n", b"\n\r\n")),
+        *((rest, False) for rest in (b" ", b"x", b"\r\nx", b"\0", b"HTTP/1.1 200 OK\r\n\r\n")),
+    ],
+)
+def test_what_follows_a_reply_says_whether_its_connection_is_used_again(rest: bytes, can_be_followed: bool) -> None:
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    for pieces in ([reply + rest], [reply, rest], [reply, *(rest[i : i + 1] for i in range(len(rest)))]):
+        judged = _Reply()
+        for piece in pieces:
+            judged.feed(piece)
+        assert (judged.status, judged.is_over, judged.can_be_followed) == (200, True, can_be_followed)
+
+
 @given(st.data())
 def test_a_reply_never_raises_and_is_the_same_in_any_pieces(data: st.DataObject) -> None:
     line = st.sampled_from([b"HTTP/1.1 ", b"200", b" OK", b"\r\n", b": ", b"A", b"Content-Length", b"2", b"ok", b"0"])
