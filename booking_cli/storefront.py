@@ -1,15 +1,13 @@
 """`booking storefront`: what a guest's checkout does, at a shell."""
 
-import json
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from booking_cli import arguments, context, storage
+from booking_cli import arguments, context, operation, storage
 from booking_cli.command import command, group
-from booking_cli.operation import stored_id
 from booking_cli.times import length_us
 
 if TYPE_CHECKING:
@@ -25,7 +23,6 @@ Departure = Annotated[str, typer.Option("--departure", metavar="ID", help="The d
 _AMOUNT = re.compile(r"\d{1,18}", re.ASCII)
 
 Owner = Callable[["Tx"], "Organization"]
-Act = Callable[["Tx", "Actor", "Writes"], Any]
 
 
 @command(app, "hold", "booking storefront hold --org fjord-tours --departure ID --seats 2 --for 10m")
@@ -47,7 +44,9 @@ def hold(
     _act(
         ctx,
         _of(org),
-        lambda tx, actor, pending: storefront.hold(tx, actor, pending, stored_id(departure), seats, for_s=for_s),
+        lambda tx, actor, pending: storefront.hold(
+            tx, actor, pending, operation.stored_id(departure), seats, for_s=for_s
+        ),
     )
 
 
@@ -109,14 +108,14 @@ def checkout(
 
     def act(tx: "Tx", actor: "Actor", pending: "Writes") -> bytes:
         basket = _basket(
-            stored_id(departure),
+            operation.stored_id(departure),
             guests,
             add_ons,
             person,
             note,
             int(discount),
             gift_card,
-            hold_id and stored_id(hold_id),
+            hold_id and operation.stored_id(hold_id),
         )
         return storefront.check_out(tx, actor, pending, basket)
 
@@ -206,19 +205,7 @@ def _basket(
         raise Malformed(message, details=details) from None
 
 
-def _act(ctx: typer.Context, owner: Owner, act: Act) -> None:
+def _act(ctx: typer.Context, owner: Owner, act: operation.Verb) -> None:
     """Runs one verb in a transaction of its own, and shows what it gives."""
     cli = context.of(ctx)
-    installation = storage.installation(storage.settings())
-    with storage.database(cli) as database:
-        from booking_core.caller import Actor
-        from booking_core.db.writes import Writes
-
-        def work(tx: "Tx") -> Any:
-            pending = Writes()
-            shown = act(tx, Actor(installation=installation, organization=owner(tx), at=tx.now()), pending)
-            tx.write(pending)
-            return shown
-
-        shown = database.write_once(work)
-    cli.render.one(json.loads(shown) if isinstance(shown, bytes) else shown)
+    cli.render.one(operation.act(cli, owner, act))

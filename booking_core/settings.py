@@ -3,7 +3,6 @@
 import ipaddress
 import os
 import secrets
-import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -165,6 +164,8 @@ def _mail_from(text: str) -> str:
 
 
 def _ca_file(text: str) -> str:
+    import ssl  # costs every command what few installations need
+
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(text)
     except OSError as error:  # no such file, or no certificate in it

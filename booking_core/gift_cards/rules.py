@@ -120,8 +120,10 @@ _CHECKED = (
 
 
 def _check(field: str, given: int | str) -> None:
-    # As in a catalogue file, so that what is exported can be imported; and so that it can be shown at all.
-    _check_text(field, given) if isinstance(given, str) else within_years(given)
+    if isinstance(given, str):
+        _check_text(field, given)
+    else:
+        within_years(given)  # as in a catalogue file, so that what is exported can be imported, and shown at all
 
 
 def _check_text(field: str, text: str) -> None:

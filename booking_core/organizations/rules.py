@@ -24,7 +24,6 @@ Parse = Callable[[str], Any]
 """Gives the value that a text stands for, or raises a ValueError that says what it must be."""
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
-_DIGITS = re.compile(r"[0-9]{1,9}")
 _SWITCH = {"on": True, "off": False}
 
 

@@ -254,7 +254,6 @@ def _after(caller: Caller, row: EndpointRow) -> int:
 def _check_public(url: str, is_public: IsPublic) -> None:
     if not is_public(url):
         # The same words whatever was found, so that nobody maps a network with them.
-        # One text for all: which rule it was would help to map a network.
         message = "Webhooks go to public addresses, and to port 443 or one from 1024 that is no other service's."
         raise Unprocessable.at("url", message, "address_not_public")
 
