@@ -250,11 +250,6 @@ def _throw_away(connection: Connection) -> None:
         connection.close()
 
 
-def _pause(again: int) -> None:
-    """Before another try."""
-    time.sleep(random.uniform(0.001, 0.02) * (again + 1))
-
-
 class Database:
     """The way into one database: reads, and writes that are tried again when another transaction was in the way."""
 
@@ -334,16 +329,7 @@ class Database:
         Raises:
             Unavailable: the database is away or too busy.
         """
-        with self.translated():
-            for again in range(_TRIES):
-                try:
-                    with self._transaction() as tx:
-                        return fn(tx)
-                except Exception as error:  # only what a second look can settle is tried again
-                    if again == _TRIES - 1 or not self.driver.worth_another_try(error):
-                        raise
-                    _pause(again)
-        raise Unavailable
+        return self._tried(fn)
 
     def write_once(self, fn: Callable[[Tx], T]) -> T:
         """The same for what a second run would do a second time: seats are held, a key is made.
@@ -354,24 +340,27 @@ class Database:
         Raises:
             Unavailable: the database is away or too busy; or it cannot be learnt whether the work was done.
         """
-        if self.is_sqlite:  # no connection to be lost
-            return self.write(fn)
+        return self._tried(fn, is_named=not self.is_sqlite)  # SQLite has no connection to be lost
+
+    def _tried(self, fn: Callable[[Tx], T], *, is_named: bool = False) -> T:
+        """Up to three times. With `is_named` it is asked how a transaction ended whose COMMIT nobody answered."""
         with self.translated():
             for again in range(_TRIES):
-                done: list[tuple[str, T]] = []
+                name: str | None = None
+                done: list[T] = []
                 try:
                     with self._transaction() as tx:
-                        name = tx.name()
-                        done.append((name, fn(tx)))
-                    return done[0][1]
+                        name = tx.name() if is_named else None
+                        done.append(fn(tx))
+                    return done[0]
                 except Exception as error:  # only what a second look can settle is tried again
                     is_worth_it = self.driver.worth_another_try(error)
                     is_open = is_worth_it or isinstance(error, Unavailable)  # the server fell silent
-                    if done and is_open and self._has_committed(done[0][0]):
-                        return done[0][1]
+                    if name and done and is_open and self._has_committed(name):
+                        return done[0]
                     if again == _TRIES - 1 or not is_worth_it:
                         raise
-                    _pause(again)
+                    time.sleep(random.uniform(0.001, 0.02) * (again + 1))
         raise Unavailable
 
     def _has_committed(self, name: str) -> bool:
