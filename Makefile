@@ -1,12 +1,17 @@
 # Every target sets up what it needs: a fresh machine wants only Python 3.11+ and make.
 PYTHON ?= python3
+# An interpreter that is named, as in `make test PYTHON=python3.13`, gets an environment of its own.
+ifeq ($(origin PYTHON),file)
 VENV := .venv
+else
+VENV := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+endif
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PACKAGES := webhook_verify booking_core booking_server booking_sdk booking_cli
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install run test check bench openapi format lock clean
+.PHONY: install run test test-pythons check bench openapi format lock clean
 
 install: $(STAMP)
 
@@ -25,11 +30,18 @@ TEST_PROCESSES ?= 3
 test: install
 	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
 
+# The whole suite with every interpreter of 3.11 and newer that is found: on the PATH, and among pyenv's.
+test-pythons:
+	@for python in $$($(PYTHON) tests/support/interpreters.py); do \
+	    echo "== $$python"; $(MAKE) --no-print-directory test PYTHON=$$python || exit; done
+
 check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	PATH="$(CURDIR)/$(BIN):$$PATH" pyright --ignoreexternal --verifytypes booking_sdk
+	PATH="$(CURDIR)/$(BIN):$$PATH" pyright --ignoreexternal --verifytypes webhook_verify
 
 format: install
 	$(BIN)/ruff format .
@@ -47,5 +59,5 @@ lock: install
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.lock requirements.in
 
 clean:
-	rm -rf $(VENV) .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist build
+	rm -rf .venv .venv-* .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -134,8 +134,8 @@ class Verifier:
         self._tolerance = _checked_tolerance(tolerance)
         self._clock = clock
         self._seen_ttl = seen_ttl
-        self.max_body_bytes = max_body_bytes
-        self.seen = seen
+        self.max_body_bytes: int = max_body_bytes
+        self.seen: SeenStore | None = seen
 
     @classmethod
     def from_env(cls, name: str = "BOOKING_WEBHOOK_SECRET", **options: Any) -> Verifier:

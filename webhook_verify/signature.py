@@ -55,9 +55,9 @@ class ParsedSignature:
     __slots__ = ("signatures", "signed_timestamp", "timestamp")
 
     def __init__(self, signed_timestamp: str, signatures: Iterable[str]) -> None:
-        self.signed_timestamp = signed_timestamp
-        self.timestamp = int(signed_timestamp)
-        self.signatures = tuple(signatures)
+        self.signed_timestamp: str = signed_timestamp
+        self.timestamp: int = int(signed_timestamp)
+        self.signatures: tuple[str, ...] = tuple(signatures)
 
     def __repr__(self) -> str:
         return f"ParsedSignature(timestamp={self.timestamp}, signatures={self.signatures})"

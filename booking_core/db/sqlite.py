@@ -21,6 +21,13 @@ class SqliteConnection:
         self._raw = sqlite3.connect(
             path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=512
         )
+        try:
+            self._prepare(writable=writable, checkpoints=checkpoints)
+        except BaseException:  # no caller has it yet that could close it
+            self._raw.close()
+            raise
+
+    def _prepare(self, *, writable: bool, checkpoints: bool) -> None:
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "cache_size=-32768"):
             self._raw.execute(f"PRAGMA {pragma}")
         if not writable:

@@ -3,7 +3,8 @@
 import socket
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -276,3 +277,15 @@ def test_how_a_transaction_ended_can_be_asked_later_and_not_before_it_did(
     with pytest.raises(NotFound):
         database.write_once(fail)
     assert not database._has_committed(names[0])
+
+
+def test_a_file_that_is_no_database_leaves_no_connection_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: opened.append(connect(*a, **k)) or opened[-1])
+    file = tmp_path / "booking.db"
+    file.write_bytes(b"not a database" * 100)
+    with closing(Database(f"sqlite:///{file}")) as database, pytest.raises(sqlite3.DatabaseError):
+        database.read(lambda tx: tx.now())
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].execute("SELECT 1")

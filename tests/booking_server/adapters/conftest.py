@@ -370,12 +370,14 @@ class Authority:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
+        self._key_id = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         self._made = 0
         self.file = folder / "authority.pem"
         made = (
             self._builder("Authority", "Authority", self._key.public_key(), -_DAY, 30 * _DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(x509.KeyUsage(True, False, False, False, False, True, True, False, False), critical=True)
+            .add_extension(self._key_id, critical=False)
             .sign(self._key, hashes.SHA256())
         )
         self.file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
@@ -385,6 +387,11 @@ class Authority:
         made = x509.CertificateBuilder().subject_name(_name(subject)).issuer_name(_name(issuer)).public_key(key)
         made = made.serial_number(x509.random_serial_number())
         return made.not_valid_before(_NOW + since).not_valid_after(_NOW + until)
+
+    @staticmethod
+    def _signer_id(key: Any) -> x509.AuthorityKeyIdentifier:
+        """Return the extension that names the signing key; Python 3.13 and newer refuse a certificate without it."""
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
 
     def server(self, *names: str, expired: bool = False, self_signed: bool = False, weak: bool = False) -> Any:
         """A server's TLS context with a certificate for these names or addresses."""
@@ -398,6 +405,7 @@ class Authority:
             self._builder("Server", issuer, key.public_key(), since, until)
             .add_extension(x509.SubjectAlternativeName(subjects), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(self._signer_id(key if self_signed else self._key), critical=False)
             .sign(signer, hashes.SHA256())
         )
         self._made += 1

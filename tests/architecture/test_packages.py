@@ -1,0 +1,129 @@
+"""The distributions as a package index gets them: built, checked, and listed file by file."""
+
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from email.message import Message
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("webhook_verify", "booking_core", "booking_server", "booking_sdk", "booking_cli")
+SHIPPED = {".py", ".typed", ".json", ".html", ".txt", ".css", ".js", ".svg", ".png", ".mako", ".sql"}
+"""Endings of the files that a wheel may hold: modules, and the data that they read."""
+ONLY_IN_SDIST = {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
+
+
+@pytest.fixture(scope="module", params=FOLDERS)
+def folder(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def built(folder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the sdist of a package, and with the wheel that was built from the sdist."""
+    target = tmp_path_factory.mktemp("dist")
+    run("build", "--no-isolation", "--outdir", str(target), str(ROOT / folder))
+    return target
+
+
+def run(module: str, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def wheel_files(path: Path) -> set[str]:
+    with zipfile.ZipFile(path) as archive:
+        return set(archive.namelist())
+
+
+def sources(folder: str) -> set[str]:
+    """The files of a package in the tree that belong into its wheel."""
+    found = (path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {
+        str(path.relative_to(ROOT))
+        for path in found
+        if path.name not in ONLY_IN_SDIST and path.relative_to(ROOT / folder).parts[0] not in ("docs", "dist")
+    }
+
+
+def metadata(built: Path) -> Message:
+    """The core metadata of the wheel."""
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        return HeaderParser().parsestr(archive.read(name).decode())
+
+
+def test_a_package_index_would_take_it(built: Path) -> None:
+    assert run("twine", "check", "--strict", *map(str, built.iterdir())).count("PASSED") == 2
+
+
+def test_the_wheel_built_from_the_sdist_holds_the_package_and_nothing_else(folder: str, built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    files = wheel_files(wheel)
+    about = {name for name in files if name.split("/")[0].endswith(".dist-info")}
+    assert files - about == sources(folder)
+    assert {Path(name).suffix for name in files - about} <= SHIPPED
+    assert {name.split("/", 1)[1] for name in about} - {"entry_points.txt"} == {
+        "METADATA",
+        "RECORD",
+        "WHEEL",
+        "licenses/LICENSE",
+    }
+
+
+def test_the_wheel_built_from_the_tree_is_the_same(folder: str, built: Path, tmp_path: Path) -> None:
+    run("build", "--no-isolation", "--wheel", "--outdir", str(tmp_path), str(ROOT / folder))
+    (from_sdist,), (from_tree,) = built.glob("*.whl"), tmp_path.glob("*.whl")
+    with zipfile.ZipFile(from_sdist) as one, zipfile.ZipFile(from_tree) as other:
+        assert {each.filename: each.CRC for each in one.infolist()} == {
+            each.filename: each.CRC for each in other.infolist()
+        }
+
+
+def test_the_sdist_holds_what_the_wheel_is_built_from(folder: str, built: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        files = {each.split("/", 1)[1] for each in archive.getnames()}
+    docs = {str(path.relative_to(ROOT / folder)) for path in (ROOT / folder / "docs").glob("*.md")}
+    files.discard(".gitignore")  # the build backend puts the one of the checkout into every sdist
+    assert files == {name.split("/", 1)[1] for name in sources(folder)} | ONLY_IN_SDIST | docs
+
+
+def test_the_metadata_says_whose_it_is_and_which_pythons_it_is_tested_with(folder: str, built: Path) -> None:
+    found = metadata(built)
+    assert found["Author"] == "The Booking Service authors"
+    assert found["License-Expression"] == "MIT"
+    assert len(found["Keywords"].split(",")) >= 5
+    labels = {each.split(",")[0] for each in found.get_all("Project-URL", [])}
+    assert labels == {"Homepage", "Documentation", "Source", "Changelog", "Issues"}
+    lowest = int(found["Requires-Python"].removeprefix(">=3."))
+    pythons = [f"Programming Language :: Python :: 3.{minor}" for minor in range(lowest, 15)]
+    assert [each for each in found.get_all("Classifier", []) if re.search(r":: 3\.\d+$", each)] == pythons
+
+
+def test_every_link_of_the_package_page_leads_somewhere(folder: str, built: Path) -> None:
+    """The page of a package index has no tree around it: a relative link would lead nowhere."""
+    from readme_renderer import markdown
+
+    page = markdown.render(str(metadata(built).get_payload())) or ""
+    assert len(page) > 300, "a package page says what the package is for"
+    anchors = set(re.findall(r' id="([^"]+)"', page))
+    for target in re.findall(r'<a href="([^"]*)"', page):
+        assert target.startswith("https://") or target.removeprefix("#") in anchors, target
+
+
+def test_all_packages_carry_the_license_of_the_tree_and_the_same_addresses() -> None:
+    addresses: list[Any] = []
+    for folder in FOLDERS:
+        assert (ROOT / folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+        addresses.append(tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]["urls"])
+    assert all(each == addresses[0] for each in addresses)
