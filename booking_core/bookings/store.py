@@ -169,6 +169,7 @@ class DepartureRow(NamedTuple):
     seats_total: int
     seats_taken: int
     price_minor: int | None
+    prices: str | None
     experience_id: str
     title: str
     slug: str
