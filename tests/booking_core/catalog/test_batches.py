@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.operations import Operations
 from support.world import DAY, World
 
 from booking_core import catalog
@@ -117,6 +118,16 @@ def test_an_import_that_is_ended_counts_what_is_there_and_the_same_again_complet
     done = load(world, document)
     assert done.departures.unchanged + done.departures.created == 1523
     assert {table.name: len(world.rows(table)) for table in TABLES} == tally.total
+    assert world.examine() == []
+
+
+def test_between_two_batches_everybody_can_book(world: World) -> None:
+    departure = world.departure(world.experience(slug="tour-0"), seats=50)
+    ops, documents = Operations(world), {"experiences": [tour(f"tour-{n}", 300) for n in range(4)]}
+    booked: list[str] = []
+    done = load(world, documents, before_batch=lambda: booked.append(ops.book(departure)["id"]))
+    assert (len(booked), ops.taken(departure)) == (4, 4)
+    assert (done.experiences, done.departures.created) == (catalog.Counts(3, 1, 0), 1200)
     assert world.examine() == []
 
 
