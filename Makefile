@@ -52,6 +52,7 @@ bench: install
 
 openapi: install
 	$(BIN)/python -m booking_server.openapi > openapi.json
+	$(BIN)/python -m booking_server.api_changelog > docs/api-changelog.md
 
 # Rewrites the lock from requirements.in. The lock holds versions and hashes, never an address.
 lock: install

@@ -31,7 +31,7 @@ from booking_core.wire.money import Money
 from booking_core.wire.pages import Page
 from booking_core.wire.scopes import Scope
 from booking_core.wire.webhooks import Delivery, WebhookEndpoint
-from booking_server import bodies, errors
+from booking_server import api_changelog, bodies, errors
 from booking_server.operations import Operation
 from booking_server.params import Param
 from booking_server.routes import OPERATIONS, description
@@ -55,6 +55,7 @@ def document() -> Json:
             "version": API_VERSION,
             "description": description.PROSE,
             "license": {"name": "MIT", "identifier": "MIT"},
+            "x-changelog": api_changelog.machine_readable(),
         },
         "servers": [{"url": "/", "description": "The service that served this description."}],
         "security": [{"bearer": []}],

@@ -129,7 +129,7 @@ class Verifier:
         if max_body_bytes < 1:
             raise ValueError("max_body_bytes must be at least 1")
         if not seen_ttl >= SHORTEST_TTL:
-            raise ValueError("seen_ttl must be at least 11 hours, the span of a delivery's six attempts")
+            raise ValueError("seen_ttl must be at least 12 hours, which a delivery's six attempts stay within")
         self._keys = prepared_keys(secrets)
         self._tolerance = _checked_tolerance(tolerance)
         self._clock = clock

@@ -260,10 +260,11 @@ def cancel_on(tx: Tx, installation: Installation) -> int:
 
 
 def cancel_under_minimum(tx: Tx, installation: Installation) -> int:
-    """Counts the participants of one departure whose booking has closed, and cancels it when they are too few, for an
-    organization that has that on (decision B16). Gives 1; 0 when there is none to count.
+    """Count the confirmed participants of one departure whose booking has closed, and cancel the departure when they
+    are too few, for an organization that has that on (decision B16). Return 1; 0 when there is none to count.
 
-    Counted once: who cancels later does not cancel it for the others.
+    While a booking is pending and too few are confirmed nothing is decided: the departure is found again when none is
+    pending. It is decided once: a later cancellation does not cancel it for the others.
     """
     found = store.next_closed(tx, grace=MINIMUM_GRACE)
     if found is None:
@@ -273,10 +274,11 @@ def cancel_under_minimum(tx: Tx, installation: Installation) -> int:
     lives = _read(tx, organization_id, store.lock_live(tx, organization_id, found.departure_id, BATCH))
     row = departures.lock(tx, actor, found.departure_id)
     if row.status != DepartureStatus.CANCELLED:  # meanwhile, by somebody else
-        if row.seats_taken >= found.min_participants:
+        counted = store.count_participants(tx, organization_id, row.id)
+        if counted.seats_confirmed >= found.min_participants:
             key = {"organization_id": organization_id, "id": row.id}
             pending.change(store.CHECK_MINIMUM, **key, minimum_checked_at=actor.at)
-        else:
+        elif not counted.bookings_pending:
             _cancel_batch(tx, actor, pending, row, lives, CancelReason.MIN_PARTICIPANTS)
     tx.write(pending)
     return 1

@@ -12,6 +12,7 @@ import orjson
 from booking_core.caller import Organization
 from booking_core.clock import MINUTE, Zone
 from booking_core.errors import Malformed, Unprocessable
+from booking_core.experiences import Tier
 from booking_core.wire.base import UUID_PATTERN
 from booking_core.wire.bookings import (
     AddOnInput,
@@ -21,7 +22,6 @@ from booking_core.wire.bookings import (
     PaymentSource,
     PaymentStatus,
 )
-from booking_core.wire.experiences import STANDARD_TIER_ID
 from booking_core.wire.limits import AMOUNT_MINOR_MAX
 
 Charge = PaymentMode | Literal[PaymentMethod.CARD]
@@ -70,12 +70,6 @@ class BookingRow(NamedTuple):
     manage_expires_at: int | None
 
 
-class Tier(NamedTuple):
-    label: str
-    price_minor: int
-    seats_per_unit: int
-
-
 class AddOn(NamedTuple):
     label: str
     price_minor: int
@@ -101,27 +95,12 @@ class Quote:
 
 
 @lru_cache(maxsize=4096)
-def _tiers(text: str) -> dict[str, Tier]:
-    return {
-        tier["id"]: Tier(tier["name"], tier["price"]["amount_minor"], tier["seats_per_unit"])
-        for tier in orjson.loads(text)
-    }
-
-
-@lru_cache(maxsize=4096)
 def _add_ons(text: str) -> dict[str, AddOn]:
     return {item["id"]: AddOn(item["label"], item["price"]["amount_minor"]) for item in orjson.loads(text)}
 
 
-def offer(currency: str, price_tiers: str, add_ons: str, price_minor: int | None) -> Offer:
-    """The offer of a departure.
-
-    An experience with no configured tiers sells one, `standard`, at the departure's own price or else the advertised
-    one; with neither there is nothing to buy.
-    """
-    tiers = _tiers(price_tiers)
-    if not tiers and price_minor is not None:
-        tiers = {STANDARD_TIER_ID: Tier("Standard", price_minor, 1)}
+def offer(currency: str, tiers: Mapping[str, Tier], add_ons: str) -> Offer:
+    """Return the offer of a departure: its tiers, and the experience's add-ons as they are stored."""
     return Offer(currency, tiers, _add_ons(add_ons))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from booking_core import customers, departures, effects, outbox, timeline
+from booking_core import customers, departures, effects, experiences, outbox, timeline
 from booking_core.bookings import rules
 from booking_core.bookings.rules import BookingRow, Charge, Quote
 from booking_core.bookings.store import DepartureRow
@@ -76,8 +76,10 @@ def price(organization: Organization, departure: DepartureRow, terms: BookingCre
     Raises:
         Unprocessable: a line that is not offered, or a sum beyond 64 bits.
     """
-    own = departure.price_minor if departure.price_minor is not None else departure.price_from_minor
-    offered = rules.offer(departure.currency, departure.price_tiers, departure.add_ons, own)
+    tiers = experiences.tiers(
+        departure.price_tiers, departure.price_from_minor, departure.price_minor, departure.prices
+    )
+    offered = rules.offer(departure.currency, tiers, departure.add_ons)
     return rules.quote(organization, offered, terms.guests, terms.add_ons or ())
 
 

@@ -14,6 +14,7 @@ from sqlalchemy import (
     bindparam,
     func,
     literal_column,
+    or_,
     select,
 )
 from sqlalchemy.engine import Dialect
@@ -168,6 +169,7 @@ class DepartureRow(NamedTuple):
     seats_total: int
     seats_taken: int
     price_minor: int | None
+    prices: str | None
     experience_id: str
     title: str
     slug: str
@@ -327,6 +329,7 @@ def around(
 
 # In the words of a partial index, so literal: PostgreSQL takes it for no parameter.
 _PENDING = bookings.c.status == literal_column("'pending'")
+_CONFIRMED = bookings.c.status == literal_column("'confirmed'")
 _LIVE = bookings.c.status.in_([literal_column("'pending'"), literal_column("'confirmed'")])
 _LIMIT = bindparam("limit", type_=Integer)
 
@@ -390,6 +393,25 @@ def count_live(tx: Tx, organization_id: str, departure_id: str) -> int:
     return int(row[0])
 
 
+class Participants(NamedTuple):
+    """How many participants of a departure are certain, and how many bookings may still add to them."""
+
+    seats_confirmed: int
+    bookings_pending: int
+
+
+_CONFIRMED_SEATS = func.coalesce(func.sum(bookings.c.seats).filter(_CONFIRMED), 0)
+_COUNT_PARTICIPANTS = Statement(select(_CONFIRMED_SEATS, func.count().filter(_PENDING)).where(_OF_DEPARTURE))
+
+
+def count_participants(tx: Tx, organization_id: str, departure_id: str) -> Participants:
+    """Count the seats of confirmed bookings and the pending bookings of a departure. While the departure is held, no
+    booking can become pending."""
+    row = tx.first(_COUNT_PARTICIPANTS, organization_id=organization_id, departure_id=departure_id)
+    assert row is not None
+    return Participants(int(row[0]), int(row[1]))
+
+
 _IS_CANCELLING = Statement(
     select(departures.c.id).where(
         departures.c.organization_id == bindparam("organization_id", type_=Id),
@@ -442,15 +464,16 @@ def next_cancelling(tx: Tx) -> Cancelling | None:
     return Cancelling(row[0], row[1], organizations.from_row(row[2:])) if row else None
 
 
-class UnderMinimum(NamedTuple):
-    """A departure whose booking has closed, and how many it needs to run."""
+class ClosedForBooking(NamedTuple):
+    """A departure whose booking has closed, and how many participants it needs to run."""
 
     departure_id: str
     min_participants: int
     organization: Organization
 
 
-def _closed_for_booking(dialect: Dialect) -> Any:
+def _closed_for_booking(dialect: Dialect) -> Select[Any]:
+    """Departures that are to be counted, whoever has booked them."""
     owner = tables.organizations
     lead = func.coalesce(experiences.c.hours_before_booking_closes, owner.c.hours_before_booking_closes)
     now, start = now_us(dialect), departures.c.starts_at
@@ -458,7 +481,7 @@ def _closed_for_booking(dialect: Dialect) -> Any:
         experiences.c.organization_id == departures.c.organization_id, experiences.c.id == departures.c.experience_id
     )
     return (
-        select(departures.c.id, experiences.c.min_participants, *organizations.COLUMNS)
+        select(departures.c.organization_id, departures.c.id, start, experiences.c.min_participants)
         .join_from(owner, departures, departures.c.organization_id == owner.c.id)
         .join(experiences, offered)
         .where(
@@ -469,16 +492,32 @@ def _closed_for_booking(dialect: Dialect) -> Any:
             departures.c.minimum_checked_at.is_(None),
             experiences.c.min_participants.is_not(None),
         )
-        .order_by(start, departures.c.id)
+    )
+
+
+def _can_be_counted(dialect: Dialect) -> Any:
+    # Materialized, so that PostgreSQL begins with the organizations that have it on, and not with every departure.
+    closed = _closed_for_booking(dialect).cte("closed").prefix_with("MATERIALIZED")
+    owner, live = (
+        tables.organizations,
+        and_(bookings.c.organization_id == closed.c.organization_id, bookings.c.departure_id == closed.c.id, _LIVE),
+    )
+    confirmed = select(_CONFIRMED_SEATS).where(live).correlate(closed).scalar_subquery()
+    pending = select(func.count()).where(live, _PENDING).correlate(closed).scalar_subquery()
+    return (
+        select(closed.c.id, closed.c.min_participants, *organizations.COLUMNS)
+        .join_from(closed, owner, owner.c.id == closed.c.organization_id)
+        .where(or_(closed.c.min_participants <= confirmed, pending == 0))
+        .order_by(closed.c.starts_at, closed.c.id)
         .limit(1)
     )
 
 
-_CLOSED_FOR_BOOKING = Statement(_closed_for_booking)
+_CAN_BE_COUNTED = Statement(_can_be_counted)
 
 
-def next_closed(tx: Tx, *, grace: int) -> UnderMinimum | None:
-    """A departure whose participants are to be counted, since booking has closed; none that began longer ago than
-    `grace`."""
-    row = tx.first(_CLOSED_FOR_BOOKING, grace=grace)
-    return UnderMinimum(row[0], row[1], organizations.from_row(row[2:])) if row else None
+def next_closed(tx: Tx, *, grace: int) -> ClosedForBooking | None:
+    """Return a departure whose booking has closed and whose participants can be counted: enough are confirmed, or no
+    booking is pending. None that began longer ago than `grace`."""
+    row = tx.first(_CAN_BE_COUNTED, grace=grace)
+    return ClosedForBooking(row[0], row[1], organizations.from_row(row[2:])) if row else None

@@ -1,9 +1,10 @@
 """The catalogue file: read, validated, imported, exported. The one place that writes experiences and departures."""
 
+from booking_core.catalog.batches import Tally
 from booking_core.catalog.changes import Counts
 from booking_core.catalog.document import InvalidCatalogue, Note, Problem, parse
 from booking_core.catalog.rules import Plan
-from booking_core.catalog.service import Summary, export, import_document, import_plan, validate
+from booking_core.catalog.service import Summary, export, import_document, import_in_batches, import_plan, validate
 
 __all__ = [
     "Counts",
@@ -12,8 +13,10 @@ __all__ = [
     "Plan",
     "Problem",
     "Summary",
+    "Tally",
     "export",
     "import_document",
+    "import_in_batches",
     "import_plan",
     "parse",
     "validate",

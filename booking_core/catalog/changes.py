@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from booking_core import tokens
 from booking_core.catalog.document import Note, Problem
-from booking_core.catalog.rules import Entry
+from booking_core.catalog.rules import ONE_PRICE, Entry
 
 Row = dict[str, Any]
 """A row by column; lists as lists. Of a gift card also `code`, and `is_active` for deactivated_at."""
@@ -32,7 +32,7 @@ NEW_EXPERIENCE: Row = {
     "min_participants": None,
     "hours_before_booking_closes": None,
 }
-NEW_DEPARTURE: Row = {"ends_at": None, "status": "open", "price_minor": None}
+NEW_DEPARTURE: Row = {"ends_at": None, "status": "open", "price_minor": None, "prices": None}
 NEW_CUSTOMER: Row = {"phone": None, "tags": [], "email_subscription": False}
 NEW_GIFT_CARD: Row = {
     "is_active": True,
@@ -54,6 +54,9 @@ class Counts(NamedTuple):
     updated: int
     unchanged: int
 
+    def plus(self, other: "Counts") -> "Counts":
+        return Counts(*(mine + its for mine, its in zip(self, other, strict=True)))
+
 
 @dataclass(slots=True)
 class Changes:
@@ -64,6 +67,8 @@ class Changes:
     created: list[Row] = field(default_factory=list)
     updated: list[Row] = field(default_factory=list)
     """The id, and only the columns that change."""
+    moved: list[Entry] = field(default_factory=list)
+    """Of stored departures that get another start."""
     vacated: list[str] = field(default_factory=list)
     """Departures whose start another one takes over: moved out of the way first."""
     problems: list[Problem] = field(default_factory=list)
@@ -138,7 +143,8 @@ def _mixes_currencies(entry: Entry, known: Row, row: Row) -> bool:
 
 def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[Row]) -> Changes:
     """`tours` are the experiences as they will be; `stored` is every departure with an entry's id or start."""
-    by_id = {row["id"]: row for row in stored}
+    kinds = {tour["id"]: tour for tour in tours}
+    by_id = {row["id"]: row | effective_prices(row, kinds.get(row["experience_id"], NEW_EXPERIENCE)) for row in stored}
     by_start: dict[Hashable, Row] = {(row["experience_id"], row["starts_at"]): row for row in by_id.values()}
 
     def start(entry: Entry) -> tuple[str, int]:
@@ -151,9 +157,12 @@ def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[
         if row is not None and row["starts_at"] != entry.given["starts_at"]
     }
     changes = Changes()
+    changes.moved += (entry for entry, row in zip(entries, matched, strict=True) if row and row["id"] in moving)
     for entry, known in zip(entries, matched, strict=True):
         new = NEW_DEPARTURE | {"experience_id": tours[entry.experience]["id"]}
         row = changes.take(entry, known, entry.given | _forgotten(entry, known), new)
+        if row["price_minor"] is not None and tours[entry.experience]["price_tiers"]:
+            changes.refuse(entry, "price", ONE_PRICE)
         changes.notes += _for_guests(entry, known, row) if known is not None and known["seats_taken"] else ()
         holder = by_start.get(start(entry))
         if row["experience_id"] != new["experience_id"]:
@@ -166,6 +175,15 @@ def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[
         if row["ends_at"] is not None and row["ends_at"] < row["starts_at"]:
             changes.refuse(entry, "starts_at", "lies after the end that is stored; give ends_at too")
     return changes
+
+
+def effective_prices(departure: Row, tour: Row) -> Row:
+    """Return the departure's own prices as far as they count: a single price without tiers, else those of tiers that
+    the experience has (decisions/0016)."""
+    if not tour["price_tiers"]:
+        return {"price_minor": departure["price_minor"], "prices": None}
+    tiers, own = {tier["id"] for tier in tour["price_tiers"]}, departure["prices"] or {}
+    return {"price_minor": None, "prices": {tier: own[tier] for tier in own if tier in tiers} or None}
 
 
 def _forgotten(entry: Entry, known: Row | None) -> Row:
@@ -224,17 +242,29 @@ def gift_cards(entries: Sequence[Entry], by_code: Mapping[Hashable, Row], by_id:
 # What a changed experience means for departures that the catalogue does not name -----------------------------------
 
 
+def changes_terms(known: Row | None, row: Row) -> bool:
+    """Whether the experience changes what its stored departures cost, or how long they are."""
+    return known is not None and any(
+        known[name] != row[name] for name in ("currency", "price_from_minor", "price_tiers", "duration_minutes")
+    )
+
+
 def leans_on_the_rest(known: Row, row: Row) -> bool:
     """Whether departures that are stored must be looked at before the experience may change so."""
     loses_duration = known["duration_minutes"] is not None and row["duration_minutes"] is None
-    return loses_duration or known["currency"] != row["currency"]
+    gains_tiers = bool(row["price_tiers"]) and not known["price_tiers"]
+    return loses_duration or gains_tiers or known["currency"] != row["currency"]
 
 
-def left_behind(entry: Entry, known: Row, row: Row, stored: Iterable[Row], given: Mapping[str, Row]) -> list[Problem]:
-    """What would become of stored departures: without any end, or with a price in another currency.
+def left_behind(
+    entry: Entry, known: Row, row: Row, stored: Iterable[Row], given: Mapping[str, Row], now: int
+) -> list[Problem]:
+    """What would become of stored departures: without any end, with a price in another currency, or, if they are still
+    to come, with a single price that no longer counts.
 
     `stored` are the experience's departures, `given` what the catalogue gives of some of them, by id.
     """
+    stored = [departure | effective_prices(departure, known) for departure in stored]
     rest = [(departure, given.get(departure["id"], {})) for departure in stored]
     problems = []
     if row["duration_minutes"] is None:
@@ -243,8 +273,25 @@ def left_behind(entry: Entry, known: Row, row: Row, stored: Iterable[Row], given
             path = f"{entry.pointer}/duration_minutes"
             problems.append(Problem(path, f"is needed by {endless} stored departures that have no end of their own"))
     if row["currency"] != known["currency"]:
-        priced = sum(departure["price_minor"] is not None and "price_minor" not in own for departure, own in rest)
+        priced = sum(_keeps_a_price(departure, own) for departure, own in rest)
         if priced:
             message = f"is in {row['currency']}, and {priced} stored departures have a price in {known['currency']}"
             problems.append(Problem(entry.pointer, message))
+    if row["price_tiers"] and not known["price_tiers"]:
+        single = sum(
+            departure["price_minor"] is not None and departure["starts_at"] > now and not own.keys() & _OWN_PRICES
+            for departure, own in rest
+        )
+        if single:
+            message = (
+                f"cannot be added while {single} stored departures have a single price: give each prices, or price null"
+            )
+            problems.append(Problem(f"{entry.pointer}/price_tiers", message))
     return problems
+
+
+_OWN_PRICES = {"price_minor", "prices"}
+
+
+def _keeps_a_price(departure: Row, own: Row) -> bool:
+    return any(departure[name] is not None and name not in own for name in _OWN_PRICES)

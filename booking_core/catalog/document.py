@@ -11,10 +11,19 @@ from collections.abc import Iterable
 from datetime import date, datetime, time
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+)
 from pydantic_core import ErrorDetails
 
-from booking_core.clock import YEARS, Zone, parse_date, within_years
+from booking_core.clock import YEARS, Zone, parse_date, within_years, zone
 from booking_core.errors import Malformed
 from booking_core.gift_codes import normalise_code
 from booking_core.wire import limits
@@ -55,13 +64,13 @@ class Note(NamedTuple):
 
 
 class InvalidCatalogue(Malformed):
-    """The catalogue cannot be imported, and nothing of it was: every problem is listed."""
+    """The catalogue cannot be imported: every problem is listed."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[Problem], outcome: str = "nothing was imported") -> None:
         self.problems = tuple(problems)
         details = [ErrorDetail(field=each.pointer, reason="invalid", message=each.message) for each in self.problems]
         count = "a problem" if len(details) == 1 else f"{len(details)} problems"
-        super().__init__(f"The catalogue has {count}; nothing was imported.", details=details)
+        super().__init__(f"The catalogue has {count}; {outcome}.", details=details)
 
 
 def pointer(*path: str | int) -> str:
@@ -79,7 +88,7 @@ class Moment(NamedTuple):
     wall: datetime | None
 
 
-def moment(value: object, zone: Zone) -> Moment:
+def moment(value: object, local: Zone) -> Moment:
     """The instant of a timestamp; without an offset it is wall time of the zone.
 
     Raises:
@@ -87,7 +96,7 @@ def moment(value: object, zone: Zone) -> Moment:
     """
     if not isinstance(value, str):
         raise ValueError("must be an ISO 8601 timestamp")
-    at = zone.parse(value)
+    at = local.parse(value)
     clock_time = value[11:]
     if not clock_time:
         raise ValueError("must have a time of day, such as 2026-12-24T10:00:00")
@@ -132,6 +141,10 @@ def _currency(text: str) -> str:
     return text
 
 
+def _time_zone(text: str) -> str:
+    return zone(text).name
+
+
 def _url(text: str) -> str:
     if not single_line(text).startswith(("https://", "http://")):
         raise ValueError("must begin with https:// or http://")
@@ -156,6 +169,7 @@ At = Annotated[Moment, PlainValidator(_moment)]
 Day = Annotated[date, PlainValidator(_day)]
 TimeOfDay = Annotated[time, PlainValidator(_time)]
 Currency = Annotated[str, AfterValidator(_currency)]
+TimeZone = Annotated[str, AfterValidator(_time_zone)]
 Seats = Annotated[int, Field(ge=0, le=limits.COUNT_MAX)]
 Slug = Annotated[str, Field(max_length=limits.TEXT_LENGTH_MAX), AfterValidator(_slug)]
 Language = Annotated[str, AfterValidator(_language)]
@@ -173,6 +187,19 @@ class _Object(BaseModel):
 class Price(_Object):
     amount_minor: Annotated[int, Field(ge=0, le=limits.AMOUNT_MINOR_MAX)]
     currency: Currency
+
+
+def _amount(value: object) -> object:
+    """Take a whole number for an amount in the experience's currency."""
+    if type(value) is not int:
+        return value
+    if not 0 <= value <= limits.AMOUNT_MINOR_MAX:
+        raise ValueError(f"must lie between 0 and {limits.AMOUNT_MINOR_MAX}")
+    return Price.model_construct(amount_minor=value, currency="")
+
+
+Amount = Annotated[Price, BeforeValidator(_amount)]
+"""A price, or a whole number of minor units in the experience's currency, which has no currency of its own."""
 
 
 class Tier(_Object):
@@ -194,6 +221,9 @@ class Departure(_Object):
     ends_at: At | None = None
     seats_total: Seats
     price: Price | None = None
+    """Of an experience without price tiers."""
+    prices: Annotated[dict[LineId, Amount], Field(max_length=limits.LINES_MAX)] | None = None
+    """By price tier; a tier that is left out costs what it costs."""
     status: Literal["open", "closed", "cancelled"] = "open"
 
 
@@ -258,6 +288,8 @@ class GiftCard(_Object):
 
 
 class Document(_Object):
+    timezone: TimeZone | None = None
+    """The zone that the file was written in."""
     experiences: list[Experience] = []
     customers: list[Customer] = []
     gift_cards: list[GiftCard] = []
@@ -350,9 +382,9 @@ def _from_toml(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def read(document: object, zone: Zone) -> tuple[Document | None, list[Problem]]:
+def read(document: object, local: Zone) -> tuple[Document | None, list[Problem]]:
     """The document, when its shape is right, and every problem with its shape."""
     try:
-        return Document.model_validate(document, context={"zone": zone}), []
+        return Document.model_validate(document, context={"zone": local}), []
     except ValidationError as error:
         return None, [_problem(each) for each in error.errors(include_url=False, include_input=False)]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from booking_core.catalog.changes import effective_prices
 from booking_core.clock import Zone
 
 Row = dict[str, Any]
@@ -36,7 +37,7 @@ def experience(row: Row, departures: list[Row], zone: Zone) -> Row:
         "add_ons": row["add_ons"],
         "min_participants": row["min_participants"],
         "hours_before_booking_closes": row["hours_before_booking_closes"],
-        "departures": [_departure(each, row["currency"], zone) for each in departures],
+        "departures": [_departure(each | effective_prices(each, row), row["currency"], zone) for each in departures],
     }
 
 
@@ -47,6 +48,7 @@ def _departure(row: Row, currency: str, zone: Zone) -> Row:
         "ends_at": _iso(row["ends_at"], zone),
         "seats_total": row["seats_total"],
         "price": _price(row["price_minor"], currency),
+        "prices": row["prices"] and {tier: _price(amount, currency) for tier, amount in row["prices"].items()},
         "status": row["status"],
     }
 

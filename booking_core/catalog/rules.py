@@ -4,6 +4,7 @@ A catalogue is judged by itself, as if nothing were stored: what imports into on
 one too. What is stored already is looked at in `changes`.
 """
 
+import difflib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -59,13 +60,17 @@ class Plan:
     """The starts that a clock change skips or repeats."""
 
 
-def plan(document: object, zone: Zone) -> Plan:
+def plan(document: object, zone: Zone, others: Iterable[Problem] = ()) -> Plan:
     """What the catalogue asks for; times without an offset are wall time of the zone.
+
+    Args:
+        others: problems that were found elsewhere, to be told with the rest.
 
     Raises:
         InvalidCatalogue: with every problem, those of shape first.
     """
     shaped, problems = read(document, zone)
+    problems += others
     timetables = []
     problems += _between(document)
     for path, raw in _objects(document, "experiences"):
@@ -148,6 +153,7 @@ def _of_experience(path: str, raw: dict[str, Any], spans: Sequence[_Span]) -> It
     for key in ("price_tiers", "add_ons"):
         yield from _once(_texts(_objects(raw, key, path), "id"))
     yield from _one_currency(_prices(path, raw))
+    yield from _tier_prices(path, raw)
     yield from _once((f"{span.pointer}/starts_at", span.starts_at) for span in spans if span.starts_at is not None)
     for span in spans:
         if span.starts_at is not None and span.ends_at is not None and span.ends_at < span.starts_at:
@@ -160,11 +166,44 @@ def _of_experience(path: str, raw: dict[str, Any], spans: Sequence[_Span]) -> It
             yield Problem(at, "needs a duration_minutes of its experience")
 
 
+def _tier_prices(path: str, raw: dict[str, Any]) -> Iterator[Problem]:
+    """Departures have prices for the tiers of their experience, or one price where it has none."""
+    tiers = [tier for _, tier in _texts(_objects(raw, "price_tiers", path), "id")]
+    for at, item in _objects(raw, "departures", path):
+        if tiers and item.get("price") is not None:
+            yield Problem(f"{at}/price", ONE_PRICE)
+        if item.get("prices") and not tiers:
+            yield Problem(
+                f"{at}/prices", "need price tiers, and the file gives its experience none; without tiers write price"
+            )
+            continue
+        for tier, _ in _members(item, "prices"):
+            if tier not in tiers:
+                yield Problem(at + pointer("prices", tier), f"is no price tier of its experience{_close(tier, tiers)}")
+
+
+ONE_PRICE = "is a single price, and its experience has price tiers; write prices, with those tiers that differ"
+
+
+def _close(word: str, words: Sequence[str]) -> str:
+    found = difflib.get_close_matches(word, words, 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _members(parent: dict[str, Any], key: str) -> Iterator[tuple[str, Any]]:
+    members = parent.get(key)
+    yield from members.items() if isinstance(members, dict) else ()
+
+
 def _prices(path: str, raw: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     within = [*_objects(raw, "price_tiers", path), *_objects(raw, "add_ons", path), *_objects(raw, "departures", path)]
     for at, value in ((path, raw.get("price_from")), *((at, item.get("price")) for at, item in within)):
         if isinstance(value, dict):
             yield f"{at}/{'price_from' if at == path else 'price'}", value
+    for at, item in _objects(raw, "departures", path):
+        for tier, value in _members(item, "prices"):
+            if isinstance(value, dict):
+                yield at + pointer("prices", tier), value
 
 
 def _one_currency(prices: Iterable[tuple[str, dict[str, Any]]]) -> Iterator[Problem]:
@@ -239,7 +278,9 @@ def _each_price(item: Experience) -> Iterator[Price | None]:
     yield item.price_from
     yield from (tier.price for tier in item.price_tiers)
     yield from (add_on.price for add_on in item.add_ons)
-    yield from (departure.price for departure in item.departures)
+    for departure in item.departures:
+        yield departure.price
+        yield from (price for price in (departure.prices or {}).values() if price.currency)
 
 
 def _listed(document: Document) -> Iterator[Entry]:
@@ -264,6 +305,8 @@ def _departure(path: str, item: Departure, experience: int) -> Entry:
         given["ends_at"] = _at(item.ends_at)
     if "price" in item.model_fields_set:
         given["price_minor"] = _minor(item.price)
+    if "prices" in item.model_fields_set:
+        given["prices"] = {tier: price.amount_minor for tier, price in sorted((item.prices or {}).items())} or None
     return Entry(path, item.id, given, experience)
 
 

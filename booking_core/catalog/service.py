@@ -4,7 +4,7 @@ An import tells nobody: a customer or a gift card that a catalogue brings emits 
 happened to anyone; a row was carried over.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +12,14 @@ from sqlalchemy import Table
 
 from booking_core import gift_codes, tokens
 from booking_core.caller import Installation, Organization
-from booking_core.catalog import changes, present, rules, store
+from booking_core.catalog import changes, ownership, present, rules, store
+from booking_core.catalog.batches import KINDS, Batch, Tally, split
 from booking_core.catalog.changes import Changes, Counts
 from booking_core.catalog.document import InvalidCatalogue, Note, Problem
 from booking_core.catalog.rules import Entry, Plan
-from booking_core.clock import zone
+from booking_core.clock import Zone, zone
 from booking_core.db import tables
-from booking_core.db.engine import Tx
+from booking_core.db.engine import Database, Tx
 from booking_core.db.writes import Writes
 from booking_core.errors import Conflict
 from booking_core.tokens import SecretKeys
@@ -42,15 +43,44 @@ class Summary:
     """What was done otherwise than it was written: start times near a clock change, values that stay as stored."""
 
 
-def validate(document: object, *, organization: Organization | None = None) -> Plan:
+def validate(
+    document: object,
+    *,
+    organization: Organization | None = None,
+    other_currency: bool = False,
+    other_timezone: bool = False,
+) -> Plan:
     """What the catalogue asks for, judged by itself: nothing stored is looked at.
 
-    Without an organization wall time is UTC, so that what a clock change does to a start goes unseen.
+    Without an organization wall time is that of the zone that the file names, else UTC, so that what a clock change
+    does to a start goes unseen.
+
+    Args:
+        other_currency: take amounts that are not in the organization's currency (decision B19).
+        other_timezone: take a file that names another time zone, or has offsets that the organization's zone does not
+            have. Times without an offset are wall time of the organization nevertheless.
 
     Raises:
         InvalidCatalogue: with every problem that the file has.
     """
-    return rules.plan(document, organization.zone if organization else zone("UTC"))
+    local = organization.zone if organization else _zone_named(document)
+    foreign: list[Problem] = []
+    if organization and not other_currency:
+        foreign += ownership.other_currencies(document, organization.default_currency)
+    if (organization or local.name != _UNKNOWN) and not other_timezone:
+        foreign += ownership.other_time_zones(document, local)
+    return rules.plan(document, local, foreign)
+
+
+_UNKNOWN = "UTC"
+
+
+def _zone_named(document: object) -> Zone:
+    named = document.get("timezone") if isinstance(document, dict) else None
+    try:
+        return zone(named if isinstance(named, str) else _UNKNOWN)
+    except ValueError:  # a problem of shape
+        return zone(_UNKNOWN)
 
 
 def import_document(
@@ -62,6 +92,8 @@ def import_document(
     now: int,
     dry_run: bool = False,
     progress: Progress | None = None,
+    other_currency: bool = False,
+    other_timezone: bool = False,
 ) -> Summary:
     """Brings the organization's catalogue, customers and gift cards to what the document says, and counts what changed.
 
@@ -74,11 +106,12 @@ def import_document(
         now: when new rows are created and changed ones updated.
         dry_run: only say what would be done; a reading transaction is enough.
         progress: is told how many entries of how many are done. The transaction may still fail, or be run again.
+        other_currency, other_timezone: as `validate`.
 
     Raises:
         InvalidCatalogue: with every problem of the document, or with what is stored; nothing is written.
     """
-    plan = rules.plan(document, organization.zone)
+    plan = validate(document, organization=organization, other_currency=other_currency, other_timezone=other_timezone)
     return import_plan(tx, organization, installation, plan, now=now, dry_run=dry_run, progress=progress)
 
 
@@ -98,7 +131,7 @@ def import_plan(
     Raises:
         InvalidCatalogue: it does not go with what is stored; nothing is written.
     """
-    decided = _decide(tx, organization, installation.secret_keys, plan)
+    decided = _decide(tx, organization, installation.secret_keys, plan, now)
     if decided.problems:
         raise InvalidCatalogue(decided.problems)
     if not dry_run:
@@ -108,12 +141,66 @@ def import_plan(
         decided.departures.counts,
         decided.customers.counts,
         decided.gift_cards.counts,
-        plan.notes + tuple(note for each in decided.kinds for note in each.notes),
+        plan.notes + decided.notes,
     )
 
 
 def _silent(done: int, total: int) -> None:
     """Tells nobody."""
+
+
+def import_in_batches(
+    database: Database,
+    organization: Organization,
+    installation: Installation,
+    plan: Plan,
+    *,
+    tally: Tally | None = None,
+    progress: Progress | None = None,
+    before_batch: Callable[[], None] = lambda: None,
+) -> Summary:
+    """Import a plan in short transactions, so that no booking waits for all of it, once the whole is known to go with
+    what is stored. A repeated import completes one that was interrupted.
+
+    An experience whose prices, currency or duration change, or whose departures change their starts, is written in one
+    transaction with all its departures of the plan, so that nobody is charged by half of a change.
+
+    Args:
+        tally: counts what is imported, also when an error or an interruption ends it.
+        before_batch: is called when nothing is under way; what it raises ends the import there.
+
+    Raises:
+        InvalidCatalogue: the plan does not go with what is stored; nothing is written, unless that changed meanwhile.
+    """
+    tally, keys = tally or Tally(), installation.secret_keys
+    tally.expect(plan)
+    decided = database.read(lambda tx: _decide(tx, organization, keys, plan, tx.now()))
+    if decided.problems:
+        raise InvalidCatalogue(decided.problems)
+    counts = dict.fromkeys(KINDS, Counts(0, 0, 0))
+    total = sum(tally.total.values())
+    for batch in split(plan, decided.inseparable):
+        before_batch()
+        done = _import_batch(database, organization, installation, batch, has_begun=tally.has_begun)
+        for kind in KINDS:
+            counts[kind] = counts[kind].plus(getattr(done, kind))
+        counts["experiences"] = counts["experiences"].plus(Counts(0, 0, -batch.continued))
+        tally.add(batch)
+        (progress or _silent)(sum(tally.done.values()), total)
+    return Summary(**counts, notes=plan.notes + decided.notes)
+
+
+def _import_batch(
+    database: Database, organization: Organization, installation: Installation, batch: Batch, *, has_begun: bool
+) -> Summary:
+    def work(tx: Tx) -> Summary:
+        return import_plan(tx, organization, installation, batch.plan, now=tx.now())
+
+    try:
+        return database.write(work)
+    except InvalidCatalogue as error:
+        outcome = "what was imported before stays" if has_begun else "nothing was imported"
+        raise InvalidCatalogue(error.problems, outcome) from None
 
 
 # Deciding --------------------------------------------------------------------------------------------------------
@@ -126,6 +213,8 @@ class _Decided:
     customers: Changes
     gift_cards: Changes
     left_behind: Sequence[Problem]
+    inseparable: frozenset[int]
+    """The positions of experiences that are written with all their departures at once."""
 
     @property
     def kinds(self) -> tuple[Changes, ...]:
@@ -135,18 +224,28 @@ class _Decided:
     def problems(self) -> list[Problem]:
         return [*(problem for each in self.kinds for problem in each.problems), *self.left_behind]
 
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return tuple(note for each in self.kinds for note in each.notes)
 
-def _decide(tx: Tx, organization: Organization, keys: SecretKeys, plan: Plan) -> _Decided:
-    stored = store.every_experience(tx, organization.id) if plan.experiences else []
-    tours = changes.experiences(plan.experiences, stored, organization.default_currency)
+
+def _decide(tx: Tx, organization: Organization, keys: SecretKeys, plan: Plan, now: int) -> _Decided:
+    stored = {row["id"]: row for row in store.every_experience(tx, organization.id)} if plan.experiences else {}
+    tours = changes.experiences(plan.experiences, stored.values(), organization.default_currency)
     departures = _departures(tx, organization.id, plan.departures, tours.rows)
     return _Decided(
         tours,
         departures,
         _customers(tx, organization.id, plan.customers),
         _gift_cards(tx, organization.id, keys, plan.gift_cards),
-        _left_behind(tx, organization.id, plan, {row["id"]: row for row in stored}, tours, departures),
+        _left_behind(tx, organization.id, plan, stored, tours, departures, now),
+        _inseparable(stored, tours, departures),
     )
+
+
+def _inseparable(stored: Mapping[str, Row], tours: Changes, departures: Changes) -> frozenset[int]:
+    changed = (i for i, row in enumerate(tours.rows) if changes.changes_terms(stored.get(row["id"]), row))
+    return frozenset((*changed, *(entry.experience for entry in departures.moved)))
 
 
 def _departures(tx: Tx, organization_id: str, entries: Sequence[Entry], tours: Sequence[Row]) -> Changes:
@@ -178,7 +277,7 @@ def _is_active(row: Row) -> bool:
 
 
 def _left_behind(
-    tx: Tx, organization_id: str, plan: Plan, stored: dict[str, Row], tours: Changes, departures: Changes
+    tx: Tx, organization_id: str, plan: Plan, stored: dict[str, Row], tours: Changes, departures: Changes, now: int
 ) -> list[Problem]:
     """Asks for an experience's other departures only where its change could leave one of them broken."""
     problems: list[Problem] = []
@@ -187,7 +286,7 @@ def _left_behind(
         known = stored.get(row["id"])
         if known is not None and changes.leans_on_the_rest(known, row):
             others = store.departures_of(tx, organization_id, row["id"])
-            problems += changes.left_behind(entry, known, row, others, given)
+            problems += changes.left_behind(entry, known, row, others, given, now)
     return problems
 
 
@@ -298,6 +397,7 @@ def export(tx: Tx, organization: Organization, installation: Installation) -> Ro
         departures.setdefault(row["experience_id"], []).append(row)
     keys = installation.secret_keys
     return {
+        "timezone": organization.zone.name,
         "experiences": [
             present.experience(row, departures.get(row["id"], []), organization.zone)
             for row in store.every_experience(tx, organization.id)

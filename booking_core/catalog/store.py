@@ -1,6 +1,6 @@
 """The SQL of the catalogue: what an import reads to compare with, what it writes, and what an export reads.
 
-Rows are dicts by column, lists as lists. An import reads a fixed number of statements, whatever its size.
+Rows are dicts by column, JSON read. An import reads a fixed number of statements, whatever its size.
 """
 
 import zlib
@@ -32,7 +32,7 @@ from booking_core.db.writes import Change, Writes
 
 Row = dict[str, Any]
 
-_LISTS = frozenset({"languages", "tags", "price_tiers", "add_ons"})
+_JSON = frozenset({"languages", "tags", "price_tiers", "add_ons", "prices"})
 _ORGANIZATION = bindparam("organization_id", type_=Id)
 
 
@@ -51,7 +51,7 @@ class _Reading:
         self.columns = _columns(table, *left_out)
         self._select = select(*(table.c[name] for name in self.columns))
         self._flags = tuple(name for name in self.columns if isinstance(table.c[name].type, Boolean))
-        self._lists = tuple(name for name in self.columns if name in _LISTS)
+        self._json = tuple(name for name in self.columns if name in _JSON)
 
     def all(self, tx: Tx, statement: Statement, **parameters: object) -> list[Row]:
         return [self._row(values) for values in tx.all(statement, **parameters)]
@@ -60,8 +60,8 @@ class _Reading:
         row = dict(zip(self.columns, values, strict=True))
         for name in self._flags:
             row[name] = bool(row[name])
-        for name in self._lists:
-            row[name] = orjson.loads(row[name])
+        for name in self._json:
+            row[name] = None if row[name] is None else orjson.loads(row[name])
         return row
 
     def where(self, *conditions: ColumnElement[bool]) -> Select[Any]:
@@ -196,7 +196,9 @@ _RESIZE = Statement(_resize)
 
 
 def _stored(row: Row) -> Row:
-    return {key: orjson.dumps(value).decode() if key in _LISTS else value for key, value in row.items()}
+    return {
+        key: orjson.dumps(value).decode() if key in _JSON and value is not None else value for key, value in row.items()
+    }
 
 
 def insert(pending: Writes, table: Table, organization_id: str, row: Row, *, now: int) -> None:

@@ -155,7 +155,9 @@ departures = Table(
     Column("seats_total", Integer, nullable=False),
     Column("seats_ceiling", Integer, nullable=False),
     Column("seats_taken", Integer, nullable=False, server_default=text("0")),
-    Column("price_minor", Minor),  # null: the experience's price_from
+    # Without tiers: the departure's price, null: price_from. With tiers: {tier id: minor}, null: what the tiers cost.
+    Column("price_minor", Minor),
+    Column("prices", Json),
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
     Column("cancelling", Text),  # why, while bookings of a cancelled departure are still to be cancelled

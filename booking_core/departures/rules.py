@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from booking_core.clock import HOUR, MINUTE, Zone
 from booking_core.errors import Unprocessable
+from booking_core.experiences import lowest_minor
 from booking_core.wire.departures import DepartureStatus
 from booking_core.wire.limits import AVAILABILITY_DAYS_DEFAULT, WINDOW_DAYS_MAX
 
@@ -28,7 +29,9 @@ class DepartureRow(NamedTuple):
     seats_taken: int
     seats_held: int
     price_minor: int | None
+    prices: str | None
     price_from_minor: int | None
+    price_tiers: str
     currency: str
     duration_minutes: int | None
     hours_before_booking_closes: int | None
@@ -105,15 +108,17 @@ def presenter(zone: Zone, organization_hours: int, at: int) -> Callable[[tuple[A
             seats_total,
             seats_taken,
             seats_held,
-            own_price,
+            price_minor,
+            prices,
             price_from,
+            price_tiers,
             currency,
             duration_minutes,
             experience_hours,
         ) = row
         closes = closes_at(starts, experience_hours, organization_hours)
         available = seats_available(seats_total, seats_taken, seats_held)
-        amount = price_from if own_price is None else own_price
+        amount = lowest_minor(price_tiers, price_from, price_minor, prices)
         return {
             "id": departure_id,
             "experience_id": experience_id,

@@ -53,7 +53,9 @@ def _available(*, of_experience: bool) -> Select[tuple[object, ...]]:
             departures.c.seats_taken,
             func.coalesce(held.c.seats, 0),
             departures.c.price_minor,
+            departures.c.prices,
             experiences.c.price_from_minor,
+            experiences.c.price_tiers,
             experiences.c.currency,
             experiences.c.duration_minutes,
             experiences.c.hours_before_booking_closes,
@@ -101,7 +103,7 @@ _HELD = (
 _OFFERED = and_(
     experiences.c.organization_id == departures.c.organization_id, experiences.c.id == departures.c.experience_id
 )
-_OF_EXPERIENCE = ("price_from_minor", "currency", "duration_minutes", "hours_before_booking_closes")
+_OF_EXPERIENCE = ("price_from_minor", "price_tiers", "currency", "duration_minutes", "hours_before_booking_closes")
 _COLUMNS = {"seats_held": _HELD} | {name: experiences.c[name] for name in _OF_EXPERIENCE}
 _LOCK = Statement(select(departures.c.id).where(_THIS).with_for_update(key_share=True))
 _GET = Statement(

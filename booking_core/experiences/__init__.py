@@ -1,6 +1,7 @@
 """Experiences: the catalogue, read. Writing it belongs to the room `catalog`."""
 
+from booking_core.experiences.pricing import Tier, lowest_minor, tiers
 from booking_core.experiences.rules import price_tiers
 from booking_core.experiences.service import find, get
 
-__all__ = ["find", "get", "price_tiers"]
+__all__ = ["Tier", "find", "get", "lowest_minor", "price_tiers", "tiers"]

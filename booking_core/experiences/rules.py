@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from booking_core.clock import Zone
+from booking_core.experiences.pricing import lowest_minor
 from booking_core.wire.experiences import STANDARD_TIER_ID
 
 _DAY_MINUTES = 24 * 60
-_STANDARD_NAME = "Standard"
 
 
 class ExperienceRow(NamedTuple):
@@ -56,12 +56,14 @@ def price_tiers(stored: str, price_from_minor: int | None, currency: str) -> lis
     if tiers or price_from_minor is None:
         return tiers
     price = _money(price_from_minor, currency)
-    return [{"id": STANDARD_TIER_ID, "name": _STANDARD_NAME, "price": price, "seats_per_unit": 1}]
+    return [{"id": STANDARD_TIER_ID, "name": STANDARD_TIER_ID, "price": price, "seats_per_unit": 1}]
 
 
 def present(row: ExperienceRow, zone: Zone) -> dict[str, Any]:
     """The experience as REST shows it (API v1 section 2)."""
-    price_from = None if row.price_from_minor is None else _money(row.price_from_minor, row.currency)
+    advertised = row.price_from_minor
+    if advertised is None:
+        advertised = lowest_minor(row.price_tiers, None)
     return {
         "id": row.id,
         "slug": row.slug,
@@ -77,7 +79,7 @@ def present(row: ExperienceRow, zone: Zone) -> dict[str, Any]:
         "image_url": row.image_url,
         "languages": orjson.loads(row.languages),
         "tags": orjson.loads(row.tags),
-        "price_from": price_from,
+        "price_from": None if advertised is None else _money(advertised, row.currency),
         "price_tiers": price_tiers(row.price_tiers, row.price_from_minor, row.currency),
         "min_participants": row.min_participants,
         "hours_before_booking_closes": row.hours_before_booking_closes,

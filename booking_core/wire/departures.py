@@ -29,6 +29,7 @@ class Departure(Resource):
     seats_available: int
     """Net of confirmed bookings, pending bookings and seats held in another checkout."""
     price: Money | None
-    """Null when no amount is published."""
+    """The price of the cheapest tier at this departure, which may differ from the experience's; a booking is charged
+    the same. Null when no amount is published."""
     booking_closes_at: AwareDatetime
     status: Open[DepartureStatus]

@@ -6,7 +6,7 @@ from booking_core.wire.base import Id, Resource
 from booking_core.wire.money import Money
 
 STANDARD_TIER_ID = "standard"
-"""An experience with no configured tiers reports one tier of this id, built from its advertised price."""
+"""An experience with no configured tiers reports one tier of this id and this name, built from its advertised price."""
 
 
 class PriceTier(Resource):
@@ -43,7 +43,8 @@ class Experience(Resource):
     languages: list[str]
     tags: list[str]
     price_from: Money | None
-    """Lowest advertised price; null when no amount is published."""
+    """Lowest advertised price: the one that was given, else that of the cheapest tier; null when no amount is
+    published."""
     price_tiers: list[PriceTier]
     min_participants: int | None
     """Minimum for a departure to run."""

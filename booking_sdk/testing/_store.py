@@ -41,6 +41,17 @@ def zone_of(timezone: str) -> tzinfo:
     return UTC if timezone == "UTC" else ZoneInfo(timezone)
 
 
+def standard_tiers(price: Row | None) -> list[Row]:
+    """Return the tiers of an experience without configured ones: `standard`, when there is a price."""
+    standard = {"id": STANDARD_TIER_ID, "name": STANDARD_TIER_ID, "price": price, "seats_per_unit": 1}
+    return [] if price is None else [standard]
+
+
+def lowest_price(tiers: Iterable[Row]) -> Row | None:
+    """Return the price of the cheapest tier."""
+    return min((tier["price"] for tier in tiers), key=lambda price: int(price["amount_minor"]), default=None)
+
+
 class Store:
     """One organization."""
 
@@ -172,7 +183,7 @@ class Store:
         departure = self.get(self.departures, asked.experience_date_id)
         self._check_bookable(departure)
         experience = self.experiences[departure["experience_id"]]
-        guests, seats = self._guest_lines(experience, departure, asked)
+        guests, seats = self._guest_lines(departure, asked)
         add_ons = self._add_on_lines(experience, asked)
         left = self.seats_left(departure)
         if seats > left:
@@ -196,10 +207,8 @@ class Store:
         if departure["_closes_at"] <= self.clock.now:
             raise conflict("departure_closed", "Booking of this departure has closed.")
 
-    def _guest_lines(self, experience: Row, departure: Row, asked: BookingCreate) -> tuple[list[Row], int]:
-        tiers = {tier["id"]: tier for tier in experience["price_tiers"]}
-        if not tiers and departure["price"]:
-            tiers = {STANDARD_TIER_ID: {"name": "Standard", "price": departure["price"], "seats_per_unit": 1}}
+    def _guest_lines(self, departure: Row, asked: BookingCreate) -> tuple[list[Row], int]:
+        tiers = {tier["id"]: tier for tier in departure["_tiers"]}
         lines, seats = [], 0
         for number, line in enumerate(asked.guests):
             tier = tiers.get(line.tier_id)

@@ -22,7 +22,7 @@ from booking_sdk.receive import parsed
 from booking_sdk.testing import make
 from booking_sdk.testing._http import FakeRequest, Refusal, refused
 from booking_sdk.testing._service import FakeService, Key
-from booking_sdk.testing._store import Store, shown
+from booking_sdk.testing._store import Store, lowest_price, shown, standard_tiers
 from booking_sdk.testing.clock import ManualClock, on_clock
 
 _CODES = {
@@ -121,15 +121,20 @@ class FakeBookingAPI:
     # What is in it -------------------------------------------------------------------------------------------------
 
     def add_experience(self, *, add_ons: Collection[Mapping[str, Any]] = (), **over: Any) -> Experience:
-        """An experience with an adult tier at 890.00, or whatever `over` says: `price_tiers=[...]`.
+        """An experience with an adult tier at 890.00, or whatever `over` says: `price_tiers=[...]`. Its `price_from` is
+        the lowest price of its tiers unless given; without tiers it sells one, `standard`, at its `price_from`.
 
         Args:
             add_ons: what can be bought with it, each `{"id", "label", "price"}`.
         """
         now = self._store.now
         fields = make.experience_fields(self._currency, **{"created_at": now, "updated_at": now, **over})
+        tiers = fields["price_tiers"]
+        if tiers and over.get("price_from") is None:
+            fields["price_from"] = lowest_price(tiers)
+        fields["price_tiers"] = tiers or standard_tiers(fields["price_from"])
         row = self._store.keep(self._store.experiences, fields)
-        row["_add_ons"] = list(add_ons)
+        row["_add_ons"], row["_has_tiers"] = list(add_ons), bool(tiers)
         return Experience.model_validate(shown(row))
 
     def add_departure(
@@ -139,11 +144,21 @@ class FakeBookingAPI:
         seats: int = 12,
         starts_at: datetime | None = None,
         ends_at: datetime | None = None,
-        price_minor: int | None = 89000,
+        price_minor: int | None = None,
+        prices: Mapping[str, int] | None = None,
     ) -> Departure:
-        """An open departure, two days from now unless said; of a new experience unless one is given."""
+        """An open departure, two days from now unless said; of a new experience unless one is given.
+
+        Args:
+            price_minor: its single price, when its experience has no price tiers; else the experience's `price_from`.
+            prices: its prices by tier id, for the tiers that do not cost what they cost elsewhere.
+
+        Raises:
+            ValueError: a single price where the experience has tiers, or a price for a tier that it does not have.
+        """
         experience_id = getattr(experience or self.add_experience(), "id", experience)
         kind = self._store.experiences[str(experience_id)]
+        tiers = self._tiers(kind, price_minor, prices or {})
         start = starts_at or self.clock.now + timedelta(days=2)
         closes_at = start - timedelta(hours=kind["hours_before_booking_closes"] or 0)
         end = ends_at or start + timedelta(minutes=kind["duration_minutes"] or 0)
@@ -153,12 +168,25 @@ class FakeBookingAPI:
             ends_at=self._store.at(end),
             seats_total=seats,
             seats_available=seats,
-            price=None if price_minor is None else make.money(price_minor, self._currency),
+            price=lowest_price(tiers),
             booking_closes_at=self._store.at(closes_at),
         )
         row = self._store.keep(self._store.departures, fields)
-        row |= {"_starts_at": start, "_closes_at": closes_at, "_status": "open"}
+        row |= {"_starts_at": start, "_closes_at": closes_at, "_status": "open", "_tiers": tiers}
         return Departure.model_validate(shown(row))
+
+    def _tiers(self, experience: Mapping[str, Any], price_minor: int | None, prices: Mapping[str, int]) -> list[Any]:
+        """Return the tiers of a departure, each with its price there."""
+        tiers = experience["price_tiers"] if experience["_has_tiers"] else []
+        if unknown := prices.keys() - {tier["id"] for tier in tiers}:
+            raise ValueError(f"the experience has no price tier {', '.join(sorted(unknown))}")
+        if tiers and price_minor is not None:
+            raise ValueError("the experience has price tiers: give prices={tier id: amount_minor}")
+        if not tiers:
+            price = experience["price_from"] if price_minor is None else make.money(price_minor, self._currency)
+            return standard_tiers(price)
+        own = {tier: make.money(amount, self._currency) for tier, amount in prices.items()}
+        return [{**tier, "price": own.get(tier["id"], tier["price"])} for tier in tiers]
 
     def add_customer(self, email: str, *, name: str = "Ada Lovelace", phone: str | None = None) -> Customer:
         """A customer record, with its event."""

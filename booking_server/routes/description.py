@@ -19,7 +19,7 @@ from booking_core.wire.gift_cards import GiftCard
 from booking_core.wire.limits import API_VERSION
 from booking_core.wire.organizations import Me
 from booking_core.wire.webhooks import Delivery, Recovered, WebhookEndpoint, WebhookEndpointWithSecret
-from booking_server import errors
+from booking_server import api_changelog, errors
 from booking_server.dispatch import Incoming, Service, refuse
 from booking_server.limits import Receive, Scope, Send
 from booking_server.operations import Operation
@@ -130,6 +130,9 @@ of commits. To follow it, walk with `order=asc`; on the last page keep `resume_c
 the next time. Events are kept for 90 days, and an older cursor continues at the oldest event that is kept. Webhooks
 push the same events; `GET /api/v1/events/{{id}}` takes the id in `Svc-Event-Id`.
 
+Not everything has events: customers and gift cards that the operator imports with a catalogue file are history, which
+emits none. The lists of customers and gift cards show them.
+
 ## Errors
 
 Every answer that is not a success has the body `ErrorBody`. Branch on `code`, never on `error`, which is English text
@@ -152,6 +155,12 @@ before it was asked. One request too many answers 429 `rate_limited` with `Retry
 All paths stay under `/api/v1`. The version of the resource shapes is a date, {API_VERSION}: it is the version of this
 document and `api_version` in every event. Additions do not change it. A breaking change does, and is announced in the
 changelog at least 30 days before, while the API is in beta; a stable API gives 6 months.
+
+### Changelog
+
+{api_changelog.table()}
+
+The same is in `info.x-changelog`, for programs.
 """
 
 WEBHOOKS_PROSE = """\
@@ -159,8 +168,9 @@ Sent by HTTPS POST to every enabled endpoint that subscribes to the type. The bo
 `GET /api/v1/events/{id}` answers it, less `resource_type` and `resource_id`.
 
 Any 2xx answer within 10 seconds is a success. Anything else, a redirect included, is tried again after 1 minute,
-5 minutes, 30 minutes, 2 hours and 8 hours. First attempts about one resource keep their order; retries may come late,
-and any event may come twice: deduplicate by `id`, order by `sequence`.
+5 minutes, 30 minutes, 2 hours and 8 hours. Each wait is lengthened by up to 5 % of random jitter and never shortened:
+together they are up to 11 hours and 8 minutes. First attempts about one resource keep their order; retries may come
+late, and any event may come twice: deduplicate by `id`, order by `sequence`.
 
 Verify before you parse: `v1` of `Svc-Signature` is the HMAC-SHA256 of `<t>.<raw body>`, with the endpoint's whole
 secret (`whsec_` included) as the key, in lower-case hex. Compare in constant time, accept any of several `v1`, and

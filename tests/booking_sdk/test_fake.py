@@ -154,9 +154,9 @@ def test_what_happened_stays_as_it_was(api: FakeBookingAPI, departure: Departure
 
 
 def test_it_is_filled_in_the_words_of_the_test(api: FakeBookingAPI) -> None:
-    experience = api.add_experience(title="Night kayak", hours_before_booking_closes=3)
+    experience = api.add_experience(title="Night kayak", hours_before_booking_closes=3, price_tiers=[], price_from=None)
     starts_at = datetime(2026, 6, 2, 20, tzinfo=UTC)
-    departure = api.add_departure(experience, starts_at=starts_at, seats=2, price_minor=None)
+    departure = api.add_departure(experience, starts_at=starts_at, seats=2)
     assert departure.starts_at == starts_at
     assert departure.ends_at == starts_at + timedelta(minutes=150)
     assert departure.booking_closes_at == starts_at - timedelta(hours=3)
@@ -164,6 +164,32 @@ def test_it_is_filled_in_the_words_of_the_test(api: FakeBookingAPI) -> None:
     assert api.add_customer("ada@example.com").id == api.customers[0].id
     assert api.add_gift_card(balance_minor=0).status == "expired"
     assert [str(event.type) for event in api.events] == ["customer.created", "gift_card.issued"]
+
+
+def test_its_departures_show_what_it_charges(api: FakeBookingAPI) -> None:
+    def nok(amount_minor: int) -> dict[str, Any]:
+        return {"amount_minor": amount_minor, "currency": "NOK"}
+
+    child = {"id": "child", "name": "Child", "price": nok(45000), "seats_per_unit": 1}
+    adult = {"id": "adult", "name": "Adult", "price": nok(89000), "seats_per_unit": 1}
+    tiered = api.add_experience(price_tiers=[adult, child])
+    plain = api.add_experience(price_tiers=[], price_from=nok(70000))
+    assert (str(tiered.price_from), str(plain.price_from)) == ("450.00 NOK", "700.00 NOK")
+    assert [(tier.id, tier.name) for tier in plain.price_tiers] == [("standard", "standard")]
+    cases = [
+        (api.add_departure(tiered), "child", 45000),
+        (api.add_departure(tiered, prices={"adult": 30000}), "adult", 30000),
+        (api.add_departure(plain), "standard", 70000),
+        (api.add_departure(plain, price_minor=99000), "standard", 99000),
+    ]
+    for departure, tier, amount in cases:
+        booking = book(api.client(), departure, guests=[{"tier_id": tier, "count": 1}])
+        assert departure.price is not None
+        assert departure.price.amount_minor == booking.totals.total.amount_minor == amount
+    with pytest.raises(ValueError, match="prices="):
+        api.add_departure(tiered, price_minor=1)
+    with pytest.raises(ValueError, match="senior"):
+        api.add_departure(tiered, prices={"senior": 1})
 
 
 def test_its_transport_serves_a_client_of_the_tests_own(api: FakeBookingAPI, departure: Departure) -> None:

@@ -30,7 +30,7 @@ from booking_core.wire.errors import ErrorCode
 from booking_core.wire.events import EventType
 from booking_core.wire.limits import API_VERSION
 from booking_core.wire.scopes import Scope
-from booking_server import openapi
+from booking_server import api_changelog, openapi
 from booking_server.app import create_app
 from booking_server.routes import OPERATIONS
 
@@ -107,6 +107,42 @@ def operations() -> Iterator[tuple[str, str, Any]]:
 
 def test_the_committed_description_is_the_one_that_is_served() -> None:
     assert COMMITTED.read_bytes() == openapi.rendered(), "openapi.json has drifted: run `make openapi` and commit it"
+
+
+CHANGELOG = [
+    ("2026-09-01", "2026-09-01", False, "Initial beta release"),
+    ("2026-09-09", "2026-09-09", True, "Breaking: webhook headers and user agent renamed"),
+    ("2026-09-15", "2026-09-09", False, "Additive: `payment.source` on the booking"),
+]
+"""API v1 section 9."""
+
+
+def test_the_changelog_of_versions_is_served_and_stands_in_the_docs() -> None:
+    served = DOCUMENT["info"]["x-changelog"]
+    for entry, (date, version, breaking, words) in zip(served, CHANGELOG, strict=True):
+        assert (entry["date"], entry["version"], entry["breaking"]) == (date, version, breaking)
+        assert entry["change"].startswith(words)
+    assert served[-1]["version"] == API_VERSION
+    page = (COMMITTED.parent / "docs/api-changelog.md").read_text()
+    assert page == api_changelog.PAGE, "docs/api-changelog.md has drifted: run `make openapi` and commit it"
+    for entry in served:
+        row = f"| {entry['date']} | {entry['version']} | {entry['change']} |"
+        assert row in page
+        assert row in DOCUMENT["info"]["description"]
+
+
+def test_the_jitter_of_retry_waits_is_said_where_a_receiver_reads() -> None:
+    readmes = [COMMITTED.parent / name for name in ("README.md", "webhook_verify/README.md")]
+    texts = [*(path.read_text() for path in readmes), DOCUMENT["webhooks"]["booking.created"]["post"]["description"]]
+    for text in texts:
+        assert "lengthened by up to 5 % of random jitter" in " ".join(text.split())
+        assert "never shortened" in " ".join(text.split())
+
+
+def test_what_an_import_does_not_tell_is_said() -> None:
+    assert "imports with a catalogue file are history, which emits none" in " ".join(
+        DOCUMENT["info"]["description"].split()
+    )
 
 
 def test_rendering_twice_gives_the_same_bytes() -> None:

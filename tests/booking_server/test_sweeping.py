@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 from support.operations import Operations
@@ -96,6 +97,119 @@ def test_departures_under_their_minimum_are_cancelled_with_all_their_bookings(
     assert {(row["status"], row["cancel_reason"]) for row in rows} == {("cancelled", "min_participants")}
     assert len(rows) == 5
     assert world.row(tables.departures, departure)["cancelling"] is None
+    assert world.examine() == []
+
+
+class Waiting(NamedTuple):
+    """A departure that started under its minimum of three with one seat confirmed and two seats pending."""
+
+    departure: str
+    confirmed: str
+    pending: list[str]
+
+
+@pytest.fixture
+def waiting(ops: Operations) -> Waiting:
+    world = ops.world
+    departure = world.departure(world.experience(min_participants=3), seats=20)
+    world.clock.advance(2 * DAY - MINUTE)
+    confirmed = ops.book(departure)["id"]
+    pending = [ops.check_out(departure)["id"] for _ in range(2)]
+    world.clock.advance(2 * MINUTE)
+    with nothing_changes(world):
+        sweep(sweeping(ops))
+    return Waiting(departure, confirmed, pending)
+
+
+def expire(ops: Operations, booking_id: str) -> None:
+    ops.world.change(tables.bookings, booking_id, expires_at=ops.world.clock())
+
+
+def cancel(ops: Operations, booking_id: str) -> None:
+    ops.cancel(booking_id)
+
+
+def pay(ops: Operations, booking_id: str) -> None:
+    ops.pay(booking_id, f"pi_{booking_id}")
+
+
+def confirm(ops: Operations, booking_id: str) -> None:
+    ops.confirm(booking_id)
+
+
+ENDS = (expire, cancel, pay, confirm)
+
+
+@pytest.mark.parametrize("last", ENDS)
+@pytest.mark.parametrize("first", ENDS)
+def test_a_departure_with_pending_bookings_is_counted_when_the_last_of_them_has_ended(
+    ops: Operations, waiting: Waiting, first: Callable[..., None], last: Callable[..., None]
+) -> None:
+    """In every order: only when both are confirmed are there three, and while one is pending nothing is decided."""
+    world, chore, gained = ops.world, sweeping(ops), (pay, confirm)
+    first(ops, waiting.pending[0])
+    sweep(chore)
+    row = world.row(tables.departures, waiting.departure)
+    assert (row["status"], row["minimum_checked_at"]) == ("open", None)
+    assert ops.booking(waiting.confirmed)["status"] == "confirmed"
+    world.clock.advance(MINUTE)
+    last(ops, waiting.pending[1])
+    sweep(chore)
+    row = world.row(tables.departures, waiting.departure)
+    if first in gained and last in gained:
+        assert (row["status"], row["minimum_checked_at"]) == ("open", world.clock())
+        assert ops.taken(waiting.departure) == 3
+    else:
+        assert row["status"] == "cancelled"
+        assert ops.taken(waiting.departure) == 0
+        assert ops.booking(waiting.confirmed)["cancel_reason"] == "min_participants"
+    assert world.examine() == []
+    world.clock.advance(MINUTE)
+    with nothing_changes(world):
+        sweep(chore)
+
+
+def test_a_pending_booking_holds_up_no_other_departure(ops: Operations, waiting: Waiting) -> None:
+    world = ops.world
+    lonely = world.departure(world.experience(min_participants=3), starts_at=world.clock() + MINUTE)
+    ops.book(lonely)
+    world.clock.advance(2 * MINUTE)
+    sweep(sweeping(ops))
+    assert world.row(tables.departures, lonely)["status"] == "cancelled"
+    assert world.row(tables.departures, waiting.departure)["status"] == "open"
+
+
+def test_a_departure_that_ran_while_a_booking_was_pending_is_not_cancelled(ops: Operations, waiting: Waiting) -> None:
+    world = ops.world
+    for each in waiting.pending:
+        world.change(tables.bookings, each, expires_at=world.clock() + 5 * HOUR)
+    world.clock.advance(2 * HOUR)
+    for each in waiting.pending:
+        ops.cancel(each)
+    sweep(sweeping(ops))
+    assert world.row(tables.departures, waiting.departure)["status"] == "open"
+    assert ops.booking(waiting.confirmed)["status"] == "confirmed"
+
+
+def test_a_count_of_more_bookings_than_one_batch_knows_the_pending_one_among_them(
+    ops: Operations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelling, "BATCH", 2)
+    world, chore = ops.world, sweeping(ops)
+    departure = world.departure(world.experience(min_participants=6), seats=20)
+    world.clock.advance(2 * DAY - MINUTE)
+    for _ in range(5):
+        ops.book(departure)
+    pending = ops.check_out(departure)["id"]
+    world.clock.advance(2 * MINUTE)
+    sweep(chore)
+    assert ops.taken(departure) == 6
+    expire(ops, pending)
+    world.clock.advance(MINUTE)
+    sweep(chore)
+    assert ops.taken(departure) == 0
+    reasons = sorted(row["cancel_reason"] for row in world.rows(tables.bookings))
+    assert reasons == ["abandoned"] + ["min_participants"] * 5
     assert world.examine() == []
 
 

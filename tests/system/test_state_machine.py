@@ -117,6 +117,9 @@ class Model:
     def taken(self, departure: Departure) -> int:
         return sum(each.seats for each in self.bookings if each.departure is departure and each.is_live)
 
+    def confirmed(self, departure: Departure) -> int:
+        return sum(each.seats for each in self.bookings if each.departure is departure and each.status == "confirmed")
+
     def available(self, departure: Departure, at: int, own: Hold | None = None) -> int:
         held = sum(
             each.seats
@@ -261,9 +264,9 @@ class Machine(RuleBasedStateMachine):
             has_closed = departure.starts_at <= self.at < departure.starts_at + HOUR
             if not has_closed or departure.status == "cancelled" or departure.is_checked:
                 continue
-            if self.model.taken(departure) >= MINIMUM:
+            if self.model.confirmed(departure) >= MINIMUM:
                 departure.is_checked = True
-            else:
+            elif self.model.confirmed(departure) == self.model.taken(departure):  # nothing is pending
                 self.model.cancel_batch(departure, "min_participants", self.at)
 
     # Time ----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from support.refusals import nothing_changes
 from support.world import DAY, HOUR, World
 
 from booking_core.bookings import cancelling
+from booking_core.clock import MINUTE
 from booking_core.db import tables
 from booking_core.wire.bookings import PaymentMode
 
@@ -166,14 +167,35 @@ def test_too_few_are_cancelled_when_booking_closes_and_not_before(strict: Operat
         strict.cancel_under_minimum()
 
 
-def test_pending_and_confirmed_seats_count_and_enough_is_enough(strict: Operations) -> None:
+def test_a_pending_booking_does_not_count_and_is_waited_for(strict: Operations) -> None:
     world, departure = strict.world, leaving(strict)
     world.clock.advance(2 * DAY - 2 * HOUR - 1)
     strict.book(departure, 2)
+    pending = strict.check_out(departure)
+    world.clock.advance(1)
+    with nothing_changes(world):
+        strict.cancel_under_minimum()
+    strict.cancel(pending["id"])
+    strict.cancel_under_minimum()
+    assert statuses(world) == ["cancelled", "cancelled"]
+    assert world.examine() == []
+
+
+def test_enough_confirmed_seats_settle_it_whatever_is_pending(strict: Operations) -> None:
+    world, departure = strict.world, leaving(strict)
+    world.clock.advance(2 * DAY - 2 * HOUR - 1)
+    strict.book(departure, 2)
+    late = strict.book(departure)
     strict.check_out(departure)
     world.clock.advance(1)
     strict.cancel_under_minimum()
-    assert statuses(world) == ["confirmed", "pending"]
+    assert world.row(tables.departures, departure)["minimum_checked_at"] == world.clock()
+    strict.cancel(late["id"])
+    world.clock.advance(31 * MINUTE)
+    strict.abandon_due()
+    with nothing_changes(world):
+        strict.cancel_under_minimum()
+    assert statuses(world) == ["cancelled", "cancelled", "confirmed"]
 
 
 def test_it_is_counted_once_who_cancels_later_does_not_cancel_it_for_others(strict: Operations) -> None:

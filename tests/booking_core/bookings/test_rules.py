@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.world import ADULT, DAY, DRYSUIT, FAMILY, NOON
 
-from booking_core import tokens
+from booking_core import experiences, tokens
 from booking_core.bookings import rules
 from booking_core.bookings.rules import BookingRow
 from booking_core.caller import Installation, Organization
@@ -55,7 +55,7 @@ def priced(
 
 
 def quoted(guests: Lines, add_ons: Lines | None = None) -> rules.Quote:
-    return priced(rules.offer("NOK", TIERS, ADD_ONS, None), guests, add_ons)
+    return priced(rules.offer("NOK", experiences.tiers(TIERS, None), ADD_ONS), guests, add_ons)
 
 
 # Prices and seats ------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_any_lines_add_up_exactly_however_large(guests: list[tuple[str, int]]) -
 def test_a_sum_beyond_64_bits_is_refused() -> None:
     price = AMOUNT_MINOR_MAX // 2
     dear = orjson.dumps([ADULT | {"price": {"amount_minor": price, "currency": "NOK"}}]).decode()
-    offered = rules.offer("NOK", dear, "[]", None)
+    offered = rules.offer("NOK", experiences.tiers(dear, None), "[]")
     assert priced(offered, [("adult", 2)]).subtotal_minor == 2 * price
     with pytest.raises(Unprocessable) as refusal:
         priced(offered, [("adult", 3)])
@@ -111,7 +111,10 @@ def test_what_is_not_offered_is_refused_by_name(
 
 
 def test_without_the_add_ons_app_any_add_on_is_refused_and_none_is_not() -> None:
-    without, offered = replace(ORGANIZATION, add_ons_app=False), rules.offer("NOK", TIERS, ADD_ONS, None)
+    without, offered = (
+        replace(ORGANIZATION, add_ons_app=False),
+        rules.offer("NOK", experiences.tiers(TIERS, None), ADD_ONS),
+    )
     assert priced(offered, [("adult", 1)], [], of=without).subtotal_minor == 89000
     with pytest.raises(Unprocessable) as refusal:
         priced(offered, [("adult", 1)], [("drysuit", 1)], of=without)
@@ -119,15 +122,17 @@ def test_without_the_add_ons_app_any_add_on_is_refused_and_none_is_not() -> None
 
 
 def test_an_experience_without_tiers_sells_one_called_standard() -> None:
-    offered = rules.offer("JPY", "[]", "[]", 8000)
+    offered = rules.offer("JPY", experiences.tiers("[]", 8000), "[]")
     quote = priced(offered, [("standard", 3)])
     assert (quote.seats, quote.subtotal_minor) == (3, 24000)
-    assert orjson.loads(quote.guests)[0]["unit_price"] == {"amount_minor": 8000, "currency": "JPY"}
+    (line,) = orjson.loads(quote.guests)
+    assert line["unit_price"] == {"amount_minor": 8000, "currency": "JPY"}
+    assert line["tier_label"] == "standard"
 
 
 def test_an_experience_without_tiers_and_price_sells_nothing() -> None:
     with pytest.raises(Unprocessable):
-        priced(rules.offer("JPY", "[]", "[]", None), [("standard", 1)])
+        priced(rules.offer("JPY", experiences.tiers("[]", None), "[]"), [("standard", 1)])
 
 
 # Payment ---------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """A migration keeps what it finds."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,12 @@ from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 from support import databases
 
+from booking_core import catalog, organizations
+from booking_core.caller import Installation
 from booking_core.db import migrate
+from booking_core.db.engine import Database
 from booking_core.db.tables import metadata
+from booking_core.tokens import SecretKeys
 
 ORG = "018f0000-0000-7000-8000-000000000001"
 BOOKING = "018f0000-0000-7000-8000-000000000002"
@@ -81,6 +86,30 @@ def test_mails_that_had_ended_and_keys_that_were_told_of_before_0004_are_known(e
         ("queued", "None"),
         ("sent", "9"),
     ]
+
+
+def test_single_prices_beside_tiers_from_before_0006_are_kept_and_no_longer_shown(empty_database_url: str) -> None:
+    migrate.upgrade(empty_database_url, "0004")
+    tier = '{"id":"adult","name":"Adult","price":{"amount_minor":890,"currency":"NOK"},"seats_per_unit":1}'
+    databases.run(
+        empty_database_url,
+        "INSERT INTO organizations (id, slug, name, timezone, default_currency, created_at, updated_at)"
+        f" VALUES ('{ORG}', 'a', 'A', 'UTC', 'NOK', 1, 1)",
+        "INSERT INTO experiences (organization_id, id, slug, title, is_published, languages, tags, currency,"
+        " price_tiers, add_ons, created_at, updated_at)"
+        f" VALUES ('{ORG}', '{BOOKING}', 'kayak', 'Kayak', true, '[]', '[]', 'NOK', '[{tier}]', '[]', 1, 1)",
+        "INSERT INTO departures (organization_id, id, experience_id, starts_at, ends_at, seats_total, seats_ceiling,"
+        f" price_minor, created_at, updated_at) VALUES ('{ORG}', '{CUSTOMER}', '{BOOKING}', 7, 8, 1, 1, 5, 1, 1)",
+    )
+    migrate.upgrade(empty_database_url)
+    assert migrate.differences(empty_database_url) == []
+    assert _rows(empty_database_url, "SELECT price_minor, prices FROM departures") == [("5", "None")]
+    with closing(Database(empty_database_url)) as database:
+        organization = database.read(lambda tx: organizations.get(tx, slug="a"))
+        keys = Installation(SecretKeys("a secret key for tests"))
+        (experience,) = database.read(lambda tx: catalog.export(tx, organization, keys))["experiences"]
+    (departure,) = experience["departures"]
+    assert (departure["price"], departure["prices"]) == (None, None)
 
 
 def _keys_and_indexes(url: str) -> set[str]:

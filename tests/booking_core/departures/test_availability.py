@@ -146,7 +146,7 @@ def test_a_departure_sold_beyond_its_lowered_total_has_no_seat(world: World) -> 
 
 
 def test_own_price_own_end_and_own_lead_win(world: World) -> None:
-    tour = world.experience(hours_before_booking_closes=4)
+    tour = world.experience(hours_before_booking_closes=4, price_tiers="[]")
     world.departure(tour, price_minor=119000, ends_at=NOON + 3 * DAY)
     shown = find(world)[0]
     assert shown["price"] == {"amount_minor": 119000, "currency": "NOK"}

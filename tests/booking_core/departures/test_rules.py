@@ -22,7 +22,9 @@ ROW = (
     3,
     2,
     None,
+    None,
     89000,
+    "[]",
     "NOK",
     150,
     4,
@@ -31,7 +33,7 @@ ROW = (
 
 @pytest.mark.parametrize(("own", "advertised"), [(None, 89000), (95000, 89000), (0, 89000), (95000, None)])
 def test_a_departure_is_shown_exactly_as_the_wire_has_it(own: int | None, advertised: int | None) -> None:
-    row = (*ROW[:8], own, advertised, *ROW[10:])
+    row = (*ROW[:8], own, None, advertised, *ROW[11:])
     shown = rules.presenter(OSLO, 0, NOON - DAY)(row)
     assert Departure.model_validate(shown).to_json() == shown
     assert list(shown) == list(Departure.model_fields)
@@ -39,7 +41,7 @@ def test_a_departure_is_shown_exactly_as_the_wire_has_it(own: int | None, advert
 
 
 def test_a_departure_without_any_published_amount_has_no_price() -> None:
-    shown = rules.presenter(OSLO, 0, NOON)((*ROW[:8], None, None, *ROW[10:]))
+    shown = rules.presenter(OSLO, 0, NOON)((*ROW[:8], None, None, None, *ROW[11:]))
     assert shown["price"] is None
     assert Departure.model_validate(shown).to_json() == shown
 

@@ -1,5 +1,7 @@
 """What is derived from an experience's row, and how it is shown."""
 
+import json
+
 import pytest
 
 from booking_core import experiences
@@ -81,7 +83,7 @@ def test_a_duration_is_read_as_people_say_it(minutes: int | None, text: str | No
 def test_an_experience_without_tiers_sells_one_standard_tier_at_its_advertised_price() -> None:
     tier = {
         "id": "standard",
-        "name": "Standard",
+        "name": "standard",
         "price": {"amount_minor": 25000, "currency": "CLP"},
         "seats_per_unit": 1,
     }
@@ -95,3 +97,61 @@ def test_an_experience_without_tiers_and_without_a_price_sells_nothing_by_itself
 
 def test_configured_tiers_stand_whatever_the_advertised_price() -> None:
     assert [tier["id"] for tier in experiences.price_tiers(ROW.price_tiers, 1, "NOK")] == ["adult"]
+
+
+# Prices at a departure -------------------------------------------------------------------------------------------
+
+TIERS = json.dumps(
+    [
+        {"id": "adult", "name": "Adult", "price": {"amount_minor": 89000, "currency": "NOK"}, "seats_per_unit": 1},
+        {"id": "child", "name": "Child", "price": {"amount_minor": 45000, "currency": "NOK"}, "seats_per_unit": 1},
+    ]
+)
+
+
+def test_the_advertised_price_is_that_of_the_cheapest_tier_where_none_is_given() -> None:
+    tiered = BARE._replace(price_tiers=TIERS)
+    for published in (True, False):
+        shown = rules.present(tiered._replace(is_published=published), OSLO)
+        assert shown["price_from"] == {"amount_minor": 45000, "currency": BARE.currency}
+    given = rules.present(tiered._replace(price_from_minor=99000), OSLO)
+    assert given["price_from"]["amount_minor"] == 99000
+    free = rules.present(tiered._replace(price_from_minor=0), OSLO)
+    assert free["price_from"]["amount_minor"] == 0
+
+
+@pytest.mark.parametrize(
+    ("price_from", "price", "prices", "charged"),
+    [
+        (1, None, None, {"adult": 89000, "child": 45000}),
+        (1, 5, None, {"adult": 89000, "child": 45000}),
+        (None, None, '{"adult":40000}', {"adult": 40000, "child": 45000}),
+        (None, None, '{"adult":0,"child":0}', {"adult": 0, "child": 0}),
+        (None, None, '{"senior":1}', {"adult": 89000, "child": 45000}),
+    ],
+)
+def test_with_tiers_a_departure_s_price_for_a_tier_goes_before_the_tier_s_own(
+    price_from: int | None, price: int | None, prices: str | None, charged: dict[str, int]
+) -> None:
+    offered = experiences.tiers(TIERS, price_from, price, prices)
+    assert {tier: offer.price_minor for tier, offer in offered.items()} == charged
+    assert experiences.lowest_minor(TIERS, price_from, price, prices) == min(charged.values())
+
+
+@pytest.mark.parametrize(
+    ("price_from", "price", "prices", "charged"),
+    [
+        (8000, None, None, 8000),
+        (8000, 9000, None, 9000),
+        (8000, 0, None, 0),
+        (None, 9000, None, 9000),
+        (None, None, None, None),
+        (8000, None, '{"standard":1}', 8000),
+    ],
+)
+def test_without_tiers_a_departure_s_single_price_goes_before_the_advertised_one(
+    price_from: int | None, price: int | None, prices: str | None, charged: int | None
+) -> None:
+    offered = experiences.tiers("[]", price_from, price, prices)
+    assert [tier.price_minor for tier in offered.values()] == ([] if charged is None else [charged])
+    assert experiences.lowest_minor("[]", price_from, price, prices) == charged

@@ -99,6 +99,18 @@ class Contract:
         experience = client.experiences.get(shown)
         assert [tier.id for tier in experience.price_tiers] == ["adult", "family"]
         assert str(experience.price_tiers[0].price) == "890.00 NOK"
+        assert str(experience.price_from) == "890.00 NOK"
+
+    def test_an_experience_without_tiers_sells_one_called_standard(self, stage: Stage) -> None:
+        client, experience = stage.client(), stage.experience(tiers=False)
+        (tier,) = client.experiences.get(experience).price_tiers
+        assert (tier.id, tier.name, str(tier.price)) == ("standard", "standard", "890.00 NOK")
+        departure = stage.departure(experience)
+        (shown,) = client.availability.list(date_from=stage.now.date())
+        guests = [{"tier_id": "standard", "count": 1}]
+        booking = book(client, departure, guests=guests)
+        assert booking.totals.total == shown.price == tier.price
+        assert booking.guests[0].tier_label == "standard"
 
     def test_what_changed_since_is_found(self, stage: Stage) -> None:
         client = stage.client()

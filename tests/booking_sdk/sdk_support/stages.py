@@ -31,7 +31,7 @@ class Stage(Protocol):
     def client_with(self, key: str) -> Any: ...
     def key(self) -> str: ...
     def revoke(self, key: str) -> None: ...
-    def experience(self, *, published: bool = True) -> str: ...
+    def experience(self, *, published: bool = True, tiers: bool = True) -> str: ...
     def departure(self, experience: str | None = None, *, seats: int = 12, in_days: float = 2) -> str: ...
     def set_status(self, departure: str, status: str) -> None: ...
     def switch_add_ons_off(self) -> None: ...
@@ -70,8 +70,8 @@ class ServiceStage:
         (row,) = [row for row in self.world.rows(tables.api_keys) if row["key_hash"] == tokens.hash_api_key(key)]
         self.world.change(tables.api_keys, row["id"], revoked_at=self.world.clock())
 
-    def experience(self, *, published: bool = True) -> str:
-        return self.world.experience(is_published=published, price_tiers=json.dumps([ADULT, FAMILY]))
+    def experience(self, *, published: bool = True, tiers: bool = True) -> str:
+        return self.world.experience(is_published=published, price_tiers=json.dumps([ADULT, FAMILY] if tiers else []))
 
     def departure(self, experience: str | None = None, *, seats: int = 12, in_days: float = 2) -> str:
         starts_at = self.world.clock() + int(in_days * 86_400_000_000)
@@ -126,8 +126,9 @@ class FakeStage:
     def revoke(self, key: str) -> None:
         self.api.revoke(key)
 
-    def experience(self, *, published: bool = True) -> str:
-        added = self.api.add_experience(is_published=published, price_tiers=[ADULT, FAMILY], add_ons=[DRYSUIT])
+    def experience(self, *, published: bool = True, tiers: bool = True) -> str:
+        offered = [ADULT, FAMILY] if tiers else []
+        added = self.api.add_experience(is_published=published, price_tiers=offered, add_ons=[DRYSUIT])
         return added.id
 
     def departure(self, experience: str | None = None, *, seats: int = 12, in_days: float = 2) -> str:

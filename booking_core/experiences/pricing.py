@@ -1,0 +1,56 @@
+"""Prices at a departure. Availability shows them and bookings charge them, both from here (decisions/0016)."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import orjson
+
+from booking_core.wire.experiences import STANDARD_TIER_ID
+
+_CACHED = 4096
+
+
+class Tier(NamedTuple):
+    """One way to buy seats at a departure."""
+
+    label: str
+    price_minor: int
+    seats_per_unit: int
+
+
+@lru_cache(_CACHED)
+def tiers(
+    price_tiers: str, price_from_minor: int | None, price_minor: int | None = None, prices: str | None = None
+) -> Mapping[str, Tier]:
+    """Return what can be bought, by tier id. The result is shared between callers and never changed.
+
+    An experience with configured tiers sells those, each at the price that the departure has for it, else at its own;
+    a single price of the departure means nothing there. Without configured tiers it sells one, `standard`, at the
+    departure's single price, else at the advertised one; with neither nothing is for sale.
+
+    Args:
+        price_tiers: the experience's tiers as they are stored, a JSON list.
+        price_from_minor: the experience's advertised price.
+        price_minor: the departure's single price.
+        prices: the departure's prices by tier id as they are stored, a JSON object; a tier that the experience does
+            not have is ignored.
+    """
+    configured: list[dict[str, Any]] = orjson.loads(price_tiers)
+    if configured:
+        own: dict[str, int] = orjson.loads(prices) if prices else {}
+        return {
+            tier["id"]: Tier(tier["name"], own.get(tier["id"], tier["price"]["amount_minor"]), tier["seats_per_unit"])
+            for tier in configured
+        }
+    amount = price_from_minor if price_minor is None else price_minor
+    return {} if amount is None else {STANDARD_TIER_ID: Tier(STANDARD_TIER_ID, amount, 1)}
+
+
+@lru_cache(_CACHED)
+def lowest_minor(
+    price_tiers: str, price_from_minor: int | None, price_minor: int | None = None, prices: str | None = None
+) -> int | None:
+    """Return the price of the cheapest tier; None when nothing is for sale. The arguments are those of `tiers`."""
+    offered = tiers(price_tiers, price_from_minor, price_minor, prices)
+    return min((tier.price_minor for tier in offered.values()), default=None)
