@@ -40,10 +40,11 @@ def import_(
     """
     cli = context.of(ctx)
     document = read_document(file)
-    installation = storage.installation(storage.settings())
+    settings = storage.settings()
     with storage.database(cli) as database, cli.render.progress(f"importing {file.name}") as advance:
         from booking_core import catalog, organizations
 
+        installation = storage.unlocked(settings, database, cli.render.warn)
         transaction = database.read if dry_run else database.write
         organization = database.read(lambda tx: organizations.get(tx, slug=org))
         # Before the transaction, which could be idle for too long meanwhile.
