@@ -69,8 +69,9 @@ def import_(
     tally = catalog.Tally()
     with _told_when_interrupted(cli, tally, dry_run=dry_run):
         document = read_document(file)
-        installation = storage.installation(storage.settings())
+        settings = storage.settings()
         with storage.database(cli) as database, cli.render.progress(f"importing {file.name}") as advance:
+            installation = storage.unlocked(settings, database, cli.render.warn)
             organization = database.read(lambda tx: organizations.get(tx, slug=org))
             # Before any transaction, which could be idle for too long meanwhile.
             plan = catalog.validate(

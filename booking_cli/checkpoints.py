@@ -12,6 +12,7 @@ from pathlib import Path
 from booking_cli import profiles
 from booking_cli.context import CliError
 from booking_cli.feed import Position
+from booking_core import private_files
 
 
 class Checkpoint:
@@ -74,7 +75,7 @@ class Checkpoint:
     def _lock(self) -> int:
         path = self.path.with_suffix(".lock")
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_files.make_folder(path.parent)
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise CliError(f"{path} cannot be written: {error.strerror}.", code="bad_file") from None

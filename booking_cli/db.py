@@ -23,9 +23,12 @@ def upgrade(ctx: typer.Context) -> None:
     An SQLite file that does not exist is created. Killed half way, the database is as it was before.
     """
     settings = storage.settings()
+    cli = context.of(ctx)
+    for warning in storage.tightened(settings):
+        cli.render.warn(warning)
     before = _revision(settings)
     bring_to_head(settings)
-    context.of(ctx).render.one({"previous": before, "revision": _revision(settings)})
+    cli.render.one({"previous": before, "revision": _revision(settings)})
 
 
 @command(app, "current", "booking db current -o json")

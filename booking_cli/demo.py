@@ -18,6 +18,7 @@ from booking_cli.catalog import read_document
 from booking_cli.command import command, single
 from booking_cli.context import Cli, CliError
 from booking_cli.serve import alone, check_address, make_ready, start
+from booking_core import private_files
 
 if TYPE_CHECKING:
     from booking_core.caller import Installation, Organization
@@ -125,7 +126,7 @@ def _currencies(document: Any) -> Iterator[str]:
 
 def _choose_database(port: int) -> None:
     """Sets, for this process and the application in it, what the environment leaves open."""
-    FOLDER.mkdir(mode=0o700, exist_ok=True)
+    private_files.make_folder(FOLDER)
     for name, value in (
         ("BOOKING_DATABASE_URL", f"sqlite:///{FOLDER / 'booking.db'}"),
         ("BOOKING_PUBLIC_URL", f"http://{HOST}:{port}"),
@@ -180,8 +181,7 @@ def _key(database: "Database", installation: "Installation", slug: str) -> str:
             tx, organizations.get(tx, slug=slug), name="booking demo", scopes=list(Scope), now=tx.now()
         )
     )
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(key + "\n")
+    private_files.replace(path, f"{key}\n".encode())
     return key
 
 

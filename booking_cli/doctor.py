@@ -7,9 +7,11 @@ import typer
 
 from booking_cli import context, storage
 from booking_cli.command import command, single
+from booking_cli.context import Cli
 from booking_cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
+    from booking_core.db.engine import Database
     from booking_core.doctor import Terms
     from booking_core.settings import Settings
 
@@ -29,7 +31,7 @@ def doctor(
 ) -> int:
     """Recomputes seats, numbers, events and balances, looks for what nobody takes up, and lists what is off.
 
-    Exit code 1 when anything is.
+    Exit code 1 when anything is. A secret key that does not open what the database holds is refused with exit code 2.
 
     Reads only, and may run beside a service.
     """
@@ -38,11 +40,21 @@ def doctor(
         from booking_core import doctor as checks
         from booking_core import organizations
 
-        terms = _terms(storage.settings())
+        settings = storage.settings()
+        terms = _terms(settings)
+        _check_secret_keys(cli, settings, database)
         only = database.read(lambda tx: organizations.get(tx, slug=org)).id if org else None
         found = database.read(lambda tx: checks.examine(tx, only, terms, advance=advance))
     cli.render.many([asdict(each) for each in found], COLUMNS, empty="All is well.")
     return ExitCode.FAILED if found else ExitCode.OK
+
+
+def _check_secret_keys(cli: Cli, settings: "Settings", database: "Database") -> None:
+    """Refuse secret keys that do not open what the database holds. None are made here: the doctor writes nothing."""
+    if settings.has_secret_key or settings.is_sqlite:
+        storage.check_secret_keys(settings, database, cli.render.warn)
+    else:
+        cli.render.note("BOOKING_SECRET_KEY is not set: whether it opens what the database holds was not checked")
 
 
 def _terms(settings: "Settings") -> "Terms":

@@ -36,7 +36,12 @@ ENVIRONMENT: tuple[tuple[str, str, str], ...] = (
     ("BOOKING_WEBHOOK_SECRET", "client", "what webhooks sign, verify, listen and trigger sign with"),
     ("NO_COLOR, FORCE_COLOR, CLICOLOR_FORCE", "both", "no color; color also in a pipe"),
     ("BOOKING_DATABASE_URL", "operator", "SQLAlchemy URL; sqlite:///booking.db"),
-    ("BOOKING_SECRET_KEY", "operator", "signs cursors, seals secrets; a comma list rotates; required with PostgreSQL"),
+    (
+        "BOOKING_SECRET_KEY",
+        "operator",
+        "32 random bytes that sign and seal; a comma list rotates; needed for PostgreSQL",
+    ),
+    ("BOOKING_SECRET_KEY_CHECK", "operator", "refuse or warn, when it does not open what the database holds; refuse"),
     ("BOOKING_PUBLIC_URL", "operator", "base of the guests' links; http://127.0.0.1:8000"),
     ("BOOKING_RATE_LIMIT", "operator", "requests/seconds for a key, or off; 600/60"),
     ("BOOKING_RATE_LIMIT_STORE", "operator", "memory://, or redis://… for several processes"),

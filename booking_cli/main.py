@@ -45,6 +45,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "catalog": ("booking_cli.catalog", "Import, export and validate catalogue files."),
     "storefront": ("booking_cli.storefront", "Hold seats, check out, pay: what a guest does."),
     "mails": ("booking_cli.mails", "Mails: what became of them, and those that failed once more."),
+    "secrets": ("booking_cli.secrets_command", "What each secret key seals, and sealing it anew."),
     "doctor": ("booking_cli.doctor", "Check what must always be true."),
     "completion": ("booking_cli.completion", "Teach your shell to complete the command."),
     "commands": ("booking_cli.commands", "Every command on one page."),

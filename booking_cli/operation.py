@@ -93,7 +93,8 @@ def _done(tx: "Tx", installation: "Installation", organization: "Organization", 
 
 
 def _written(cli: Cli, work: "Callable[[Tx, Installation], Any]") -> Any:
-    installation = storage.installation(storage.settings())
+    settings = storage.settings()
     with storage.database(cli) as database:
+        installation = storage.unlocked(settings, database, cli.render.warn)
         shown = database.write_once(lambda tx: work(tx, installation))
     return json.loads(shown) if isinstance(shown, bytes) else shown

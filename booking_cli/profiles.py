@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from booking_cli.context import Cli, CliError
+from booking_core import private_files
 
 VARIABLE = "BOOKING_PROFILE"
 FOLDER_VARIABLE = "BOOKING_CONFIG_DIR"
@@ -159,16 +160,10 @@ def write_private(target: Path, text: str) -> None:
     Raises:
         CliError: it cannot be written.
     """
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(target)
+        private_files.make_folder(target.parent)
+        private_files.replace(target, text.encode())
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise CliError(f"{target} cannot be written: {error.strerror}.", code="bad_file") from None
 
 

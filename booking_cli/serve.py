@@ -94,7 +94,7 @@ def alone(path: "Path | None") -> Iterator[None]:
 
 
 def make_ready(settings: "Settings") -> None:
-    """Sees that the database is at this release's schema and that there is a secret key.
+    """Sees that the database is at this release's schema, and that there is a secret key which opens what it holds.
 
     Raises:
         CliError: something is missing.
@@ -102,11 +102,29 @@ def make_ready(settings: "Settings") -> None:
     with storage.installed(), storage.explained():
         import uvicorn  # noqa: F401 - told now rather than when everything else is ready
 
-        storage.installation(settings)
+        for warning in (*storage.tightened(settings), *settings.secret_key_warnings()):
+            _warn(settings, warning)
+        if settings.has_secret_key or not settings.is_sqlite:
+            storage.installation(settings)  # refused before the database is touched
         if settings.is_sqlite:
             db.bring_to_head(settings)
         else:
             db.require_head(settings)
+        _check_secret_keys(settings)
+
+
+def _check_secret_keys(settings: "Settings") -> None:
+    """Refuse secret keys that do not open what the database holds; make one for a database that holds nothing."""
+    from booking_core.db.engine import Database
+
+    with contextlib.closing(Database(settings.database_url)) as database:
+        storage.unlocked(settings, database, lambda warning: _warn(settings, warning))
+
+
+def _warn(settings: "Settings", warning: str) -> None:
+    """Log a warning before the service has begun to log."""
+    logging.config.dictConfig(logs.config(settings.log_format))
+    log.warning("%s", warning)
 
 
 def start(

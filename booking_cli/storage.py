@@ -1,8 +1,10 @@
 """How an operator's command comes to the database: settings, connection, and errors that say what to do."""
 
 import contextlib
+import logging
 import sqlite3
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,10 @@ from booking_cli.exit_codes import ExitCode
 if TYPE_CHECKING:
     from booking_core.caller import Installation
     from booking_core.db.engine import Database
+    from booking_core.secret_keys import Unopened
     from booking_core.settings import Settings
+
+log = logging.getLogger("booking.secrets")
 
 _UPGRADE = "booking db upgrade"
 _AWAY = "OperationalError"
@@ -47,6 +52,89 @@ def installation(wanted: "Settings") -> "Installation":
         return wanted.installation()
     except SettingError as error:
         raise CliError(str(error), code="bad_setting") from None
+
+
+def unlocked(wanted: "Settings", database: "Database", warn: Callable[[str], None]) -> "Installation":
+    """Return what every request of this installation shares, once its secret keys are known to open the database.
+
+    A service with another key would sell on while no webhook is signed, no gift card is found and no guest's link
+    opens, and seal more with the wrong key. The first and the last value of each kind are opened, so that it costs next
+    to nothing.
+
+    Args:
+        warn: told instead of an error where BOOKING_SECRET_KEY_CHECK says so.
+
+    Raises:
+        CliError: `wrong_secret_key`, a value does not open; or there is no secret key where there must have been one.
+    """
+    from booking_core import secret_keys
+
+    check_secret_keys(wanted, database, warn)
+    return secret_keys.with_link_keys(database, installation(wanted))
+
+
+def check_secret_keys(wanted: "Settings", database: "Database", warn: Callable[[str], None]) -> None:
+    """The same check, for who makes no secret key where there is none.
+
+    Raises:
+        CliError: as above.
+    """
+    from booking_core import secret_keys
+
+    with database.reading() as tx:
+        at = tx.now()
+        if wanted.is_sqlite and not wanted.has_secret_key:
+            if secret_keys.holds_anything(tx, at):
+                raise _without_key(wanted)
+            return
+        known = secret_keys.with_link_keys(database, installation(wanted))
+        found = secret_keys.unopened(tx, known.secret_keys, at)
+    if found and wanted.refuses_wrong_key:
+        raise CliError(_wrong_key(found), code="wrong_secret_key", hint=_WRONG_KEY_HINT)
+    if found:
+        warn(_wrong_key(found))
+
+
+_WRONG_KEY_HINT = (
+    "put the key that sealed it behind the one in use: BOOKING_SECRET_KEY=NEW,OLD; `booking secrets status` counts what"
+    " is sealed with which. Where that key is lost, BOOKING_SECRET_KEY_CHECK=warn goes on without"
+)
+
+
+def _without_key(wanted: "Settings") -> CliError:
+    return CliError(
+        f"BOOKING_SECRET_KEY is not set, {wanted.secret_file} is missing, and the database holds what its key sealed.",
+        code="wrong_secret_key",
+        hint=f"restore {wanted.secret_file} from a backup, or set BOOKING_SECRET_KEY",
+    )
+
+
+def _wrong_key(found: "list[Unopened]") -> str:
+    by_key: dict[str, list[str]] = {}
+    for each in found:
+        by_key.setdefault(f"sealed with key {each.key_id}" if each.key_id else "sealed with an unknown key", []).append(
+            each.plural
+        )
+    named = "; ".join(f"{', '.join(kinds)} ({key})" for key, kinds in by_key.items())
+    return f"BOOKING_SECRET_KEY does not open what this database holds: {named}."
+
+
+def tightened(wanted: "Settings") -> list[str]:
+    """Close the files of an SQLite database to everybody but their owner, and say which ones were open.
+
+    Earlier releases left the mode to the umask. What is in a file that others could read may have been read: the line
+    says so, once, since the file is closed then.
+    """
+    from booking_core import private_files
+
+    if wanted.sqlite_path is None or sys.platform == "win32":
+        return []
+    return [
+        f"{path} could be read by others (mode {mode:04o}); it is 0600 now"
+        if is_closed
+        else f"{path} can be read by others (mode {mode:04o}), and is not ours to change: chmod 600 {path}"
+        for path, mode, is_closed in private_files.tighten(private_files.of_database(wanted.sqlite_path))
+    ]
 
 
 @contextmanager

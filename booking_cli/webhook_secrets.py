@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from booking_cli.context import Cli, CliError
+from booking_core import private_files
 
 VARIABLE = "BOOKING_WEBHOOK_SECRET"
 
@@ -97,7 +98,7 @@ def _make(file: Path) -> None:
 
     from webhook_verify.signature import generate_secret
 
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_files.make_folder(file.parent)
     descriptor, draft = tempfile.mkstemp(dir=file.parent)  # with mode 0600
     try:
         with os.fdopen(descriptor, "w") as writing:

@@ -11,7 +11,7 @@ from booking_core.tokens import SecretKeys
 _ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 """Without 0 and O, 1, I and L: a guest types it from paper."""
 _GROUPS, _GROUP = 4, 4
-_SEAL = "gift_card_code"
+SEALED_FOR = "gift_card_code"
 _HASH = "gift_card_code_hash"
 _SHOWN = 4
 
@@ -31,18 +31,18 @@ def last4(code: str) -> str:
     return normalise_code(code)[-_SHOWN:]
 
 
-def seal_code(secret_keys: SecretKeys, code: str) -> str:
-    """The code for `code_sealed`."""
-    return secret_keys.seal(_SEAL, normalise_code(code).encode())
+def seal_code(secret_keys: SecretKeys, organization_id: str, gift_card_id: str, code: str) -> str:
+    """The code for `code_sealed` of that card."""
+    return secret_keys.seal(SEALED_FOR, normalise_code(code).encode(), organization_id, gift_card_id)
 
 
-def open_code(secret_keys: SecretKeys, sealed: str) -> str:
-    """The code that was sealed.
+def open_code(secret_keys: SecretKeys, organization_id: str, gift_card_id: str, sealed: str) -> str:
+    """The code that was sealed for that card.
 
     Raises:
-        ValueError: the secret key that sealed it is gone.
+        ValueError: the secret key that sealed it is gone, or it was sealed for another card.
     """
-    return secret_keys.open(_SEAL, sealed).decode()
+    return secret_keys.open(SEALED_FOR, sealed, organization_id, gift_card_id).decode()
 
 
 def hash_code(secret_keys: SecretKeys, organization_id: str, code: str) -> str:

@@ -27,13 +27,13 @@ from booking_core.errors import (
     NotFound,
     Unprocessable,
 )
-from booking_core.tokens import SecretKeys, sha256_hex
+from booking_core.tokens import sha256_hex
 
 STORED_REFUSALS = (NotFound, InsufficientCapacity, Conflict, Unprocessable)
 """Outcomes that were reached by executing, and so are replayed. With any other nothing was done, and the same key may
 be used again (decision I3)."""
 
-_PURPOSE = "idempotency"
+SEALED_FOR = "idempotency"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def lock_name(organization_id: str, key: str) -> str:
     return f"{organization_id}:{key}"
 
 
-def replay(secret_keys: SecretKeys, once: Once, fingerprint: str, status: int, body_sealed: str) -> Answer:
+def replay(caller: Caller, once: Once, fingerprint: str, status: int, body_sealed: str) -> Answer:
     """The stored answer, byte for byte.
 
     Raises:
@@ -122,7 +122,7 @@ def replay(secret_keys: SecretKeys, once: Once, fingerprint: str, status: int, b
     if fingerprint != once.fingerprint:
         raise IdempotencyKeyReused
     try:
-        body = secret_keys.open(_PURPOSE, body_sealed)
+        body = caller.secret_keys.open(SEALED_FOR, body_sealed, caller.organization.id, once.key)
     except ValueError:
         raise IdempotencyKeyReused("This Idempotency-Key was used, and its answer can no longer be opened.") from None
     return Answer(status, body, replayed=True)
@@ -136,7 +136,7 @@ def keep(pending: Writes, caller: Caller, once: Once, answer: Answer, *, at: int
         key=once.key,
         fingerprint=once.fingerprint,
         status=answer.status,
-        body_sealed=caller.secret_keys.seal(_PURPOSE, answer.body),
+        body_sealed=caller.secret_keys.seal(SEALED_FOR, answer.body, caller.organization.id, once.key),
         created_at=at,
     )
 
@@ -169,7 +169,7 @@ def _stored(tx: Tx, caller: Caller, once: Once) -> Answer | None:
     if not all(try_locks(tx, [(caller.organization.id, once.key)])):
         raise IdempotencyInProgress
     row = tx.first(_FIND, organization_id=caller.organization.id, key=once.key)
-    return replay(caller.secret_keys, once, *row) if row else None
+    return replay(caller, once, *row) if row else None
 
 
 _OLD = (

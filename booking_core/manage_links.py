@@ -1,7 +1,8 @@
 """The guest's secret link: made from a booking's id whenever it is shown, and never stored (decision B14).
 
 A token holds organization and booking, to find the row by, and 128 bits that only a holder of the secret key can make.
-Nothing of it is stored but which key that was, so a copy of the database opens no link.
+Nothing of it is stored but which key that was, so a copy of the database opens no link. A key that is taken out of
+BOOKING_SECRET_KEY leaves what makes its links behind, sealed by the key in use (`secret_keys.with_link_keys`).
 """
 
 import base64
@@ -14,7 +15,7 @@ from typing import Protocol
 from booking_core.caller import Installation
 from booking_core.tokens import SecretKeys
 
-_PURPOSE = "manage_url"
+PURPOSE = "manage_url"
 _ID_BYTES = 16
 _SECRET_BYTES = 16
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{64}")
@@ -42,9 +43,9 @@ class ManageLinks:
         self._organization = bytes.fromhex(organization_id.replace("-", ""))
 
     def make(self, booking_id: str, key_id: str) -> str | None:
-        """The link of a booking; none when its secret key is no longer live."""
+        """The link of a booking; none when the secret key that made it was dropped and its link key was not kept."""
         found = self._organization + bytes.fromhex(booking_id.replace("-", ""))
-        secret = self._keys.sign_with(key_id, _PURPOSE, found)
+        secret = self._keys.sign_with(key_id, PURPOSE, found)
         if secret is None:
             return None
         token = base64.urlsafe_b64encode(found + secret[:_SECRET_BYTES])
@@ -74,7 +75,7 @@ class Opened:
 
     def was_made_by(self, keys: SecretKeys, key_id: str | None) -> bool:
         """Whether that secret key, which the booking's row names, made this token."""
-        signed = None if key_id is None else keys.sign_with(key_id, _PURPOSE, self.found)
+        signed = None if key_id is None else keys.sign_with(key_id, PURPOSE, self.found)
         return signed is not None and hmac.compare_digest(signed[:_SECRET_BYTES], self.secret)
 
 
@@ -88,7 +89,7 @@ def open_token(keys: SecretKeys, token: str) -> Opened | None:
         return None
     data = base64.urlsafe_b64decode(token)
     found, secret = data[: 2 * _ID_BYTES], data[2 * _ID_BYTES :]
-    matches = [hmac.compare_digest(signed[:_SECRET_BYTES], secret) for signed in keys.signatures(_PURPOSE, found)]
+    matches = [hmac.compare_digest(signed[:_SECRET_BYTES], secret) for signed in keys.signatures(PURPOSE, found)]
     if not any(matches):
         return None
     return Opened(str(uuid.UUID(bytes=found[:_ID_BYTES])), str(uuid.UUID(bytes=found[_ID_BYTES:])), found, secret)

@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from booking_core import private_files
 from booking_core.caller import Installation
+from booking_core.key_strength import is_strong
 from booking_core.tokens import SecretKeys
 from booking_core.wire import limits
 from booking_core.wire.base import mailbox, single_line
@@ -54,9 +56,26 @@ def _database_url(text: str) -> str:
 
 
 def _secret_key(text: str) -> str:
-    if not text.replace(",", "").strip():
+    keys = _split_keys(text)
+    if not keys:
         raise ValueError("must hold a key, or several separated by commas")
+    if not is_strong(keys[0]):
+        raise ValueError(
+            "holds less than 32 random bytes in its first key; make one with `openssl rand -base64 32`"
+            " and write it in front of the old one, with a comma between them"
+        )
     return text
+
+
+def _secret_key_check(text: str) -> str:
+    if text not in ("refuse", "warn"):
+        raise ValueError("must be refuse or warn")
+    return text
+
+
+def _split_keys(text: str) -> list[str]:
+    """Return the keys of a comma list: the first seals and signs, all open."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _public_url(text: str) -> str:
@@ -197,6 +216,7 @@ class Settings:
 
     database_url: str = _setting("DATABASE_URL", _database_url, DEFAULT_DATABASE_URL, secret=True)
     secret_key: str | None = _setting("SECRET_KEY", _secret_key, None, secret=True)
+    secret_key_check: str = _setting("SECRET_KEY_CHECK", _secret_key_check, "refuse")
     public_url: str = _setting("PUBLIC_URL", _public_url, "http://127.0.0.1:8000")
     rate_limit: RateLimit | None = _setting("RATE_LIMIT", _rate_limit, RateLimit(600, 60), absent="off")
     rate_limit_store: str = _setting("RATE_LIMIT_STORE", _rate_limit_store, "memory://", secret=True)
@@ -262,11 +282,35 @@ class Settings:
             SettingError: none is set, and the database is shared, so that each process would make its own.
         """
         if self.secret_key:
-            return SecretKeys(*(part.strip() for part in self.secret_key.split(",") if part.strip()))
-        path = self.sqlite_path
-        if path is None:
+            return SecretKeys(*_split_keys(self.secret_key))
+        if self.secret_file is None:
             raise SettingError("BOOKING_SECRET_KEY is required with PostgreSQL")
-        return SecretKeys(_kept_secret(path.with_name(path.name + ".secret")))
+        return SecretKeys(*_kept_secret(self.secret_file))
+
+    @property
+    def secret_file(self) -> Path | None:
+        """The file beside an SQLite database that keeps its secret key where BOOKING_SECRET_KEY is not set."""
+        path = self.sqlite_path
+        return path.with_name(path.name + ".secret") if path else None
+
+    @property
+    def has_secret_key(self) -> bool:
+        """Whether there is a secret key already, so that none would be made."""
+        return bool(self.secret_key) or (self.secret_file is not None and self.secret_file.exists())
+
+    @property
+    def refuses_wrong_key(self) -> bool:
+        """Whether secret keys that do not open what the database holds end the program, or are only warned about."""
+        return self.secret_key_check != "warn"  # noqa: S105 - no password
+
+    def secret_key_warnings(self) -> list[str]:
+        """Say which of the keys that only open are weak: they may go on to, and should be dropped soon."""
+        return [
+            f"BOOKING_SECRET_KEY: key {place} of the list holds less than 32 random bytes;"
+            " `booking secrets reseal`, then take it out"
+            for place, key in enumerate(_split_keys(self.secret_key or ""), start=1)
+            if not is_strong(key)
+        ]
 
     def installation(self) -> Installation:
         """What every request, command and chore of this installation shares.
@@ -298,18 +342,26 @@ def _shown(metadata: Mapping[str, Any], value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _kept_secret(path: Path) -> str:
-    """The secret in that file, made with mode 0600 by whoever comes first."""
+def _kept_secret(path: Path) -> list[str]:
+    """Return the keys in that file, or make it with one new key, mode 0600, for whoever comes first."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, private_files.FILE_MODE)
     except FileExistsError:
-        kept = path.read_text().strip()
-        if not kept:
-            raise SettingError(f"BOOKING_SECRET_KEY is not set, and {path} is empty") from None
-        return kept
+        return _read_secret(path)
     except OSError as error:
         raise SettingError(f"BOOKING_SECRET_KEY is not set, and {path} cannot be made: {error.strerror}") from None
     with os.fdopen(descriptor, "w") as file:
         made = secrets.token_urlsafe(32)
         file.write(made + "\n")
-    return made
+    return [made]
+
+
+def _read_secret(path: Path) -> list[str]:
+    """Return the keys in a file of the form of BOOKING_SECRET_KEY."""
+    text = path.read_text().strip()
+    if not text:
+        raise SettingError(f"BOOKING_SECRET_KEY is not set, and {path} is empty")
+    try:
+        return _split_keys(_secret_key(text))
+    except ValueError as error:
+        raise SettingError(f"BOOKING_SECRET_KEY is not set, and {path} {error}") from None

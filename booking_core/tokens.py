@@ -2,12 +2,15 @@
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import hmac
 import os
 import secrets
 import time
 import zlib
+from collections.abc import Mapping
+from copy import copy
 from functools import lru_cache
 
 from cryptography.exceptions import InvalidTag
@@ -56,25 +59,55 @@ def sha256_hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+SEALED_PREFIX = "v2."
+"""Begins what is bound to its row, before the id of the key that sealed it. What earlier releases sealed is plain
+base64, bound to no row."""
+_KEY_ID_LENGTH = 8
+
+
+def sealing_key_id(sealed: str) -> str | None:
+    """Return the id of the secret key that sealed the text; none for a text of an earlier release, which does not
+    name its key."""
+    version, _, rest = sealed.partition(".")
+    key_id, _, _ = rest.partition(".")
+    return key_id if f"{version}." == SEALED_PREFIX else None
+
+
 class SecretKeys:
     """The secret keys of an installation: the first signs and seals, the others still verify and open (rotation).
 
     Each use has a purpose of its own, and a key derived for it, so that what was made for one is worth nothing for
     another.
+
+    Args:
+        keys: the secret keys, the one in use first.
+        retained: derived keys that outlive their secret key, by purpose and key id: they verify and sign what the
+            secret key made while it was in use.
     """
 
-    def __init__(self, *keys: str) -> None:
+    def __init__(self, *keys: str, retained: Mapping[tuple[str, str], bytes] | None = None) -> None:
         if not keys or not all(keys):
             raise ValueError("at least one secret key is needed")
         self._keys = tuple(hashlib.sha256(key.encode()).digest() for key in keys)
-        self._ids = tuple(hmac.digest(key, b"id", "sha256").hex()[:8] for key in self._keys)
+        self._ids = tuple(hmac.digest(key, b"id", "sha256").hex()[:_KEY_ID_LENGTH] for key in self._keys)
+        self._retained = dict(retained or {})
         self._derived = lru_cache(maxsize=256)(self._derive)
+        self._cipher = lru_cache(maxsize=256)(self._make_cipher)
 
     def __repr__(self) -> str:
         return f"<SecretKeys {len(self._keys)} live>"
 
+    def retaining(self, derived: Mapping[tuple[str, str], bytes]) -> "SecretKeys":
+        """Return the same keys with derived keys of former ones."""
+        kept = copy(self)
+        kept._retained = {key: value for key, value in derived.items() if key[1] not in self._ids}
+        return kept
+
     def _derive(self, index: int, purpose: str) -> bytes:
         return hmac.digest(self._keys[index], purpose.encode(), "sha256")
+
+    def _make_cipher(self, index: int, purpose: str) -> AESGCM:
+        return AESGCM(self._derived(index, purpose))
 
     def sign(self, purpose: str, message: bytes) -> bytes:
         """32 bytes that only a holder of the first key can make."""
@@ -85,35 +118,71 @@ class SecretKeys:
         """Names the key that signs now, and tells nothing of it."""
         return self._ids[0]
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Names each live key, the first one first."""
+        return self._ids
+
+    def derived(self, key_id: str, purpose: str) -> bytes | None:
+        """Return the key derived for the purpose from the live or retained key of that id."""
+        if key_id in self._ids:
+            return self._derived(self._ids.index(key_id), purpose)
+        return self._retained.get((purpose, key_id))
+
     def sign_with(self, key_id: str, purpose: str, message: bytes) -> bytes | None:
-        """What the key of that id signs; none when it is no longer live."""
-        if key_id not in self._ids:
-            return None
-        return hmac.digest(self._derived(self._ids.index(key_id), purpose), message, "sha256")
+        """What the key of that id signs; none when it is neither live nor retained."""
+        key = self.derived(key_id, purpose)
+        return None if key is None else hmac.digest(key, message, "sha256")
 
     def signatures(self, purpose: str, message: bytes) -> list[bytes]:
-        """What each live key would have signed, the first key first."""
-        return [hmac.digest(self._derived(i, purpose), message, "sha256") for i in range(len(self._keys))]
+        """What each live key would have signed, the first key first, and then what each retained key would have."""
+        live = [self._derived(i, purpose) for i in range(len(self._keys))]
+        retained = [key for (used_for, _), key in self._retained.items() if used_for == purpose]
+        return [hmac.digest(key, message, "sha256") for key in (*live, *retained)]
 
-    def seal(self, purpose: str, plaintext: bytes) -> str:
-        """The text encrypted and authenticated (AES-256-GCM), as ASCII."""
+    def seal(self, purpose: str, plaintext: bytes, *row: str) -> str:
+        """The text encrypted and authenticated (AES-256-GCM), as ASCII, for one row alone.
+
+        Args:
+            purpose: the column that it is kept in.
+            row: the organization and the ids of the row that it is kept in.
+        """
         nonce = os.urandom(_NONCE_BYTES)
-        sealed = AESGCM(self._derived(0, purpose)).encrypt(nonce, plaintext, None)
-        return base64.b64encode(nonce + sealed).decode()
+        sealed = self._cipher(0, purpose).encrypt(nonce, plaintext, _associated(purpose, row))
+        return f"{SEALED_PREFIX}{self._ids[0]}.{base64.b64encode(nonce + sealed).decode()}"
 
-    def open(self, purpose: str, sealed: str) -> bytes:
-        """What was sealed, by any live key.
+    def open(self, purpose: str, sealed: str, *row: str) -> bytes:
+        """What was sealed for this row, by any live key. What an earlier release sealed is bound to no row.
 
         Raises:
-            ValueError: no live key opens it.
+            ValueError: no live key opens it, or it was sealed for another row.
         """
-        try:
-            data = base64.b64decode(sealed, validate=True)
-        except binascii.Error:
-            raise ValueError("not a sealed text") from None
-        for index in range(len(self._keys)):
-            try:
-                return AESGCM(self._derived(index, purpose)).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], None)
-            except (InvalidTag, ValueError):
-                continue
-        raise ValueError("sealed with a secret key that is no longer live")
+        return self.open_with(purpose, sealed, *row)[0]
+
+    def open_with(self, purpose: str, sealed: str, *row: str) -> tuple[bytes, str]:
+        """The same, and the id of the key that opened it.
+
+        Raises:
+            ValueError: no live key opens it, or it was sealed for another row.
+        """
+        key_id = sealing_key_id(sealed)
+        data = _decoded(sealed if key_id is None else sealed.rpartition(".")[2])
+        bound_to = None if key_id is None else _associated(purpose, row)
+        for index, known_id in enumerate(self._ids):
+            if key_id in (None, known_id):
+                with contextlib.suppress(InvalidTag, ValueError):
+                    cipher = self._cipher(index, purpose)
+                    return cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], bound_to), known_id
+        raise ValueError("sealed for another row, or with a secret key that is no longer live")
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise ValueError("not a sealed text") from None
+
+
+def _associated(purpose: str, row: tuple[str, ...]) -> bytes:
+    """The associated data of what is sealed: no id holds a NUL, so that no two rows give the same."""
+    return "\0".join((SEALED_PREFIX, purpose, *row)).encode()

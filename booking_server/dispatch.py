@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from booking_core import bookings, idempotency, keys
+from booking_core import bookings, idempotency, keys, secret_keys
 from booking_core.bookings import Create, PutOff
 from booking_core.caller import Caller
 from booking_core.db.engine import Database, Tx
@@ -72,7 +72,7 @@ class Service:
     def __init__(self, settings: Settings, database: Database) -> None:
         self.settings = settings
         self.database = database
-        self.installation = settings.installation()
+        self.installation = secret_keys.with_link_keys(database, settings.installation())
         self.is_public_address = AddressGuard(settings).is_public_url
         self.limiter: Limiter = open_limiter(settings.rate_limit_store)
         self.running: set[tuple[str, str]] = set()

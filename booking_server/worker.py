@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import webhook_verify
-from booking_core import webhooks
+from booking_core import secret_keys, webhooks
 from booking_core.caller import Installation
 from booking_core.clock import SECOND, has_passed
 from booking_core.db.engine import Database, Tx
@@ -338,7 +338,7 @@ async def serve_forever(settings: Settings) -> None:
     database = Database(settings.database_url)
     if isinstance(database.driver, SqliteDriver):
         database.driver.checkpoints = True
-    installation = settings.installation()
+    installation = secret_keys.with_link_keys(database, settings.installation())
     sender = WebhookSender(settings)
     chores = chores_of(settings, database, installation)
     worker = Worker(settings, database, installation, sender, chores)

@@ -85,6 +85,7 @@ def new_database_url(postgres_server: str, tmp_path_factory: pytest.TempPathFact
                 template[backend] = str(path.with_name("template.db"))
                 migrate.upgrade(f"sqlite:///{template[backend]}")
             shutil.copyfile(template[backend], path)
+            path.chmod(0o600)
             return f"sqlite:///{path}"
         if backend not in template:
             template[backend] = f"{name}_template"

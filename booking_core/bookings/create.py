@@ -144,7 +144,7 @@ def _decide(batch: Batch, position: int) -> None:
     try:
         if around.fingerprint is not None and around.status is not None and around.body_sealed is not None:
             stored = (around.fingerprint, around.status, around.body_sealed)
-            batch.outcomes[position] = idempotency.replay(create.caller.secret_keys, create.once, *stored)
+            batch.outcomes[position] = idempotency.replay(create.caller, create.once, *stored)
         elif batch.first_by_key.setdefault(create.key, position) == position:
             _accept(batch, position, create, around)
         # else the same new key twice in one batch: answered as its first, see _outcome

@@ -375,7 +375,7 @@ def _kept(keys: SecretKeys, organization_id: str, row: Row, now: int) -> Row:
         kept["deactivated_at"] = None if row["is_active"] else now
     if "code" in row:
         kept["code_hash"] = gift_codes.hash_code(keys, organization_id, row["code"])
-        kept["code_sealed"] = gift_codes.seal_code(keys, row["code"])
+        kept["code_sealed"] = gift_codes.seal_code(keys, organization_id, row["id"], row["code"])
         kept["code_last4"] = gift_codes.last4(row["code"])
     return kept
 
@@ -404,15 +404,15 @@ def export(tx: Tx, organization: Organization, installation: Installation) -> Ro
         ],
         "customers": [present.customer(row) for row in store.every_customer(tx, organization.id)],
         "gift_cards": [
-            present.gift_card(row, _code(keys, row), organization.zone)
+            present.gift_card(row, _code(keys, organization.id, row), organization.zone)
             for row in store.every_gift_card(tx, organization.id)
         ],
     }
 
 
-def _code(keys: SecretKeys, row: Row) -> str:
+def _code(keys: SecretKeys, organization_id: str, row: Row) -> str:
     try:
-        return gift_codes.open_code(keys, row["code_sealed"])
+        return gift_codes.open_code(keys, organization_id, row["id"], row["code_sealed"])
     except ValueError:
         message = f"The code of the gift card {row['id']} was sealed with a secret key that is no longer live."
         raise Conflict("secret_key_missing", message) from None

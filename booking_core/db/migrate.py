@@ -13,6 +13,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 
+from booking_core import private_files
 from booking_core.db.tables import metadata
 
 _LOCK = 0x626F6F6B
@@ -30,6 +31,7 @@ def _engine(url: str) -> Engine:
     parsed = make_url(url)
     if parsed.get_backend_name() == "postgresql":
         return create_engine(parsed.set(drivername="postgresql+psycopg"))
+    private_files.make_file(Path(parsed.database or ""))
     engine = create_engine(parsed)
 
     # The driver would begin a transaction before INSERT only; a migration must be whole, so it begins before DDL too.

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy.engine import URL, Dialect
 
+from booking_core import private_files
 from booking_core.db.statements import SQLITE, Compiled, Row
 from booking_core.errors import Unavailable
 
@@ -18,6 +19,7 @@ class SqliteConnection:
     """One connection, with our own BEGIN and COMMIT."""
 
     def __init__(self, path: Path, *, writable: bool, checkpoints: bool) -> None:
+        private_files.make_file(path)  # SQLite gives the log and the index beside it the same mode
         self._raw = sqlite3.connect(
             path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=512
         )

@@ -4,6 +4,7 @@ Four rules hold for every table:
 
 - `organization_id` leads every primary key and every index that a request uses, and every foreign key carries it, so
   that no row can refer to another organization's, and the whole can be distributed by tenant without a rewrite.
+  `link_keys` alone belongs to the installation.
 - An instant is a BIGINT of microseconds since 1970 UTC, money a BIGINT of minor units, an id a UUID: the same values
   in both databases, so that order, comparison and arithmetic are the same too.
 - A list that is only ever read and replaced whole with its owner (tiers of an experience, lines of a booking) is a
@@ -617,6 +618,16 @@ timeline = Table(
     Column("booking_id", Id),
     Column("kind", Text, nullable=False),
     Column("data", Json, nullable=False),
+)
+
+# What the guests' links of a former secret key are made with, sealed by the secret key in use: links outlive their key
+# (decisions/0020). It belongs to the installation, as the secret keys do, and to no organization.
+link_keys = Table(
+    "link_keys",
+    metadata,
+    Column("key_id", Text, primary_key=True),
+    Column("key_sealed", Text, nullable=False),
+    Column("created_at", At, nullable=False),
 )
 
 # The answers that a retry gets back. Committed with the work they tell of, so that no kill can part the two. The body

@@ -16,7 +16,6 @@ from booking_core.gift_cards import rules, store
 from booking_core.gift_cards.rules import GiftCardIssue, GiftCardRow, LockedCard
 from booking_core.outbox import Told
 from booking_core.timeline import TimelineKind
-from booking_core.tokens import SecretKeys
 from booking_core.wire.events import EventType
 from booking_core.wire.gift_cards import GiftCardStatus
 
@@ -54,13 +53,13 @@ def get(tx: Tx, actor: Actor, gift_card_id: str, *, include_code: bool = False) 
         raise NotFound
     row, sealed = found
     shown = rules.present(row, actor.organization.zone)
-    return shown | {"code": _opened(actor.secret_keys, sealed)} if include_code else shown
+    return shown | {"code": _opened(actor, gift_card_id, sealed)} if include_code else shown
 
 
-def _opened(secret_keys: SecretKeys, sealed: str) -> str | None:
+def _opened(actor: Actor, gift_card_id: str, sealed: str) -> str | None:
     """The code; null when the secret key that sealed it is gone, which is no reason to refuse the card."""
     try:
-        return gift_codes.open_code(secret_keys, sealed)
+        return gift_codes.open_code(actor.secret_keys, actor.organization.id, gift_card_id, sealed)
     except ValueError:
         return None
 
@@ -93,7 +92,7 @@ def issue(tx: Tx, actor: Actor, pending: Writes, request: GiftCardIssue) -> tupl
         organization_id=organization_id,
         **shown,
         code_hash=gift_codes.hash_code(keys, organization_id, code),
-        code_sealed=gift_codes.seal_code(keys, code),
+        code_sealed=gift_codes.seal_code(keys, organization_id, card.shown.id, code),
         valid_from=card.valid_from,
         updated_at=card.updated_at,
     )

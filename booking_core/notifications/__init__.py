@@ -11,9 +11,10 @@ from booking_core.notifications.sending import Claimed, Outcome, Tried, claim, p
 from booking_core.notifications.service import find, find_failed, get, purge, purge_unmailed, retry, retry_each
 from booking_core.notifications.summary import Summary
 from booking_core.notifications.wording import money
-from booking_core.notifications.writing import default_sender, write_due
+from booking_core.notifications.writing import SEALED_FOR, default_sender, write_due
 
 __all__ = [
+    "SEALED_FOR",
     "Claimed",
     "GuestView",
     "Mail",

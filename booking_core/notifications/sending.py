@@ -84,7 +84,7 @@ def _fault(installation: Installation, queued: Queued, at: int) -> tuple[str | N
     if queued.attempt_count > len(SENDING_WAITS):
         return "attempts_exhausted", b""
     try:
-        return None, installation.secret_keys.open(SEALED_FOR, queued.message)
+        return None, installation.secret_keys.open(SEALED_FOR, queued.message, queued.organization_id, queued.id)
     except ValueError:
         return "secret_key_retired", b""
 

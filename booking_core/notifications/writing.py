@@ -112,16 +112,17 @@ class _Desk:
             message_id=message_id,
             at=at,
         )
+        mail_id = tokens.new_id()
         pending.insert(
             tables.mails,
             organization_id=owed.organization_id,
-            id=tokens.new_id(),
+            id=mail_id,
             effect_key=owed.key,
             kind=owed.kind,
             booking_id=None if booking is None else booking.id,
             recipient=recipient,
             message_id=message_id,
-            message=self.installation.secret_keys.seal(SEALED_FOR, composed),
+            message=self.installation.secret_keys.seal(SEALED_FOR, composed, owed.organization_id, mail_id),
             status="queued",
             next_attempt_at=at,
             created_at=at,

@@ -8,6 +8,7 @@ from booking_core.webhooks.deliveries import find as find_deliveries
 from booking_core.webhooks.deliveries import get as get_delivery
 from booking_core.webhooks.deliveries import recover, retry, send_test
 from booking_core.webhooks.endpoints import change, check, create, delete, find_all, get, rotate_secret
+from booking_core.webhooks.rules import SECRET_PURPOSE
 from booking_core.webhooks.sending import (
     Attempted,
     Claimed,
@@ -20,6 +21,7 @@ from booking_core.webhooks.sending import (
 )
 
 __all__ = [
+    "SECRET_PURPOSE",
     "Attempted",
     "Claimed",
     "change",

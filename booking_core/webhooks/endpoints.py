@@ -260,11 +260,13 @@ def _check_public(url: str, is_public: IsPublic) -> None:
 
 def _new_secret(caller: Caller, pending: Writes, endpoint_id: str) -> str:
     secret = generate_secret()
-    sealed = caller.secret_keys.seal(rules.SECRET_PURPOSE, secret.encode())
+    organization_id, secret_id = caller.organization.id, tokens.new_id()
+    row = (organization_id, endpoint_id, secret_id)
+    sealed = caller.secret_keys.seal(rules.SECRET_PURPOSE, secret.encode(), *row)
     store.insert_secret(
         pending,
-        caller.organization.id,
-        secret_id=tokens.new_id(),
+        organization_id,
+        secret_id=secret_id,
         endpoint_id=endpoint_id,
         secret_sealed=sealed,
         at=caller.at,

@@ -94,7 +94,8 @@ _CLAIMED = f"""
        coalesce((SELECT max(a.number) FROM attempts a
                   WHERE a.organization_id = d.organization_id AND a.delivery_id = d.id), 0) + 1 AS number,
        (SELECT v.body FROM events v WHERE v.organization_id = d.organization_id AND v.id = d.event_id) AS body,
-       (SELECT {{joined}}(coalesce(s.expires_at, {END_OF_TIME}) || ':' || s.created_at || ':' || s.secret_sealed, ' ')
+       (SELECT {{joined}}(coalesce(s.expires_at, {END_OF_TIME}) || ':' || s.created_at
+                            || ':' || s.id || ':' || s.secret_sealed, ' ')
           FROM webhook_secrets s WHERE s.organization_id = d.organization_id AND s.endpoint_id = d.endpoint_id
            AND (s.expires_at IS NULL OR s.expires_at > (SELECT at FROM clock))) AS secrets,
        (SELECT at FROM clock) AS at"""  # noqa: S608 - like every text here, made of nothing but constants
@@ -241,12 +242,12 @@ def pick(
     return [Due._make(row) for row in found]
 
 
-def live_secrets(secrets: str | None) -> list[str]:
-    """The sealed secrets of a claimed delivery, the newest first: the current one has no end, the others end sooner
-    the older they are."""
+def live_secrets(secrets: str | None) -> list[tuple[str, str]]:
+    """The secrets of a claimed delivery, each with its id and sealed, the newest first: the current one has no end,
+    the others end sooner the older they are."""
     split = [secret.split(":") for secret in (secrets or "").split()]
     split.sort(key=lambda parts: (-int(parts[0]), -int(parts[1])))
-    return [sealed for _, _, sealed in split]
+    return [(secret_id, sealed) for _, _, secret_id, sealed in split]
 
 
 LEASE = Change("lease", deliveries, sets=("lease_token", "lease_until", "last_attempt_at"))

@@ -130,24 +130,28 @@ def claim(
     return [each for each in claimed if _can_be_sent(each)]
 
 
-class _Unsealed(dict[str, str]):
-    """Secrets by their sealed text, each opened once for a batch."""
+class _Unsealed(dict[tuple[str, str, str, str], str]):
+    """Secrets by organization, endpoint, id and sealed text, each opened once for a batch."""
 
     def __init__(self, secret_keys: SecretKeys) -> None:
         super().__init__()
         self._secret_keys = secret_keys
 
-    def __missing__(self, sealed: str) -> str:
+    def __missing__(self, stored: tuple[str, str, str, str]) -> str:
+        *row, sealed = stored
         try:
-            secret = self._secret_keys.open(rules.SECRET_PURPOSE, sealed).decode()
+            secret = self._secret_keys.open(rules.SECRET_PURPOSE, sealed, *row).decode()
         except ValueError:
             secret = ""  # sealed with a secret key that is live no more
-        self[sealed] = secret
+        self[stored] = secret
         return secret
 
 
 def _claimed(due: Due, token: str, unsealed: _Unsealed) -> Claimed:
-    opened = [unsealed[sealed] for sealed in queue.live_secrets(due.secrets)]
+    opened = [
+        unsealed[due.organization_id, due.endpoint_id, secret_id, sealed]
+        for secret_id, sealed in queue.live_secrets(due.secrets)
+    ]
     return Claimed(
         organization_id=due.organization_id,
         delivery_id=due.id,

@@ -6,7 +6,6 @@ does.
 
 import asyncio
 import contextlib
-import os
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,6 +23,7 @@ from aiosmtplib.errors import (
     SMTPSenderRefused,
 )
 
+from booking_core import private_files
 from booking_core.clock import to_datetime
 from booking_core.notifications import Claimed, Outcome, Tried
 
@@ -252,9 +252,6 @@ class FilePost:
     def _write(self, folder: Path, mail: Claimed) -> None:
         """Under a name that is the mail's own and sorts by time. Written aside first: whoever looks sees a whole mail
         or none, and one that is written twice is still one file. It holds a secret link, so nobody else may read it."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_files.make_folder(folder)
         name = f"{to_datetime(mail.created_at):%Y%m%dT%H%M%S.%fZ}-{mail.kind}-{mail.id}.eml"
-        aside = folder / f".{name}.{mail.lease_token}"
-        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(mail.message)
-        aside.replace(folder / name)
+        private_files.replace(folder / name, mail.message, draft=folder / f".{name}.{mail.lease_token}")

@@ -83,7 +83,7 @@ def booking(environment: Callable[[str, str], None], capsys: pytest.CaptureFixtu
 
 def _on(booking: Booking, environment: Callable[[str, str], None], url: str) -> Booking:
     environment("BOOKING_DATABASE_URL", url)
-    environment("BOOKING_SECRET_KEY", "a secret key for tests")
+    environment("BOOKING_SECRET_KEY", SECRET)
     return booking
 
 

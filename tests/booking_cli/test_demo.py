@@ -2,19 +2,16 @@
 
 import json
 import re
-import shlex
 import signal
 import stat
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.demo import call, small
 from support.servers import free_port
 
 Booking = Callable[..., Any]
@@ -30,27 +27,6 @@ def printed_by(lines: Iterable[str]) -> str:
         if printed.count("\n\n") == 2:
             break
     return printed
-
-
-def call(command: str) -> tuple[int, Any]:
-    """Does what the curl command says: status and answer."""
-    _, _, *words = shlex.split(command)
-    headers, body, url = {}, None, ""
-    while words:
-        word = words.pop(0)
-        if word == "-H":
-            name, _, value = words.pop(0).partition(": ")
-            headers[name] = value
-        elif word == "-d":
-            body = words.pop(0).encode()
-        else:
-            url = word
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, body, headers)) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.load(error)
 
 
 def play(started: subprocess.Popen[str]) -> tuple[str, list[tuple[int, Any]]]:
@@ -71,20 +47,6 @@ def play(started: subprocess.Popen[str]) -> tuple[str, list[tuple[int, Any]]]:
         started.wait()
         started.stdout.close()
         started.stderr.close()
-
-
-def small(slug: str, currency: str) -> dict[str, Any]:
-    """A catalogue with a departure on every day, so that the demo works whatever day the test runs."""
-    price = {"amount_minor": 89000, "currency": currency}
-    today = datetime.now(UTC).date()
-    days = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
-    schedule = {"weekdays": days, "times": ["12:00"], "seats_total": 9}
-    schedule |= {"from": f"{today}", "to": f"{today + timedelta(days=60)}"}
-    return {
-        "experiences": [
-            {"slug": slug, "title": slug, "duration_minutes": 60, "price_from": price, "schedules": [schedule]}
-        ]
-    }
 
 
 def test_the_demo_serves_what_it_printed_and_again_on_the_next_run(booking: Booking, process: Process) -> None:

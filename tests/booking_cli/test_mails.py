@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.databases import connect, run
+from support.world import SECRET
 
 from booking_core import notifications
 from booking_core.caller import Installation
@@ -46,7 +47,7 @@ class Office:
         self.url = os.environ["BOOKING_DATABASE_URL"]
         self.database = Database(self.url)
         self._booking = booking
-        self._installation = Installation(SecretKeys("a secret key for tests"))
+        self._installation = Installation(SecretKeys(SECRET))
 
     def mails(self, *argv: str) -> Any:
         return self._booking("mails", *argv, "-o", "json")

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from support.receivers import wait_until
+from support.world import SECRET
 
 Booking = Callable[..., Any]
 """Runs the command; see conftest."""
@@ -90,7 +91,7 @@ def test_a_migrated_database_is_served_by_several_processes(
 def test_the_effective_settings_are_logged_without_secrets(
     process: Process, environment: Callable[[str, str], None]
 ) -> None:
-    environment("BOOKING_SECRET_KEY", "hunter2")
+    environment("BOOKING_SECRET_KEY", SECRET)
     environment("BOOKING_SMTP_URL", "smtp://mailer:hunter2@127.0.0.1:25")
     environment("BOOKING_PENDING_MINUTES", "17")
     with serving(process("serve", "--port", "0")) as (_, logged):
@@ -99,6 +100,7 @@ def test_the_effective_settings_are_logged_without_secrets(
     assert settings["BOOKING_PENDING_MINUTES"] == "17"
     assert settings["BOOKING_SMTP_URL"] == "smtp://mailer:***@127.0.0.1:25"
     assert "hunter2" not in "".join(logged)
+    assert SECRET not in "".join(logged)
 
 
 def remaining(url: str, forwarded_for: str) -> int:
@@ -178,7 +180,7 @@ def test_postgresql_without_the_schema_is_refused_with_a_hint(
     booking: Booking, postgres_server: str, environment: Callable[[str, str], None]
 ) -> None:
     environment("BOOKING_DATABASE_URL", postgres_server)
-    environment("BOOKING_SECRET_KEY", "a secret key for tests")
+    environment("BOOKING_SECRET_KEY", SECRET)
     refused = booking("serve", "--port", "0", "-o", "json")
     assert (refused.code, refused.error["code"], refused.error["hint"]) == (2, "not_upgraded", "booking db upgrade")
 

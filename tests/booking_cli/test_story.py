@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.world import SECRET
 
 from booking_cli import story
 from booking_core.db.engine import Database
@@ -58,7 +59,7 @@ def test_on_postgresql_it_plays_as_often_as_one_likes_and_takes_its_receiver_awa
 ) -> None:
     url = new_database_url("postgresql")
     environment("BOOKING_DATABASE_URL", url)
-    environment("BOOKING_SECRET_KEY", "a secret key for tests")
+    environment("BOOKING_SECRET_KEY", SECRET)
     assert [booking("demo", "--once", "-q").code for _ in range(2)] == [0, 0]
     monkeypatch.setattr(story, "Verifier", lambda _: Verifier(generate_secret()))
     assert booking("demo", "--once", "-q").code == 1

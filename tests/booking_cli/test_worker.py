@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy.engine import make_url
+from support.world import SECRET
 
 
 def test_it_works_until_it_is_told_to_stop(
@@ -41,5 +42,5 @@ def test_a_database_that_is_not_upgraded_is_refused_where_it_is_shared(
     booking: Callable[..., Any], environment: Callable[[str, str], None], postgres_server: str
 ) -> None:
     environment("BOOKING_DATABASE_URL", postgres_server)
-    environment("BOOKING_SECRET_KEY", "a secret key for tests")
+    environment("BOOKING_SECRET_KEY", SECRET)
     assert booking("worker").code == 2

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support.world import NEWER_SECRET, SECRET
 
 from booking_core.settings import RateLimit, SettingError, Settings
 
@@ -73,10 +74,13 @@ def test_the_rate_limit_can_be_turned_off(text: str) -> None:
 
 def test_what_is_shown_holds_no_secret() -> None:
     settings = read(
-        DATABASE_URL="postgresql://booking:hunter2@db/booking", SECRET_KEY="hunter2", STRIPE_API_KEY="sk_hunter2"
+        DATABASE_URL="postgresql://booking:hunter2@db/booking",
+        SECRET_KEY=f"{SECRET},hunter2",
+        STRIPE_API_KEY="sk_hunter2",
     )
     shown = settings.shown()
     assert "hunter2" not in repr(shown)
+    assert SECRET not in repr(shown)
     as_a_parameter = read(
         DATABASE_URL="postgresql:///booking?user=booking&password=hunter2&sslpassword=hunter2",
         RATE_LIMIT_STORE="redis://localhost/0?password=hunter2",
@@ -91,7 +95,7 @@ def test_a_password_in_the_query_of_a_url_is_masked_and_a_key_that_looks_like_a_
     shown = read(
         DATABASE_URL="postgresql:///booking?host=db&password=hunter2&sslpassword=hunter2",
         RATE_LIMIT_STORE="redis://cache:6379/0?password=hunter2",
-        SECRET_KEY="hunter2://hunter2",
+        SECRET_KEY=f"postgresql://{SECRET}:hunter2@db",
         STRIPE_API_KEY="a key, and :// in it",
     ).shown()
     assert "hunter2" not in repr(shown)
@@ -112,7 +116,8 @@ def test_beside_an_sqlite_file_a_secret_key_is_made_once(tmp_path: Path) -> None
 
 
 def test_a_comma_list_rotates_secret_keys() -> None:
-    before, during, after = read(SECRET_KEY="old"), read(SECRET_KEY="new, old"), read(SECRET_KEY="new")
+    texts = (SECRET, f"{NEWER_SECRET}, {SECRET}", NEWER_SECRET)
+    before, during, after = (read(SECRET_KEY=text) for text in texts)
     sealed = before.secret_keys().seal("purpose", b"text")
     assert during.secret_keys().open("purpose", sealed) == b"text"
     with pytest.raises(ValueError, match="no longer live"):

@@ -5,6 +5,7 @@ import uuid
 import zlib
 
 import pytest
+from support.sealing import unbound
 
 from booking_core import tokens
 from booking_core.tokens import SecretKeys
@@ -37,7 +38,49 @@ def test_what_is_sealed_for_one_purpose_opens_for_no_other() -> None:
         keys.open("webhooks", sealed)
 
 
-@pytest.mark.parametrize("change", [lambda s: s[:-4] + "AAAA", lambda s: "A" + s[1:], lambda s: s[:20], lambda s: "?"])
+def test_what_is_sealed_for_one_row_opens_for_no_other() -> None:
+    keys = SecretKeys("one")
+    sealed = keys.seal("purpose", b"text", "organization", "row")
+    assert keys.open("purpose", sealed, "organization", "row") == b"text"
+    for other in ((), ("organization",), ("organization", "other"), ("other", "row"), ("row", "organization")):
+        with pytest.raises(ValueError, match="another row"):
+            keys.open("purpose", sealed, *other)
+
+
+def test_what_an_earlier_release_sealed_opens_for_every_row_until_it_is_sealed_anew() -> None:
+    old, keys = SecretKeys("old"), SecretKeys("new", "old")
+    before = unbound(old, "purpose", b"text")
+    assert tokens.sealing_key_id(before) is None
+    assert keys.open_with("purpose", before, "organization", "row") == (b"text", old.first_id)
+    with pytest.raises(ValueError, match="no longer live"):
+        SecretKeys("new").open("purpose", before, "organization", "row")
+
+
+def test_what_is_sealed_names_its_key_and_passes_for_nothing_older() -> None:
+    keys = SecretKeys("new", "old")
+    sealed = keys.seal("purpose", b"text", "row")
+    assert tokens.sealing_key_id(sealed) == keys.first_id
+    for stripped in (sealed.rpartition(".")[2], sealed.replace(keys.ids[0], keys.ids[1])):
+        with pytest.raises(ValueError, match="no longer live"):
+            keys.open("purpose", stripped, "row")
+
+
+def test_a_retained_key_verifies_and_signs_what_its_secret_key_made() -> None:
+    old, new = SecretKeys("old"), SecretKeys("new")
+    derived = old.derived(old.first_id, "links")
+    assert derived is not None
+    retaining = new.retaining({("links", old.first_id): derived})
+    assert retaining.sign_with(old.first_id, "links", b"x") == old.sign("links", b"x")
+    assert retaining.signatures("links", b"x") == [new.sign("links", b"x"), old.sign("links", b"x")]
+    assert retaining.signatures("cursor", b"x") == [new.sign("cursor", b"x")]
+    assert new.sign_with(old.first_id, "links", b"x") is None
+    with pytest.raises(ValueError, match="no longer live"):
+        retaining.open("links", old.seal("links", b"text"))
+
+
+@pytest.mark.parametrize(
+    "change", [lambda s: s[:-4] + "AAAA", lambda s: "A" + s[1:], lambda s: s[:20], lambda s: "?", lambda s: f"v2.{s}"]
+)
 def test_what_was_changed_does_not_open(change: object) -> None:
     keys = SecretKeys("one")
     assert callable(change)

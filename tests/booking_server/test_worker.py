@@ -59,8 +59,11 @@ def endpoint(world: World) -> str:
     endpoint_id = world.insert(tables.webhook_endpoints, **made, created_at=world.clock(), updated_at=world.clock())
     for kind in ("booking.created", "booking.confirmed", "booking.cancelled"):
         world.insert(tables.webhook_subscriptions, endpoint_id=endpoint_id, event_type=kind)
-    sealed = world.installation.secret_keys.seal("webhook_secret", SECRET_OF_ENDPOINT.encode())
-    world.insert(tables.webhook_secrets, endpoint_id=endpoint_id, secret_sealed=sealed, created_at=world.clock())
+    secret_id = tokens.new_id()
+    place = (world.org, endpoint_id, secret_id)
+    sealed = world.installation.secret_keys.seal("webhook_secret", SECRET_OF_ENDPOINT.encode(), *place)
+    secret = {"id": secret_id, "endpoint_id": endpoint_id, "secret_sealed": sealed}
+    world.insert(tables.webhook_secrets, **secret, created_at=world.clock())
     return endpoint_id
 
 

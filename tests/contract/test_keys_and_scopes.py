@@ -13,7 +13,7 @@ from support.raw import call
 from support.refusals import nothing_changes, refused
 from support.world import NOON, SECRET, FixedClock, World
 
-from booking_core import gift_codes, tokens
+from booking_core import tokens
 from booking_core.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
@@ -257,12 +257,9 @@ def test_the_last_use_is_known_to_the_minute_and_costs_no_write(api: Api, statem
 
 
 def gift_card(world: World) -> str:
-    keys = world.installation.secret_keys
     return world.insert(
         tables.gift_cards,
-        code_hash=gift_codes.hash_code(keys, world.org, CODE),
-        code_sealed=gift_codes.seal_code(keys, CODE),
-        code_last4=gift_codes.last4(CODE),
+        **world.code_columns(CODE),
         currency="NOK",
         initial_minor=50_000,
         balance_minor=50_000,

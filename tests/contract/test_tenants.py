@@ -9,7 +9,6 @@ from support.api import Api, booking_body, error_of
 from support.refusals import field_of, nothing_changes, refused
 from support.world import World
 
-from booking_core import gift_codes
 from booking_core.db import tables
 from booking_core.wire.scopes import Scope
 
@@ -32,12 +31,9 @@ class Belongings:
         self.booking: dict[str, Any] = api.book(self.departure).json()
         self.customer = api.get("/customers").json()["data"][0]
         self.event = api.get("/events").json()["data"][0]
-        keys = world.installation.secret_keys
         self.gift_card = world.insert(
             tables.gift_cards,
-            code_hash=gift_codes.hash_code(keys, world.org, "GIFT-0001"),
-            code_sealed=gift_codes.seal_code(keys, "GIFT-0001"),
-            code_last4="0001",
+            **world.code_columns("GIFT-0001"),
             currency="NOK",
             initial_minor=100,
             balance_minor=100,

@@ -487,7 +487,10 @@ def live(api: Api, endpoint_id: str) -> list[str]:
     rows = [row for row in rows if row["expires_at"] is None or row["expires_at"] > api.world.clock()]
     rows.sort(key=lambda row: (row["expires_at"] is not None, -row["created_at"]))
     keys = api.world.installation.secret_keys
-    return [keys.open("webhook_secret", row["secret_sealed"]).decode() for row in rows]
+    return [
+        keys.open("webhook_secret", row["secret_sealed"], api.world.org, endpoint_id, row["id"]).decode()
+        for row in rows
+    ]
 
 
 def rotate(api: Api, endpoint_id: str, **fields: Any) -> dict[str, Any]:

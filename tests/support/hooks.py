@@ -42,8 +42,10 @@ class Hooks:
 
     def secret(self, endpoint_id: str, **columns: Any) -> str:
         secret = self.secrets[endpoint_id] = generate_secret()
-        sealed = self.world.installation.secret_keys.seal("webhook_secret", secret.encode())
-        row = {"endpoint_id": endpoint_id, "secret_sealed": sealed, "created_at": self.world.clock()}
+        secret_id = tokens.new_id()
+        place = (self.world.org, endpoint_id, secret_id)
+        sealed = self.world.installation.secret_keys.seal("webhook_secret", secret.encode(), *place)
+        row = {"id": secret_id, "endpoint_id": endpoint_id, "secret_sealed": sealed, "created_at": self.world.clock()}
         self.world.insert(tables.webhook_secrets, **(row | columns))
         return secret
 

@@ -53,7 +53,8 @@ class Mails:
         return {row["kind"]: row for row in self.world.rows(tables.mails)}
 
     def raw(self, kind: EffectKind) -> bytes:
-        return self.world.installation.secret_keys.open("mail", self.rows()[kind]["message"])
+        row = self.rows()[kind]
+        return self.world.installation.secret_keys.open("mail", row["message"], self.world.org, row["id"])
 
     def read(self, kind: EffectKind) -> EmailMessage:
         """The mail as a mail program reads it."""

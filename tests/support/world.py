@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, select
 
-from booking_core import doctor, tokens
+from booking_core import doctor, gift_codes, tokens
 from booking_core.caller import ApiKey, Caller, Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Database
@@ -14,7 +14,8 @@ from booking_core.db.statements import Statement
 from booking_core.db.writes import Change, Writes
 from booking_core.wire.scopes import Scope
 
-SECRET = "a secret key for tests"
+SECRET = "oYy2f2pVn0B7a5R8mXwQe4tLz1Kc9HjSdG3uT6vAiZE"
+NEWER_SECRET = "yN7rW2kZ5pXq9Jv4Tb1Hd8Gf3Ls6MaCe0Uo-Ri_QwEY"
 NOON = 1_795_262_400_000_000
 """2026-11-21 12:00:00 UTC."""
 HOUR = 3_600_000_000
@@ -59,6 +60,16 @@ class World:
         pending.insert(table, organization_id=self.org, **row)
         self.database.write(lambda tx: tx.write(pending))
         return str(row.get("id", ""))
+
+    def code_columns(self, code: str) -> dict[str, str]:
+        """The columns of a gift card that hold its code, and the card's id, which the code is sealed for."""
+        keys, card_id = self.installation.secret_keys, tokens.new_id()
+        return {
+            "id": card_id,
+            "code_hash": gift_codes.hash_code(keys, self.org, code),
+            "code_sealed": gift_codes.seal_code(keys, self.org, card_id, code),
+            "code_last4": gift_codes.last4(code),
+        }
 
     def rows(self, table: Any) -> list[dict[str, Any]]:
         """The organization's rows of a table."""

@@ -24,7 +24,6 @@ from schemathesis.specs.openapi.checks import (
 )
 from support.api import Api, fresh_key
 
-from booking_core import gift_codes
 from booking_core.db import tables
 from booking_server import openapi
 
@@ -51,12 +50,9 @@ def _ids(api: Api) -> dict[str, list[str]]:
     world = api.world
     experience = world.experience()
     departure = world.departure(experience, seats=1_000_000)
-    keys = world.installation.secret_keys
     card = world.insert(
         tables.gift_cards,
-        code_hash=gift_codes.hash_code(keys, world.org, "KAYAK-7KQ2"),
-        code_sealed=gift_codes.seal_code(keys, "KAYAK-7KQ2"),
-        code_last4="7KQ2",
+        **world.code_columns("KAYAK-7KQ2"),
         currency="NOK",
         initial_minor=200000,
         balance_minor=200000,

@@ -63,7 +63,7 @@ _LINK = re.compile(r"https://[a-z0-9.]+/manage/[A-Za-z0-9_-]+")
 class Chosen:
     """What the operator chose."""
 
-    keys: tuple[str, str] = field(default_factory=lambda: (secrets.token_urlsafe(24), secrets.token_urlsafe(24)))
+    keys: tuple[str, str] = field(default_factory=lambda: (secrets.token_urlsafe(32), secrets.token_urlsafe(32)))
     stripe: str = field(default_factory=lambda: f"sk_test_{secrets.token_hex(12)}")
     mail: str = field(default_factory=lambda: f"mail/{secrets.token_hex(12)}+%")
     redis: str = field(default_factory=lambda: secrets.token_hex(12))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.mails import Mails
-from support.world import DAY, HOUR, World
+from support.world import DAY, HOUR, SECRET, World
 
 from booking_core import notifications
 from booking_core.caller import Installation
@@ -115,7 +115,7 @@ def test_a_genuine_token_of_what_is_not_there_opens_nothing(mails: Mails) -> Non
 def test_rotation_keeps_links_until_their_key_is_taken_out(mails: Mails) -> None:
     booking = mails.book()
     token = token_of(mails, booking)
-    rotated = Installation(SecretKeys("a newer secret key", "a secret key for tests"))
+    rotated = Installation(SecretKeys("a newer secret key", SECRET))
     assert opened(mails, token, rotated).row.id == booking
     with pytest.raises(NotFound):
         opened(mails, token, Installation(SecretKeys("a newer secret key")))
@@ -124,7 +124,7 @@ def test_rotation_keeps_links_until_their_key_is_taken_out(mails: Mails) -> None
 def test_a_key_that_is_live_opens_only_what_its_own_links_lead_to(mails: Mails) -> None:
     """Both keys are live, but the row says that the older one made its link."""
     booking = mails.book()
-    rotated = Installation(SecretKeys("a newer secret key", "a secret key for tests"))
+    rotated = Installation(SecretKeys("a newer secret key", SECRET))
     with pytest.raises(NotFound):
         opened(mails, token_of(mails, booking, rotated), rotated)
 

@@ -12,7 +12,7 @@ from sqlalchemy.engine import make_url
 from support import databases
 from support.hooks import Hooks
 from support.receivers import wait_until
-from support.world import HOUR, FixedClock
+from support.world import HOUR, SECRET, FixedClock
 
 from booking_core import tokens
 from booking_core.db import tables
@@ -109,7 +109,7 @@ def test_every_live_secret_signs_the_newest_first(hooks: Hooks, clock: FixedCloc
 def test_secrets_survive_the_rotation_of_the_key_that_seals_them(hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
     hooks.tell()
-    rotated = tokens.SecretKeys("a newer key", "a secret key for tests")
+    rotated = tokens.SecretKeys("a newer key", SECRET)
     hooks.world.installation = type(hooks.world.installation)(rotated)
     assert hooks.one().secrets == (hooks.secrets[endpoint],)
 

@@ -71,7 +71,8 @@ def test_a_secret_is_sealed_at_rest(hooks: Hooks) -> None:
     secret = create(hooks)["secret"]
     (row,) = hooks.world.rows(tables.webhook_secrets)
     assert secret not in repr(hooks.world.rows(tables.webhook_secrets))
-    opened = hooks.world.installation.secret_keys.open("webhook_secret", row["secret_sealed"])
+    place = (hooks.world.org, row["endpoint_id"], row["id"])
+    opened = hooks.world.installation.secret_keys.open("webhook_secret", row["secret_sealed"], *place)
     assert opened.decode() == secret
 
 

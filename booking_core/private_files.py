@@ -1,0 +1,83 @@
+"""Make files and folders that only their owner can read, whatever the umask.
+
+A database, a mail and a key file hold what nobody else on the machine may read. A mode that is given when a file is
+made leaves no moment in which it is open; a file that is there already keeps its mode until `tighten` changes it.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder and each missing parent with mode 0700; leave those that exist as they are."""
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+
+
+def make_file(path: Path) -> None:
+    """Make an empty file with mode 0600, unless there is one. Where none can be made, whoever opens it says why."""
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
+
+
+def replace(path: Path, content: bytes, *, draft: Path | None = None) -> None:
+    """Write the file whole, with mode 0600, also where a file with a looser mode was.
+
+    Args:
+        draft: where it is written before it takes its place; by default a name of this process beside it.
+
+    Raises:
+        OSError: it cannot be written; what was there stays.
+    """
+    draft = draft or path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def of_database(path: Path) -> list[Path]:
+    """Return every file that belongs to an SQLite database."""
+    return [path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal", ".lock", ".secret"))]
+
+
+def tighten(paths: Iterable[Path]) -> list[tuple[Path, int, bool]]:
+    """Take from others and from the group what they may do with the files.
+
+    Returns:
+        Each file that was open to them, the mode it had, and whether it could be changed: only its owner can.
+    """
+    found = []
+    for path in paths:
+        mode = _mode(path)
+        if mode is not None and mode & ~FILE_MODE & 0o777:
+            found.append((path, mode, _change(path)))
+    return found
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return None
+
+
+def _change(path: Path) -> bool:
+    try:
+        path.chmod(FILE_MODE)
+    except OSError:
+        return False
+    return True

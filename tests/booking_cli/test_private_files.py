@@ -1,0 +1,174 @@
+"""What the command writes is closed to everybody but its owner, whatever the umask."""
+
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.demo import call, small
+from support.receivers import wait_until
+from support.servers import free_port
+from support.world import SECRET
+
+Booking = Callable[..., Any]
+Process = Callable[..., subprocess.Popen[str]]
+
+UMASKS = (0o000, 0o022)
+OPEN = ["-c", "import os, sys; os.umask(int(sys.argv.pop(1), 8)); from booking_cli.main import main; sys.exit(main())"]
+
+
+def masked(umask: int, *argv: str, **pipes: Any) -> subprocess.Popen[str]:
+    """Start `booking` under that umask."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} | pipes
+    return subprocess.Popen([sys.executable, *OPEN, f"{umask:o}", *argv], text=True, **streams)
+
+
+def finished(umask: int, *argv: str) -> int:
+    """Run `booking` under that umask to its end, and return its exit code."""
+    with masked(umask, *argv) as started:
+        started.communicate(timeout=60)
+    return started.returncode
+
+
+def modes(folder: Path) -> dict[str, int]:
+    """Return the mode of every file and folder below, by its path."""
+    return {str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode) for path in sorted(folder.rglob("*"))}
+
+
+def too_open(folder: Path) -> dict[str, str]:
+    """Return what others or the group may read, write or enter."""
+    return {path: f"{mode:o}" for path, mode in modes(folder).items() if mode & 0o077}
+
+
+@pytest.fixture
+def home(environment: Callable[[str, str], None], tmp_path: Path) -> Path:
+    """Return an empty folder, in which commands run."""
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o755)
+    os.chdir(folder)
+    environment("BOOKING_CONFIG_DIR", str(folder / "settings" / "config"))
+    environment("BOOKING_MAIL_DIR", str(folder / "post" / "mails"))
+    return folder
+
+
+@pytest.fixture
+def running() -> Iterator[list[subprocess.Popen[str]]]:
+    """End what a test started and did not."""
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for each in started:
+        each.kill()
+        each.communicate()
+
+
+@pytest.mark.parametrize("umask", UMASKS, ids=oct)
+def test_a_demo_and_the_service_it_starts_leave_nothing_open(
+    home: Path, running: list[subprocess.Popen[str]], umask: int
+) -> None:
+    catalogue = home / "catalogue.json"
+    catalogue.write_text(json.dumps(small("one", "EUR")))
+    catalogue.chmod(0o600)
+    running.append(started := masked(umask, "demo", "--catalog", str(catalogue), "--port", str(free_port())))
+    assert started.stdout is not None
+    printed = list(takewhile(lambda line: "Uvicorn running on" not in line, started.stdout))
+    answers = [call(line) for line in printed if line.startswith("curl ")]
+    assert [status for status, _ in answers] == [200, 200, 201]
+    wait_until(lambda: any((home / "post" / "mails").glob("*.eml")), "the guest's mail is a file")
+    found = modes(home)
+    assert {".demo/booking.db", ".demo/booking.db-wal", ".demo/booking.db-shm", ".demo/booking.db.secret"} <= set(found)
+    assert {".demo/booking.db.lock", ".demo/key"} <= set(found)
+    assert too_open(home) == {}
+    started.send_signal(signal.SIGINT)
+    started.communicate(timeout=60)
+    assert too_open(home) == {}
+
+
+@pytest.mark.parametrize("umask", UMASKS, ids=oct)
+def test_a_service_and_a_database_that_is_upgraded_are_closed(
+    home: Path, running: list[subprocess.Popen[str]], umask: int
+) -> None:
+    assert finished(umask, "db", "upgrade") == 0
+    assert set(modes(home)) == {"booking.db"}
+    assert too_open(home) == {}
+    running.append(started := masked(umask, "serve", "--port", "0"))
+    assert started.stdout is not None
+    for line in started.stdout:
+        if "Application startup complete" in line:
+            break
+    assert {"booking.db.secret", "booking.db.lock"} <= set(modes(home))
+    assert too_open(home) == {}
+
+
+@pytest.mark.parametrize("umask", UMASKS, ids=oct)
+def test_keys_that_the_command_keeps_are_closed(home: Path, umask: int) -> None:
+    assert finished(umask, "db", "upgrade") == 0
+    create = ("--slug", "fjord", "--name", "Fjord", "--timezone", "Europe/Oslo", "--currency", "NOK")
+    assert finished(umask, "orgs", "create", *create) == 0
+    make = ("--org", "fjord", "--name", "one", "--all-read", "--secret-file", str(home / "new.key"))
+    assert finished(umask, "keys", "create", *make) == 0
+    trigger = ("webhooks", "trigger", "booking.created", "--to", "http://127.0.0.1:9/")
+    finished(umask, *trigger)
+    assert "new.key" in modes(home)
+    assert any(path.startswith("settings/config/") for path in modes(home))
+    assert too_open(home) == {}
+
+
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("worker",)], ids=lambda argv: argv[0])
+def test_files_that_an_earlier_release_left_open_are_closed_and_told_of(
+    home: Path, running: list[subprocess.Popen[str]], new_database_url: Callable[[str], str], command: tuple[str, ...]
+) -> None:
+    shutil.copyfile(new_database_url("sqlite").removeprefix("sqlite:///"), home / "booking.db")
+    (home / "booking.db").chmod(0o644)
+    (home / "booking.db.secret").write_text(SECRET + "\n")
+    (home / "booking.db.secret").chmod(0o640)
+    running.append(started := masked(0o022, *command))
+    assert started.stdout is not None
+    logged = []
+    for line in started.stdout:
+        logged.append(line)
+        if "startup complete" in line or "the worker runs" in line:
+            break
+    assert too_open(home) == {}
+    warnings = [line for line in logged if "could be read by others" in line]
+    assert len(warnings) == 2
+    assert "mode 0644" in warnings[0]
+    assert "booking.db.secret" in warnings[1]
+
+
+def test_an_upgrade_closes_what_is_open_and_says_so(
+    home: Path, booking: Booking, new_database_url: Callable[[str], str]
+) -> None:
+    shutil.copyfile(new_database_url("sqlite").removeprefix("sqlite:///"), home / "booking.db")
+    (home / "booking.db").chmod(0o666)
+    assert "mode 0666" in booking("db", "upgrade").err
+    assert booking("db", "upgrade").err == ""
+    assert too_open(home) == {}
+
+
+def test_a_folder_that_was_there_before_keeps_its_mode(home: Path) -> None:
+    from booking_core import private_files
+
+    (home / "mine").mkdir()
+    (home / "mine").chmod(0o750)
+    private_files.make_folder(home / "mine" / "new" / "newer")
+    assert modes(home) == {"mine": 0o750, "mine/new": 0o700, "mine/new/newer": 0o700}
+
+
+def test_a_file_that_takes_the_place_of_an_open_one_is_closed(home: Path) -> None:
+    from booking_core import private_files
+
+    target, draft = home / "key", home / f".key.{os.getpid()}"
+    for path in (target, draft):
+        path.write_text("before")
+        path.chmod(0o666)
+    private_files.replace(target, b"after")
+    assert target.read_bytes() == b"after"
+    assert modes(home) == {"key": 0o600}

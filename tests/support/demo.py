@@ -1,0 +1,43 @@
+"""What tests of the demo share: a catalogue with a departure every day, and the calls that it prints."""
+
+import json
+import shlex
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+
+def call(command: str) -> tuple[int, Any]:
+    """Does what the curl command says: status and answer."""
+    _, _, *words = shlex.split(command)
+    headers, body, url = {}, None, ""
+    while words:
+        word = words.pop(0)
+        if word == "-H":
+            name, _, value = words.pop(0).partition(": ")
+            headers[name] = value
+        elif word == "-d":
+            body = words.pop(0).encode()
+        else:
+            url = word
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers)) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def small(slug: str, currency: str) -> dict[str, Any]:
+    """A catalogue with a departure on every day, so that the demo works whatever day the test runs."""
+    price = {"amount_minor": 89000, "currency": currency}
+    today = datetime.now(UTC).date()
+    days = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+    schedule = {"weekdays": days, "times": ["12:00"], "seats_total": 9}
+    schedule |= {"from": f"{today}", "to": f"{today + timedelta(days=60)}"}
+    return {
+        "experiences": [
+            {"slug": slug, "title": slug, "duration_minutes": 60, "price_from": price, "schedules": [schedule]}
+        ]
+    }

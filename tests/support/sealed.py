@@ -1,0 +1,144 @@
+"""An organization that has a value of every sealed kind."""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from booking_core import gift_cards, gift_codes, notifications, secret_keys
+from booking_core.caller import Installation
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.effects import EffectKind
+from booking_core.idempotency import Answer
+from booking_core.tokens import SecretKeys
+from support.creating import create, created
+from support.hooks import Hooks
+from support.mails import Mails
+from support.sealing import unbound
+from support.world import World
+
+CODE = "GIFT-ABCD-1234"
+KEY = "a-key-of-a-guest"
+PURPOSES = {
+    tables.webhook_secrets: ("webhook_secret", "secret_sealed"),
+    tables.gift_cards: ("gift_card_code", "code_sealed"),
+    tables.idempotency: ("idempotency", "body_sealed"),
+    tables.mails: ("mail", "message"),
+}
+
+
+@dataclass
+class Sealed:
+    """The organization, and what its values held when they were sealed."""
+
+    world: World
+    departure: str = ""
+    booking: str = ""
+    answer: bytes = b""
+    card: str = ""
+    endpoint: str = ""
+    secret: str = ""
+    mail: bytes = b""
+    token: str = ""
+
+    @property
+    def database(self) -> Database:
+        return self.world.database
+
+    def use(self, *keys: str) -> SecretKeys:
+        """Go on with these secret keys, as a process that is started with them."""
+        self.world.installation = replace(self.world.installation, secret_keys=SecretKeys(*keys))
+        self.world.installation = secret_keys.with_link_keys(self.database, self.world.installation)
+        return self.world.installation.secret_keys
+
+    def fill(self, **endpoint: Any) -> "Sealed":
+        """Seal a value of every kind with the key in use.
+
+        Args:
+            endpoint: columns of the webhook endpoint.
+        """
+        world = self.world
+        self.card = world.insert(
+            tables.gift_cards,
+            **world.code_columns(CODE),
+            currency="NOK",
+            initial_minor=50_000,
+            balance_minor=50_000,
+            created_at=world.clock(),
+            updated_at=world.clock(),
+        )
+        hooks = Hooks(world)
+        self.endpoint = hooks.endpoint(**endpoint)
+        self.secret = hooks.secrets[self.endpoint]
+        self.departure = world.departure(world.experience(), seats=50_000)
+        self.answer = self.book(KEY).body
+        self.booking = json.loads(self.answer)["id"]
+        self.token = json.loads(self.answer)["manage_url"].rpartition("/")[2]
+        Mails(world).write()
+        self.mail = self.opened_mail()
+        return self
+
+    def book(self, key: str) -> Answer:
+        """Make a booking, or replay it."""
+        (answer,) = created(self.database, [create(self.world, self.departure, key)])
+        assert isinstance(answer, Answer), answer
+        return answer
+
+    def assert_all_open(self) -> None:
+        """Everything that was sealed is used: shown, found, signed with, sent, replayed, opened."""
+        world = self.world
+        shown = self.database.read(lambda tx: gift_cards.get(tx, world.caller(), self.card, include_code=True))
+        assert shown["code"] == CODE
+        hashes = gift_codes.code_hashes(world.installation.secret_keys, world.org, CODE)
+        assert world.row(tables.gift_cards, self.card)["code_hash"] in hashes
+        replayed = self.book(KEY)
+        assert (replayed.replayed, replayed.body) == (True, self.answer)
+        assert self.opened_mail() == self.mail
+        assert self.live_secrets() == [self.secret]
+        assert self.opened() == self.booking
+
+    def opened_mail(self) -> bytes:
+        """Return the guest's confirmation of the first booking, as it will be sent."""
+        wanted = (self.booking, EffectKind.BOOKING_CONFIRMATION_MAIL.value)
+        (row,) = [row for row in self.world.rows(tables.mails) if (row["booking_id"], row["kind"]) == wanted]
+        return self.world.installation.secret_keys.open("mail", row["message"], self.world.org, row["id"])
+
+    def live_secrets(self) -> list[str]:
+        keys = self.world.installation.secret_keys
+        return [
+            keys.open("webhook_secret", row["secret_sealed"], self.world.org, row["endpoint_id"], row["id"]).decode()
+            for row in self.world.rows(tables.webhook_secrets)
+        ]
+
+    def opened(self) -> str:
+        """Return the booking that the link of the first answer opens."""
+        installation: Installation = self.world.installation
+        return self.database.read(lambda tx: notifications.open_link(tx, installation, self.token)).row.id
+
+    def unbind(self) -> None:
+        """Seal everything as an earlier release did: bound to no row."""
+        keys = self.world.installation.secret_keys
+        for table, (purpose, column) in PURPOSES.items():
+            for row in self.world.rows(table):
+                text = keys.open(purpose, row[column], *bound_to(table, row))
+                self.overwrite(table, row, **{column: unbound(keys, purpose, text)})
+
+    def overwrite(self, table: Any, row: dict[str, Any], **columns: str) -> None:
+        """Change columns of a row beside the service."""
+        from sqlalchemy import bindparam, update
+
+        from booking_core.db.statements import Statement
+
+        here = [table.c[name.name] == bindparam(f"_{name.name}", type_=name.type) for name in table.primary_key]
+        statement = Statement(update(table).where(*here).values({name: bindparam(name) for name in columns}))
+        keys = {f"_{name.name}": row[name.name] for name in table.primary_key}
+        assert self.database.write(lambda tx: tx.run(statement, **keys, **columns)) == 1
+
+
+def bound_to(table: Any, row: dict[str, Any]) -> tuple[str, ...]:
+    """Return the columns that a value of the table is sealed for."""
+    names = {
+        tables.webhook_secrets: ("organization_id", "endpoint_id", "id"),
+        tables.idempotency: ("organization_id", "key"),
+    }
+    return tuple(row[name] for name in names.get(table, ("organization_id", "id")))

@@ -1,0 +1,221 @@
+"""A secret key is rotated while the service runs, and dropped: nothing that it sealed is lost, and no link ends."""
+
+import base64
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.api import booking_body
+from support.hooks import Hooks
+from support.receivers import LOCAL, Receiver, Receivers, wait_until
+from support.sealed import CODE, KEY, Sealed
+from support.servers import free_port
+from support.world import FixedClock, make_world
+
+import webhook_verify
+from booking_core.clock import system_clock
+from booking_core.db.engine import Database
+
+A, B, C = (base64.b64encode(random.Random(seed).randbytes(32)).decode() for seed in "ABC")
+OLD_ANSWERS = 120
+COMMAND = [sys.executable, "-c", "import sys; from booking_cli.main import main; sys.exit(main())"]
+
+
+@dataclass
+class Installation:
+    """One database, and commands that run on it with a list of secret keys."""
+
+    url: str
+    folder: Path
+    port: int
+    sealed: Sealed
+    api_key: str
+    receiver: Receiver
+
+    def environment(self, keys: str, **settings: str) -> dict[str, str]:
+        own = {"BOOKING_DATABASE_URL": self.url, "BOOKING_SECRET_KEY": keys, "BOOKING_RATE_LIMIT": "off"}
+        return {**os.environ, **LOCAL, **own, "BOOKING_MAIL_DIR": str(self.folder / "mails"), **settings}
+
+    def run(self, keys: str, *argv: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *argv],
+            env=self.environment(keys, **settings),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    @contextmanager
+    def serving(self, keys: str, **settings: str) -> Iterator[httpx.Client]:
+        """The service with its worker, as `booking serve` runs it."""
+        log = self.folder / "serve.log"
+        with log.open("ab") as out:
+            started = subprocess.Popen(
+                [*COMMAND, "serve", "--port", str(self.port)],
+                env=self.environment(keys, **settings),
+                stdout=out,
+                stderr=out,
+            )
+        headers = {"Authorization": f"Bearer {self.api_key}"}
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=30) as client:
+                wait_until(lambda: self._answers(client, started), "the service answers")
+                yield client
+            started.send_signal(signal.SIGINT)
+            assert started.wait(60) == 0, log.read_text()
+        finally:
+            started.kill()
+            started.wait()
+        assert "Traceback" not in log.read_text()
+
+    def _answers(self, client: httpx.Client, started: subprocess.Popen[bytes]) -> bool:
+        assert started.poll() is None, (self.folder / "serve.log").read_text()
+        try:
+            return client.get("/api/v1/me").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def book(self, client: httpx.Client, key: str) -> httpx.Response:
+        body = booking_body(self.sealed.departure)
+        return client.post("/api/v1/bookings", json=body, headers={"Idempotency-Key": key})
+
+    def assert_all_works(self, client: httpx.Client) -> None:
+        """A guest, a receiver, an integrator and a cashier have what they had before."""
+        sealed = self.sealed
+        page = client.get(f"/manage/{sealed.token}")
+        assert (page.status_code, "Fjord kayak" in page.text) == (200, True)
+        replayed = self.book(client, KEY)
+        assert (replayed.status_code, replayed.content) == (201, sealed.answer)
+        assert replayed.headers["Idempotent-Replayed"] == "true"
+        card = client.get(f"/api/v1/gift-cards/{sealed.card}", params={"include": "code"}).json()
+        assert card["code"] == CODE
+        shown = client.get(f"/api/v1/bookings/{sealed.booking}").json()
+        assert shown["manage_url"].endswith(sealed.token)
+        self._assert_delivered()
+
+    def _assert_delivered(self) -> None:
+        before = len(self.receiver.receipts)
+        Hooks(self.sealed.world).tell()
+        self.receiver.wait_for(before + 1)
+        receipt = self.receiver.receipts[-1]
+        webhook_verify.Verifier(self.sealed.secret, tolerance=3600).verify(receipt.body, receipt.headers)
+
+
+@pytest.fixture
+def installed(fresh_database_url: str, tmp_path: Path) -> Iterator[Installation]:
+    """Everything sealed with key A."""
+    clock = FixedClock(system_clock())
+    with closing(Database(fresh_database_url, clock=clock)) as database, Receivers() as receivers:
+        receiver = receivers.open()
+        sealed = Sealed(make_world(database, clock))
+        sealed.use(A)
+        sealed.fill(url=receiver.url)
+        for number in range(OLD_ANSWERS):
+            sealed.book(f"{KEY}-{number}")
+        key = sealed.world.key()
+        yield Installation(fresh_database_url, tmp_path, free_port(), sealed, key, receiver)
+
+
+@contextmanager
+def writing(book: Callable[[str], httpx.Response]) -> Iterator[list[tuple[str, bytes]]]:
+    """Book one booking after the other meanwhile; yields each key with its answer."""
+    made: list[tuple[str, bytes]] = []
+    failed: list[Any] = []
+    stop = threading.Event()
+
+    def work() -> None:
+        for number in itertools.count():
+            if stop.is_set():
+                return
+            answer = book(f"meanwhile-{number}")
+            if answer.status_code == 201:
+                made.append((f"meanwhile-{number}", answer.content))
+            else:
+                failed.append(answer)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        wait_until(lambda: made or failed, "a booking is made")
+        yield made
+    finally:
+        stop.set()
+        thread.join()
+    assert failed == []
+
+
+def status(installed: Installation, keys: str) -> dict[str, Any]:
+    shown = installed.run(keys, "secrets", "status", "--json")
+    assert shown.returncode == 0, shown.stderr
+    answer: dict[str, Any] = json.loads(shown.stdout)
+    return answer
+
+
+@pytest.mark.slow
+def test_a_key_is_rotated_while_guests_book_and_dropped_without_a_loss(installed: Installation) -> None:
+    both = f"{B},{A}"
+    with installed.serving(both) as client, writing(lambda key: installed.book(client, key)) as made:
+        before = status(installed, both)
+        assert {row["state"] for row in before["data"] if row["place"] == 2} == {"to_reseal"}
+        resealed = installed.run(both, "secrets", "reseal", "--json")
+        assert resealed.returncode == 0, resealed.stderr
+        booked_meanwhile = len(made)
+    assert booked_meanwhile
+    done = {row["kind"]: row["resealed"] for row in json.loads(resealed.stdout)["data"]}
+    assert done["stored_answer"] == OLD_ANSWERS + 1
+    assert (done["webhook_secret"], done["gift_card_code"]) == (1, 1)
+    after = status(installed, both)
+    assert {(row["state"], row["place"]) for row in after["data"]} == {("current", 1)}
+    (old,) = [key for key in after["keys"] if key["place"] == 2]
+    assert (old["values"], old["can_be_dropped"]) == (0, True)
+
+    installed.sealed.use(B)
+    installed.sealed.assert_all_open()
+    with installed.serving(B) as client:
+        installed.assert_all_works(client)
+        for key, answer in made:
+            assert installed.book(client, key).content == answer
+    assert installed.run(B, "doctor").returncode == 0
+
+
+def test_a_service_with_another_key_says_so_and_does_not_start(installed: Installation) -> None:
+    for command in (("serve", "--port", str(installed.port)), ("worker",), ("doctor",)):
+        refused = installed.run(C, *command)
+        assert refused.returncode == 2, refused.stderr
+        first, *hint = refused.stderr.splitlines()
+        assert first.startswith("error: BOOKING_SECRET_KEY does not open what this database holds: ")
+        for kind in ("webhook secrets", "gift card codes", "stored answers", "guests' links"):
+            assert kind in first
+        assert "BOOKING_SECRET_KEY=NEW,OLD" in "".join(hint)
+        assert A not in refused.stderr
+        assert C not in refused.stderr
+
+
+def test_a_key_that_is_dropped_too_early_is_missed_at_the_start(installed: Installation) -> None:
+    with installed.serving(f"{B},{A}") as client:
+        assert installed.book(client, "after-the-rotation").status_code == 201
+    assert installed.run(B, "doctor").returncode == 2
+    with installed.serving(f"{B},{A}") as client:
+        installed.assert_all_works(client)
+
+
+def test_who_has_lost_the_key_can_go_on_without(installed: Installation) -> None:
+    with installed.serving(C, BOOKING_SECRET_KEY_CHECK="warn") as client:
+        assert client.get(f"/manage/{installed.sealed.token}").status_code == 404
+        assert installed.book(client, "without-the-old-key").status_code == 201
+    assert "does not open what this database holds" in (installed.folder / "serve.log").read_text()
+    left = installed.run(C, "secrets", "reseal")
+    assert left.returncode == 12
