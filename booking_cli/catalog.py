@@ -69,7 +69,7 @@ def import_(
     tally = catalog.Tally()
     with _told_when_interrupted(cli, tally, dry_run=dry_run):
         document = read_document(file)
-        settings = storage.settings()
+        settings = storage.sealing_settings()
         with storage.database(cli) as database, cli.render.progress(f"importing {file.name}") as advance:
             installation = storage.unlocked(settings, database, cli.render.warn)
             organization = database.read(lambda tx: organizations.get(tx, slug=org))

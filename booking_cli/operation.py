@@ -93,7 +93,7 @@ def _done(tx: "Tx", installation: "Installation", organization: "Organization", 
 
 
 def _written(cli: Cli, work: "Callable[[Tx, Installation], Any]") -> Any:
-    settings = storage.settings()
+    settings = storage.sealing_settings()
     with storage.database(cli) as database:
         installation = storage.unlocked(settings, database, cli.render.warn)
         shown = database.write_once(lambda tx: work(tx, installation))

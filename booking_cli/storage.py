@@ -40,6 +40,19 @@ def settings() -> "Settings":
         raise CliError(str(error), code="bad_setting") from None
 
 
+def sealing_settings() -> "Settings":
+    """Return the settings for a command that signs or seals.
+
+    Raises:
+        CliError: one cannot be understood, or no secret key is set where none can be made: said before the database
+            is opened.
+    """
+    wanted = settings()
+    if not wanted.is_sqlite:
+        installation(wanted)
+    return wanted
+
+
 def installation(wanted: "Settings") -> "Installation":
     """What every request of this installation shares, its secret keys above all.
 
