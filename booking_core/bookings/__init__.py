@@ -9,6 +9,7 @@ from booking_core.bookings.cancelling import (
 )
 from booking_core.bookings.confirming import confirm, pay
 from booking_core.bookings.create import Create, Outcome, PutOff, create_many
+from booking_core.bookings.recording import record_payment, void_payment
 from booking_core.bookings.rescheduling import reschedule
 from booking_core.bookings.sale import Draft
 from booking_core.bookings.service import find, get, lock, owner
@@ -32,6 +33,8 @@ __all__ = [
     "lock",
     "owner",
     "pay",
+    "record_payment",
     "reschedule",
     "seats_left",
+    "void_payment",
 ]

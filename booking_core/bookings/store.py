@@ -44,6 +44,9 @@ CONFIRM = Change(
     sets=("status", "payment_status", "confirmed_at", "expires_at", "updated_at"),
 )
 PAY = Change("pay_booking", bookings, sets=("payment_status", "updated_at"))
+RECORD = Change(
+    "record_payment", bookings, sets=("payment_status", "invoice_due", "updated_at"), adds=("recorded_minor",)
+)
 MOVE = Change("move_booking", bookings, sets=("departure_id", "experience_id", "manage_expires_at", "updated_at"))
 CANCEL_DEPARTURE = Change(
     "cancel_departure", departures, sets=("status", "cancelling", "updated_at"), adds=("seats_taken",)
@@ -110,6 +113,7 @@ _LOCKED = (
     bookings.c.send_confirmation_email,
     bookings.c.notify_staff,
     bookings.c.cancel_reason,
+    bookings.c.recorded_minor,
 )
 _LOCK = Statement(
     select(*_LOCKED)
@@ -135,6 +139,8 @@ class Locked(NamedTuple):
     send_confirmation_email: bool
     notify_staff: bool
     cancel_reason: str | None
+    recorded_minor: int
+    """What staff recorded as received by hand."""
 
 
 def lock(tx: Tx, organization_id: str, booking_id: str) -> Locked | None:
