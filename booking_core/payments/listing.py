@@ -1,17 +1,19 @@
 """Refunds, recorded payments and unpaid bookings as staff reads them, and what a cancellation did to the money."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Integer, Select, Text, and_, bindparam, func, literal_column, or_, select
+from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
 from booking_core.caller import Organization
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import Statement
+from booking_core.db.statements import Statement, among, rows
 from booking_core.db.tables import (
     Id,
     bookings,
@@ -442,6 +444,7 @@ class MoneyOutcome:
 class _Paid(NamedTuple):
     """What the outcome of a booking without a refund depends on."""
 
+    id: str
     status: str
     currency: str
     payment_source: str
@@ -452,7 +455,7 @@ class _Paid(NamedTuple):
     restored_minor: int | None
 
 
-def _outcome() -> Select[Any]:
+def _outcomes(dialect: Dialect) -> Select[Any]:
     restored = and_(
         gift_card_entries.c.organization_id == bookings.c.organization_id,
         gift_card_entries.c.booking_id == bookings.c.id,
@@ -463,13 +466,15 @@ def _outcome() -> Select[Any]:
     return (
         select(*columns)
         .join_from(bookings, gift_card_entries, restored, isouter=True)
-        .where(bookings.c.organization_id == _ORGANIZATION, bookings.c.id == bindparam("id", type_=Id))
+        .where(bookings.c.organization_id == _ORGANIZATION, among(dialect, bookings.c.id, "wanted", "id"))
     )
 
 
-_OUTCOME = Statement(_outcome())
-_OF_BOOKING = Statement(
-    _refunds(refunds.c.organization_id == _ORGANIZATION, refunds.c.booking_id == bindparam("id", type_=Id))
+_OUTCOMES = Statement(_outcomes)
+_OF_BOOKINGS_AMONG = Statement(
+    lambda dialect: _refunds(
+        refunds.c.organization_id == _ORGANIZATION, among(dialect, refunds.c.booking_id, "wanted", "id")
+    )
 )
 
 
@@ -481,12 +486,22 @@ def outcome_of(tx: Tx, organization_id: str, booking_id: str) -> MoneyOutcome:
     Raises:
         NotFound: the organization has no such booking.
     """
-    row = tx.first(_OUTCOME, organization_id=organization_id, id=booking_id)
-    if row is None:
+    found = outcomes_of(tx, organization_id, [booking_id])
+    if not found:
         raise NotFound("There is no such booking.")
-    paid = _Paid._make(row)
-    found = tx.first(_OF_BOOKING, organization_id=organization_id, id=booking_id)
-    refund = _owned(found)[0] if found else None
+    return found[booking_id]
+
+
+def outcomes_of(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, MoneyOutcome]:
+    """Return the same for each of the bookings that the organization has, by its id, with two statements."""
+    wanted = rows({"id": each} for each in booking_ids)
+    paid = [_Paid._make(row) for row in tx.all(_OUTCOMES, organization_id=organization_id, wanted=wanted)]
+    found = tx.all(_OF_BOOKINGS_AMONG, organization_id=organization_id, wanted=wanted)
+    owed = {refund.booking_id: refund for refund, _ in map(_owned, found)}
+    return {each.id: _outcome(each, owed.get(each.id)) for each in paid}
+
+
+def _outcome(paid: _Paid, refund: Refund | None) -> MoneyOutcome:
     state, amount, sentence = _decided(paid, refund)
     restored = paid.restored_minor or 0
     if restored:

@@ -212,7 +212,8 @@ def _owe(
     *,
     kept_minor: int,
 ) -> None:
-    """
+    """Add the refund that the worker sends, and the timeline entry about it.
+
     Args:
         kept_minor: what is not owed although it was wanted, since the gateway cannot return so small an amount. The
             timeline says so; negative: the guest gets more.

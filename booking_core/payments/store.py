@@ -91,7 +91,7 @@ _LOCK_BOOKING = Statement(
 
 
 def lock_booking(tx: Tx, organization_id: str, booking_id: str) -> HeldBooking | None:
-    """The booking of that id, before its payment, as everywhere."""
+    """Lock the booking until the transaction ends, before its payment, as everywhere."""
     row = tx.first(_LOCK_BOOKING, organization_id=organization_id, id=booking_id)
     return HeldBooking._make(row) if row else None
 
@@ -178,7 +178,7 @@ _OF_OTHERS = {
 
 
 def _held(dialect: Dialect) -> Any:
-    """Refunds with their payments and bookings."""
+    """Select refunds with their payments and bookings."""
     paid = and_(payments.c.organization_id == refunds.c.organization_id, payments.c.id == refunds.c.payment_id)
     return (
         select(*_columns(LeasedRefund._fields, _OF_OTHERS | {"at": now_us(dialect)}))
@@ -222,7 +222,7 @@ def lock_leased(tx: Tx, leases: Iterable[tuple[str, str, str]]) -> dict[tuple[st
 
 
 def _lock_refund(dialect: Dialect) -> Any:
-    """In the same order, so that staff and workers never deadlock."""
+    """Build the statement that locks one refund, in the same order, so that staff and workers never deadlock."""
     return (
         _held(dialect)
         .where(
@@ -237,7 +237,7 @@ _LOCK_REFUND = Statement(_lock_refund)
 
 
 def lock_refund(tx: Tx, organization_id: str, refund_id: str) -> LeasedRefund | None:
-    """The refund, whatever its status, held until the transaction ends."""
+    """Lock the refund, whatever its status, with its payment and booking until the transaction ends."""
     row = tx.first(_LOCK_REFUND, organization_id=organization_id, id=refund_id)
     return LeasedRefund._make(row) if row else None
 
