@@ -31,18 +31,24 @@ COLUMNS = ("id", "received_at", "amount", "method", "note", "voided_at")
 METHODS = ("pay_on_site", "invoice", "card")
 _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
-BookingId = Annotated[str, typer.Argument(metavar="BOOKING", help="The booking's id.")]
+BookingRef = Annotated[
+    str, typer.Argument(metavar="BOOKING", help="The booking's id, or with --org its number; `payments due` shows it.")
+]
+Whose = Annotated[
+    str | None, typer.Option("--org", metavar="SLUG", help="Whose booking it is, when it is named by its number.")
+]
 
 
 @command(
     app,
     "record",
     f"booking payments record {_ID} --amount 890.00 --method cash",
+    "booking payments record 1017 --org fjord-tours --amount 890.00",
     f"booking payments record {_ID} --amount 400.00 --method 'bank transfer' --at 2026-11-20T09:00:00",
 )
 def record(
     ctx: typer.Context,
-    booking_id: BookingId,
+    booking: BookingRef,
     amount: Annotated[
         str,
         typer.Option(
@@ -56,6 +62,7 @@ def record(
         str | None, typer.Option("--method", metavar="TEXT", help="How it was paid: cash, terminal, bank transfer.")
     ] = None,
     note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="For the staff.")] = None,
+    org: Whose = None,
     received_at: Annotated[
         str | None,
         typer.Option(
@@ -73,30 +80,30 @@ def record(
         from booking_core import bookings
 
     def verb(tx: "Tx", actor: Any, pending: Any) -> Any:
-        found = operation.stored_id(booking_id)
+        found = bookings.refer(tx, actor, booking)
         minor = amounts.parse_amount(amount, bookings.lock(tx, actor, found).row.currency)
         at = _instant(actor, received_at)
         return bookings.record_payment(tx, actor, found, amount_minor=minor, method=method, note=note, received_at=at)
 
-    shown = operation.act(cli, lambda tx: bookings.owner(tx, booking_id), verb)
+    shown = operation.act(cli, operation.whose_booking(booking, org), verb)
     cli.render.one(shown)
     if shown["payment"]["status"] != "paid":
         cli.render.note("A part is paid; `booking payments list` shows what was recorded.")
 
 
-@command(app, "list", f"booking payments list {_ID}")
-def list_(ctx: typer.Context, booking_id: BookingId) -> None:
+@command(app, "list", f"booking payments list {_ID}", "booking payments list 1017 --org fjord-tours")
+def list_(ctx: typer.Context, booking: BookingRef, org: Whose = None) -> None:
     """Lists the payments that were recorded for a booking, voided ones too."""
     cli = context.of(ctx)
-    with storage.database(cli) as database:
+    with storage.installed():
         from booking_core import bookings, payments
 
-        def read(tx: "Tx") -> list[dict[str, Any]]:
-            organization = bookings.owner(tx, booking_id)
-            found = payments.find_records(tx, organization, booking_id.lower())
-            return [payments.present_record(each, organization) for each in found]
+    def verb(tx: "Tx", actor: Any, pending: Any) -> list[dict[str, Any]]:
+        found = bookings.lock(tx, actor, bookings.refer(tx, actor, booking)).row.id
+        records = payments.find_records(tx, actor.organization, found)
+        return [payments.present_record(each, actor.organization) for each in records]
 
-        shown = database.read(read)
+    shown = operation.act(cli, operation.whose_booking(booking, org), verb)
     cli.render.many(shown, COLUMNS, empty="No payment was recorded.", prose=("note",))
 
 

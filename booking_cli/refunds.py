@@ -156,7 +156,9 @@ def settle(
 @command(app, "record", f"booking refunds record {_ID} --amount 500.00 --note 'Cash, as a goodwill'")
 def record(
     ctx: typer.Context,
-    booking_id: Annotated[str, typer.Argument(metavar="BOOKING", help="The booking's id; it is cancelled.")],
+    booking: Annotated[
+        str, typer.Argument(metavar="BOOKING", help="The booking's id, or with --org its number; it is cancelled.")
+    ],
     amount: Annotated[
         str,
         typer.Option(
@@ -167,6 +169,9 @@ def record(
         ),
     ],
     note: Note,
+    org: Annotated[
+        str | None, typer.Option("--org", metavar="SLUG", help="Whose booking it is, when it is named by its number.")
+    ] = None,
 ) -> None:
     """Records money that was returned by hand for a cancelled booking of which nothing was owed.
 
@@ -177,12 +182,12 @@ def record(
         from booking_core import bookings, payments
 
     def verb(tx: "Tx", actor: Any, pending: Any) -> Any:
-        found = operation.stored_id(booking_id)
+        found = bookings.refer(tx, actor, booking)
         minor = amounts.parse_amount(amount, bookings.lock(tx, actor, found).row.currency)
         made = payments.record_refund(tx, actor, found, amount_minor=minor, note=note)
         return payments.present_refund(made, actor.organization)
 
-    cli.render.one(operation.act(cli, lambda tx: bookings.owner(tx, booking_id), verb))
+    cli.render.one(operation.act(cli, operation.whose_booking(booking, org), verb))
 
 
 def _act(cli: Cli, refund_id: str, work: Any) -> Any:

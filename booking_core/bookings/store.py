@@ -130,6 +130,17 @@ def get(tx: Tx, organization_id: str, booking_id: str) -> BookingRow | None:
     return BookingRow._make(row) if row else None
 
 
+_ID_OF_NUMBER = Statement(
+    _OWN.with_only_columns(bookings.c.id).where(bookings.c.booking_number == bindparam("number", type_=BigInteger))
+)
+
+
+def id_of_number(tx: Tx, organization_id: str, number: int) -> str | None:
+    """Return the id of the booking with that number."""
+    row = tx.first(_ID_OF_NUMBER, organization_id=organization_id, number=number)
+    return str(row[0]) if row else None
+
+
 class Locked(NamedTuple):
     """What a booking that is about to change needs, beside what is shown of it."""
 

@@ -14,7 +14,7 @@ from booking_core.caller import Actor, Installation
 from booking_core.db.engine import Database
 from booking_core.db.writes import Writes
 from booking_core.tokens import SecretKeys
-from booking_core.wire.bookings import BookingSource, CancelReason, GuestInput, GuestLineInput, PaymentMode
+from booking_core.wire.bookings import BookingSource, CancelReason, GuestInput, GuestLineInput, PaymentMode, RefundMode
 
 DEPARTURE = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
@@ -80,8 +80,9 @@ class Office:
         )
         return str(self.act(lambda tx, actor, pending: bookings.create(tx, actor, pending, draft))["id"])
 
-    def cancel(self, booking_id: str) -> None:
-        self.act(lambda tx, actor, pending: bookings.cancel(tx, actor, pending, booking_id, reason=CancelReason.ADMIN))
+    def cancel(self, booking_id: str, refund: RefundMode = RefundMode.AUTO) -> None:
+        why = {"reason": CancelReason.ADMIN, "refund": refund}
+        self.act(lambda tx, actor, pending: bookings.cancel(tx, actor, pending, booking_id, **why))
 
     def waiting(self, **over: Any) -> str:
         """The id of a cancelled booking whose refund was left to staff, since there is no gateway."""
@@ -225,6 +226,20 @@ def test_an_amount_of_another_currency_and_an_unreadable_time_are_refused(office
         assert refused.code == 2
         assert said in refused.error["message"]
     assert office.run("payments", "list", booking_id).json["data"] == []
+
+
+def test_a_booking_is_named_by_its_number_too(office: Office) -> None:
+    booking_id, of_org = office.book(), ("--org", "fjord-tours")
+    paid = office.run("payments", "record", "1", *of_org, "--amount", "890.00")
+    assert (paid.code, paid.json["id"], paid.json["payment"]["status"]) == (0, booking_id, "paid")
+    assert len(office.run("payments", "list", "1", *of_org).json["data"]) == 1
+    for number in ("2", "x", "9" * 30):
+        assert office.run("payments", "list", number, *of_org).code == 6
+    assert office.run("payments", "list", "1").code == 6
+    kept = office.paid()
+    office.cancel(kept, refund=RefundMode.NONE)
+    made = office.run("refunds", "record", "2", *of_org, "--amount", "5.00", "--note", "Goodwill").json
+    assert (made["booking_id"], made["settled_amount"]) == (kept, nok(500))
 
 
 def test_only_overdue_bookings_are_asked_for(office: Office) -> None:
