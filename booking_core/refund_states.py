@@ -88,6 +88,20 @@ class RefundState:
         """Return whether the money may have gone back although nobody knows."""
         return self.status == RefundStatus.NEEDS_REVIEW and self.was_sent
 
+    @property
+    def task(self) -> str:
+        """Return what a person has to do, in the words of a mail's subject."""
+        if self.status in (RefundStatus.SUCCEEDED, RefundStatus.SETTLED):
+            return "Refund settled meanwhile"
+        if not self.waits:
+            return "Refund being sent again"
+        return "Refund to be checked" if self.is_unclear else "Refund by hand needed"
+
+    @property
+    def was_by_card(self) -> bool:
+        """Return whether the gateway took the payment, and so may have returned a part of it."""
+        return self.reason != RefundReason.PAID_BY_HAND
+
     def for_guest(self, operator: str) -> str:
         """Return what the guest is told.
 

@@ -56,8 +56,8 @@ _BOOKED: Mapping[EffectKind, Callable[[Summary], str]] = {
     EffectKind.STAFF_BOOKING_MAIL: lambda it: f"New booking{_number(it)}: {it.title}, {it.day}",
     EffectKind.STAFF_CANCELLATION_MAIL: lambda it: f"Cancelled{_number(it)}: {it.title}, {it.day}",
     EffectKind.STAFF_RESCHEDULING_MAIL: lambda it: f"Moved{_number(it)}: {it.title}, {it.day}",
-    EffectKind.STAFF_REFUND_REFUSED_MAIL: lambda it: f"{_refund(it)}{_number(it)}: {it.title}, {it.day}",
-    EffectKind.STAFF_REFUND_REVIEW_MAIL: lambda it: f"{_refund(it)}{_number(it)}: {it.title}, {it.day}",
+    EffectKind.STAFF_REFUND_REFUSED_MAIL: lambda it: f"{it.refund_task}{_number(it)}: {it.title}, {it.day}",
+    EffectKind.STAFF_REFUND_REVIEW_MAIL: lambda it: f"{it.refund_task}{_number(it)}: {it.title}, {it.day}",
 }
 _OTHER: Mapping[EffectKind, Callable[[Mapping[str, Any]], str]] = {
     EffectKind.STAFF_KEY_EXPIRING_MAIL: lambda it: f"The API key {it['name']} is about to expire",
@@ -68,12 +68,6 @@ _OTHER: Mapping[EffectKind, Callable[[Mapping[str, Any]], str]] = {
 
 def _number(booking: Summary) -> str:
     return "" if booking.number is None else f" {booking.number}"
-
-
-def _refund(booking: Summary) -> str:
-    if booking.refund_for_staff and not booking.refund_waits:
-        return "Refund settled meanwhile"
-    return "Refund to be checked" if booking.refund_is_unclear else "Refund by hand needed"
 
 
 def _moment(organization: Organization, at: int) -> str:

@@ -134,7 +134,10 @@ class Summary:
     """The same for staff, with the reason."""
     refund_waits: bool
     """Whether a person has to act."""
-    refund_is_unclear: bool
+    refund_task: str
+    """What a person has to do, for a subject."""
+    refund_by_card: bool
+    """Whether the gateway may have returned a part of it."""
     refund_id: str | None
     restored: str | None
     """What went back to the gift card."""
@@ -246,7 +249,8 @@ def summary(row: BookingRow, organization: Organization) -> Summary:
         refund=refund.for_guest(one_line(organization.name)) if refund else None,
         refund_for_staff=refund.for_staff() if refund else None,
         refund_waits=refund is not None and refund.waits,
-        refund_is_unclear=refund is not None and refund.is_unclear,
+        refund_task=refund.task if refund else "Refund by hand needed",
+        refund_by_card=refund is None or refund.was_by_card,
         refund_id=row.refund_id,
         restored=money(row.restored_minor, currency) if row.restored_minor else None,
     )

@@ -362,6 +362,9 @@ def find_due(
     Args:
         method: only `pay_on_site`, `invoice`, or `card`: one that staff confirmed before its card was charged.
         overdue: only those whose departure has begun.
+
+    It reads every confirmed booking of the organization. An index of the unpaid ones would be felt by every booking
+    that is made, and this list is asked for by a person now and then.
     """
     parameters: dict[str, Any] = {"at": tx.now()} if overdue else {}
     with tx.unhurried():

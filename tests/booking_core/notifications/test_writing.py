@@ -361,6 +361,11 @@ REFUNDS: Mapping[str, tuple[dict[str, Any], str, str]] = {
         "Fjord Tours will make the refund by hand.",
         "the payment came without a payment intent, so nothing could be sent.",
     ),
+    "taken by hand": (
+        {"status": "needs_review", "last_error": "paid_by_hand"},
+        "890.00 NOK is to be returned to you. Fjord Tours will make the refund by hand.",
+        "the payment was taken by hand and not through the gateway.",
+    ),
     "being sent": (
         {"status": "sending", "first_sent_at": 1},
         "890.00 NOK will be returned to you, normally to the card that paid.",
@@ -425,6 +430,8 @@ def test_a_cancellation_says_what_is_true_of_the_refund(mails: Mails, state: str
         ("refused", "Refund by hand needed 1"),
         ("unclear", "Refund to be checked 1"),
         ("settled by hand", "Refund settled meanwhile 1"),
+        ("being sent", "Refund being sent again 1"),
+        ("taken by hand", "Refund by hand needed 1"),
     ],
 )
 @pytest.mark.parametrize("kind", [REFUSED, REVIEW])
@@ -441,7 +448,9 @@ def test_staff_is_told_the_true_reason_why_a_refund_waits(
     assert mails.read(kind)["Subject"].startswith(f"{subject}: Fjord kayak")
     for text in (mails.text(kind), Page(mails.html(kind)).text):
         assert to_staff in " ".join(text.split())
-        assert (f"booking refunds settle {refund['id']}" in " ".join(text.split())) == (state != "settled by hand")
+        is_waiting = columns["status"] in ("needs_review", "failed")
+        assert (f"booking refunds settle {refund['id']}" in " ".join(text.split())) == is_waiting
+        assert ("card processor" in text) == (is_waiting and state != "taken by hand")
 
 
 # To nobody -------------------------------------------------------------------------------------------------------
