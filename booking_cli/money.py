@@ -1,4 +1,4 @@
-"""What becomes of the money of a cancelled booking, in a sentence for whoever cancelled it."""
+"""Sentences about the money of a cancelled booking, for whoever cancelled it at a shell."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

@@ -151,7 +151,7 @@ class Locked(NamedTuple):
     notify_staff: bool
     cancel_reason: str | None
     recorded_minor: int
-    """What staff recorded as received by hand."""
+    """Received by hand, as staff recorded it."""
 
 
 def lock(tx: Tx, organization_id: str, booking_id: str) -> Locked | None:

@@ -33,7 +33,7 @@ class BookingRow(NamedTuple):
     gift_card_minor: int
     total_minor: int
     recorded_minor: int
-    """What staff recorded as received by hand."""
+    """Received by hand, as staff recorded it."""
     payment_method: str
     payment_source: str
     payment_status: str
@@ -133,11 +133,11 @@ class Summary:
     refund_for_staff: str | None
     """The same for staff, with the reason."""
     refund_waits: bool
-    """Whether a person has to act."""
+    """A person has to act."""
     refund_task: str
-    """What a person has to do, for a subject."""
+    """The task of a person, for a subject."""
     refund_by_card: bool
-    """Whether the gateway may have returned a part of it."""
+    """The gateway took the payment, and may have returned a part of it."""
     refund_id: str | None
     restored: str | None
     """What went back to the gift card."""

@@ -123,7 +123,7 @@ _NEWEST = (refunds.c.created_at.desc(), refunds.c.id.desc())
 
 
 class RefundFilter(StrEnum):
-    """What a list of refunds can be asked for: a status, or all that wait for a person."""
+    """Filters of a list of refunds: a status, or all that wait for a person."""
 
     REQUESTED = "requested"
     SENDING = "sending"
@@ -393,7 +393,7 @@ def present_due(due: DueBooking, organization: Organization, at: int) -> dict[st
 
 
 class MoneyState(StrEnum):
-    """What has become, or will become, of the money of a cancelled booking."""
+    """State of the money of a cancelled booking."""
 
     NOT_CANCELLED = "not_cancelled"
     NOTHING_PAID = "nothing_paid"
@@ -421,14 +421,14 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class MoneyOutcome:
-    """What happens to the money of a cancelled booking."""
+    """Outcome of a cancellation for the money that was paid."""
 
     state: MoneyState
     amount_minor: int
-    """What goes back, or went back; 0: nothing does."""
+    """Goes back, or went back; 0: nothing does."""
     currency: str
     restored_minor: int
-    """What went back to the gift card."""
+    """Went back to the gift card."""
     refund_id: str | None
     sentence: str
     """For staff."""
@@ -445,7 +445,7 @@ class MoneyOutcome:
 
 
 class _Paid(NamedTuple):
-    """What the outcome of a booking without a refund depends on."""
+    """Columns that decide the outcome of a booking without a refund."""
 
     id: str
     status: str

@@ -94,7 +94,7 @@ class Claimed:
     """When it was claimed."""
     lease_token: str
     reopened_count: int = 0
-    """How often staff has asked for it again."""
+    """Counts how often staff has had it sent again."""
 
     @property
     def idempotency_key(self) -> str:
@@ -104,7 +104,7 @@ class Claimed:
 
     @property
     def look_first(self) -> bool:
-        """Whether it may have been made by an attempt that the key does not tell of, or by somebody else."""
+        """Return whether it may have been made by an attempt that the key does not tell of, or by somebody else."""
         is_old = self.at - self.first_sent_at > KEY_LIVES_S * SECOND
         return is_old or self.attempt_count > LOOK_AFTER_ATTEMPTS or self.reopened_count > 0
 

@@ -126,7 +126,7 @@ class StripeGateway:
 
 
 def _amount(claimed: Claimed) -> int:
-    """What is to be refunded, in Stripe's unit of the currency. It was rounded to that when it became owed; an amount
+    """Return the amount in Stripe's unit of the currency. It was rounded to that when it became owed; an amount
     of an older release is rounded half up here."""
     ours = minor_digits(claimed.currency)
     theirs = _DIGITS.get(claimed.currency, ours)
