@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from booking_cli import context, lists, operation, remote, storage
+from booking_cli import context, lists, money, operation, remote, storage
 from booking_cli.arguments import counted, day, identifier, instant, one_of
 from booking_cli.command import command, group
 from booking_cli.context import Cli
@@ -171,6 +171,7 @@ def cancel(
         with remote.once(cli, idempotency_key) as key:
             cancelled = remote.ask(client, "POST", f"{place}/cancel", body=body, idempotency_key=key)
     cli.render.one(cancelled.body)
+    cli.render.note(money.after_cancelling(cancelled.body, refund))
 
 
 def _confirm(cli: Cli, client: Any, booking_id: str) -> None:

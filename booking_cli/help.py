@@ -49,7 +49,7 @@ ENVIRONMENT: tuple[tuple[str, str, str], ...] = (
     ("BOOKING_SMTP_URL", "operator", "smtp://user:pass@host:port or smtps://…; none: mails are kept as files"),
     ("BOOKING_MAIL_FROM", "operator", "the sender of mails"),
     ("BOOKING_MAIL_DIR", "operator", "where mails are kept as files"),
-    ("BOOKING_STRIPE_API_KEY", "operator", "for refunds; none: they are recorded for the staff"),
+    ("BOOKING_STRIPE_API_KEY", "operator", "for refunds; none: staff makes them by hand, see booking refunds"),
     ("BOOKING_STRIPE_BASE_URL", "operator", "another address of the gateway, for tests"),
     ("BOOKING_WEBHOOK_WAITS", "operator", "seconds after the failed attempts 1 to 5; 60,300,1800,7200,28800"),
     ("BOOKING_WEBHOOK_DEADLINE", "operator", "seconds for one attempt; 10"),

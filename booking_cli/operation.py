@@ -30,6 +30,13 @@ def stored_id(text: str) -> str:
     return text.lower()
 
 
+def whose_booking(reference: str, org: str | None) -> "Callable[[Tx], Organization]":
+    """Return what gives the organization of a booking: the one that is named, or else the one that has the id."""
+    from booking_core import bookings, organizations
+
+    return (lambda tx: organizations.get(tx, slug=org)) if org else (lambda tx: bookings.owner(tx, reference))
+
+
 def act(cli: Cli, owner: "Callable[[Tx], Organization]", verb: Verb) -> Any:
     """What the verb gives, done for that organization; JSON is read.
 

@@ -25,7 +25,10 @@ class EffectKind(StrEnum):
     STAFF_RESCHEDULING_MAIL = "staff_rescheduling_mail"
     """The payload holds previous_starts_at (an instant)."""
     STAFF_REFUND_REFUSED_MAIL = "staff_refund_refused_mail"
-    """A refund has to be made by hand; the subject is the booking, the payload holds amount_minor, currency, reason."""
+    """The gateway refused a refund, which has to be made by hand; the subject is the booking, the payload holds
+    amount_minor, currency, reason."""
+    STAFF_REFUND_REVIEW_MAIL = "staff_refund_review_mail"
+    """A refund was never sent, or what became of it is unclear; the same payload."""
     STAFF_KEY_EXPIRING_MAIL = "staff_key_expiring_mail"
     """The subject is the API key; the payload holds name, prefix, expires_at (an instant)."""
     STAFF_WEBHOOK_FAILING_MAIL = "staff_webhook_failing_mail"

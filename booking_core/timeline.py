@@ -18,11 +18,21 @@ class TimelineKind(StrEnum):
     BOOKING_RESCHEDULED = "booking_rescheduled"
     CUSTOMER_UPDATED = "customer_updated"
     PAYMENT_RECEIVED = "payment_received"
+    PAYMENT_RECORDED = "payment_recorded"
+    """Staff recorded a payment that was made by hand."""
+    PAYMENT_VOIDED = "payment_voided"
+    """A record of staff was a mistake."""
     GIFT_CARD_REDEEMED = "gift_card_redeemed"
     GIFT_CARD_RESTORED = "gift_card_restored"
     REFUND_REQUESTED = "refund_requested"
     REFUND_SETTLED = "refund_settled"
+    """The money has gone back: through the gateway, or by hand, which the data then says."""
     REFUND_REFUSED = "refund_refused"
+    """By the gateway."""
+    REFUND_NEEDS_REVIEW = "refund_needs_review"
+    """It was never sent, or what became of it is unclear."""
+    REFUND_REOPENED = "refund_reopened"
+    """Staff had it sent again."""
 
 
 def note(

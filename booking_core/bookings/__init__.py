@@ -9,9 +9,10 @@ from booking_core.bookings.cancelling import (
 )
 from booking_core.bookings.confirming import confirm, pay
 from booking_core.bookings.create import Create, Outcome, PutOff, create_many
+from booking_core.bookings.recording import record_payment, void_payment
 from booking_core.bookings.rescheduling import reschedule
 from booking_core.bookings.sale import Draft
-from booking_core.bookings.service import find, get, lock, owner
+from booking_core.bookings.service import find, get, lock, owner, refer
 from booking_core.bookings.single import create, seats_left
 
 __all__ = [
@@ -32,6 +33,9 @@ __all__ = [
     "lock",
     "owner",
     "pay",
+    "record_payment",
+    "refer",
     "reschedule",
     "seats_left",
+    "void_payment",
 ]

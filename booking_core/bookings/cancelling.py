@@ -42,8 +42,8 @@ class Cause:
     """What the caller gave as reason, for staff."""
     refund: RefundMode = RefundMode.AUTO
     is_departures: bool = False
-    """It is the departure that is cancelled: the guests would have come, and get back all that they paid by card,
-    whatever the policy says (decisions/0014)."""
+    """It is the departure that is cancelled: the guests would have come, and get back all that they paid, whatever
+    the policy says (decisions/0014)."""
 
 
 def cancel(
@@ -130,15 +130,16 @@ def _cancel_one(tx: Tx, actor: Actor, pending: Writes, live: Live, cause: Cause,
 
 def _settle(tx: Tx, actor: Actor, pending: Writes, live: Live, cause: Cause, at: int) -> str:
     """The payment's status from now on: what was never paid by card has failed; what was is owed back, and stays paid
-    until the gateway has answered. Money that somebody else holds is nobody's business here."""
+    until the gateway has answered. What staff took by hand is owed by hand; money that somebody else holds is nobody's
+    business here."""
     row = live.row
-    if row.payment_source != PaymentSource.STRIPE:
-        return row.payment_status
-    if row.payment_status == PaymentStatus.PENDING:
+    if row.payment_source == PaymentSource.STRIPE and row.payment_status == PaymentStatus.PENDING:
         payments.drop(pending, actor.organization.id, booking_id=row.id, at=at)
         return PaymentStatus.FAILED
-    if row.payment_status == PaymentStatus.PAID and cause.refund is RefundMode.AUTO:
-        payments.owe_refund(
+    is_by_card = row.payment_source == PaymentSource.STRIPE and row.payment_status == PaymentStatus.PAID
+    if cause.refund is RefundMode.AUTO and (is_by_card or live.locked.recorded_minor):
+        owe = payments.owe_refund if is_by_card else payments.owe_by_hand
+        owe(
             tx,
             actor,
             pending,
@@ -155,7 +156,7 @@ def _owe(pending: Writes, actor: Actor, live: Live, cause: Cause, at: int) -> No
     organization, row = actor.organization, live.row
     if cause.reason is not CancelReason.ABANDONED:
         effects.owe(pending, organization.id, EffectKind.BOOKING_CANCELLATION_MAIL, row.id, at=at)
-        if live.locked.notify_staff and organization.notify_staff:
+        if organization.notify_staff:  # whatever the booking says: that is about its creation alone (decision B17)
             effects.owe(pending, organization.id, EffectKind.STAFF_CANCELLATION_MAIL, row.id, at=at)
     timeline.note(
         pending,

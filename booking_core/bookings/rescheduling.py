@@ -96,7 +96,7 @@ def _owe(pending: Writes, actor: Actor, live: Live, row: BookingRow, event_id: s
     """A booking may move more than once, so its mails are told apart by the event."""
     organization, before, at = actor.organization, live.row, row.updated_at
     kinds = [EffectKind.BOOKING_RESCHEDULING_MAIL]
-    if live.locked.notify_staff and organization.notify_staff:
+    if organization.notify_staff:  # whatever the booking says: that is about its creation alone (decision B17)
         kinds.append(EffectKind.STAFF_RESCHEDULING_MAIL)
     for kind in kinds:
         payload = {"previous_starts_at": before.starts_at}

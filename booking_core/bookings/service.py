@@ -21,6 +21,8 @@ from booking_core.wire.bookings import BookingStatus
 from booking_core.wire.limits import WINDOW_DAYS_MAX
 from booking_core.wire.scopes import Scope
 
+_NUMBER_DIGITS_MAX = 18
+
 
 @dataclass(frozen=True, slots=True)
 class Live:
@@ -127,6 +129,21 @@ def owner(tx: Tx, booking_id: str) -> Organization:
     found = store.owner(tx, booking_id.lower()) if rules.is_id(booking_id) else None
     if found is None:
         raise NotFound(f"There is no booking {booking_id!r}.")
+    return found
+
+
+def refer(tx: Tx, actor: Actor, reference: str) -> str:
+    """Return the id of the booking that has this number, or this id.
+
+    Raises:
+        NotFound: the organization has no booking of that number, or the text can be neither.
+    """
+    if rules.is_id(reference):
+        return reference.lower()
+    is_number = reference.isascii() and reference.isdigit() and len(reference) <= _NUMBER_DIGITS_MAX
+    found = store.id_of_number(tx, actor.organization.id, int(reference)) if is_number else None
+    if found is None:
+        raise NotFound(f"{actor.organization.slug} has no booking {reference!r}.")
     return found
 
 

@@ -45,6 +45,9 @@ CONFIRM = Change(
     sets=("status", "payment_status", "confirmed_at", "expires_at", "updated_at"),
 )
 PAY = Change("pay_booking", bookings, sets=("payment_status", "updated_at"))
+RECORD = Change(
+    "record_payment", bookings, sets=("payment_status", "invoice_due", "updated_at"), adds=("recorded_minor",)
+)
 MOVE = Change("move_booking", bookings, sets=("departure_id", "experience_id", "manage_expires_at", "updated_at"))
 CANCEL_DEPARTURE = Change(
     "cancel_departure", departures, sets=("status", "cancelling", "updated_at"), adds=("seats_taken",)
@@ -111,6 +114,7 @@ _LOCKED = (
     bookings.c.send_confirmation_email,
     bookings.c.notify_staff,
     bookings.c.cancel_reason,
+    bookings.c.recorded_minor,
 )
 _LOCK = Statement(
     select(*_LOCKED)
@@ -127,6 +131,17 @@ def get(tx: Tx, organization_id: str, booking_id: str) -> BookingRow | None:
     return BookingRow._make(row) if row else None
 
 
+_ID_OF_NUMBER = Statement(
+    _OWN.with_only_columns(bookings.c.id).where(bookings.c.booking_number == bindparam("number", type_=BigInteger))
+)
+
+
+def id_of_number(tx: Tx, organization_id: str, number: int) -> str | None:
+    """Return the id of the booking with that number."""
+    row = tx.first(_ID_OF_NUMBER, organization_id=organization_id, number=number)
+    return str(row[0]) if row else None
+
+
 class Locked(NamedTuple):
     """What a booking that is about to change needs, beside what is shown of it."""
 
@@ -136,6 +151,8 @@ class Locked(NamedTuple):
     send_confirmation_email: bool
     notify_staff: bool
     cancel_reason: str | None
+    recorded_minor: int
+    """Received by hand, as staff recorded it."""
 
 
 def lock(tx: Tx, organization_id: str, booking_id: str) -> Locked | None:

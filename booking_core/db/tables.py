@@ -242,6 +242,7 @@ bookings = Table(
     Column("payment_status", Text, nullable=False),
     Column("invoice_due", Boolean, nullable=False, server_default=text("false")),
     Column("on_site_fee_minor", Minor, nullable=False, server_default=text("0")),
+    Column("recorded_minor", Minor, nullable=False, server_default=text("0")),  # received by hand, as staff recorded it
     Column("note", Text),
     Column("send_confirmation_email", Boolean, nullable=False),
     Column("notify_staff", Boolean, nullable=False),
@@ -321,8 +322,10 @@ gift_card_entries = Table(
     Index(None, "organization_id", "gift_card_id"),
 )
 
-# Card money ------------------------------------------------------------------------------------------------------
+# Money -----------------------------------------------------------------------------------------------------------
 
+# One for each booking that is paid by card, from the beginning, and for each of which staff recorded a payment by hand:
+# then its amount is the sum of those records.
 payments = Table(
     "payments",
     metadata,
@@ -341,7 +344,31 @@ payments = Table(
     CheckConstraint("refunded_minor BETWEEN 0 AND amount_minor", name="refunded"),
 )
 
-# One refund per cancellation, for life: its id is the gateway's idempotency key, and the row is never made again.
+# What staff recorded as received by hand, on site or for an invoice. A record is never changed; one that was a mistake
+# is voided, and counts for nothing from then on.
+payment_records = Table(
+    "payment_records",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("booking_id", Id, nullable=False),
+    Column("payment_id", Id, nullable=False),
+    Column("amount_minor", Minor, nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("method", Text),  # how it was paid, as staff calls it: cash, bank transfer
+    Column("note", Text),
+    Column("received_at", At, nullable=False),
+    Column("voided_at", At),
+    Column("voided_note", Text),
+    Column("created_at", At, nullable=False),
+    _own("bookings", "booking_id"),
+    _own("payments", "payment_id"),
+    CheckConstraint("amount_minor > 0", name="amount"),
+    Index(None, "organization_id", "booking_id"),
+)
+
+# One refund per cancellation, for life: its id is the gateway's idempotency key, and the row is never made again. Staff
+# may reopen it, which gives it another key, or settle it by hand.
 refunds = Table(
     "refunds",
     metadata,
@@ -351,7 +378,7 @@ refunds = Table(
     Column("payment_id", Id, nullable=False),
     Column("amount_minor", Minor, nullable=False),
     Column("currency", Text, nullable=False),
-    Column("status", Text, nullable=False),  # requested, sending, succeeded, failed, needs_review
+    Column("status", Text, nullable=False),  # requested, sending, succeeded, settled, failed, needs_review
     Column("provider_refund_id", Text),
     Column("first_sent_at", At),
     Column("attempt_count", Integer, nullable=False, server_default=text("0")),
@@ -361,11 +388,18 @@ refunds = Table(
     Column("last_error", Text),
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
+    Column("reopened_count", Integer, nullable=False, server_default=text("0")),
+    Column("settled_minor", Minor),  # returned by hand; 0: closed without returning anything
+    Column("settled_note", Text),
+    Column("settled_at", At),
     _own("bookings", "booking_id"),
     _own("payments", "payment_id"),
     UniqueConstraint("organization_id", "booking_id"),
     CheckConstraint("amount_minor > 0", name="amount"),
-    CheckConstraint("status IN ('requested', 'sending', 'succeeded', 'failed', 'needs_review')", name="status"),
+    CheckConstraint(
+        "status IN ('requested', 'sending', 'succeeded', 'settled', 'failed', 'needs_review')", name="status"
+    ),
+    CheckConstraint("(status = 'settled') = (settled_minor IS NOT NULL)", name="settled"),
     Index(
         "ix_refunds_due",
         "next_attempt_at",

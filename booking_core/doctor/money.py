@@ -1,4 +1,7 @@
-"""Gift cards, payments and refunds."""
+"""Gift cards, payments and refunds.
+
+A payment without a card is the sum of what staff recorded: of a booking that is paid on site or by invoice.
+"""
 
 from booking_core.doctor.checks import Check
 
@@ -64,7 +67,12 @@ CHECKS = (
         """SELECT p.organization_id, '' || p.id, 'pays ' || p.amount_minor || ' ' || p.currency || ' of '
                   || b.total_minor || ' ' || b.currency || ', source ' || b.payment_source
              FROM payments p JOIN bookings b ON b.organization_id = p.organization_id AND b.id = p.booking_id
-            WHERE [p] AND (p.amount_minor <> b.total_minor OR p.currency <> b.currency OR b.payment_source <> 'stripe')
+            WHERE [p] AND (p.currency <> b.currency OR p.amount_minor > b.total_minor
+                           OR (p.amount_minor <> b.total_minor AND b.payment_source = 'stripe')
+                           OR b.payment_method NOT IN ('card', 'pay_on_site', 'invoice')
+                           OR (b.payment_source <> 'stripe') <> EXISTS
+                              (SELECT 1 FROM payment_records m
+                                WHERE m.organization_id = p.organization_id AND m.booking_id = p.booking_id))
            UNION ALL
            SELECT b.organization_id, '' || b.id, 'is paid by card, and has no payment' FROM bookings b
             WHERE [b] AND b.booking_number IS NOT NULL AND b.payment_source = 'stripe'
@@ -74,6 +82,22 @@ CHECKS = (
            SELECT p.organization_id, min('' || p.id), count(*) || ' payments of booking ' || p.booking_id
              FROM payments p WHERE [p] GROUP BY p.organization_id, p.booking_id HAVING count(*) > 1""",
     ),
+    # One pass over the records, grouped by booking; one over the bookings, with a look-up for each that has any.
+    Check(
+        "what staff recorded for a booking is what its payment and the booking say",
+        """SELECT b.organization_id, b.id, 'recorded are ' || coalesce(m.amount, 0) || ', the booking says '
+                  || b.recorded_minor || ', the payment ' || coalesce(p.amount_minor, 0)
+             FROM bookings b
+             LEFT JOIN payments p ON p.organization_id = b.organization_id AND p.booking_id = b.id
+              AND b.payment_source <> 'stripe'
+             LEFT JOIN (SELECT m.organization_id, m.booking_id,
+                               sum(CASE WHEN m.voided_at IS NULL THEN m.amount_minor ELSE 0 END) AS amount,
+                               min(m.currency) AS currency, max(m.currency) AS another
+                          FROM payment_records m WHERE [m] GROUP BY m.organization_id, m.booking_id) m
+               ON m.organization_id = b.organization_id AND m.booking_id = b.id
+            WHERE [b] AND (b.recorded_minor <> coalesce(m.amount, 0) OR b.recorded_minor <> coalesce(p.amount_minor, 0)
+                           OR m.currency <> b.currency OR m.another <> b.currency)""",
+    ),
     # One pass over the payments, with a look-up of its booking for each.
     Check(
         "a booking says of its payment what the payment says",
@@ -82,13 +106,16 @@ CHECKS = (
              FROM payments p JOIN bookings b ON b.organization_id = p.organization_id AND b.id = p.booking_id
             WHERE [p] AND (p.status <> b.payment_status OR (b.status = 'pending' AND p.status <> 'pending')
                            OR (b.status = 'cancelled' AND p.status = 'pending')
-                           OR (p.status = 'refunded') <> (p.refunded_minor = p.amount_minor)
+                           OR (p.status = 'unpaid' AND b.payment_source = 'stripe')
+                           OR (p.status IN ('paid', 'unpaid') AND b.payment_source <> 'stripe'
+                               AND (p.status = 'paid') <> (p.amount_minor = b.total_minor))
+                           OR (p.status = 'refunded') <> (p.refunded_minor = p.amount_minor AND p.amount_minor > 0)
                            OR (p.status = 'partially_refunded') <>
                               (p.refunded_minor > 0 AND p.refunded_minor < p.amount_minor))""",
     ),
     # One pass over the refunds, with a look-up of its payment and booking for each.
     Check(
-        "a refund is of a paid and cancelled card booking, and of no more than was paid",
+        "a refund is of a cancelled booking whose money was received here, and of no more than was paid",
         """SELECT r.organization_id, '' || r.id, 'gives back ' || r.amount_minor || ' ' || r.currency || ' of '
                   || p.amount_minor || ' ' || p.currency || ', the booking is ' || b.status || ', by '
                   || b.payment_source
@@ -97,22 +124,40 @@ CHECKS = (
              JOIN bookings b ON b.organization_id = r.organization_id AND b.id = r.booking_id
             WHERE [r] AND (r.amount_minor > p.amount_minor OR r.amount_minor <= 0 OR r.currency <> p.currency
                            OR p.booking_id <> r.booking_id OR b.status <> 'cancelled'
-                           OR b.payment_source <> 'stripe' OR p.status IN ('pending', 'failed'))
+                           OR (b.payment_source <> 'stripe' AND b.recorded_minor = 0)
+                           OR p.status IN ('pending', 'failed'))
            UNION ALL
            SELECT r.organization_id, min('' || r.id), count(*) || ' refunds of booking ' || r.booking_id
              FROM refunds r WHERE [r] GROUP BY r.organization_id, r.booking_id HAVING count(*) > 1""",
     ),
-    # One pass over the payments, with a look-up of its refund for each.
+    # One pass over the payments, with a look-up of its refund for each; and over the refunds, with one of its booking.
     Check(
         "what a payment gave back is what its refund did",
         """SELECT p.organization_id, p.id, 'gave back ' || p.refunded_minor || ', its refund is '
-                  || coalesce(r.status || ' for ' || r.amount_minor, 'none')
+                  || coalesce(r.status || ' for ' || coalesce(r.settled_minor, r.amount_minor), 'none')
              FROM payments p
              LEFT JOIN refunds r ON r.organization_id = p.organization_id AND r.booking_id = p.booking_id
-            WHERE [p] AND p.refunded_minor <> CASE WHEN r.status = 'succeeded' THEN r.amount_minor ELSE 0 END
+            WHERE [p] AND p.refunded_minor <> CASE r.status WHEN 'succeeded' THEN r.amount_minor
+                                                            WHEN 'settled' THEN r.settled_minor ELSE 0 END
            UNION ALL
            SELECT r.organization_id, r.id, 'succeeded, and the gateway gave it no id' FROM refunds r
-            WHERE [r] AND r.status = 'succeeded' AND r.provider_refund_id IS NULL""",
+            WHERE [r] AND r.status = 'succeeded' AND r.provider_refund_id IS NULL
+           UNION ALL
+           SELECT r.organization_id, r.id, r.status || ', and the money was taken by hand'
+             FROM refunds r
+             JOIN bookings b ON b.organization_id = r.organization_id AND b.id = r.booking_id
+            WHERE [r] AND b.payment_source <> 'stripe' AND r.status NOT IN ('needs_review', 'settled')""",
+    ),
+    # One pass over the refunds.
+    Check(
+        "a refund that was settled by hand says how much, when and why",
+        """SELECT r.organization_id, r.id, r.status || ', settled ' || coalesce('' || r.settled_minor, 'no amount')
+                  || ' at ' || coalesce('' || r.settled_at, 'no time')
+             FROM refunds r
+            WHERE [r] AND ((r.status = 'settled') <> (r.settled_minor IS NOT NULL)
+                           OR (r.status = 'settled') <> (r.settled_at IS NOT NULL)
+                           OR (r.status = 'settled' AND (r.settled_note IS NULL OR r.settled_minor < 0
+                               OR r.settled_at < r.created_at)))""",
     ),
     # An index holds the refunds alone that are not settled.
     Check(

@@ -10,7 +10,7 @@ from booking_core.notifications.rules import Mail, MailStatus, present
 from booking_core.notifications.sending import Claimed, Outcome, Tried, claim, pending, record, unpark
 from booking_core.notifications.service import find, find_failed, get, purge, purge_unmailed, retry, retry_each
 from booking_core.notifications.summary import Summary
-from booking_core.notifications.wording import money
+from booking_core.notifications.wording import money, one_line
 from booking_core.notifications.writing import SEALED_FOR, default_sender, write_due
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "find_failed",
     "get",
     "money",
+    "one_line",
     "open_link",
     "pending",
     "present",

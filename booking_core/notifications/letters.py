@@ -56,7 +56,8 @@ _BOOKED: Mapping[EffectKind, Callable[[Summary], str]] = {
     EffectKind.STAFF_BOOKING_MAIL: lambda it: f"New booking{_number(it)}: {it.title}, {it.day}",
     EffectKind.STAFF_CANCELLATION_MAIL: lambda it: f"Cancelled{_number(it)}: {it.title}, {it.day}",
     EffectKind.STAFF_RESCHEDULING_MAIL: lambda it: f"Moved{_number(it)}: {it.title}, {it.day}",
-    EffectKind.STAFF_REFUND_REFUSED_MAIL: lambda it: f"Refund by hand needed{_number(it)}: {it.title}, {it.day}",
+    EffectKind.STAFF_REFUND_REFUSED_MAIL: lambda it: f"{it.refund_task}{_number(it)}: {it.title}, {it.day}",
+    EffectKind.STAFF_REFUND_REVIEW_MAIL: lambda it: f"{it.refund_task}{_number(it)}: {it.title}, {it.day}",
 }
 _OTHER: Mapping[EffectKind, Callable[[Mapping[str, Any]], str]] = {
     EffectKind.STAFF_KEY_EXPIRING_MAIL: lambda it: f"The API key {it['name']} is about to expire",

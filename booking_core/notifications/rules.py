@@ -25,8 +25,9 @@ STAFF_BOOKING_KINDS = frozenset(
         EffectKind.STAFF_RESCHEDULING_MAIL,
     }
 )
-"""News of a booking. A refund that was refused is none: it is a guest's money, and somebody has to act on it, whatever
-was switched off."""
+"""News of a booking."""
+STAFF_REFUND_KINDS = frozenset({EffectKind.STAFF_REFUND_REFUSED_MAIL, EffectKind.STAFF_REFUND_REVIEW_MAIL})
+"""A refund waits for a person. It is about a guest's money, so it is sent whatever was switched off."""
 ANNOUNCING_KINDS = frozenset(
     {
         EffectKind.BOOKING_CONFIRMATION_MAIL,
@@ -36,7 +37,7 @@ ANNOUNCING_KINDS = frozenset(
     }
 )
 """They tell of a departure that is to come. A cancellation or a refund is of use after it, too: it is about money."""
-BOOKING_KINDS = GUEST_KINDS | STAFF_BOOKING_KINDS | {EffectKind.STAFF_REFUND_REFUSED_MAIL}
+BOOKING_KINDS = GUEST_KINDS | STAFF_BOOKING_KINDS | STAFF_REFUND_KINDS
 """Their subject is a booking."""
 MAIL_KINDS = BOOKING_KINDS | {
     EffectKind.STAFF_KEY_EXPIRING_MAIL,
@@ -71,10 +72,10 @@ def recipient(kind: EffectKind, organization: Organization, booking: BookingRow 
         if kind is EffectKind.BOOKING_CONFIRMATION_MAIL and not booking.send_confirmation_email:
             return Unsent.SUPPRESSED
         return booking.guest_email or Unsent.NO_RECIPIENT
-    is_urgent = kind is EffectKind.STAFF_REFUND_REFUSED_MAIL
-    if not (organization.notify_staff or is_urgent):
+    if not (organization.notify_staff or kind in STAFF_REFUND_KINDS):
         return Unsent.SUPPRESSED
-    if kind in STAFF_BOOKING_KINDS and booking is not None and not booking.notify_staff:
+    # The booking's own switch is about the notice of its creation alone (decision B17).
+    if kind is EffectKind.STAFF_BOOKING_MAIL and booking is not None and not booking.notify_staff:
         return Unsent.SUPPRESSED
     return organization.staff_email or Unsent.NO_RECIPIENT
 

@@ -86,8 +86,13 @@ _OF_OTHERS: dict[str, Any] = {
     "starts_at": departures.c.starts_at,
     "own_ends_at": departures.c.ends_at,
     "paid_minor": payments.c.amount_minor,
+    "refund_id": refunds.c.id,
     "refund_minor": refunds.c.amount_minor,
     "refund_status": refunds.c.status,
+    "refund_reason": refunds.c.last_error,
+    "refund_first_sent_at": refunds.c.first_sent_at,
+    "refund_provider_id": refunds.c.provider_refund_id,
+    "refund_settled_minor": refunds.c.settled_minor,
     "restored_minor": gift_card_entries.c.amount_minor,
 }
 

@@ -8,8 +8,9 @@ import orjson
 
 from booking_core.caller import Organization
 from booking_core.clock import MINUTE
-from booking_core.notifications.wording import day, lines, moment, money, span, zone_name
-from booking_core.wire.bookings import BookingStatus, CancelReason, PaymentMethod, PaymentSource, PaymentStatus
+from booking_core.notifications.wording import day, lines, moment, money, one_line, span, zone_name
+from booking_core.refund_states import RefundState
+from booking_core.wire.bookings import BookingStatus, CancelReason, PaymentMethod, PaymentStatus
 
 
 class BookingRow(NamedTuple):
@@ -31,6 +32,8 @@ class BookingRow(NamedTuple):
     discount_minor: int
     gift_card_minor: int
     total_minor: int
+    recorded_minor: int
+    """Received by hand, as staff recorded it."""
     payment_method: str
     payment_source: str
     payment_status: str
@@ -52,9 +55,29 @@ class BookingRow(NamedTuple):
     own_ends_at: int | None
     paid_minor: int | None
     """What a card paid, and nothing was returned of yet."""
+    refund_id: str | None
     refund_minor: int | None
     refund_status: str | None
+    refund_reason: str | None
+    refund_first_sent_at: int | None
+    refund_provider_id: str | None
+    refund_settled_minor: int | None
     restored_minor: int | None
+
+    @property
+    def refund(self) -> RefundState | None:
+        """Return what is owed of the booking, or was returned; none: nothing is."""
+        if self.refund_minor is None or self.refund_status is None or self.status != BookingStatus.CANCELLED:
+            return None
+        return RefundState(
+            status=self.refund_status,
+            amount_minor=self.refund_minor,
+            currency=self.currency,
+            reason=self.refund_reason,
+            was_sent=self.refund_first_sent_at is not None,
+            is_accepted=self.refund_provider_id is not None,
+            settled_minor=self.refund_settled_minor,
+        )
 
     @property
     def ends_at(self) -> int:
@@ -106,7 +129,16 @@ class Summary:
     cancel_reason_for_guest: str | None
     cancel_note: str | None
     refund: str | None
-    """A sentence: what goes back, or went back, to the guest's card."""
+    """A sentence for the guest: what goes back, or went back, and how."""
+    refund_for_staff: str | None
+    """The same for staff, with the reason."""
+    refund_waits: bool
+    """A person has to act."""
+    refund_task: str
+    """The task of a person, for a subject."""
+    refund_by_card: bool
+    """The gateway took the payment, and may have returned a part of it."""
+    refund_id: str | None
     restored: str | None
     """What went back to the gift card."""
 
@@ -125,11 +157,15 @@ _PAYMENTS = {
     (PaymentMethod.CARD, PaymentStatus.UNPAID): "The card payment has not arrived yet",
     (PaymentMethod.CARD, PaymentStatus.FAILED): "The card payment failed",
     (PaymentMethod.CARD, PaymentStatus.PARTIALLY_REFUNDED): "Paid by card, and partly refunded",
-    (PaymentMethod.CARD, PaymentStatus.REFUNDED): "Refunded to the card",
+    (PaymentMethod.CARD, PaymentStatus.REFUNDED): "Paid by card, and refunded",
     (PaymentMethod.PAY_ON_SITE, PaymentStatus.UNPAID): "To be paid on arrival",
-    (PaymentMethod.PAY_ON_SITE, PaymentStatus.PAID): "Paid on arrival",
+    (PaymentMethod.PAY_ON_SITE, PaymentStatus.PAID): "Paid",
+    (PaymentMethod.PAY_ON_SITE, PaymentStatus.PARTIALLY_REFUNDED): "Paid, and partly refunded",
+    (PaymentMethod.PAY_ON_SITE, PaymentStatus.REFUNDED): "Refunded",
     (PaymentMethod.INVOICE, PaymentStatus.UNPAID): "By invoice",
     (PaymentMethod.INVOICE, PaymentStatus.PAID): "Paid by invoice",
+    (PaymentMethod.INVOICE, PaymentStatus.PARTIALLY_REFUNDED): "Paid by invoice, and partly refunded",
+    (PaymentMethod.INVOICE, PaymentStatus.REFUNDED): "Refunded",
     (PaymentMethod.EXTERNAL_PAID, PaymentStatus.PAID): "Paid",
     (PaymentMethod.GIFT_CARD, PaymentStatus.PAID): "Paid with a gift card",
 }
@@ -156,6 +192,8 @@ def _reason(reasons: Mapping[CancelReason, str], reason: str | None) -> str | No
 def _payment(row: BookingRow) -> str:
     """In words; a status or method added later is shown as it is."""
     is_open = row.payment_status in (PaymentStatus.UNPAID, PaymentStatus.PENDING, PaymentStatus.FAILED)
+    if is_open and row.recorded_minor:
+        return _partly_paid(row)
     if row.payment_method == PaymentMethod.FREE or (row.status == BookingStatus.CANCELLED and is_open):
         return "Nothing to pay"
     known = {(str(method), str(status)): text for (method, status), text in _PAYMENTS.items()}
@@ -163,17 +201,12 @@ def _payment(row: BookingRow) -> str:
     return known.get((row.payment_method, row.payment_status), default)
 
 
-def _refund(row: BookingRow) -> str | None:
-    if row.status != BookingStatus.CANCELLED or row.payment_source != PaymentSource.STRIPE:
-        return None
-    if row.refund_minor is None:
-        return None
-    amount = money(row.refund_minor, row.currency)
-    if row.refund_status == "succeeded":
-        return f"{amount} was returned to the card that paid."
-    if row.refund_status in ("failed", "needs_review"):
-        return f"{amount} is to be returned. The card did not accept it, so it will come another way."
-    return f"{amount} is on its way back to the card that paid. Banks take some days to show it."
+def _partly_paid(row: BookingRow) -> str:
+    paid, left = money(row.recorded_minor, row.currency), money(row.total_minor - row.recorded_minor, row.currency)
+    if row.status == BookingStatus.CANCELLED:
+        return f"{paid} paid"
+    how = "on arrival" if row.payment_method == PaymentMethod.PAY_ON_SITE else "by invoice"
+    return f"{paid} paid, {left} to be paid {how}"
 
 
 def _lines(row: BookingRow) -> tuple[Line, ...]:
@@ -188,7 +221,7 @@ def _line(label: str, count: int, amount_minor: int, currency: str) -> Line:
 
 def summary(row: BookingRow, organization: Organization) -> Summary:
     """The booking in words, in the organization's zone."""
-    zone, currency = organization.zone, row.currency
+    zone, currency, refund = organization.zone, row.currency, row.refund
     return Summary(
         number=row.booking_number,
         status=row.status,
@@ -213,7 +246,12 @@ def summary(row: BookingRow, organization: Organization) -> Summary:
         cancel_reason=_reason(_REASONS, row.cancel_reason),
         cancel_reason_for_guest=_reason(_REASONS_FOR_GUESTS, row.cancel_reason),
         cancel_note=row.cancel_note,
-        refund=_refund(row),
+        refund=refund.for_guest(one_line(organization.name)) if refund else None,
+        refund_for_staff=refund.for_staff() if refund else None,
+        refund_waits=refund is not None and refund.waits,
+        refund_task=refund.task if refund else "Refund by hand needed",
+        refund_by_card=refund is None or refund.was_by_card,
+        refund_id=row.refund_id,
         restored=money(row.restored_minor, currency) if row.restored_minor else None,
     )
 

@@ -5,10 +5,9 @@ Wall time is the organization's, and its zone is always named: a guest may read 
 
 import re
 from datetime import datetime
-from decimal import Decimal
 
 from booking_core.clock import Zone
-from booking_core.wire.money import minor_digits
+from booking_core.wire.money import formatted
 
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = (
@@ -36,10 +35,7 @@ def shortened(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
 
 
-def money(amount_minor: int, currency: str) -> str:
-    """`1,780.00 NOK`, `25,000 CLP`, `12.345 KWD`."""
-    digits = minor_digits(currency)
-    return f"{Decimal(amount_minor).scaleb(-digits):,.{digits}f} {currency}"
+money = formatted
 
 
 def day(zone: Zone, at: int) -> str:

@@ -4,7 +4,8 @@ Three acts, as for deliveries: `claim` leases refunds in a short transaction, th
 open, `settle` writes down what it said. A worker that dies leaves a lease that runs out; the refund is then sent again
 with the same idempotency key, so that whatever the dead one had done is done once.
 
-requested -> sending -> succeeded | failed | needs_review. The row is never made again and never reopened.
+requested -> sending -> succeeded | failed | needs_review. The row is never made again. What staff does with one that
+failed or needs a review, to reopen or to settle it, is in `by_hand`.
 """
 
 import logging
@@ -18,15 +19,12 @@ from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
 from booking_core.effects import EffectKind
 from booking_core.payments import rules, store
-from booking_core.payments.rules import Answered, Claimed, LeasedRefund, Outcome, RefundStatus
+from booking_core.payments.rules import Answered, Claimed, LeasedRefund, Outcome
 from booking_core.payments.store import DueRefund
+from booking_core.refund_states import RefundReason, RefundState, RefundStatus
 from booking_core.timeline import TimelineKind
 
 log = logging.getLogger("booking.refunds")
-
-NO_GATEWAY = "no_gateway"
-NO_PAYMENT_INTENT = "no_payment_intent"
-NEVER_SETTLED = "never_settled"
 
 # Claiming --------------------------------------------------------------------------------------------------------
 
@@ -37,9 +35,9 @@ def claim(tx: Tx, *, limit: int, lease_s: float) -> list[Claimed]:
     claimed = []
     for due in store.due(tx, limit=limit):
         if due.payment_intent is None:
-            _refer(pending, due, NO_PAYMENT_INTENT)
+            _refer(pending, due, RefundReason.NO_PAYMENT_INTENT)
         elif due.attempt_count >= rules.ATTEMPTS_MAX:
-            _refer(pending, due, NEVER_SETTLED)
+            _refer(pending, due, RefundReason.NEVER_SETTLED)
         else:
             claimed.append(_lease(pending, due, due.payment_intent, token, due.at + round(lease_s * SECOND)))
     tx.write(pending)
@@ -51,7 +49,7 @@ def refer(tx: Tx, *, limit: int) -> int:
     pending = Writes()
     found = store.due(tx, limit=limit)
     for due in found:
-        _refer(pending, due, NO_GATEWAY)
+        _refer(pending, due, RefundReason.NO_GATEWAY)
     tx.write(pending)
     return len(found)
 
@@ -82,12 +80,13 @@ def _lease(pending: Writes, due: DueRefund, payment_intent: str, token: str, unt
         first_sent_at=first_sent_at,
         at=due.at,
         lease_token=token,
+        reopened_count=due.reopened_count,
     )
 
 
 def _refer(pending: Writes, refund: DueRefund | LeasedRefund, reason: str) -> None:
     _close(pending, refund, RefundStatus.NEEDS_REVIEW, refund.provider_refund_id, reason)
-    _tell_staff(pending, refund, reason)
+    _tell_staff(pending, refund, RefundStatus.NEEDS_REVIEW, reason)
 
 
 # Settling --------------------------------------------------------------------------------------------------------
@@ -119,19 +118,18 @@ def settle(
     return len(found)
 
 
+_LEFT_TO_STAFF = {Outcome.REFUSED: RefundStatus.FAILED, Outcome.UNCLEAR: RefundStatus.NEEDS_REVIEW}
+
+
 def _settle(pending: Writes, refund: LeasedRefund, answered: Answered, wait_s: float) -> None:
     provider_refund_id = answered.provider_refund_id or refund.provider_refund_id
     if answered.outcome is Outcome.REFUNDED:
         _close(pending, refund, RefundStatus.SUCCEEDED, provider_refund_id, answered.reason)
-        _book(pending, refund)
-    elif answered.outcome is Outcome.REFUSED:
-        reason = answered.reason or Outcome.REFUSED
-        _close(pending, refund, RefundStatus.FAILED, provider_refund_id, reason)
-        _tell_staff(pending, refund, reason)
-    elif answered.outcome is Outcome.UNCLEAR:
-        reason = answered.reason or Outcome.UNCLEAR
-        _close(pending, refund, RefundStatus.NEEDS_REVIEW, provider_refund_id, reason)
-        _tell_staff(pending, refund, reason)
+        book(pending, refund, min(refund.amount_minor, refund.paid_minor - refund.refunded_minor))
+    elif answered.outcome in _LEFT_TO_STAFF:
+        status, reason = _LEFT_TO_STAFF[answered.outcome], answered.reason or answered.outcome
+        _close(pending, refund, status, provider_refund_id, reason)
+        _tell_staff(pending, refund, status, reason)
     else:
         _wait(pending, refund, answered, provider_refund_id, wait_s)
 
@@ -182,43 +180,60 @@ def _change(pending: Writes, refund: DueRefund | LeasedRefund, **columns: Any) -
     )
 
 
-def _book(pending: Writes, refund: LeasedRefund) -> None:
-    """The money has gone back: the payment, the booking and the guest's timeline say so."""
-    amount = min(refund.amount_minor, refund.paid_minor - refund.refunded_minor)
-    status = rules.status_after(refund.paid_minor, refund.refunded_minor + amount).value
-    owner = refund.organization_id
+def book(pending: Writes, refund: LeasedRefund, amount_minor: int, **data: object) -> None:
+    """Add to the writes that the money has gone back: to the payment, to the booking and to the guest's timeline.
+
+    Args:
+        amount_minor: how much; with 0 the two statuses stay.
+        data: what else the timeline notes.
+    """
+    owner, returned = refund.organization_id, refund.refunded_minor + amount_minor
+    status = rules.status_after(refund.paid_minor, returned).value if amount_minor else refund.payment_status
     pending.change(
         store.REFUND,
         organization_id=owner,
         id=refund.payment_id,
         status=status,
         updated_at=refund.at,
-        refunded_minor=amount,
+        refunded_minor=amount_minor,
     )
     updated_at = max(refund.at, refund.booking_updated_at)
     pending.change(
         store.MARK, organization_id=owner, id=refund.booking_id, payment_status=status, updated_at=updated_at
     )
-    _note(pending, refund, TimelineKind.REFUND_SETTLED)
+    note(pending, refund, TimelineKind.REFUND_SETTLED, **({"amount_minor": amount_minor} | data))
 
 
-def _tell_staff(pending: Writes, refund: DueRefund | LeasedRefund, reason: str) -> None:
-    """It has to be made, or looked into, by hand. Not a matter of the organization's notification settings: it is
-    about a guest's money. Said to the operator too: an organization may have no address to write to."""
-    log.warning("refund %s of booking %s is left to people (%s)", refund.id, refund.booking_id, reason)
-    payload = {"amount_minor": refund.amount_minor, "currency": refund.currency, "reason": reason}
+_KINDS = {
+    RefundStatus.FAILED: (EffectKind.STAFF_REFUND_REFUSED_MAIL, TimelineKind.REFUND_REFUSED),
+    RefundStatus.NEEDS_REVIEW: (EffectKind.STAFF_REFUND_REVIEW_MAIL, TimelineKind.REFUND_NEEDS_REVIEW),
+}
+
+
+def _tell_staff(pending: Writes, refund: DueRefund | LeasedRefund, status: RefundStatus, reason: str) -> None:
+    """Add the mail, the timeline entry and the log line about a refund that waits for a person. It is not a matter of
+    the organization's notification settings, since it is about a guest's money. The log tells the operator, because an
+    organization may have no address to write to."""
+    was_sent = refund.first_sent_at is not None
+    state = RefundState(status, refund.amount_minor, refund.currency, reason, was_sent=was_sent)
+    log.warning(
+        "refund %s of booking %s waits for a person (%s): %s", refund.id, refund.booking_id, reason, state.for_staff()
+    )
+    mail, kind = _KINDS[status]
     effects.owe(
         pending,
         refund.organization_id,
-        EffectKind.STAFF_REFUND_REFUSED_MAIL,
+        mail,
         refund.booking_id,
         at=refund.at,
-        payload=payload,
+        payload={"amount_minor": refund.amount_minor, "currency": refund.currency, "reason": reason},
+        occurrence=str(refund.reopened_count or ""),
     )
-    _note(pending, refund, TimelineKind.REFUND_REFUSED, reason=reason)
+    note(pending, refund, kind, reason=reason, was_sent=was_sent)
 
 
-def _note(pending: Writes, refund: DueRefund | LeasedRefund, kind: TimelineKind, **data: object) -> None:
+def note(pending: Writes, refund: DueRefund | LeasedRefund, kind: TimelineKind, **data: object) -> None:
+    """Add an entry about the refund to the guest's timeline."""
     timeline.note(
         pending,
         refund.organization_id,
@@ -226,7 +241,5 @@ def _note(pending: Writes, refund: DueRefund | LeasedRefund, kind: TimelineKind,
         at=refund.at,
         customer_id=refund.customer_id,
         booking_id=refund.booking_id,
-        amount_minor=refund.amount_minor,
-        currency=refund.currency,
-        **data,
+        **({"amount_minor": refund.amount_minor, "currency": refund.currency} | data),
     )

@@ -11,12 +11,37 @@ from booking_core.wire.bookings import PaymentStatus
 # How much --------------------------------------------------------------------------------------------------------
 
 
-def owed(organization: Organization, *, paid_minor: int, starts_at: int, at: int) -> int:
-    """What the organization's policy gives back of a card payment cancelled at that instant (decision B12): all of it
-    until so many hours before the start, then a percentage, rounded half up to the minor unit."""
+_GATEWAY_UNITS = {**dict.fromkeys(("BHD", "JOD", "KWD", "OMR", "TND"), 10), "MGA": 100}
+"""Minor units of ISO 4217 in the smallest amount that the gateway moves, where that is more than one. Stripe takes
+amounts of three decimals as multiples of ten, and counts ariary without decimals (docs.stripe.com/currencies)."""
+
+
+def gateway_unit(currency: str) -> int:
+    """Return how many minor units the smallest amount has that the gateway can return."""
+    return _GATEWAY_UNITS.get(currency, 1)
+
+
+def returnable(amount_minor: int, currency: str, left_minor: int) -> int:
+    """Return what the gateway can return of an amount: rounded half up to its unit of the currency, and never more
+    than what is left of the payment (decisions/0015)."""
+    unit = gateway_unit(currency)
+    rounded = (2 * min(amount_minor, left_minor) + unit) // (2 * unit) * unit
+    return rounded if rounded <= left_minor else rounded - unit
+
+
+def by_policy(organization: Organization, *, paid_minor: int, starts_at: int, at: int) -> int:
+    """Return what the organization's policy gives back of a payment cancelled at that instant (decision B12): all of
+    it until so many hours before the start, then a percentage, rounded half up to the minor unit."""
     if at <= starts_at - organization.refund_full_until_hours * HOUR:
         return paid_minor
     return (paid_minor * organization.refund_late_percent + 50) // 100
+
+
+def owed(organization: Organization, *, paid_minor: int, currency: str, starts_at: int, at: int) -> int:
+    """Return what is owed of a card payment cancelled at that instant: what the policy gives back, as an amount that
+    the gateway can return."""
+    wanted = by_policy(organization, paid_minor=paid_minor, starts_at=starts_at, at=at)
+    return returnable(wanted, currency, paid_minor)
 
 
 def status_after(amount_minor: int, refunded_minor: int) -> PaymentStatus:
@@ -68,16 +93,20 @@ class Claimed:
     at: int
     """When it was claimed."""
     lease_token: str
+    reopened_count: int = 0
+    """Counts how often staff has had it sent again."""
 
     @property
     def idempotency_key(self) -> str:
-        """The gateway's, one for the refund's whole life."""
-        return f"refund-{self.id}"
+        """The gateway's, one until staff reopens the refund: the gateway would answer the old key with the refusal
+        that it has stored for it."""
+        return f"refund-{self.id}-{self.reopened_count}" if self.reopened_count else f"refund-{self.id}"
 
     @property
     def look_first(self) -> bool:
-        """Whether it may have been made by an attempt that the key no longer tells of."""
-        return self.at - self.first_sent_at > KEY_LIVES_S * SECOND or self.attempt_count > LOOK_AFTER_ATTEMPTS
+        """Return whether it may have been made by an attempt that the key does not tell of, or by somebody else."""
+        is_old = self.at - self.first_sent_at > KEY_LIVES_S * SECOND
+        return is_old or self.attempt_count > LOOK_AFTER_ATTEMPTS or self.reopened_count > 0
 
 
 class Outcome(StrEnum):
@@ -105,18 +134,8 @@ class Answered:
     """In a word, for staff and for the log: the gateway's own code where it gave one."""
 
 
-class RefundStatus(StrEnum):
-    """`refunds.status`."""
-
-    REQUESTED = "requested"
-    SENDING = "sending"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    NEEDS_REVIEW = "needs_review"
-
-
 class LeasedRefund(NamedTuple):
-    """A refund whose attempt is being settled, with its payment and its booking, all three held."""
+    """A refund that is being settled, with its payment and its booking, all three held."""
 
     organization_id: str
     id: str
@@ -131,3 +150,11 @@ class LeasedRefund(NamedTuple):
     customer_id: str | None
     booking_updated_at: int
     at: int
+    first_sent_at: int | None
+    reopened_count: int
+    status: str
+    last_error: str | None
+    lease_token: str | None
+    payment_intent: str | None
+    payment_source: str
+    payment_status: str

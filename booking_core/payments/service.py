@@ -4,17 +4,22 @@ Each belongs to the transaction of the booking that it is about, whose row the c
 money is sent here: the storefront's gateway takes it, the worker gives it back (see `refunds`).
 """
 
-from booking_core import timeline, tokens
+import logging
+
+from booking_core import effects, timeline, tokens
 from booking_core.caller import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
+from booking_core.effects import EffectKind
 from booking_core.errors import Conflict, NotFound
 from booking_core.payments import rules, store
-from booking_core.payments.rules import RefundStatus
 from booking_core.payments.store import PaymentRow
+from booking_core.refund_states import RefundReason, RefundStatus
 from booking_core.timeline import TimelineKind
 from booking_core.wire.bookings import PaymentStatus
+
+log = logging.getLogger("booking.refunds")
 
 _AWAITED = frozenset({PaymentStatus.PENDING, PaymentStatus.FAILED})
 """Money may also come for a payment that was dropped."""
@@ -94,7 +99,9 @@ def return_late(
         _hear_again(actor, pending, payment, payment_intent)
         return False
     _receive(actor, pending, payment, booking_id, payment_intent, customer_id)
-    _owe(actor, pending, payment, booking_id, payment.amount_minor, customer_id)
+    amount = rules.returnable(payment.amount_minor, payment.currency, payment.amount_minor)
+    if amount:
+        _owe(actor, pending, payment, booking_id, amount, customer_id, kept_minor=payment.amount_minor - amount)
     return True
 
 
@@ -148,33 +155,100 @@ def owe_refund(
     payment = store.lock_payment(tx, organization.id, booking_id)
     if payment is None or payment.status not in _REFUNDABLE or payment.has_refund:
         return 0
-    amount = payment.amount_minor
+    wanted, left = payment.amount_minor, payment.amount_minor - payment.refunded_minor
     if not in_full:
-        amount = rules.owed(organization, paid_minor=amount, starts_at=starts_at, at=actor.at)
-    amount = min(amount, payment.amount_minor - payment.refunded_minor)
+        wanted = rules.by_policy(organization, paid_minor=wanted, starts_at=starts_at, at=actor.at)
+    amount = rules.returnable(wanted, payment.currency, left)
     if amount <= 0:
         return 0
-    _owe(actor, pending, payment, booking_id, amount, customer_id)
+    _owe(actor, pending, payment, booking_id, amount, customer_id, kept_minor=min(wanted, left) - amount)
+    return amount
+
+
+def owe_by_hand(
+    tx: Tx,
+    actor: Actor,
+    pending: Writes,
+    *,
+    booking_id: str,
+    starts_at: int,
+    customer_id: str | None,
+    in_full: bool = False,
+) -> int:
+    """Owe the guest what the policy gives back of the payments that staff recorded, once for a booking.
+
+    No gateway took that money, so none can return it: the refund waits for a person from the beginning.
+
+    Returns:
+        How much, in minor units; as `owe_refund`.
+    """
+    organization = actor.organization
+    payment = store.lock_payment(tx, organization.id, booking_id)
+    if payment is None or payment.has_refund:
+        return 0
+    amount = payment.amount_minor
+    if not in_full:
+        amount = rules.by_policy(organization, paid_minor=amount, starts_at=starts_at, at=actor.at)
+    if amount <= 0:
+        return 0
+    reason = RefundReason.PAID_BY_HAND
+    refund_id = _insert(actor, pending, payment, booking_id, amount, RefundStatus.NEEDS_REVIEW, reason)
+    log.warning("refund %s of booking %s waits for a person (%s)", refund_id, booking_id, reason)
+    payload = {"amount_minor": amount, "currency": payment.currency, "reason": reason}
+    kind, at = EffectKind.STAFF_REFUND_REVIEW_MAIL, actor.at
+    effects.owe(pending, organization.id, kind, booking_id, at=at, payload=payload)
+    noted = {"reason": reason, "was_sent": False}
+    _note(actor, pending, TimelineKind.REFUND_NEEDS_REVIEW, booking_id, customer_id, amount, payment, **noted)
     return amount
 
 
 def _owe(
-    actor: Actor, pending: Writes, payment: PaymentRow, booking_id: str, amount_minor: int, customer_id: str | None
+    actor: Actor,
+    pending: Writes,
+    payment: PaymentRow,
+    booking_id: str,
+    amount_minor: int,
+    customer_id: str | None,
+    *,
+    kept_minor: int,
 ) -> None:
+    """Add the refund that the worker sends, and the timeline entry about it.
+
+    Args:
+        kept_minor: what is not owed although it was wanted, since the gateway cannot return so small an amount. The
+            timeline says so; negative: the guest gets more.
+    """
+    _insert(actor, pending, payment, booking_id, amount_minor, RefundStatus.REQUESTED, None)
+    noted = {"rounded_off_minor": kept_minor} if kept_minor else {}
+    _note(actor, pending, TimelineKind.REFUND_REQUESTED, booking_id, customer_id, amount_minor, payment, **noted)
+
+
+def _insert(
+    actor: Actor,
+    pending: Writes,
+    payment: PaymentRow,
+    booking_id: str,
+    amount_minor: int,
+    status: RefundStatus,
+    reason: str | None,
+) -> str:
+    """Add the row of a refund, and return its id."""
+    refund_id = tokens.new_id()
     pending.insert(
         tables.refunds,
         organization_id=actor.organization.id,
-        id=tokens.new_id(),
+        id=refund_id,
         booking_id=booking_id,
         payment_id=payment.id,
         amount_minor=amount_minor,
         currency=payment.currency,
-        status=RefundStatus.REQUESTED.value,
-        next_attempt_at=actor.at,
+        status=status.value,
+        next_attempt_at=actor.at if status is RefundStatus.REQUESTED else None,
+        last_error=reason,
         created_at=actor.at,
         updated_at=actor.at,
     )
-    _note(actor, pending, TimelineKind.REFUND_REQUESTED, booking_id, customer_id, amount_minor, payment)
+    return refund_id
 
 
 def _note(
@@ -185,6 +259,7 @@ def _note(
     customer_id: str | None,
     amount_minor: int,
     payment: PaymentRow,
+    **data: object,
 ) -> None:
     timeline.note(
         pending,
@@ -195,4 +270,5 @@ def _note(
         booking_id=booking_id,
         amount_minor=amount_minor,
         currency=payment.currency,
+        **data,
     )

@@ -9,7 +9,7 @@ from sqlalchemy.sql.dml import Update
 
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, given, now_us, rows
-from booking_core.db.tables import Id, bookings, payments, refunds
+from booking_core.db.tables import Id, bookings, payment_records, payments, refunds
 from booking_core.db.writes import Change, Derived
 from booking_core.payments.rules import LeasedRefund
 from booking_core.wire.bookings import PaymentStatus
@@ -67,6 +67,35 @@ def _drop(dialect: Dialect, name: str) -> Update:
 
 DROP = Derived("dropped_payments", _drop)
 
+ADJUST = Change("adjust_payment", payments, sets=("status", "updated_at"), adds=("amount_minor",))
+VOID = Change("void_payment_record", payment_records, sets=("voided_at", "voided_note"))
+
+
+class HeldBooking(NamedTuple):
+    """A booking of which a refund is recorded, held until the transaction ends."""
+
+    booking_status: str
+    payment_source: str
+    customer_id: str | None
+    updated_at: int
+
+
+_LOCK_BOOKING = Statement(
+    select(bookings.c.status, bookings.c.payment_source, bookings.c.customer_id, bookings.c.updated_at)
+    .where(
+        bookings.c.organization_id == bindparam("organization_id", type_=Id),
+        bookings.c.id == bindparam("id", type_=Id),
+    )
+    .with_for_update(key_share=True)
+)
+
+
+def lock_booking(tx: Tx, organization_id: str, booking_id: str) -> HeldBooking | None:
+    """Lock the booking until the transaction ends, before its payment, as everywhere."""
+    row = tx.first(_LOCK_BOOKING, organization_id=organization_id, id=booking_id)
+    return HeldBooking._make(row) if row else None
+
+
 # Refunds that are due --------------------------------------------------------------------------------------------
 
 OPEN = refunds.c.status.in_([literal_column("'requested'", Text), literal_column("'sending'", Text)])
@@ -87,6 +116,7 @@ class DueRefund(NamedTuple):
     payment_intent: str | None
     customer_id: str | None
     at: int
+    reopened_count: int
 
 
 def _columns(names: Iterable[str], of_others: Mapping[str, Any]) -> list[Any]:
@@ -139,15 +169,16 @@ _WANTED: Mapping[str, Any] = {"organization_id": Id, "id": Id, "lease_token": Te
 _OF_OTHERS = {
     "paid_minor": payments.c.amount_minor,
     "refunded_minor": payments.c.refunded_minor,
+    "payment_intent": payments.c.payment_intent,
+    "payment_status": payments.c.status,
     "customer_id": bookings.c.customer_id,
     "booking_updated_at": bookings.c.updated_at,
+    "payment_source": bookings.c.payment_source,
 }
 
 
-def _lock_leased(dialect: Dialect) -> Any:
-    """Bookings in the order of their ids, each before its payment and its refund, so that all who settle wait for each
-    other and never deadlock."""
-    wanted = given(dialect, "wanted", _WANTED).c
+def _held(dialect: Dialect) -> Any:
+    """Select refunds with their payments and bookings."""
     paid = and_(payments.c.organization_id == refunds.c.organization_id, payments.c.id == refunds.c.payment_id)
     return (
         select(*_columns(LeasedRefund._fields, _OF_OTHERS | {"at": now_us(dialect)}))
@@ -157,6 +188,15 @@ def _lock_leased(dialect: Dialect) -> Any:
             and_(refunds.c.organization_id == bookings.c.organization_id, refunds.c.booking_id == bookings.c.id),
         )
         .join(payments, paid)
+    )
+
+
+def _lock_leased(dialect: Dialect) -> Any:
+    """Bookings in the order of their ids, each before its payment and its refund, so that all who settle wait for each
+    other and never deadlock."""
+    wanted = given(dialect, "wanted", _WANTED).c
+    return (
+        _held(dialect)
         .join(
             wanted.id.table,
             and_(
@@ -181,10 +221,50 @@ def lock_leased(tx: Tx, leases: Iterable[tuple[str, str, str]]) -> dict[tuple[st
     return {(row.organization_id, row.id): row for row in found}
 
 
+def _lock_refund(dialect: Dialect) -> Any:
+    """Build the statement that locks one refund, in the same order, so that staff and workers never deadlock."""
+    return (
+        _held(dialect)
+        .where(
+            refunds.c.organization_id == bindparam("organization_id", type_=Id),
+            refunds.c.id == bindparam("id", type_=Id),
+        )
+        .with_for_update(key_share=True, of=[bookings, payments, refunds])
+    )
+
+
+_LOCK_REFUND = Statement(_lock_refund)
+
+
+def lock_refund(tx: Tx, organization_id: str, refund_id: str) -> LeasedRefund | None:
+    """Lock the refund, whatever its status, with its payment and booking until the transaction ends."""
+    row = tx.first(_LOCK_REFUND, organization_id=organization_id, id=refund_id)
+    return LeasedRefund._make(row) if row else None
+
+
 SETTLE = Change(
     "settle_refund",
     refunds,
     sets=("status", "provider_refund_id", "next_attempt_at", "lease_token", "lease_until", "last_error", "updated_at"),
+)
+SETTLE_BY_HAND = Change(
+    "settle_refund_by_hand",
+    refunds,
+    sets=("status", "next_attempt_at", "settled_minor", "settled_note", "settled_at", "updated_at"),
+)
+REOPEN = Change(
+    "reopen_refund",
+    refunds,
+    sets=(
+        "status",
+        "amount_minor",
+        "provider_refund_id",
+        "attempt_count",
+        "next_attempt_at",
+        "last_error",
+        "reopened_count",
+        "updated_at",
+    ),
 )
 REFUND = Change("refund_payment", payments, sets=("status", "updated_at"), adds=("refunded_minor",))
 MARK = Change("mark_booking_refunded", bookings, sets=("payment_status", "updated_at"))

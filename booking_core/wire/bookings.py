@@ -80,7 +80,9 @@ class PaymentSource(StrEnum):
 
 
 class PaymentStatus(StrEnum):
-    """Decision B7."""
+    """unpaid: to be paid on site or by invoice, and not or not wholly paid; pending: the card is to be charged; paid;
+    partially_refunded and refunded: by the card gateway or by hand; failed: the card was never charged. A change moves
+    `updated_at`, and no event tells of it."""
 
     UNPAID = "unpaid"
     PENDING = "pending"

@@ -5,7 +5,13 @@ from decimal import Decimal
 from booking_core.wire.base import Resource
 from booking_core.wire.currencies import CURRENCIES, minor_digits
 
-__all__ = ["CURRENCIES", "Money", "minor_digits"]
+__all__ = ["CURRENCIES", "Money", "formatted", "minor_digits"]
+
+
+def formatted(amount_minor: int, currency: str) -> str:
+    """Return the amount for people: `1,780.00 NOK`, `25,000 CLP`, `12.345 KWD`."""
+    digits = minor_digits(currency)
+    return f"{Decimal(amount_minor).scaleb(-digits):,.{digits}f} {currency}"
 
 
 class Money(Resource):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import stripe
 
 from booking_core.payments import Answered, Claimed, Outcome
+from booking_core.refund_states import RefundReason
 from booking_core.wire.money import minor_digits
 
 log = logging.getLogger("booking.refunds")
@@ -18,6 +19,8 @@ log = logging.getLogger("booking.refunds")
 CONNECT_S, READ_S = 5.0, 10.0
 _PAGE = 100
 _REFUND_ID = "refund_id"
+_REOPENED = "reopened"
+_GIVEN_UP = frozenset({"failed", "canceled"})
 
 _DIGITS = {"ISK": 2, "UGX": 2, "MGA": 0}
 """Where Stripe counts in other units than ISO 4217 (docs.stripe.com/currencies, special cases): 5 ISK are 500 there."""
@@ -72,15 +75,18 @@ class StripeGateway:
     def _refund(self, claimed: Claimed) -> Answered:
         if claimed.provider_refund_id is not None:
             return _judged(claimed, self._refunds.retrieve(claimed.provider_refund_id))
-        found = self._find(claimed) if claimed.look_first else None
-        return _judged(claimed, found or self._create(claimed))
+        if claimed.look_first:
+            known = self._known(claimed, list(self._all(claimed)))
+            if known is not None:
+                return known
+        return _judged(claimed, self._create(claimed))
 
     def _create(self, claimed: Claimed) -> stripe.Refund:
         return self._refunds.create(
             {
                 "payment_intent": claimed.payment_intent,
                 "amount": _amount(claimed),
-                "metadata": {_REFUND_ID: claimed.id, "booking_id": claimed.booking_id},
+                "metadata": _metadata(claimed),
             },
             {"idempotency_key": claimed.idempotency_key},
         )
@@ -88,8 +94,21 @@ class StripeGateway:
     def _all(self, claimed: Claimed) -> Iterator[stripe.Refund]:
         return self._refunds.list({"payment_intent": claimed.payment_intent, "limit": _PAGE}).auto_paging_iter()
 
-    def _find(self, claimed: Claimed) -> stripe.Refund | None:
-        return next((each for each in self._all(claimed) if _is_of(claimed, each)), None)
+    def _known(self, claimed: Claimed, made: list[stripe.Refund]) -> Answered | None:
+        """Return what the refunds of the payment say of this one; none: it was not made.
+
+        A refund that staff reopened had been left to people, so one that somebody made at the dashboard is taken for
+        it. Only when such a one is smaller is it for people to say what is still owed.
+        """
+        ours = next((each for each in made if _is_of(claimed, each)), None)
+        if ours is not None:
+            return _judged(claimed, ours)
+        others = _made_elsewhere(made) if claimed.reopened_count else []
+        if not others:
+            return None
+        if sum(each.amount for each in others) < _amount(claimed):
+            return Answered(claimed, Outcome.UNCLEAR, reason=RefundReason.PARTLY_REFUNDED_ELSEWHERE)
+        return Answered(claimed, Outcome.REFUNDED, others[0].id, RefundReason.REFUNDED_ELSEWHERE)
 
     def _already_refunded(self, claimed: Claimed) -> Answered:
         """Nothing is left to refund: by this refund, of which the answer was lost, or by somebody at the dashboard.
@@ -100,14 +119,15 @@ class StripeGateway:
         for each in made:
             if _is_of(claimed, each):
                 return _judged(claimed, each)
-        others = [each for each in made if each.status in ("succeeded", "pending") and _refund_id(each) is None]
+        others = _made_elsewhere(made)
         if sum(each.amount for each in others) < _amount(claimed):
             return Answered(claimed, Outcome.UNCLEAR, reason="charge_already_refunded")
-        return Answered(claimed, Outcome.REFUNDED, others[0].id, "refunded_elsewhere")
+        return Answered(claimed, Outcome.REFUNDED, others[0].id, RefundReason.REFUNDED_ELSEWHERE)
 
 
 def _amount(claimed: Claimed) -> int:
-    """What is to be refunded, in Stripe's unit of the currency; rounded half up where that is the larger one."""
+    """Return the amount in Stripe's unit of the currency. It was rounded to that when it became owed; an amount
+    of an older release is rounded half up here."""
     ours = minor_digits(claimed.currency)
     theirs = _DIGITS.get(claimed.currency, ours)
     amount: int = (2 * claimed.amount_minor * 10**theirs + 10**ours) // (2 * 10**ours)
@@ -119,8 +139,24 @@ def _refund_id(refund: stripe.Refund) -> str | None:
     return None if refund.metadata is None else refund.metadata.to_dict().get(_REFUND_ID)
 
 
+def _metadata(claimed: Claimed) -> dict[str, str]:
+    reopened = {_REOPENED: str(claimed.reopened_count)} if claimed.reopened_count else {}
+    return {_REFUND_ID: claimed.id, "booking_id": claimed.booking_id} | reopened
+
+
 def _is_of(claimed: Claimed, refund: stripe.Refund) -> bool:
-    return _refund_id(refund) == claimed.id
+    """Return whether it was made for this one; and not in vain, before staff reopened it."""
+    if _refund_id(refund) != claimed.id:
+        return False
+    reopened = refund.metadata.to_dict().get(_REOPENED) if refund.metadata is not None else None
+    return refund.status not in _GIVEN_UP or reopened == (
+        str(claimed.reopened_count) if claimed.reopened_count else None
+    )
+
+
+def _made_elsewhere(made: list[stripe.Refund]) -> list[stripe.Refund]:
+    """Return the refunds that stand and that are none of ours."""
+    return [each for each in made if each.status in ("succeeded", "pending") and _refund_id(each) is None]
 
 
 def _judged(claimed: Claimed, refund: stripe.Refund) -> Answered:

@@ -129,9 +129,9 @@ OPERATIONS = (
         description=(
             "Gives the seats back, and what a gift card paid to the card. A booking that is cancelled already is "
             "answered unchanged, so a retry is always safe. `refund: auto` gives back what the organization's policy "
-            "says of a booking that was paid by card (`payment.source` is `stripe`), `none` keeps the money; no other "
-            "booking is ever refunded. The booking is cancelled whatever the gateway says: `payment.status` stays "
-            "`paid` until it has answered."
+            "says of a booking that was paid by card (`payment.source` is `stripe`), `none` keeps the money; the "
+            "service returns no other payment: what was paid on site or by invoice is returned by hand. The booking is "
+            "cancelled whatever the gateway says: `payment.status` stays `paid` until it has answered."
         ),
         scope=Scope.BOOKINGS_WRITE,
         write=_cancel,

@@ -127,18 +127,24 @@ def offer(view: GuestView) -> Offer:
     row, organization = view.row, view.actor.organization
     gift_card = notifications.money(row.gift_card_minor, row.currency) if row.gift_card_minor else None
     is_card = row.payment_source == PaymentSource.STRIPE and row.payment_status == PaymentStatus.PAID
-    paid = row.paid_minor or 0
-    if not is_card or not paid:
+    paid = (row.paid_minor or 0) if is_card else row.recorded_minor
+    if not paid:
         words = (
             "No card was charged, so nothing is returned to one."
             " If you paid in another way, please ask whoever you booked with."
         )
         return Offer(0, words, gift_card)
-    minor = payments.owed(organization, paid_minor=paid, starts_at=row.starts_at, at=view.actor.at)
+    at = {"starts_at": row.starts_at, "at": view.actor.at}
+    if is_card:
+        minor = payments.owed(organization, paid_minor=paid, currency=row.currency, **at)
+        how = "is returned to your card"
+    else:
+        minor = payments.by_policy(organization, paid_minor=paid, **at)
+        how = f"is returned to you by {notifications.one_line(organization.name)}"
     whole, part = notifications.money(paid, row.currency), notifications.money(minor, row.currency)
     if minor <= 0:
         return Offer(0, f"It is too late for a refund: of the {whole} that you paid nothing is returned.", gift_card)
-    words = f"{part} is returned to your card." if minor >= paid else f"{part} of {whole} is returned to your card."
+    words = f"{part} {how}." if minor >= paid else f"{part} of {whole} {how}."
     return Offer(minor, words, gift_card)
 
 

@@ -16,6 +16,7 @@ from booking_cli.main import MODULES, SECTIONS
 from booking_core import tokens
 from booking_core.clock import system_clock
 from booking_core.db import tables
+from booking_core.wire.bookings import PaymentMode, RefundMode
 
 Booking = Callable[..., Any]
 Words = tuple[str, ...]
@@ -91,6 +92,32 @@ class Everything:
         self.shop.insert(tables.effects, **owed, **given_up, payload=payload)
         return owed["key"]
 
+    def cancelled(self) -> str:
+        """A booking that was paid by card and is cancelled; the money is kept."""
+        booking_id = self.pending()
+        self.operations.pay(booking_id)
+        self.operations.cancel(booking_id, refund=RefundMode.NONE)
+        return booking_id
+
+    def refund(self) -> str:
+        """A refund that waits for a person."""
+        booking_id = self.pending()
+        self.operations.pay(booking_id)
+        self.operations.cancel(booking_id)
+        (found,) = [row for row in self.shop.rows(tables.refunds) if row["booking_id"] == booking_id]
+        self.shop.change(tables.refunds, found["id"], status="needs_review", last_error="no_gateway")
+        return str(found["id"])
+
+    def on_site(self) -> str:
+        return str(self.operations.book(self.later, payment=PaymentMode.PAY_ON_SITE)["id"])
+
+    def record(self) -> str:
+        """A payment that staff recorded."""
+        booking_id = self.on_site()
+        assert self.booking("payments", "record", booking_id, "--amount", "1", "-o", "json").code == 0
+        (found,) = [row for row in self.shop.rows(tables.payment_records) if row["booking_id"] == booking_id]
+        return str(found["id"])
+
 
 PERSON = ("--name", "Ada", "--email", "ada@example.com")
 
@@ -150,6 +177,14 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
         *PERSON,
     ),
     ("storefront", "pay"): lambda it: (it.pending(),),
+    ("payments", "record"): lambda it: (it.on_site(), "--amount", "890.00", "--method", "cash"),
+    ("payments", "list"): lambda it: (it.on_site(),),
+    ("payments", "void"): lambda it: (it.record(),),
+    ("payments", "due"): lambda it: ("--org", it.slug),
+    ("refunds", "show"): lambda it: (it.refund(),),
+    ("refunds", "retry"): lambda it: (it.refund(),),
+    ("refunds", "settle"): lambda it: (it.refund(), "--note", "Cash"),
+    ("refunds", "record"): lambda it: (it.cancelled(), "--amount", "1", "--note", "Cash"),
     ("mails", "show"): lambda it: (it.mail(),),
     ("mails", "retry"): lambda it: (it.mail(),),
     ("doctor",): lambda it: ("--org", it.slug),

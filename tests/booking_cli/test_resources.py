@@ -102,6 +102,7 @@ def test_a_booking_is_made_listed_shown_and_cancelled(booking: Booking, shop: Wo
     assert cancelled["status"] == "cancelled"
     assert booking("bookings", "list", "--status", "confirmed", "-o", "json").json["data"] == []
     assert booking("bookings", "cancel", booked["id"], "--yes", "-o", "json").json["status"] == "cancelled"
+    assert "what was taken by hand is returned by hand." in booking("bookings", "cancel", booked["id"], "--yes").err
 
 
 def test_the_same_command_with_the_same_key_books_once(booking: Booking, shop: World, departure: str) -> None:

@@ -14,7 +14,7 @@ from support.api import Api
 from support.operations import Operations
 from support.world import HOUR, SECRET, FixedClock, World
 
-from booking_core import notifications
+from booking_core import bookings, notifications
 from booking_core.db import tables
 from booking_core.settings import RateLimit, Settings
 from booking_server import openapi
@@ -199,7 +199,53 @@ def test_the_page_says_what_is_returned_and_that_is_what_is_owed(
     assert guest.confirm(offer).status_code == 303
     (refund,) = world.rows(tables.refunds)
     assert refund["amount_minor"] == owed
-    assert "on its way back to the card" in text_of(guest.open())
+    shown = text_of(guest.open())
+    assert f"{said.partition(' NOK')[0]} NOK will be returned to you, normally to the card that paid." in shown
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"status": "needs_review", "last_error": "no_gateway"}, "Fjord Tours will make the refund by hand."),
+        ({"status": "failed", "first_sent_at": 1}, "It could not be returned to the card that paid, so Fjord Tours"),
+        ({"status": "needs_review", "first_sent_at": 1}, "Fjord Tours is checking whether it has reached the card"),
+        ({"status": "succeeded", "first_sent_at": 1}, "890.00 NOK was returned to the card that paid."),
+        ({"status": "settled", "settled_minor": 89000}, "890.00 NOK was returned to you by Fjord Tours."),
+    ],
+)
+def test_the_page_says_what_is_true_of_the_refund(guest: Guest, columns: dict[str, Any], said: str) -> None:
+    guest.pay_by_card()
+    assert guest.confirm(89000).status_code == 303
+    world = guest.api.world
+    (refund,) = world.rows(tables.refunds)
+    world.change(tables.refunds, refund["id"], **columns)
+    shown = text_of(guest.open())
+    assert said in shown
+    assert "did not accept" not in shown
+
+
+def test_what_was_paid_by_hand_is_returned_by_hand(guest: Guest) -> None:
+    """The booking of the fixture is paid on site."""
+    ops, booking_id = Operations(guest.api.world), guest.booking["id"]
+    ops.act(lambda tx, actor, _: bookings.record_payment(tx, actor, booking_id, amount_minor=40000))
+    assert "400.00 NOK paid, 490.00 NOK to be paid on arrival" in text_of(guest.open())
+    assert "400.00 NOK is returned to you by Fjord Tours." in text_of(guest.open("/cancel"))
+    assert guest.confirm(0).status_code == 409
+    assert guest.confirm(40000).status_code == 303
+    (refund,) = guest.api.world.rows(tables.refunds)
+    assert (refund["amount_minor"], refund["status"]) == (40000, "needs_review")
+    assert "400.00 NOK is to be returned to you. Fjord Tours will make the refund by hand." in text_of(guest.open())
+
+
+def test_in_three_decimals_the_page_names_what_can_be_returned(guest: Guest) -> None:
+    world = guest.api.world
+    guest.pay_by_card(12345)
+    (payment,) = world.rows(tables.payments)
+    world.change(tables.payments, payment["id"], currency="KWD")
+    world.change(tables.bookings, guest.booking["id"], currency="KWD")
+    assert "12.340 KWD of 12.345 KWD is returned to your card." in text_of(guest.open("/cancel"))
+    assert guest.confirm(12340).status_code == 303
+    assert [row["amount_minor"] for row in world.rows(tables.refunds)] == [12340]
 
 
 def test_when_it_is_too_late_for_a_refund_the_page_says_so(guest: Guest, clock: FixedClock) -> None:

@@ -11,6 +11,7 @@ from support.money import TOTAL, Till, till_of
 from support.stripe_ledger import KEY, Fault, Ledger, stripe
 from support.world import HOUR, FixedClock, World, make_world
 
+from booking_core import payments
 from booking_core.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
@@ -187,6 +188,48 @@ def test_without_a_stripe_key_refunds_are_recorded_for_staff(till: Till) -> None
     assert run(chore, turns=2) == [3, 0]
     assert statuses(till) == {"needs_review": 3}
     assert sorted(till.staff_mails()) == sorted(made)
+
+
+def reopen(till: Till, booking_id: str) -> None:
+    refund_id = till.refund(booking_id)["id"]
+    till.world.database.write(lambda tx: payments.reopen_refund(tx, till.actor, refund_id))
+
+
+def test_what_waited_for_a_gateway_is_sent_to_it_once_staff_asks(till: Till) -> None:
+    booking_id = till.owed()
+    url = till.world.database.url.render_as_string(hide_password=False)
+    assert run(refunding(Settings(database_url=url), till.world.database)) == [1]
+    with stripe() as ledger:
+        ledger.charge(f"pi_{booking_id}", TOTAL)
+        settings = Settings(database_url=url, stripe_api_key=KEY, stripe_base_url=ledger.base_url)
+        assert run(refunding(settings, till.world.database)) == [0]
+        reopen(till, booking_id)
+        assert run(refunding(settings, till.world.database)) == [1]
+        assert [refund["amount"] for refund in ledger.refunds(f"pi_{booking_id}")] == [TOTAL]
+    assert till.payment(booking_id)["status"] == "refunded"
+
+
+@pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.TIMEOUT_AFTER])
+def test_however_often_staff_asks_again_the_money_goes_back_once(till: Till, fault: Fault) -> None:
+    """Half of the payment is owed, so that the gateway would not refuse to return it a second time."""
+    booking_id = till.owed()
+    till.world.change(tables.refunds, till.refund(booking_id)["id"], amount_minor=TOTAL // 2)
+    with stripe() as ledger:
+        ledger.charge(f"pi_{booking_id}", TOTAL)
+        ledger.refusals[f"pi_{booking_id}"] = "balance_insufficient"
+        chore = Refunding(till.world.database, StripeGateway(KEY, ledger.base_url))
+        for _ in range(3):
+            asyncio.run(chore.run_once())
+            assert till.refund(booking_id)["status"] == "failed"
+            reopen(till, booking_id)
+        del ledger.refusals[f"pi_{booking_id}"]
+        ledger.next_faults += [None, fault]  # the look, and what asks for the refund
+        for _ in range(3):
+            asyncio.run(chore.run_once())
+            till.world.clock.advance(5 * MINUTE)
+        asyncio.run(chore.close())
+        assert till.refund(booking_id)["status"] == "succeeded"
+        assert [refund["amount"] for refund in ledger.refunds(f"pi_{booking_id}")] == [TOTAL // 2]
 
 
 def test_with_a_stripe_key_they_go_there(till: Till) -> None:

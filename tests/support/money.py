@@ -175,9 +175,13 @@ class Till:
 
     def staff_mails(self) -> dict[str, dict[str, Any]]:
         """What is owed to staff, by booking."""
-        kind = "staff_refund_refused_mail"
-        found = [row for row in self.world.rows(tables.effects) if row["kind"] == kind]
+        found = [row for row in self.world.rows(tables.effects) if row["kind"].startswith("staff_refund")]
         return {row["subject_id"]: orjson.loads(row["payload"]) for row in found}
+
+    def staff_mail_kinds(self, booking_id: str) -> list[str]:
+        """The kinds of what is owed to staff about one booking."""
+        found = [row for row in self.world.rows(tables.effects) if row["subject_id"] == booking_id]
+        return sorted(row["kind"] for row in found)
 
     # Gift cards --------------------------------------------------------------------------------------------------
 

@@ -238,7 +238,7 @@ BUGS = (
     ),
     Bug(
         "a refund is made and not booked",
-        forgotten("booking_core.payments.refunds._book"),
+        forgotten("booking_core.payments.refunds.book"),
         "what a payment gave back is what its refund did",
     ),
     Bug(

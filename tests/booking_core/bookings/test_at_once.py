@@ -9,9 +9,11 @@ import pytest
 from support.operations import Operations
 from support.world import DAY, World
 
+from booking_core import bookings
 from booking_core.clock import MINUTE
 from booking_core.db import tables
 from booking_core.errors import BookingError
+from booking_core.wire.bookings import PaymentMode
 
 ROUNDS = 20
 FULL = "insufficient_capacity"
@@ -224,4 +226,33 @@ def test_departures_that_fall_under_their_minimum_are_cancelled_once_by_two_work
     ops.world.clock.advance(DAY + 5 * MINUTE)
     together(ops.cancel_under_minimum, ops.cancel_under_minimum)
     assert ops.event_types().count("booking.cancelled") == 5
+    assert ops.world.examine() == []
+
+
+def record(ops: Operations, booking_id: str) -> Callable[[], Any]:
+    """Records two thirds of what is to be paid."""
+    return partial(ops.act, lambda tx, actor, _: bookings.record_payment(tx, actor, booking_id, amount_minor=60_000))
+
+
+def test_two_who_record_the_last_payment_at_once_record_it_once(ops: Operations) -> None:
+    departure = ops.world.departure(ops.world.experience(), seats=ROUNDS)
+    for _ in range(ROUNDS):
+        booking = ops.book(departure, payment=PaymentMode.PAY_ON_SITE)["id"]
+        outcomes = together(record(ops, booking), record(ops, booking))
+        assert outcomes.count("validation_failed") == 1
+        assert ops.booking(booking)["recorded_minor"] == 60_000
+    assert ops.world.examine() == []
+
+
+def test_what_is_recorded_while_a_booking_is_cancelled_is_owed_or_refused(
+    ops: Operations, two: tuple[str, str]
+) -> None:
+    for _ in range(ROUNDS):
+        booking = ops.book(two[0], payment=PaymentMode.PAY_ON_SITE)["id"]
+        recorded, cancelled = together(record(ops, booking), partial(ops.cancel, booking))
+        assert cancelled["status"] == "cancelled"
+        is_done = recorded != "conflict"
+        found = [row["amount_minor"] for row in ops.world.rows(tables.refunds) if row["booking_id"] == booking]
+        assert found == ([60_000] if is_done else [])
+        assert ops.booking(booking)["recorded_minor"] == (60_000 if is_done else 0)
     assert ops.world.examine() == []

@@ -120,9 +120,20 @@ def test_a_pending_booking_moves_and_keeps_its_expiry(
     assert world.examine() == []
 
 
-def test_staff_that_wants_no_mail_gets_none(ops: Operations, saturday: str, sunday: str) -> None:
-    booking = ops.book(saturday, notify_staff=False)
+def test_staff_hears_of_a_move_whatever_was_said_of_the_notice_of_the_creation(
+    ops: Operations, saturday: str, sunday: str
+) -> None:
+    booking = ops.book(saturday, notify_staff=False, send_confirmation_email=False)
     ops.reschedule(booking["id"], sunday)
+    assert ops.owed(booking["id"]) == ["booking_rescheduling_mail", "staff_rescheduling_mail"]
+
+
+def test_an_organization_that_wants_no_mail_gets_none(new_world: Callable[..., World]) -> None:
+    world = new_world(notify_staff=False)
+    ops, experience = Operations(world), world.experience()
+    first, second = (world.departure(experience, starts_at=world.clock() + at * DAY) for at in (1, 2))
+    booking = ops.book(first)
+    ops.reschedule(booking["id"], second)
     assert ops.owed(booking["id"]) == ["booking_confirmation_mail", "booking_rescheduling_mail"]
 
 

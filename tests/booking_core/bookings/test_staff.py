@@ -208,14 +208,14 @@ def test_cancelling_again_changes_nothing(ops: Operations, world: World, departu
         assert ops.cancel(booking["id"], CancelReason.CUSTOMER) == cancelled
 
 
-def test_the_guest_is_told_and_staff_unless_it_does_not_want_to_be(
+def test_guest_and_staff_are_told_whatever_was_said_of_the_notice_of_the_creation(
     ops: Operations, new_world: Callable[..., World], departure: str
 ) -> None:
-    both, guest_only = ops.book(departure), ops.book(departure, notify_staff=False, send_confirmation_email=False)
-    for each in (both, guest_only):
+    both, quiet = ops.book(departure), ops.book(departure, notify_staff=False, send_confirmation_email=False)
+    for each in (both, quiet):
         ops.cancel(each["id"])
     assert "staff_cancellation_mail" in ops.owed(both["id"])
-    assert ops.owed(guest_only["id"]) == ["booking_cancellation_mail"]
+    assert ops.owed(quiet["id"]) == ["booking_cancellation_mail", "staff_cancellation_mail"]
     deaf = Operations(new_world(notify_staff=False))
     booking = deaf.book(deaf.world.departure(deaf.world.experience()))
     deaf.cancel(booking["id"])

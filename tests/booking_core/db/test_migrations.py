@@ -112,6 +112,54 @@ def test_single_prices_beside_tiers_from_before_0006_are_kept_and_no_longer_show
     assert (departure["price"], departure["prices"]) == (None, None)
 
 
+def _refund(row_id: str, status: str, currency: str, amount: int, first_sent_at: str = "NULL") -> list[str]:
+    """A cancelled booking with its payment and its refund, as they were before 0005."""
+    booking = (
+        f"('{ORG}', '{row_id}', 'cancelled', '{ORG}', '{ORG}', '[]', '[]', 1, '{currency}', {amount}, {amount}, 'card',"
+        " 'stripe', 'paid', true, true, 1, 1, 1)"
+    )
+    return [
+        "INSERT INTO bookings (organization_id, id, status, departure_id, experience_id, guests, add_ons, seats,"
+        " currency, subtotal_minor, total_minor, payment_method, payment_source, payment_status,"
+        f" send_confirmation_email, notify_staff, cancelled_at, created_at, updated_at) VALUES {booking}",
+        "INSERT INTO payments (organization_id, id, booking_id, amount_minor, currency, status, created_at, updated_at)"
+        f" VALUES ('{ORG}', '{row_id}', '{row_id}', {amount}, '{currency}', 'paid', 1, 1)",
+        "INSERT INTO refunds (organization_id, id, booking_id, payment_id, amount_minor, currency, status,"
+        " first_sent_at, created_at, updated_at)"
+        f" VALUES ('{ORG}', '{row_id}', '{row_id}', '{row_id}', {amount}, '{currency}', '{status}', {first_sent_at},"
+        " 1, 1)",
+    ]
+
+
+def test_refunds_from_before_0005_are_kept_and_can_be_sent(empty_database_url: str) -> None:
+    """An amount that was never sent becomes one that the gateway takes; what was sent stays as it was sent."""
+    migrate.upgrade(empty_database_url, "0004")
+    settings = "timezone, default_currency, created_at, updated_at"
+    own = "organization_id, id, created_at, updated_at"
+    refunds = (
+        _refund(ORG, "requested", "KWD", 12_345),
+        _refund(BOOKING, "sending", "KWD", 12_345, "1"),
+        _refund(CUSTOMER, "needs_review", "NOK", 12_345),
+    )
+    databases.run(
+        empty_database_url,
+        f"INSERT INTO organizations (id, slug, name, {settings}) VALUES ('{ORG}', 'a', 'A', 'UTC', 'NOK', 1, 1)",
+        f"INSERT INTO experiences ({own}, slug, title, is_published, languages, tags, currency, price_tiers, add_ons)"
+        f" VALUES ('{ORG}', '{ORG}', 1, 1, 'a', 'A', true, '[]', '[]', 'NOK', '[]', '[]')",
+        f"INSERT INTO departures ({own}, experience_id, starts_at, seats_total, seats_ceiling)"
+        f" VALUES ('{ORG}', '{ORG}', 1, 1, '{ORG}', 1, 1, 1)",
+        *(statement for statements in refunds for statement in statements),
+    )
+    migrate.upgrade(empty_database_url)
+    assert migrate.differences(empty_database_url) == []
+    assert _rows(empty_database_url, "SELECT status, amount_minor, reopened_count FROM refunds ORDER BY status") == [
+        ("needs_review", "12345", "0"),
+        ("requested", "12340", "0"),
+        ("sending", "12345", "0"),
+    ]
+    assert _rows(empty_database_url, "SELECT DISTINCT recorded_minor FROM bookings") == [("0",)]
+
+
 def _keys_and_indexes(url: str) -> set[str]:
     """Every index, and every constraint, as the database tells it."""
     if databases.is_sqlite(url):

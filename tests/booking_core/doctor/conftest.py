@@ -11,7 +11,8 @@ from support.databases import unbind
 from support.hooks import Hooks
 from support.world import DAY, HOUR, NOON, FixedClock, World, make_world
 
-from booking_core import effects, outbox, timeline, tokens
+from booking_core import bookings, effects, outbox, payments, timeline, tokens
+from booking_core.caller import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.writes import Writes
@@ -152,6 +153,13 @@ class Past:
         sent = {"recipient": "guest@example.com", "message_id": f"<{key}@example.com>", "message": "Hello"}
         self.world.insert(tables.mails, **mail, **sent, status="sent", sent_at=now, completed_at=now)
 
+    def recorded(self, booking_id: str, amount_minor: int) -> str:
+        """The id of a payment that staff recorded."""
+        amount = {"amount_minor": amount_minor, "method": "cash"}
+        act(self.world, lambda tx, actor: bookings.record_payment(tx, actor, booking_id, **amount))
+        found = [row for row in self.world.rows(tables.payment_records) if row["amount_minor"] == amount_minor]
+        return str(found[0]["id"])
+
     def cancelled(self, booking_id: str, reason: str, **columns: Any) -> None:
         """The booking cancelled, and its seat given back."""
         now = self.world.clock()
@@ -193,6 +201,12 @@ def unbound(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Pa
     past.world.database.close()
 
 
+def act(world: World, verb: Callable[[Tx, Actor], Any]) -> None:
+    """Runs a verb for the organization in a transaction of its own."""
+    actor = Actor(installation=world.installation, organization=world.organization, at=world.clock())
+    world.database.write(lambda tx: verb(tx, actor))
+
+
 def lived(url: str) -> Past:
     database = Database(url, clock=(clock := FixedClock()))
     world = make_world(database, clock)
@@ -213,10 +227,18 @@ def lived(url: str) -> Past:
 
 def _api_bookings(past: Past) -> None:
     world = past.world
-    created(world.database, [create(world, past.departure, f"healthy-{number}") for number in range(3)])
+    payments_of = ("pay_on_site", "external_paid", "invoice")
+    made = [create(world, past.departure, f"healthy-{at}", payment=mode) for at, mode in enumerate(payments_of)]
+    created(world.database, made)
     world.clock.advance(HOUR)
-    first = min(world.rows(tables.bookings), key=lambda row: row["booking_number"])
+    first, _, third = sorted(world.rows(tables.bookings), key=lambda row: row["booking_number"])
+    for booking_id, amount in ((first["id"], first["total_minor"]), (third["id"], 1_000), (third["id"], 500)):
+        past.recorded(booking_id, amount)
+    void = past.recorded(third["id"], 200)
+    act(world, lambda tx, actor: bookings.void_payment(tx, actor, void))
     past.cancelled(first["id"], "api")
+    returned = {"amount_minor": first["total_minor"], "note": "Cash"}
+    act(world, lambda tx, actor: payments.record_refund(tx, actor, first["id"], **returned))
 
 
 def _card_bookings(past: Past) -> None:

@@ -32,7 +32,9 @@ LEDGER = "a booking paid by a gift card stands in its ledger"
 RESTORED = "what was taken from a gift card goes back once, when the booking is cancelled"
 PAYMENT = "a card booking has one payment of its total, and no other booking has any"
 SAYS = "a booking says of its payment what the payment says"
-REFUND = "a refund is of a paid and cancelled card booking, and of no more than was paid"
+REFUND = "a refund is of a cancelled booking whose money was received here, and of no more than was paid"
+RECORDED = "what staff recorded for a booking is what its payment and the booking say"
+BY_HAND = "a refund that was settled by hand says how much, when and why"
 GAVE_BACK = "what a payment gave back is what its refund did"
 REFUND_DUE = "a refund is sent when it is due"
 DENSE = "event sequences are dense up to the counter"
@@ -87,7 +89,8 @@ def harms(invariant: str, *sqls: str, also: tuple[str, ...] = ()) -> list[Harm]:
 
 
 def booking(number: int) -> str:
-    """1 was made by the API and is cancelled, 2 and 3 stand; 4 is pending, 5 paid by card and gift card, 6 the same,
+    """1 was made by the API, paid by hand, cancelled and returned by hand; 2 stands, 3 does and is partly paid by
+    hand; 4 is pending, 5 paid by card and gift card, 6 the same,
     cancelled and refunded."""
     return f"(SELECT id FROM bookings WHERE booking_number = {number})"
 
@@ -201,10 +204,41 @@ MONEY = (
         f"UPDATE payments SET currency = 'EUR' WHERE booking_id = {booking(5)}",
         f"DELETE FROM payments WHERE booking_id = {booking(4)}",
         f"INSERT INTO payments SELECT * FROM payments WHERE booking_id = {booking(4)}",
+    ),
+    *harms(
+        PAYMENT,
         "UPDATE bookings SET payment_source = 'external' WHERE booking_number = 5",
+        f"DELETE FROM payment_records WHERE booking_id = {booking(3)}",
+        also=(RECORDED,),
+    ),
+    *harms(PAYMENT, "UPDATE bookings SET payment_method = 'external_paid' WHERE booking_number = 3"),
+    *harms(
+        RECORDED,
+        "UPDATE bookings SET recorded_minor = recorded_minor + 1 WHERE booking_number = 3",
+        "UPDATE payment_records SET amount_minor = amount_minor + 1 WHERE amount_minor = 500",
+        "UPDATE payment_records SET voided_at = NULL",
+        "UPDATE payment_records SET currency = 'EUR' WHERE amount_minor = 500",
+        f"UPDATE payments SET amount_minor = amount_minor + 1 WHERE booking_id = {booking(3)}",
+    ),
+    *harms(
+        BY_HAND,
+        "UPDATE refunds SET settled_note = NULL WHERE status = 'settled'",
+        "UPDATE refunds SET settled_at = NULL WHERE status = 'settled'",
+        "UPDATE refunds SET settled_at = 1 WHERE status = 'succeeded'",
+        "UPDATE refunds SET settled_at = created_at - 1 WHERE status = 'settled'",
+    ),
+    *harms(BY_HAND, "UPDATE refunds SET settled_minor = NULL WHERE status = 'settled'", also=(GAVE_BACK,)),
+    *harms(
+        GAVE_BACK,
+        "UPDATE refunds SET status = 'failed' WHERE status = 'settled'",
+        "UPDATE refunds SET settled_minor = 1 WHERE status = 'settled'",
+        "UPDATE refunds SET settled_minor = NULL, settled_at = NULL, status = 'needs_review' WHERE status = 'settled'",
+        also=(BY_HAND,),
     ),
     *harms(
         SAYS,
+        f"UPDATE payments SET status = 'paid' WHERE booking_id = {booking(3)}",
+        "UPDATE bookings SET payment_status = 'paid' WHERE booking_number = 3",
         f"UPDATE payments SET status = 'pending' WHERE booking_id = {booking(5)}",
         "UPDATE bookings SET payment_status = 'unpaid' WHERE booking_number = 5",
         "UPDATE payments SET status = 'refunded' WHERE refunded_minor > 0",
@@ -214,21 +248,21 @@ MONEY = (
         REFUND,
         "UPDATE refunds SET amount_minor = amount_minor + 100000",
         "UPDATE refunds SET amount_minor = 0",
-        f"UPDATE refunds SET booking_id = {booking(5)}",
+        f"UPDATE refunds SET booking_id = {booking(5)} WHERE status = 'succeeded'",
         also=(GAVE_BACK,),
     ),
     *harms(REFUND, "INSERT INTO refunds SELECT * FROM refunds"),
     *harms(
         GAVE_BACK,
-        "UPDATE payments SET refunded_minor = refunded_minor + 1 WHERE refunded_minor > 0",
-        "UPDATE refunds SET status = 'failed'",
+        "UPDATE payments SET refunded_minor = refunded_minor + 1 WHERE status = 'partially_refunded'",
+        "UPDATE refunds SET status = 'failed' WHERE status = 'succeeded'",
         "UPDATE refunds SET provider_refund_id = NULL",
     ),
     *harms(
         REFUND_DUE,
-        "UPDATE refunds SET status = 'requested', next_attempt_at = 1",
-        "UPDATE refunds SET status = 'sending', next_attempt_at = NULL",
-        "UPDATE refunds SET status = 'sending', lease_until = 1",
+        "UPDATE refunds SET status = 'requested', next_attempt_at = 1 WHERE status = 'succeeded'",
+        "UPDATE refunds SET status = 'sending', next_attempt_at = NULL WHERE status = 'succeeded'",
+        "UPDATE refunds SET status = 'sending', lease_until = 1 WHERE status = 'succeeded'",
         also=(GAVE_BACK,),
     ),
 )
@@ -248,7 +282,7 @@ TELLING = (
     *harms(
         TOLD,
         "UPDATE bookings SET status = 'confirmed', cancelled_at = NULL, cancel_reason = NULL WHERE booking_number = 1",
-        also=(SEATS, BODY),
+        also=(SEATS, BODY, REFUND),
     ),
     *harms(
         TOLD_ORDER,

@@ -27,6 +27,7 @@ RESCHEDULING = EffectKind.BOOKING_RESCHEDULING_MAIL
 STAFF = EffectKind.STAFF_BOOKING_MAIL
 STAFF_CANCELLATION = EffectKind.STAFF_CANCELLATION_MAIL
 REFUSED = EffectKind.STAFF_REFUND_REFUSED_MAIL
+REVIEW = EffectKind.STAFF_REFUND_REVIEW_MAIL
 KEY = EffectKind.STAFF_KEY_EXPIRING_MAIL
 FAILING = EffectKind.STAFF_WEBHOOK_FAILING_MAIL
 DISABLED = EffectKind.STAFF_WEBHOOK_DISABLED_MAIL
@@ -131,6 +132,7 @@ SAYS: Mapping[EffectKind, tuple[str, list[str]]] = {
         ["Before: Sunday 22 November 2026, 13:00"],
     ),
     REFUSED: ("Refund by hand needed 1: Fjord kayak, 23 November 2026", ["350.00 NOK", "charge_disputed"]),
+    REVIEW: ("Refund by hand needed 1: Fjord kayak, 23 November 2026", ["350.00 NOK", "charge_disputed"]),
     KEY: ("The API key Partner portal is about to expire", ["svc_3kPz9QwX", "Saturday 28 November 2026, 13:00"]),
     FAILING: ("A webhook endpoint is failing", ["https://hooks.example.com/in?a=1&b=<2>", "24 hours", "12 in a row"]),
     DISABLED: ("A webhook endpoint was switched off", ["https://hooks.example.com/in?a=1&b=<2>", "12 in a row"]),
@@ -341,19 +343,114 @@ def test_a_cancellation_says_what_is_returned(mails: Mails) -> None:
     cancel(mails, paid_by_card(mails))
     mails.write()
     for text in (mails.text(CANCELLATION), mails.html(CANCELLATION), mails.text(STAFF_CANCELLATION)):
-        assert "890.00 NOK is on its way back to the card that paid." in text
+        assert "890.00 NOK" in text
+        assert "did not accept" not in text
+    for text in (mails.text(CANCELLATION), mails.html(CANCELLATION)):
+        assert "890.00 NOK will be returned to you, normally to the card that paid." in text
+    assert "The refund of 890.00 NOK is queued and has not been sent yet." in mails.text(STAFF_CANCELLATION)
+
+
+REFUNDS: Mapping[str, tuple[dict[str, Any], str, str]] = {
+    "no gateway": (
+        {"status": "needs_review", "last_error": "no_gateway"},
+        "890.00 NOK is to be returned to you. Fjord Tours will make the refund by hand.",
+        "no payment gateway is configured (BOOKING_STRIPE_API_KEY), so nothing was sent.",
+    ),
+    "no payment intent": (
+        {"status": "needs_review", "last_error": "no_payment_intent"},
+        "Fjord Tours will make the refund by hand.",
+        "the payment came without a payment intent, so nothing could be sent.",
+    ),
+    "taken by hand": (
+        {"status": "needs_review", "last_error": "paid_by_hand"},
+        "890.00 NOK is to be returned to you. Fjord Tours will make the refund by hand.",
+        "the payment was taken by hand and not through the gateway.",
+    ),
+    "being sent": (
+        {"status": "sending", "first_sent_at": 1},
+        "890.00 NOK will be returned to you, normally to the card that paid.",
+        "The refund of 890.00 NOK is being sent; the gateway has not confirmed it yet.",
+    ),
+    "accepted": (
+        {"status": "sending", "first_sent_at": 1, "provider_refund_id": "re_1"},
+        "890.00 NOK is on its way back to the card that paid.",
+        "The gateway has accepted the refund of 890.00 NOK and has not paid it out yet.",
+    ),
+    "refused": (
+        {"status": "failed", "first_sent_at": 1, "last_error": "charge_disputed"},
+        "It could not be returned to the card that paid, so Fjord Tours will make the refund by hand.",
+        "the gateway refused the refund (charge_disputed).",
+    ),
+    "unclear": (
+        {"status": "needs_review", "first_sent_at": 1, "last_error": "never_settled"},
+        "Fjord Tours is checking whether it has reached the card that paid.",
+        "It may have been made, so look the payment up at the gateway before you pay.",
+    ),
+    "succeeded": (
+        {"status": "succeeded", "first_sent_at": 1, "provider_refund_id": "re_1"},
+        "890.00 NOK was returned to the card that paid.",
+        "890.00 NOK was returned to the card.",
+    ),
+    "settled by hand": (
+        {"status": "settled", "settled_minor": 89000, "settled_at": 1, "settled_note": "Cash"},
+        "890.00 NOK was returned to you by Fjord Tours.",
+        "890.00 NOK was returned by hand.",
+    ),
+    "settled in part": (
+        {"status": "settled", "settled_minor": 50000, "settled_at": 1, "settled_note": "Cash"},
+        "500.00 NOK was returned to you by Fjord Tours.",
+        "500.00 NOK (owed: 890.00 NOK) was returned by hand.",
+    ),
+    "closed": (
+        {"status": "settled", "settled_minor": 0, "settled_at": 1, "settled_note": "Waived"},
+        "Fjord Tours has closed the refund of 890.00 NOK and returns nothing more.",
+        "The refund of 890.00 NOK was closed by hand, and nothing was returned.",
+    ),
+}
+
+
+@pytest.mark.parametrize("state", REFUNDS)
+def test_a_cancellation_says_what_is_true_of_the_refund(mails: Mails, state: str) -> None:
+    columns, to_guest, to_staff = REFUNDS[state]
+    cancel(mails, paid_by_card(mails))
+    (refund,) = mails.world.rows(tables.refunds)
+    mails.world.change(tables.refunds, refund["id"], **columns)
+    mails.write()
+    for text in (mails.text(CANCELLATION), Page(mails.html(CANCELLATION)).text):
+        assert to_guest in " ".join(text.split())
+        assert "did not accept" not in text
+    for text in (mails.text(STAFF_CANCELLATION), Page(mails.html(STAFF_CANCELLATION)).text):
+        assert to_staff in " ".join(text.split())
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
-    [("succeeded", "890.00 NOK was returned to the card"), ("needs_review", "it will come another way")],
+    ("state", "subject"),
+    [
+        ("no gateway", "Refund by hand needed 1"),
+        ("refused", "Refund by hand needed 1"),
+        ("unclear", "Refund to be checked 1"),
+        ("settled by hand", "Refund settled meanwhile 1"),
+        ("being sent", "Refund being sent again 1"),
+        ("taken by hand", "Refund by hand needed 1"),
+    ],
 )
-def test_a_cancellation_that_is_told_late_knows_of_the_refund(mails: Mails, status: str, said: str) -> None:
-    cancel(mails, paid_by_card(mails))
+@pytest.mark.parametrize("kind", [REFUSED, REVIEW])
+def test_staff_is_told_the_true_reason_why_a_refund_waits(
+    mails: Mails, kind: EffectKind, state: str, subject: str
+) -> None:
+    columns, _, to_staff = REFUNDS[state]
+    booking = paid_by_card(mails)
+    cancel(mails, booking)
     (refund,) = mails.world.rows(tables.refunds)
-    mails.world.change(tables.refunds, refund["id"], status=status)
+    mails.world.change(tables.refunds, refund["id"], **columns)
+    mails.owe(kind, booking, amount_minor=89000, currency="NOK", reason=columns.get("last_error") or "no_gateway")
     mails.write()
-    assert said in mails.text(CANCELLATION)
+    assert mails.read(kind)["Subject"].startswith(f"{subject}: Fjord kayak")
+    for text in (mails.text(kind), Page(mails.html(kind)).text):
+        assert to_staff in " ".join(text.split())
+        is_waiting = columns["status"] in ("needs_review", "failed")
+        assert (f"booking refunds settle {refund['id']}" in " ".join(text.split())) == is_waiting
+        assert ("card processor" in text) == (is_waiting and state != "taken by hand")
 
 
 # To nobody -------------------------------------------------------------------------------------------------------
@@ -375,21 +472,21 @@ def test_a_guest_who_is_not_to_get_the_confirmation_still_hears_of_a_cancellatio
     assert {CANCELLATION, RESCHEDULING} <= set(mails.rows())
 
 
-def test_staff_that_switched_mails_off_hears_of_a_refused_refund_alone(mails: Mails) -> None:
+def test_staff_that_switched_mails_off_hears_of_refunds_that_wait_alone(mails: Mails) -> None:
     owe_all(mails, mails.book())
     mails.world.change(tables.organizations, mails.world.org, notify_staff=False)
     mails.write()
-    assert set(mails.rows()) == GUEST_KINDS | {REFUSED}
-    assert outcomes(mails) == dict.fromkeys(MAIL_KINDS - GUEST_KINDS - {REFUSED}, "suppressed")
+    assert set(mails.rows()) == GUEST_KINDS | {REFUSED, REVIEW}
+    assert outcomes(mails) == dict.fromkeys(MAIL_KINDS - GUEST_KINDS - {REFUSED, REVIEW}, "suppressed")
 
 
-def test_a_booking_that_staff_is_not_to_hear_of_stays_quiet(mails: Mails) -> None:
+def test_a_booking_whose_creation_staff_is_not_to_hear_of_is_quiet_about_that_alone(mails: Mails) -> None:
     booking = mails.book(notify_staff=False)
     owe_all(mails, booking)
     mails.owe(STAFF, booking)
     mails.write()
-    quiet = {STAFF, STAFF_CANCELLATION, EffectKind.STAFF_RESCHEDULING_MAIL}
-    assert outcomes(mails) == dict.fromkeys(quiet, "suppressed")
+    assert outcomes(mails) == {STAFF: "suppressed"}
+    assert {STAFF_CANCELLATION, EffectKind.STAFF_RESCHEDULING_MAIL} <= set(mails.rows())
 
 
 def test_who_has_no_address_gets_no_mail_and_holds_up_nothing(mails: Mails) -> None:

@@ -124,16 +124,46 @@ def test_the_policy_gives_all_until_its_hours_and_then_its_percentage(
 ANY = Organization(*["", "", "", "UTC", "NOK", True, True, True, 0, None, 24, 0, True, None, 0.0, False, 0, 0])
 
 
-def owed(paid_minor: int, percent: int, hours: int = 24, at: int = 1) -> int:
+def owed(paid_minor: int, percent: int, hours: int = 24, at: int = 1, currency: str = "NOK") -> int:
     """Of a departure that starts at 0."""
     organization = replace(ANY, refund_full_until_hours=hours, refund_late_percent=percent)
-    return rules.owed(organization, paid_minor=paid_minor, starts_at=0, at=at)
+    return rules.owed(organization, paid_minor=paid_minor, currency=currency, starts_at=0, at=at)
 
 
 def test_a_percentage_is_rounded_half_up() -> None:
     rounded = {paid: owed(paid, 50) for paid in (1, 2, 3)}
     assert rounded == {1: 1, 2: 1, 3: 2}
     assert [owed(1, 49), owed(100, 33), owed(1_010, 15), owed(5, 10), owed(4, 10)] == [0, 33, 152, 1, 0]
+
+
+@pytest.mark.parametrize("currency", ["KWD", "BHD", "JOD", "OMR", "TND"])
+def test_in_three_decimals_a_multiple_of_ten_is_owed(currency: str) -> None:
+    """Half up, and never more than was paid."""
+    assert [owed(paid, 50, currency=currency) for paid in (12_350, 12_340, 12_330, 30, 10, 9)] == [
+        *(6_180, 6_170, 6_170, 20, 10, 0),
+    ]
+    assert [owed(paid, 100, currency=currency) for paid in (12_340, 12_344, 12_345, 12_349, 10, 9)] == [
+        *(12_340, 12_340, 12_340, 12_340, 10, 0),
+    ]
+
+
+def test_ariary_are_returned_whole_and_other_currencies_to_the_minor_unit() -> None:
+    """The gateway counts ariary without decimals; króna and shilling, which it counts with two, are whole here."""
+    assert [owed(paid, 50, currency="MGA") for paid in (89_000, 89_100, 150, 90)] == [44_500, 44_600, 100, 0]
+    for currency in ("NOK", "JPY", "CLP", "ISK", "UGX", "IQD"):
+        assert owed(12_345, 50, currency=currency) == 6_173
+
+
+@settings(deadline=None)
+@given(st.integers(1, 2**63 - 1), st.integers(0, 100), st.sampled_from(["KWD", "MGA"]))
+def test_what_is_owed_can_be_sent_and_is_off_by_no_more_than_half_a_unit(
+    paid: int, percent: int, currency: str
+) -> None:
+    amount, unit = owed(paid, percent, currency=currency), rules.gateway_unit(currency)
+    assert amount % unit == 0
+    assert 0 <= amount <= paid
+    exact = owed(paid, percent)
+    assert 2 * abs(amount - exact) <= unit or amount == paid - paid % unit
 
 
 @settings(deadline=None)

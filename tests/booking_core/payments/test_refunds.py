@@ -117,16 +117,23 @@ def test_a_refund_of_a_part_leaves_both_partially_refunded(till: Till) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "status", "reason", "said"),
+    ("outcome", "status", "reason", "said", "noted", "logged"),
     [
-        (Outcome.REFUSED, "failed", "charge_disputed", "charge_disputed"),
-        (Outcome.REFUSED, "failed", None, "refused"),
-        (Outcome.UNCLEAR, "needs_review", "requires_action", "requires_action"),
-        (Outcome.UNCLEAR, "needs_review", None, "unclear"),
+        (Outcome.REFUSED, "failed", "charge_disputed", "charge_disputed", "refund_refused", "the gateway refused"),
+        (Outcome.REFUSED, "failed", None, "refused", "refund_refused", "the gateway refused the refund (refused)"),
+        (Outcome.UNCLEAR, "needs_review", "requires_action", "requires_action", "refund_needs_review", "is unclear"),
+        (Outcome.UNCLEAR, "needs_review", None, "unclear", "refund_needs_review", "It may have been made"),
     ],
 )
 def test_what_people_must_see_to_reaches_them(
-    till: Till, outcome: Outcome, status: str, reason: str | None, said: str, caplog: pytest.LogCaptureFixture
+    till: Till,
+    outcome: Outcome,
+    status: str,
+    reason: str | None,
+    said: str,
+    noted: str,
+    logged: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     booking_id = till.owed()
     till.world.clock.advance(SECOND)
@@ -135,9 +142,12 @@ def test_what_people_must_see_to_reaches_them(
     assert (row["status"], row["last_error"], row["next_attempt_at"]) == (status, said, None)
     told = {"amount_minor": TOTAL, "currency": "NOK", "reason": said}
     assert till.staff_mails() == {booking_id: told}
-    assert till.timeline()[-1] == ("refund_refused", told)
+    mail = "staff_refund_refused_mail" if status == "failed" else "staff_refund_review_mail"
+    assert till.staff_mail_kinds(booking_id) == [mail]
+    assert till.timeline()[-1] == (noted, told | {"was_sent": True})
     # The organization may have no address: then the log is all that says so.
-    assert f"refund {row['id']} of booking {booking_id} is left to people ({said})" in caplog.text
+    assert f"refund {row['id']} of booking {booking_id} waits for a person ({said})" in caplog.text
+    assert logged in caplog.text
     assert (till.payment(booking_id)["status"], till.payment(booking_id)["refunded_minor"]) == ("paid", 0)
     assert till.world.row(tables.bookings, booking_id)["payment_status"] == "paid"
     till.world.clock.advance(DAY)
@@ -227,8 +237,11 @@ def test_without_a_gateway_what_is_owed_is_left_to_staff(till: Till) -> None:
     for booking_id in made:
         row = till.refund(booking_id)
         assert (row["status"], row["last_error"], row["first_sent_at"]) == ("needs_review", "no_gateway", None)
+        assert till.staff_mail_kinds(booking_id) == ["staff_refund_review_mail"]
     told = {"amount_minor": TOTAL, "currency": "NOK", "reason": "no_gateway"}
     assert till.staff_mails() == dict.fromkeys(made, told)
+    noted = {kind: data["was_sent"] for kind, data in till.timeline() if "was_sent" in data}
+    assert noted == {"refund_needs_review": False}
 
 
 def test_a_payment_without_an_intent_is_refunded_by_hand(till: Till) -> None:

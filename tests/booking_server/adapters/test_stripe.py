@@ -195,6 +195,66 @@ def test_looking_may_fail_too(ledger: Ledger, gateway: StripeGateway) -> None:
     assert ledger.refunds("pi_1") == []
 
 
+# Asked for again by staff ----------------------------------------------------------------------------------------
+
+AGAIN = replace(CLAIMED, reopened_count=1)
+
+
+def test_a_refusal_that_is_stored_for_the_key_is_not_met_again(ledger: Ledger, gateway: StripeGateway) -> None:
+    ledger.refusals["pi_1"] = "balance_insufficient"
+    assert gateway.refund(CLAIMED).outcome is Outcome.REFUSED
+    del ledger.refusals["pi_1"]
+    assert gateway.refund(CLAIMED).outcome is Outcome.REFUSED
+    assert gateway.refund(AGAIN).outcome is Outcome.REFUNDED
+    (made,) = ledger.refunds("pi_1")
+    assert made["metadata"] == {"refund_id": REFUND, "booking_id": BOOKING, "reopened": "1"}
+
+
+def test_what_had_been_made_after_all_is_found_and_not_made_again(ledger: Ledger, gateway: StripeGateway) -> None:
+    ledger.charge("pi_1", 1_000)
+    gateway.refund(CLAIMED)
+    assert said(gateway.refund(AGAIN)) == (Outcome.REFUNDED, "re_000001", None)
+    assert len(ledger.refunds("pi_1")) == 1
+
+
+def test_what_the_gateway_gave_up_is_made_anew_and_once(ledger: Ledger, gateway: StripeGateway) -> None:
+    ledger.charge("pi_1", 1_000)
+    ledger.born = "pending"
+    gateway.refund(CLAIMED)
+    ledger.pay_out("failed")
+    ledger.born = "succeeded"
+    assert gateway.refund(LATE).outcome is Outcome.REFUSED
+    for _ in range(2):
+        assert said(gateway.refund(AGAIN)) == (Outcome.REFUNDED, "re_000002", None)
+    assert ledger.charges["pi_1"].refunded == 500
+
+
+def test_what_is_given_up_again_is_refused_again(ledger: Ledger, gateway: StripeGateway) -> None:
+    ledger.charge("pi_1", 1_000)
+    ledger.born = "pending"
+    gateway.refund(AGAIN)
+    ledger.pay_out("failed")
+    assert gateway.refund(AGAIN).outcome is Outcome.REFUSED
+    assert len(ledger.refunds("pi_1")) == 1
+
+
+def test_what_somebody_refunded_at_the_dashboard_meanwhile_is_taken_for_it(
+    ledger: Ledger, gateway: StripeGateway
+) -> None:
+    """It had been left to people. Half of the payment is owed, so the gateway itself would not refuse a second one."""
+    ledger.charge("pi_1", 1_000)
+    ledger.refund_at_the_dashboard("pi_1", 500)
+    assert said(gateway.refund(AGAIN)) == (Outcome.REFUNDED, "re_000001", "refunded_elsewhere")
+    assert ledger.charges["pi_1"].refunded == 500
+
+
+def test_a_part_that_somebody_refunded_meanwhile_is_for_people(ledger: Ledger, gateway: StripeGateway) -> None:
+    ledger.charge("pi_1", 1_000)
+    ledger.refund_at_the_dashboard("pi_1", 100)
+    assert said(gateway.refund(AGAIN)) == (Outcome.UNCLEAR, None, "partly_refunded_elsewhere")
+    assert ledger.charges["pi_1"].refunded == 100
+
+
 # Already refunded ------------------------------------------------------------------------------------------------
 
 

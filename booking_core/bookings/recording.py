@@ -1,0 +1,97 @@
+"""Payments that staff records: money that was taken on site, or for an invoice (decision B20)."""
+
+from booking_core import payments
+from booking_core.bookings import service, store
+from booking_core.bookings.service import Live
+from booking_core.caller import Actor
+from booking_core.db.engine import Tx
+from booking_core.db.writes import Writes
+from booking_core.errors import Conflict, NotFound
+from booking_core.wire.bookings import BookingStatus, PaymentMethod, PaymentSource, PaymentStatus
+
+_BY_HAND = frozenset({PaymentMethod.PAY_ON_SITE, PaymentMethod.INVOICE})
+
+
+def record_payment(
+    tx: Tx,
+    actor: Actor,
+    booking_id: str,
+    *,
+    amount_minor: int,
+    method: str | None = None,
+    note: str | None = None,
+    received_at: int | None = None,
+) -> bytes:
+    """Record a payment that was made by hand, and return the booking as JSON.
+
+    The booking is paid once its records come to its total, and unpaid before.
+
+    Raises:
+        NotFound: the organization has no such booking.
+        Conflict: `booking_cancelled`; `paid_already`; `paid_by_card`: only the storefront says that a card was charged.
+        Malformed, Unprocessable: as `payments.record`.
+    """
+    live = service.lock(tx, actor, booking_id)
+    _refuse_unrecordable(live)
+    pending = Writes()
+    status = payments.record(
+        tx,
+        actor,
+        pending,
+        booking_id=live.row.id,
+        currency=live.row.currency,
+        total_minor=live.row.total_minor,
+        amount_minor=amount_minor,
+        customer_id=live.locked.customer_id,
+        method=method,
+        note=note,
+        received_at=received_at,
+    )
+    return _marked(tx, actor, pending, live, status, amount_minor)
+
+
+def void_payment(tx: Tx, actor: Actor, record_id: str, *, note: str | None = None) -> bytes:
+    """Void a recorded payment that was a mistake, and return the booking as JSON.
+
+    Raises:
+        NotFound: the organization has no such record.
+        Conflict: `booking_cancelled`, `payment_voided` or `refund_exists`.
+        Malformed: as `payments.void`.
+    """
+    found = payments.get_record(tx, actor.organization.id, record_id)
+    if found is None:
+        raise NotFound("There is no such recorded payment.")
+    live = service.lock(tx, actor, found.booking_id)
+    if live.row.status == BookingStatus.CANCELLED:
+        raise Conflict("booking_cancelled", "The booking is cancelled, and its money was settled then.")
+    pending = Writes()
+    status = payments.void(tx, actor, pending, found, customer_id=live.locked.customer_id, note=note)
+    return _marked(tx, actor, pending, live, status, -found.amount_minor)
+
+
+def _refuse_unrecordable(live: Live) -> None:
+    row = live.row
+    if row.status == BookingStatus.CANCELLED:
+        raise Conflict("booking_cancelled", "The booking is cancelled: return the money to whoever paid it.")
+    if row.payment_source == PaymentSource.STRIPE:
+        message = "The booking is paid by card; `storefront pay` says that the card was charged."
+        raise Conflict("paid_by_card", message)
+    if row.payment_method not in _BY_HAND or row.payment_status != PaymentStatus.UNPAID:
+        raise Conflict("paid_already", "Nothing of the booking is left to pay.")
+
+
+def _marked(tx: Tx, actor: Actor, pending: Writes, live: Live, status: PaymentStatus, recorded_minor: int) -> bytes:
+    """Write the booking's new payment status, and return the booking as JSON."""
+    row = live.row._replace(payment_status=status, updated_at=max(actor.at, live.row.updated_at))
+    is_due = row.payment_method == PaymentMethod.INVOICE and status is not PaymentStatus.PAID
+    pending.change(
+        store.RECORD,
+        organization_id=actor.organization.id,
+        id=row.id,
+        payment_status=status.value,
+        invoice_due=is_due,
+        updated_at=row.updated_at,
+        recorded_minor=recorded_minor,
+    )
+    tx.write(pending)
+    return service.show(actor, row)

@@ -1,0 +1,374 @@
+"""Money that staff takes and returns by hand: payments recorded and voided, refunds settled, reopened and recorded.
+
+Each verb writes what it decides in the transaction that it is given. A refund is held together with its booking and its
+payment, in the order in which the worker holds them, so that staff and worker never both act on one refund.
+"""
+
+from typing import Any
+
+from booking_core import timeline, tokens
+from booking_core.caller import Actor
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.db.writes import Writes
+from booking_core.errors import Conflict, Malformed, NotFound, Unprocessable
+from booking_core.payments import listing, refunds, rules, store
+from booking_core.payments.listing import Record, Refund
+from booking_core.payments.rules import LeasedRefund
+from booking_core.payments.store import PaymentRow
+from booking_core.refund_states import WAITING, RefundReason, RefundStatus
+from booking_core.timeline import TimelineKind
+from booking_core.wire.base import multi_line, single_line
+from booking_core.wire.bookings import BookingStatus, PaymentSource, PaymentStatus
+from booking_core.wire.limits import AMOUNT_MINOR_MAX
+from booking_core.wire.money import formatted
+
+METHOD_LENGTH_MAX = 50
+NOTE_LENGTH_MAX = 500
+
+# Payments --------------------------------------------------------------------------------------------------------
+
+
+def record(
+    tx: Tx,
+    actor: Actor,
+    pending: Writes,
+    *,
+    booking_id: str,
+    currency: str,
+    total_minor: int,
+    amount_minor: int,
+    customer_id: str | None,
+    method: str | None = None,
+    note: str | None = None,
+    received_at: int | None = None,
+) -> PaymentStatus:
+    """Record a payment that was made by hand for a booking whose row the caller holds.
+
+    Returns:
+        The payment's status from now on: paid once the records come to the total, unpaid before.
+
+    Raises:
+        Malformed: the amount is not above zero, or a text is too long or not printable.
+        Unprocessable: `overpaid`: the amount is more than what is left to pay; `in_the_future`.
+    """
+    method, note = _text("method", method, METHOD_LENGTH_MAX), _text("note", note, NOTE_LENGTH_MAX)
+    received_at = _received_at(actor, received_at)
+    payment = store.lock_payment(tx, actor.organization.id, booking_id)
+    paid = payment.amount_minor if payment else 0
+    _refuse_too_much(amount_minor, total_minor - paid, currency)
+    status = PaymentStatus.PAID if paid + amount_minor == total_minor else PaymentStatus.UNPAID
+    payment_id = _receive(actor, pending, payment, booking_id, currency, amount_minor, status)
+    record_id = tokens.new_id()
+    pending.insert(
+        tables.payment_records,
+        organization_id=actor.organization.id,
+        id=record_id,
+        booking_id=booking_id,
+        payment_id=payment_id,
+        amount_minor=amount_minor,
+        currency=currency,
+        method=method,
+        note=note,
+        received_at=received_at,
+        created_at=actor.at,
+    )
+    noted = {"amount_minor": amount_minor, "currency": currency, "method": method, "record_id": record_id}
+    _note(actor, pending, TimelineKind.PAYMENT_RECORDED, booking_id, customer_id, **noted, note=note)
+    return status
+
+
+def _received_at(actor: Actor, received_at: int | None) -> int:
+    if received_at is not None and received_at > actor.at:
+        raise Unprocessable.at("received_at", "A payment cannot be received in the future.", "in_the_future")
+    return actor.at if received_at is None else received_at
+
+
+def _refuse_too_much(amount_minor: int, left_minor: int, currency: str) -> None:
+    if not 0 < amount_minor <= AMOUNT_MINOR_MAX:
+        raise Malformed.at("amount", "must be more than zero", "range")
+    if amount_minor > left_minor:
+        message = f"{formatted(amount_minor, currency)} is more than the {formatted(left_minor, currency)} left to pay."
+        raise Unprocessable.at("amount", message, "overpaid")
+
+
+def _receive(
+    actor: Actor,
+    pending: Writes,
+    payment: PaymentRow | None,
+    booking_id: str,
+    currency: str,
+    amount_minor: int,
+    status: PaymentStatus,
+) -> str:
+    """Add the amount to the booking's payment, which is made with its first record; return the payment's id."""
+    organization_id = actor.organization.id
+    if payment is not None:
+        _adjust(actor, pending, payment, amount_minor, status)
+        return payment.id
+    payment_id = tokens.new_id()
+    pending.insert(
+        tables.payments,
+        organization_id=organization_id,
+        id=payment_id,
+        booking_id=booking_id,
+        amount_minor=amount_minor,
+        currency=currency,
+        status=status.value,
+        created_at=actor.at,
+        updated_at=actor.at,
+    )
+    return payment_id
+
+
+def _adjust(actor: Actor, pending: Writes, payment: PaymentRow, amount_minor: int, status: PaymentStatus) -> None:
+    pending.change(
+        store.ADJUST,
+        organization_id=actor.organization.id,
+        id=payment.id,
+        status=status.value,
+        updated_at=max(actor.at, payment.updated_at),
+        amount_minor=amount_minor,
+    )
+
+
+def void(
+    tx: Tx, actor: Actor, pending: Writes, found: Record, *, customer_id: str | None, note: str | None = None
+) -> PaymentStatus:
+    """Void a record that was a mistake, of a booking whose row the caller holds.
+
+    Returns:
+        The payment's status from now on: unpaid, since something is left to pay.
+
+    Raises:
+        Conflict: `payment_voided` before; `refund_exists`: the money of the booking was given back, or is owed.
+        Malformed: the note is too long or not printable.
+    """
+    note = _text("note", note, NOTE_LENGTH_MAX)
+    payment = store.lock_payment(tx, actor.organization.id, found.booking_id)
+    again = listing.get_record(tx, actor.organization.id, found.id)  # as it is now that the payment is held
+    if payment is None or again is None or again.voided_at is not None:
+        raise Conflict("payment_voided", "The payment was voided before.")
+    if payment.has_refund:
+        raise Conflict("refund_exists", "The booking has a refund, so its payments cannot be voided any more.")
+    _adjust(actor, pending, payment, -found.amount_minor, PaymentStatus.UNPAID)
+    key = {"organization_id": actor.organization.id, "id": found.id}
+    pending.change(store.VOID, **key, voided_at=actor.at, voided_note=note)
+    noted = {"amount_minor": found.amount_minor, "currency": found.currency, "record_id": found.id, "note": note}
+    _note(actor, pending, TimelineKind.PAYMENT_VOIDED, found.booking_id, customer_id, **noted)
+    return PaymentStatus.UNPAID
+
+
+# Refunds ---------------------------------------------------------------------------------------------------------
+
+
+def settle_refund(tx: Tx, actor: Actor, refund_id: str, *, note: str, amount_minor: int | None = None) -> Refund:
+    """Close a refund by hand: staff has returned the money in another way, and says how.
+
+    Args:
+        amount_minor: what was returned; all that is owed unless said. It may be another amount, up to what is left of
+            the payment; with 0 the refund is closed and nothing was returned.
+
+    Raises:
+        NotFound: the organization has no such refund.
+        Conflict: `refund_under_way`: the gateway may be returning the money; `refund_settled` before.
+        Malformed: there is no note, or the amount is below zero.
+        Unprocessable: `more_than_paid`.
+    """
+    note = _required("note", note, NOTE_LENGTH_MAX)
+    refund = _lock(tx, actor, refund_id)
+    never_sent = refund.status == RefundStatus.REQUESTED and not refund.attempt_count
+    if refund.status not in WAITING and not never_sent:
+        raise _not_waiting(refund)
+    amount = refund.amount_minor if amount_minor is None else amount_minor
+    _refuse_more_than_paid(amount, refund.paid_minor - refund.refunded_minor, refund.currency)
+    pending = Writes()
+    pending.change(
+        store.SETTLE_BY_HAND,
+        organization_id=actor.organization.id,
+        id=refund.id,
+        status=RefundStatus.SETTLED.value,
+        next_attempt_at=None,
+        settled_minor=amount,
+        settled_note=note,
+        settled_at=refund.at,
+        updated_at=refund.at,
+    )
+    refunds.book(pending, refund, amount, by_hand=True, note=note)
+    tx.write(pending)
+    return listing.get_refund(tx, actor.organization, refund.id)
+
+
+def reopen_refund(tx: Tx, actor: Actor, refund_id: str) -> Refund:
+    """Have the worker send a refund once more that failed or needs a review.
+
+    The money cannot go back twice: a refund that the gateway has accepted is only read again; for any other that was
+    sent the worker looks at every refund of the payment before it asks for one, under an idempotency key of its own.
+
+    Raises:
+        NotFound: the organization has no such refund.
+        Conflict: `refund_under_way`; `refund_settled`; `paid_by_hand` or `no_payment_intent`: the gateway has no such
+            payment.
+    """
+    refund = _lock(tx, actor, refund_id)
+    if refund.status not in WAITING:
+        raise _not_waiting(refund)
+    if refund.payment_source != PaymentSource.STRIPE:
+        message = "The payment was taken by hand: return it by hand, and settle the refund."
+        raise Conflict(RefundReason.PAID_BY_HAND, message)
+    if refund.payment_intent is None:
+        message = "The payment has no payment intent, so the gateway cannot return it. `storefront pay` can name it."
+        raise Conflict(RefundReason.NO_PAYMENT_INTENT, message)
+    pending = Writes()
+    pending.change(store.REOPEN, organization_id=actor.organization.id, id=refund.id, **_reopened(refund))
+    refunds.note(pending, refund, TimelineKind.REFUND_REOPENED)
+    tx.write(pending)
+    return listing.get_refund(tx, actor.organization, refund.id)
+
+
+def _reopened(refund: LeasedRefund) -> dict[str, Any]:
+    is_failed = refund.status == RefundStatus.FAILED
+    left = refund.paid_minor - refund.refunded_minor
+    sendable = rules.returnable(refund.amount_minor, refund.currency, left) or refund.amount_minor
+    return {
+        "status": RefundStatus.REQUESTED.value,
+        # An older release may have left an amount that the gateway refuses.
+        "amount_minor": sendable,
+        # What the gateway gave up is not read again; what it has accepted and is unclear, is.
+        "provider_refund_id": None if is_failed else refund.provider_refund_id,
+        "attempt_count": 0,
+        "next_attempt_at": refund.at,
+        "last_error": None,
+        "reopened_count": refund.reopened_count + 1,
+        "updated_at": refund.at,
+    }
+
+
+def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, note: str) -> Refund:
+    """Record money that was returned by hand where nothing was owed: the policy kept it, or staff did.
+
+    Only of a cancelled booking whose payment is known here, and once for a booking.
+
+    Raises:
+        NotFound: the organization has no such booking.
+        Conflict: `booking_not_cancelled`; `refund_exists`: settle that one; `nothing_received`: no payment of the
+            booking is known here.
+        Malformed: there is no note, or the amount is not above zero.
+        Unprocessable: `more_than_paid`.
+    """
+    note = _required("note", note, NOTE_LENGTH_MAX)
+    held = store.lock_booking(tx, actor.organization.id, booking_id)
+    if held is None:
+        raise NotFound("There is no such booking.")
+    if held.booking_status != BookingStatus.CANCELLED:
+        raise Conflict("booking_not_cancelled", "The booking is not cancelled, so nothing of it is refunded.")
+    payment = store.lock_payment(tx, actor.organization.id, booking_id)
+    if payment is None or not payment.amount_minor or payment.status in (PaymentStatus.PENDING, PaymentStatus.FAILED):
+        raise Conflict("nothing_received", "No payment of the booking is known here, so none of it was returned.")
+    if payment.has_refund:
+        raise Conflict("refund_exists", "The booking has a refund: settle that one.")
+    if amount_minor <= 0:
+        raise Malformed.at("amount", "must be more than zero", "range")
+    _refuse_more_than_paid(amount_minor, payment.amount_minor - payment.refunded_minor, payment.currency)
+    refund = _settled(actor, held, payment, booking_id, amount_minor)
+    pending = Writes()
+    pending.insert(
+        tables.refunds,
+        organization_id=actor.organization.id,
+        id=refund.id,
+        booking_id=booking_id,
+        payment_id=payment.id,
+        amount_minor=amount_minor,
+        currency=payment.currency,
+        status=RefundStatus.SETTLED.value,
+        settled_minor=amount_minor,
+        settled_note=note,
+        settled_at=actor.at,
+        created_at=actor.at,
+        updated_at=actor.at,
+    )
+    refunds.book(pending, refund, amount_minor, by_hand=True, note=note)
+    tx.write(pending)
+    return listing.get_refund(tx, actor.organization, refund.id)
+
+
+def _settled(
+    actor: Actor, held: store.HeldBooking, payment: PaymentRow, booking_id: str, amount_minor: int
+) -> LeasedRefund:
+    """Return the refund as if it had been owed before."""
+    return LeasedRefund(
+        organization_id=actor.organization.id,
+        id=tokens.new_id(),
+        booking_id=booking_id,
+        payment_id=payment.id,
+        amount_minor=amount_minor,
+        currency=payment.currency,
+        attempt_count=0,
+        provider_refund_id=None,
+        paid_minor=payment.amount_minor,
+        refunded_minor=payment.refunded_minor,
+        customer_id=held.customer_id,
+        booking_updated_at=held.updated_at,
+        at=actor.at,
+        first_sent_at=None,
+        reopened_count=0,
+        status=RefundStatus.SETTLED,
+        last_error=None,
+        lease_token=None,
+        payment_intent=payment.payment_intent,
+        payment_source=held.payment_source,
+        payment_status=payment.status,
+    )
+
+
+def _lock(tx: Tx, actor: Actor, refund_id: str) -> LeasedRefund:
+    refund = store.lock_refund(tx, actor.organization.id, refund_id)
+    if refund is None:
+        raise NotFound("There is no such refund.")
+    return refund
+
+
+def _not_waiting(refund: LeasedRefund) -> Conflict:
+    if refund.status in (RefundStatus.SUCCEEDED, RefundStatus.SETTLED):
+        how = "by hand" if refund.status == RefundStatus.SETTLED else "by the gateway"
+        return Conflict("refund_settled", f"The refund was settled {how} already.")
+    message = "The worker is sending the refund, so the gateway may be returning the money. Wait for its answer."
+    return Conflict("refund_under_way", message)
+
+
+def _refuse_more_than_paid(amount_minor: int, left_minor: int, currency: str) -> None:
+    if amount_minor < 0:
+        raise Malformed.at("amount", "must not be below zero", "range")
+    if amount_minor > left_minor:
+        left = formatted(left_minor, currency)
+        raise Unprocessable.at("amount", f"Only {left} of the payment is left to return.", "more_than_paid")
+
+
+# Texts -----------------------------------------------------------------------------------------------------------
+
+
+def _text(name: str, text: str | None, length_max: int) -> str | None:
+    """Return the text without the blanks around it; none when nothing is left."""
+    text = (text or "").strip()
+    try:
+        (multi_line if name == "note" else single_line)(text)
+    except ValueError as error:
+        raise Malformed.at(name, str(error), "format") from None
+    if len(text) > length_max:
+        raise Malformed.at(name, f"must have at most {length_max} characters", "length")
+    return text or None
+
+
+def _required(name: str, text: str, length_max: int) -> str:
+    checked = _text(name, text, length_max)
+    if checked is None:
+        raise Malformed.at(name, "says how and when the money was returned, and is needed", "required")
+    return checked
+
+
+def _note(
+    actor: Actor, pending: Writes, kind: TimelineKind, booking_id: str, customer_id: str | None, **data: object
+) -> None:
+    timeline.note(
+        pending, actor.organization.id, kind, at=actor.at, customer_id=customer_id, booking_id=booking_id, **data
+    )

@@ -1,0 +1,531 @@
+"""Refunds, recorded payments and unpaid bookings as staff reads them, and what a cancellation did to the money."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import BigInteger, Integer, Select, Text, and_, bindparam, func, literal_column, or_, select
+from sqlalchemy.engine import Dialect
+
+from booking_core import organizations
+from booking_core.caller import Organization
+from booking_core.db.engine import Row, Tx
+from booking_core.db.statements import Statement, among, rows
+from booking_core.db.tables import (
+    Id,
+    bookings,
+    departures,
+    experiences,
+    gift_card_entries,
+    payment_records,
+    payments,
+    refunds,
+)
+from booking_core.db.tables import organizations as organization_table
+from booking_core.errors import NotFound
+from booking_core.refund_states import WAITING, RefundState, RefundStatus
+from booking_core.wire.base import UUID_PATTERN
+from booking_core.wire.bookings import BookingStatus, PaymentMethod, PaymentSource, PaymentStatus
+from booking_core.wire.money import formatted
+
+_UUID = re.compile(UUID_PATTERN, re.ASCII)
+_LIMIT = bindparam("limit", type_=Integer)
+_ORGANIZATION = bindparam("organization_id", type_=Id)
+
+
+def _is_id(text: str) -> bool:
+    return _UUID.fullmatch(text) is not None
+
+
+def _money(amount_minor: int, currency: str) -> dict[str, Any]:
+    return {"amount_minor": amount_minor, "currency": currency}
+
+
+def _iso(organization: Organization, at: int | None) -> str | None:
+    return None if at is None else organization.zone.iso(at)
+
+
+# Refunds ---------------------------------------------------------------------------------------------------------
+
+
+class Refund(NamedTuple):
+    """A refund with its booking and payment, as staff sees it."""
+
+    organization_id: str
+    id: str
+    booking_id: str
+    booking_number: int | None
+    guest_name: str | None
+    guest_email: str | None
+    status: str
+    amount_minor: int
+    currency: str
+    paid_minor: int
+    payment_source: str
+    payment_intent: str | None
+    provider_refund_id: str | None
+    last_error: str | None
+    attempt_count: int
+    reopened_count: int
+    first_sent_at: int | None
+    next_attempt_at: int | None
+    settled_minor: int | None
+    settled_note: str | None
+    settled_at: int | None
+    created_at: int
+    updated_at: int
+
+    @property
+    def state(self) -> RefundState:
+        return RefundState(
+            status=self.status,
+            amount_minor=self.amount_minor,
+            currency=self.currency,
+            reason=self.last_error,
+            was_sent=self.first_sent_at is not None,
+            is_accepted=self.provider_refund_id is not None,
+            settled_minor=self.settled_minor,
+        )
+
+
+OwnedRefund = tuple[Refund, Organization]
+"""A refund, and whose it is."""
+
+_OF_BOOKINGS = ("booking_number", "guest_name", "guest_email", "payment_source")
+_OF_PAYMENTS = {"paid_minor": payments.c.amount_minor, "payment_intent": payments.c.payment_intent}
+
+
+def _refund_column(name: str) -> Any:
+    if name in _OF_BOOKINGS:
+        return bookings.c[name]
+    return _OF_PAYMENTS[name] if name in _OF_PAYMENTS else refunds.c[name]
+
+
+_REFUND = tuple(map(_refund_column, Refund._fields))
+
+
+def _refunds(*conditions: Any) -> Select[Any]:
+    booked = and_(bookings.c.organization_id == refunds.c.organization_id, bookings.c.id == refunds.c.booking_id)
+    paid = and_(payments.c.organization_id == refunds.c.organization_id, payments.c.id == refunds.c.payment_id)
+    return (
+        select(*_REFUND, *organizations.COLUMNS)
+        .join_from(organization_table, refunds, refunds.c.organization_id == organization_table.c.id)
+        .join(bookings, booked)
+        .join(payments, paid)
+        .where(*conditions)
+    )
+
+
+_NEWEST = (refunds.c.created_at.desc(), refunds.c.id.desc())
+
+
+class RefundFilter(StrEnum):
+    """Filters of a list of refunds: a status, or all that wait for a person."""
+
+    REQUESTED = "requested"
+    SENDING = "sending"
+    SUCCEEDED = "succeeded"
+    SETTLED = "settled"
+    FAILED = "failed"
+    NEEDS_REVIEW = "needs_review"
+    WAITING = "waiting"
+
+
+@lru_cache
+def _listing(wanted: RefundFilter | None, *, of_one: bool) -> Statement:
+    """Return the statement of a filter. The statuses are literals, so that the planner knows them."""
+    conditions = [refunds.c.organization_id == _ORGANIZATION] if of_one else []
+    if wanted is not None:
+        statuses = sorted(WAITING) if wanted is RefundFilter.WAITING else [wanted]
+        conditions.append(refunds.c.status.in_([literal_column(f"'{status}'", Text) for status in statuses]))
+    return Statement(_refunds(*conditions).order_by(*_NEWEST).limit(_LIMIT))
+
+
+def find_refunds(
+    tx: Tx, organization: Organization | None = None, *, status: RefundFilter | None = None, limit: int
+) -> list[OwnedRefund]:
+    """Return refunds of the organization, or of all, the newest first. `RefundFilter.WAITING` gives those that wait
+    for a person: the gateway refused them, they were never sent, or what became of them is unclear."""
+    parameters: dict[str, Any] = {} if organization is None else {"organization_id": organization.id}
+    statement = _listing(status, of_one=organization is not None)
+    with tx.unhurried():
+        return [_owned(row) for row in tx.all(statement, limit=limit, **parameters)]
+
+
+def _owned(row: Row) -> OwnedRefund:
+    return Refund._make(row[: len(_REFUND)]), organizations.from_row(row[len(_REFUND) :])
+
+
+_BY_ID = Statement(
+    _refunds(or_(refunds.c.id == bindparam("id", type_=Id), refunds.c.booking_id == bindparam("id", type_=Id)))
+)
+_IN_ORGANIZATION = Statement(
+    _refunds(refunds.c.organization_id == _ORGANIZATION, refunds.c.id == bindparam("id", type_=Id))
+)
+
+
+def find_refund(tx: Tx, refund_id: str) -> OwnedRefund:
+    """Return the refund of that id, or of the booking of that id, and whose it is. For the operator, who names it by
+    an id alone.
+
+    Raises:
+        NotFound: there is none.
+    """
+    row = tx.first(_BY_ID, id=refund_id.lower()) if _is_id(refund_id) else None
+    if row is None:
+        raise NotFound(f"There is no refund {refund_id!r}, and no booking of that id has one.")
+    return _owned(row)
+
+
+def get_refund(tx: Tx, organization: Organization, refund_id: str) -> Refund:
+    """Return one refund of the organization.
+
+    Raises:
+        NotFound: it has no such refund.
+    """
+    row = tx.first(_IN_ORGANIZATION, organization_id=organization.id, id=refund_id)
+    if row is None:
+        raise NotFound("There is no such refund.")
+    return _owned(row)[0]
+
+
+def present_refund(refund: Refund, organization: Organization) -> dict[str, Any]:
+    """Return the refund, ready for JSON, with a sentence that says what is true of it."""
+    settled = None if refund.settled_minor is None else _money(refund.settled_minor, refund.currency)
+    return {
+        "id": refund.id,
+        "organization": organization.slug,
+        "booking_id": refund.booking_id,
+        "booking_number": refund.booking_number,
+        "customer": {"name": refund.guest_name, "email": refund.guest_email},
+        "status": refund.status,
+        "amount": _money(refund.amount_minor, refund.currency),
+        "paid": _money(refund.paid_minor, refund.currency),
+        "settled_amount": settled,
+        "reason": refund.last_error,
+        "summary": refund.state.for_staff(),
+        "waits_for_a_person": refund.state.waits,
+        "payment_intent": refund.payment_intent,
+        "provider_refund_id": refund.provider_refund_id,
+        "attempt_count": refund.attempt_count,
+        "reopened_count": refund.reopened_count,
+        "first_sent_at": _iso(organization, refund.first_sent_at),
+        "next_attempt_at": _iso(organization, refund.next_attempt_at),
+        "settled_at": _iso(organization, refund.settled_at),
+        "note": refund.settled_note,
+        "created_at": _iso(organization, refund.created_at),
+        "updated_at": _iso(organization, refund.updated_at),
+    }
+
+
+# Recorded payments -----------------------------------------------------------------------------------------------
+
+
+class Record(NamedTuple):
+    """A payment that staff recorded."""
+
+    id: str
+    booking_id: str
+    amount_minor: int
+    currency: str
+    method: str | None
+    note: str | None
+    received_at: int
+    voided_at: int | None
+    voided_note: str | None
+    created_at: int
+
+
+_RECORD = tuple(payment_records.c[name] for name in Record._fields)
+_RECORDS = Statement(
+    select(*_RECORD)
+    .where(
+        payment_records.c.organization_id == _ORGANIZATION,
+        payment_records.c.booking_id == bindparam("booking_id", type_=Id),
+    )
+    .order_by(payment_records.c.created_at, payment_records.c.id)
+)
+_RECORD_BY_ID = Statement(
+    select(*_RECORD).where(
+        payment_records.c.organization_id == _ORGANIZATION, payment_records.c.id == bindparam("id", type_=Id)
+    )
+)
+_RECORD_OWNER = Statement(
+    select(*organizations.COLUMNS)
+    .join_from(organization_table, payment_records, payment_records.c.organization_id == organization_table.c.id)
+    .where(payment_records.c.id == bindparam("id", type_=Id))
+)
+
+
+def find_records(tx: Tx, organization: Organization, booking_id: str) -> list[Record]:
+    """Return the payments that staff recorded for a booking, the oldest first, voided ones too."""
+    return [Record._make(row) for row in tx.all(_RECORDS, organization_id=organization.id, booking_id=booking_id)]
+
+
+def get_record(tx: Tx, organization_id: str, record_id: str) -> Record | None:
+    """Return one recorded payment of the organization; none when it has no such record."""
+    row = tx.first(_RECORD_BY_ID, organization_id=organization_id, id=record_id)
+    return Record._make(row) if row else None
+
+
+def record_owner(tx: Tx, record_id: str) -> Organization:
+    """Return the organization of a recorded payment. For the operator, who names it by its id alone.
+
+    Raises:
+        NotFound: there is no such record.
+    """
+    row = tx.first(_RECORD_OWNER, id=record_id.lower()) if _is_id(record_id) else None
+    if row is None:
+        raise NotFound(f"There is no recorded payment {record_id!r}.")
+    return organizations.from_row(row)
+
+
+def present_record(found: Record, organization: Organization) -> dict[str, Any]:
+    """Return the recorded payment, ready for JSON."""
+    return {
+        "id": found.id,
+        "booking_id": found.booking_id,
+        "amount": _money(found.amount_minor, found.currency),
+        "method": found.method,
+        "note": found.note,
+        "received_at": _iso(organization, found.received_at),
+        "voided_at": _iso(organization, found.voided_at),
+        "voided_note": found.voided_note,
+        "created_at": _iso(organization, found.created_at),
+    }
+
+
+# Unpaid bookings -------------------------------------------------------------------------------------------------
+
+
+class DueBooking(NamedTuple):
+    """A confirmed booking that is not paid, or not wholly."""
+
+    id: str
+    booking_number: int | None
+    guest_name: str | None
+    guest_email: str | None
+    guest_phone: str | None
+    payment_method: str
+    payment_source: str
+    payment_status: str
+    currency: str
+    total_minor: int
+    recorded_minor: int
+    created_at: int
+    starts_at: int
+    title: str
+
+
+_OF_DUE = {"starts_at": departures.c.starts_at, "title": experiences.c.title}
+
+
+@lru_cache
+def _due(method: PaymentMethod | None, *, overdue: bool) -> Statement:
+    unpaid = (literal_column(f"'{status}'", Text) for status in (PaymentStatus.UNPAID, PaymentStatus.PENDING))
+    conditions = [
+        bookings.c.organization_id == _ORGANIZATION,
+        bookings.c.status == literal_column(f"'{BookingStatus.CONFIRMED}'", Text),
+        bookings.c.payment_status.in_(list(unpaid)),
+    ]
+    if method is not None:
+        conditions.append(bookings.c.payment_method == literal_column(f"'{method}'", Text))
+    if overdue:
+        conditions.append(departures.c.starts_at <= bindparam("at", type_=BigInteger))
+    owner = bookings.c.organization_id
+    departed = and_(departures.c.organization_id == owner, departures.c.id == bookings.c.departure_id)
+    offered = and_(experiences.c.organization_id == owner, experiences.c.id == bookings.c.experience_id)
+    columns = (_OF_DUE[name] if name in _OF_DUE else bookings.c[name] for name in DueBooking._fields)
+    return Statement(
+        select(*columns)
+        .join_from(bookings, departures, departed)
+        .join(experiences, offered)
+        .where(*conditions)
+        .order_by(departures.c.starts_at, bookings.c.id)
+        .limit(_LIMIT)
+    )
+
+
+def find_due(
+    tx: Tx,
+    organization: Organization,
+    *,
+    method: PaymentMethod | None = None,
+    overdue: bool = False,
+    limit: int,
+) -> list[DueBooking]:
+    """Return confirmed bookings of which something is left to pay, the earliest departure first.
+
+    Args:
+        method: only `pay_on_site`, `invoice`, or `card`: one that staff confirmed before its card was charged.
+        overdue: only those whose departure has begun.
+
+    It reads every confirmed booking of the organization. An index of the unpaid ones would be felt by every booking
+    that is made, and this list is asked for by a person now and then.
+    """
+    parameters: dict[str, Any] = {"at": tx.now()} if overdue else {}
+    with tx.unhurried():
+        found = tx.all(_due(method, overdue=overdue), organization_id=organization.id, limit=limit, **parameters)
+    return [DueBooking._make(row) for row in found]
+
+
+def present_due(due: DueBooking, organization: Organization, at: int) -> dict[str, Any]:
+    """Return the unpaid booking, ready for JSON: what is left to pay, by whom, and since when it is overdue."""
+    return {
+        "id": due.id,
+        "booking_number": due.booking_number,
+        "customer": {"name": due.guest_name, "email": due.guest_email, "phone": due.guest_phone},
+        "experience": due.title,
+        "starts_at": _iso(organization, due.starts_at),
+        "payment": {"method": due.payment_method, "source": due.payment_source, "status": due.payment_status},
+        "total": _money(due.total_minor, due.currency),
+        "paid": _money(due.recorded_minor, due.currency),
+        "left": _money(due.total_minor - due.recorded_minor, due.currency),
+        "is_overdue": due.starts_at <= at,
+        "created_at": _iso(organization, due.created_at),
+    }
+
+
+# What a cancellation did to the money ----------------------------------------------------------------------------
+
+
+class MoneyState(StrEnum):
+    """State of the money of a cancelled booking."""
+
+    NOT_CANCELLED = "not_cancelled"
+    NOTHING_PAID = "nothing_paid"
+    """No payment was received here, so nothing goes back."""
+    PAID_ELSEWHERE = "paid_elsewhere"
+    """It was paid outside this service, and is returned there."""
+    KEPT = "kept"
+    """The policy, or staff, keeps it."""
+    QUEUED = "queued"
+    """The gateway is to return it."""
+    RETURNED = "returned"
+    BY_HAND = "by_hand"
+    """A person has to return it, or to find out what became of it."""
+
+
+_STATES = {
+    RefundStatus.REQUESTED: MoneyState.QUEUED,
+    RefundStatus.SENDING: MoneyState.QUEUED,
+    RefundStatus.SUCCEEDED: MoneyState.RETURNED,
+    RefundStatus.SETTLED: MoneyState.RETURNED,
+    RefundStatus.FAILED: MoneyState.BY_HAND,
+    RefundStatus.NEEDS_REVIEW: MoneyState.BY_HAND,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MoneyOutcome:
+    """Outcome of a cancellation for the money that was paid."""
+
+    state: MoneyState
+    amount_minor: int
+    """Goes back, or went back; 0: nothing does."""
+    currency: str
+    restored_minor: int
+    """Went back to the gift card."""
+    refund_id: str | None
+    sentence: str
+    """For staff."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the outcome, ready for JSON."""
+        return {
+            "state": str(self.state),
+            "amount": _money(self.amount_minor, self.currency),
+            "restored_to_gift_card": _money(self.restored_minor, self.currency),
+            "refund_id": self.refund_id,
+            "summary": self.sentence,
+        }
+
+
+class _Paid(NamedTuple):
+    """Columns that decide the outcome of a booking without a refund."""
+
+    id: str
+    status: str
+    currency: str
+    payment_source: str
+    payment_method: str
+    payment_status: str
+    recorded_minor: int
+    total_minor: int
+    restored_minor: int | None
+
+
+def _outcomes(dialect: Dialect) -> Select[Any]:
+    restored = and_(
+        gift_card_entries.c.organization_id == bookings.c.organization_id,
+        gift_card_entries.c.booking_id == bookings.c.id,
+        gift_card_entries.c.kind == literal_column("'restore'"),
+    )
+    returned = {"restored_minor": func.coalesce(gift_card_entries.c.amount_minor, 0)}
+    columns = (returned[name] if name in returned else bookings.c[name] for name in _Paid._fields)
+    return (
+        select(*columns)
+        .join_from(bookings, gift_card_entries, restored, isouter=True)
+        .where(bookings.c.organization_id == _ORGANIZATION, among(dialect, bookings.c.id, "wanted", "id"))
+    )
+
+
+_OUTCOMES = Statement(_outcomes)
+_OF_BOOKINGS_AMONG = Statement(
+    lambda dialect: _refunds(
+        refunds.c.organization_id == _ORGANIZATION, among(dialect, refunds.c.booking_id, "wanted", "id")
+    )
+)
+
+
+def outcome_of(tx: Tx, organization_id: str, booking_id: str) -> MoneyOutcome:
+    """Return what happens to the money of a cancelled booking: state, amount and a sentence for staff.
+
+    Reads what is committed, so it is asked after the transaction that cancelled the booking.
+
+    Raises:
+        NotFound: the organization has no such booking.
+    """
+    found = outcomes_of(tx, organization_id, [booking_id])
+    if not found:
+        raise NotFound("There is no such booking.")
+    return found[booking_id]
+
+
+def outcomes_of(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, MoneyOutcome]:
+    """Return the same for each of the bookings that the organization has, by its id, with two statements."""
+    wanted = rows({"id": each} for each in booking_ids)
+    paid = [_Paid._make(row) for row in tx.all(_OUTCOMES, organization_id=organization_id, wanted=wanted)]
+    found = tx.all(_OF_BOOKINGS_AMONG, organization_id=organization_id, wanted=wanted)
+    owed = {refund.booking_id: refund for refund, _ in map(_owned, found)}
+    return {each.id: _outcome(each, owed.get(each.id)) for each in paid}
+
+
+def _outcome(paid: _Paid, refund: Refund | None) -> MoneyOutcome:
+    state, amount, sentence = _decided(paid, refund)
+    restored = paid.restored_minor or 0
+    if restored:
+        sentence += f" {formatted(restored, paid.currency)} went back to the gift card."
+    return MoneyOutcome(state, amount, paid.currency, restored, refund and refund.id, sentence)
+
+
+def _decided(paid: _Paid, refund: Refund | None) -> tuple[MoneyState, int, str]:
+    if paid.status != BookingStatus.CANCELLED:
+        return MoneyState.NOT_CANCELLED, 0, "The booking is not cancelled."
+    if refund is not None:
+        amount = refund.amount_minor if refund.settled_minor is None else refund.settled_minor
+        return _STATES[RefundStatus(refund.status)], amount, refund.state.for_staff()
+    if paid.recorded_minor:
+        amount_text = formatted(paid.recorded_minor, paid.currency)
+        return MoneyState.KEPT, 0, f"Nothing is returned of the {amount_text} that was paid by hand."
+    if paid.payment_source == PaymentSource.STRIPE and paid.payment_status == PaymentStatus.PAID:
+        amount_text = formatted(paid.total_minor, paid.currency)
+        return MoneyState.KEPT, 0, f"Nothing is returned of the {amount_text} that was paid by card."
+    if paid.payment_source == PaymentSource.STRIPE:
+        return MoneyState.NOTHING_PAID, 0, "No card was charged, so nothing is returned."
+    if paid.payment_method == PaymentMethod.EXTERNAL_PAID:
+        return MoneyState.PAID_ELSEWHERE, 0, "It was paid outside this service: whatever goes back is returned there."
+    return MoneyState.NOTHING_PAID, 0, "No payment was received, so nothing is returned."

@@ -1,0 +1,165 @@
+"""States of a refund, and the sentences that say what is true in each: to the guest, and to staff.
+
+Mails, the guest's page, the timeline, logs and the command line all take their words from here.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from booking_core.wire.money import formatted
+
+__all__ = ["WAITING", "RefundReason", "RefundState", "RefundStatus"]
+
+
+class RefundStatus(StrEnum):
+    """`refunds.status`."""
+
+    REQUESTED = "requested"
+    """Owed, and to be sent by the worker."""
+    SENDING = "sending"
+    SUCCEEDED = "succeeded"
+    """The gateway returned the money."""
+    SETTLED = "settled"
+    """Staff closed it: the money was returned by hand, or is not returned at all."""
+    FAILED = "failed"
+    """The gateway refused it."""
+    NEEDS_REVIEW = "needs_review"
+    """It was never sent, or what became of it is unclear."""
+
+
+WAITING = frozenset({RefundStatus.FAILED, RefundStatus.NEEDS_REVIEW})
+"""Statuses of refunds that wait for a person."""
+
+
+class RefundReason(StrEnum):
+    """`refunds.last_error` where it is not the gateway's own code."""
+
+    NO_GATEWAY = "no_gateway"
+    NO_PAYMENT_INTENT = "no_payment_intent"
+    PAID_BY_HAND = "paid_by_hand"
+    NEVER_SETTLED = "never_settled"
+    REFUNDED_ELSEWHERE = "refunded_elsewhere"
+    PARTLY_REFUNDED_ELSEWHERE = "partly_refunded_elsewhere"
+
+
+_UNSENT = {
+    RefundReason.NO_GATEWAY: "no payment gateway is configured (BOOKING_STRIPE_API_KEY), so nothing was sent",
+    RefundReason.NO_PAYMENT_INTENT: "the payment came without a payment intent, so nothing could be sent",
+    RefundReason.PAID_BY_HAND: "the payment was taken by hand and not through the gateway",
+}
+_UNCLEAR = {
+    RefundReason.NO_GATEWAY: "the payment gateway was removed from the configuration before it had answered",
+    RefundReason.NEVER_SETTLED: "the gateway gave no usable answer to any of many attempts",
+    RefundReason.PARTLY_REFUNDED_ELSEWHERE: "a part of the payment was refunded at the gateway by somebody else",
+}
+_BANKS = "Banks take some days to show it."
+
+
+@dataclass(frozen=True, slots=True)
+class RefundState:
+    """A refund as far as sentences about it go."""
+
+    status: str
+    amount_minor: int
+    """Owed."""
+    currency: str
+    reason: str | None = None
+    was_sent: bool = False
+    is_accepted: bool = False
+    """The gateway has given it an id."""
+    settled_minor: int | None = None
+    """Returned by hand; 0: staff closed it without returning anything."""
+
+    @property
+    def amount(self) -> str:
+        return formatted(self.amount_minor, self.currency)
+
+    @property
+    def settled(self) -> str:
+        return formatted(self.settled_minor or 0, self.currency)
+
+    @property
+    def waits(self) -> bool:
+        """Return whether a person has to act."""
+        return self.status in WAITING
+
+    @property
+    def is_unclear(self) -> bool:
+        """Return whether the money may have gone back although nobody knows."""
+        return self.status == RefundStatus.NEEDS_REVIEW and self.was_sent
+
+    @property
+    def task(self) -> str:
+        """Return what a person has to do, in the words of a mail's subject."""
+        if self.status in (RefundStatus.SUCCEEDED, RefundStatus.SETTLED):
+            return "Refund settled meanwhile"
+        if not self.waits:
+            return "Refund being sent again"
+        return "Refund to be checked" if self.is_unclear else "Refund by hand needed"
+
+    @property
+    def was_by_card(self) -> bool:
+        """Return whether the gateway took the payment, and so may have returned a part of it."""
+        return self.reason != RefundReason.PAID_BY_HAND
+
+    def for_guest(self, operator: str) -> str:
+        """Return what the guest is told.
+
+        Args:
+            operator: the organization's name, which does what is done by hand.
+        """
+        if self.status == RefundStatus.SUCCEEDED:
+            return f"{self.amount} was returned to the card that paid. {_BANKS}"
+        if self.status == RefundStatus.SETTLED:
+            return self._settled_for_guest(operator)
+        if self.waits:
+            return f"{self.amount} is to be returned to you. {self._waiting_for_guest(operator)}"
+        if self.is_accepted:
+            return f"{self.amount} is on its way back to the card that paid. {_BANKS}"
+        return f"{self.amount} will be returned to you, normally to the card that paid. {_BANKS}"
+
+    def _settled_for_guest(self, operator: str) -> str:
+        if self.settled_minor:
+            return f"{self.settled} was returned to you by {operator}."
+        return f"{operator} has closed the refund of {self.amount} and returns nothing more. Please ask them about it."
+
+    def _waiting_for_guest(self, operator: str) -> str:
+        if self.status == RefundStatus.FAILED:
+            return f"It could not be returned to the card that paid, so {operator} will make the refund by hand."
+        if self.is_unclear:
+            return f"{operator} is checking whether it has reached the card that paid."
+        return f"{operator} will make the refund by hand."
+
+    def for_staff(self) -> str:
+        """Return what staff is told, in mails and at the shell."""
+        if self.status == RefundStatus.SUCCEEDED:
+            elsewhere = self.reason == RefundReason.REFUNDED_ELSEWHERE
+            return f"{self.amount} was returned to the card{', by somebody at the gateway' if elsewhere else ''}."
+        if self.status == RefundStatus.SETTLED:
+            return self._settled_for_staff()
+        if self.waits:
+            return self._waiting_for_staff()
+        if self.is_accepted:
+            return f"The gateway has accepted the refund of {self.amount} and has not paid it out yet."
+        if self.status == RefundStatus.SENDING:
+            return f"The refund of {self.amount} is being sent; the gateway has not confirmed it yet."
+        return f"The refund of {self.amount} is queued and has not been sent yet."
+
+    def _settled_for_staff(self) -> str:
+        if not self.settled_minor:
+            return f"The refund of {self.amount} was closed by hand, and nothing was returned."
+        of = "" if self.settled_minor == self.amount_minor else f" (owed: {self.amount})"
+        return f"{self.settled}{of} was returned by hand."
+
+    def _waiting_for_staff(self) -> str:
+        if self.status == RefundStatus.FAILED:
+            return f"{self.amount} has to be returned by hand: the gateway refused the refund ({self.reason})."
+        reasons = _UNCLEAR if self.was_sent else _UNSENT
+        why = {str(known): text for known, text in reasons.items()}.get(self.reason or "", "")
+        if not self.was_sent:
+            return f"{self.amount} has to be returned by hand: {why or f'it was not sent ({self.reason})'}."
+        why = why or f"the gateway's answer is unclear ({self.reason})"
+        return (
+            f"The refund of {self.amount} needs a person: {why}. It may have been made, so look the payment up at the"
+            " gateway before you pay."
+        )

@@ -1,0 +1,330 @@
+"""Money that staff takes by hand makes a booking paid, and goes back by hand when the booking is cancelled."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.operations import Operations
+from support.world import DAY, HOUR, World
+
+from booking_core import bookings, payments
+from booking_core.db import tables
+from booking_core.payments import MoneyState
+from booking_core.wire.bookings import PaymentMethod, PaymentMode, RefundMode
+
+TOTAL = 89_000
+UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+BY_HAND = [PaymentMode.PAY_ON_SITE, PaymentMode.INVOICE]
+
+
+@pytest.fixture
+def ops(world: World) -> Operations:
+    return Operations(world)
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), starts_at=world.clock() + 10 * DAY)
+
+
+def record(ops: Operations, booking_id: str, amount_minor: int, **over: Any) -> dict[str, Any]:
+    return ops.act(
+        lambda tx, actor, _: bookings.record_payment(tx, actor, booking_id, amount_minor=amount_minor, **over)
+    )
+
+
+def void(ops: Operations, record_id: str, note: str | None = None) -> dict[str, Any]:
+    return ops.act(lambda tx, actor, _: bookings.void_payment(tx, actor, record_id, note=note))
+
+
+def records(ops: Operations, booking_id: str) -> list[payments.Record]:
+    world = ops.world
+    return world.database.read(lambda tx: payments.find_records(tx, world.organization, booking_id))
+
+
+def due(ops: Operations, **over: Any) -> list[str]:
+    world = ops.world
+    found = world.database.read(lambda tx: payments.find_due(tx, world.organization, limit=10, **over))
+    return [each.id for each in found]
+
+
+def outcome(ops: Operations, booking_id: str) -> payments.MoneyOutcome:
+    return ops.world.database.read(lambda tx: payments.outcome_of(tx, ops.world.org, booking_id))
+
+
+# Recorded --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", BY_HAND)
+def test_a_booking_is_paid_once_what_was_recorded_comes_to_its_total(
+    ops: Operations, world: World, departure: str, mode: PaymentMode
+) -> None:
+    booking = ops.book(departure, payment=mode)
+    world.clock.advance(HOUR)
+    partly = record(ops, booking["id"], 40_000, method="cash", note="At the quay")
+    assert partly["payment"] == booking["payment"] | {"status": "unpaid"}
+    world.clock.advance(HOUR)
+    paid = record(ops, booking["id"], 49_000, received_at=world.clock() - DAY)
+    assert paid["payment"] == booking["payment"] | {"status": "paid"}
+    assert paid["updated_at"] > partly["updated_at"] > booking["updated_at"]
+    row = ops.booking(booking["id"])
+    assert (row["payment_status"], row["recorded_minor"], row["invoice_due"]) == ("paid", TOTAL, False)
+    first, second = records(ops, booking["id"])
+    assert (first.amount_minor, first.method, first.note, first.currency) == (40_000, "cash", "At the quay", "NOK")
+    assert (second.amount_minor, second.received_at) == (49_000, world.clock() - DAY)
+    assert ops.noted(booking["id"]).count("payment_recorded") == 2
+    assert ops.event_types(booking["id"]) == ["booking.created", "booking.confirmed"]
+    assert world.examine() == []
+
+
+def test_an_invoice_is_due_until_all_of_it_is_paid(ops: Operations, departure: str) -> None:
+    booking_id = ops.book(departure, payment=PaymentMode.INVOICE)["id"]
+    record(ops, booking_id, 1)
+    assert ops.booking(booking_id)["invoice_due"]
+    record(ops, booking_id, TOTAL - 1)
+    assert not ops.booking(booking_id)["invoice_due"]
+
+
+def test_what_cannot_have_been_paid_is_refused_and_changes_nothing(
+    ops: Operations, world: World, departure: str
+) -> None:
+    booking_id = ops.book(departure, payment=PaymentMode.PAY_ON_SITE)["id"]
+    record(ops, booking_id, 40_000)
+    before = ops.booking(booking_id), world.rows(tables.payments), world.rows(tables.payment_records)
+    for amount, over, reason in (
+        (49_001, {}, "overpaid"),
+        (0, {}, "range"),
+        (-5, {}, "range"),
+        (2**63, {}, "range"),
+        (1, {"received_at": world.clock() + 1}, "in_the_future"),
+        (1, {"method": "x" * 51}, "length"),
+        (1, {"method": "a\nb"}, "format"),
+        (1, {"note": "x" * 501}, "length"),
+    ):
+        assert ops.refusal(record, ops, booking_id, amount, **over) == ("validation_failed", reason)
+    assert ops.refusal(record, ops, UNKNOWN, 1)[0] == "not_found"
+    assert before == (ops.booking(booking_id), world.rows(tables.payments), world.rows(tables.payment_records))
+
+
+def test_only_what_is_to_be_paid_by_hand_is_recorded(ops: Operations, departure: str) -> None:
+    card = ops.check_out(departure)["id"]
+    assert ops.refusal(record, ops, card, 1) == ("conflict", "paid_by_card")
+    elsewhere = ops.book(departure, payment=PaymentMode.EXTERNAL_PAID)["id"]
+    assert ops.refusal(record, ops, elsewhere, 1) == ("conflict", "paid_already")
+    paid = ops.book(departure, payment=PaymentMode.PAY_ON_SITE)["id"]
+    record(ops, paid, TOTAL)
+    assert ops.refusal(record, ops, paid, 1) == ("conflict", "paid_already")
+    cancelled = ops.book(departure, payment=PaymentMode.PAY_ON_SITE)["id"]
+    ops.cancel(cancelled)
+    assert ops.refusal(record, ops, cancelled, 1) == ("conflict", "booking_cancelled")
+
+
+def test_what_a_gift_card_left_to_pay_is_recorded(ops: Operations, world: World, departure: str) -> None:
+    _, code = ops.issue(50_000)
+    booking_id = ops.book(departure, payment=PaymentMode.PAY_ON_SITE, gift_card_code=code)["id"]
+    assert record(ops, booking_id, 39_000)["payment"]["status"] == "paid"
+    ops.cancel(booking_id)
+    found = outcome(ops, booking_id)
+    assert (found.amount_minor, found.restored_minor) == (39_000, 50_000)
+    assert found.sentence.endswith("500.00 NOK went back to the gift card.")
+    assert world.examine() == []
+
+
+# Voided ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_that_was_a_mistake_is_voided_once(ops: Operations, world: World, departure: str) -> None:
+    booking_id = ops.book(departure, payment=PaymentMode.INVOICE)["id"]
+    record(ops, booking_id, TOTAL)
+    (made,) = records(ops, booking_id)
+    assert void(ops, made.id, "The wrong booking")["payment"]["status"] == "unpaid"
+    row = ops.booking(booking_id)
+    assert (row["recorded_minor"], row["invoice_due"]) == (0, True)
+    (voided,) = records(ops, booking_id)
+    assert (voided.voided_at, voided.voided_note) == (world.clock(), "The wrong booking")
+    assert ops.refusal(void, ops, made.id) == ("conflict", "payment_voided")
+    assert ops.refusal(void, ops, UNKNOWN)[0] == "not_found"
+    assert world.examine() == []
+    record(ops, booking_id, TOTAL)
+    assert ops.booking(booking_id)["payment_status"] == "paid"
+    assert world.examine() == []
+
+
+def test_what_was_paid_for_a_cancelled_booking_stays_recorded(ops: Operations, departure: str) -> None:
+    booking_id = ops.book(departure, payment=PaymentMode.PAY_ON_SITE)["id"]
+    record(ops, booking_id, TOTAL)
+    ops.cancel(booking_id)
+    (made,) = records(ops, booking_id)
+    assert ops.refusal(void, ops, made.id) == ("conflict", "booking_cancelled")
+
+
+# Cancelled -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", BY_HAND)
+@pytest.mark.parametrize("amount", [TOTAL, 40_000])
+def test_what_was_taken_by_hand_is_owed_by_hand_once(
+    ops: Operations, world: World, departure: str, mode: PaymentMode, amount: int
+) -> None:
+    booking_id = ops.book(departure, payment=mode)["id"]
+    status = record(ops, booking_id, amount)["payment"]["status"]
+    for _ in range(2):
+        assert ops.cancel(booking_id)["payment"]["status"] == status
+    (refund,) = world.rows(tables.refunds)
+    assert (refund["status"], refund["last_error"], refund["amount_minor"]) == ("needs_review", "paid_by_hand", amount)
+    assert refund["next_attempt_at"] is None
+    assert ops.owed(booking_id).count("staff_refund_review_mail") == 1
+    assert ops.noted(booking_id).count("refund_needs_review") == 1
+    found = outcome(ops, booking_id)
+    assert (found.state, found.amount_minor) == (MoneyState.BY_HAND, amount)
+    assert "the payment was taken by hand" in found.sentence
+    assert world.examine() == []
+
+    def settle(tx: Any, actor: Any, _: Any) -> Any:
+        return payments.settle_refund(tx, actor, refund["id"], note="Cash")
+
+    ops.act(settle)
+    assert ops.booking(booking_id)["payment_status"] == "refunded"
+    assert world.examine() == []
+
+
+def test_what_was_taken_by_hand_is_never_sent_to_the_gateway(ops: Operations, world: World, departure: str) -> None:
+    booking_id = ops.book(departure, payment=PaymentMode.PAY_ON_SITE)["id"]
+    record(ops, booking_id, TOTAL)
+    ops.cancel(booking_id)
+    (refund,) = world.rows(tables.refunds)
+
+    def reopen() -> Any:
+        return ops.act(lambda tx, actor, _: payments.reopen_refund(tx, actor, refund["id"]))
+
+    assert ops.refusal(reopen) == ("conflict", "paid_by_hand")
+
+
+def test_the_policy_and_the_refund_mode_count_by_hand_too(
+    new_world: Callable[..., World],
+) -> None:
+    world = new_world(refund_late_percent=50)
+    ops, experience = Operations(world), world.experience()
+    late, kept = (
+        ops.book(world.departure(experience, starts_at=world.clock() + at * HOUR), payment=PaymentMode.PAY_ON_SITE)[
+            "id"
+        ]
+        for at in (2, 3)
+    )
+    for booking_id in (late, kept):
+        record(ops, booking_id, TOTAL)
+    ops.cancel(late)
+    ops.cancel(kept, refund=RefundMode.NONE)
+    assert [(row["booking_id"], row["amount_minor"]) for row in world.rows(tables.refunds)] == [(late, 44_500)]
+    assert outcome(ops, kept).sentence == "Nothing is returned of the 890.00 NOK that was paid by hand."
+
+
+def test_a_departure_that_is_cancelled_gives_all_back_by_card_and_by_hand(
+    new_world: Callable[..., World],
+) -> None:
+    world = new_world()
+    ops = Operations(world)
+    departure = world.departure(world.experience(), starts_at=world.clock() + 2 * HOUR)
+    card, hand = ops.check_out(departure)["id"], ops.book(departure, payment=PaymentMode.PAY_ON_SITE)["id"]
+    ops.pay(card)
+    record(ops, hand, 40_000)
+    ops.cancel_departure(departure)
+    found = {row["booking_id"]: (row["status"], row["amount_minor"]) for row in world.rows(tables.refunds)}
+    assert found == {card: ("requested", TOTAL), hand: ("needs_review", 40_000)}
+    assert world.examine() == []
+
+
+def test_without_a_record_nothing_is_owed(ops: Operations, world: World, departure: str) -> None:
+    for mode in PaymentMode:
+        booking_id = ops.book(departure, payment=mode)["id"]
+        ops.cancel(booking_id)
+        expected = MoneyState.PAID_ELSEWHERE if mode is PaymentMode.EXTERNAL_PAID else MoneyState.NOTHING_PAID
+        assert outcome(ops, booking_id).state is expected
+    assert world.rows(tables.refunds) == []
+
+
+# Due -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_left_to_pay_is_listed_by_departure(ops: Operations, world: World) -> None:
+    experience = world.experience()
+    soon, later = (world.departure(experience, starts_at=world.clock() + at * DAY) for at in (1, 2))
+    invoice = ops.book(later, payment=PaymentMode.INVOICE)["id"]
+    on_site = ops.book(soon, payment=PaymentMode.PAY_ON_SITE)["id"]
+    card = ops.check_out(later)["id"]
+    ops.book(soon, payment=PaymentMode.EXTERNAL_PAID)
+    cancelled = ops.book(soon, payment=PaymentMode.INVOICE)["id"]
+    ops.cancel(cancelled)
+    assert due(ops) == [on_site, invoice]  # a checkout that waits for its card is nobody's debt
+    ops.confirm(card)
+    assert due(ops) == [on_site, *sorted([invoice, card])]
+    assert due(ops, method=PaymentMethod.INVOICE) == [invoice]
+    assert due(ops, overdue=True) == []
+    world.clock.advance(DAY)
+    assert due(ops, overdue=True) == [on_site]
+    record(ops, on_site, TOTAL)
+    ops.pay(card)
+    assert due(ops) == [invoice]
+
+
+# Confirmed unpaid ------------------------------------------------------------------------------------------------
+
+
+def test_a_booking_that_staff_confirmed_unpaid_stays_payable(ops: Operations, world: World, departure: str) -> None:
+    booking_id = ops.check_out(departure)["id"]
+    assert ops.confirm(booking_id)["payment"]["status"] == "pending"
+    world.clock.advance(HOUR)
+    paid = ops.pay(booking_id, "pi_late")
+    assert (paid["status"], paid["payment"]["status"]) == ("confirmed", "paid")
+    assert ops.event_types(booking_id) == ["booking.created", "booking.confirmed"]
+    (payment,) = world.rows(tables.payments)
+    assert (payment["status"], payment["payment_intent"]) == ("paid", "pi_late")
+    ops.cancel(booking_id)
+    assert [row["amount_minor"] for row in world.rows(tables.refunds)] == [TOTAL]
+    assert world.examine() == []
+
+
+def test_a_booking_confirmed_unpaid_and_cancelled_was_never_paid(ops: Operations, world: World, departure: str) -> None:
+    booking_id = ops.check_out(departure)["id"]
+    ops.confirm(booking_id)
+    assert ops.cancel(booking_id)["payment"]["status"] == "failed"
+    assert outcome(ops, booking_id).sentence == "No card was charged, so nothing is returned."
+    assert world.examine() == []
+
+
+# Currencies of three decimals ------------------------------------------------------------------------------------
+
+
+def kuwaiti(ops: Operations, price_minor: int) -> str:
+    tier = {
+        "id": "adult",
+        "name": "Adult",
+        "price": {"amount_minor": price_minor, "currency": "KWD"},
+        "seats_per_unit": 1,
+    }
+    experience = ops.world.experience(currency="KWD", price_tiers=f"[{tier}]".replace("'", '"'), add_ons="[]")
+    return ops.world.departure(experience, starts_at=ops.world.clock() + 10 * DAY)
+
+
+@pytest.mark.parametrize("how", ["policy", "departure", "late payment"])
+def test_wherever_a_refund_becomes_owed_the_gateway_can_return_it(ops: Operations, world: World, how: str) -> None:
+    departure = kuwaiti(ops, 12_345)
+    booking_id = ops.check_out(departure)["id"]
+    if how == "late payment":
+        ops.cancel(booking_id)
+        ops.pay(booking_id)
+    else:
+        ops.pay(booking_id)
+        ops.cancel(booking_id) if how == "policy" else ops.cancel_departure(departure)
+    assert [row["amount_minor"] for row in world.rows(tables.refunds)] == [12_340]
+    noted = [row["data"] for row in world.rows(tables.timeline) if row["kind"] == "refund_requested"]
+    assert ['"rounded_off_minor":5' in data for data in noted] == [True]
+    assert outcome(ops, booking_id).amount_minor == 12_340
+    assert world.examine() == []
+
+
+def test_what_is_returned_by_hand_is_returned_to_the_last_minor_unit(ops: Operations, world: World) -> None:
+    booking_id = ops.book(kuwaiti(ops, 12_345), payment=PaymentMode.PAY_ON_SITE)["id"]
+    record(ops, booking_id, 12_345)
+    ops.cancel(booking_id)
+    assert [row["amount_minor"] for row in world.rows(tables.refunds)] == [12_345]

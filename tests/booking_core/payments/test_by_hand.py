@@ -1,0 +1,395 @@
+"""Staff settles a refund by hand, has it sent once more, or records one, and never while a worker is sending it."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from support.money import LEASE_S, TOTAL, Till
+from support.world import DAY, HOUR, NOON
+
+from booking_core import payments
+from booking_core.clock import SECOND
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.errors import BookingError, Conflict, Malformed, NotFound
+from booking_core.payments import MoneyState, Outcome, Refund, RefundFilter, rules
+
+UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
+
+@dataclass
+class Staff:
+    """Verbs of staff on the refunds of a till."""
+
+    till: Till
+
+    def act(self, verb: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return self.till.world.database.write(lambda tx: verb(tx, self.till.actor, *arguments, **named))
+
+    def refund_id(self, booking_id: str) -> str:
+        return str(self.till.refund(booking_id)["id"])
+
+    def settle(self, booking_id: str, note: str = "Cash", amount_minor: int | None = None) -> Refund:
+        found: Refund = self.act(
+            payments.settle_refund, self.refund_id(booking_id), note=note, amount_minor=amount_minor
+        )
+        return found
+
+    def reopen(self, booking_id: str) -> Refund:
+        found: Refund = self.act(payments.reopen_refund, self.refund_id(booking_id))
+        return found
+
+    def refer(self) -> None:
+        """Leave what is due to staff, since there is no gateway."""
+        assert self.till.world.database.write(lambda tx: payments.refer(tx, limit=100))
+
+    def reason(self, verb: Callable[..., Any], *arguments: Any, **named: Any) -> str:
+        with pytest.raises(BookingError) as refused:
+            verb(*arguments, **named)
+        return str(refused.value.details[0].reason)
+
+    def outcome(self, booking_id: str) -> payments.MoneyOutcome:
+        return self.till.world.database.read(lambda tx: payments.outcome_of(tx, self.till.world.org, booking_id))
+
+
+@pytest.fixture
+def staff(till: Till) -> Staff:
+    return Staff(till)
+
+
+def without_booking(till: Till) -> list[Any]:
+    """Return what the doctor finds of money: the bookings of a till have no events of their own."""
+    about = ("refund", "payment", "gave back", "recorded")
+    return [each for each in till.world.examine() if any(word in each.invariant for word in about)]
+
+
+# Settled by hand -------------------------------------------------------------------------------------------------
+
+
+def test_a_refund_settled_by_hand_is_settled_everywhere_at_once(till: Till, staff: Staff) -> None:
+    booking_id = till.owed()
+    staff.refer()
+    till.world.clock.advance(HOUR)
+    shown = staff.settle(booking_id, note="  Bank transfer of 23 November  ")
+    at = NOON + HOUR
+    row = till.refund(booking_id)
+    assert (row["status"], row["settled_minor"], row["settled_at"], row["updated_at"]) == ("settled", TOTAL, at, at)
+    assert (row["settled_note"], row["next_attempt_at"]) == ("Bank transfer of 23 November", None)
+    assert shown.state.for_staff() == "890.00 NOK was returned by hand."
+    payment = till.payment(booking_id)
+    assert (payment["status"], payment["refunded_minor"], payment["updated_at"]) == ("refunded", TOTAL, at)
+    booking = till.world.row(tables.bookings, booking_id)
+    assert (booking["payment_status"], booking["updated_at"]) == ("refunded", at)
+    noted = {"amount_minor": TOTAL, "currency": "NOK", "by_hand": True, "note": "Bank transfer of 23 November"}
+    assert till.timeline()[-1] == ("refund_settled", noted)
+    assert without_booking(till) == []
+
+
+def test_another_amount_may_have_been_returned_up_to_what_was_paid(till: Till, staff: Staff) -> None:
+    part, none = till.owed(), till.owed()
+    staff.refer()
+    staff.settle(part, amount_minor=50_000)
+    assert (till.payment(part)["status"], till.payment(part)["refunded_minor"]) == ("partially_refunded", 50_000)
+    assert till.world.row(tables.bookings, part)["payment_status"] == "partially_refunded"
+    assert till.refund(part)["amount_minor"] == TOTAL
+    staff.settle(none, amount_minor=0)
+    assert (till.payment(none)["status"], till.payment(none)["refunded_minor"]) == ("paid", 0)
+    assert till.world.row(tables.bookings, none)["payment_status"] == "paid"
+    assert staff.outcome(none).sentence == "The refund of 890.00 NOK was closed by hand, and nothing was returned."
+    assert without_booking(till) == []
+
+
+def test_more_than_was_owed_may_be_returned_and_no_more_than_was_paid(till: Till, staff: Staff) -> None:
+    booking_id = till.owed()
+    till.world.change(tables.refunds, staff.refund_id(booking_id), amount_minor=1_000)
+    staff.refer()
+    assert staff.reason(staff.settle, booking_id, amount_minor=TOTAL + 1) == "more_than_paid"
+    assert staff.reason(staff.settle, booking_id, amount_minor=-1) == "range"
+    staff.settle(booking_id, amount_minor=TOTAL)
+    assert till.payment(booking_id)["status"] == "refunded"
+
+
+@pytest.mark.parametrize("note", ["", "  ", "x" * 501, "a\x00b"])
+def test_whoever_settles_says_how(till: Till, staff: Staff, note: str) -> None:
+    booking_id = till.owed()
+    staff.refer()
+    with pytest.raises(Malformed, match="note"):
+        staff.settle(booking_id, note=note)
+    assert till.refund(booking_id)["status"] == "needs_review"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.UNCLEAR])
+def test_what_the_gateway_refused_or_left_open_is_settled_too(till: Till, staff: Staff, outcome: Outcome) -> None:
+    booking_id = till.owed()
+    till.answer(till.one(), outcome)
+    staff.settle(booking_id)
+    assert till.payment(booking_id)["status"] == "refunded"
+
+
+def test_what_no_worker_has_taken_up_yet_is_settled_and_never_sent(till: Till, staff: Staff) -> None:
+    booking_id = till.owed()
+    staff.settle(booking_id)
+    till.world.clock.advance(DAY)
+    assert till.claim() == []
+
+
+def test_a_refund_that_is_being_sent_is_not_settled(till: Till, staff: Staff) -> None:
+    booking_id = till.owed()
+    claimed = till.one()
+    assert staff.reason(staff.settle, booking_id) == "refund_under_way"
+    till.world.clock.advance(LEASE_S * SECOND)  # its worker may be dead, and the gateway may have made it
+    assert staff.reason(staff.settle, booking_id) == "refund_under_way"
+    till.world.clock.at -= LEASE_S * SECOND
+    till.answer(claimed, Outcome.REFUNDED)
+    assert staff.reason(staff.settle, booking_id) == "refund_settled"
+    assert staff.reason(staff.reopen, booking_id) == "refund_settled"
+    assert till.payment(booking_id)["refunded_minor"] == TOTAL
+
+
+def test_a_refund_is_settled_once(till: Till, staff: Staff) -> None:
+    booking_id = till.owed()
+    staff.refer()
+    staff.settle(booking_id)
+    assert staff.reason(staff.settle, booking_id) == "refund_settled"
+    assert [kind for kind, _ in till.timeline()].count("refund_settled") == 1
+
+
+def test_a_late_answer_changes_nothing_that_staff_settled(till: Till, staff: Staff) -> None:
+    booking_id = till.owed()
+    late = till.one()
+    till.world.clock.advance(LEASE_S * SECOND)
+    staff.refer()
+    staff.settle(booking_id, amount_minor=1_000)
+    assert till.answer(late, Outcome.REFUNDED) == 0
+    assert till.payment(booking_id)["refunded_minor"] == 1_000
+
+
+def test_staff_and_a_worker_that_meet_never_both_act(till: Till, staff: Staff) -> None:
+    """Either staff settles what is then never sent, or the worker sends what staff then cannot settle."""
+    made = [till.owed(100) for _ in range(20)]
+    claimed: list[str] = []
+    settled: list[str] = []
+    ready = threading.Barrier(2)
+
+    def work() -> None:
+        ready.wait()
+        while found := till.claim(limit=3):
+            claimed.extend(each.booking_id for each in found)
+
+    def settle_all() -> None:
+        ready.wait()
+        for booking_id in reversed(made):
+            try:
+                staff.settle(booking_id)
+            except Conflict:  # the worker has it
+                continue
+            else:
+                settled.append(booking_id)
+
+    threads = [threading.Thread(target=work), threading.Thread(target=settle_all)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not set(claimed) & set(settled)
+    assert sorted(claimed + settled) == sorted(made)
+
+
+def test_staff_waits_for_a_worker_that_has_just_taken_a_refund(till: Till, staff: Staff) -> None:
+    if till.world.database.is_sqlite:
+        pytest.skip("SQLite has one writer")
+    booking_id = till.owed()
+    refused: list[str] = []
+    with till.world.database.writing() as tx:
+        assert payments.claim(tx, limit=1, lease_s=LEASE_S)
+        tx.flush()
+        thread = threading.Thread(target=lambda: refused.append(staff.reason(staff.settle, booking_id)))
+        thread.start()
+    thread.join()
+    assert refused == ["refund_under_way"]
+
+
+# Sent once more --------------------------------------------------------------------------------------------------
+
+
+def test_a_refund_that_was_never_sent_is_sent_when_there_is_a_gateway(till: Till, staff: Staff) -> None:
+    booking_id = till.owed()
+    staff.refer()
+    shown = staff.reopen(booking_id)
+    assert (shown.status, shown.last_error, shown.reopened_count) == ("requested", None, 1)
+    assert till.timeline()[-1][0] == "refund_reopened"
+    claimed = till.one()
+    assert claimed.look_first  # somebody may have refunded it at the dashboard meanwhile
+    till.answer(claimed, Outcome.REFUNDED)
+    assert till.payment(booking_id)["status"] == "refunded"
+    assert without_booking(till) == []
+
+
+def test_a_refund_that_was_refused_gets_a_key_of_its_own_and_is_looked_for_first(till: Till, staff: Staff) -> None:
+    """The gateway keeps the refusal for the old key, and answers it again."""
+    booking_id = till.owed()
+    first = till.one()
+    till.answer(first, Outcome.REFUSED, reason="charge_disputed", provider_refund_id="re_given_up")
+    staff.reopen(booking_id)
+    again = till.one()
+    assert (again.idempotency_key, again.look_first) == (f"{first.idempotency_key}-1", True)
+    assert (again.provider_refund_id, again.attempt_count) == (None, 1)
+    assert again.first_sent_at == first.first_sent_at
+    till.answer(again, Outcome.REFUSED, reason="charge_disputed")
+    staff.reopen(booking_id)
+    assert till.one().idempotency_key == f"{first.idempotency_key}-2"
+
+
+def test_a_refund_that_the_gateway_has_accepted_is_read_again_and_not_asked_for(till: Till, staff: Staff) -> None:
+    booking_id = till.owed()
+    till.answer(till.one(), Outcome.UNCLEAR, provider_refund_id="re_1")
+    staff.reopen(booking_id)
+    assert till.one().provider_refund_id == "re_1"
+
+
+def test_staff_is_told_again_when_the_gateway_refuses_again(till: Till, staff: Staff) -> None:
+    booking_id = till.owed()
+    for _ in range(2):
+        till.answer(till.one(), Outcome.REFUSED)
+        staff.reopen(booking_id)
+    assert till.staff_mail_kinds(booking_id) == ["staff_refund_refused_mail"] * 2
+
+
+def test_what_the_gateway_cannot_return_is_not_sent_to_it(till: Till, staff: Staff) -> None:
+    booking_id = till.owed(intent=None)
+    assert till.claim() == []
+    assert staff.reason(staff.reopen, booking_id) == "no_payment_intent"
+    till.receive(booking_id, "pi_named_later")
+    staff.reopen(booking_id)
+    assert till.one().payment_intent == "pi_named_later"
+
+
+def test_what_is_queued_or_being_sent_is_not_reopened(till: Till, staff: Staff) -> None:
+    booking_id = till.owed()
+    assert staff.reason(staff.reopen, booking_id) == "refund_under_way"
+    till.one()
+    assert staff.reason(staff.reopen, booking_id) == "refund_under_way"
+
+
+def test_what_was_never_settled_is_tried_anew_from_the_first_attempt(till: Till, staff: Staff) -> None:
+    booking_id = till.owed()
+    till.world.change(tables.refunds, staff.refund_id(booking_id), attempt_count=rules.ATTEMPTS_MAX, first_sent_at=NOON)
+    assert till.claim() == []
+    staff.reopen(booking_id)
+    assert till.one().attempt_count == 1
+
+
+def test_an_amount_that_the_gateway_never_takes_is_rounded_when_it_is_sent_again(till: Till, staff: Staff) -> None:
+    booking_id = till.owed(12_345)
+    for table, row_id in (
+        (tables.refunds, staff.refund_id(booking_id)),
+        (tables.payments, till.payment(booking_id)["id"]),
+    ):
+        till.world.change(table, row_id, currency="KWD")
+    till.answer(till.one(), Outcome.REFUSED, reason="amount_invalid")
+    assert staff.reopen(booking_id).amount_minor == 12_340
+
+
+# Recorded where nothing was owed ---------------------------------------------------------------------------------
+
+
+def record(staff: Staff, booking_id: str, amount_minor: int = 1_000) -> Refund:
+    found: Refund = staff.act(payments.record_refund, booking_id, amount_minor=amount_minor, note="Goodwill")
+    return found
+
+
+def test_money_that_was_returned_without_being_owed_is_recorded_once(till: Till, staff: Staff) -> None:
+    booking_id = till.paid()
+    assert staff.outcome(booking_id).sentence == "Nothing is returned of the 890.00 NOK that was paid by card."
+    shown = record(staff, booking_id)
+    assert (shown.status, shown.amount_minor, shown.settled_minor) == ("settled", 1_000, 1_000)
+    assert (till.payment(booking_id)["status"], till.payment(booking_id)["refunded_minor"]) == (
+        "partially_refunded",
+        1_000,
+    )
+    assert staff.reason(record, staff, booking_id) == "refund_exists"
+    assert till.timeline()[-1][0] == "refund_settled"
+    assert without_booking(till) == []
+
+
+def test_a_refund_is_recorded_only_of_money_that_was_received_here(till: Till, staff: Staff) -> None:
+    waiting, confirmed, bare = till.booking(), till.paid(status="confirmed", cancelled_at=None), till.booking()
+    till.expect(waiting)
+    assert staff.reason(record, staff, waiting) == "nothing_received"
+    assert staff.reason(record, staff, bare) == "nothing_received"
+    assert staff.reason(record, staff, confirmed) == "booking_not_cancelled"
+    paid = till.paid()
+    assert staff.reason(record, staff, paid, TOTAL + 1) == "more_than_paid"
+    assert staff.reason(record, staff, paid, 0) == "range"
+    with pytest.raises(NotFound):
+        record(staff, UNKNOWN)
+
+
+# Listed ----------------------------------------------------------------------------------------------------------
+
+
+def test_refunds_are_listed_by_what_they_wait_for(till: Till, staff: Staff) -> None:
+    refused, unsent, queued = till.owed(100), till.owed(200), till.owed(300)
+    claimed = {each.booking_id: each for each in till.claim()}
+    till.answer(claimed[refused], Outcome.REFUSED)
+    till.world.change(tables.refunds, staff.refund_id(unsent), status="needs_review")
+    till.world.change(tables.refunds, staff.refund_id(queued), status="requested")
+
+    def listed(status: RefundFilter | None, limit: int = 10) -> set[str]:
+        def read(tx: Tx) -> list[payments.OwnedRefund]:
+            return payments.find_refunds(tx, till.world.organization, status=status, limit=limit)
+
+        return {refund.booking_id for refund, _ in till.world.database.read(read)}
+
+    assert listed(None) == {refused, unsent, queued}
+    assert listed(RefundFilter.WAITING) == {refused, unsent}
+    assert listed(RefundFilter.FAILED) == {refused}
+    assert listed(RefundFilter.REQUESTED) == {queued}
+    assert listed(RefundFilter.SETTLED) == set()
+    assert len(listed(None, limit=2)) == 2
+
+
+def test_a_refund_is_found_by_its_id_and_by_its_bookings(till: Till, staff: Staff) -> None:
+    booking_id = till.owed()
+    for name in (booking_id, staff.refund_id(booking_id).upper()):
+        found, organization = till.world.database.read(lambda tx, name=name: payments.find_refund(tx, name))
+        assert (found.booking_id, organization.id) == (booking_id, till.world.org)
+    for name in (UNKNOWN, "no-id"):
+        with pytest.raises(NotFound, match="There is no refund"):
+            till.world.database.read(lambda tx, name=name: payments.find_refund(tx, name))
+
+
+# What a cancellation did to the money ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("columns", "state", "amount"),
+    [
+        ({}, MoneyState.QUEUED, TOTAL),
+        ({"status": "sending", "first_sent_at": 1}, MoneyState.QUEUED, TOTAL),
+        ({"status": "succeeded"}, MoneyState.RETURNED, TOTAL),
+        ({"status": "settled", "settled_minor": 500}, MoneyState.RETURNED, 500),
+        ({"status": "failed", "first_sent_at": 1}, MoneyState.BY_HAND, TOTAL),
+        ({"status": "needs_review"}, MoneyState.BY_HAND, TOTAL),
+    ],
+)
+def test_an_outcome_names_state_and_amount(
+    till: Till, staff: Staff, columns: dict[str, Any], state: MoneyState, amount: int
+) -> None:
+    booking_id = till.owed()
+    if columns:
+        till.world.change(tables.refunds, staff.refund_id(booking_id), **columns)
+    found = staff.outcome(booking_id)
+    assert (found.state, found.amount_minor, found.refund_id) == (state, amount, staff.refund_id(booking_id))
+    assert found.to_json()["amount"] == {"amount_minor": amount, "currency": "NOK"}
+    assert found.sentence.endswith(".")
+
+
+def test_the_outcome_of_what_was_never_paid_or_not_cancelled_says_so(till: Till, staff: Staff) -> None:
+    unpaid, confirmed = till.booking(payment_status="failed"), till.booking(status="confirmed", cancelled_at=None)
+    assert staff.outcome(unpaid).state is MoneyState.NOTHING_PAID
+    assert staff.outcome(confirmed).state is MoneyState.NOT_CANCELLED
+    with pytest.raises(NotFound):
+        staff.outcome(UNKNOWN)
