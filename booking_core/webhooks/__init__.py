@@ -8,6 +8,7 @@ from booking_core.webhooks.deliveries import find as find_deliveries
 from booking_core.webhooks.deliveries import get as get_delivery
 from booking_core.webhooks.deliveries import recover, retry, send_test
 from booking_core.webhooks.endpoints import change, check, create, delete, find_all, get, rotate_secret
+from booking_core.webhooks.rules import is_port_allowed
 from booking_core.webhooks.sending import (
     Attempted,
     Claimed,
@@ -31,6 +32,7 @@ __all__ = [
     "find_deliveries",
     "get",
     "get_delivery",
+    "is_port_allowed",
     "next_due_at",
     "purge",
     "purge_endpoints",
