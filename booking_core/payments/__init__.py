@@ -5,11 +5,12 @@ transaction is open, and settles what came of it.
 """
 
 from booking_core.payments.refunds import claim, refer, settle
-from booking_core.payments.rules import FIRST_WAIT_S, Answered, Claimed, Outcome, owed
+from booking_core.payments.rules import FIRST_WAIT_S, LONGEST_WAIT_S, Answered, Claimed, Outcome, owed
 from booking_core.payments.service import drop, expect, owe_refund, receive, return_late
 
 __all__ = [
     "FIRST_WAIT_S",
+    "LONGEST_WAIT_S",
     "Answered",
     "Claimed",
     "Outcome",

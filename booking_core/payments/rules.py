@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from booking_core.caller import Organization
-from booking_core.clock import HOUR, SECOND
+from booking_core.clock import HOUR, SECOND, has_passed
 from booking_core.wire.bookings import PaymentStatus
 
 # How much --------------------------------------------------------------------------------------------------------
@@ -31,6 +31,8 @@ LONGEST_WAIT = 150
 """First waits: five minutes, so that whatever was the matter, all is settled within ten minutes of its end."""
 ACCEPTED_WAIT_S = 600
 """A refund that the gateway accepted and has not paid out is looked at again after so long."""
+LONGEST_WAIT_S = 900
+"""Longer than every wait and every lease of a refund."""
 ATTEMPTS_MAX = 1_000
 """Three days of a gateway that answers nothing; then people look at it."""
 KEY_LIVES_S = 23 * 3600
@@ -76,8 +78,10 @@ class Claimed:
 
     @property
     def look_first(self) -> bool:
-        """Whether it may have been made by an attempt that the key no longer tells of."""
-        return self.at - self.first_sent_at > KEY_LIVES_S * SECOND or self.attempt_count > LOOK_AFTER_ATTEMPTS
+        """Whether it may have been made by an attempt that the key no longer tells of. A clock that was set back since
+        the first one cannot say how long ago that was."""
+        is_known = not has_passed(KEY_LIVES_S * SECOND, self.first_sent_at, self.at)
+        return not is_known or self.attempt_count > LOOK_AFTER_ATTEMPTS
 
 
 class Outcome(StrEnum):

@@ -353,6 +353,11 @@ def after_failure(delivery: Leased, at: int, waits_s: Sequence[int], luck: float
     return Outcome(DeliveryStatus.QUEUED, None, count, at + wait + int(wait * _JITTER * luck), None)
 
 
+def longest_wait(wait_s: int) -> int:
+    """Return how many microseconds an attempt may be away that waits so many seconds, jitter included."""
+    return wait_s * SECOND + int(wait_s * SECOND * _JITTER)
+
+
 def after_loss(delivery: Leased, at: int) -> Outcome:
     """Due again at once: its worker died, and the attempt is not used up."""
     if delivery.status != DeliveryStatus.QUEUED:
@@ -373,8 +378,15 @@ def endpoint_after_success(row: EndpointRow, at: int) -> EndpointRow:
 
 
 def endpoint_after_failure(row: EndpointRow, at: int, *, timed_out: bool) -> EndpointRow:
-    """One more failure in a row."""
-    return row._replace(consecutive_failures=row.consecutive_failures + 1, last_failure_at=at, last_timed_out=timed_out)
+    """One more failure in a row. A success that a clock dated which was ahead counts from now: else the endpoint could
+    not be switched off until that clock is reached."""
+    succeeded_at = None if row.last_success_at is None else min(row.last_success_at, at)
+    return row._replace(
+        consecutive_failures=row.consecutive_failures + 1,
+        last_success_at=succeeded_at,
+        last_failure_at=at,
+        last_timed_out=timed_out,
+    )
 
 
 def disabled(row: EndpointRow, at: int) -> EndpointRow:
