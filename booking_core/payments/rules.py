@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from booking_core.caller import Organization
-from booking_core.clock import HOUR, SECOND, has_passed
+from booking_core.clock import HOUR, SECOND
 from booking_core.wire.bookings import PaymentStatus
 
 # How much --------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class Claimed:
     def look_first(self) -> bool:
         """Whether it may have been made by an attempt that the key no longer tells of. A clock that was set back since
         the first one cannot say how long ago that was."""
-        is_known = not has_passed(KEY_LIVES_S * SECOND, self.first_sent_at, self.at)
+        is_known = 0 <= self.at - self.first_sent_at <= KEY_LIVES_S * SECOND
         return not is_known or self.attempt_count > LOOK_AFTER_ATTEMPTS
 
 
