@@ -25,8 +25,8 @@ class ClockWatch:
     """The clock of one database, watched by one process."""
 
     def __init__(self, *, elapsed_s: Callable[[], float] = elapsed_s) -> None:
-        self._elapsed_s = elapsed_s
-        self._seen: tuple[int, float] | None = None
+        self.elapsed_s = elapsed_s
+        self._seen: tuple[int, float, float] | None = None
         self._ahead = 0
         """How far the clock has leapt since it was last believed."""
         self._leapt_at_s = 0.0
@@ -38,15 +38,17 @@ class ClockWatch:
         """Whether the clock can be believed about what is late."""
         return self._ahead <= LEAP
 
-    def look(self, now: int, observed: int | None = None) -> None:
+    def look(self, now: int, observed: int | None = None, *, asked_s: float | None = None) -> None:
         """Compare the clock with the monotonic one.
 
         Args:
             observed: the retention clock, for the first look of a process.
+            asked_s: the monotonic clock when the database was asked; it may have taken its time.
         """
-        elapsed_s = self._elapsed_s()
-        step = self._step(now, observed, elapsed_s)
-        self._seen = now, elapsed_s
+        elapsed_s = self.elapsed_s()
+        asked_s = elapsed_s if asked_s is None else asked_s
+        step = self._step(now, observed, asked_s, elapsed_s)
+        self._seen = now, asked_s, elapsed_s
         self._ahead += step
         if step < -SET_BACK:
             self.must_realign = True
@@ -57,8 +59,11 @@ class ClockWatch:
         elif self.is_settled or elapsed_s - self._leapt_at_s >= SETTLES_S:
             self._ahead = 0
 
-    def _step(self, now: int, observed: int | None, elapsed_s: float) -> int:
-        if self._seen is not None:
-            last, last_s = self._seen
-            return now - last - round((elapsed_s - last_s) * SECOND)
-        return now - observed if observed is not None and now - observed > FIRST_LEAP else 0
+    def _step(self, now: int, observed: int | None, asked_s: float, elapsed_s: float) -> int:
+        """Return by how much the clock was set at least; nobody knows when between two readings it was read."""
+        if self._seen is None:
+            return now - observed if observed is not None and now - observed > FIRST_LEAP else 0
+        last, last_asked_s, last_s = self._seen
+        least = now - last - round((elapsed_s - last_asked_s) * SECOND)
+        most = now - last - round((asked_s - last_s) * SECOND)
+        return least if least > 0 else min(most, 0)

@@ -77,8 +77,9 @@ class Sweeping:
     async def _look(self, now: int) -> None:
         """Compare the database's clock with this process's own, as often as anything may be swept."""
         if self._watch is not None and has_passed(ABANDON_EVERY, self._looked_at, now):
+            asked_s = self._watch.elapsed_s()
             shown, observed = await asyncio.to_thread(self._database.read, retention_clock.read)
-            self._watch.look(shown, observed)
+            self._watch.look(shown, observed, asked_s=asked_s)
             self._looked_at = now
 
     def _due(self, now: int) -> list[Sweep]:

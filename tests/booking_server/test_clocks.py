@@ -401,6 +401,18 @@ def test_the_watch_tells_a_step_from_time_that_passed(looks: list[Look]) -> None
         watch.must_realign = False
 
 
+def test_a_database_that_answers_late_is_no_step_of_its_clock() -> None:
+    """Whether it read its clock when it was asked, or when it answered."""
+    times = iter([5.0, 100.0, 105.0])
+    watch = ClockWatch(elapsed_s=lambda: next(times))
+    watch.look(5 * SECOND, asked_s=5.0)
+    watch.must_realign = False
+    watch.look(6 * SECOND, asked_s=6.0)
+    assert (watch.is_settled, watch.must_realign) == (True, False)
+    watch.look(105 * SECOND, asked_s=105.0)
+    assert (watch.is_settled, watch.must_realign) == (True, False)
+
+
 @pytest.mark.parametrize(("behind", "is_settled"), [(0, True), (DAY, True), (DAY + 1, False), (-400 * DAY, True)])
 def test_a_new_process_takes_more_than_a_day_for_a_leap(behind: int, is_settled: bool) -> None:
     watch = ClockWatch(elapsed_s=lambda: 0.0)
