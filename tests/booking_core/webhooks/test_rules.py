@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.world import HOUR, NOON
 
 from booking_core.errors import Malformed, Unprocessable
@@ -167,6 +169,15 @@ def test_warnings_come_at_thirds_of_whatever_time_is_allowed() -> None:
     second = 1_000_000
     verdicts = [rules.judge(ROW, NOON + seconds * second, 9) for seconds in (2, 3, 6, 9)]
     assert verdicts == [(Verdict.FINE, 0), (Verdict.WARN, 24), (Verdict.WARN, 48), (Verdict.DISABLE, 72)]
+
+
+@given(st.integers(0, 4), st.floats(0, 1))
+def test_every_wait_is_that_of_the_table_or_up_to_a_twentieth_longer(failed: int, luck: float) -> None:
+    outcome = rules.after_failure(DELIVERY._replace(attempt_count=failed), NOON, WAITS, luck)
+    assert outcome.next_attempt_at is not None
+    wait, tabled = outcome.next_attempt_at - NOON, (60, 300, 1800, 7200, 28800)[failed] * 1_000_000
+    assert tabled <= wait <= 1.05 * tabled
+    assert wait <= rules.longest_wait(WAITS[failed])
 
 
 @pytest.mark.parametrize(("luck", "wait_s"), [(0.0, 1800), (1.0, 1890)])
