@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING
 from booking_cli.context import CliError
 
 if TYPE_CHECKING:
-    from http.client import HTTPConnection
+    import socket
+    from http.client import HTTPConnection, HTTPResponse
 
 DEADLINE_S = 10.0
 """How long a receiver may take, as with the service."""
+BODY_S = 1.0
+"""How long what it says may take once its head is complete, as with the service: a body may never end."""
 EXCERPT_LENGTH_MAX = 1024
 _AWAY = frozenset({502, 503, 504})
 """What a proxy in front of an application that is down answers."""
@@ -121,14 +124,27 @@ def _exchange(connection: "HTTPConnection", where: Target, headers: Mapping[str,
         connection.putheader(name, value)
     connection.putheader("Content-Length", str(len(body)))
     connection.endheaders(body)
+    opened = connection.sock  # which the connection forgets when the response ends with it
     response = connection.getresponse()
     if response.msg.defects:  # cut off in the middle of a header, for one
         raise HTTPException
+    return response.status, _said(opened, response).decode("utf-8", "replace")
+
+
+def _said(opened: "socket.socket", response: "HTTPResponse") -> bytes:
+    """Return the beginning of the body, as far as it comes in time: the answer is judged by its head."""
+    from http.client import HTTPException
+
+    said, ends_at = b"", time.monotonic() + BODY_S
     try:
-        said = response.read(EXCERPT_LENGTH_MAX)
+        while len(said) < EXCERPT_LENGTH_MAX and (left_s := ends_at - time.monotonic()) > 0:
+            opened.settimeout(left_s)
+            if not (piece := response.read1(EXCERPT_LENGTH_MAX - len(said))):
+                break
+            said += piece
     except (OSError, HTTPException):
-        said = b""  # judged by its head, as the service does
-    return response.status, said.decode("utf-8", "replace")
+        pass
+    return said
 
 
 def _explained(problem: Exception, *, connected: bool) -> tuple[str, str]:

@@ -48,6 +48,14 @@ def system_clock() -> int:
     return time.time_ns() // 1000
 
 
+def elapsed_s() -> float:
+    """Return seconds since some instant, by a clock that nobody sets; where the system tells, a sleep of the machine
+    counts too."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
 def has_passed(length: int, since: int, now: int) -> bool:
     """Whether so long has passed. A clock that was set back since then cannot tell; then it counts as passed, or what
     is done every hour would wait for as long as the clock had been ahead."""

@@ -21,6 +21,7 @@ from booking_server import collecting, openapi, uses
 from booking_server.adapters.webhook_http import WebhookSender
 from booking_server.bell import ringing
 from booking_server.chores import chores_of
+from booking_server.clock_watch import ClockWatch
 from booking_server.dispatch import Endpoint, Service, refuse
 from booking_server.limits import Edge
 from booking_server.routes import OPERATIONS, description, manage
@@ -135,8 +136,9 @@ async def _not_found(scope: Any, receive: Any, send: Any) -> None:
 async def _worker_of(service: Service) -> AsyncIterator[None]:
     """A worker in this process, which is woken by what this process commits."""
     sender = WebhookSender(service.settings)
-    chores = chores_of(service.settings, service.database, service.installation)
-    worker = Worker(service.settings, service.database, service.installation, sender, chores)
+    watch = ClockWatch()
+    chores = chores_of(service.settings, service.database, service.installation, watch)
+    worker = Worker(service.settings, service.database, service.installation, sender, chores, watch)
     service.committed = worker.wake
     async with working(worker, sender):
         yield

@@ -3,9 +3,12 @@ slow mail server holds up no refund."""
 
 from typing import Protocol
 
+from booking_core import webhooks
 from booking_core.caller import Installation
 from booking_core.db.engine import Database
+from booking_core.realign import all_kinds
 from booking_core.settings import Settings
+from booking_server.clock_watch import ClockWatch
 from booking_server.mailing import mailing
 from booking_server.purging import Purging
 from booking_server.refunding import refunding
@@ -24,11 +27,16 @@ class Chore(Protocol):
         """Lets go of what it holds open."""
 
 
-def chores_of(settings: Settings, database: Database, installation: Installation) -> list[Chore]:
-    """Every chore of an installation."""
+def chores_of(
+    settings: Settings, database: Database, installation: Installation, watch: ClockWatch | None = None
+) -> list[Chore]:
+    """Every chore of an installation; all of them believe the same watch."""
+    watch = watch or ClockWatch()
+    lease_s = webhooks.lease_s(settings.webhook_deadline_s)
+    realign = all_kinds(installation, waits_s=settings.webhook_waits_s, lease_s=lease_s)
     return [
-        Sweeping(database, installation),
+        Sweeping(database, installation, watch=watch, realign=realign),
         refunding(settings, database),
-        mailing(settings, database, installation),
+        mailing(settings, database, installation, watch),
         Purging(settings, database),
     ]

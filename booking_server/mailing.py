@@ -17,6 +17,7 @@ from booking_core.db.engine import Database, Tx
 from booking_core.notifications import Mailbox, Outcome, Tried
 from booking_core.settings import Settings, named_mailbox
 from booking_server.adapters.mail import BATCH_S, MAIL_S, FilePost, Post, SmtpPost, SmtpServer
+from booking_server.clock_watch import ClockWatch
 
 log = logging.getLogger("booking.mail")
 
@@ -38,11 +39,19 @@ class Mailing:
 
     name = "mail"
 
-    def __init__(self, database: Database, installation: Installation, post: Post, sender: Mailbox) -> None:
+    def __init__(
+        self,
+        database: Database,
+        installation: Installation,
+        post: Post,
+        sender: Mailbox,
+        watch: ClockWatch | None = None,
+    ) -> None:
         self._database = database
         self._installation = installation
         self._post = post
         self._sender = sender
+        self._watch = watch
         self._unparked_at = 0
 
     async def run_once(self) -> int:
@@ -76,8 +85,11 @@ class Mailing:
         return notifications.write_due(tx, self._installation, limit=WRITTEN_AT_ONCE, sender=self._sender)
 
     async def _send(self) -> int:
+        is_settled = self._watch is None or self._watch.is_settled
         claimed = await self._write(
-            lambda tx: notifications.claim(tx, self._installation, limit=SENT_AT_ONCE, lease_s=LEASE_S)
+            lambda tx: notifications.claim(
+                tx, self._installation, limit=SENT_AT_ONCE, lease_s=LEASE_S, gives_up_old=is_settled
+            )
         )
         if not claimed:
             return 0
@@ -98,7 +110,9 @@ def _log(tried: Sequence[Tried]) -> None:
             log.warning("the mail %s was not taken (%s): %s", each.claimed.id, each.outcome, each.error)
 
 
-def mailing(settings: Settings, database: Database, installation: Installation) -> Mailing:
+def mailing(
+    settings: Settings, database: Database, installation: Installation, watch: ClockWatch | None = None
+) -> Mailing:
     """The chore, as the settings want it."""
     sender = Mailbox(*named_mailbox(settings.mail_from)) if settings.mail_from else None
     sender = sender or notifications.default_sender(installation)
@@ -107,7 +121,7 @@ def mailing(settings: Settings, database: Database, installation: Installation) 
         post = SmtpPost(SmtpServer.of(settings.smtp_url), sender.address)
     else:
         post = FilePost(mail_folder(settings))
-    return Mailing(database, installation, post, sender)
+    return Mailing(database, installation, post, sender, watch)
 
 
 def mail_folder(settings: Settings) -> Path | None:

@@ -2,17 +2,22 @@
 L8); and, for as long as the log of deliveries, mails with what owed them, and holds.
 
 In batches, each a short transaction, with a pause after each: whoever reads or books in the meantime notices nothing,
-and neither do deliveries, which this leaves to their own task.
+and neither do deliveries, which this leaves to their own task. How old something is, is said by the retention clock,
+which follows the database's clock and never leaps with it.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 
-from booking_core import events, idempotency, notifications, storefront, webhooks
-from booking_core.clock import DAY, MINUTE, SECOND, has_passed
+from booking_core import events, idempotency, notifications, retention_clock, storefront, webhooks
+from booking_core.clock import DAY, MINUTE, SECOND, elapsed_s, has_passed
 from booking_core.db.engine import Database, Tx
 from booking_core.errors import Unavailable
+from booking_core.retention_clock import Measured, Reading
 from booking_core.settings import Settings
+
+log = logging.getLogger("booking.purging")
 
 BATCH = 2_000
 """Rows of each kind, in one transaction."""
@@ -28,10 +33,20 @@ class Purging:
 
     name = "purging"
 
-    def __init__(self, settings: Settings, database: Database, *, batch: int = BATCH) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        *,
+        batch: int = BATCH,
+        elapsed_s: Callable[[], float] = elapsed_s,
+    ) -> None:
         self._settings = settings
         self._database = database
         self._batch = batch
+        self._elapsed_s = elapsed_s
+        self._measured: Measured | None = None
+        self._is_held_back = False
         self._purged_at = 0
         self._pause = EVERY
 
@@ -43,7 +58,7 @@ class Purging:
             return 0
         purged: list[int] = []
         failed: Exception | None = None
-        for purge in await self._purges(now):
+        for purge in await self._purges(await self._believed()):
             try:
                 purged.append(await asyncio.to_thread(self._database.write, purge))
             except Exception as error:  # told when the others have had their turn
@@ -54,6 +69,25 @@ class Purging:
         if failed:
             raise failed
         return sum(purged)
+
+    async def _believed(self) -> int:
+        """Move the retention clock, and return what it says."""
+        elapsed_s = self._elapsed_s()
+        advance = lambda tx: retention_clock.advance(tx, self._measured, elapsed_s)  # noqa: E731
+        reading: Reading = await asyncio.to_thread(self._database.write, advance)
+        self._measured = reading.measured
+        self._tell(reading)
+        return reading.at
+
+    def _tell(self, reading: Reading) -> None:
+        """Log when the clock has run away from what purges believe, and when they agree again."""
+        is_held_back = reading.behind > DAY
+        if is_held_back and not self._is_held_back:
+            days = reading.behind / DAY
+            log.warning("the clock is %.1f days ahead of what has been observed: less is deleted meanwhile", days)
+        if self._is_held_back and not is_held_back:
+            log.info("the clock agrees with what has been observed again")
+        self._is_held_back = is_held_back
 
     async def _purges(self, now: int) -> list[Purge]:
         settings, limit = self._settings, self._batch

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from booking_core import keys
 from booking_core.caller import Caller
-from booking_core.clock import MINUTE
+from booking_core.clock import HOUR, MINUTE
 from booking_core.db.engine import Database
 
 log = logging.getLogger("booking.uses")
@@ -29,7 +29,8 @@ class Uses:
     def note(self, caller: Caller) -> None:
         """Remembers that the key is used now, unless it is known to have been used in this minute."""
         minute = caller.at - caller.at % MINUTE
-        if (caller.key.last_used_at or 0) < minute:
+        last = caller.key.last_used_at or 0
+        if not minute <= last <= minute + HOUR:  # further ahead is of a clock that was set back since
             with self._lock:
                 self._seen[caller.organization.id, caller.key.id] = minute
 

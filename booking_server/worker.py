@@ -30,6 +30,7 @@ from booking_server import collecting
 from booking_server.adapters.webhook_http import Sent, WebhookSender
 from booking_server.bell import listening
 from booking_server.chores import Chore, chores_of
+from booking_server.clock_watch import ClockWatch
 
 log = logging.getLogger("booking.worker")
 
@@ -48,8 +49,6 @@ FREE_PER_ENDPOINT = 4
 to what it has already, so that many which hang, and are not known to yet, never hold all of them."""
 PER_ORGANIZATION = 10 * PER_ENDPOINT
 """Room for each of its endpoints: with less, nine that hang would keep the tenth waiting."""
-LEASE_DEADLINES = 3
-"""A lease lasts so many deadlines of an attempt: no heartbeat is needed."""
 POLL_S = 0.5
 """The truth is polled; waking up earlier is only a hint."""
 CHORE_POLL_S = 1.0
@@ -57,6 +56,7 @@ CHORE_POLL_S = 1.0
 CHORE_PAUSE_S = 0.1
 """A chore that found nothing looks again no sooner than this: every commit wakes it, and a rush is full of commits."""
 RECLAIM_EVERY = 5 * SECOND
+_NEVER_S = 10**9
 USER_AGENT = "Svc-Webhooks/1.0"
 
 
@@ -117,11 +117,13 @@ class Worker:
         installation: Installation,
         sender: Sender,
         chores: Sequence[Chore] = (),
+        watch: ClockWatch | None = None,
     ) -> None:
         self._settings = settings
         self._database = database
         self._installation = installation
         self._sender = sender
+        self._watch = watch
         self._chores = {chore: asyncio.Event() for chore in chores}
         self._in_flight = InFlight()
         self._finished: list[Attempted] = []
@@ -216,7 +218,7 @@ class Worker:
                 slow_free=max(0, SLOW_SLOTS - self._in_flight.slow),
                 per_endpoint=max(1, min(PER_ENDPOINT, free // FREE_PER_ENDPOINT)),
                 per_organization=PER_ORGANIZATION,
-                lease_s=int(LEASE_DEADLINES * self._settings.webhook_deadline_s) + 1,
+                lease_s=webhooks.lease_s(self._settings.webhook_deadline_s),
             )
         )
         for each in claimed:
@@ -253,7 +255,7 @@ class Worker:
                     tx,
                     finished,
                     waits_s=self._settings.webhook_waits_s,
-                    disable_after_s=self._settings.webhook_disable_after_s,
+                    disable_after_s=self._disable_after_s,
                 )
             )
         except BaseException as error:
@@ -263,6 +265,12 @@ class Worker:
         self._is_behind = False
         for attempted in finished:
             self._in_flight.remove(attempted.claimed)
+
+    @property
+    def _disable_after_s(self) -> int:
+        """No endpoint is switched off by a clock that has leapt."""
+        is_settled = self._watch is None or self._watch.is_settled
+        return self._settings.webhook_disable_after_s if is_settled else _NEVER_S
 
     async def _reclaim(self) -> None:
         """Takes back, now and then, what a worker that died had leased.
@@ -340,8 +348,9 @@ async def serve_forever(settings: Settings) -> None:
         database.driver.checkpoints = True
     installation = secret_keys.with_link_keys(database, settings.installation())
     sender = WebhookSender(settings)
-    chores = chores_of(settings, database, installation)
-    worker = Worker(settings, database, installation, sender, chores)
+    watch = ClockWatch()
+    chores = chores_of(settings, database, installation, watch)
+    worker = Worker(settings, database, installation, sender, chores, watch)
     with collecting.seldom():
         async with working(worker, sender), listening(database, worker.wake):
             log.info("the worker runs")

@@ -677,3 +677,14 @@ idempotency = Table(
     Column("created_at", At, nullable=False),
     Index(None, "created_at"),
 )
+
+# The instant that purges believe it is, for the whole installation. It follows the clock in bounded steps, so that a
+# clock that leaps forward deletes nothing (decision I7).
+retention_clock = Table(
+    "retention_clock",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("at", At, nullable=False),
+    Column("moved_at", At, nullable=False),  # by the clock itself: a worker was there to look
+    CheckConstraint("id = 1", name="one"),
+)

@@ -174,4 +174,15 @@ CHECKS = (
         mend="is a worker running, and BOOKING_SMTP_URL or BOOKING_MAIL_DIR set?",
         waits=True,
     ),
+    # One row, which a worker that purges has touched within the hour; else nobody knows which of the two is right.
+    Check(
+        "the clock agrees with what the workers have measured",
+        """SELECT '', 'clock', 'the database''s clock is ' || (abs(:at - r.at) / 3600000000) || ' hours '
+                  || CASE WHEN :at > r.at THEN 'ahead of' ELSE 'behind' END || ' the retention clock'
+             FROM retention_clock r
+            WHERE abs(:at - r.at) > 86400000000 AND :at - r.moved_at < 3600000000""",
+        mend="set the clock right; after a pause of the service wait: eight hours are caught up with in one, and until"
+        " then what is past its retention is kept",
+        waits=True,
+    ),
 )

@@ -6,11 +6,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import orjson
-from sqlalchemy import BigInteger, ClauseElement, bindparam, func, or_, select, update
+from sqlalchemy import BigInteger, ClauseElement, bindparam, func, literal_column, or_, select, update
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
 from booking_core.caller import ApiKey, Organization
+from booking_core.clock import HOUR
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, among, given, now_us, rows
@@ -127,7 +128,8 @@ def expire(tx: Tx, key: ApiKey, at: int) -> None:
 def _touch(dialect: Dialect) -> ClauseElement:
     """A key that another transaction holds is passed over: it is being touched, or revoked, at this moment."""
     used = given(dialect, "used", {"organization_id": Id, "id": Id, "at": BigInteger})
-    older = or_(_KEYS.c.last_used_at.is_(None), _KEYS.c.last_used_at < used.c.at)
+    last = _KEYS.c.last_used_at
+    older = or_(last.is_(None), last < used.c.at, last > used.c.at + literal_column(str(HOUR)))
     due = (
         select(_KEYS.c.organization_id, _KEYS.c.id, used.c.at)
         .join_from(_KEYS, used, (_KEYS.c.organization_id == used.c.organization_id) & (_KEYS.c.id == used.c.id))
@@ -146,6 +148,7 @@ _TOUCH = Statement(_touch)
 
 
 def touch(tx: Tx, used: Iterable[tuple[str, str, int]]) -> None:
-    """Moves `last_used_at` forward to those instants, never back. A key occurs once."""
+    """Move `last_used_at` forward to those instants, and back only where it lies more than an hour ahead, as a clock
+    wrote it that was set back since. A key occurs once."""
     items = [{"organization_id": owner, "id": key_id, "at": at} for owner, key_id, at in used]
     tx.run(_TOUCH, used=rows(items))

@@ -6,7 +6,7 @@ them. An operator finds them, and has those written anew that failed.
 
 from booking_core.notifications.guest import GuestView, open_link
 from booking_core.notifications.message import Mailbox
-from booking_core.notifications.rules import Mail, MailStatus, present
+from booking_core.notifications.rules import SENDING_WAITS, WRITING_WAITS, Mail, MailStatus, present
 from booking_core.notifications.sending import Claimed, Outcome, Tried, claim, pending, record, unpark
 from booking_core.notifications.service import find, find_failed, get, purge, purge_unmailed, retry, retry_each
 from booking_core.notifications.summary import Summary
@@ -15,6 +15,8 @@ from booking_core.notifications.writing import SEALED_FOR, default_sender, write
 
 __all__ = [
     "SEALED_FOR",
+    "SENDING_WAITS",
+    "WRITING_WAITS",
     "Claimed",
     "GuestView",
     "Mail",

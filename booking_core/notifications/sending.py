@@ -59,15 +59,18 @@ class Tried:
     error: str | None = None
 
 
-def claim(tx: Tx, installation: Installation, *, limit: int, lease_s: int) -> list[Claimed]:
+def claim(tx: Tx, installation: Installation, *, limit: int, lease_s: int, gives_up_old: bool = True) -> list[Claimed]:
     """Leases mails that are due, at most `limit`, the longest due first, and passes over what others hold.
 
     One that is too old to be news, or was tried often enough, or cannot be opened any more, has failed instead.
+
+    Args:
+        gives_up_old: whether the clock can be believed about how old a mail is.
     """
     found = store.due(tx, limit=limit)
     token, claimed, pending = tokens.new_id(), [], Writes()
     for queued, at in found:
-        error, message = _fault(installation, queued, at)
+        error, message = _fault(installation, queued, at if gives_up_old else queued.created_at)
         _lease(pending, queued, token, at + lease_s * SECOND)
         claimed.append((_claimed(queued, message, token), error))
     tx.write(pending)

@@ -28,11 +28,21 @@ from booking_core.payments.listing import (
     record_owner,
 )
 from booking_core.payments.refunds import claim, refer, settle
-from booking_core.payments.rules import FIRST_WAIT_S, Answered, Claimed, Outcome, by_policy, gateway_unit, owed
+from booking_core.payments.rules import (
+    FIRST_WAIT_S,
+    LONGEST_WAIT_S,
+    Answered,
+    Claimed,
+    Outcome,
+    by_policy,
+    gateway_unit,
+    owed,
+)
 from booking_core.payments.service import drop, expect, owe_by_hand, owe_refund, receive, return_late
 
 __all__ = [
     "FIRST_WAIT_S",
+    "LONGEST_WAIT_S",
     "Answered",
     "Claimed",
     "DueBooking",

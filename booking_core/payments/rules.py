@@ -56,6 +56,8 @@ LONGEST_WAIT = 150
 """First waits: five minutes, so that whatever was the matter, all is settled within ten minutes of its end."""
 ACCEPTED_WAIT_S = 600
 """A refund that the gateway accepted and has not paid out is looked at again after so long."""
+LONGEST_WAIT_S = 900
+"""Longer than every wait and every lease of a refund."""
 ATTEMPTS_MAX = 1_000
 """Three days of a gateway that answers nothing; then people look at it."""
 KEY_LIVES_S = 23 * 3600
@@ -104,9 +106,12 @@ class Claimed:
 
     @property
     def look_first(self) -> bool:
-        """Return whether it may have been made by an attempt that the key does not tell of, or by somebody else."""
-        is_old = self.at - self.first_sent_at > KEY_LIVES_S * SECOND
-        return is_old or self.attempt_count > LOOK_AFTER_ATTEMPTS or self.reopened_count > 0
+        """Return whether it may have been made by an attempt that the key does not tell of, or by somebody else.
+
+        A clock that was set back since the first attempt cannot say how long ago that was.
+        """
+        is_known = 0 <= self.at - self.first_sent_at <= KEY_LIVES_S * SECOND
+        return not is_known or self.attempt_count > LOOK_AFTER_ATTEMPTS or self.reopened_count > 0
 
 
 class Outcome(StrEnum):

@@ -8,11 +8,12 @@ from booking_core.webhooks.deliveries import find as find_deliveries
 from booking_core.webhooks.deliveries import get as get_delivery
 from booking_core.webhooks.deliveries import recover, retry, send_test
 from booking_core.webhooks.endpoints import change, check, create, delete, find_all, get, rotate_secret
-from booking_core.webhooks.rules import SECRET_PURPOSE
+from booking_core.webhooks.rules import SECRET_PURPOSE, is_port_allowed, longest_wait
 from booking_core.webhooks.sending import (
     Attempted,
     Claimed,
     claim,
+    lease_s,
     next_due_at,
     purge,
     purge_endpoints,
@@ -33,6 +34,9 @@ __all__ = [
     "find_deliveries",
     "get",
     "get_delivery",
+    "is_port_allowed",
+    "lease_s",
+    "longest_wait",
     "next_due_at",
     "purge",
     "purge_endpoints",

@@ -45,13 +45,13 @@ def create(tx: Tx, caller: Caller, pending: Writes, request: WebhookEndpointCrea
         Malformed: the URL is not plainly an https URL.
         InsufficientScope: the key may not read something that is subscribed to.
         Conflict: `endpoint_limit_reached`.
-        Unprocessable: the address is not public.
+        Unprocessable: `port_not_allowed` or `address_not_public`.
     """
     organization, at = caller.organization, caller.at
     check(caller, request)
     outbox.lock_sequences(tx, {organization.id: (0, 0)})  # creations take turns, so that ten are ten
     rules.room_for_one_more(store.count(tx, organization.id))
-    _check_public(request.url, is_public)
+    _check_address(request.url, is_public)
     row = EndpointRow(
         created_at=at,
         id=tokens.new_id(),
@@ -121,7 +121,7 @@ def change(
         Malformed: the URL is not plainly an https URL.
         InsufficientScope: the key may not read something that would be sent.
         NotFound: the organization has no such endpoint.
-        Unprocessable: the address is not public.
+        Unprocessable: `port_not_allowed` or `address_not_public`.
     """
     check(caller, request)
     organization = caller.organization
@@ -129,7 +129,7 @@ def change(
     row = _changed(caller, before, request)
     if row.url != before.url:
         rules.check_entitled(caller, rules.event_types(row))
-        _check_public(row.url, is_public)
+        _check_address(row.url, is_public)
     if row == before:
         return _present(caller, before)
     row = row._replace(updated_at=_after(caller, before))
@@ -251,10 +251,11 @@ def _after(caller: Caller, row: EndpointRow) -> int:
     return max(caller.at, row.updated_at)
 
 
-def _check_public(url: str, is_public: IsPublic) -> None:
+def _check_address(url: str, is_public: IsPublic) -> None:
+    rules.check_port(url)
     if not is_public(url):
         # The same words whatever was found, so that nobody maps a network with them.
-        message = "Webhooks go to public addresses, and to port 443 or one from 1024 that is no other service's."
+        message = "Webhooks go to public addresses."
         raise Unprocessable.at("url", message, "address_not_public")
 
 

@@ -11,7 +11,7 @@ import orjson
 
 from booking_core.caller import Caller
 from booking_core.clock import SECOND, Zone
-from booking_core.errors import Conflict, Malformed
+from booking_core.errors import Conflict, Malformed, Unprocessable
 from booking_core.wire.events import READ_SCOPE, EventType
 from booking_core.wire.limits import (
     API_VERSION,
@@ -47,6 +47,16 @@ _URL = re.compile(r"(https?)://([^/?]+)(?:[/?].*)?", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@%]+))(?::([0-9]{1,5}))?")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_HTTPS_PORT, _HTTP_PORT = 443, 80
+_UNFIT_FOR_BROWSERS = frozenset(
+    (1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080)
+)
+"""The bad ports of the Fetch standard, from 1024."""
+_OTHER_SERVICES = frozenset(
+    (1433, 1521, 2375, 2376, 2379, 2380, 3306, 3389, 5432, 5672, 5900, 6379, 9042, 9200, 9300, 11211, 27017)
+)
+"""SQL Server, Oracle, Docker, etcd, MySQL, RDP, PostgreSQL, AMQP, VNC, Redis, Cassandra, Elasticsearch, memcached,
+MongoDB."""
 
 
 def check_url(url: str, *, allow_http: bool) -> None:
@@ -67,6 +77,31 @@ def check_url(url: str, *, allow_http: bool) -> None:
         raise Malformed.at("url", "must name a host in its usual notation, without user or password")
     if authority[3] and not 1 <= int(authority[3]) <= 65535:
         raise Malformed.at("url", "must have a port from 1 to 65535")
+
+
+def is_port_allowed(port: int, *, is_tls: bool) -> bool:
+    """Return whether webhooks are sent to the port: 443, or one from 1024 that no other service is known by (decision
+    W12). Plain http, which only development allows, may have its own port 80."""
+    if port == _HTTPS_PORT or (port == _HTTP_PORT and not is_tls):
+        return True
+    return 1024 <= port <= 65535 and port not in _UNFIT_FOR_BROWSERS and port not in _OTHER_SERVICES
+
+
+def check_port(url: str) -> None:
+    """Refuse a URL, which `check_url` has passed, whose port webhooks are not sent to.
+
+    Raises:
+        Unprocessable: `port_not_allowed`.
+    """
+    parts = _URL.fullmatch(url)
+    authority = parts and _AUTHORITY.fullmatch(parts[2])
+    if not parts or not authority:
+        raise ValueError("the URL was not checked")
+    is_tls = parts[1].lower() == "https"
+    port = int(authority[3]) if authority[3] else _HTTPS_PORT if is_tls else _HTTP_PORT
+    if not is_port_allowed(port, is_tls=is_tls):
+        message = "Webhooks go to port 443, or to one from 1024 that is not known for another service."
+        raise Unprocessable.at("url", message, "port_not_allowed")
 
 
 def _is_ipv6(text: str) -> bool:
@@ -318,6 +353,11 @@ def after_failure(delivery: Leased, at: int, waits_s: Sequence[int], luck: float
     return Outcome(DeliveryStatus.QUEUED, None, count, at + wait + int(wait * _JITTER * luck), None)
 
 
+def longest_wait(wait_s: int) -> int:
+    """Return how many microseconds an attempt may be away that waits so many seconds, jitter included."""
+    return wait_s * SECOND + int(wait_s * SECOND * _JITTER)
+
+
 def after_loss(delivery: Leased, at: int) -> Outcome:
     """Due again at once: its worker died, and the attempt is not used up."""
     if delivery.status != DeliveryStatus.QUEUED:
@@ -338,8 +378,15 @@ def endpoint_after_success(row: EndpointRow, at: int) -> EndpointRow:
 
 
 def endpoint_after_failure(row: EndpointRow, at: int, *, timed_out: bool) -> EndpointRow:
-    """One more failure in a row."""
-    return row._replace(consecutive_failures=row.consecutive_failures + 1, last_failure_at=at, last_timed_out=timed_out)
+    """One more failure in a row. A success that a clock dated which was ahead counts from now: else the endpoint could
+    not be switched off until that clock is reached."""
+    succeeded_at = None if row.last_success_at is None else min(row.last_success_at, at)
+    return row._replace(
+        consecutive_failures=row.consecutive_failures + 1,
+        last_success_at=succeeded_at,
+        last_failure_at=at,
+        last_timed_out=timed_out,
+    )
 
 
 def disabled(row: EndpointRow, at: int) -> EndpointRow:

@@ -36,6 +36,7 @@ log = logging.getLogger("booking.webhooks")
 
 LEASE_S = 30
 """Three times the deadline of an attempt, so that no heartbeat is needed."""
+LEASE_DEADLINES = 3
 _RECLAIMED_AT_ONCE = 500
 
 Key = tuple[str, str]
@@ -82,6 +83,11 @@ class Attempted:
     @property
     def ended_at(self) -> int:
         return self.started_at + self.duration_ms * 1000
+
+
+def lease_s(deadline_s: float) -> int:
+    """Return how long a lease lasts, in seconds, where an attempt ends after so many."""
+    return int(LEASE_DEADLINES * deadline_s) + 1
 
 
 # Claiming --------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ class WebhookEndpointWithSecret(WebhookEndpoint):
 
 
 class Attempt(Resource):
-    """One HTTP request of a delivery."""
+    """One HTTP request of a delivery. Each request that may have reached the receiver is an attempt of its own."""
 
     id: Id
     """The `Svc-Delivery-Id` header."""
@@ -93,6 +93,8 @@ class Attempt(Resource):
     duration_ms: int | None
     response_status: int | None
     response_excerpt: str | None
+    """The beginning of the response's body, at most 1024 characters, controls replaced; of a compressed body, which is
+    never decompressed, its encoding and size. Null when no body arrived in time."""
     error: Open[AttemptError] | None
 
 

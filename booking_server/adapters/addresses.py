@@ -21,6 +21,7 @@ from typing import Protocol
 
 import idna
 
+from booking_core import webhooks
 from booking_core.settings import Settings
 from booking_core.wire import limits
 
@@ -144,15 +145,6 @@ _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _HOST_LENGTH_MAX = 253
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PRIVATE_SUFFIXES = ("localhost", "local", "internal", "localdomain", "home.arpa")
-_UNFIT_FOR_BROWSERS = frozenset(
-    (1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080)
-)
-"""The bad ports of the Fetch standard, from 1024."""
-_OTHER_SERVICES = frozenset(
-    (1433, 1521, 2375, 2376, 2379, 2380, 3306, 3389, 5432, 5672, 5900, 6379, 9042, 9200, 9300, 11211, 27017)
-)
-"""SQL Server, Oracle, Docker, etcd, MySQL, RDP, PostgreSQL, AMQP, VNC, Redis, Cassandra, Elasticsearch, memcached,
-MongoDB."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -184,11 +176,9 @@ def parse_target(url: str, *, allow_http: bool = False) -> Target:
 
 
 def _port(digits: str | None, *, is_tls: bool) -> int:
-    usual = 443 if is_tls else 80
-    port = int(digits) if digits else usual
-    is_other = not 1024 <= port <= 65535 or port in _UNFIT_FOR_BROWSERS or port in _OTHER_SERVICES
-    if port != usual and is_other:
-        raise TargetError(f"must use port {usual}, or one from 1024 that no other service is known by")
+    port = int(digits) if digits else 443 if is_tls else 80
+    if not webhooks.is_port_allowed(port, is_tls=is_tls):
+        raise TargetError("must use port 443, or one from 1024 that is not known for another service")
     return port
 
 

@@ -1,11 +1,14 @@
 """The sender: one POST to one receiver, behind the address guard and under one deadline, and what became of it.
 
-A small HTTP/1.1 client of our own (decision 0007). It knows nothing of deliveries, retries or signatures: the worker
-brings headers and body, and gets an outcome whatever the receiver does.
+A small HTTP/1.1 client of our own (decisions 0007 and 0024). It knows nothing of deliveries, retries or signatures: the
+worker brings headers and body, and gets an outcome whatever the receiver does. One call of `send` hands at most one
+request to the network: a request that may have reached a receiver is never sent again under the same delivery id.
 """
 
 import asyncio
+import codecs
 import re
+import select
 import socket
 import ssl
 import time
@@ -26,6 +29,10 @@ HEAD_BYTES_MAX: Final = 32 * 1024
 """Of the response's head, the heads of interim responses included."""
 BODY_BYTES_MAX: Final = 64 * 1024
 """Of the response's body; what comes after is not read (decision W9)."""
+BODY_S = 1.0
+"""The longest wait for the rest of a body after a complete 2xx head, within the deadline. The attempt has succeeded by
+then; a body that drips must hold neither the worker's slot nor the next event. What a failed attempt's receiver has to
+say is read until the deadline."""
 INTERIM_MAX: Final = 8
 READ_BYTES: Final = 16 * 1024
 RECEIVE_BUFFER_BYTES: Final = 32 * 1024
@@ -35,8 +42,10 @@ ADDRESSES_TRIED_MAX: Final = 4
 ADDRESS_S = 2.0
 """How long an address may stay silent before the name's next one is tried, within the deadline."""
 
-IDLE_S = 4.0
-"""A kept connection is dropped when unused for so long. Most servers drop theirs after 5 s or more."""
+IDLE_S = 1.5
+"""A kept connection is not used again after so long without a request. The shortest default of a common server is
+gunicorn's, which closes after 2 s (Node, uvicorn and Apache: 5 s): a request that crosses with such a close fails its
+attempt, so no connection is used when one may be on its way."""
 AGE_S: Final = 60.0
 """No connection is kept for longer: its certificate was verified when it began."""
 IDLE_CONNECTIONS_MAX: Final = 128
@@ -52,7 +61,8 @@ class Sent:
     status: int | None
     """Of a complete response head."""
     excerpt: str | None
-    """The beginning of the response's body, printable, at most 1024 characters."""
+    """The beginning of the response's body, printable, at most 1024 characters; of a compressed body its encoding and
+    size. None when no byte of a body arrived in time."""
     error: AttemptError | None
     """None when a complete 2xx head arrived in time (decision W9)."""
     duration_ms: int
@@ -81,6 +91,7 @@ class _Reply:
         """Nothing more is wanted: it ended, or reached a limit, or is not HTTP."""
         self.can_be_followed = False
         """It ended where the next response on this connection would begin."""
+        self._encoding = ""
         self._head_bytes = 0
         self._body_bytes = 0
         self._interim = 0
@@ -91,6 +102,23 @@ class _Reply:
     def is_untouched(self) -> bool:
         """Not one byte of it has arrived."""
         return self._head_bytes == 0
+
+    @property
+    def waits_for_body(self) -> bool:
+        """The attempt has succeeded, and only the rest of the body is missing."""
+        return self.status is not None and self.status < 300 and not self.is_over
+
+    def excerpt(self) -> str | None:
+        """Return the beginning of the body as text that every database stores and every terminal shows.
+
+        A compressed body is never decompressed; the text names its encoding and size instead.
+        """
+        if self._body_bytes and self._encoding not in ("", "identity"):
+            return _printable(f"[{self._encoding[:40]}, {self._body_bytes} bytes, not decompressed]")
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        # A character that a limit or the deadline cut in two is left out.
+        text = decoder.decode(bytes(self.body), final=self.is_over)
+        return _printable(text[: limits.WEBHOOK_EXCERPT_LENGTH_MAX]) or None
 
     def feed(self, data: bytes) -> None:
         """Takes what was read, and raises for nothing that may be in it."""
@@ -131,6 +159,8 @@ class _Reply:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._check(value)
+        if self.status is None and name.lower() == b"content-encoding":
+            self._encoding = value.decode("ascii").strip().lower()
 
     def _check(self, text: bytes) -> None:
         """The parser lets through bytes from 80 upwards, and NUL in a reason."""
@@ -145,6 +175,7 @@ class _Reply:
             self.status = status
             return
         self._interim += 1
+        self._encoding = ""
         if self._interim > INTERIM_MAX or status == 101:
             raise ValueError("interim responses without end, or another protocol")
 
@@ -174,6 +205,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reply: _Reply | None = None
         self._ended: asyncio.Future[None] | None = None
+        self._cut: asyncio.TimerHandle | None = None
         self._lost: Exception | None = None
 
     @property
@@ -181,12 +213,21 @@ class _Connection(asyncio.BufferedProtocol):
         return self._transport is not None and not self._transport.is_closing()
 
     @property
+    def is_fresh(self) -> bool:
+        """Nothing has arrived since its last response: no end, no reset, no byte.
+
+        The event loop may not have looked yet, so the socket itself is asked. Whatever has arrived would end the
+        connection; a request that is written to it could be lost without a trace.
+        """
+        return self.is_open and not _is_readable(cast(asyncio.Transport, self._transport).get_extra_info("socket"))
+
+    @property
     def was_refused(self) -> bool:
         """The receiver ended TLS with an alert, which for want of a certificate comes after the handshake."""
         return isinstance(self._lost, ssl.SSLError) and not isinstance(self._lost, ssl.SSLEOFError)
 
     async def exchange(self, request: bytes, reply: _Reply) -> None:
-        """Sends the request; returns when the reply is over, or the connection."""
+        """Send the request, and return when the reply or the connection is over, or the body takes too long."""
         if self._transport is not None and self.is_open:
             self._reply = reply
             self._ended = asyncio.get_running_loop().create_future()
@@ -204,6 +245,9 @@ class _Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _end(self) -> None:
+        if self._cut is not None:
+            self._cut.cancel()
+            self._cut = None
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
@@ -222,6 +266,8 @@ class _Connection(asyncio.BufferedProtocol):
             self._end()
             if not self._reply.can_be_followed:
                 self.abort()
+        elif self._reply.waits_for_body and self._cut is None:
+            self._cut = asyncio.get_running_loop().call_later(BODY_S, self._end)
 
     def eof_received(self) -> None:
         self._end()
@@ -230,6 +276,14 @@ class _Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = exc
         self._end()
+
+
+def _is_readable(opened: socket.socket) -> bool:
+    if not hasattr(select, "poll"):  # Windows
+        return bool(select.select([opened], [], [], 0)[0])
+    poll = select.poll()  # select() fails for the high descriptors of a busy process
+    poll.register(opened.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 _Place = tuple[bool, str, int]
@@ -243,8 +297,9 @@ def _place(target: Target) -> _Place:
 class _Kept:
     """Connections between two requests.
 
-    One is given out again only to the same place, and only while the address it leads to is among those just resolved
-    and checked, so a name that moves away takes its connections with it.
+    One is given out again only to the same place, only while the address it leads to is among those just resolved and
+    checked, so a name that moves away takes its connections with it, and only while it is fresh: used a moment ago,
+    with nothing arrived since.
     """
 
     def __init__(self) -> None:
@@ -257,18 +312,19 @@ class _Kept:
         return place not in self._unfit
 
     def note_unfit(self, place: _Place) -> None:
-        """This place closes kept connections without saying so before; it is not offered any more of them."""
+        """Remember that a request on a kept connection got no answer there; the place gets no more of them."""
         self._unfit[place] = None
         if len(self._unfit) > REMEMBERED_MAX:
             self._unfit.popitem(last=False)
 
     def take(self, place: _Place, addresses: Sequence[str]) -> _Connection | None:
-        """The connection used last, which is the likeliest to be alive."""
+        """Return the connection used last that is fresh, or None."""
         idle = self._idle.get(place, [])
+        oldest = asyncio.get_running_loop().time() - IDLE_S
         while idle:
             connection = idle.pop()
             self._count -= 1
-            if connection.is_open and connection.address in addresses:
+            if connection.idle_at > oldest and connection.address in addresses and connection.is_fresh:
                 return connection
             connection.abort()
         return None
@@ -395,7 +451,7 @@ class WebhookSender:
             error = failed.error
         if reply.status is not None:  # whatever became of the body
             error = _judged(reply.status)
-        return Sent(reply.status, _excerpt(reply.body), error, round((self._clock() - started) * 1000))
+        return Sent(reply.status, reply.excerpt(), error, round((self._clock() - started) * 1000))
 
     async def close(self) -> None:
         """Drops the connections that are kept."""
@@ -407,17 +463,15 @@ class WebhookSender:
         place = _place(target)
         is_fit = self._kept.is_fit(place)
         request = _request(target, headers, body, keep=is_fit)
-        connection = self._kept.take(place, addresses) if is_fit else None
-        if connection is not None:
+        kept = self._kept.take(place, addresses) if is_fit else None
+        connection = kept or await _connect(target, addresses, self._tls)
+        try:
             await self._exchange(place, connection, request, reply)
-            if not reply.is_untouched:
-                return
-            # The receiver closed it, most likely before our request arrived. Sending at least once allows another
-            # try at once, but only one, and none for this receiver after that.
-            self._kept.note_unfit(place)
-            request = _request(target, headers, body, keep=False)
-        connection = await _connect(target, addresses, self._tls)
-        await self._exchange(place, connection, request, reply)
+        finally:
+            if kept and reply.is_untouched:
+                # The receiver may have closed it as the request was on its way, or has read the request: nobody can
+                # tell, so the attempt fails. It is the last one that a kept connection can cost this receiver.
+                self._kept.note_unfit(place)
         if reply.is_untouched and connection.was_refused:
             raise _Failed(AttemptError.TLS_FAILED)
 
@@ -459,8 +513,6 @@ def _judged(status: int) -> AttemptError | None:
     return AttemptError.REDIRECT if status < 400 else AttemptError.HTTP_STATUS
 
 
-def _excerpt(body: bytes | bytearray) -> str | None:
-    """Text that every database stores and every terminal shows."""
-    text = body.decode("utf-8", "replace")[: limits.WEBHOOK_EXCERPT_LENGTH_MAX]
-    shown = (c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return "".join(shown) or None
+def _printable(text: str) -> str:
+    """Return the text with spaces for white space, and with a replacement character for every other control."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -431,7 +431,7 @@ CURSOR = "AQYtOT0mFgAAehyeVDsNT2qdPhxbii9OYJ1kT3p1Z0hK9mQ2b3JyZWN0"
 REQUEST_ID = "req_3f9c1e7a5b2d4c6e8f0a1b2c"
 
 _TOO_WIDE = "The window is wider than 92 days."
-_NOT_PUBLIC = "Webhooks go to public addresses, and to port 443 or one from 1024 that is no other service's."
+_NOT_PUBLIC = "Webhooks go to public addresses."
 UNPROCESSABLE: Mapping[str, BookingError] = {
     "list_availability": Unprocessable.at("to", _TOO_WIDE, "window_too_wide"),
     "list_bookings": Unprocessable.at("departure_to", _TOO_WIDE, "window_too_wide"),

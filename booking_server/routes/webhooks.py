@@ -113,8 +113,9 @@ OPERATIONS = (
         summary="Create a webhook endpoint",
         description=(
             "The secret that signs its deliveries is in this answer and nowhere else. An organization has at most ten "
-            "endpoints. Subscribing to a type also needs the read scope of its resource. The URL is https and its host "
-            "resolves to public addresses only; this is checked again at every delivery."
+            "endpoints. Subscribing to a type also needs the read scope of its resource. The URL is https, its port is "
+            "443 or one from 1024 that is not known for another service (`port_not_allowed`), and its host resolves to "
+            "public addresses only (`address_not_public`); all of it is checked again at every delivery."
         ),
         scope=Scope.WEBHOOKS_MANAGE,
         prepare=_look_up,

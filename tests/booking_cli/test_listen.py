@@ -1,5 +1,6 @@
 """`booking webhooks listen`: every event reaches the application, whatever is restarted meanwhile."""
 
+import asyncio
 import io
 import json
 import signal
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from support import servers
 from support.hooks import Hooks
-from support.receivers import Receivers, plain, wait_until
+from support.receivers import Receivers, hang, plain, wait_until
 from support.servers import Service
 from support.shell import logged_in, running
 
@@ -461,6 +462,19 @@ def test_a_redirect_is_a_refusal_and_is_not_followed() -> None:
         here = receivers.open(lambda _: plain(302, f"Location: {there.url}"))
         assert [outcome for outcome, _ in attempts(forwarder_to(here.url, []))] == ["retrying", "retrying", "given_up"]
         assert there.receipts == []
+
+
+def test_what_a_receiver_says_is_waited_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body may drip, or never end, after a head that has decided everything."""
+    monkeypatch.setattr(forwarding, "BODY_S", 0.1)
+
+    async def drips(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\nsold")
+        return await hang(reader, writer)
+
+    with Receivers() as receivers:
+        answer = forwarding.post(forwarding.target(receivers.open(lambda _: drips).url), {}, b"{}", deadline_s=3600)
+    assert (answer.status, answer.excerpt, answer.error) == (200, "sold", None)
 
 
 # The feed --------------------------------------------------------------------------------------------------------

@@ -10,12 +10,13 @@ from support.mails import Mails
 from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
-from booking_core import keys, notifications, webhooks
+from booking_core import keys, notifications, retention_clock, webhooks
 from booking_core.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.errors import Unavailable
 from booking_core.notifications import Claimed, Outcome, Tried
+from booking_core.retention_clock import CATCH_UP, Measured, moved
 from booking_core.settings import Settings
 from booking_server.purging import Purging
 
@@ -29,9 +30,18 @@ def world(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
     database.close()
 
 
+def settings(world: World) -> Settings:
+    return Settings(database_url=str(world.database.url), secret_key=SECRET, **KEPT)
+
+
 def purging(world: World, **options: Any) -> Purging:
-    settings = Settings(database_url=str(world.database.url), secret_key=SECRET, **KEPT)
-    return Purging(settings, world.database, **options)
+    """The purge of a worker that has been running all the time: it measures what the clock shows."""
+    chore = Purging(settings(world), world.database, elapsed_s=lambda: world.clock() / SECOND, **options)
+    long_ago = Measured(world.clock(), world.clock() / SECOND - 1e9)
+    for _ in range(2):
+        reading = world.database.write(lambda tx: retention_clock.advance(tx, long_ago, world.clock() / SECOND))
+    chore._measured = reading.measured
+    return chore
 
 
 def purge(chore: Purging) -> int:
@@ -111,7 +121,7 @@ def test_it_looks_once_a_minute(world: World) -> None:
     assert (purge(chore), seen) == (0, [])
     world.clock.advance(1)
     purge(chore)
-    assert len(seen) == 9, "six kinds, two of which end in two ways, and the organizations that have old events"
+    assert len(seen) == 11, "the clock, six kinds, two of which end in two ways, and organizations with old events"
 
 
 def test_a_clock_that_was_ahead_and_was_set_back_stops_nothing(world: World) -> None:
@@ -145,6 +155,151 @@ def test_each_organization_keeps_its_own_events(world: World) -> None:
     book(other)
     purge(purging(world))
     assert (len(world.rows(tables.events)), len(other.rows(tables.events))) == (0, 3)
+
+
+# A clock that leaps ----------------------------------------------------------------------------------------------
+
+
+class Machine:
+    """A process on a machine: its monotonic clock, which nobody sets, and its purge."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.elapsed_s = 0.0
+        self.start()
+
+    def start(self) -> None:
+        """A new process, which has seen nothing yet."""
+        self.chore = Purging(settings(self.world), self.world.database, elapsed_s=lambda: self.elapsed_s)
+
+    def pass_time(self, micros: int) -> None:
+        """Let so much time pass, a turn of the purge each day."""
+        while micros > 0:
+            step = min(micros, DAY)
+            self.world.clock.advance(step)
+            self.elapsed_s += step / SECOND
+            purge(self.chore)
+            micros -= step
+
+
+def everything(world: World) -> dict[str, int]:
+    return kept(world) | {table.name: len(world.rows(table)) for table in (tables.mails, tables.effects, tables.holds)}
+
+
+@pytest.mark.parametrize("leap", [DAY, 31 * DAY, 366 * DAY], ids=["day", "month", "year"])
+@pytest.mark.parametrize("restarts", [False, True], ids=["the same process", "a new process"])
+def test_a_clock_that_leaps_forward_deletes_nothing(world: World, leap: int, restarts: bool) -> None:
+    ops = Operations(world)
+    subscribe(world)
+    book(world, 3)
+    settle(world)
+    ops.hold(world.departure(world.experience(), starts_at=world.clock() + 90 * DAY), 1)
+    machine = Machine(world)
+    machine.pass_time(29 * DAY)
+    before = everything(world)
+    assert before["idempotency"] == 3
+    world.clock.advance(leap)
+    if restarts:
+        machine.start()
+    machine.pass_time(2 * HOUR)
+    assert everything(world) == before
+    world.clock.advance(-leap)
+    machine.pass_time(HOUR)
+    assert everything(world) == before
+    machine.pass_time(DAY)
+    assert len(world.rows(tables.idempotency)) == 0, "30 days are over now"
+
+
+def test_a_key_books_once_also_after_the_clock_has_leapt(world: World) -> None:
+    departure = world.departure(world.experience(), starts_at=world.clock() + 800 * DAY)
+    once = [create(world, departure, "a-key-of-a-test")]
+    created(world.database, once)
+    machine = Machine(world)
+    purge(machine.chore)
+    world.clock.advance(366 * DAY)
+    machine.pass_time(5 * HOUR)
+    created(world.database, once)
+    assert len(world.rows(tables.bookings)) == 1
+
+
+def test_the_first_purge_ever_does_not_believe_a_clock_that_is_ahead_of_the_newest_event(world: World) -> None:
+    book(world)
+    world.clock.advance(366 * DAY)
+    Machine(world).pass_time(2 * HOUR)
+    assert len(world.rows(tables.idempotency)) == 1
+
+
+def test_a_long_pause_of_the_service_is_caught_up_with(world: World) -> None:
+    book(world)
+    machine = Machine(world)
+    machine.pass_time(HOUR)
+    world.clock.advance(40 * DAY)
+    machine.start()
+    machine.pass_time(29 * DAY // CATCH_UP)
+    assert len(world.rows(tables.idempotency)) == 1
+    machine.pass_time(12 * DAY // CATCH_UP)
+    assert len(world.rows(tables.idempotency)) == 0
+
+
+def test_several_workers_believe_a_leap_no_faster_than_one(world: World) -> None:
+    book(world)
+    machines = [Machine(world) for _ in range(4)]
+    for machine in machines:
+        purge(machine.chore)
+    world.clock.advance(366 * DAY)
+    for _ in range(29 * 4 // CATCH_UP):
+        world.clock.advance(6 * HOUR)
+        for machine in machines:
+            machine.elapsed_s += 6 * HOUR / SECOND
+            purge(machine.chore)
+    assert len(world.rows(tables.idempotency)) == 1
+
+
+@pytest.mark.parametrize("back", [HOUR, DAY, 366 * DAY], ids=["hour", "day", "year"])
+def test_a_clock_that_is_set_back_deletes_nothing_early_and_holds_up_no_purge(world: World, back: int) -> None:
+    world.clock.advance(400 * DAY)
+    machine = Machine(world)
+    purge(machine.chore)
+    world.clock.advance(-back)
+    book(world)
+    machine.pass_time(30 * DAY)
+    assert len(world.rows(tables.idempotency)) == 1
+    machine.pass_time(HOUR)
+    assert len(world.rows(tables.idempotency)) == 0
+
+
+def test_a_clock_that_runs_away_is_logged_once_and_so_is_its_return(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine = Machine(world)
+    caplog.set_level("INFO", "booking.purging")
+    machine.pass_time(2 * HOUR)
+    world.clock.advance(366 * DAY)
+    machine.pass_time(3 * HOUR)
+    world.clock.advance(-366 * DAY)
+    machine.pass_time(3 * HOUR)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "365.1 days ahead" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("at", "now", "measured_at", "elapsed_s", "expected"),
+    [
+        (100, 101, 100, 1.0, 101),
+        (100, 100 + 8 * SECOND, 100, 1.0, 100 + 8 * SECOND),
+        (100, 101 + 8 * SECOND, 100, 1.0, 100 + 8 * SECOND),
+        (100, 100 - 9 * SECOND, 100, 1.0, 100 - 8 * SECOND),
+        (100, 500, 100, 0.0, 100),
+        (100, 500, 100, -5.0, 100),
+        # Another process has moved it further, or not as far, as this one would have.
+        (100 + 20 * SECOND, 100 + 99 * SECOND, 100, 1.0, 100 + 20 * SECOND),
+        (100 + 4 * SECOND, 100 + 99 * SECOND, 100, 1.0, 100 + 8 * SECOND),
+    ],
+)
+def test_the_retention_clock_moves_in_bounded_steps(
+    at: int, now: int, measured_at: int, elapsed_s: float, expected: int
+) -> None:
+    assert moved(at, now, Measured(measured_at, 0.0), elapsed_s) == expected
 
 
 # Mails and holds -------------------------------------------------------------------------------------------------

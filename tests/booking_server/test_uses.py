@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 import pytest
-from support.world import NOON, World
+from support.world import DAY, HOUR, NOON, World
 
 from booking_core import keys
 from booking_core.caller import Caller
@@ -57,6 +57,15 @@ def test_a_use_is_written_once_in_its_minute(world: World, identify: Identify, s
     statements.clear()
     uses.flush()
     assert statements == []
+
+
+def test_a_use_is_written_down_after_the_clock_was_set_back(world: World, identify: Identify) -> None:
+    text, uses = world.key(), Uses(world.database)
+    for step in (0, HOUR, -DAY, MINUTE):
+        world.clock.advance(step)
+        uses.note(identify(text))
+        uses.flush()
+        assert last_uses(world) == [world.clock()]
 
 
 def test_what_could_not_be_written_is_written_the_next_time(world: World, identify: Identify, away: list[bool]) -> None:

@@ -214,12 +214,27 @@ def test_an_address_that_is_not_public_is_refused_in_fixed_words(api: Api, dns: 
     with nothing_changes(api.world):
         response = api.call("POST", "/webhooks", json=body(url=PRIVATE))
     told = refused(response, 422, "validation_failed")
-    assert (
-        told["error"] == "Webhooks go to public addresses, and to port 443 or one from 1024 that is no other service's."
-    )
+    assert told["error"] == "Webhooks go to public addresses."
     assert told["details"] == [{"field": "url", "reason": "address_not_public", "message": told["error"]}]
     assert "private.example" not in response.text
     assert dns.asked == [PRIVATE]
+
+
+@pytest.mark.parametrize("port", [1, 22, 25, 80, 444, 1023, 5432, 6379])
+def test_a_port_that_webhooks_are_not_sent_to_is_refused_at_creation_and_change(api: Api, port: int) -> None:
+    endpoint = create(api)["id"]
+    url = f"https://receiver.example:{port}/hook"
+    with nothing_changes(api.world):
+        for response in (api.call("POST", "/webhooks", json=body(url=url)), change(api, endpoint, url=url)):
+            told = refused(response, 422, "validation_failed")
+            detail = {"field": "url", "reason": "port_not_allowed", "message": told["error"]}
+            assert told["details"] == [detail]
+            assert told["error"].startswith("Webhooks go to port 443, or to one from 1024")
+
+
+@pytest.mark.parametrize("port", [443, 1024, 8443, 65535])
+def test_a_port_of_a_web_server_is_taken(api: Api, port: int) -> None:
+    assert create(api, url=f"https://receiver.example:{port}/hook")["status"] == "enabled"
 
 
 def test_dns_is_asked_before_the_transaction_begins(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,7 +203,9 @@ def counted_losses(attempts: Sequence[Mapping[str, Any]]) -> int:
 
 
 def check_receipts(world: World, receiver: Receiver, secret: str, events: Sequence[str]) -> None:
-    """Whatever came is one of the events, signed anew for its attempt, and the same bytes every time."""
+    """Whatever came is one of the events, signed anew for its attempt, and the same bytes every time; each request
+    is an attempt of its own."""
+    assert len({receipt.attempt_id for receipt in receiver.receipts}) == len(receiver.receipts)
     began = {row["id"]: row["started_at"] / SECOND for row in world.rows(tables.attempts)}
     bodies: dict[str, bytes] = {}
     for receipt in receiver.receipts:

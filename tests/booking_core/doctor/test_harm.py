@@ -73,6 +73,7 @@ MAIL = "a mail is written once, under one Message-ID, and its status agrees with
 OWED = "a guest is owed the mails of a booking, unless they were suppressed"
 OPEN = "no secret lies open"
 TAKEN_UP = "an effect and a mail are taken up when they are due"
+CLOCK = "the clock agrees with what the workers have measured"
 
 
 @dataclass(frozen=True)
@@ -491,6 +492,11 @@ KEEPING = (
         "UPDATE effects SET lease_until = 1 WHERE status = 'queued'",
         "UPDATE mails SET status = 'queued', sent_at = NULL, completed_at = NULL, next_attempt_at = 1",
         "UPDATE mails SET status = 'queued', sent_at = NULL, completed_at = NULL",
+    ),
+    *harms(
+        CLOCK,
+        "INSERT INTO retention_clock (id, at, moved_at) VALUES (1, 0, 9000000000000000)",
+        "INSERT INTO retention_clock (id, at, moved_at) VALUES (1, 9000000000000000, 9000000000000000)",
     ),
 )
 

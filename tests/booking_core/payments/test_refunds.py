@@ -270,7 +270,7 @@ def test_a_legacy_booking_without_a_customer_is_refunded_too(till: Till) -> None
 
 @pytest.mark.parametrize(
     ("age", "attempts", "looks"),
-    [(0, 1, False), (23 * HOUR, 1, False), (23 * HOUR + 1, 1, True), (0, 5, False), (0, 6, True)],
+    [(0, 1, False), (23 * HOUR, 1, False), (23 * HOUR + 1, 1, True), (0, 5, False), (0, 6, True), (-1, 1, True)],
 )
 def test_what_the_key_may_not_tell_of_is_looked_for_first(age: int, attempts: int, looks: bool) -> None:
     claimed = Claimed("", "", "", "", 1, "NOK", None, attempts, NOON, NOON + age, "")

@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.world import HOUR, NOON
 
-from booking_core.errors import Malformed
+from booking_core.errors import Malformed, Unprocessable
 from booking_core.webhooks import rules
 from booking_core.webhooks.rules import EndpointRow, Leased, OldSecret, Verdict
 
@@ -91,6 +93,45 @@ def test_http_is_read_only_where_it_is_allowed() -> None:
         rules.check_url("http://127.0.0.1:9000/hook", allow_http=False)
 
 
+ALLOWED_PORTS = (443, 1024, 3000, 8000, 8080, 8443, 49151, 65535)
+REFUSED_PORTS = (
+    *(1, 21, 22, 23, 25, 53, 80, 110, 143, 389, 442, 444, 445, 465, 587, 636, 873, 993, 1023),
+    *(1433, 2375, 2379, 3306, 3389, 5432, 5672, 6379, 6667, 9200, 11211, 27017),
+)
+
+
+@pytest.mark.parametrize("scheme", ["https", "HTTPS", "http"])
+def test_webhooks_go_to_port_443_or_one_from_1024(scheme: str) -> None:
+    for port in ALLOWED_PORTS:
+        rules.check_port(f"{scheme}://receiver.example:{port}/hook")
+    for port in set(REFUSED_PORTS) - ({80} if scheme == "http" else set()):
+        with pytest.raises(Unprocessable) as refused:
+            rules.check_port(f"{scheme}://receiver.example:{port}/hook")
+        assert [(each.field, each.reason) for each in refused.value.details] == [("url", "port_not_allowed")]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("https://receiver.example", "https://receiver.example?a=b:22", "https://receiver.example/:22"),
+        *(
+            "https://[2606:4700::22]/",
+            "https://[2606:4700::22]:8443/",
+            "https://bücher.example:8443/",
+            "http://a.example/",
+        ),
+    ],
+)
+def test_a_url_without_a_port_has_that_of_its_scheme(url: str) -> None:
+    rules.check_port(url)
+
+
+def test_port_80_is_for_plain_http_in_development() -> None:
+    rules.check_port("http://receiver.example:80/")
+    with pytest.raises(Unprocessable):
+        rules.check_port("https://receiver.example:80/")
+
+
 # Failing ---------------------------------------------------------------------------------------------------------
 
 
@@ -128,6 +169,15 @@ def test_warnings_come_at_thirds_of_whatever_time_is_allowed() -> None:
     second = 1_000_000
     verdicts = [rules.judge(ROW, NOON + seconds * second, 9) for seconds in (2, 3, 6, 9)]
     assert verdicts == [(Verdict.FINE, 0), (Verdict.WARN, 24), (Verdict.WARN, 48), (Verdict.DISABLE, 72)]
+
+
+@given(st.integers(0, 4), st.floats(0, 1))
+def test_every_wait_is_that_of_the_table_or_up_to_a_twentieth_longer(failed: int, luck: float) -> None:
+    outcome = rules.after_failure(DELIVERY._replace(attempt_count=failed), NOON, WAITS, luck)
+    assert outcome.next_attempt_at is not None
+    wait, tabled = outcome.next_attempt_at - NOON, (60, 300, 1800, 7200, 28800)[failed] * 1_000_000
+    assert tabled <= wait <= 1.05 * tabled
+    assert wait <= rules.longest_wait(WAITS[failed])
 
 
 @pytest.mark.parametrize(("luck", "wait_s"), [(0.0, 1800), (1.0, 1890)])

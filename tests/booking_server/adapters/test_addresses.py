@@ -194,7 +194,15 @@ def test_a_port_of_a_web_server_is_fine(port: int) -> None:
 
 
 def test_plain_http_is_for_development() -> None:
-    assert parse_target("http://hooks.example/", allow_http=True).port == 80
+    for url, port in (
+        ("http://hooks.example/", 80),
+        ("http://hooks.example:80/", 80),
+        ("http://hooks.example:443/", 443),
+    ):
+        assert parse_target(url, allow_http=True).port == port
+    for port in (22, 81, 1023, 6379):
+        with pytest.raises(TargetError):
+            parse_target(f"http://hooks.example:{port}/", allow_http=True)
     with pytest.raises(TargetError):
         parse_target("https://hooks.example:80/", allow_http=True)
 
@@ -274,6 +282,18 @@ def test_a_public_host_is_public(guard: AddressGuard, host: str) -> None:
 
 def test_there_are_enough_controls() -> None:
     assert len(set(PUBLIC_HOSTS)) >= 50
+
+
+@pytest.mark.parametrize("port", [22, 80, 444, 1023, 6379])
+def test_a_port_that_is_not_allowed_is_judged_without_dns_and_not_sent_to(names: Callable[..., Any], port: int) -> None:
+    """Also on an address that a setting allows: the setting is about addresses."""
+    resolver = names(hooks_example=[PUBLIC])
+    guard = AddressGuard(Settings(webhook_allow_cidrs=("127.0.0.0/8",)), resolver)
+    for host in ("hooks.example", "127.0.0.1"):
+        assert not guard.is_public_url(f"https://{host}:{port}/")
+        with pytest.raises(BlockedAddress):
+            asyncio.run(guard.resolve(f"https://{host}:{port}/"))
+    assert resolver.asked == []
 
 
 def test_a_port_of_this_service_on_an_allowed_address_is_refused(names: Callable[..., Any]) -> None:

@@ -179,9 +179,9 @@ def test_no_redirect_is_followed(
     canary = canaries("127.0.0.2", "::1")
 
     def handle(call: Any) -> None:
-        head = call.read()
-        location = head.split()[1][1:].decode().replace("self", call.receiver.url())
-        call.send(f"HTTP/1.1 {status} Moved\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode())
+        while head := call.read():
+            location = head.split()[1][1:].decode().replace("self", call.receiver.url())
+            call.send(f"HTTP/1.1 {status} Moved\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode())
 
     receiver = receive(handle)
     places = ["http://169.254.169.254/latest/", "self", f"http://127.0.0.2:{canary.port}/", "//[::1]/", "/other", "a"]

@@ -618,6 +618,38 @@ def test_any_other_status_fails(deliver: Deliver, receive: Receive, head: bytes,
     assert outcome(sent) == (int(head[:3]), expected)
 
 
+LENGTH, FRAMED, CLOSED = "Content-Length", "chunks", "until it closes"
+
+
+def in_packets(status: int, body: bytes, framing: str, *headers: str) -> Callable[[Any], None]:
+    """The head in one packet, the body in two later ones."""
+    framed = {LENGTH: f"Content-Length: {len(body)}", FRAMED: "Transfer-Encoding: chunked", CLOSED: "A: b"}[framing]
+    head = "\r\n".join([f"HTTP/1.1 {status} Said", framed, *headers, "\r\n"]).encode()
+    pieces = [body[: len(body) // 2], body[len(body) // 2 :]]
+    if framing == FRAMED:
+        pieces = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces if piece] + [b"0\r\n\r\n"]
+
+    def handle(call: Any) -> None:
+        call.read()
+        call.conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in (head, *pieces):
+            call.send(piece)
+            call.receiver.closing.wait(0.01)
+
+    return handle
+
+
+@pytest.mark.parametrize("framing", [LENGTH, FRAMED, CLOSED])
+@pytest.mark.parametrize("status", [200, 404, 500])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_excerpt_is_there_however_the_body_comes(
+    deliver: Deliver, receive: Receive, authority: Any, scheme: str, status: int, framing: str
+) -> None:
+    tls = authority.server("127.0.0.1") if scheme == "https" else None
+    sent = deliver(receive(in_packets(status, "no seat 🛶 left".encode(), framing), tls=tls).url())
+    assert (sent.status, sent.excerpt) == (status, "no seat 🛶 left")
+
+
 @pytest.mark.parametrize(
     ("body", "excerpt"),
     [
@@ -626,9 +658,12 @@ def test_any_other_status_fails(deliver: Deliver, receive: Receive, head: bytes,
         ("Grüße 🛶".encode(), "Grüße 🛶"),
         (b"a\r\nb\tc", "a  b c"),
         (b"a\0b\x1b[31m\xff", "a\ufffdb\ufffd[31m\ufffd"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "\ufffdPNG  \ufffd \ufffd\ufffd"),
+        (b"\xc3", "\ufffd"),
         ("\u202eabc\ud7ff".encode(), "\ufffdabc\ufffd"),
         (b"x" * 5000, "x" * 1024),
         ("🛶".encode() * 5000, "🛶" * 1024),
+        (b"a" + "🛶".encode() * 5000, "a" + "🛶" * 1023),
     ],
 )
 def test_the_excerpt_is_printable_and_short(
@@ -636,6 +671,64 @@ def test_the_excerpt_is_printable_and_short(
 ) -> None:
     receiver = receive(b"HTTP/1.1 500 No\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
     assert deliver(receiver.url()).excerpt == excerpt
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "excerpt"),
+    [
+        ("gzip", gzip.compress(b"no"), f"[gzip, {len(gzip.compress(b'no'))} bytes, not decompressed]"),
+        ("BR", b"\x0b\x01\x80no\x03", "[br, 6 bytes, not decompressed]"),
+        ("gzip", b"", None),
+        ("identity", b"no", "no"),
+        ("", b"no", "no"),
+        ("x" * 500, b"no", f"[{'x' * 40}, 2 bytes, not decompressed]"),
+    ],
+)
+def test_a_compressed_body_is_named_and_not_decompressed(
+    deliver: Deliver, receive: Receive, encoding: str, body: bytes, excerpt: str | None
+) -> None:
+    assert deliver(receive(in_packets(200, body, LENGTH, f"Content-Encoding: {encoding}")).url()).excerpt == excerpt
+
+
+def test_an_encoding_of_an_interim_response_says_nothing_of_the_body(deliver: Deliver, receive: Receive) -> None:
+    assert deliver(receive(b"HTTP/1.1 103 Hints\r\nContent-Encoding: gzip\r\n\r\n" + OK).url()).excerpt == "ok"
+
+
+@pytest.mark.parametrize("status", [200, 299])
+@pytest.mark.parametrize(("said", "excerpt"), [(b"sold", "sold"), ("sold 🛶".encode()[:-1], "sold "), (b"", None)])
+def test_a_body_that_does_not_end_is_cut_a_moment_after_its_head(
+    deliver: Deliver,
+    receive: Receive,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    said: bytes,
+    excerpt: str | None,
+) -> None:
+    """It has succeeded; neither the slot nor the next event waits for the deadline."""
+    monkeypatch.setattr(webhook_http, "BODY_S", 0.05)
+    head = b"HTTP/1.1 %d Said\r\nContent-Length: 100\r\n\r\n" % status
+    receiver = receive(after_head(head + said, lambda call: call.wait_until_left()))
+    sent = deliver(receiver.url(), webhook_deadline_s=3600.0)
+    assert (sent.status, sent.excerpt) == (status, excerpt)
+    assert 50 <= sent.duration_ms < LATE_S * 1000
+    assert receiver.left.acquire(timeout=30)
+
+
+def test_what_a_failed_attempt_is_told_is_read_until_the_deadline(
+    deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_http, "BODY_S", 0.0)
+    sent = deliver(receive(in_packets(500, b"no seat left", LENGTH)).url())
+    assert (sent.excerpt, sent.error) == ("no seat left", AttemptError.HTTP_STATUS)
+
+
+def test_a_complete_answer_is_not_waited_for(
+    deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_http, "BODY_S", 3600.0)
+    for answered in (OK, b"HTTP/1.1 204 No\r\n\r\n", b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"):
+        receiver = receive(after_head(answered, lambda call: call.wait_until_left()))
+        assert deliver(receiver.url(), webhook_deadline_s=3600.0).duration_ms < LATE_S * 1000
 
 
 # W9: cookies, and connections that are kept ----------------------------------------------------------------------
@@ -769,39 +862,129 @@ def test_requests_at_one_time_have_connections_of_their_own(run: Any, settings: 
     assert sorted(receiver.bodies) == [b"%d" % i for i in range(8)]
 
 
+def end_after(call: Any, part: str, end: str) -> None:
+    """Take that part of a request and end the connection without an answer."""
+    if part == "head":
+        read = b""
+        while b"\r\n\r\n" not in read:
+            read += call.conn.recv(1)
+        call.receiver.requests.append(read)
+    elif part == "half a body":
+        read = b""
+        while len(read.partition(b"\r\n\r\n")[2]) < 50_000:
+            read += call.conn.recv(1024)
+        call.receiver.requests.append(read)
+    else:
+        call.read()
+    if end == "reset":
+        call.reset()
+
+
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("end", ["close", "reset"])
-def test_a_kept_connection_that_was_closed_costs_no_attempt_and_is_the_last_kept(
-    deliver: Deliver, receive: Receive, authority: Any, end: str, scheme: str
+@pytest.mark.parametrize("part", ["head", "half a body", "all"])
+def test_a_request_that_a_kept_connection_lost_fails_and_is_not_sent_again(
+    deliver: Deliver, receive: Receive, authority: Any, scheme: str, end: str, part: str
 ) -> None:
+    """Nobody can tell whether the receiver has acted on it. The receiver gets no kept connection after that."""
+
     def handle(call: Any) -> None:
         first_head = call.read()
         call.send(OK)
-        if b"Connection: close" not in first_head and call.read() and end == "reset":
+        if b"Connection: close" not in first_head:
+            end_after(call, part, end)
+
+    receiver = receive(handle, tls=authority.server("127.0.0.1") if scheme == "https" else None)
+    sent = deliver(*(receiver.url(path=f"/{number}") for number in range(4)), body=bytes(100_000))
+    lost = (None, AttemptError.PROTOCOL_ERROR)
+    assert [outcome(each) for each in sent] == [(200, None), lost, (200, None), (200, None)]
+    assert [request.split()[1] for request in receiver.requests] == [b"/0", b"/1", b"/2", b"/3"]
+    assert [b"Connection: close" in request for request in receiver.requests] == [False, False, True, True]
+    assert receiver.connections == 3
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("end", ["close", "reset"])
+def test_a_request_that_a_new_connection_lost_fails_and_is_not_sent_again(
+    deliver: Deliver, receive: Receive, authority: Any, scheme: str, end: str
+) -> None:
+    for part in ("head", "half a body", "all"):
+        receiver = receive(
+            lambda call, part=part: end_after(call, part, end),
+            tls=authority.server("127.0.0.1") if scheme == "https" else None,
+        )
+        sent = deliver(receiver.url(), body=bytes(100_000))
+        assert outcome(sent) == (None, AttemptError.PROTOCOL_ERROR)
+        assert len(receiver.requests) == receiver.connections == 1
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("end", ["close", "reset"])
+def test_a_kept_connection_whose_end_nobody_has_looked_at_is_not_used(
+    run: Any, settings: Any, receive: Receive, authority: Any, scheme: str, end: str
+) -> None:
+    """The end has arrived and the event loop has not had a turn since: the request is sent on a new connection."""
+    answered = threading.Semaphore(0)
+
+    def handle(call: Any) -> None:
+        call.read()
+        call.send(OK)
+        assert answered.acquire(timeout=30)
+        if end == "reset":
             call.reset()
 
     receiver = receive(handle, tls=authority.server("127.0.0.1") if scheme == "https" else None)
-    sent = deliver(*[receiver.url()] * 4)
-    assert {outcome(each) for each in sent} == {(200, None)}
-    assert receiver.connections == 4
-    assert len(receiver.requests) == 5
-    assert [b"Connection: close" in request for request in receiver.requests] == [False, False, True, True, True]
+
+    async def main() -> list[Sent]:
+        sender = WebhookSender(settings())
+        found = []
+        for _ in range(3):
+            found.append(await sender.send(receiver.url(), [], b"{}"))
+            answered.release()
+            assert receiver.left.acquire(timeout=30)  # which keeps the loop from looking
+        await sender.close()
+        return found
+
+    assert [outcome(each) for each in run(main())] == [(200, None)] * 3
+    assert len(receiver.requests) == receiver.connections == 3
+    assert not any(b"Connection: close" in request for request in receiver.requests)
 
 
-def test_a_request_is_repeated_once_at_most(deliver: Deliver, receive: Receive) -> None:
+def test_a_connection_that_was_unused_for_too_long_is_not_used_before_it_is_dropped(
+    run: Any, settings: Any, receive: Receive
+) -> None:
+    receiver = receive()
+
+    async def main() -> None:
+        sender = WebhookSender(settings())
+        for _ in range(2):
+            await sender.send(receiver.url(), [], b"{}")
+            ((idle,),) = sender._kept._idle.values()
+            idle.idle_at -= webhook_http.IDLE_S
+        await sender.close()
+
+    run(main())
+    assert receiver.connections == 2
+
+
+def test_a_silent_kept_connection_costs_its_receiver_one_attempt(
+    deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A firewall between the two has forgotten it, say."""
     calls = iter(range(100))
 
     def handle(call: Any) -> None:
-        if next(calls) == 0:
-            call.read()
-            call.send(OK)
+        first = next(calls) == 0
         call.read()
+        call.send(OK)
+        if first:
+            call.wait_until_left()
 
+    monkeypatch.setattr(webhook_http, "IDLE_S", 3600.0)
     receiver = receive(handle)
-    first, second, third = deliver(*[receiver.url()] * 3)
-    assert first.error is None
-    assert second.error == third.error == AttemptError.PROTOCOL_ERROR
-    assert len(receiver.requests) == 4
+    sent = deliver(*[receiver.url()] * 3, webhook_deadline_s=2.0)
+    assert [each.error for each in sent] == [None, AttemptError.TIMEOUT, None]
+    assert b"Connection: close" in receiver.requests[-1]
 
 
 def test_a_request_that_was_begun_to_be_answered_is_not_repeated(deliver: Deliver, receive: Receive) -> None:

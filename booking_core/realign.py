@@ -1,0 +1,216 @@
+"""Instants that lie further ahead than what they stand for can be, brought back (decision 0019).
+
+A clock that was ahead when a row was written, and was set back since, leaves that row due in a future that is the step
+away. Each function finds such rows by how long the longest wait of their kind may be, and makes them due after that
+wait, counted from now: never before its time, and never later than that. A lease is shortened to its length and stays
+with whoever holds it. A second run finds nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Integer,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    or_,
+    select,
+)
+from sqlalchemy.engine import Dialect
+
+from booking_core import notifications, payments, webhooks
+from booking_core.caller import Installation
+from booking_core.clock import END_OF_TIME, MINUTE, SECOND
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, given_all, now_us, rows
+from booking_core.db.tables import bookings, deliveries, effects, holds, mails, organizations, refunds
+from booking_core.db.writes import Change, Writes
+
+BATCH = 500
+SLACK = 2 * SECOND
+"""Clocks of two processes may differ by so much, and a statement may take as long."""
+MAIL_LEASE = 15 * MINUTE
+"""Longer than any lease of a mail or a refund."""
+REFUND_WAIT = payments.LONGEST_WAIT_S * SECOND
+_LIMIT = bindparam("limit", type_=Integer)
+
+Realign = Callable[[Tx], int]
+"""Brings back a batch of rows, and gives how many: none when all is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """Rows of one kind that are too far ahead: organization, id, now, and the wait that they are given instead."""
+
+    found: Statement
+    change: Change
+    key: str = "id"
+
+    def realign(self, tx: Tx, **parameters: object) -> int:
+        """Bring back a batch."""
+        pending = Writes()
+        found = tx.all(self.found, limit=BATCH, **parameters)
+        for organization_id, row_id, now, wait in found:
+            columns = dict.fromkeys(self.change.sets, now + wait)
+            pending.change(self.change, **{"organization_id": organization_id, self.key: row_id}, **columns)
+        tx.write(pending)
+        return len(found)
+
+
+def _select(dialect: Dialect, table: Table, key: str, due: str, wait: ColumnElement[int]) -> Select[Any]:
+    """Rows whose instant lies ahead by more than that wait."""
+    now = now_us(dialect)
+    return (
+        select(table.c.organization_id, table.c[key], now, wait)
+        .where(table.c[due] > now + wait + SLACK)
+        .limit(_LIMIT)
+        .with_for_update(of=table, skip_locked=True)
+    )
+
+
+def _by_attempts(dialect: Dialect, table: Table, key: str, due: str) -> Select[Any]:
+    """By the wait that belongs to the number of attempts; with more of them, the last."""
+    waits = given_all(dialect, "waits", {"attempts": Integer, "wait": BigInteger})
+    last = bindparam("last", type_=Integer)
+    number = case((table.c.attempt_count > last, last), else_=table.c.attempt_count)
+    return (
+        _select(dialect, table, key, due, waits.c.wait)
+        .join_from(table, waits, waits.c.attempts == number)
+        .where(table.c.status == literal_column("'queued'"), table.c[due] != literal_column(str(END_OF_TIME)))
+    )
+
+
+def _attempts(waits: Sequence[int], at_least: int = 0) -> dict[str, object]:
+    """The parameters of `_by_attempts`: without an attempt there is no wait."""
+    by_number = {0: 0, **{number: max(wait, at_least) for number, wait in enumerate(waits, start=1)}}
+    return {
+        "waits": rows({"attempts": number, "wait": wait} for number, wait in by_number.items()),
+        "last": len(waits),
+    }
+
+
+# Deliveries ------------------------------------------------------------------------------------------------------
+
+
+def _deliveries(dialect: Dialect) -> Select[Any]:
+    """By the wait after the last attempt; the first one, and one that somebody asked for, has none."""
+    waits = given_all(dialect, "waits", {"left": Integer, "wait": BigInteger})
+    d, most = deliveries.c, bindparam("most", type_=Integer)
+    left = d.max_attempts - d.attempt_count
+    asked_for = or_(d.attempt_count == 0, d.failure_reason.is_not(None))
+    number = case((asked_for, literal_column("0")), (left > most, most), else_=left)
+    return (
+        _select(dialect, deliveries, "id", "next_attempt_at", waits.c.wait)
+        .join_from(deliveries, waits, waits.c.left == number)
+        .where(d.status == literal_column("'queued'"), d.lease_until.is_(None))
+    )
+
+
+_DELIVERIES = _Ahead(Statement(_deliveries), Change("realign_delivery", deliveries, sets=("next_attempt_at",)))
+_LEASES = _Ahead(
+    Statement(
+        lambda dialect: _select(dialect, deliveries, "id", "lease_until", bindparam("lease", type_=BigInteger)).where(
+            deliveries.c.lease_until.is_not(None)
+        )
+    ),
+    Change("realign_lease", deliveries, sets=("lease_until",)),
+)
+
+
+def delivery_waits(waits_s: Sequence[int]) -> dict[int, int]:
+    """Return the longest wait by how many attempts are left, jitter included; 0 stands for no wait."""
+    longest = [webhooks.longest_wait(wait_s) for wait_s in waits_s]
+    return {0: 0, **{left: longest[-left] for left in range(1, len(longest) + 1)}}
+
+
+def _realign_deliveries(tx: Tx, waits_s: Sequence[int]) -> int:
+    waits = rows({"left": left, "wait": wait} for left, wait in delivery_waits(waits_s).items())
+    return _DELIVERIES.realign(tx, waits=waits, most=len(waits_s))
+
+
+# Mails and refunds -----------------------------------------------------------------------------------------------
+
+_MAILS = _Ahead(
+    Statement(lambda dialect: _by_attempts(dialect, mails, "id", "next_attempt_at")),
+    Change("realign_mail", mails, sets=("next_attempt_at",)),
+)
+_EFFECTS = _Ahead(
+    Statement(lambda dialect: _by_attempts(dialect, effects, "key", "due_at")),
+    Change("realign_effect", effects, sets=("due_at",), keys=("organization_id", "key")),
+    key="key",
+)
+_REFUNDS = _Ahead(
+    Statement(
+        lambda dialect: _select(dialect, refunds, "id", "next_attempt_at", bindparam("wait", type_=BigInteger)).where(
+            refunds.c.status.in_([literal_column("'requested'"), literal_column("'sending'")])
+        )
+    ),
+    Change("realign_refund", refunds, sets=("next_attempt_at",)),
+)
+
+# Seats -----------------------------------------------------------------------------------------------------------
+
+
+def _pending(dialect: Dialect) -> Select[Any]:
+    minutes = func.coalesce(organizations.c.pending_minutes, bindparam("minutes", type_=BigInteger))
+    return (
+        _select(dialect, bookings, "id", "expires_at", minutes * literal_column(str(MINUTE), type_=BigInteger))
+        .join_from(bookings, organizations, organizations.c.id == bookings.c.organization_id)
+        .where(bookings.c.status == literal_column("'pending'"))
+    )
+
+
+def _holds(dialect: Dialect) -> Select[Any]:
+    """Holds that were made later than now; each has its own length."""
+    now, length = now_us(dialect), holds.c.expires_at - holds.c.created_at
+    return (
+        select(holds.c.organization_id, holds.c.id, now, length)
+        .where(and_(holds.c.created_at > now + SLACK, holds.c.ended_at.is_(None)))
+        .limit(_LIMIT)
+        .with_for_update(skip_locked=True)
+    )
+
+
+_PENDING = _Ahead(Statement(_pending), Change("realign_booking", bookings, sets=("expires_at",)))
+_HOLDS = Statement(_holds)
+_HOLD = Change("realign_hold", holds, sets=("created_at", "expires_at"))
+
+
+def _realign_holds(tx: Tx) -> int:
+    pending = Writes()
+    found = tx.all(_HOLDS, limit=BATCH)
+    for organization_id, hold_id, now, length in found:
+        pending.change(
+            _HOLD, organization_id=organization_id, id=hold_id, created_at=now, expires_at=now + max(0, length)
+        )
+    tx.write(pending)
+    return len(found)
+
+
+# All of it -------------------------------------------------------------------------------------------------------
+
+
+def all_kinds(installation: Installation, *, waits_s: Sequence[int], lease_s: int) -> list[Realign]:
+    """Return what is to be run, each again and again until it finds nothing, after a clock was set back.
+
+    Args:
+        waits_s: seconds between the attempts of a delivery.
+        lease_s: seconds of a delivery's lease.
+    """
+    return [
+        lambda tx: _realign_deliveries(tx, waits_s),
+        lambda tx: _LEASES.realign(tx, lease=lease_s * SECOND),
+        lambda tx: _REFUNDS.realign(tx, wait=REFUND_WAIT),
+        lambda tx: _MAILS.realign(tx, **_attempts(notifications.SENDING_WAITS, MAIL_LEASE)),
+        lambda tx: _EFFECTS.realign(tx, **_attempts(notifications.WRITING_WAITS)),
+        lambda tx: _PENDING.realign(tx, minutes=installation.pending_minutes),
+        _realign_holds,
+    ]

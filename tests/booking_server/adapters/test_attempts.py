@@ -1,0 +1,181 @@
+"""The worker with its real sender and receivers on sockets: each request that a receiver saw is one attempt of the log,
+and what the receiver said stands in it. On both databases."""
+
+import asyncio
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.hooks import Hooks
+from support.world import SECRET, FixedClock, make_world
+
+from booking_core.db.engine import Database
+from booking_server.adapters.webhook_http import WebhookSender
+from booking_server.worker import Worker
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+EVENTS = 60
+KEPT = 0.6
+"""So many requests of a receiver are answered on a connection that stays open."""
+
+
+@pytest.fixture
+def hooks(fresh_database_url: str, clock: FixedClock) -> Iterator[Hooks]:
+    database = Database(fresh_database_url, clock=clock)
+    yield Hooks(make_world(database, clock))
+    database.close()
+
+
+def close(call: Any) -> None:
+    """End with FIN, or with a TLS alert and FIN."""
+
+
+def reset(call: Any) -> None:
+    call.reset()
+
+
+def read_until(call: Any, is_enough: Callable[[bytes], bool]) -> None:
+    """Read a request as far as that, and remember it."""
+    read = b""
+    while not is_enough(read):
+        if not (byte := call.conn.recv(1)):
+            return
+        read += byte
+    call.receiver.requests.append(read)
+
+
+def faulty(seed: int) -> Callable[[Any], None]:
+    """Answer some requests and keep the connection; end it elsewhere: before, in the middle of and after a request,
+    within and right after an answer."""
+    luck = random.Random(seed)
+
+    def read(call: Any) -> bool:
+        return bool(call.read())
+
+    def read_head(call: Any) -> bool:
+        read_until(call, lambda head: head.endswith(b"\r\n\r\n"))
+        return False
+
+    def read_half(call: Any) -> bool:
+        read_until(call, lambda half: len(half.partition(b"\r\n\r\n")[2]) > 20)
+        return False
+
+    def handle(call: Any) -> None:
+        while luck.random() < KEPT:
+            if not call.read():
+                return
+            call.send(OK)
+        if luck.choice((read, read_head, read_half))(call):
+            call.send(luck.choice((b"", b"HTTP/1.1 20", b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n", OK)))
+        luck.choice((close, reset))(call)
+
+    return handle
+
+
+def settle(hooks: Hooks, settings: Any) -> None:
+    """Let the worker do all there is, each attempt at its time."""
+
+    async def main() -> None:
+        sender = WebhookSender(settings)
+        worker = Worker(settings, hooks.database, hooks.world.installation, sender)
+        while (due_at := hooks.next_due_at()) is not None:
+            hooks.world.clock.at = max(hooks.world.clock.at, due_at)
+            await worker.run_once()
+        await sender.close()
+
+    asyncio.run(main())
+
+
+def attempt_ids(requests: list[bytes]) -> list[str]:
+    found = [re.search(rb"Svc-Delivery-Id: (\S+)\r\n", request) for request in requests]
+    return [match[1].decode() for match in found if match]
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_every_request_that_a_faulty_receiver_saw_is_an_attempt_of_its_own(
+    hooks: Hooks, settings: Any, receive: Any, authority: Any, scheme: str
+) -> None:
+    tls = authority.server("127.0.0.1") if scheme == "https" else None
+    receivers = [receive(faulty(seed), tls=tls) for seed in range(3)]
+    endpoints = {hooks.endpoint(url=receiver.url()): receiver for receiver in receivers}
+    hooks.tell(times=EVENTS)
+    settle(hooks, settings(secret_key=SECRET))
+    rows = {row["id"]: row for row in hooks.attempts()}
+    deliveries = {row["id"]: row for row in hooks.deliveries()}
+    assert {row["status"] for row in deliveries.values()} <= {"succeeded", "dead"}
+    for endpoint, receiver in endpoints.items():
+        seen = attempt_ids(receiver.requests)
+        assert len(seen) == len(receiver.requests) >= EVENTS
+        assert set(Counter(seen).values()) == {1}
+        assert {deliveries[rows[each]["delivery_id"]]["endpoint_id"] for each in seen} == {endpoint}
+        logged = {id_ for id_, row in rows.items() if deliveries[row["delivery_id"]]["endpoint_id"] == endpoint}
+        never_read = logged - set(seen)
+        assert {rows[id_]["error"] for id_ in never_read} <= {"protocol_error"}
+    assert receivers[0].connections < len(receivers[0].requests), "some connections were kept"
+    assert {row["error"] for row in rows.values()} == {None, "http_status", "protocol_error"}
+
+
+def test_a_lost_request_waits_as_any_failed_attempt_does(hooks: Hooks, settings: Any, receive: Any) -> None:
+    def handle(call: Any) -> None:
+        first = call.read()
+        call.send(OK)
+        if b"Connection: close" not in first:
+            call.read()
+
+    receiver = receive(handle)
+    hooks.endpoint(url=receiver.url())
+    hooks.tell()
+    configured = settings(secret_key=SECRET)
+
+    async def main() -> None:
+        sender = WebhookSender(configured)
+        worker = Worker(configured, hooks.database, hooks.world.installation, sender)
+        await worker.run_once()
+        hooks.tell()
+        await worker.run_once()
+        await sender.close()
+
+    asyncio.run(main())
+    first, second = hooks.deliveries()
+    assert (first["status"], second["status"], second["attempt_count"]) == ("succeeded", "queued", 1)
+    assert (second["last_error"], second["last_response_status"]) == ("protocol_error", None)
+    assert 60_000_000 <= second["next_attempt_at"] - hooks.world.clock.at <= 63_000_000
+    assert len(receiver.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (b"thank you", "thank you"),
+        ("søndag 🛶".encode(), "søndag 🛶"),
+        (b"a\0b\x07\xff\xfe", "a\ufffdb\ufffd\ufffd\ufffd"),
+        (b"\xed\xa0\x80", "\ufffd\ufffd\ufffd"),
+        (b"x" * 70_000, "x" * 1024),
+        ("🛶".encode() * 2000, "🛶" * 1024),
+    ],
+)
+@pytest.mark.parametrize("status", [200, 500])
+def test_what_a_receiver_says_is_in_the_log(
+    hooks: Hooks, settings: Any, receive: Any, status: int, said: bytes, kept: str
+) -> None:
+    def handle(call: Any) -> None:
+        call.read()
+        call.send(b"HTTP/1.1 %d Said\r\nContent-Length: %d\r\n\r\n" % (status, len(said)))
+        call.receiver.closing.wait(0.01)
+        call.send(said)
+
+    hooks.endpoint(url=receive(handle).url())
+    hooks.tell()
+    configured = settings(secret_key=SECRET)
+
+    async def main() -> None:
+        sender = WebhookSender(configured)
+        await Worker(configured, hooks.database, hooks.world.installation, sender).run_once()
+        await sender.close()
+
+    asyncio.run(main())
+    (attempt,) = hooks.attempts()
+    assert (attempt["response_status"], attempt["response_excerpt"]) == (status, kept)
