@@ -205,6 +205,12 @@ def payment(
     return PaymentMethod.EXTERNAL_PAID, PaymentSource.EXTERNAL, PaymentStatus.PAID
 
 
+def unpaid_minor(row: BookingRow) -> int:
+    """Return what the guest has still to pay for the booking."""
+    is_open = row.payment_status in (PaymentStatus.UNPAID, PaymentStatus.PENDING)
+    return row.total_minor if is_open else 0
+
+
 def on_site_fee(organization: Organization, mode: Charge, total_minor: int) -> int:
     """The platform's fee on money that the guest pays on arrival, rounded half up to the minor unit."""
     if mode is not PaymentMode.PAY_ON_SITE:

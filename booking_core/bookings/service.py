@@ -59,27 +59,30 @@ def find(
     Raises:
         Unprocessable: the window of departures is reversed, or wider than 92 days.
     """
-    window = _window(caller.organization.zone, departure_from, departure_to)
+    return store.WALK.find(
+        tx,
+        caller,
+        page,
+        presenter(caller),
+        status=status,
+        experience_id=experience_id,
+        window=window(caller.organization.zone, departure_from, departure_to),
+        updated_since=updated_since,
+    )
 
-    zone, link = caller.organization.zone, links(caller)
+
+def presenter(actor: Actor) -> Callable[[Row], dict[str, Any]]:
+    """Return a function that shows rows of bookings as the actor may see them."""
+    zone, link = actor.organization.zone, links(actor)
 
     def present(row: Row) -> dict[str, Any]:
         booking = BookingRow._make(row)
         return rules.present(booking, zone, link(booking))
 
-    return store.WALK.find(
-        tx,
-        caller,
-        page,
-        present,
-        status=status,
-        experience_id=experience_id,
-        window=window,
-        updated_since=updated_since,
-    )
+    return present
 
 
-def _window(zone: Zone, first: date | None, last: date | None) -> dict[str, int] | None:
+def window(zone: Zone, first: date | None, last: date | None) -> dict[str, int] | None:
     """The instants that bound a window of local days; a missing end lies 92 days from the other."""
     if first is None and last is None:
         return None
@@ -93,7 +96,7 @@ def _window(zone: Zone, first: date | None, last: date | None) -> dict[str, int]
     return {"departs_from": departs_from, "departs_before": departs_before}
 
 
-def get(tx: Tx, caller: Caller, booking_id: str) -> dict[str, Any]:
+def get(tx: Tx, caller: Actor, booking_id: str) -> dict[str, Any]:
     """One booking.
 
     Raises:
