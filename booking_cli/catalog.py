@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from booking_cli import context, storage
+from booking_cli import cancelled_departures, context, storage
 from booking_cli.command import command, group
 from booking_cli.context import Cli, CliError
 
@@ -26,17 +26,27 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON or TOML; - is s
     "import",
     "booking catalog import --org fjord-tours examples/fjord-tours.json",
     "booking catalog import --org fjord-tours --dry-run - < fjord-tours.json",
+    "booking catalog import --org fjord-tours --cancel-bookings fjord-tours.json",
 )
 def import_(
     ctx: typer.Context,
     org: Org,
     file: File,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    cancel_bookings: Annotated[
+        bool,
+        typer.Option(
+            "--cancel-bookings", help="Also cancel the bookings of departures that it cancels; guests get all back."
+        ),
+    ] = False,
 ) -> None:
     """Imports a catalogue file, all of it or nothing.
 
     What is there already is matched and updated, so that the same file twice changes nothing the second time. With one
     bad entry nothing is written, and every problem is listed with its JSON pointer.
+
+    Departures that the file cancels keep their bookings, and are told with the command that cancels them, unless
+    --cancel-bookings does that at once: guests are told, and get back all that they paid by card.
     """
     cli = context.of(ctx)
     document = read_document(file)
@@ -59,7 +69,8 @@ def import_(
                 progress=advance,
             )
         )
-    _show_summary(cli, org, done, dry_run=dry_run)
+    booked = cancelled_departures.settle(cli, org, done.cancelled, cancel_bookings=cancel_bookings, dry_run=dry_run)
+    _show_summary(cli, org, done, booked, dry_run=dry_run)
 
 
 @command(app, "export", "booking catalog export --org fjord-tours > fjord-tours.json")
@@ -107,16 +118,18 @@ def read_document(path: Path) -> Any:
     return catalog.parse(text, suffix=path.suffix or ".json")
 
 
-def _show_summary(cli: Cli, org: str, done: "Summary", *, dry_run: bool) -> None:
+def _show_summary(cli: Cli, org: str, done: "Summary", booked: "Sequence[dict[str, Any]]", *, dry_run: bool) -> None:
     counts = {kind: getattr(done, kind)._asdict() for kind in KINDS}
     if cli.render.is_json:
-        cli.render.one({"organization": org, "dry_run": dry_run, **counts, "notes": _shown_notes(done.notes)})
+        beside = {"notes": _shown_notes(done.notes), "cancelled_departures": list(booked)}
+        cli.render.one({"organization": org, "dry_run": dry_run, **counts, **beside})
         return
     cli.render.many(
         [{"entries": kind, **count} for kind, count in counts.items()], ("entries", "created", "updated", "unchanged")
     )
     for note in done.notes:
         cli.render.note(f"note: {note.pointer}: {note.message}")
+    cancelled_departures.tell(cli, org, booked, dry_run=dry_run)
     if dry_run:
         cli.render.note("Nothing was written (--dry-run).")
 

@@ -40,6 +40,9 @@ class Summary:
     gift_cards: Counts
     notes: tuple[Note, ...]
     """What was done otherwise than it was written: start times near a clock change, values that stay as stored."""
+    cancelled: tuple[str, ...] = ()
+    """The ids of the departures that the document says are cancelled. An import cancels no booking: whoever asked for
+    it looks for those that they still have (`bookings.count_live_bookings`)."""
 
 
 def validate(document: object, *, organization: Organization | None = None) -> Plan:
@@ -109,6 +112,7 @@ def import_plan(
         decided.customers.counts,
         decided.gift_cards.counts,
         plan.notes + tuple(note for each in decided.kinds for note in each.notes),
+        tuple(row["id"] for row in decided.departures.rows if row["status"] == "cancelled"),
     )
 
 
