@@ -28,7 +28,11 @@ Matches = Callable[[Booking], bool]
 def matcher(
     *, number: int | None = None, email: str | None = None, name: str | None = None, departure: str | None = None
 ) -> Matches | None:
-    """Return what tells whether a booking meets the conditions; none when there is no condition."""
+    """Return what tells whether a booking meets the conditions; none when there is no condition.
+
+    Raises:
+        CliError: an empty name.
+    """
     from booking_core.wire import names
     from booking_core.wire.base import email_key
 
@@ -40,6 +44,8 @@ def matcher(
         tests.append(lambda booking: email_key(booking["customer"]["email"] or "") == key)
     if name is not None:
         words = names.words(name)
+        if not words:
+            raise CliError("--name needs at least one letter or digit.")
         tests.append(lambda booking: names.has_words(booking["customer"]["name"], words))
     if departure is not None:
         tests.append(lambda booking: booking["departure"]["id"] == departure.lower())

@@ -46,6 +46,7 @@ def test_bookings_are_found_by_number_address_name_and_departure(booking: Bookin
     assert numbers(find(booking, "--departure", booked[3]["departure"]["id"])) == [4]
     assert numbers(find(booking, "--email", "ada@example.com", "--number", "3")) == []
     assert find(booking, "--email", "nobody@example.com").code == ExitCode.OK
+    assert find(booking, "--name", " ").code == ExitCode.USAGE
 
 
 def test_as_many_are_shown_as_are_wanted(booking: Booking, booked: list[Any]) -> None:
