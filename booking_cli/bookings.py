@@ -1,15 +1,20 @@
-"""`booking bookings`: seats sold to guests."""
+"""`booking bookings`: seats sold to guests.
+
+Some of these commands have two modes: over HTTP with an API key, or in the database for the operator
+(`staff_bookings`). `--org` chooses the second.
+"""
 
 from typing import Annotated, Any
 
 import typer
 
-from booking_cli import context, lists, money, operation, remote, storage
+from booking_cli import context, finding, lists, money, remote, staff_bookings
 from booking_cli.arguments import counted, day, identifier, instant, one_of
 from booking_cli.command import command, group
-from booking_cli.context import Cli
+from booking_cli.context import Cli, CliError
 from booking_cli.keyed import Key
 from booking_cli.lists import LIMIT, After, All, Limit, Order
+from booking_cli.staff_bookings import REASON_CODES, REFUNDS, SOURCES
 
 app = group("Bookings: seats sold to guests.")
 
@@ -24,9 +29,18 @@ COLUMNS = (
     "booking_number",
 )
 PAYMENTS = ("pay_on_site", "invoice", "external_paid")
-REFUNDS = ("auto", "none")
+STATUSES = ("pending", "confirmed", "cancelled")
+PROSE = ("customer.name", "experience.title")
 BookingId = Annotated[
-    str, typer.Argument(metavar="ID", parser=identifier, help="The id; `booking bookings list` shows it.")
+    str,
+    typer.Argument(metavar="ID", parser=identifier, help="The id or the number; `booking bookings list` shows both."),
+]
+Org = Annotated[
+    str | None,
+    typer.Option("--org", metavar="SLUG", help="Operator: whose it is; opens the database.", show_default=False),
+]
+Whose = Annotated[
+    str | None, typer.Option("--org", metavar="SLUG", help="Whose it is; needed for a number.", show_default=False)
 ]
 
 
@@ -35,11 +49,14 @@ BookingId = Annotated[
     "list",
     "booking bookings list --status confirmed --departure-from today",
     "booking bookings list --updated-since 24h --all -o jsonl",
+    "booking bookings list --number 1017",
+    "booking bookings list --org fjord-tours --name lovelace     (in the database)",
 )
 def list_(
     ctx: typer.Context,
     status: Annotated[
-        str | None, typer.Option("--status", metavar="pending|confirmed|cancelled", help="Only those.")
+        str | None,
+        typer.Option("--status", metavar="|".join(STATUSES), parser=one_of(*STATUSES), help="Only those."),
     ] = None,
     experience: Annotated[
         str | None, typer.Option("--experience", metavar="ID", help="Only of this experience.")
@@ -55,37 +72,104 @@ def list_(
         str | None,
         typer.Option("--updated-since", metavar="T", parser=instant, help="Changed since; 2h ago, or ISO 8601."),
     ] = None,
+    number: Annotated[int | None, typer.Option("--number", metavar="N", min=1, help="The one of this number.")] = None,
+    email: Annotated[
+        str | None, typer.Option("--email", metavar="EMAIL", help="Only of the guest with this address.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="TEXT", help="Only of guests whose name has these words.")
+    ] = None,
+    departure: Annotated[
+        str | None, typer.Option("--departure", metavar="ID", parser=identifier, help="Only of this departure.")
+    ] = None,
+    org: Org = None,
     limit: Limit = LIMIT,
     everything: All = False,
     order: Order = "desc",
     starting_after: After = None,
 ) -> None:
-    """Lists bookings, the newest first."""
+    """Lists bookings, the newest first.
+
+    \b
+    over HTTP     with the API key of `booking login`. The API has no filter
+                  for --number, --email, --name and --departure: the newest
+                  5,000 bookings are looked through, with --all all of them.
+    with --org    in the database, where they are looked up at once. --email
+                  finds what was booked by the customer who has the address
+                  now, or else by guests who gave it.
+    """
+    cli = context.of(ctx)
+    wanted = None if everything else limit
+    if org is not None:
+        conditions: dict[str, Any] = {"number": number, "email": email, "name": name, "departure_id": departure}
+        conditions |= {"status": status, "experience_id": experience, "updated_since": updated_since}
+        conditions |= {"departure_from": departure_from, "departure_to": departure_to}
+        staff_bookings.list_(
+            cli, org, conditions, COLUMNS, prose=PROSE, order=order, limit=wanted, starting_after=starting_after
+        )
+        return
+    params = {
+        "status": status,
+        "experience_id": experience,
+        "departure_from": departure_from,
+        "departure_to": departure_to,
+        "updated_since": updated_since,
+        "order": order,
+    }
+    matches = finding.matcher(number=number, email=email, name=name, departure=departure)
+    if matches is not None:
+        asked = params | {"starting_after": starting_after}
+        _find(cli, asked, matches, number=number, wanted=wanted, everything=everything)
+        return
     lists.show(
-        context.of(ctx),
+        cli,
         remote.path("bookings"),
         COLUMNS,
-        params={
-            "status": status,
-            "experience_id": experience,
-            "departure_from": departure_from,
-            "departure_to": departure_to,
-            "updated_since": updated_since,
-            "order": order,
-        },
+        params=params,
         limit=limit,
         everything=everything,
         starting_after=starting_after,
-        prose=("customer.name", "experience.title"),
+        prose=PROSE,
         empty="There is no such booking.",
     )
 
 
-@command(app, "get", "booking bookings get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json")
-def get(ctx: typer.Context, booking_id: BookingId) -> None:
-    """Shows a booking. The guest's secret link is shown to a key with bookings:write."""
-    cli = context.of(ctx)
+def _find(
+    cli: Cli,
+    params: dict[str, Any],
+    matches: finding.Matches,
+    *,
+    number: int | None,
+    wanted: int | None,
+    everything: bool,
+) -> None:
+    """Look through the API's list for what it cannot be asked for."""
     with remote.client(cli) as client:
+        found = finding.pages(cli, client, params, matches, number=number, wanted=wanted, everything=everything)
+        last = lists.show_pages(cli, found, COLUMNS, prose=PROSE, empty="There is no such booking.")
+    if last.get("bound"):
+        raise finding.bounded(last["next_cursor"])
+
+
+@command(
+    app,
+    "get",
+    "booking bookings get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json",
+    "booking bookings get 1017 --org fjord-tours     (in the database)",
+)
+def get(ctx: typer.Context, booking_id: BookingId, org: Org = None) -> None:
+    """Shows a booking. The guest's secret link is shown to a key with bookings:write.
+
+    \b
+    over HTTP     with the API key of `booking login`; a number is looked for in the API's list
+    with --org    in the database, by number or id
+    """
+    cli = context.of(ctx)
+    if org is not None:
+        staff_bookings.get(cli, org, booking_id)
+        return
+    with remote.client(cli) as client:
+        booking_id = finding.id_of(cli, client, booking_id)
         found = remote.ask(client, "GET", remote.path("bookings", booking_id))
     cli.render.one(found.body)
 
@@ -95,6 +179,8 @@ def get(ctx: typer.Context, booking_id: BookingId) -> None:
     "create",
     "booking bookings create --departure 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --guest adult=2 \\",
     "    --name 'Ada Lovelace' --email ada@example.com --payment pay_on_site",
+    "booking bookings create --org fjord-tours --source admin --departure ID --guest adult=2 \\",
+    "    --name 'Ada Lovelace' --email ada@example.com --payment invoice     (in the database)",
 )
 def create(
     ctx: typer.Context,
@@ -116,14 +202,33 @@ def create(
     note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="For the staff.")] = None,
     no_email: Annotated[bool, typer.Option("--no-email", help="Send the guest no confirmation.")] = False,
     no_notify: Annotated[bool, typer.Option("--no-notify", help="Do not tell the staff.")] = False,
+    org: Org = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="|".join(SOURCES),
+            parser=one_of(*SOURCES),
+            help="Operator, with --org: who books.",
+            show_default=False,
+        ),
+    ] = None,
     idempotency_key: Key = None,
 ) -> None:
     """Books seats of a departure, confirmed at once. Prices are the service's own.
 
-    Run again with the same --idempotency-key it books nothing more and shows the first answer; -v shows the key of
-    this run.
+    \b
+    over HTTP                  with the API key of `booking login`; its source
+                               is `api`
+    with --org and --source    in the database, for staff (admin), an agency
+                               or an assistant (ai)
+
+    All other options are the same in both. Run again with the same --idempotency-key it books nothing more and shows
+    the first answer; -v shows the key of this run.
     """
     cli = context.of(ctx)
+    if (org is None) != (source is None):
+        raise CliError("--org and --source go together: they book in the database.", hint="leave both away for HTTP")
     body: dict[str, Any] = {
         "experience_date_id": departure,
         "guests": counted(guest, "tier_id"),
@@ -134,6 +239,9 @@ def create(
     body |= {"note": note} if note else {}
     body |= {"send_confirmation_email": False} if no_email else {}
     body |= {"notify_staff": False} if no_notify else {}
+    if org is not None and source is not None:
+        staff_bookings.create(cli, org, source, body, idempotency_key)
+        return
     with remote.client(cli) as client, remote.once(cli, idempotency_key) as key:
         made = remote.ask(client, "POST", remote.path("bookings"), body=body, idempotency_key=key)
     cli.render.one(made.body)
@@ -146,6 +254,8 @@ def create(
     "cancel",
     "booking bookings cancel 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --reason 'The guest is ill'",
     "booking bookings cancel 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --refund none --yes",
+    "booking bookings cancel 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --dry-run",
+    "booking bookings cancel 1017 --org fjord-tours --refund full     (in the database)",
 )
 def cancel(
     ctx: typer.Context,
@@ -153,36 +263,85 @@ def cancel(
     refund: Annotated[
         str,
         typer.Option(
-            "--refund", metavar="|".join(REFUNDS), parser=one_of(*REFUNDS), help="auto: by the organization's policy."
+            "--refund",
+            metavar="|".join(REFUNDS),
+            parser=one_of(*REFUNDS),
+            help="auto: by the organization's policy; none: keep the money; full, operator: all of it.",
         ),
     ] = "auto",
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="For the staff.")] = None,
+    org: Org = None,
+    reason_code: Annotated[
+        str | None,
+        typer.Option(
+            "--reason-code",
+            metavar="|".join(REASON_CODES),
+            parser=one_of(*REASON_CODES),
+            help="Operator: who cancels; admin unless said. Opens the database.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     idempotency_key: Key = None,
 ) -> None:
     """Cancels a booking: its seats are free again, the guest is told, and a card payment may be refunded.
 
+    \b
+    over HTTP       with the API key of `booking login`; the reason of the
+                    event is `api`. --dry-run shows the booking and the
+                    request.
+    with --org or   in the database; the reason is `admin` or `agent`. What
+    --reason-code   happens to the money is told. --dry-run does all of it,
+                    tells, and undoes it. A booking is cancelled once, so
+                    --idempotency-key is not needed.
+
     One that is cancelled already is shown as it is.
     """
     cli = context.of(ctx)
-    place = remote.path("bookings", booking_id)
+    if org is not None or reason_code is not None:
+        staff_bookings.cancel(
+            cli,
+            booking_id,
+            org=org,
+            reason_code=reason_code or "admin",
+            refund=refund,
+            reason=reason,
+            dry_run=dry_run,
+        )
+        return
+    if refund == "full":
+        raise CliError(
+            "The API refunds by the organization's policy: --refund full is the operator's.", hint="add --org"
+        )
     body = {"refund": refund} | ({"reason": reason} if reason else {})
     with remote.client(cli) as client:
+        booking_id = finding.id_of(cli, client, booking_id)
+        place = f"{remote.path('bookings', booking_id)}/cancel"
+        if dry_run:
+            _show_request(cli, client, booking_id, {"method": "POST", "path": place, "body": body})
+            return
         _confirm(cli, client, booking_id)
         with remote.once(cli, idempotency_key) as key:
-            cancelled = remote.ask(client, "POST", f"{place}/cancel", body=body, idempotency_key=key)
+            cancelled = remote.ask(client, "POST", place, body=body, idempotency_key=key)
     cli.render.one(cancelled.body)
     cli.render.note(money.after_cancelling(cancelled.body, refund))
+
+
+def _show_request(cli: Cli, client: Any, booking_id: str, request: dict[str, Any]) -> None:
+    """Show the booking as it is, and what would be asked of the service."""
+    booking = remote.ask(client, "GET", remote.path("bookings", booking_id)).body
+    cli.render.one({**booking, "dry_run": True, "request": request})
+    if booking["status"] == "cancelled":
+        cli.render.note("It is cancelled already: the service would answer it unchanged.")
+    else:
+        cli.render.note(f"It would be cancelled (refund: {request['body']['refund']}). Nothing was asked (--dry-run).")
 
 
 def _confirm(cli: Cli, client: Any, booking_id: str) -> None:
     """Asks who sits there, about the booking as it is now."""
     what = f"the booking {booking_id}"
     if cli.can_ask and not cli.options.yes:
-        found = remote.ask(client, "GET", remote.path("bookings", booking_id)).body
-        what = (
-            f"booking {found['booking_number']} of {found['customer']['name']}"
-            f" ({found['experience']['title']}, {found['departure']['starts_at'][:16].replace('T', ' ')})"
-        )
+        what = staff_bookings.name_of(remote.ask(client, "GET", remote.path("bookings", booking_id)).body)
     cli.confirm(f"Cancel {what}? It cannot be undone.")
 
 
@@ -190,18 +349,9 @@ def _confirm(cli: Cli, client: Any, booking_id: str) -> None:
 
 
 @command(app, "confirm", "booking bookings confirm 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07")
-def confirm(ctx: typer.Context, booking_id: BookingId) -> None:
+def confirm(ctx: typer.Context, booking_id: BookingId, org: Whose = None) -> None:
     """Confirms a pending booking, whether it was paid or not. Opens the database."""
-    cli = context.of(ctx)
-    with storage.installed():
-        from booking_core import bookings
-
-    confirmed = operation.act(
-        cli,
-        lambda tx: bookings.owner(tx, booking_id),
-        lambda tx, actor, pending: bookings.confirm(tx, actor, pending, booking_id.lower()),
-    )
-    cli.render.one(confirmed)
+    staff_bookings.confirm(context.of(ctx), booking_id, org=org)
 
 
 @command(
@@ -209,6 +359,7 @@ def confirm(ctx: typer.Context, booking_id: BookingId) -> None:
     "reschedule",
     "booking bookings reschedule 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 \\",
     "    --departure 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21",
+    "booking bookings reschedule 1017 --org fjord-tours --departure ID --dry-run",
 )
 def reschedule(
     ctx: typer.Context,
@@ -217,17 +368,8 @@ def reschedule(
         str,
         typer.Option("--departure", metavar="ID", parser=identifier, help="The departure that it moves to."),
     ],
+    org: Whose = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and only show what would be done.")] = False,
 ) -> None:
     """Moves a booking to another departure; its price stays. Opens the database."""
-    cli = context.of(ctx)
-    with storage.installed():
-        from booking_core import bookings
-
-    moved = operation.act(
-        cli,
-        lambda tx: bookings.owner(tx, booking_id),
-        lambda tx, actor, pending: bookings.reschedule(
-            tx, actor, pending, booking_id.lower(), operation.stored_id(departure)
-        ),
-    )
-    cli.render.one(moved)
+    staff_bookings.reschedule(context.of(ctx), booking_id, departure, org=org, dry_run=dry_run)

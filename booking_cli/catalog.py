@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from booking_cli import context, interrupting, storage
+from booking_cli import cancelled_departures, context, interrupting, storage
 from booking_cli.command import command, group
 from booking_cli.context import Cli, CliError
 from booking_cli.exit_codes import ExitCode
@@ -41,6 +41,7 @@ OtherTimezone = Annotated[
     "import",
     "booking catalog import --org fjord-tours examples/fjord-tours.json",
     "booking catalog import --org fjord-tours --dry-run - < fjord-tours.json",
+    "booking catalog import --org fjord-tours --cancel-bookings fjord-tours.json",
 )
 def import_(
     ctx: typer.Context,
@@ -52,6 +53,12 @@ def import_(
     ] = False,
     other_currency: OtherCurrency = False,
     other_timezone: OtherTimezone = False,
+    cancel_bookings: Annotated[
+        bool,
+        typer.Option(
+            "--cancel-bookings", help="Also cancel the bookings of departures that it cancels; guests get all back."
+        ),
+    ] = False,
 ) -> None:
     """Imports a catalogue file.
 
@@ -61,6 +68,9 @@ def import_(
     imported; the same command again completes it.
 
     Customers and gift cards that a file brings are history: they make no events, webhooks or mails.
+
+    Departures that the file cancels keep their bookings, and are listed with the command that cancels them, unless
+    --cancel-bookings does that at once: guests are told, and get back all that they paid by card.
     """
     cli = context.of(ctx)
     with storage.installed():
@@ -79,7 +89,8 @@ def import_(
             )
             wanted = _Import(database, organization, installation, plan, tally, advance)
             done = wanted.rehearse() if dry_run else wanted.at_once() if atomic else wanted.in_batches()
-    _show_summary(cli, org, done, dry_run=dry_run)
+    booked = cancelled_departures.settle(cli, org, done.cancelled, cancel_bookings=cancel_bookings, dry_run=dry_run)
+    _show_summary(cli, org, done, booked, dry_run=dry_run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,16 +237,18 @@ def read_document(path: Path) -> Any:
     return catalog.parse(text, suffix=path.suffix or ".json")
 
 
-def _show_summary(cli: Cli, org: str, done: "Summary", *, dry_run: bool) -> None:
+def _show_summary(cli: Cli, org: str, done: "Summary", booked: "Sequence[dict[str, Any]]", *, dry_run: bool) -> None:
     counts = {kind: getattr(done, kind)._asdict() for kind in KINDS}
     if cli.render.is_json:
-        cli.render.one({"organization": org, "dry_run": dry_run, **counts, "notes": _shown_notes(done.notes)})
+        beside = {"notes": _shown_notes(done.notes), "cancelled_departures": list(booked)}
+        cli.render.one({"organization": org, "dry_run": dry_run, **counts, **beside})
         return
     cli.render.many(
         [{"entries": kind, **count} for kind, count in counts.items()], ("entries", "created", "updated", "unchanged")
     )
     for note in done.notes:
         cli.render.note(f"note: {note.pointer}: {note.message}")
+    cancelled_departures.tell(cli, org, booked, dry_run=dry_run)
     if dry_run:
         cli.render.note("Nothing was written (--dry-run).")
 

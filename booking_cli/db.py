@@ -1,7 +1,7 @@
 """`booking db`: the schema of the database."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from booking_core.settings import Settings
 
 app = group("Create, upgrade and check the database that BOOKING_DATABASE_URL names.")
+
+PURGED = ("deliveries", "deleted_endpoints", "mails", "effects", "holds", "stored_answers", "events")
+"""What retention deletes, by the names of its counts."""
 
 
 @command(app, "upgrade", "booking db upgrade")
@@ -45,6 +48,33 @@ def check(ctx: typer.Context) -> int:
     state["differences"] = _differences(settings) if state["revision"] else []
     context.of(ctx).render.one(state)
     return ExitCode.OK if state["is_head"] and not state["differences"] else ExitCode.FAILED
+
+
+@command(app, "purge", "booking db purge --dry-run", "booking db purge -o json")
+def purge(
+    ctx: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be deleted.")] = False,
+) -> None:
+    """Deletes what is past its retention, once, and counts it.
+
+    A worker does so all the time: this is for an installation without one, and for settings that were made shorter.
+    Deliveries with their log, deleted endpoints, mails and holds go after BOOKING_DELIVERY_RETENTION_DAYS, events after
+    BOOKING_EVENT_RETENTION_DAYS, answers stored for idempotency keys after BOOKING_IDEMPOTENCY_RETENTION_DAYS. What is
+    still to be done is never deleted. Batches are short, so that nobody waits.
+    """
+    import asyncio
+
+    cli, settings = context.of(ctx), storage.settings()
+    with storage.database(cli) as database, storage.installed():
+        from booking_server.purging import REHEARSED, Purging
+
+        counts = asyncio.run(Purging(settings, database).run_all(is_rehearsal=dry_run))
+    shown = {**dict.fromkeys(PURGED, 0), **counts}
+    cli.render.one({**shown, "total": sum(counts.values()), "dry_run": dry_run})
+    if dry_run:
+        cli.render.note("Nothing was deleted (--dry-run).")
+        if REHEARSED in counts.values():
+            cli.render.note(f"{REHEARSED} is where counting ends: there may be more.")
 
 
 def bring_to_head(settings: "Settings") -> None:

@@ -134,3 +134,24 @@ def merged(found: Iterator[dict[str, Any]]) -> dict[str, Any]:
         items += page["data"]
         result = page
     return {**result, "data": items}
+
+
+def show_pages(
+    cli: Cli, found: Iterator[dict[str, Any]], columns: Sequence[str], *, prose: Sequence[str] = (), empty: str
+) -> dict[str, Any]:
+    """Write the pages of a list that is not simply the API's, and return what the last one says of what follows.
+
+    Where lines are written, each page is written as it comes.
+    """
+    page: dict[str, Any] = {}
+    if cli.render.format in ("jsonl", "tsv"):
+        for page in found:
+            cli.render.many(page["data"], columns)
+            cli.render.flush()
+        return page
+    page = merged(found)
+    beside = {"has_more": page["has_more"]}
+    cli.render.many(page["data"], columns, empty=empty, next_cursor=page["next_cursor"], prose=prose, beside=beside)
+    if page["has_more"] and cli.render.format == "table":
+        cli.render.note("There are more: --limit N shows as many, --all shows all.")
+    return page

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HELP = """Booking Service at a shell.
 
 Operator commands open the database that BOOKING_DATABASE_URL names. Client commands ask the service over HTTP, with
-the API key of `booking login` or BOOKING_API_KEY.
+the API key of `booking login` or BOOKING_API_KEY. Some of `booking bookings` do both: --org chooses the database.
 """
 
 MODULES: Mapping[str, tuple[str, str]] = {
@@ -43,6 +43,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "orgs": ("booking_cli.orgs", "Organizations and their settings."),
     "keys": ("booking_cli.keys", "API keys: create, rotate, expire, revoke."),
     "catalog": ("booking_cli.catalog", "Import, export and validate catalogue files."),
+    "departures": ("booking_cli.departures", "What leaves when, who comes; close, reopen, cancel."),
     "storefront": ("booking_cli.storefront", "Hold seats, check out, pay: what a guest does."),
     "payments": ("booking_cli.payments", "Payments by hand, and what is left to pay."),
     "refunds": ("booking_cli.refunds", "Refunds: list, send again, settle by hand."),
@@ -78,6 +79,7 @@ HINTS: Mapping[str, str] = {
     "overpaid": "booking payments list BOOKING shows what was recorded",
     "mail_too_old": "--anyway writes it all the same",
     "mail_queued": "is a worker running? booking doctor tells",
+    "seats_sold": "--force sets it all the same: nobody loses a seat, and none is for sale",
     "service_unavailable": "is the database that BOOKING_DATABASE_URL names running?",
 }
 """What to do next, by error code or reason."""

@@ -2,18 +2,24 @@
 
 import json
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from booking_cli import storage
 from booking_cli.context import Cli, CliError
 
 if TYPE_CHECKING:
     from booking_core.caller import Actor, Installation, Organization
-    from booking_core.db.engine import Tx
+    from booking_core.db.engine import Database, Tx
     from booking_core.db.writes import Writes
 
+T = TypeVar("T")
+Owner = Callable[["Tx"], "Organization"]
 Verb = Callable[["Tx", "Actor", "Writes"], Any]
+Then = Callable[["Tx", "Actor", Any], Any]
+"""Sees what a verb gives once it is written, in the same transaction, and gives what is shown."""
 
 
 def stored_id(text: str) -> str:
@@ -30,26 +36,92 @@ def stored_id(text: str) -> str:
     return text.lower()
 
 
-def whose_booking(reference: str, org: str | None) -> "Callable[[Tx], Organization]":
-    """Return what gives the organization of a booking: the one that is named, or else the one that has the id."""
-    from booking_core import bookings, organizations
+def of(slug: str) -> Owner:
+    """Return a function that gives the organization of that slug."""
+    with storage.installed():
+        from booking_core import organizations
 
-    return (lambda tx: organizations.get(tx, slug=org)) if org else (lambda tx: bookings.owner(tx, reference))
+    return lambda tx: organizations.get(tx, slug=slug)
 
 
-def act(cli: Cli, owner: "Callable[[Tx], Organization]", verb: Verb) -> Any:
-    """What the verb gives, done for that organization; JSON is read.
+def of_one(find: "Callable[[Tx], Sequence[Organization]]", what: str, *, org: str | None) -> Owner:
+    """Return a function that gives the one organization that has a thing which is named by its id.
+
+    Args:
+        find: gives every organization that has it.
+        what: the thing, as in "the departure 0190…".
+        org: the slug of the only organization that is looked at.
+    """
+    if org is not None:
+        return of(org)
+
+    def owner(tx: "Tx") -> "Organization":
+        from booking_core.errors import NotFound
+
+        found = find(tx)
+        if not found:
+            raise NotFound(f"No organization has {what}.")
+        if len(found) > 1:
+            slugs = ", ".join(each.slug for each in found)
+            raise CliError(f"Several organizations have {what}: {slugs}.", code="ambiguous", hint="pass --org")
+        return found[0]
+
+    return owner
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The database, opened once for all that a command does."""
+
+    database: "Database"
+    installation: "Installation"
+
+    def look(self, owner: Owner, verb: "Callable[[Tx, Actor], T]") -> T:
+        """Return what the verb reads for that organization."""
+        return self.database.read(lambda tx: verb(tx, _actor(tx, self.installation, owner(tx))))
+
+    def act(self, owner: Owner, verb: Verb, *, then: Then | None = None, dry_run: bool = False) -> Any:
+        """Return what the verb gives, done for that organization in a transaction of its own; JSON is read.
+
+        Args:
+            then: makes of it what is shown.
+            dry_run: do all of it, and undo it: every check is made, and nothing stays.
+
+        Raises:
+            BookingError: whatever the verb refuses with; nothing is changed then.
+        """
+
+        def work(tx: "Tx") -> Any:
+            organization = owner(tx)
+            pending, shown = _done(tx, self.installation, organization, verb)
+            tx.write(pending)
+            return then(tx, _actor(tx, self.installation, organization), _read(shown)) if then else shown
+
+        return _read(self.database.rehearse(work) if dry_run else self.database.write_once(work))
+
+
+@contextmanager
+def opened(cli: Cli) -> Iterator[Session]:
+    """Open the database of the settings."""
+    settings = storage.sealing_settings()
+    with storage.database(cli) as database:
+        yield Session(database, storage.unlocked(settings, database, cli.render.warn))
+
+
+def act(cli: Cli, owner: Owner, verb: Verb, *, then: Then | None = None, dry_run: bool = False) -> Any:
+    """What the verb gives, done for that organization; JSON is read. As `Session.act`.
 
     Raises:
         BookingError: whatever the verb refuses with; nothing is changed then.
     """
+    with opened(cli) as session:
+        return session.act(owner, verb, then=then, dry_run=dry_run)
 
-    def work(tx: "Tx", installation: "Installation") -> Any:
-        pending, shown = _done(tx, installation, owner(tx), verb)
-        tx.write(pending)
-        return shown
 
-    return _written(cli, work)
+def look(cli: Cli, owner: Owner, verb: "Callable[[Tx, Actor], T]") -> T:
+    """Return what the verb reads for that organization."""
+    with opened(cli) as session:
+        return session.look(owner, verb)
 
 
 def act_on(cli: Cli, verb: Verb, *, org: str | None = None) -> Any:
@@ -87,21 +159,23 @@ def act_on(cli: Cli, verb: Verb, *, org: str | None = None) -> Any:
         tx.write(pending)
         return shown
 
-    return _written(cli, work)
+    with opened(cli) as session:
+        return _read(session.database.write_once(lambda tx: work(tx, session.installation)))
 
 
 def _done(tx: "Tx", installation: "Installation", organization: "Organization", verb: Verb) -> "tuple[Writes, Any]":
     """What is to be written, and what the verb gives."""
-    from booking_core.caller import Actor
     from booking_core.db.writes import Writes
 
-    actor, pending = Actor(installation=installation, organization=organization, at=tx.now()), Writes()
-    return pending, verb(tx, actor, pending)
+    pending = Writes()
+    return pending, verb(tx, _actor(tx, installation, organization), pending)
 
 
-def _written(cli: Cli, work: "Callable[[Tx, Installation], Any]") -> Any:
-    settings = storage.sealing_settings()
-    with storage.database(cli) as database:
-        installation = storage.unlocked(settings, database, cli.render.warn)
-        shown = database.write_once(lambda tx: work(tx, installation))
+def _actor(tx: "Tx", installation: "Installation", organization: "Organization") -> "Actor":
+    from booking_core.caller import Actor
+
+    return Actor(installation=installation, organization=organization, at=tx.now())
+
+
+def _read(shown: Any) -> Any:
     return json.loads(shown) if isinstance(shown, bytes) else shown

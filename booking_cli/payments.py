@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from booking_cli import amounts, context, operation, storage
+from booking_cli import amounts, context, operation, staff_bookings, storage
 from booking_cli.arguments import one_of
 from booking_cli.command import command, group
 from booking_cli.context import CliError
@@ -85,7 +85,7 @@ def record(
         at = _instant(actor, received_at)
         return bookings.record_payment(tx, actor, found, amount_minor=minor, method=method, note=note, received_at=at)
 
-    shown = operation.act(cli, operation.whose_booking(booking, org), verb)
+    shown = operation.act(cli, staff_bookings.owner(booking, org), verb)
     cli.render.one(shown)
     if shown["payment"]["status"] != "paid":
         cli.render.note("A part is paid; `booking payments list` shows what was recorded.")
@@ -103,7 +103,7 @@ def list_(ctx: typer.Context, booking: BookingRef, org: Whose = None) -> None:
         records = payments.find_records(tx, actor.organization, found)
         return [payments.present_record(each, actor.organization) for each in records]
 
-    shown = operation.act(cli, operation.whose_booking(booking, org), verb)
+    shown = operation.act(cli, staff_bookings.owner(booking, org), verb)
     cli.render.many(shown, COLUMNS, empty="No payment was recorded.", prose=("note",))
 
 

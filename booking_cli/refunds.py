@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from booking_cli import amounts, context, operation, storage
+from booking_cli import amounts, context, operation, staff_bookings, storage
 from booking_cli.arguments import one_of
 from booking_cli.command import command, group
 from booking_cli.context import Cli
@@ -187,7 +187,7 @@ def record(
         made = payments.record_refund(tx, actor, found, amount_minor=minor, note=note)
         return payments.present_refund(made, actor.organization)
 
-    cli.render.one(operation.act(cli, operation.whose_booking(booking, org), verb))
+    cli.render.one(operation.act(cli, staff_bookings.owner(booking, org), verb))
 
 
 def _act(cli: Cli, refund_id: str, work: Any) -> Any:

@@ -1,17 +1,16 @@
 """`booking storefront`: what a guest's checkout does, at a shell."""
 
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from booking_cli import arguments, context, operation, storage
+from booking_cli import arguments, context, operation, refunds_told, storage, validated
 from booking_cli.command import command, group
 from booking_cli.times import length_us
 
 if TYPE_CHECKING:
-    from booking_core.caller import Actor, Organization
+    from booking_core.caller import Actor
     from booking_core.db.engine import Tx
     from booking_core.db.writes import Writes
     from booking_core.storefront import Checkout
@@ -21,8 +20,6 @@ app = group("The storefront: hold seats, check out, pay by card. The HTTP API ne
 Org = Annotated[str, typer.Option("--org", metavar="SLUG", help="The organization.", show_default=False)]
 Departure = Annotated[str, typer.Option("--departure", metavar="ID", help="The departure's id; availability shows it.")]
 _AMOUNT = re.compile(r"\d{1,18}", re.ASCII)
-
-Owner = Callable[["Tx"], "Organization"]
 
 
 @command(app, "hold", "booking storefront hold --org fjord-tours --departure ID --seats 2 --for 10m")
@@ -43,7 +40,7 @@ def hold(
 
     _act(
         ctx,
-        _of(org),
+        operation.of(org),
         lambda tx, actor, pending: storefront.hold(
             tx, actor, pending, operation.stored_id(departure), seats, for_s=for_s
         ),
@@ -119,7 +116,7 @@ def checkout(
         )
         return storefront.check_out(tx, actor, pending, basket)
 
-    _act(ctx, _of(org), act)
+    _act(ctx, operation.of(org), act)
 
 
 @command(
@@ -137,25 +134,33 @@ def pay(
 ) -> None:
     """Says that the card was charged: the booking is confirmed. One that is paid already stays as it is.
 
-    A booking that was abandoned has lost its seats and stays cancelled: then all of the payment is given back.
+    A booking that was cancelled before has given back its seats and stays cancelled: all of the payment is owed back,
+    and `refund` tells how much.
     """
+    cli = context.of(ctx)
     with storage.installed():
         from booking_core import bookings, storefront
 
-    _act(
-        ctx,
+    paid = operation.act(
+        cli,
         lambda tx: bookings.owner(tx, booking_id),
         lambda tx, actor, pending: storefront.pay(
             tx, actor, pending, booking_id.lower(), payment_intent=payment_intent
         ),
+        then=_with_refund,
     )
+    sentence = paid.pop("sentence", None)
+    cli.render.one(paid)
+    if paid["status"] == "cancelled":
+        cli.render.note("The booking was cancelled before its payment came, and stays cancelled.")
+        cli.render.note(sentence)
 
 
-def _of(slug: str) -> Owner:
-    with storage.installed():
-        from booking_core import organizations
-
-    return lambda tx: organizations.get(tx, slug=slug)
+def _with_refund(tx: "Tx", actor: "Actor", booking: dict[str, Any]) -> dict[str, Any]:
+    """Return the booking; a cancelled one with its refund, which is what became of the payment."""
+    if booking["status"] != "cancelled":
+        return booking
+    return booking | refunds_told.outcome(tx, actor.organization.id, booking["id"])
 
 
 def _basket(
@@ -175,9 +180,7 @@ def _basket(
     """
     from pydantic import TypeAdapter, ValidationError
 
-    from booking_core.errors import Malformed
     from booking_core.storefront import Checkout
-    from booking_core.wire.errors import ErrorDetail
 
     try:
         return TypeAdapter(Checkout).validate_python(
@@ -193,19 +196,10 @@ def _basket(
             }
         )
     except ValidationError as error:
-        details = [
-            ErrorDetail(
-                field=".".join(map(str, each["loc"])),
-                reason="invalid",
-                message=each["msg"].removeprefix("Value error, "),
-            )
-            for each in error.errors()
-        ]
-        message = "; ".join(f"{each.field} {each.message}" for each in details)
-        raise Malformed(message, details=details) from None
+        raise validated.refusal(error) from None
 
 
-def _act(ctx: typer.Context, owner: Owner, act: operation.Verb) -> None:
+def _act(ctx: typer.Context, owner: operation.Owner, act: operation.Verb) -> None:
     """Runs one verb in a transaction of its own, and shows what it gives."""
     cli = context.of(ctx)
     cli.render.one(operation.act(cli, owner, act))

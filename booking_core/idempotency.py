@@ -12,7 +12,7 @@ import orjson
 from sqlalchemy import BigInteger, Boolean, ColumnElement, Integer, Text, bindparam, delete, func, select, tuple_
 from sqlalchemy.engine import Dialect
 
-from booking_core.caller import Caller
+from booking_core.caller import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Asked, Tx
 from booking_core.db.statements import Statement, chosen_once, given_all, rows
@@ -112,7 +112,7 @@ def lock_name(organization_id: str, key: str) -> str:
     return f"{organization_id}:{key}"
 
 
-def replay(caller: Caller, once: Once, fingerprint: str, status: int, body_sealed: str) -> Answer:
+def replay(caller: Actor, once: Once, fingerprint: str, status: int, body_sealed: str) -> Answer:
     """The stored answer, byte for byte.
 
     Raises:
@@ -128,7 +128,7 @@ def replay(caller: Caller, once: Once, fingerprint: str, status: int, body_seale
     return Answer(status, body, replayed=True)
 
 
-def keep(pending: Writes, caller: Caller, once: Once, answer: Answer, *, at: int) -> None:
+def keep(pending: Writes, caller: Actor, once: Once, answer: Answer, *, at: int) -> None:
     """Stores the answer with whatever else is pending."""
     pending.insert(
         tables.idempotency,
@@ -141,7 +141,7 @@ def keep(pending: Writes, caller: Caller, once: Once, answer: Answer, *, at: int
     )
 
 
-def execute(tx: Tx, caller: Caller, once: Once | None, act: Callable[[Writes], Answer], refuse: Refuse) -> Answer:
+def execute(tx: Tx, caller: Actor, once: Once | None, act: Callable[[Writes], Answer], refuse: Refuse) -> Answer:
     """The answer of `act`, which collects its writes; or, for a key that was used, the answer of then.
 
     A refusal that is stored writes nothing else: what `act` collected before it raised is dropped.
@@ -165,7 +165,7 @@ def execute(tx: Tx, caller: Caller, once: Once | None, act: Callable[[Writes], A
     return answer
 
 
-def _stored(tx: Tx, caller: Caller, once: Once) -> Answer | None:
+def _stored(tx: Tx, caller: Actor, once: Once) -> Answer | None:
     if not all(try_locks(tx, [(caller.organization.id, once.key)])):
         raise IdempotencyInProgress
     row = tx.first(_FIND, organization_id=caller.organization.id, key=once.key)

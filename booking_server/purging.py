@@ -8,6 +8,7 @@ which follows the database's clock and never leaps with it.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 
 from booking_core import events, idempotency, notifications, retention_clock, storefront, webhooks
@@ -24,6 +25,8 @@ BATCH = 2_000
 EVERY = MINUTE
 PAUSE = SECOND // 4
 """While there is more."""
+REHEARSED = 20_000
+"""Rows of each kind that a rehearsal counts: it deletes them, and undoes that."""
 
 Purge = Callable[[Tx], int]
 
@@ -58,7 +61,7 @@ class Purging:
             return 0
         purged: list[int] = []
         failed: Exception | None = None
-        for purge in await self._purges(await self._believed()):
+        for _, purge in await self._purges(await self._believed(), self._batch):
             try:
                 purged.append(await asyncio.to_thread(self._database.write, purge))
             except Exception as error:  # told when the others have had their turn
@@ -89,20 +92,38 @@ class Purging:
             log.info("the clock agrees with what has been observed again")
         self._is_held_back = is_held_back
 
-    async def _purges(self, now: int) -> list[Purge]:
-        settings, limit = self._settings, self._batch
+    async def run_all(self, *, is_rehearsal: bool = False) -> dict[str, int]:
+        """Delete all that is past its retention, batch after batch, and return how much of each kind that was.
+
+        Args:
+            is_rehearsal: only count, at most `REHEARSED` of each kind.
+        """
+        counts: Counter[str] = Counter()
+        limit = REHEARSED if is_rehearsal else self._batch
+        carry_out = self._database.rehearse if is_rehearsal else self._database.write
+        for kind, purge in await self._purges(await self._believed(), limit):
+            purged = limit
+            while purged == limit:
+                purged = await asyncio.to_thread(carry_out, purge)
+                counts[kind] += purged
+                if is_rehearsal:
+                    break
+        return dict(counts)
+
+    async def _purges(self, now: int, limit: int) -> list[tuple[str, Purge]]:
+        settings = self._settings
         deliveries_before = now - settings.delivery_retention_days * DAY
         events_before = now - settings.event_retention_days * DAY
         answers_before = now - settings.idempotency_retention_days * DAY
         old = await asyncio.to_thread(self._database.read, lambda tx: events.organizations_before(tx, events_before))
         return [
-            lambda tx: webhooks.purge(tx, before=deliveries_before, limit=limit),
-            lambda tx: webhooks.purge_endpoints(tx, before=deliveries_before, limit=limit),
-            lambda tx: notifications.purge(tx, before=deliveries_before, limit=limit),
-            lambda tx: notifications.purge_unmailed(tx, before=deliveries_before, limit=limit),
-            lambda tx: storefront.purge_holds(tx, before=deliveries_before, limit=limit),
-            lambda tx: idempotency.purge(tx, before=answers_before, limit=limit),
-            *(_of_organization(organization_id, events_before, limit) for organization_id in old),
+            ("deliveries", lambda tx: webhooks.purge(tx, before=deliveries_before, limit=limit)),
+            ("deleted_endpoints", lambda tx: webhooks.purge_endpoints(tx, before=deliveries_before, limit=limit)),
+            ("mails", lambda tx: notifications.purge(tx, before=deliveries_before, limit=limit)),
+            ("effects", lambda tx: notifications.purge_unmailed(tx, before=deliveries_before, limit=limit)),
+            ("holds", lambda tx: storefront.purge_holds(tx, before=deliveries_before, limit=limit)),
+            ("stored_answers", lambda tx: idempotency.purge(tx, before=answers_before, limit=limit)),
+            *(("events", _of_organization(organization_id, events_before, limit)) for organization_id in old),
         ]
 
     async def close(self) -> None:

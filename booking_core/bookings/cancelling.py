@@ -41,9 +41,9 @@ class Cause:
     note: str | None = None
     """What the caller gave as reason, for staff."""
     refund: RefundMode = RefundMode.AUTO
-    is_departures: bool = False
-    """It is the departure that is cancelled: the guests would have come, and get back all that they paid, whatever
-    the policy says (decisions/0014)."""
+    in_full: bool = False
+    """All that was paid goes back, whatever the policy says: staff decides so, or it is the departure that is
+    cancelled, whose guests would have come (decisions/0014)."""
 
 
 def cancel(
@@ -55,11 +55,13 @@ def cancel(
     reason: CancelReason,
     note: str | None = None,
     refund: RefundMode = RefundMode.AUTO,
+    in_full: bool = False,
 ) -> bytes:
     """The cancelled booking as JSON; one that is cancelled already is given unchanged, and nothing is written.
 
     Args:
         refund: auto follows the organization's policy for what was paid by card; none keeps the money.
+        in_full: give back all that was paid by card instead of what the policy says.
 
     Raises:
         NotFound: the organization has no such booking.
@@ -71,7 +73,7 @@ def cancel(
     if reason is CancelReason.ABANDONED and live.row.status == BookingStatus.CONFIRMED:
         raise Conflict("booking_confirmed", "The booking was confirmed, so nobody abandoned it.")
     _give_seats_back(tx, pending, actor, [live])
-    (row,) = _cancel(tx, actor, pending, [live], Cause(reason, note, refund))
+    (row,) = _cancel(tx, actor, pending, [live], Cause(reason, note, refund, in_full))
     return service.show(actor, row)
 
 
@@ -146,7 +148,7 @@ def _settle(tx: Tx, actor: Actor, pending: Writes, live: Live, cause: Cause, at:
             booking_id=row.id,
             starts_at=row.starts_at,
             customer_id=live.locked.customer_id,
-            in_full=cause.is_departures,
+            in_full=cause.in_full,
         )
     return row.payment_status
 
@@ -220,29 +222,63 @@ def cancel_departure(
     lives = _read(tx, organization_id, store.lock_live(tx, organization_id, departure_id, BATCH))
     row = departures.lock(tx, actor, departure_id)
     is_cancelled = row.status == DepartureStatus.CANCELLED
-    if is_cancelled and (not lives or store.is_cancelling(tx, organization_id, departure_id)):
+    if is_cancelled and (not lives or store.cancelling_reason(tx, organization_id, departure_id)):
         return departures.render(actor, row)
-    row = _cancel_batch(tx, actor, pending, row, lives, reason)
-    return departures.render(actor, row)
+    _cancel_batch(tx, actor, pending, row, lives, reason)
+    seats = sum(live.locked.seats for live in lives)
+    cancelled = row._replace(status=DepartureStatus.CANCELLED.value, seats_taken=row.seats_taken - seats)
+    return departures.render(actor, cancelled)
+
+
+@dataclass(frozen=True, slots=True)
+class CancelledBatch:
+    """Bookings of a cancelled departure that one transaction cancelled."""
+
+    bookings: Sequence[bytes]
+    """As JSON, by their ids."""
+    remaining: int
+    """So many are still to be cancelled."""
+
+
+def cancel_departure_batch(
+    tx: Tx, actor: Actor, pending: Writes, departure_id: str, *, reason: CancelReason = CancelReason.ADMIN
+) -> CancelledBatch:
+    """Cancel the departure, if it is not yet, and the next of its bookings.
+
+    Called until none remains, each time in a transaction of its own, it cancels them all. Whoever stops in between
+    leaves a cancelled departure that says why: the worker goes on with it, and so does whoever calls again. The reason
+    that was given first holds for all of them.
+
+    Raises:
+        NotFound: the organization has no such departure.
+    """
+    organization_id = actor.organization.id
+    lives = _read(tx, organization_id, store.lock_live(tx, organization_id, departure_id, BATCH))
+    row = departures.lock(tx, actor, departure_id)
+    first = store.cancelling_reason(tx, organization_id, departure_id)
+    if row.status == DepartureStatus.CANCELLED and not lives and first is None:
+        return CancelledBatch([], 0)
+    rows, remaining = _cancel_batch(tx, actor, pending, row, lives, CancelReason(first or reason))
+    return CancelledBatch([service.render(actor.organization, each) for each in rows], remaining)
 
 
 def _cancel_batch(
     tx: Tx, actor: Actor, pending: Writes, row: DepartureRow, lives: Sequence[Live], reason: CancelReason
-) -> DepartureRow:
-    """The departure, cancelled with these of its bookings; while it has more the reason is kept for the next batch."""
+) -> tuple[list[BookingRow], int]:
+    """Cancel the departure with these of its bookings, and return them and how many it still has: while it has some
+    the reason is kept for the next batch."""
     organization_id, seats = actor.organization.id, sum(live.locked.seats for live in lives)
-    is_done = store.count_live(tx, organization_id, row.id) == len(lives)
+    remaining = store.count_live(tx, organization_id, row.id) - len(lives)
     pending.change(
         store.CANCEL_DEPARTURE,
         organization_id=organization_id,
         id=row.id,
         status=DepartureStatus.CANCELLED.value,
-        cancelling=None if is_done else reason,
+        cancelling=reason if remaining else None,
         updated_at=_instant(actor, lives),
         seats_taken=-seats,
     )
-    _cancel(tx, actor, pending, lives, Cause(reason, is_departures=True))
-    return row._replace(status=DepartureStatus.CANCELLED.value, seats_taken=row.seats_taken - seats)
+    return _cancel(tx, actor, pending, lives, Cause(reason, in_full=True)), remaining
 
 
 def cancel_on(tx: Tx, installation: Installation) -> int:

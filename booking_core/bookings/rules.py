@@ -184,6 +184,12 @@ def payment(
     return PaymentMethod.EXTERNAL_PAID, PaymentSource.EXTERNAL, PaymentStatus.PAID
 
 
+def unpaid_minor(row: BookingRow, recorded_minor: int) -> int:
+    """Return what the guest has still to pay for a booking of which so much was received by hand."""
+    is_open = row.payment_status in (PaymentStatus.UNPAID, PaymentStatus.PENDING)
+    return row.total_minor - recorded_minor if is_open else 0
+
+
 def on_site_fee(organization: Organization, mode: Charge, total_minor: int) -> int:
     """The platform's fee on money that the guest pays on arrival, rounded half up to the minor unit."""
     if mode is not PaymentMode.PAY_ON_SITE:

@@ -21,8 +21,6 @@ from booking_core.wire.bookings import BookingStatus
 from booking_core.wire.limits import WINDOW_DAYS_MAX
 from booking_core.wire.scopes import Scope
 
-_NUMBER_DIGITS_MAX = 18
-
 
 @dataclass(frozen=True, slots=True)
 class Live:
@@ -61,27 +59,30 @@ def find(
     Raises:
         Unprocessable: the window of departures is reversed, or wider than 92 days.
     """
-    window = _window(caller.organization.zone, departure_from, departure_to)
+    return store.WALK.find(
+        tx,
+        caller,
+        page,
+        presenter(caller),
+        status=status,
+        experience_id=experience_id,
+        window=window(caller.organization.zone, departure_from, departure_to),
+        updated_since=updated_since,
+    )
 
-    zone, link = caller.organization.zone, links(caller)
+
+def presenter(actor: Actor) -> Callable[[Row], dict[str, Any]]:
+    """Return a function that shows rows of bookings as the actor may see them."""
+    zone, link = actor.organization.zone, links(actor)
 
     def present(row: Row) -> dict[str, Any]:
         booking = BookingRow._make(row)
         return rules.present(booking, zone, link(booking))
 
-    return store.WALK.find(
-        tx,
-        caller,
-        page,
-        present,
-        status=status,
-        experience_id=experience_id,
-        window=window,
-        updated_since=updated_since,
-    )
+    return present
 
 
-def _window(zone: Zone, first: date | None, last: date | None) -> dict[str, int] | None:
+def window(zone: Zone, first: date | None, last: date | None) -> dict[str, int] | None:
     """The instants that bound a window of local days; a missing end lies 92 days from the other."""
     if first is None and last is None:
         return None
@@ -95,7 +96,7 @@ def _window(zone: Zone, first: date | None, last: date | None) -> dict[str, int]
     return {"departs_from": departs_from, "departs_before": departs_before}
 
 
-def get(tx: Tx, caller: Caller, booking_id: str) -> dict[str, Any]:
+def get(tx: Tx, caller: Actor, booking_id: str) -> dict[str, Any]:
     """One booking.
 
     Raises:
@@ -129,21 +130,6 @@ def owner(tx: Tx, booking_id: str) -> Organization:
     found = store.owner(tx, booking_id.lower()) if rules.is_id(booking_id) else None
     if found is None:
         raise NotFound(f"There is no booking {booking_id!r}.")
-    return found
-
-
-def refer(tx: Tx, actor: Actor, reference: str) -> str:
-    """Return the id of the booking that has this number, or this id.
-
-    Raises:
-        NotFound: the organization has no booking of that number, or the text can be neither.
-    """
-    if rules.is_id(reference):
-        return reference.lower()
-    is_number = reference.isascii() and reference.isdigit() and len(reference) <= _NUMBER_DIGITS_MAX
-    found = store.id_of_number(tx, actor.organization.id, int(reference)) if is_number else None
-    if found is None:
-        raise NotFound(f"{actor.organization.slug} has no booking {reference!r}.")
     return found
 
 

@@ -6,8 +6,9 @@ only these may have: a discount, a gift card, a hold that is taken over, and a c
 
 from dataclasses import dataclass
 
-from booking_core import departures, gift_cards, outbox, payments, tokens
+from booking_core import departures, gift_cards, idempotency, outbox, payments, tokens
 from booking_core.bookings import rules, sale, store
+from booking_core.bookings.create import CREATED
 from booking_core.bookings.rules import BookingRow
 from booking_core.bookings.sale import Draft, Sale
 from booking_core.bookings.store import DepartureRow
@@ -15,8 +16,9 @@ from booking_core.caller import Actor
 from booking_core.clock import MINUTE
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
-from booking_core.errors import InsufficientCapacity, Malformed, NotFound
+from booking_core.errors import BookingError, InsufficientCapacity, Malformed, NotFound
 from booking_core.gift_cards import Redeemed
+from booking_core.idempotency import Answer, Once
 from booking_core.wire.base import email_key
 from booking_core.wire.bookings import BookingStatus
 
@@ -101,6 +103,26 @@ def create(tx: Tx, actor: Actor, pending: Writes, draft: Draft) -> bytes:
     if redeemed:
         sold.gift_card_minor = redeemed.amount_minor
     return _write(tx, actor, pending, sold, booking_id, redeemed)
+
+
+def create_once(tx: Tx, actor: Actor, draft: Draft, once: Once) -> Answer:
+    """Create the booking and store its answer for the key, or return the answer that is stored (decisions I1 to I7).
+
+    What is refused is not stored: nothing was done, and the same key may be used again.
+
+    Raises:
+        IdempotencyInProgress: a request with this key still runs.
+        IdempotencyKeyReused: the key was used for another request.
+        BookingError: as `create`.
+    """
+
+    def act(pending: Writes) -> Answer:
+        return Answer(CREATED, create(tx, actor, pending, draft))
+
+    def refuse(error: BookingError) -> Answer:
+        raise error
+
+    return idempotency.execute(tx, actor, once, act, refuse)
 
 
 def _redeem(tx: Tx, actor: Actor, pending: Writes, sold: Sale, booking_id: str, due_minor: int) -> Redeemed | None:

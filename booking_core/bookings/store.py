@@ -1,6 +1,7 @@
 """The SQL of bookings."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -16,6 +17,7 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    tuple_,
 )
 from sqlalchemy.engine import Dialect
 
@@ -27,9 +29,10 @@ from booking_core.db import tables
 from booking_core.db.engine import Asked, Row, Tx
 from booking_core.db.paging import Walk
 from booking_core.db.statements import Statement, among, given, now_us, rows
-from booking_core.db.tables import Id, bookings, customers, departures, experiences, holds, idempotency
+from booking_core.db.tables import Id, bookings, customers, departures, experiences, holds, idempotency, timeline
 from booking_core.db.writes import Change
 from booking_core.idempotency import has_lock
+from booking_core.wire.pages import Order
 
 TAKE_SEATS = Change("take_seats", departures, sets=("updated_at",), adds=("seats_taken",))
 """Also gives them back, with a negative number. The table's own check refuses one seat too many."""
@@ -82,6 +85,21 @@ _DEPARTS = and_(
 )
 _UPDATED_SINCE = bookings.c.updated_at >= bindparam("updated_since", type_=BigInteger)
 _KEY = (bookings.c.organization_id, bookings.c.id)
+_HAS_ADDRESS = and_(
+    customers.c.organization_id == bindparam("organization_id", type_=Id),
+    customers.c.email_key == bindparam("email_key", type_=Text),
+)
+# By the customer's timeline, which has an entry for each of their bookings: an index of bookings by customer would be
+# paid for by every booking that is made.
+_BOOKED_BY = (
+    select(timeline.c.organization_id, timeline.c.booking_id.label("id"))
+    .join_from(
+        customers,
+        timeline,
+        and_(timeline.c.organization_id == customers.c.organization_id, timeline.c.customer_id == customers.c.id),
+    )
+    .where(_HAS_ADDRESS, timeline.c.kind == literal_column("'booking_created'"))
+)
 # Within coalesce() the column cannot be exchanged for what it is compared with: else SQLite may turn the join around,
 # and read all of an organization's bookings.
 _ABOARD = and_(
@@ -97,12 +115,19 @@ WALK = Walk(
         "experience_id": bookings.c.experience_id == bindparam("experience_id", type_=Id),
         "window": bookings.c.departure_id.in_(select(departures.c.id).where(_DEPARTS)),
         "updated_since": _UPDATED_SINCE,
+        "number": bookings.c.booking_number == bindparam("number", type_=BigInteger),
+        "departure_id": bookings.c.departure_id == bindparam("departure_id", type_=Id),
+        "email_key": bookings.c.customer_id == select(customers.c.id).where(_HAS_ADDRESS).scalar_subquery(),
     },
     _joined,
     {
         "window": select(*_KEY).join_from(departures, bookings, _ABOARD).where(_DEPARTS),
         # In the order of its index, so that PostgreSQL does not look for the first few in the table itself.
         "updated_since": _OWN.with_only_columns(*_KEY).where(_UPDATED_SINCE).order_by(bookings.c.updated_at),
+        "departure_id": _OWN.with_only_columns(*_KEY).where(
+            bookings.c.departure_id == bindparam("departure_id", type_=Id)
+        ),
+        "email_key": _BOOKED_BY,
     },
 )
 
@@ -131,15 +156,62 @@ def get(tx: Tx, organization_id: str, booking_id: str) -> BookingRow | None:
     return BookingRow._make(row) if row else None
 
 
+# What staff looks for -------------------------------------------------------------------------------------------
+
+SLICE = 2_000
+"""Bookings whose texts are compared at once: a few milliseconds."""
+
+_CUSTOMER = Statement(select(customers.c.id).where(_HAS_ADDRESS))
 _ID_OF_NUMBER = Statement(
     _OWN.with_only_columns(bookings.c.id).where(bookings.c.booking_number == bindparam("number", type_=BigInteger))
 )
+
+
+def has_customer(tx: Tx, organization_id: str, email_key: str) -> bool:
+    """Return whether a customer record has that address now."""
+    return tx.first(_CUSTOMER, organization_id=organization_id, email_key=email_key) is not None
 
 
 def id_of_number(tx: Tx, organization_id: str, number: int) -> str | None:
     """Return the id of the booking with that number."""
     row = tx.first(_ID_OF_NUMBER, organization_id=organization_id, number=number)
     return str(row[0]) if row else None
+
+
+class Texts(NamedTuple):
+    """What a booking is found by that no index holds; the first two place it in the list."""
+
+    created_at: int
+    id: str
+    guest_name: str | None
+    guest_email: str | None
+
+
+@lru_cache(maxsize=256)
+def _texts(order: Order, is_continued: bool, filters: tuple[str, ...]) -> Statement:
+    here = tuple_(bookings.c.created_at, bookings.c.id)
+    there = tuple_(bindparam("after_created_at", type_=BigInteger), bindparam("after_id", type_=Id))
+    conditions = [WALK.filters[name] for name in filters]
+    if is_continued:
+        conditions.append(here > there if order is Order.ASC else here < there)
+    columns = [bookings.c[name] for name in Texts._fields]
+    place = [column if order is Order.ASC else column.desc() for column in columns[:2]]
+    # A limit in the text: of a parameter PostgreSQL expects a tenth of the table.
+    limit: ColumnElement[int] = literal_column(str(SLICE))
+    return Statement(_OWN.with_only_columns(*columns).where(*conditions).order_by(*place).limit(limit))
+
+
+def texts(
+    tx: Tx, organization_id: str, *, order: Order, after: tuple[int, str] | None, filters: Mapping[str, Any]
+) -> list[Texts]:
+    """Return what is compared of the next bookings that pass the filters of `WALK`, at most `SLICE`."""
+    parameters: dict[str, Any] = {"organization_id": organization_id}
+    for name, value in filters.items():
+        parameters |= value if isinstance(value, dict) else {name: value}
+    if after is not None:
+        parameters["after_created_at"], parameters["after_id"] = after
+    statement = _texts(order, after is not None, tuple(sorted(filters)))
+    return [Texts._make(row) for row in tx.all(statement, **parameters)]
 
 
 class Locked(NamedTuple):
@@ -403,6 +475,97 @@ def lock_live(tx: Tx, organization_id: str, departure_id: str, limit: int) -> li
     return [Locked._make(row) for row in found]
 
 
+_SHOWN_LIVE = Statement(_joined(select(bookings).where(_OF_DEPARTURE).subquery("page")))
+
+
+def live(tx: Tx, organization_id: str, departure_id: str) -> list[BookingRow]:
+    """Return the pending and confirmed bookings of a departure."""
+    found = tx.all(_SHOWN_LIVE, organization_id=organization_id, departure_id=departure_id)
+    return [BookingRow._make(row) for row in found]
+
+
+_RECORDED = Statement(
+    select(bookings.c.id, bookings.c.recorded_minor).where(
+        _OF_DEPARTURE, bookings.c.recorded_minor > literal_column("0")
+    )
+)
+
+
+def recorded(tx: Tx, organization_id: str, departure_id: str) -> dict[str, int]:
+    """Return what was received by hand for pending and confirmed bookings of a departure, by the booking's id."""
+    found = tx.all(_RECORDED, organization_id=organization_id, departure_id=departure_id)
+    return {str(booking_id): int(amount) for booking_id, amount in found}
+
+
+class Counted(NamedTuple):
+    """How many bookings of a departure have a status, and their seats."""
+
+    departure_id: str
+    status: str
+    bookings: int
+    seats: int
+
+
+def _count_by_status(dialect: Dialect) -> Any:
+    of = bookings.c.departure_id
+    return (
+        select(of, bookings.c.status, func.count(), func.sum(bookings.c.seats))
+        .where(bookings.c.organization_id == bindparam("organization_id", type_=Id), among(dialect, of, "wanted", "id"))
+        .group_by(of, bookings.c.status)
+    )
+
+
+_COUNT_BY_STATUS = Statement(_count_by_status)
+
+
+def count_by_status(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> list[Counted]:
+    """Return how many bookings of each status those departures have."""
+    wanted = rows({"id": each} for each in departure_ids)
+    return [Counted._make(row) for row in tx.all(_COUNT_BY_STATUS, organization_id=organization_id, wanted=wanted)]
+
+
+class Offered(NamedTuple):
+    """What a departure is of, and what staff did to it."""
+
+    departure_id: str
+    experience_id: str
+    title: str
+    slug: str
+    seats_taken: int
+    cancelling: str | None
+
+
+def _offered(dialect: Dialect) -> Any:
+    same = and_(
+        experiences.c.organization_id == departures.c.organization_id, experiences.c.id == departures.c.experience_id
+    )
+    return (
+        select(
+            departures.c.id,
+            experiences.c.id,
+            experiences.c.title,
+            experiences.c.slug,
+            departures.c.seats_taken,
+            departures.c.cancelling,
+        )
+        .join_from(departures, experiences, same)
+        .where(
+            departures.c.organization_id == bindparam("organization_id", type_=Id),
+            among(dialect, departures.c.id, "wanted", "id"),
+        )
+    )
+
+
+_OFFERED = Statement(_offered)
+
+
+def offered(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> dict[str, Offered]:
+    """Return what those departures are of, by their ids."""
+    wanted = rows({"id": each} for each in departure_ids)
+    found = map(Offered._make, tx.all(_OFFERED, organization_id=organization_id, wanted=wanted))
+    return {each.departure_id: each for each in found}
+
+
 def count_live(tx: Tx, organization_id: str, departure_id: str) -> int:
     """How many pending and confirmed bookings a departure has; exact while the departure is held."""
     row = tx.first(_COUNT_LIVE, organization_id=organization_id, departure_id=departure_id)
@@ -429,8 +592,8 @@ def count_participants(tx: Tx, organization_id: str, departure_id: str) -> Parti
     return Participants(int(row[0]), int(row[1]))
 
 
-_IS_CANCELLING = Statement(
-    select(departures.c.id).where(
+_CANCELLING_REASON = Statement(
+    select(departures.c.cancelling).where(
         departures.c.organization_id == bindparam("organization_id", type_=Id),
         departures.c.id == bindparam("departure_id", type_=Id),
         departures.c.cancelling.is_not(None),
@@ -438,9 +601,10 @@ _IS_CANCELLING = Statement(
 )
 
 
-def is_cancelling(tx: Tx, organization_id: str, departure_id: str) -> bool:
-    """Whether bookings of a cancelled departure are still to be cancelled by the worker."""
-    return tx.first(_IS_CANCELLING, organization_id=organization_id, departure_id=departure_id) is not None
+def cancelling_reason(tx: Tx, organization_id: str, departure_id: str) -> str | None:
+    """Return why the bookings of a cancelled departure are being cancelled; none when that is done, or never began."""
+    row = tx.first(_CANCELLING_REASON, organization_id=organization_id, departure_id=departure_id)
+    return str(row[0]) if row else None
 
 
 def _get_many(dialect: Dialect) -> Any:

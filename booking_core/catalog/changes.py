@@ -204,7 +204,7 @@ def _for_guests(entry: Entry, known: Row, row: Row) -> Iterator[Note]:
     if row["starts_at"] != known["starts_at"]:
         yield Note(f"{entry.pointer}/starts_at", f"{sold}: their guests are not told of the new start")
     if row["status"] == "cancelled" != known["status"]:
-        yield Note(f"{entry.pointer}/status", f"{sold}: their bookings are not cancelled")
+        yield Note(f"{entry.pointer}/status", f"{sold}: the import itself cancels no booking")
     if row["seats_total"] < known["seats_taken"] and row["seats_total"] != known["seats_total"]:
         yield Note(f"{entry.pointer}/seats_total", f"{sold} already")
 

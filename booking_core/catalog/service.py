@@ -41,6 +41,9 @@ class Summary:
     gift_cards: Counts
     notes: tuple[Note, ...]
     """What was done otherwise than it was written: start times near a clock change, values that stay as stored."""
+    cancelled: tuple[str, ...] = ()
+    """The ids of the departures that the document says are cancelled. An import cancels no booking: whoever asked for
+    it looks for those that they still have (`bookings.count_live_bookings`)."""
 
 
 def validate(
@@ -142,6 +145,7 @@ def import_plan(
         decided.customers.counts,
         decided.gift_cards.counts,
         plan.notes + decided.notes,
+        tuple(row["id"] for row in decided.departures.rows if row["status"] == "cancelled"),
     )
 
 
@@ -177,7 +181,7 @@ def import_in_batches(
     decided = database.read(lambda tx: _decide(tx, organization, keys, plan, tx.now()))
     if decided.problems:
         raise InvalidCatalogue(decided.problems)
-    counts = dict.fromkeys(KINDS, Counts(0, 0, 0))
+    counts, cancelled = dict.fromkeys(KINDS, Counts(0, 0, 0)), list[str]()
     total = sum(tally.total.values())
     for batch in split(plan, decided.inseparable):
         before_batch()
@@ -185,9 +189,10 @@ def import_in_batches(
         for kind in KINDS:
             counts[kind] = counts[kind].plus(getattr(done, kind))
         counts["experiences"] = counts["experiences"].plus(Counts(0, 0, -batch.continued))
+        cancelled += done.cancelled
         tally.add(batch)
         (progress or _silent)(sum(tally.done.values()), total)
-    return Summary(**counts, notes=plan.notes + decided.notes)
+    return Summary(**counts, notes=plan.notes + decided.notes, cancelled=tuple(cancelled))
 
 
 def _import_batch(

@@ -250,6 +250,10 @@ def _throw_away(connection: Connection) -> None:
         connection.close()
 
 
+class _Rehearsed(Exception):
+    """Ends a transaction that is to be undone."""
+
+
 class Database:
     """The way into one database: reads, and writes that are tried again when another transaction was in the way."""
 
@@ -373,6 +377,23 @@ class Database:
                     return bool(row[0] == "committed")
             time.sleep(_ENDING_LOOK_S)  # the server has not noticed yet that nobody is there
         raise Unavailable("The connection was lost, perhaps after it was done: look before you try again.")
+
+    def rehearse(self, fn: Callable[[Tx], T]) -> T:
+        """Return what `fn` gives from a transaction that is undone: every check is made, and nothing stays.
+
+        Raises:
+            Unavailable: as `write`.
+        """
+        results: list[T] = []
+
+        def attempt(tx: Tx) -> None:
+            results.append(fn(tx))
+            tx.flush()  # what the database itself refuses is refused now
+            raise _Rehearsed
+
+        with contextlib.suppress(_Rehearsed):
+            self.write(attempt)
+        return results[-1]
 
     def write_each(self, fns: Sequence[Callable[[Tx], T]], *, once: Sequence[bool] = ()) -> list[T | Exception]:
         """What each of them gives, or raises.

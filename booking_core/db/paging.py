@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 
 from booking_core import cursors
-from booking_core.caller import Caller
+from booking_core.caller import Actor
 from booking_core.cursors import Binding
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Row, Statement
@@ -74,7 +74,7 @@ class Walk:
         return hash(self.endpoint)
 
     def find(
-        self, tx: Tx, caller: Caller, page: PageRequest, present: Callable[[Row], dict[str, Any]], **filters: object
+        self, tx: Tx, caller: Actor, page: PageRequest, present: Callable[[Row], dict[str, Any]], **filters: object
     ) -> Page:
         """One page of the list; a filter that is None is not applied, one with several parameters is a dict of them."""
         applied = {name: value for name, value in filters.items() if value is not None}

@@ -5,7 +5,7 @@ one belongs to `bookings`, since its bookings go with it.
 """
 
 from booking_core.departures.rules import DepartureRow, closes_at, ends_at, seats_available, status, window
-from booking_core.departures.service import close, find_available, lock, render, reopen, set_seats
+from booking_core.departures.service import close, find_available, get, lock, owners, render, reopen, set_seats
 
 __all__ = [
     "DepartureRow",
@@ -13,7 +13,9 @@ __all__ = [
     "closes_at",
     "ends_at",
     "find_available",
+    "get",
     "lock",
+    "owners",
     "render",
     "reopen",
     "seats_available",

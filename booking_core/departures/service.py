@@ -1,10 +1,11 @@
 """The verbs of departures. Ids are canonical UUIDs in lower case, as the border hands them on."""
 
 from datetime import date
+from typing import Any
 
 import orjson
 
-from booking_core.caller import Actor, Caller
+from booking_core.caller import Actor, Organization
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, envelope
 from booking_core.db.writes import Writes
@@ -16,7 +17,7 @@ from booking_core.wire.limits import COUNT_MAX
 
 
 def find_available(
-    tx: Tx, caller: Caller, *, date_from: date, date_to: date | None = None, experience_id: str | None = None
+    tx: Tx, caller: Actor, *, date_from: date, date_to: date | None = None, experience_id: str | None = None
 ) -> Page:
     """The departures that start on the local days from `date_from` to `date_to`, both included, with their seats as
     they are now: by start, then id, all on one page (decision L4). `date_to` is 30 days later unless said.
@@ -34,6 +35,24 @@ def find_available(
     return envelope(list(map(rules.presenter(zone, hours, caller.at), found)), None)
 
 
+def get(tx: Tx, actor: Actor, departure_id: str) -> dict[str, Any]:
+    """Return the departure, as availability shows it.
+
+    Raises:
+        NotFound: the organization has no such departure.
+    """
+    row = store.get(tx, actor.organization.id, departure_id, actor.at)
+    if row is None:
+        raise NotFound("There is no such departure.")
+    return _present(actor, row)
+
+
+def owners(tx: Tx, departure_id: str) -> list[Organization]:
+    """Return the organizations that have a departure of that id. A catalogue that was imported into two gave both
+    the same ids."""
+    return store.owners(tx, departure_id)
+
+
 def lock(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:
     """The departure, held until the transaction ends.
 
@@ -48,9 +67,12 @@ def lock(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:
 
 def render(actor: Actor, row: DepartureRow) -> bytes:
     """The departure as JSON, as availability shows it."""
+    return orjson.dumps(_present(actor, row))
+
+
+def _present(actor: Actor, row: DepartureRow) -> dict[str, Any]:
     organization = actor.organization
-    present = rules.presenter(organization.zone, organization.hours_before_booking_closes, actor.at)
-    return orjson.dumps(present(row))
+    return rules.presenter(organization.zone, organization.hours_before_booking_closes, actor.at)(row)
 
 
 def close(tx: Tx, actor: Actor, pending: Writes, departure_id: str) -> bytes:
@@ -81,17 +103,24 @@ def _set_status(tx: Tx, actor: Actor, pending: Writes, departure_id: str, status
     return render(actor, row._replace(status=str(status)))
 
 
-def set_seats(tx: Tx, actor: Actor, pending: Writes, departure_id: str, seats_total: int) -> bytes:
+def set_seats(
+    tx: Tx, actor: Actor, pending: Writes, departure_id: str, seats_total: int, *, allow_oversold: bool = True
+) -> bytes:
     """The departure as JSON, with so many seats in all. Under what was sold nobody loses a seat, and none is for sale.
+
+    Args:
+        allow_oversold: set the total also when it is lower than what was sold; else that is refused.
 
     Raises:
         NotFound: the organization has no such departure.
         Malformed: no number of seats.
-        Conflict: `departure_cancelled`.
+        Conflict: `departure_cancelled`; `seats_sold`.
     """
     if not 0 <= seats_total <= COUNT_MAX:
         raise Malformed.at("seats_total", f"must be a whole number from 0 to {COUNT_MAX}", "range")
     row = _lock_running(tx, actor, departure_id)
+    if seats_total < row.seats_taken and not allow_oversold:
+        raise Conflict("seats_sold", f"{row.seats_taken} seats are sold, more than {seats_total}.", "seats_total")
     if row.seats_total != seats_total:
         pending.change(
             store.SET_SEATS,

@@ -2,6 +2,9 @@
 
 from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, and_, bindparam, func, select
 
+from booking_core import organizations
+from booking_core.caller import Organization
+from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, departures, experiences, holds
@@ -113,10 +116,28 @@ _GET = Statement(
 )
 
 
+def get(tx: Tx, organization_id: str, departure_id: str, at: int) -> DepartureRow | None:
+    """Return the departure, with the seats that are held at `at`."""
+    row = tx.first(_GET, organization_id=organization_id, id=departure_id, at=at)
+    return DepartureRow._make(row) if row else None
+
+
+_HAS_IT = (
+    select(departures.c.id)
+    .where(departures.c.organization_id == tables.organizations.c.id, departures.c.id == bindparam("id", type_=Id))
+    .correlate(tables.organizations)
+)
+_OWNERS = Statement(select(*organizations.COLUMNS).where(_HAS_IT.exists()).order_by(tables.organizations.c.slug))
+
+
+def owners(tx: Tx, departure_id: str) -> list[Organization]:
+    """Return the organizations that have a departure of that id: one look-up for each organization."""
+    return [organizations.from_row(row) for row in tx.all(_OWNERS, id=departure_id)]
+
+
 def lock(tx: Tx, organization_id: str, departure_id: str, at: int) -> DepartureRow | None:
     """The departure, held until the transaction ends. Read by a statement of its own: only its snapshot has what the
     former holder committed."""
     if tx.first(_LOCK, organization_id=organization_id, id=departure_id) is None:
         return None
-    row = tx.first(_GET, organization_id=organization_id, id=departure_id, at=at)
-    return DepartureRow._make(row) if row else None
+    return get(tx, organization_id, departure_id, at)

@@ -26,6 +26,7 @@ from booking_core.db.tables import (
 )
 from booking_core.db.tables import organizations as organization_table
 from booking_core.errors import NotFound
+from booking_core.payments import rules
 from booking_core.refund_states import WAITING, RefundState, RefundStatus
 from booking_core.wire.base import UUID_PATTERN
 from booking_core.wire.bookings import BookingStatus, PaymentMethod, PaymentSource, PaymentStatus
@@ -529,3 +530,40 @@ def _decided(paid: _Paid, refund: Refund | None) -> tuple[MoneyState, int, str]:
     if paid.payment_method == PaymentMethod.EXTERNAL_PAID:
         return MoneyState.PAID_ELSEWHERE, 0, "It was paid outside this service: whatever goes back is returned there."
     return MoneyState.NOTHING_PAID, 0, "No payment was received, so nothing is returned."
+
+
+# What a full refund would be -------------------------------------------------------------------------------------
+
+
+def _left(dialect: Dialect) -> Select[Any]:
+    booked = and_(bookings.c.organization_id == payments.c.organization_id, bookings.c.id == payments.c.booking_id)
+    owed = and_(refunds.c.organization_id == payments.c.organization_id, refunds.c.booking_id == payments.c.booking_id)
+    left: Any = payments.c.amount_minor - payments.c.refunded_minor
+    awaited = [literal_column(f"'{status}'", Text) for status in (PaymentStatus.PENDING, PaymentStatus.FAILED)]
+    return (
+        select(payments.c.booking_id, left, payments.c.currency, bookings.c.payment_source)
+        .join_from(payments, bookings, booked)
+        .join(refunds, owed, isouter=True)
+        .where(payments.c.organization_id == _ORGANIZATION, among(dialect, payments.c.booking_id, "wanted", "id"))
+        .where(refunds.c.id.is_(None), payments.c.status.not_in(awaited), left > literal_column("0", Integer))
+    )
+
+
+_LEFT = Statement(_left)
+
+
+def full_refunds(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what each of the bookings would get back, as Money ready for JSON, if all that was paid went back now.
+
+    Left out are bookings without a payment, and those that are owed a refund already.
+    """
+    wanted = rows({"id": each} for each in booking_ids)
+    found = tx.all(_LEFT, organization_id=organization_id, wanted=wanted)
+    return {
+        booking_id: _money(_returned(left, currency, source), currency) for booking_id, left, currency, source in found
+    }
+
+
+def _returned(left_minor: int, currency: str, source: str) -> int:
+    by_gateway = source == PaymentSource.STRIPE
+    return rules.returnable(left_minor, currency, left_minor) if by_gateway else left_minor

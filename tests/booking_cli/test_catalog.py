@@ -365,3 +365,62 @@ def test_of_two_organizations_that_a_catalogue_gave_the_same_ids_none_is_changed
     assert (kept("alps"), kept("fjord-tours")) == (("Ada", True), ("Eve", False))
     assert booking("gift-cards", "reactivate", card, "--org", "fjord-tours").code == 0
     assert kept("fjord-tours") == ("Eve", True)
+
+
+# Departures that are cancelled with bookings ---------------------------------------------------------------------
+
+
+DEPARTURE = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
+LEAVING = {"id": DEPARTURE, "starts_at": "2999-12-24T10:00:00", "seats_total": 12}
+SOLD = {"experiences": [KAYAK | {"departures": [LEAVING]}]}
+CALLED_OFF = {"experiences": [KAYAK | {"departures": [LEAVING | {"status": "cancelled"}]}]}
+TO_CANCEL = f"  booking departures cancel {DEPARTURE} --org fjord-tours"
+
+
+@pytest.fixture
+def sold(fjord_on_both: Booking, file: Callable[[Any], str]) -> Booking:
+    """Imports a catalogue into an organization whose departure has a booking that was paid by card, and another."""
+    assert fjord_on_both("catalog", "import", "--org", "fjord-tours", file(SOLD)).code == 0
+    line = ("--org", "fjord-tours", "--departure", DEPARTURE, "--guest", "standard=2", "--name", "Ada")
+    paid = fjord_on_both("storefront", "checkout", *line, "--email", "ada@example.com", "-o", "json").json
+    assert fjord_on_both("storefront", "pay", paid["id"], "--payment-intent", "pi_1").code == 0
+    staff = ("--source", "admin", "--payment", "pay_on_site", "--email", "eve@example.com")
+    assert fjord_on_both("bookings", "create", *line, *staff).code == 0
+    return lambda *argv: fjord_on_both("catalog", "import", "--org", "fjord-tours", file(CALLED_OFF), *argv)
+
+
+def statuses(booking: Booking) -> list[str]:
+    return [each["status"] for each in booking("bookings", "list", "--org", "fjord-tours", "-o", "json").json["data"]]
+
+
+def test_a_catalogue_that_cancels_a_departure_with_bookings_says_so(sold: Booking, booking: Booking) -> None:
+    tried = sold("--dry-run")
+    assert "Fjord kayak, 2999-12-24 10:00 would be cancelled, and has 2 bookings." in tried.err
+    done = sold()
+    assert "Fjord kayak, 2999-12-24 10:00 is cancelled, and has 2 bookings." in done.err
+    assert "1780.00 NOK" in done.err
+    assert TO_CANCEL in done.err.splitlines()
+    (told,) = sold("-o", "json").json["cancelled_departures"]  # also when nothing changes any more
+    assert (told["id"], told["bookings"], told["bookings_cancelled"]) == (DEPARTURE, 2, 0)
+    assert statuses(booking) == ["confirmed", "confirmed"]
+    assert booking(*TO_CANCEL.split()[1:], "--yes").code == 0
+    assert statuses(booking) == ["cancelled", "cancelled"]
+    assert sold("-o", "json").json["cancelled_departures"] == []
+
+
+def test_its_bookings_are_cancelled_with_it_where_that_is_asked_for(sold: Booking, booking: Booking) -> None:
+    tried = sold("--cancel-bookings", "--dry-run", "-o", "json").json
+    assert tried["cancelled_departures"][0]["refunds"] == [{"amount_minor": 2 * 89000, "currency": "NOK"}]
+    assert statuses(booking) == ["confirmed", "confirmed"]
+    done = sold("--cancel-bookings", "-o", "json").json
+    (told,) = done["cancelled_departures"]
+    assert (told["bookings"], told["bookings_cancelled"]) == (2, 2)
+    assert told["refunds"] == tried["cancelled_departures"][0]["refunds"]
+    assert statuses(booking) == ["cancelled", "cancelled"]
+    assert booking("doctor").code == 0
+
+
+def test_bookings_that_an_import_left_are_cancelled_by_the_next_one(sold: Booking, booking: Booking) -> None:
+    assert sold().code == 0
+    assert "2 bookings of Fjord kayak, 2999-12-24 10:00 cancelled" in sold("--cancel-bookings").err
+    assert statuses(booking) == ["cancelled", "cancelled"]

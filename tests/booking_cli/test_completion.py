@@ -35,7 +35,7 @@ def test_commands_are_offered_by_their_beginning(offered: Callable[..., list[str
 
 def test_options_are_offered_and_their_values(offered: Callable[..., list[str]]) -> None:
     assert "--refund" in offered("bookings", "cancel", "--re")
-    assert offered("bookings", "cancel", "--refund", "") == ["auto", "none"]
+    assert offered("bookings", "cancel", "--refund", "") == ["auto", "none", "full"]
     assert offered("bookings", "create", "--payment", "in") == ["invoice"]
     assert offered("bookings", "list", "-o", "j") == ["json", "jsonl"]
     assert offered("bookings", "list", "--json", "--st") == ["--status", "--starting-after"]

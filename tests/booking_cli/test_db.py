@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.databases import connect, fill
 
-from booking_core.db import migrate
+from booking_core.db import migrate, tables
 
 Booking = Callable[..., Any]
 """Runs the command; see conftest."""
@@ -92,3 +93,18 @@ def test_a_database_that_another_process_writes_is_busy(
         refused = stored("orgs", "create", *create, "-o", "json")
     assert (refused.code, refused.error["code"]) == (10, "service_unavailable")
     assert "busy" in refused.error["message"]
+
+
+def test_what_is_past_its_retention_is_counted_and_then_deleted(
+    fjord_on_both: Booking, environment: Callable[[str, str], None], fresh_database_url: str
+) -> None:
+    with connect(fresh_database_url) as connection:
+        ((organization,),) = connection.execute("SELECT id FROM organizations").fetchall()
+    answer = {"organization_id": str(organization), "fingerprint": "f" * 64, "status": 201, "body_sealed": "s"}
+    fill(fresh_database_url, tables.idempotency, [answer | {"key": f"old-{n}", "created_at": 0} for n in range(3)])
+    tried = fjord_on_both("db", "purge", "--dry-run", "-o", "json").json
+    assert (tried["stored_answers"], tried["total"], tried["dry_run"]) == (3, 3, True)
+    done = fjord_on_both("db", "purge", "-o", "json").json
+    assert done == tried | {"dry_run": False}
+    assert fjord_on_both("db", "purge", "-o", "json").json["total"] == 0
+    assert "Nothing was deleted" in fjord_on_both("db", "purge", "--dry-run").err

@@ -80,6 +80,12 @@ class Everything:
         self.customer()
         return str(self.booking("events", "list", "-n", "1", "--fields", "id").out.strip())
 
+    def leaving(self) -> str:
+        """A departure with a booking."""
+        departure = self.shop.departure(self.shop.experience())
+        self.operations.book(departure)
+        return departure
+
     def hold(self) -> str:
         return self.operations.hold(self.departure, 1)
 
@@ -170,6 +176,13 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("catalog", "import"): lambda it: ("--org", it.slug, str(it.catalogue)),
     ("catalog", "export"): lambda it: ("--org", it.slug),
     ("catalog", "validate"): lambda it: (str(it.catalogue),),
+    ("departures", "list"): lambda it: ("--org", it.slug, "--date", "tomorrow"),
+    ("departures", "show"): lambda it: (it.leaving(),),
+    ("departures", "manifest"): lambda it: (it.leaving(),),
+    ("departures", "close"): lambda it: (it.leaving(),),
+    ("departures", "reopen"): lambda it: (it.leaving(),),
+    ("departures", "seats"): lambda it: (it.leaving(), "16"),
+    ("departures", "cancel"): lambda it: (it.leaving(), "--yes"),
     ("storefront", "hold"): lambda it: ("--org", it.slug, "--departure", it.departure, "--seats", "1"),
     ("storefront", "release"): lambda it: (it.hold(),),
     ("storefront", "checkout"): lambda it: (

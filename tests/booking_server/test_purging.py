@@ -422,3 +422,19 @@ def test_holds_go_thirty_days_after_the_time_of_any_was_over(world: World) -> No
     purge(chore)
     assert [row["id"] for row in world.rows(tables.holds)] == [live]
     assert world.examine() == []
+
+
+def test_all_that_is_old_goes_at_once_and_is_counted_before(world: World) -> None:
+    subscribe(world)
+    book(world, 5)
+    settle(world)
+    world.clock.advance(91 * DAY)
+    chore = purging(world, batch=2)
+    before = kept(world)
+    counts = {"deliveries": 5, "stored_answers": 5, "events": 2 * 5 + 1}
+    counted = asyncio.run(chore.run_all(is_rehearsal=True))
+    assert ({kind: count for kind, count in counted.items() if count}, kept(world)) == (counts, before)
+    deleted = asyncio.run(chore.run_all())
+    assert {kind: count for kind, count in deleted.items() if count} == counts
+    assert kept(world) == before | {"deliveries": 0, "idempotency": 0, "events": 0}
+    assert sum(asyncio.run(chore.run_all()).values()) == 0

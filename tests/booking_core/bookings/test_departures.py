@@ -1,16 +1,19 @@
 """A cancelled departure cancels its bookings; one that too few booked is cancelled when booking closes."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from support.operations import Operations
 from support.refusals import nothing_changes
 from support.world import DAY, HOUR, World
 
+from booking_core import bookings
 from booking_core.bookings import cancelling
 from booking_core.clock import MINUTE
 from booking_core.db import tables
-from booking_core.wire.bookings import PaymentMode
+from booking_core.wire.bookings import CancelReason, PaymentMode
 
 
 @pytest.fixture
@@ -133,6 +136,56 @@ def test_its_bookings_are_cancelled_when_staff_cancels_it_too(
     assert statuses(world) == ["cancelled"] * 3
     assert ops.event_types().count("booking.cancelled") == 3
     assert world.examine() == []
+
+
+# Batch by batch, by whoever asks ---------------------------------------------------------------------------------
+
+
+def test_several_who_cancel_a_departure_at_once_cancel_each_booking_once(
+    ops: Operations, world: World, departure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelling, "BATCH", 2)
+    made = []
+    for number in range(12):
+        made.append(ops.check_out(departure, email=f"guest{number}@example.com")["id"])
+        ops.pay(made[-1], f"pi_{number}")
+
+    def cancel_all() -> int:
+        done, remaining = 0, 1
+        while remaining:
+            batch = ops.act(lambda tx, actor, pending: bookings.cancel_departure_batch(tx, actor, pending, departure))
+            done, remaining = done + len(batch.bookings), batch.remaining
+        return done
+
+    def work_on() -> int:
+        ops.cancel_on()
+        return 0
+
+    with ThreadPoolExecutor(4) as pool:
+        counts = [pool.submit(each) for each in (cancel_all, cancel_all, cancel_all, work_on)]
+        assert sum(each.result() for each in counts) <= 12
+    assert statuses(world) == ["cancelled"] * 12
+    assert ops.event_types().count("booking.cancelled") == 12
+    assert sorted(row["booking_id"] for row in world.rows(tables.refunds)) == sorted(made)
+    row = world.row(tables.departures, departure)
+    assert (row["status"], row["seats_taken"], row["cancelling"]) == ("cancelled", 0, None)
+    assert world.examine() == []
+
+
+def test_the_reason_that_was_given_first_holds_for_all(
+    ops: Operations, world: World, departure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelling, "BATCH", 2)
+    for _ in range(5):
+        ops.book(departure)
+    for reason in (CancelReason.AGENT, CancelReason.ADMIN, CancelReason.ADMIN):
+        cancel = partial(bookings.cancel_departure_batch, departure_id=departure, reason=reason)
+        batch = ops.act(lambda tx, actor, pending, cancel=cancel: cancel(tx, actor, pending))
+    assert (batch.remaining, len(batch.bookings)) == (0, 1)
+    assert {row["cancel_reason"] for row in world.rows(tables.bookings)} == {"agent"}
+    with nothing_changes(world):
+        batch = ops.act(lambda tx, actor, pending: bookings.cancel_departure_batch(tx, actor, pending, departure))
+    assert (batch.remaining, batch.bookings) == (0, [])
 
 
 # Under its minimum -----------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from support.plans import Plan, explaining
 from support.world import DAY, NOON, FixedClock, World, make_world
 
 from booking_core import bookings, cursors, departures, events, keys, tokens
-from booking_core.bookings import Create, Draft
+from booking_core.bookings import Create, Draft, Search
+from booking_core.bookings.store import SLICE
 from booking_core.caller import Caller
 from booking_core.clock import SECOND
 from booking_core.cursors import Binding
@@ -41,7 +42,10 @@ EVENTS = 50_000
 LIMIT = 25
 PAGE = 2_000
 
-LARGE = {"bookings", "departures", "events", "customers", "api_keys", "idempotency", "counters", "organizations"}
+LARGE = {
+    *("bookings", "departures", "events", "customers", "timeline"),
+    *("api_keys", "idempotency", "counters", "organizations"),
+}
 """Tables that no request may read from one end to the other."""
 
 
@@ -85,9 +89,12 @@ def _fill_bookings(url: str, world: World, count: int) -> str:
         leaves = leaving[number * 7 % len(leaving)]
         at = NOON + number * (365 * DAY // count)
         status = "pending" if number % 100 == 0 else "confirmed"
-        return rows.booking(world.org, next(made), leaves["id"], leaves["experience_id"], at, status=status)
+        return rows.booking(
+            world.org, next(made), leaves["id"], leaves["experience_id"], at, status=status, booking_number=number + 1
+        )
 
     fill(url, tables.bookings, map(one, range(count)))
+    run(url, f"UPDATE counters SET last_booking_number = {count} WHERE organization_id = '{world.org}'")
     return str(experiences[3]["id"])
 
 
@@ -97,6 +104,7 @@ def _fill_around(url: str, world: World) -> None:
     fill(url, tables.events, (rows.event(world.org, next(made), n + 1, NOON + n * SECOND) for n in range(EVENTS)))
     run(url, f"UPDATE counters SET last_event_sequence = {EVENTS} WHERE organization_id = '{world.org}'")
     fill(url, tables.customers, (rows.customer(world.org, next(made), NOON + n) for n in range(5_000)))
+    _fill_timelines(url, world)
     answer = {"organization_id": world.org, "fingerprint": "f" * 64, "status": 201, "body_sealed": "s" * 1_500}
     fill(url, tables.idempotency, (answer | {"key": f"old-{n}", "created_at": NOON} for n in range(5_000)))
     beside = [
@@ -129,6 +137,28 @@ def _fill_around(url: str, world: World) -> None:
             for each in beside
         ),
     )
+
+
+def _fill_timelines(url: str, world: World) -> None:
+    """Gives each customer 20 of the bookings, with two entries of their timeline each."""
+    with connect(url) as connection:
+        own = f"WHERE organization_id = '{world.org}' ORDER BY id"
+        booked = [str(row[0]) for row in connection.execute(f"SELECT id FROM bookings {own}").fetchall()]
+        whose = [str(row[0]) for row in connection.execute(f"SELECT id FROM customers {own}").fetchall()]
+    made = rows.ids(3)
+
+    def entry(number: int) -> rows.Row:
+        return {
+            "organization_id": world.org,
+            "customer_id": whose[number // 2 // 20],
+            "created_at": NOON + number,
+            "id": next(made),
+            "booking_id": booked[number // 2],
+            "kind": ("booking_created", "booking_confirmed")[number % 2],
+            "data": "{}",
+        }
+
+    fill(url, tables.timeline, map(entry, range(2 * len(booked))))
 
 
 # Lists -----------------------------------------------------------------------------------------------------------
@@ -224,6 +254,68 @@ def test_a_window_of_departures_costs_a_page_or_what_departs_in_it(filled: Fille
     assert plan.rows == LIMIT + 1
     assert not plan.scanned & LARGE, str(plan)
     assert plan.cost < (50_000 if is_sqlite(filled.url) else 3_500), str(plan)
+
+
+# What staff looks for ---------------------------------------------------------------------------------------------
+
+
+def search_plans(filled: Filled, order: Order = Order.DESC, start: str | None = None, **wanted: Any) -> list[Plan]:
+    """How a search is carried out, when the planner has settled."""
+    caller, page = filled.world.caller(), PageRequest(LIMIT, order, start)
+    for _ in range(2):
+        plans = filled.plans_of(lambda tx: bookings.search(tx, caller, page, Search(**wanted)))
+    return plans
+
+
+@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize("by", ["number", "email", "departure", "departure and status"])
+def test_a_search_by_number_address_or_departure_reads_what_it_finds(filled: Filled, by: str, order: Order) -> None:
+    wanted: dict[str, Any] = {
+        "number": {"number": BOOKINGS // 2},
+        "email": {"email": customer_address(filled)},
+        "departure": {"departure_id": first_departures(filled, 1)[0]},
+        "departure and status": {"departure_id": first_departures(filled, 1)[0], "status": BookingStatus.CONFIRMED},
+    }[by]
+    plans = search_plans(filled, order, **wanted)
+    assert plans[-1].rows == {"number": 1, "email": 20}.get(by, plans[-1].rows) > 0
+    # Each of the 25 rows is looked up with its departure and its experience.
+    assert_indexed(plans, filled, cost=350)
+    assert not is_sqlite(filled.url) or sum(plan.cost for plan in plans) < 12_000, "\n".join(map(str, plans))
+
+
+@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize("by", [{"name": "nobody"}, {"email": "nobody@example.com"}], ids=["name", "unknown address"])
+def test_a_search_by_text_walks_the_list_of_its_organization_in_slices(
+    filled: Filled, by: dict[str, str], order: Order
+) -> None:
+    plans = [plan for plan in search_plans(filled, order, **by) if plan.rows]
+    assert [plan.rows for plan in plans[:2]] == [SLICE, SLICE]
+    assert sum(plan.rows for plan in plans) == BOOKINGS  # none of another organization
+    for plan in plans:
+        assert not plan.scanned & LARGE, str(plan)
+        assert plan.indexes == {"ix_bookings_organization_id_created_at_id"}, str(plan)
+        assert plan.cost < (60_000 if is_sqlite(filled.url) else 3 * SLICE), str(plan)
+
+
+def test_a_number_refers_to_a_booking_by_its_index(filled: Filled) -> None:
+    plans = filled.plans_of(lambda tx: bookings.refer(tx, filled.world.caller(), str(BOOKINGS // 2)))
+    assert_indexed(plans, filled, cost=10)
+
+
+def test_departures_and_a_manifest_read_their_own_bookings(filled: Filled) -> None:
+    caller, departure_id = filled.world.caller(), first_departures(filled, 1)[0]
+    day = date(2027, 1, 1)
+    listed = filled.plans_of(lambda tx: bookings.find_departures(tx, caller, date_from=day, date_to=day))
+    assert_indexed(listed, filled, cost=1_500)
+    assert_indexed(filled.plans_of(lambda tx: bookings.manifest(tx, caller, departure_id)), filled, cost=400)
+    (owners,) = filled.plans_of(lambda tx: departures.owners(tx, departure_id))
+    assert "departures" not in owners.scanned, str(owners)
+
+
+def customer_address(filled: Filled) -> str:
+    with connect(filled.url) as connection:
+        query = f"SELECT email FROM customers WHERE organization_id = '{filled.world.org}' ORDER BY id LIMIT 1"
+        return str(connection.execute(query).fetchone()[0])
 
 
 # Everything else that a request asks -----------------------------------------------------------------------------

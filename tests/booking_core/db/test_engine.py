@@ -59,6 +59,31 @@ def test_what_raises_is_rolled_back(world: World) -> None:
     assert number(world.database, world.org) == 0
 
 
+def test_what_is_rehearsed_gives_its_result_and_is_undone(world: World) -> None:
+    def bumped(tx: Tx) -> int:
+        tx.write(bump(world, 5))
+        found = tx.first(LAST, o=world.org)
+        assert found is not None
+        return int(found[0])
+
+    assert world.database.rehearse(bumped) == 5
+    assert number(world.database, world.org) == 0
+
+
+def test_what_the_database_refuses_is_refused_in_a_rehearsal(world: World) -> None:
+    """Also by the last statement, which is otherwise sent with the COMMIT."""
+    departure = world.departure(world.experience(), seats=1)
+    with pytest.raises((sqlite3.IntegrityError, psycopg.errors.CheckViolation)):
+        world.database.rehearse(lambda tx: tx.write(taking(world, departure, 2)))
+
+
+def taking(world: World, departure_id: str, seats: int) -> Writes:
+    pending = Writes()
+    take = Change("take", tables.departures, adds=("seats_taken",))
+    pending.change(take, organization_id=world.org, id=departure_id, seats_taken=seats)
+    return pending
+
+
 def test_what_is_asked_together_is_answered_in_order_within_the_transaction(world: World) -> None:
     def asking(tx: Tx) -> list[int]:
         tx.write(bump(world))

@@ -1,0 +1,22 @@
+"""Comparing names as people type them."""
+
+import re
+import unicodedata
+
+_WORD = re.compile(r"[^\s,;]+")
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a search, to be compared by `has_words`."""
+    return _WORD.findall(folded(text))
+
+
+def has_words(name: str | None, wanted: list[str]) -> bool:
+    """Return whether every word occurs in the name, in any order and case, with or without accents."""
+    found = folded(name or "")
+    return all(word in found for word in wanted)
+
+
+def folded(text: str) -> str:
+    """Return the text without case and accents: the same on every machine and in both databases."""
+    return "".join(c for c in unicodedata.normalize("NFKD", text).casefold() if not unicodedata.combining(c))
