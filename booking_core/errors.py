@@ -126,6 +126,13 @@ class PayloadTooLarge(BookingError):
     message = "The request body is larger than 256 KiB."
 
 
+class HeadersTooLarge(BookingError):
+    """The head of a request is larger than it may be (431)."""
+
+    code = ErrorCode.HEADERS_TOO_LARGE
+    message = "The request line and headers are larger than 64 KiB, or there are more than 100 headers."
+
+
 class UnsupportedMediaType(BookingError):
     code = ErrorCode.UNSUPPORTED_MEDIA_TYPE
     message = "Send the body as 'Content-Type: application/json', in UTF-8, uncompressed."

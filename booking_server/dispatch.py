@@ -303,7 +303,7 @@ class Endpoint:
             refusal = MethodNotAllowed(sorted(self.operations))
             await refuse(refusal, scope)(scope, receive, send)
             return
-        body = b"" if operation.method == "GET" else await read_body(receive)
+        body = b"" if operation.method == "GET" else await read_body(scope, receive)
         incoming = Incoming(
             operation=operation,
             headers=scope["headers"],

@@ -211,7 +211,7 @@ class Manage:
         if scope["method"] in _READ:
             view = await asyncio.to_thread(self._service.database.read, self._opening(token))
             return _asked(view, path) if asks and can_cancel(view) else _shown(view, path)
-        body = await read_body(receive)
+        body = await read_body(scope, receive)
         if isinstance(body, BookingError):
             raise body
         if not asks:
