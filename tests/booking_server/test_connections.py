@@ -1,6 +1,7 @@
 """What one connection accepts, refuses and waits for (decision R4); every piece of time is moved by the test."""
 
 import asyncio
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -525,6 +526,6 @@ def test_any_bytes_in_any_pieces_have_one_outcome(stream: bytes, cuts: list[int]
         loop.set_exception_handler(lambda _, context: pytest.fail(str(context)))
         whole = outcome(loop, [stream])
         bounds = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
-        assert outcome(loop, [stream[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]) == whole
+        assert outcome(loop, [stream[a:b] for a, b in itertools.pairwise(bounds)]) == whole
         if len(stream) < 300:
             assert outcome(loop, in_pieces(stream, 1)) == whole

@@ -21,8 +21,8 @@ _READY = ("Uvicorn running on", "Application startup complete")
 
 
 @contextmanager
-def serving(started: subprocess.Popen[str]) -> Iterator[tuple[str, list[str]]]:
-    """The address of the service and what it logged so far, until it is stopped."""
+def serving(started: subprocess.Popen[str], *, is_killed: bool = False) -> Iterator[tuple[str, list[str]]]:
+    """The address of the service and what it logged so far, until it is stopped; or was killed, inside."""
     assert started.stderr is not None
     assert started.stdout is not None
     logged: list[str] = []
@@ -34,6 +34,8 @@ def serving(started: subprocess.Popen[str]) -> Iterator[tuple[str, list[str]]]:
         (address,) = _ADDRESS.findall("".join(logged))
         wait_for(address)
         yield address, logged
+        if is_killed:
+            return
         started.send_signal(signal.SIGINT)
         logged.extend(started.stderr)
         assert started.wait() == 0
