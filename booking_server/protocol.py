@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from booking_core.errors import BookingError, Malformed
 from booking_server import errors
+from booking_server.clients import unmapped
 from booking_server.framing import NOT_HTTP, Phase, RequestHead, RequestReader
 from booking_server.limits import App, Edge
 from booking_server.reply import Reply
@@ -100,6 +101,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._wire = transport
         self._pieces = OnePiece(transport, self.loop, self._linger)
         super().connection_made(self._pieces)  # type: ignore[arg-type]
+        if self.client:  # a socket for both families shows IPv4 as IPv6, and a proxy is trusted by its IPv4 address
+            self.client = unmapped(self.client[0]), self.client[1]
         self._reader = RequestReader(self)
         self._is_discarding = False
         self._is_stopping = False

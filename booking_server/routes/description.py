@@ -149,10 +149,12 @@ new one. Quote it when you ask for help.
 
 ## Rate limit
 
-600 requests in 60 seconds for each key, 60 in 60 seconds for each address that sends no valid key, unless the operator
-set it otherwise. `x-ratelimit-limit`, `x-ratelimit-remaining` and `x-ratelimit-reset` (Unix seconds at which all of it
-is available again) tell where you stand; they are absent only when the limit is off, or when an answer was given
-before it was asked. One request too many answers 429 `rate_limited` with `Retry-After`, in seconds.
+600 requests in 60 seconds for each key, 60 in 60 seconds for each address (of IPv6: each /64) that sends no valid key,
+unless the operator set it otherwise. An address that has spent these is refused without a look at the key that it
+sends, unless that key was used with success before. `x-ratelimit-limit`, `x-ratelimit-remaining` and
+`x-ratelimit-reset` (Unix seconds at which all of it is available again) tell where you stand; they are absent only when
+the limit is off, or when an answer was given before it was asked. One request too many answers 429 `rate_limited` with
+`Retry-After`, in seconds.
 
 ## Versioning
 

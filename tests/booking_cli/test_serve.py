@@ -81,7 +81,7 @@ def test_a_trusted_proxy_names_the_client_and_nobody_else_does(
 ) -> None:
     environment("BOOKING_TRUSTED_PROXIES", trusted)
     # Of several addresses the last that is not a proxy's counts: what stands before it anybody can have written.
-    clients = ["192.0.2.1", "192.0.2.2", "192.0.2.3, 192.0.2.1", "2001:db8::1"]
+    clients = ["192.0.2.1", "192.0.2.2", "192.0.2.3, ::ffff:192.0.2.1", "2001:db8::1"]
     with serving(process("serve", "--port", "0")) as (address, _):
         began = time.monotonic()
         seen = [remaining(f"{address}/api/v1/me", client) for client in clients]

@@ -73,7 +73,7 @@ class Transport:
         self._connection.loop.call_soon(self._connection.deliver)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
+        return self._connection.peer if name == "peername" else default
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,12 @@ class Response:
 class Connection:
     """A client's side of one connection."""
 
-    def __init__(self, loop: SteppedLoop, app: Any, protocol: type[HttpProtocol] = HttpProtocol) -> None:
+    def __init__(self, loop: SteppedLoop, app: Any, *, peer: tuple[object, ...] | None = None) -> None:
         self.loop = loop
-        config = uvicorn.Config(app, http=protocol, lifespan="off", log_config=None, timeout_keep_alive=75)
+        self.peer = peer
+        config = uvicorn.Config(app, http=HttpProtocol, lifespan="off", log_config=None, timeout_keep_alive=75)
         config.load()
-        self.protocol = protocol(config=config, server_state=ServerState(), app_state={}, _loop=loop)
+        self.protocol = HttpProtocol(config=config, server_state=ServerState(), app_state={}, _loop=loop)
         self.transport = Transport(self)
         self._undelivered: deque[bytes] = deque()
         self.protocol.connection_made(self.transport)
