@@ -61,6 +61,7 @@ BY_CODE: Mapping[str, ExitCode] = {
     "idempotency_key_reused": ExitCode.INVALID,
     "payload_too_large": ExitCode.INVALID,
     "unsupported_media_type": ExitCode.INVALID,
+    "headers_too_large": ExitCode.INVALID,
     "method_not_allowed": ExitCode.INVALID,
     "api_key_missing": ExitCode.AUTH,
     "api_key_invalid": ExitCode.AUTH,

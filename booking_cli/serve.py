@@ -141,7 +141,7 @@ def start(
     run = _run_several if workers > 1 and sys.platform == "linux" else uvicorn.run
     try:
         run(
-            "booking_server.app:create_app_with_worker" if worker else "booking_server.app:create_app",
+            "booking_cli.supervised:create_app_with_worker" if worker else "booking_cli.supervised:create_app",
             factory=True,
             host=host,
             port=port,

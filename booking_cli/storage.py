@@ -204,6 +204,11 @@ def _explanation(error: BaseException) -> CliError | None:
     text = str(error).partition("\n")[0]
     if "no such table" in text or "no such column" in text or getattr(error, "sqlstate", "") in _MISSING_SQLSTATES:
         return CliError("The database is not at this release's schema.", code="not_upgraded", hint=_UPGRADE)
+    from booking_core.db.faults import Fault, fault_of
+
+    fault = fault_of(error)
+    if fault and fault is not Fault.NOT_OPENED and "not a database" not in text:
+        return CliError(f"The database cannot be used, {fault}: {text}", ExitCode.SERVER, code="service_unavailable")
     if type(error).__module__.startswith("psycopg") and type(error).__name__ == _AWAY:
         return CliError(f"The database cannot be reached: {text}", ExitCode.SERVER, code="service_unavailable")
     if type(error) not in (sqlite3.OperationalError, sqlite3.DatabaseError):

@@ -126,6 +126,13 @@ class PayloadTooLarge(BookingError):
     message = "The request body is larger than 256 KiB."
 
 
+class HeadersTooLarge(BookingError):
+    """The head of a request is larger than it may be (431)."""
+
+    code = ErrorCode.HEADERS_TOO_LARGE
+    message = "The request line and headers are larger than 64 KiB, or there are more than 100 headers."
+
+
 class UnsupportedMediaType(BookingError):
     code = ErrorCode.UNSUPPORTED_MEDIA_TYPE
     message = "Send the body as 'Content-Type: application/json', in UTF-8, uncompressed."
@@ -169,12 +176,14 @@ class Unavailable(BookingError):
 
     Args:
         for_all: whoever asks now is told the same, whatever for: to try others that waited along would only be in vain.
+        fault: what is the matter with the machine below the database; for the log, and not for clients.
     """
 
     code = ErrorCode.SERVICE_UNAVAILABLE
     message = "The service is busy or its database is away; try again."
-    retry_after_s = 1
 
-    def __init__(self, message: str | None = None, *, for_all: bool = False) -> None:
+    def __init__(self, message: str | None = None, *, for_all: bool = False, fault: str | None = None) -> None:
         super().__init__(message)
         self.for_all = for_all
+        self.fault = fault
+        self.retry_after_s = 1 if fault is None else 10

@@ -32,10 +32,11 @@ from booking_core.settings import RateLimit, Settings
 from booking_core.wire.limits import IDEMPOTENCY_KEY_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MIN
 from booking_server import auth, bodies, errors, params
 from booking_server.adapters.addresses import AddressGuard
+from booking_server.clients import SeenKeys
 from booking_server.desk import AGAIN, Again, Desk
 from booking_server.limits import App, Receive, Scope, Send, read_body
 from booking_server.operations import Call, Operation
-from booking_server.rate_limit import ANONYMOUS, Limiter, Reading, open_limiter
+from booking_server.rate_limit import ANONYMOUS, Limiter, Reading, anonymous_bucket, open_limiter
 from booking_server.reply import Reply
 from booking_server.uses import Uses
 
@@ -75,6 +76,7 @@ class Service:
         self.installation = secret_keys.with_link_keys(database, settings.installation())
         self.is_public_address = AddressGuard(settings).is_public_url
         self.limiter: Limiter = open_limiter(settings.rate_limit_store)
+        self.seen_keys = SeenKeys()
         self.running: set[tuple[str, str]] = set()
         self.committed: Callable[[], None] = lambda: None
         """Called on the loop after a request that may have written something to be delivered."""
@@ -174,9 +176,12 @@ class Service:
 
     def _checked_calls(self, tx: Tx, jobs: Sequence[Incoming]) -> list[Call | Exception]:
         """Each request's call, or its refusal; all keys are looked up with one statement."""
-        tokens = [_token(incoming) for incoming in jobs]
+        tokens = [self._token(incoming) for incoming in jobs]
         known = [token for token in tokens if isinstance(token, str)]
-        found = iter(keys.identify_many(tx, known, self.installation) if known else ())
+        callers = keys.identify_many(tx, known, self.installation) if known else ()
+        for text, caller in zip(known, callers, strict=True):
+            self.seen_keys.note(text, isinstance(caller, Caller))
+        found = iter(callers)
         calls: list[Call | Exception] = []
         for incoming, token in zip(jobs, tokens, strict=True):
             try:
@@ -205,8 +210,33 @@ class Service:
             body, once = _body(incoming, key)
         return Call(caller, ids, query, body, once, incoming.refuse)
 
+    def _token(self, incoming: Incoming) -> str | BookingError:
+        """Return the key that the request sends, or why it is not looked up (decision K5)."""
+        try:
+            token = auth.bearer_token(incoming.headers)
+            if token not in self.seen_keys:
+                self._refuse_when_over(incoming)
+            return token
+        except BookingError as error:
+            return error
+
+    def _refuse_when_over(self, incoming: Incoming) -> None:
+        """Refuse an address that has spent its failed requests: keys that it guesses cost no statement.
+
+        Raises:
+            RateLimited: it has.
+        """
+        if self.settings.rate_limit is None:
+            return
+        reading = self.limiter.peek(anonymous_bucket(incoming.address), ANONYMOUS)
+        if reading.retry_after_s:
+            incoming.reading = reading
+            raise RateLimited(reading.retry_after_s)
+
     def _limit(self, incoming: Incoming, caller: Caller | BookingError) -> None:
         """Counts the request against its key, or against its address when it has no good one (decision K5)."""
+        if isinstance(caller, RateLimited):
+            return  # by its address already
         if isinstance(caller, BookingError):
             self.limit_address(incoming)
         else:
@@ -214,7 +244,7 @@ class Service:
 
     def limit_address(self, incoming: Incoming) -> None:
         """Counts a request without a key."""
-        self._take(incoming, f"address:{incoming.address}", ANONYMOUS if self.settings.rate_limit else None)
+        self._take(incoming, anonymous_bucket(incoming.address), ANONYMOUS if self.settings.rate_limit else None)
 
     def _take(self, incoming: Incoming, name: str, limit: RateLimit | None) -> None:
         if limit is None:
@@ -222,13 +252,6 @@ class Service:
         incoming.reading = self.limiter.take(name, limit)
         if incoming.reading.retry_after_s:
             raise RateLimited(incoming.reading.retry_after_s)
-
-
-def _token(incoming: Incoming) -> str | BookingError:
-    try:
-        return auth.bearer_token(incoming.headers)
-    except BookingError as error:
-        return error
 
 
 def _creating(incoming: Incoming, call: Call) -> Create:
@@ -303,7 +326,7 @@ class Endpoint:
             refusal = MethodNotAllowed(sorted(self.operations))
             await refuse(refusal, scope)(scope, receive, send)
             return
-        body = b"" if operation.method == "GET" else await read_body(receive)
+        body = b"" if operation.method == "GET" else await read_body(scope, receive)
         incoming = Incoming(
             operation=operation,
             headers=scope["headers"],
@@ -375,7 +398,8 @@ def refuse(error: BookingError, scope: Scope) -> App:
         headers = errors.headers(error)
         if service.settings.rate_limit:
             # In a thread, because a shared store of the limiter is asked over a socket.
-            headers += (await asyncio.to_thread(service.limiter.take, f"address:{_address(scope)}", ANONYMOUS)).headers
+            bucket = anonymous_bucket(_address(scope))
+            headers += (await asyncio.to_thread(service.limiter.take, bucket, ANONYMOUS)).headers
         await Reply(errors.answer(error, scope["booking.request_id"]), headers)(scope, receive, send)
 
     return answer

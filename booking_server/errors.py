@@ -26,6 +26,7 @@ STATUS: dict[type[BookingError], int] = {
     errors.Unprocessable: 422,
     errors.IdempotencyKeyReused: 422,
     errors.RateLimited: 429,
+    errors.HeadersTooLarge: 431,
     errors.Unavailable: 503,
 }
 
@@ -55,6 +56,8 @@ def headers(error: BookingError) -> list[tuple[bytes, bytes]]:
         return [(b"retry-after", b"1")]
     if isinstance(error, errors.Unavailable):
         return [(b"retry-after", str(error.retry_after_s).encode())]
+    if isinstance(error, errors.PayloadTooLarge):
+        return [(b"connection", b"close")]  # what is left of the body is not read
     if isinstance(error, errors.MethodNotAllowed):
         return [(b"allow", ", ".join(error.allowed).encode())]
     if STATUS[type(error)] == 401:

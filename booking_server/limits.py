@@ -60,9 +60,22 @@ class Edge:
             await Reply(errors.internal(request_id), headers)(scope, receive, send_marked)
 
 
-async def read_body(receive: Receive) -> bytes | BookingError:
-    """The request's body, or why there is none: it is larger than the limit, counted as it arrives and not as it is
-    announced; or the client went before its end, and what came must not be taken for all of it."""
+def _announces_too_much(scope: Scope) -> bool:
+    return any(
+        name == b"content-length" and value.isdigit() and int(value) > REQUEST_BODY_BYTES_MAX
+        for name, value in scope["headers"]
+    )
+
+
+async def read_body(scope: Scope, receive: Receive) -> bytes | BookingError:
+    """Return the request's body, or why there is none.
+
+    It is larger than the limit, by its Content-Length (then nothing of it is read, and a client that waits for "100
+    Continue" sends nothing) or counted as it arrives; or the client went before its end, and what came must not be
+    taken for all of it.
+    """
+    if _announces_too_much(scope):
+        return PayloadTooLarge()
     chunks: list[bytes] = []
     size = 0
     while True:

@@ -210,7 +210,7 @@ def _responses(operation: Operation, refs: Refs) -> Json:
 def _refusals(operation: Operation) -> list[type[BookingError]]:
     """Every way in which the operation can refuse, in the order of the checks (decision R1)."""
     if operation is description.OPERATION:
-        return [refusals.RateLimited]
+        return [refusals.RateLimited, refusals.HeadersTooLarge]
     found = [*_OF_EVERY_KEY]
     if operation.scope or operation.any_scope:
         found.append(refusals.InsufficientScope)
@@ -225,8 +225,10 @@ def _refusals(operation: Operation) -> list[type[BookingError]]:
         found += [refusals.PayloadTooLarge, refusals.UnsupportedMediaType]
     if operation.idempotency:
         found += [refusals.IdempotencyInProgress, refusals.IdempotencyKeyReused]
-    return list(dict.fromkeys([*found, *operation.refusals, refusals.Unavailable]))
+    return list(dict.fromkeys([*found, *operation.refusals, *_OF_EVERY_OPERATION]))
 
+
+_OF_EVERY_OPERATION = (refusals.HeadersTooLarge, refusals.Unavailable)
 
 _OF_EVERY_KEY = (
     refusals.ApiKeyMissing,
@@ -244,6 +246,7 @@ _SHARED: Mapping[int, tuple[str, Sequence[type[BookingError]]]] = {
     413: ("PayloadTooLarge", [refusals.PayloadTooLarge]),
     415: ("UnsupportedMediaType", [refusals.UnsupportedMediaType]),
     429: ("RateLimited", [refusals.RateLimited]),
+    431: ("HeadersTooLarge", [refusals.HeadersTooLarge]),
     500: ("InternalError", []),
     503: ("ServiceUnavailable", [refusals.Unavailable]),
 }

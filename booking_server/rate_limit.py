@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from booking_core.settings import RateLimit
+from booking_server.clients import network_of
 
 log = logging.getLogger("booking.rate_limit")
 
@@ -21,6 +22,11 @@ ANONYMOUS = RateLimit(60, 60)
 """Requests without a valid key, for each client address."""
 
 _BUCKETS_MAX = 100_000
+
+
+def anonymous_bucket(address: str) -> str:
+    """Return the name of the bucket of clients without a valid key at that address."""
+    return f"address:{network_of(address)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,10 @@ class Limiter(Protocol):
         """Takes one token; a reading with `retry_after_s` when there was none."""
         ...
 
+    def peek(self, name: str, limit: RateLimit) -> Reading:
+        """Return what `take` would say of a bucket that is empty, and take nothing."""
+        ...
+
 
 def _reading(limit: RateLimit, tokens: float, now: float, taken: bool) -> Reading:
     per_second = limit.requests / limit.seconds
@@ -66,12 +76,21 @@ class MemoryLimiter:
         self._buckets: dict[str, tuple[float, float]] = {}
         self._lock = threading.Lock()
 
+    def _tokens(self, name: str, limit: RateLimit, now: float) -> float:
+        tokens, since = self._buckets.get(name, (float(limit.requests), now))
+        # A clock that steps back must not empty a bucket.
+        return min(limit.requests, tokens + max(0.0, now - since) * limit.requests / limit.seconds)
+
+    def peek(self, name: str, limit: RateLimit) -> Reading:
+        now = self._now()
+        with self._lock:
+            tokens = self._tokens(name, limit, now)
+        return _reading(limit, tokens, now, tokens >= 1)
+
     def take(self, name: str, limit: RateLimit) -> Reading:
         now = self._now()
         with self._lock:
-            tokens, since = self._buckets.get(name, (float(limit.requests), now))
-            # A clock that steps back must not empty a bucket.
-            tokens = min(limit.requests, tokens + max(0.0, now - since) * limit.requests / limit.seconds)
+            tokens = self._tokens(name, limit, now)
             taken = tokens >= 1
             tokens -= taken
             if len(self._buckets) >= _BUCKETS_MAX and name not in self._buckets:
@@ -94,6 +113,9 @@ local capacity, rate = tonumber(ARGV[1]), tonumber(ARGV[1]) / tonumber(ARGV[2])
 local gained = math.max(0, now - (tonumber(state[2]) or now)) * rate
 local tokens = math.min(capacity, (tonumber(state[1]) or capacity) + gained)
 local taken = tokens >= 1 and 1 or 0
+if ARGV[3] == '0' then
+    return {taken, tostring(tokens), tostring(now)}
+end
 tokens = tokens - taken
 redis.call('HSET', KEYS[1], 'tokens', tostring(tokens), 'since', tostring(now))
 redis.call('EXPIRE', KEYS[1], math.ceil(tonumber(ARGV[2])) + 1)
@@ -117,14 +139,22 @@ class RedisLimiter:
 
         self._error = redis.RedisError
         client: Any = redis.Redis.from_url(url, socket_timeout=0.2, socket_connect_timeout=0.2)
-        self._take = client.register_script(_TAKE)
+        self._script = client.register_script(_TAKE)
         self._quiet_until = 0.0
 
     def take(self, name: str, limit: RateLimit) -> Reading:
+        return self._asked(name, limit, takes=1)
+
+    def peek(self, name: str, limit: RateLimit) -> Reading:
+        return self._asked(name, limit, takes=0)
+
+    def _asked(self, name: str, limit: RateLimit, *, takes: int) -> Reading:
         if time.monotonic() < self._quiet_until:
             return _unlimited(limit)
         try:
-            taken, tokens, now = self._take(keys=[f"booking:rate:{name}"], args=[limit.requests, limit.seconds])
+            taken, tokens, now = self._script(
+                keys=[f"booking:rate:{name}"], args=[limit.requests, limit.seconds, takes]
+            )
         except self._error as error:
             log.warning("the rate limit store does not answer, the request goes through: %s", type(error).__name__)
             self._quiet_until = time.monotonic() + _QUIET_S

@@ -10,6 +10,8 @@ from booking_core import keys
 from booking_core.caller import Caller
 from booking_core.clock import HOUR, MINUTE
 from booking_core.db.engine import Database
+from booking_core.errors import Unavailable
+from booking_core.repeated_log import RepeatedLog
 
 log = logging.getLogger("booking.uses")
 
@@ -22,6 +24,7 @@ class Uses:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._failed = RepeatedLog(log)
         self._lock = threading.Lock()
         self._seen: dict[tuple[str, str], int] = {}
         """The minute, by organization and key."""
@@ -70,4 +73,7 @@ class Uses:
         try:
             await asyncio.to_thread(self.flush)
         except Exception as error:  # noqa: BLE001 - when a key was used is worth no outage, and is tried again
-            log.warning("when keys were used could not be written down, and is kept: %s", error)
+            if isinstance(error, Unavailable) and error.fault:
+                return  # the database logs it, once for everything that runs into it
+            text = f"when keys were used could not be written down, and is kept: {error}"
+            self._failed.note(logging.WARNING, type(error).__name__, text)

@@ -23,7 +23,8 @@ from booking_core.caller import Installation
 from booking_core.clock import SECOND, has_passed
 from booking_core.db.engine import Database, Tx
 from booking_core.db.sqlite import SqliteDriver
-from booking_core.errors import BookingError
+from booking_core.errors import BookingError, Unavailable
+from booking_core.repeated_log import RepeatedLog
 from booking_core.settings import Settings
 from booking_core.webhooks import Attempted, Claimed
 from booking_server import collecting
@@ -55,6 +56,9 @@ CHORE_POLL_S = 1.0
 """The chores' truth too; nobody waits for a mail as for an event, and an idle service should cost next to nothing."""
 CHORE_PAUSE_S = 0.1
 """A chore that found nothing looks again no sooner than this: every commit wakes it, and a rush is full of commits."""
+BACKOFF_S = 0.5
+BACKOFF_MAX_S = 5.0
+"""A database that is away or full is asked less and less often, and is noticed within this when it is back."""
 RECLAIM_EVERY = 5 * SECOND
 _NEVER_S = 10**9
 USER_AGENT = "Svc-Webhooks/1.0"
@@ -129,6 +133,7 @@ class Worker:
         self._finished: list[Attempted] = []
         self._changed = asyncio.Event()
         self._reclaimed_at = 0
+        self._away = RepeatedLog(log)
         self._is_behind = False
         """What is finished could not be written down, since the database was away."""
 
@@ -148,13 +153,17 @@ class Worker:
             await chore.close()
 
     async def _keep_at(self, chore: Chore, changed: asyncio.Event, stop: asyncio.Event) -> None:
+        failures = 0
         while not stop.is_set():
             changed.clear()
             try:
                 done = await chore.run_once()
             except Exception as error:  # noqa: BLE001 - the loop outlives whatever one turn ran into
-                _tell(chore.name, error)
-                done = 0
+                self._tell(chore.name, error)
+                failures += 1
+                await _rest(stop, failures)
+                continue
+            failures = 0
             if not done:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), CHORE_PAUSE_S)
@@ -163,6 +172,7 @@ class Worker:
     async def _deliver(self, stop: asyncio.Event) -> None:
         tasks: set[asyncio.Task[None]] = set()
         claimed: list[Claimed] = []
+        failures = 0
         while not stop.is_set():
             self._changed.clear()
             is_settling = bool(self._finished)
@@ -170,16 +180,33 @@ class Worker:
             # all three while Python works for one of the others.
             turn = asyncio.gather(self._claim(), self._record(), return_exceptions=True)
             self._begin(claimed, tasks)
-            claimed, recorded = _claimed_and_recorded(*await turn)
+            claimed, failed = _sorted(*await turn)
+            for error in failed:
+                self._tell("the worker", error)
+            failures = failures + 1 if failed else 0
+            if failed:
+                self._begin(claimed, tasks)
+                claimed = []
+                await _rest(stop, failures)
+                continue
             # What was just recorded may be what others waited for; the claim beside it has not seen that.
-            if not claimed and not (is_settling and recorded):
+            if not claimed and not is_settling:
                 await _wait(self._changed, stop, POLL_S)
         self._begin(claimed, tasks)
         await asyncio.gather(*tasks)
         try:
             await self._record()
         except Exception as error:  # noqa: BLE001 - no reason to interrupt the chores: what is not recorded is sent again
-            _tell("the worker", error)
+            self._tell("the worker", error)
+
+    def _tell(self, whose: str, failed: BaseException) -> None:
+        """Log what a turn ran into."""
+        if isinstance(failed, Unavailable) and failed.fault:
+            return  # the database logs it, once for everything that runs into it
+        if isinstance(failed, BookingError):
+            self._away.note(logging.WARNING, whose, f"the database is away, {whose} waits: {failed}")
+        else:
+            log.error("a turn of %s failed", whose, exc_info=failed)
 
     def _begin(self, claimed: Sequence[Claimed], tasks: "set[asyncio.Task[None]]") -> None:
         for each in claimed:
@@ -288,24 +315,23 @@ class Worker:
         return await asyncio.to_thread(self._database.write, fn)
 
 
-def _claimed_and_recorded(
+def _sorted(
     claimed: list[Claimed] | BaseException, recorded: BaseException | None
-) -> tuple[list[Claimed], bool]:
-    """What a turn claimed, and whether it recorded; logs what either ran into."""
-    if recorded is not None:
-        _tell("the worker", recorded)
-    if isinstance(claimed, BaseException):
-        _tell("the worker", claimed)
-        claimed = []
-    return claimed, recorded is None
+) -> tuple[list[Claimed], list[BaseException]]:
+    """Return what a turn claimed, and what went wrong in it."""
+    failed = [each for each in (recorded, claimed) if isinstance(each, BaseException)]
+    return ([] if isinstance(claimed, BaseException) else claimed), failed
 
 
-def _tell(whose: str, failed: BaseException) -> None:
-    """Logs what a turn ran into."""
-    if isinstance(failed, BookingError):
-        log.warning("the database is away, %s waits: %s", whose, failed)
-    else:
-        log.error("a turn of %s failed", whose, exc_info=failed)
+def backoff_s(failures: int) -> float:
+    """Return how long to rest after so many failed turns in a row."""
+    return float(min(BACKOFF_MAX_S, BACKOFF_S * 2 ** min(failures - 1, 10)))
+
+
+async def _rest(stop: asyncio.Event, failures: int) -> None:
+    """Wait before the next try, whatever is committed meanwhile; a stop ends it."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), backoff_s(failures))
 
 
 async def _wait(changed: asyncio.Event, stop: asyncio.Event, poll_s: float) -> None:

@@ -5,6 +5,7 @@ with our own BEGIN and COMMIT, so that nothing begins a transaction by surprise.
 """
 
 import contextlib
+import logging
 import queue
 import random
 import threading
@@ -23,6 +24,7 @@ from booking_core.db.sqlite import SqliteDriver
 from booking_core.db.statements import Compiled, Row, Statement, now_us
 from booking_core.db.writes import Change, Writes
 from booking_core.errors import BookingError, Unavailable
+from booking_core.repeated_log import RepeatedLog
 
 if TYPE_CHECKING:
     from booking_core.db.postgres import PostgresDriver
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "Database", "Row", "Tx"]
 
 T = TypeVar("T")
+
+log = logging.getLogger("booking.database")
+# A program that sets up no logging, as a command of one line does not, says by itself what failed.
+logging.getLogger("booking").addHandler(logging.NullHandler())
 
 POOL_TIMEOUT_S = 5.0
 _TRIES = 3
@@ -263,6 +269,8 @@ class Database:
         self.dialect = self.driver.dialect
         self.observer: Callable[[str], None] | None = None
         """Sees the text of every statement; for tests that count them."""
+        self.faults = RepeatedLog(log)
+        """What is the matter below the database, for every request, job and command that runs into it."""
         self._clock = clock
         self._readers = Pool(self.driver.readers, lambda: self.driver.connect(False))
         self._writers = Pool(self.driver.writers, lambda: self.driver.connect(True))
@@ -303,6 +311,9 @@ class Database:
             translated = self.driver.translate(error)
             if translated is None:
                 raise
+            if isinstance(translated, Unavailable) and translated.fault:
+                text = str(error).partition("\n")[0]
+                self.faults.note(logging.ERROR, translated.fault, f"503 for now, {translated.fault}: {text}")
             raise translated from error
 
     @contextmanager
@@ -418,9 +429,10 @@ class Database:
         with self._transaction() as tx:
             outcomes = []
             for fn in fns:
-                outcomes.append(self._outcome(tx.in_savepoint, fn))
+                outcome = self._outcome(tx.in_savepoint, fn)
                 if not tx.is_open:  # a full disk ends the whole transaction, and with it what the others did
-                    raise Unavailable
+                    raise outcome if isinstance(outcome, Unavailable) else Unavailable()
+                outcomes.append(outcome)
             return outcomes
 
     def _outcome(self, run: Callable[[Callable[[Tx], T]], T], fn: Callable[[Tx], T]) -> T | Exception:

@@ -19,6 +19,7 @@ from psycopg.errors import error_from_result
 from psycopg.types.string import TextLoader
 from sqlalchemy.engine import URL, Dialect
 
+from booking_core.db.faults import fault_of
 from booking_core.db.statements import POSTGRESQL, Compiled, Row
 from booking_core.errors import Unavailable
 
@@ -40,8 +41,8 @@ machine may be frozen, with a kernel that still answers keep-alives, or a proxy 
 # SQLSTATE codes and classes, by what we do about them.
 _TRY_AGAIN = frozenset({"40001", "40P01", "23505"})
 """Serialization, deadlock, and a unique row that another transaction wrote first: a second look sees it."""
-_BUSY = frozenset({"55P03", "57014", "53300", "25P03"})
-"""Lock timeout, statement timeout, too many connections, idle in transaction."""
+_BUSY = frozenset({"55P03", "57014", "25P03"})
+"""Lock timeout, statement timeout, idle in transaction."""
 _READ_ONLY = "25006"
 """The server takes no writes: it is a standby, or was told so. After a failover that is where a connection may lead,
 and it would lead there for ever."""
@@ -311,8 +312,11 @@ class PostgresDriver:
         """What a client is told; none for an error that is ours to mend."""
         if not isinstance(error, psycopg.Error):
             return None
+        fault = fault_of(error)
+        if fault:
+            return Unavailable(for_all=True, fault=fault)
         state = error.sqlstate or ""
-        away = state in _BUSY or state in _TRY_AGAIN or state[:2] in ("08", "57") or state == _READ_ONLY
+        away = state in _BUSY or state in _TRY_AGAIN or state[:2] in ("08", "57")
         return Unavailable() if away or _is_lost(error) else None
 
     def worth_another_try(self, error: Exception) -> bool:

@@ -9,10 +9,20 @@ from typing import Any
 from sqlalchemy.engine import URL, Dialect
 
 from booking_core import private_files
+from booking_core.db.faults import fault_of, primary_code
 from booking_core.db.statements import SQLITE, Compiled, Row
 from booking_core.errors import Unavailable
 
 BUSY_TIMEOUT_S = 3.0
+_SUSPECT = frozenset(
+    {
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOTADB,
+    }
+)
 
 
 class SqliteConnection:
@@ -23,6 +33,7 @@ class SqliteConnection:
         self._raw = sqlite3.connect(
             path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=512
         )
+        self._is_suspect = False
         try:
             self._prepare(writable=writable, checkpoints=checkpoints)
         except BaseException:  # no caller has it yet that could close it
@@ -39,19 +50,34 @@ class SqliteConnection:
 
     def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Row], int]:
         """The rows, and how many were touched."""
-        cursor = self._raw.execute(compiled.text, parameters)
-        return cursor.fetchall(), cursor.rowcount
+        try:
+            cursor = self._raw.execute(compiled.text, parameters)
+            return cursor.fetchall(), cursor.rowcount
+        except sqlite3.Error as error:
+            self._note(error)
+            raise
+
+    def _note(self, error: sqlite3.Error) -> None:
+        self._is_suspect |= primary_code(error) in _SUSPECT
 
     def execute_together(self, steps: Sequence[tuple[Compiled, dict[str, Any]]]) -> list[list[Row]]:
         """The rows of each."""
         return [self.execute(*step)[0] for step in steps]
 
     def execute_many(self, compiled: Compiled, items: list[dict[str, Any]]) -> None:
-        self._raw.executemany(compiled.text, items)
+        try:
+            self._raw.executemany(compiled.text, items)
+        except sqlite3.Error as error:
+            self._note(error)
+            raise
 
     def command(self, text: str) -> None:
         """A statement without parameters and rows, such as COMMIT."""
-        self._raw.execute(text)
+        try:
+            self._raw.execute(text)
+        except sqlite3.Error as error:
+            self._note(error)
+            raise
 
     def begin(self) -> None:
         self.command("BEGIN IMMEDIATE")
@@ -68,7 +94,9 @@ class SqliteConnection:
 
     @property
     def broken(self) -> bool:
-        return False
+        """Whether what it has open may be the reason of an error: a file that was opened while its disk took no writes
+        stays read-only on this connection for ever."""
+        return self._is_suspect
 
     @property
     def was_left(self) -> bool:
@@ -98,6 +126,9 @@ class SqliteDriver:
 
     def translate(self, error: Exception) -> Exception | None:
         """What a client is told; none for an error that is ours to mend."""
+        fault = fault_of(error)
+        if fault:
+            return Unavailable(for_all=True, fault=fault)
         is_busy = isinstance(error, sqlite3.OperationalError) and _is_busy(error)
         return Unavailable(for_all=True) if is_busy else None  # there is one lock, and somebody else has it
 
@@ -106,5 +137,4 @@ class SqliteDriver:
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:
-    # The low byte is the primary code; SQLITE_BUSY_SNAPSHOT and the like carry more above it.
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

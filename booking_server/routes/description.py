@@ -138,17 +138,26 @@ emits none. The lists of customers and gift cards show them.
 Every answer that is not a success has the body `ErrorBody`. Branch on `code`, never on `error`, which is English text
 for people. `details` names fields and conditions where it can, with a stable `reason`. Each operation lists its
 statuses with their codes. 400 means that the request is wrong as such, 422 that it is understood and cannot be
-fulfilled. 500 and 503 may be sent again, with the same `Idempotency-Key` where there is one.
+fulfilled. 500 and 503 may be sent again, with the same `Idempotency-Key` where there is one. 503
+`service_unavailable`, with `Retry-After`, means that the database is away, too busy, read-only or out of space.
+
+A request is read as RFC 9112 says. What could be understood in two ways is answered 400 `validation_failed`, and the
+connection is closed: no `Host` or two, `Content-Length` with `Transfer-Encoding`, line breaks that are not CRLF. The
+request line and the headers may have 64 KiB and 100 headers (431 `headers_too_large`), a body 256 KiB (413
+`payload_too_large`); both close the connection. The head has to arrive within 10 seconds, the body within 30; after
+that the connection is closed without an answer.
 
 Every answer carries `x-request-id`: yours, when you send one of at most 128 characters of `A-Z a-z 0-9 . _ -`, else a
 new one. Quote it when you ask for help.
 
 ## Rate limit
 
-600 requests in 60 seconds for each key, 60 in 60 seconds for each address that sends no valid key, unless the operator
-set it otherwise. `x-ratelimit-limit`, `x-ratelimit-remaining` and `x-ratelimit-reset` (Unix seconds at which all of it
-is available again) tell where you stand; they are absent only when the limit is off, or when an answer was given
-before it was asked. One request too many answers 429 `rate_limited` with `Retry-After`, in seconds.
+600 requests in 60 seconds for each key, 60 in 60 seconds for each address (of IPv6: each /64) that sends no valid key,
+unless the operator set it otherwise. An address that has spent these is refused without a look at the key that it
+sends, unless that key was used with success before. `x-ratelimit-limit`, `x-ratelimit-remaining` and
+`x-ratelimit-reset` (Unix seconds at which all of it is available again) tell where you stand; they are absent only when
+the limit is off, or when an answer was given before it was asked. One request too many answers 429 `rate_limited` with
+`Retry-After`, in seconds.
 
 ## Versioning
 

@@ -27,7 +27,7 @@ from booking_core.wire.bookings import BookingStatus, CancelReason, PaymentSourc
 from booking_server import errors
 from booking_server.dispatch import Service
 from booking_server.limits import Receive, Scope, Send, read_body
-from booking_server.rate_limit import ANONYMOUS, Reading
+from booking_server.rate_limit import ANONYMOUS, Reading, anonymous_bucket
 
 PATH = "/manage/{token:path}"
 """All that lies below, so that a link that was cut short or pasted with a dot gets the page of a bad link too."""
@@ -206,7 +206,7 @@ class Manage:
             return None
         address = scope["client"][0] if scope.get("client") else ""
         # In a thread, because a shared store of the limiter is asked over a socket.
-        return await asyncio.to_thread(service.limiter.take, f"address:{address}", ANONYMOUS)
+        return await asyncio.to_thread(service.limiter.take, anonymous_bucket(address), ANONYMOUS)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Page:
         if scope["method"] not in _METHODS:
@@ -217,7 +217,7 @@ class Manage:
         if scope["method"] in _READ:
             view = await asyncio.to_thread(self._service.database.read, self._opening(token))
             return _asked(view, path) if asks and can_cancel(view) else _shown(view, path)
-        body = await read_body(receive)
+        body = await read_body(scope, receive)
         if isinstance(body, BookingError):
             raise body
         if not asks:

@@ -6,7 +6,6 @@ import os
 import pty
 import struct
 import subprocess
-import sys
 import termios
 import threading
 from collections.abc import Callable, Iterator
@@ -17,13 +16,13 @@ from typing import Any
 
 import pytest
 from support.servers import Service
+from support.serving import COMMAND
 from support.shell import logged_in, running
 from support.world import SECRET, World
 
 from booking_cli.main import main
 
 PROXIES = tuple(write(f"{kind}_proxy") for kind in ("http", "https", "all") for write in (str.lower, str.upper))
-COMMAND = [sys.executable, "-c", "import sys; from booking_cli.main import main; sys.exit(main())"]
 
 
 @dataclass(frozen=True)

@@ -1,67 +1,24 @@
 """`booking serve`: what it refuses before it starts, and that it serves."""
 
-import contextlib
 import json
 import re
-import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.receivers import wait_until
+from support.serving import serving
 from support.world import SECRET
 
 Booking = Callable[..., Any]
 """Runs the command; see conftest."""
 Process = Callable[..., subprocess.Popen[str]]
-
-_ADDRESS = re.compile(r"Uvicorn running on (http://127\.0\.0\.1:\d+)")
-_READY = ("Uvicorn running on", "Application startup complete")
-"""In this order with several processes, in the other with one."""
-
-
-@contextmanager
-def serving(started: subprocess.Popen[str]) -> Iterator[tuple[str, list[str]]]:
-    """The address of the service and what it logged so far, until it is stopped."""
-    assert started.stderr is not None
-    assert started.stdout is not None
-    logged: list[str] = []
-    try:
-        while not all(sign in "".join(logged) for sign in _READY):
-            line = started.stderr.readline()
-            assert line, "".join(logged)
-            logged.append(line)
-        (address,) = _ADDRESS.findall("".join(logged))
-        wait_for(address)
-        yield address, logged
-        started.send_signal(signal.SIGINT)
-        logged.extend(started.stderr)
-        assert started.wait() == 0
-    finally:
-        started.kill()
-        started.wait()
-        started.stderr.close()
-        started.stdout.close()
-
-
-def wait_for(address: str) -> None:
-    """Until somebody listens: of several processes each begins to a moment after it said that it is ready."""
-    host, _, port = address.removeprefix("http://").partition(":")
-
-    def listens() -> bool:
-        with contextlib.suppress(ConnectionRefusedError), socket.create_connection((host, int(port))):
-            return True
-        return False
-
-    wait_until(listens, f"somebody listens on {address}")
 
 
 def status(url: str) -> int:
@@ -126,7 +83,7 @@ def test_a_trusted_proxy_names_the_client_and_nobody_else_does(
 ) -> None:
     environment("BOOKING_TRUSTED_PROXIES", trusted)
     # Of several addresses the last that is not a proxy's counts: what stands before it anybody can have written.
-    clients = ["192.0.2.1", "192.0.2.2", "192.0.2.3, 192.0.2.1", "2001:db8::1"]
+    clients = ["192.0.2.1", "192.0.2.2", "192.0.2.3, ::ffff:192.0.2.1", "2001:db8::1"]
     with serving(process("serve", "--port", "0")) as (address, _):
         began = time.monotonic()
         seen = [remaining(f"{address}/api/v1/me", client) for client in clients]

@@ -247,11 +247,12 @@ def test_each_status_names_its_own_codes() -> None:
         "415": ["unsupported_media_type"],
         "422": ["idempotency_key_reused", "validation_failed"],
         "429": ["rate_limited"],
+        "431": ["headers_too_large"],
         "500": ["internal_error"],
         "503": ["service_unavailable"],
     }
-    assert codes("/api/v1/me", "get").keys() == {"401", "403", "429", "500", "503"}
-    assert codes("/api/v1/openapi.json", "get").keys() == {"429", "500"}
+    assert codes("/api/v1/me", "get").keys() == {"401", "403", "429", "431", "500", "503"}
+    assert codes("/api/v1/openapi.json", "get").keys() == {"429", "431", "500"}
     assert codes("/api/v1/events/{id}", "get")["403"][-1] == "insufficient_scope"
 
 

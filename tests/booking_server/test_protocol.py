@@ -35,7 +35,7 @@ def told(*acts: Any) -> list[object]:
 
     async def run() -> list[object]:
         wire = Wire()
-        transport = OnePiece(wire, asyncio.get_running_loop())
+        transport = OnePiece(wire, asyncio.get_running_loop(), wire.close)
         for act in acts:
             act(transport)
             await asyncio.sleep(0)

@@ -104,6 +104,16 @@ def test_a_clock_that_steps_back_neither_fills_nor_empties_a_bucket(limiter: Mem
     assert taken(limiter, 2) == [True, False]
 
 
+def test_looking_at_a_bucket_takes_nothing_and_makes_none(limiter: MemoryLimiter, clock: Clock) -> None:
+    assert limiter.peek("key:1", TEN).retry_after_s == 0
+    assert limiter._buckets == {}
+    taken(limiter, 10)
+    assert [limiter.peek("key:1", TEN).retry_after_s for _ in range(3)] == [6] * 3
+    clock.at += 6
+    assert [limiter.peek("key:1", TEN).remaining for _ in range(3)] == [1] * 3
+    assert taken(limiter, 2) == [True, False]
+
+
 def test_memory_stays_bounded_whoever_calls(
     limiter: MemoryLimiter, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +171,20 @@ def test_redis_reads_like_memory(redis_url: str) -> None:
     assert [reading.remaining for reading in readings] == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0]
     assert 355 <= readings[-1].retry_after_s <= 360
     assert 3595 <= readings[-1].reset - time.time() <= 3601
+
+
+def test_looking_at_a_bucket_in_redis_takes_nothing_and_makes_none(redis_url: str) -> None:
+    import redis
+
+    hour = RateLimit(10, 3600)
+    limiter = RedisLimiter(redis_url)
+    assert limiter.peek("key:seen", hour).remaining == 10
+    with redis.Redis.from_url(redis_url) as client:
+        assert not client.exists("booking:rate:key:seen")
+    taken(limiter, 9, "key:seen", hour)
+    assert [limiter.peek("key:seen", hour).remaining for _ in range(3)] == [1] * 3
+    taken(limiter, 1, "key:seen", hour)
+    assert 355 <= limiter.peek("key:seen", hour).retry_after_s <= 360
 
 
 def test_threads_share_one_bucket_in_redis_without_losing_count(redis_url: str) -> None:

@@ -136,12 +136,82 @@ def test_requests_without_a_good_key_are_limited_by_their_address(limited: Api) 
     refused(anonymous(limited.client, "203.0.113.2"), 401, "api_key_missing")
 
 
-def test_a_good_key_is_served_whatever_else_comes_from_its_address(limited: Api) -> None:
-    for _ in range(ANONYMOUS.requests + 1):
-        answer = anonymous(limited.client, "203.0.113.3")
-    refused(answer, 429, "rate_limited")
+def spend(client: TestClient, address: str) -> None:
+    """Sends from the address what it may send without a valid key, and no more."""
+    for _ in range(ANONYMOUS.requests):
+        assert anonymous(client, address, key="svc_" + "a" * 40).status_code == 401
+
+
+@pytest.fixture
+def asked(limited_app: TestClient) -> Iterator[list[str]]:
+    """The statements that the application runs from here on."""
+    seen: list[str] = []
+    database = limited_app.app.state.service.database  # type: ignore[attr-defined]
+    database.observer = seen.append
+    yield seen
+    database.observer = None
+
+
+def test_an_address_that_is_over_its_limit_costs_no_statement(limited: Api, asked: list[str]) -> None:
+    spend(limited.client, "203.0.113.10")
+    asked.clear()
+    for number in range(50):
+        key = f"svc_{number:040}"
+        refused(anonymous(limited.client, "203.0.113.10", key=key), 429, "rate_limited")
+        posted = call(limited.client, "POST", "/api/v1/bookings", key=key, address="203.0.113.10", pieces=[b"{}"])
+        refused(posted, 429, "rate_limited")
+        assert reading(posted)[:2] == (60, 0)
+        assert int(posted.headers["retry-after"]) >= 1
+    assert asked == []
+
+
+def test_a_key_that_works_goes_on_working_beside_a_broken_client_at_its_address(limited: Api) -> None:
+    assert anonymous(limited.client, "203.0.113.3", key=limited.key).status_code == 200
+    spend(limited.client, "203.0.113.3")
+    refused(anonymous(limited.client, "203.0.113.3"), 429, "rate_limited")
     good = anonymous(limited.client, "203.0.113.3", key=limited.key)
-    assert (good.status_code, reading(good)[:2]) == (200, (3, 2))
+    assert (good.status_code, reading(good)[:2]) == (200, (3, 1))
+
+
+def test_a_key_that_was_never_used_waits_until_its_address_may_be_looked_at(limited: Api, passing: Ticking) -> None:
+    unused = limited.world.key()
+    spend(limited.client, "203.0.113.11")
+    refusal = anonymous(limited.client, "203.0.113.11", key=unused)
+    refused(refusal, 429, "rate_limited")
+    passing.at += int(refusal.headers["retry-after"])
+    assert anonymous(limited.client, "203.0.113.11", key=unused).status_code == 200
+
+
+def test_a_key_that_was_revoked_is_looked_up_once_more_and_then_no_longer(limited: Api, asked: list[str]) -> None:
+    answer = anonymous(limited.client, "203.0.113.12", key=limited.key)
+    limited.world.change(tables.api_keys, answer.json()["key"]["id"], revoked_at=0)
+    spend(limited.client, "203.0.113.12")
+    asked.clear()
+    for _ in range(5):
+        refused(anonymous(limited.client, "203.0.113.12", key=limited.key), 429, "rate_limited")
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "are_one"),
+    [
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff:ffff:ffff:ffff", True),
+        ("2001:db8:1:2::1", "2001:0DB8:0001:0002:0:0:0:9", True),
+        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
+        ("::ffff:198.51.100.7", "198.51.100.7", True),
+        ("::ffff:198.51.100.7", "::FFFF:c633:6407", True),
+        ("::ffff:198.51.100.7", "::ffff:198.51.100.8", False),
+        ("198.51.100.7", "198.51.100.8", False),
+        ("fe80::1%eth0", "fe80::2", True),
+        ("no address", "unix:", True),
+    ],
+)
+@pytest.mark.parametrize("target", ["/api/v1/me", "/api/v1/nothing", "/manage/nothing", "/api/v1/openapi.json"])
+def test_an_ipv6_client_is_its_64_and_a_mapped_address_its_ipv4(
+    limited: Api, target: str, first: str, second: str, are_one: bool
+) -> None:
+    assert reading(call(limited.client, "GET", target, address=first))[1] == 59
+    assert reading(call(limited.client, "GET", target, address=second))[1] == (58 if are_one else 59)
 
 
 def test_an_address_is_not_what_a_header_says(limited: Api) -> None:

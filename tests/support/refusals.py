@@ -18,6 +18,7 @@ CODES = {
     415: {"unsupported_media_type"},
     422: {"validation_failed", "idempotency_key_reused"},
     429: {"rate_limited"},
+    431: {"headers_too_large"},
     500: {"internal_error"},
     503: {"service_unavailable"},
 }

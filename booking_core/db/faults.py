@@ -1,0 +1,51 @@
+"""Faults of the machine below a database: no client, no second try and no change of the code mends them."""
+
+import sqlite3
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Fault(StrEnum):
+    """What is the matter, in the words of log lines and of the command line."""
+
+    FULL = "the disk is full"
+    READ_ONLY = "the database takes no writes"
+    DISK = "the disk cannot be read or written"
+    DAMAGED = "the database is damaged"
+    NOT_OPENED = "the database file cannot be opened"
+    EXHAUSTED = "the database server is out of memory or of connections"
+
+
+_OF_SQLITE: Mapping[int, Fault] = {
+    sqlite3.SQLITE_FULL: Fault.FULL,
+    sqlite3.SQLITE_READONLY: Fault.READ_ONLY,
+    sqlite3.SQLITE_IOERR: Fault.DISK,
+    sqlite3.SQLITE_CORRUPT: Fault.DAMAGED,
+    sqlite3.SQLITE_NOTADB: Fault.DAMAGED,
+    sqlite3.SQLITE_CANTOPEN: Fault.NOT_OPENED,
+    sqlite3.SQLITE_PERM: Fault.NOT_OPENED,
+}
+_OF_SQLSTATE: Mapping[str, Fault] = {
+    "53100": Fault.FULL,
+    "25006": Fault.READ_ONLY,
+    "XX001": Fault.DAMAGED,
+    "XX002": Fault.DAMAGED,
+}
+_OF_CLASS: Mapping[str, Fault] = {"53": Fault.EXHAUSTED, "58": Fault.DISK}
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """Return SQLite's code without the details, which stand above its low byte (SQLITE_BUSY_SNAPSHOT, ...)."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def of_sqlstate(state: str | None) -> Fault | None:
+    """Return the fault that PostgreSQL reports with that state."""
+    return _OF_SQLSTATE.get(state or "") or _OF_CLASS.get((state or "")[:2])
+
+
+def fault_of(error: BaseException) -> Fault | None:
+    """Return the fault that a driver's error reports, none for any other error."""
+    if isinstance(error, sqlite3.Error):
+        return _OF_SQLITE.get(primary_code(error))
+    return of_sqlstate(getattr(error, "sqlstate", None))

@@ -1,0 +1,63 @@
+"""Clients as they are told apart without a key: by the network that one of them commands."""
+
+import threading
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+_NO_ADDRESS = "unknown"
+_REMEMBERED_MAX = 20_000
+_HOST_BITS = 64
+
+
+def _parsed(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(text.strip())
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def unmapped(text: str) -> str:
+    """Return an IPv4-mapped IPv6 address as the IPv4 address that it is, and any other text as it stands."""
+    return str(_parsed(text) or text) if text.lower().startswith("::ffff:") else text
+
+
+@lru_cache(maxsize=4096)
+def network_of(text: str) -> str:
+    """Return what counts as one client (decision K5): an IPv4 address, or the /64 of an IPv6 address.
+
+    A provider hands each customer at least a /64, and with it 2^64 addresses to call from. What is no address, as a
+    proxy may pass on, is one client.
+    """
+    address = _parsed(text)
+    if address is None:
+        return _NO_ADDRESS
+    if isinstance(address, IPv4Address):
+        return str(address)
+    return f"{IPv6Address(int(address) >> _HOST_BITS << _HOST_BITS)}/{_HOST_BITS}"
+
+
+class SeenKeys:
+    """API keys that were valid when this process last looked, the latest ones, as numbers that tell nothing of them.
+
+    Whether a key is valid now is always asked of the database; this says only whether asking is worth a statement.
+    """
+
+    def __init__(self, size: int = _REMEMBERED_MAX) -> None:
+        self._size = size
+        self._lock = threading.Lock()
+        self._seen: dict[int, None] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return hash(key) in self._seen
+
+    def note(self, key: str, is_valid: bool) -> None:
+        """Remember a key that is valid, forget one that is not."""
+        number = hash(key)
+        if not is_valid:
+            self._seen.pop(number, None)
+        elif number not in self._seen:
+            with self._lock:
+                if len(self._seen) >= self._size:
+                    self._seen = dict.fromkeys(list(self._seen)[self._size // 2 :])
+                self._seen[number] = None

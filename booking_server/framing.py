@@ -1,0 +1,339 @@
+"""Message framing of HTTP/1.1 (RFC 9112): where a request begins and ends, and which bytes are not a request.
+
+There is no input or output here. A `RequestReader` is fed bytes in pieces of any size and calls a `RequestHandler`.
+What it decides depends on the bytes alone, never on how they were cut: it refuses at the first byte that cannot belong
+to a valid request. Field lines are split by llhttp, which gets each head whole; the ends of heads and bodies are found
+here, so that a head is bounded before anything parses it.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import NamedTuple, Protocol
+
+import httptools
+
+from booking_core.errors import HeadersTooLarge, Malformed
+from booking_core.wire.limits import REQUEST_FIELDS_MAX, REQUEST_HEAD_BYTES_MAX
+
+CHUNK_EXTENSION_BYTES_MAX = 4096
+"""Of all chunks of a body together. Nothing is done with extensions."""
+TRAILER_BYTES_MAX = 4096
+"""Trailer fields are read and dropped."""
+
+Field = tuple[bytes, bytes]
+Buffer = bytes | bytearray
+
+NOT_HTTP = "This is not a valid HTTP/1.1 request."
+
+_END_OF_HEAD = b"\r\n\r\n"
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([!-~]+) HTTP/1\.([01])\r\n")
+_STRAY = re.compile(rb"[\r\n\x00](?:(?<=\x00)|(?<=\n)(?<!\r\n)|(?<=\r)[^\n])")
+"""A line break that others may read in another way: requests are smuggled past a proxy with these."""
+_HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:%\[\]-]+")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})((?:[ \t]*;[\t -~\x80-\xff]*)?)\r\n")
+_CHUNK_LINE_MAX = 16 + CHUNK_EXTENSION_BYTES_MAX + 2
+_TRAILER = re.compile(rb"(" + _TOKEN + rb"):[\t -~\x80-\xff]*\r\n")
+_NOT_IN_TRAILERS = (b"host", b"content-length", b"transfer-encoding")
+_DECIDING = frozenset({b"host", b"connection", b"content-length", b"transfer-encoding", b"expect"})
+_VERSIONS = {b"0": "1.0", b"1": "1.1"}
+_KNOWN_TO_PARSER = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+
+
+class Phase(Enum):
+    """The part of a request that the next byte belongs to."""
+
+    IDLE = auto()
+    """No byte of a request has come since the last one ended."""
+    HEAD = auto()
+    BODY = auto()
+    CLOSED = auto()
+    """The last request announced that it is the last."""
+
+
+class RequestHead(NamedTuple):
+    """A request line and its fields."""
+
+    method: str
+    target: bytes
+    version: str
+    headers: list[Field]
+    """Names in lower case, in the order they came."""
+    body_length: int | None
+    """None: the body is chunked."""
+    keep_alive: bool
+    expects_continue: bool = False
+    """The client waits for "100 Continue" before it sends the body."""
+
+
+class RequestHandler(Protocol):
+    """Receives the parts of each request in order."""
+
+    def request_started(self, head: RequestHead) -> None: ...
+
+    def body_received(self, piece: bytes) -> None: ...
+
+    def request_ended(self) -> None: ...
+
+
+class _Fields:
+    """Collect what llhttp finds in one head."""
+
+    def __init__(self) -> None:
+        self.headers: list[Field] = []
+        self.deciding: dict[bytes, list[bytes]] = {}
+        """The values of those that decide on the connection and the body, stripped."""
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        self.headers.append((name, value))
+        if name in _DECIDING:
+            self.deciding.setdefault(name, []).append(value.strip())
+
+
+class RequestReader:
+    """Split the bytes of one connection into requests.
+
+    After `feed` has raised, the reader is not to be fed again: nothing that follows on the connection can be trusted.
+    """
+
+    def __init__(self, handler: RequestHandler) -> None:
+        self._handler = handler
+        self._step: Callable[[Buffer, int], int | None] = self._read_head
+        self._held = bytearray()
+        """An unfinished head, chunk line or trailer section."""
+        self._has_skipped = False
+        """The empty line before the request line, which old clients send after a body."""
+        self._checked = 0
+        self._newlines = 0
+        self._remaining = 0
+        self._extension_bytes = 0
+        self._trailer_bytes = 0
+        self._keep_alive = True
+        self.method = ""
+        """Of the request that is being read, as far as it is known."""
+        self.headers: Sequence[Field] = ()
+        self.ended = 0
+        """Requests that were read to their end."""
+
+    @property
+    def phase(self) -> Phase:
+        if self._step == self._ignore:
+            return Phase.CLOSED
+        if self._step != self._read_head:
+            return Phase.BODY
+        return Phase.HEAD if self._held or self._has_skipped else Phase.IDLE
+
+    def feed(self, data: bytes) -> None:
+        """Read the next bytes of the connection.
+
+        Raises:
+            Malformed: they are not a valid request.
+            HeadersTooLarge: the head is larger than it may be.
+        """
+        source: Buffer = data
+        if self._held:
+            self._held += data
+            source = self._held
+        position = 0
+        while position < len(source):
+            following = self._step(source, position)
+            if following is None:
+                break
+            position = following
+        if source is not data:
+            del self._held[:position]
+        elif position < len(data):
+            self._held += data[position:]
+
+    # Heads -----------------------------------------------------------------------------------------------------------
+
+    def _read_head(self, source: Buffer, position: int) -> int | None:
+        if not self._has_skipped and source.startswith(b"\r\n", position):
+            self._has_skipped = True
+            return position + 2
+        end = source.find(_END_OF_HEAD, position + max(0, self._checked - 3))
+        if end < 0:
+            self._check_unfinished(source[position:] if position else source)
+            return None
+        end += len(_END_OF_HEAD)
+        block = bytes(source[position:end])
+        self._checked = self._newlines = 0
+        self._has_skipped = False
+        self._start(self._parsed(block))
+        return end
+
+    def _check_unfinished(self, text: Buffer) -> None:
+        """Refuse a head as soon as nothing that may follow can make it valid."""
+        newlines = self._newlines + text.count(b"\n", self._checked)
+        if len(text) >= REQUEST_HEAD_BYTES_MAX or newlines > REQUEST_FIELDS_MAX + 1:
+            _refuse_head(text)
+        has_whole_line = newlines and not self._newlines
+        if has_whole_line and not _REQUEST_LINE.match(text):
+            raise Malformed(NOT_HTTP)
+        if _STRAY.search(text, max(0, self._checked - 1)):
+            _refuse_head(text)
+        self._checked, self._newlines = len(text), newlines
+
+    def _parsed(self, block: bytes) -> RequestHead:
+        line = _REQUEST_LINE.match(block)
+        newlines = block.count(b"\n")
+        is_small = len(block) <= REQUEST_HEAD_BYTES_MAX and newlines <= REQUEST_FIELDS_MAX + 2
+        if line is None or not is_small or newlines != block.count(b"\r\n"):
+            _refuse_head(block, blank_line=True)
+            raise Malformed(NOT_HTTP)
+        fields = _fields(block, line)
+        method, target, minor = line.groups()
+        self.method, self.headers = method.decode("ascii"), fields.headers
+        return _head(self.method, target, _VERSIONS[minor], fields)
+
+    def _start(self, head: RequestHead) -> None:
+        self._keep_alive = head.keep_alive
+        self._handler.request_started(head)
+        if head.body_length is None:
+            self._extension_bytes = self._trailer_bytes = 0
+            self._step = self._read_chunk_line
+        elif head.body_length:
+            self._remaining = head.body_length
+            self._step = self._read_counted
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        self.ended += 1
+        self._step = self._read_head if self._keep_alive else self._ignore
+        self.method, self.headers = "", ()
+        self._handler.request_ended()
+
+    def _ignore(self, source: Buffer, _: int) -> int:
+        return len(source)
+
+    # Bodies ----------------------------------------------------------------------------------------------------------
+
+    def _take(self, source: Buffer, position: int) -> int:
+        piece = bytes(source[position : position + self._remaining])
+        self._remaining -= len(piece)
+        self._handler.body_received(piece)
+        return position + len(piece)
+
+    def _read_counted(self, source: Buffer, position: int) -> int:
+        position = self._take(source, position)
+        if not self._remaining:
+            self._end()
+        return position
+
+    def _read_chunk_line(self, source: Buffer, position: int) -> int | None:
+        end = _line_end(source, position, _CHUNK_LINE_MAX)
+        if end is None:
+            return None
+        line = _CHUNK.fullmatch(source, position, end)
+        self._extension_bytes += len(line[2]) if line else 0
+        if not line or self._extension_bytes > CHUNK_EXTENSION_BYTES_MAX:
+            raise Malformed(NOT_HTTP)
+        self._remaining = int(line[1], 16)
+        self._step = self._read_chunk if self._remaining else self._read_trailer
+        return end
+
+    def _read_chunk(self, source: Buffer, position: int) -> int:
+        position = self._take(source, position)
+        if not self._remaining:
+            self._step = self._read_chunk_end
+        return position
+
+    def _read_chunk_end(self, source: Buffer, position: int) -> int | None:
+        found = bytes(source[position : position + 2])
+        if not b"\r\n".startswith(found):
+            raise Malformed(NOT_HTTP)
+        if len(found) < 2:
+            return None
+        self._step = self._read_chunk_line
+        return position + 2
+
+    def _read_trailer(self, source: Buffer, position: int) -> int | None:
+        end = _line_end(source, position, TRAILER_BYTES_MAX - self._trailer_bytes)
+        if end is None:
+            return None
+        if source[position:end] == b"\r\n":
+            self._end()
+            return end
+        line = _TRAILER.fullmatch(source, position, end)
+        if not line or line[1].lower() in _NOT_IN_TRAILERS:
+            raise Malformed(NOT_HTTP)
+        self._trailer_bytes += end - position
+        return end
+
+
+def _line_end(source: Buffer, position: int, limit: int) -> int | None:
+    """Return where the line ends that begins at `position`; none while its end is still to come.
+
+    Raises:
+        Malformed: it is longer than `limit`.
+    """
+    end = source.find(b"\n", position, position + limit)
+    if end >= 0:
+        return end + 1
+    if len(source) - position >= limit:
+        raise Malformed(NOT_HTTP)
+    return None
+
+
+def _refuse_head(text: Buffer, *, blank_line: bool = False) -> None:
+    """Raise what is wrong first in a head, finished (`blank_line`) or not."""
+    line_end = text.find(b"\n", 0, REQUEST_HEAD_BYTES_MAX)
+    if line_end >= 0 and not _REQUEST_LINE.match(text):
+        raise Malformed(NOT_HTTP)
+    stray = _STRAY.search(text, 0, REQUEST_HEAD_BYTES_MAX + 1)
+    until = stray.start() if stray else len(text) - 2 * blank_line
+    is_long = stray.end() > REQUEST_HEAD_BYTES_MAX if stray else len(text) > REQUEST_HEAD_BYTES_MAX - (not blank_line)
+    if is_long or text.count(b"\n", 0, until) > REQUEST_FIELDS_MAX + 1:
+        raise HeadersTooLarge
+    if stray:
+        raise Malformed(NOT_HTTP)
+
+
+def _fields(block: bytes, line: "re.Match[bytes]") -> _Fields:
+    found = _Fields()
+    fed = block
+    if line[1] not in _KNOWN_TO_PARSER:
+        # The application answers a method that it does not know with 405; llhttp would refuse it, or change protocols.
+        fed = b"GET" + block[line.end(1) :]
+    try:
+        httptools.HttpRequestParser(found).feed_data(fed)
+    except httptools.HttpParserUpgrade:
+        pass  # an offer that need not be taken: the request is answered as it stands
+    except httptools.HttpParserError:
+        _refuse_head(block, blank_line=True)
+        raise Malformed(NOT_HTTP) from None
+    return found
+
+
+def _head(method: str, target: bytes, version: str, fields: _Fields) -> RequestHead:
+    found = fields.deciding
+    hosts = found.get(b"host", ())
+    if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
+        raise Malformed.at("Host", "must be sent exactly once, with a valid value", "host")
+    length = _body_length(version, found.get(b"content-length", ()), found.get(b"transfer-encoding", ()))
+    options = b",".join(found.get(b"connection", ())).lower().split(b",")
+    keep_alive = version == "1.1" and b"close" not in map(bytes.strip, options)
+    expects_continue = version == "1.1" and b"100-continue" in map(bytes.lower, found.get(b"expect", ()))
+    return RequestHead(method, target, version, fields.headers, length, keep_alive, expects_continue)
+
+
+def _body_length(version: str, lengths: Sequence[bytes], codings: Sequence[bytes]) -> int | None:
+    """Return the length that the head announces, none for a chunked body.
+
+    Raises:
+        Malformed: it can be read in more than one way, or it is coded in a way that is not known here.
+    """
+    if not codings:
+        if not lengths:
+            return 0
+        if len(lengths) > 1 or not lengths[0].isdigit():
+            raise Malformed.at("Content-Length", "must be one number", "content_length")
+        return int(lengths[0])
+    if lengths or version == "1.0" or [value.lower() for value in codings] != [b"chunked"]:
+        raise Malformed.at(
+            "Transfer-Encoding", "must be chunked, alone and without Content-Length", "transfer_encoding"
+        )
+    return None

@@ -1,0 +1,88 @@
+"""Databases whose disk is full, takes no writes or fails: real ones where this machine lets a test make them."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from support import databases
+
+FILLER = "filler"
+
+
+@dataclass(frozen=True)
+class Breaking:
+    """A database that can be broken and mended while it is used."""
+
+    url: str
+    breaks: Callable[[Any], None]
+    """Given the `Database` that is to run into it."""
+    mends: Callable[[Any], None]
+
+
+@contextmanager
+def small_disk(folder: Path, *, size: str = "6m") -> Iterator[Path]:
+    """A file system of that size; skips the test where none can be mounted."""
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=False)
+    if mounted.returncode:
+        pytest.skip("a file system can be mounted by root only")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path) -> None:
+    """Leaves no byte free."""
+    with (folder / FILLER).open("wb", buffering=0) as file:
+        for size in (65_536, 4_096, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+
+
+def free(folder: Path) -> None:
+    (folder / FILLER).unlink()
+
+
+def remount(folder: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", str(folder)], check=True)
+
+
+def pages(database: Any, limit: str) -> None:
+    """Sets how many pages the file may have, where it is written."""
+    with database._writers.lend() as connection:
+        connection._raw.execute(f"PRAGMA max_page_count = {limit}").fetchall()
+
+
+def raising(url: str, sqlstate: str) -> None:
+    """Has every new booking fail as the server itself would."""
+    databases.run(
+        url,
+        f"CREATE OR REPLACE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '{sqlstate}'; END $$",
+        "CREATE TRIGGER fail BEFORE INSERT ON bookings FOR EACH ROW EXECUTE FUNCTION fail()",
+    )
+
+
+def read_only(url: str, value: str) -> None:
+    """Has the server take no writes, or take them again, on new connections; the present ones are ended."""
+    name = make_url(url).database
+    databases.run(
+        url,
+        "SET default_transaction_read_only = off",
+        f"ALTER DATABASE {name} SET default_transaction_read_only = {value}",
+    )
+    databases.run(
+        url,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    )

@@ -1,0 +1,78 @@
+"""`booking` as a process of its own, and the service that it runs."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.receivers import wait_until
+
+COMMAND = [sys.executable, "-c", "import sys; from booking_cli.main import main; sys.exit(main())"]
+
+_ADDRESS = re.compile(r"Uvicorn running on (http://127\.0\.0\.1:\d+)")
+_READY = ("Uvicorn running on", "Application startup complete")
+"""In this order with several processes, in the other with one."""
+
+
+@contextmanager
+def serving(started: subprocess.Popen[str], *, is_killed: bool = False) -> Iterator[tuple[str, list[str]]]:
+    """The address of the service and what it logged so far, until it is stopped; or was killed, inside."""
+    assert started.stderr is not None
+    assert started.stdout is not None
+    logged: list[str] = []
+    try:
+        while not all(sign in "".join(logged) for sign in _READY):
+            line = started.stderr.readline()
+            assert line, "".join(logged)
+            logged.append(line)
+        (address,) = _ADDRESS.findall("".join(logged))
+        wait_for(address)
+        yield address, logged
+        if is_killed:
+            return
+        started.send_signal(signal.SIGINT)
+        logged.extend(started.stderr)
+        assert started.wait() == 0
+    finally:
+        started.kill()
+        started.wait()
+        started.stderr.close()
+        started.stdout.close()
+
+
+def wait_for(address: str) -> None:
+    """Until somebody listens: of several processes each begins to a moment after it said that it is ready."""
+    host, _, port = address.removeprefix("http://").partition(":")
+
+    def listens() -> bool:
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection((host, int(port))):
+            return True
+        return False
+
+    wait_until(listens, f"somebody listens on {address}")
+
+
+def environment(folder: Path, **settings: str) -> dict[str, str]:
+    """The environment of a command that keeps everything in that folder, whatever is set outside."""
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("BOOKING_")}
+    own = {"BOOKING_DATABASE_URL": f"sqlite:///{folder / 'booking.db'}", "BOOKING_CONFIG_DIR": str(folder / "config")}
+    return outside | own | settings
+
+
+def started(folder: Path, *argv: str, **settings: str) -> subprocess.Popen[str]:
+    """Starts `booking` there."""
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*COMMAND, *argv], cwd=folder, env=environment(folder, **settings), text=True, **pipes)
+
+
+def ran(folder: Path, *argv: str, **settings: str) -> "subprocess.CompletedProcess[str]":
+    """Runs `booking` there to its end."""
+    return subprocess.run(
+        [*COMMAND, *argv], cwd=folder, env=environment(folder, **settings), text=True, capture_output=True, check=False
+    )

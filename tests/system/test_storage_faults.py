@@ -1,0 +1,301 @@
+"""A full, read-only or failing disk: 503 for as long as it lasts, one log line for a period, and nothing half done."""
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.engine import make_url
+from starlette.testclient import TestClient
+from support import databases, faults
+from support.api import Api
+from support.faults import Breaking
+from support.refusals import refused
+from support.serving import ran
+from support.world import SECRET, FixedClock, make_world
+
+from booking_core.db.engine import Database
+from booking_core.db.statements import Statement
+from booking_core.repeated_log import RepeatedLog
+from booking_core.settings import Settings
+from booking_server import worker as working
+from booking_server.app import create_app
+from booking_server.worker import Worker, backoff_s
+
+NewUrl = Callable[[str], str]
+SQLSTATES = ("53100", "53200", "53400", "58030", "XX001")
+"""Disk full, out of memory, a limit of the configuration, input or output failed, data corrupted."""
+KINDS = ["sqlite-pages", "sqlite-full-disk", "postgresql-read-only", *(f"postgresql-{state}" for state in SQLSTATES)]
+
+
+@pytest.fixture(params=KINDS)
+def breaking(request: pytest.FixtureRequest, new_database_url: NewUrl, tmp_path: Path) -> Iterator[Breaking]:
+    kind: str = request.param
+    url = new_database_url(kind.partition("-")[0])
+    with ExitStack() as stack:
+        if kind == "sqlite-pages":
+            yield Breaking(
+                url, lambda database: faults.pages(database, "1"), lambda database: faults.pages(database, "1000000")
+            )
+        elif kind == "sqlite-full-disk":
+            folder = stack.enter_context(faults.small_disk(tmp_path / "disk"))
+            path = folder / "booking.db"
+            path.write_bytes(Path(str(make_url(url).database)).read_bytes())
+            yield Breaking(f"sqlite:///{path}", lambda _: faults.fill(folder), lambda _: faults.free(folder))
+        elif kind == "postgresql-read-only":
+            yield Breaking(url, lambda _: faults.read_only(url, "on"), lambda _: faults.read_only(url, "off"))
+        else:
+            state = kind.rpartition("-")[2]
+            yield Breaking(
+                url,
+                lambda _: faults.raising(url, state),
+                lambda _: databases.run(url, "DROP TRIGGER fail ON bookings"),
+            )
+
+
+@pytest.fixture
+def api(breaking: Breaking) -> Iterator[Api]:
+    """The application on that database alone."""
+    clock = FixedClock()
+    database = Database(breaking.url, clock=clock)
+    settings = Settings(database_url=breaking.url, secret_key=SECRET, rate_limit=None)
+    beside = Database(breaking.url, clock=clock)
+    try:
+        world = make_world(beside, clock)
+        with TestClient(create_app(settings, database=database), raise_server_exceptions=False) as client:
+            yield Api(client, world)
+    finally:
+        beside.close()
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name.startswith("booking")]
+
+
+def test_it_is_503_while_it_lasts_and_the_same_key_books_once_after(
+    breaking: Breaking, api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    departure = api.world.departure(api.world.experience(), seats=500)
+    padding = {"note": "x" * 2_000}
+    assert api.book(departure).status_code == 201
+    database = api.client.app.state.service.database  # type: ignore[attr-defined]
+    breaking.breaks(database)
+    keys = [f"booked-once-{number}" for number in range(60)]
+    answers = [api.book(departure, key=key, **padding) for key in keys]
+    failed = [answer for answer in answers if answer.status_code != 201]  # free pages are filled before the disk is
+    assert len(failed) > 20
+    for answer in failed:
+        refused(answer, 503, "service_unavailable")
+        assert int(answer.headers["retry-after"]) >= 1
+    (line,) = lines(caplog)
+    assert line.exc_info is None
+    assert "503" in line.message
+    assert api.get("/me").status_code == 200  # what only reads goes on
+    breaking.mends(database)
+    for key, before in zip(keys, answers, strict=True):
+        after = api.book(departure, key=key, **padding)
+        assert after.status_code == 201
+        assert ("idempotent-replayed" in after.headers) == (before.status_code == 201)
+    assert api.world.examine() == []
+    page = api.get("/availability", **{"from": "2026-11-20"}).json()["data"]
+    assert [each["seats_available"] for each in page] == [500 - 61]
+
+
+def test_a_file_that_was_opened_while_its_disk_took_no_writes_is_opened_anew(
+    new_database_url: NewUrl, tmp_path: Path
+) -> None:
+    with faults.small_disk(tmp_path / "disk") as folder:
+        path = folder / "booking.db"
+        path.write_bytes(Path(str(make_url(new_database_url("sqlite")).database)).read_bytes())
+        url, clock = f"sqlite:///{path}", FixedClock()
+        beside = Database(url, clock=clock)
+        world = make_world(beside, clock)
+        departure = world.departure(world.experience())
+        key = world.key()
+        beside.close()
+        settings = Settings(database_url=url, secret_key=SECRET, rate_limit=None)
+        application = create_app(settings, database=Database(url, clock=clock))
+        faults.remount(folder, "ro")
+        with TestClient(application, raise_server_exceptions=False) as client:
+            api = Api(client, world, key)
+            refused(api.book(departure, key="booked-once"), 503, "service_unavailable")
+            faults.remount(folder, "rw")
+            assert api.book(departure, key="booked-once").status_code == 201
+
+
+def test_a_full_disk_of_a_postgresql_server_is_a_503(new_database_url: NewUrl, tmp_path_factory: Any) -> None:
+    """With a table space on a small disk of the server's own."""
+    url = new_database_url("postgresql")
+    with databases.connect(url) as connection:
+        (data,) = connection.execute("SHOW data_directory").fetchone()
+    owner = Path(data).stat()
+    with faults.small_disk(Path(data).parent / f"disk-{make_url(url).database}", size="2m") as folder:
+        os.chown(folder, owner.st_uid, owner.st_gid)
+        name = f"space_{make_url(url).database}"
+        databases.run(
+            url, f"CREATE TABLESPACE {name} LOCATION '{folder}'", f"ALTER TABLE idempotency SET TABLESPACE {name}"
+        )
+        clock = FixedClock()
+        database, beside = Database(url, clock=clock), Database(url, clock=clock)
+        world = make_world(beside, clock)
+        departure = world.departure(world.experience(), seats=5_000)
+        settings = Settings(database_url=url, secret_key=SECRET, rate_limit=None)
+        with TestClient(create_app(settings, database=database), raise_server_exceptions=False) as client:
+            api = Api(client, world)
+            assert api.book(departure).status_code == 201
+            faults.fill(folder)
+            keys = [f"booked-once-{number}" for number in range(40)]
+            answers = [api.book(departure, key=key, note="x" * 2_000) for key in keys]
+            assert {answer.status_code for answer in answers} <= {201, 503}
+            assert answers[-1].status_code == 503
+            faults.free(folder)
+            assert {api.book(departure, key=key, note="x" * 2_000).status_code for key in keys} == {201}
+        assert world.examine() == []
+        beside.close()
+        databases.run(url, "ALTER TABLE idempotency SET TABLESPACE pg_default", f"DROP TABLESPACE {name}")
+
+
+class Nobody:
+    """A sender that is never asked."""
+
+    async def send(self, *_: object) -> Any:
+        raise AssertionError("nothing is due")
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+class Growing:
+    """A chore that needs room on the disk."""
+
+    name = "growing"
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.done = 0
+
+    async def run_once(self) -> int:
+        statement = Statement(text("INSERT INTO padding (content) VALUES (:content)"))
+        await asyncio.to_thread(self.database.write, lambda tx: tx.run(statement, content="x" * 100_000))
+        self.done += 1
+        return 0
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_the_worker_outlives_it_asks_less_and_less_and_goes_on(
+    backend: str, new_database_url: NewUrl, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = new_database_url(backend)
+    databases.run(url, "CREATE TABLE padding (content TEXT)")
+    settings, database, rests = Settings(database_url=url, secret_key=SECRET), Database(url), [0]
+
+    async def rest(_: asyncio.Event, failures: int) -> None:
+        rests.append(failures)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(working, "_rest", rest)
+    chore = Growing(database)
+    worker = Worker(settings, database, settings.installation(), Nobody(), [chore])
+
+    def mend() -> None:
+        faults.pages(database, "1000000") if database.is_sqlite else faults.read_only(url, "off")
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        running = asyncio.create_task(worker.run(stop))
+        while max(rests) < 5:
+            await asyncio.sleep(0.001)
+        assert chore.done == 0
+        await asyncio.to_thread(faults.pages, database, "1000000") if database.is_sqlite else faults.read_only(
+            url, "off"
+        )
+        while not chore.done:
+            await asyncio.sleep(0.001)
+        stop.set()
+        await running
+
+    faults.pages(database, "1") if database.is_sqlite else faults.read_only(url, "on")
+    asyncio.run(asyncio.wait_for(run(), 60))
+    database.close()
+    told = [record for record in lines(caplog) if record.levelno >= logging.WARNING]
+    assert [record.name for record in told].count("booking.database") == 1
+    assert not [record for record in told if record.exc_info]
+    assert len(told) <= 3  # where the server also ended connections, the worker and its chore say once that it was away
+
+
+def test_it_rests_longer_after_each_failure_up_to_five_seconds() -> None:
+    assert [backoff_s(failures) for failures in range(1, 8)] == [0.5, 1, 2, 4, 5, 5, 5]
+    assert backoff_s(100_000) == 5
+
+
+# The command line ------------------------------------------------------------------------------------------------
+
+
+def explained(failed: Any) -> Any:
+    assert "Traceback" not in failed.stderr
+    (line,) = failed.stderr.splitlines()
+    return json.loads(line)["error"]
+
+
+ORGANIZATION = ("--slug", "x", "--name", "X", "--timezone", "UTC", "--currency", "EUR")
+
+
+def test_a_command_on_a_server_that_takes_no_writes_says_so_in_one_line(
+    new_database_url: NewUrl, tmp_path: Path
+) -> None:
+    url = new_database_url("postgresql")
+    own = {"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET}
+    faults.read_only(url, "on")
+    failed = ran(tmp_path, "orgs", "create", *ORGANIZATION, "-o", "json", **own)
+    error = explained(failed)
+    assert (failed.returncode, error["code"]) == (10, "service_unavailable")
+    assert error["message"].startswith("The database cannot be used, the database takes no writes: ")
+    assert ran(tmp_path, "orgs", "list", **own).returncode == 0
+
+
+def test_a_command_on_a_full_disk_says_so_in_one_line(new_database_url: NewUrl, tmp_path: Path) -> None:
+    with faults.small_disk(tmp_path / "disk") as folder:
+        path = folder / "booking.db"
+        path.write_bytes(Path(str(make_url(new_database_url("sqlite")).database)).read_bytes())
+        own = {"BOOKING_DATABASE_URL": f"sqlite:///{path}", "BOOKING_SECRET_KEY": SECRET}
+        faults.fill(folder)
+        for command in (("orgs", "create", *ORGANIZATION), ("db", "upgrade")):
+            failed = ran(tmp_path, *command, "-o", "json", **own)
+            if command[0] == "db" and failed.returncode == 0:
+                continue  # nothing was to be done
+            assert (failed.returncode, explained(failed)["code"]) == (10, "service_unavailable")
+        empty = {**own, "BOOKING_DATABASE_URL": f"sqlite:///{folder / 'new.db'}"}
+        for command in (("db", "upgrade"), ("serve", "--port", "0")):
+            failed = ran(tmp_path, *command, "-o", "json", **empty)
+            assert (failed.returncode, explained(failed)["code"]) == (10, "service_unavailable")
+        faults.free(folder)
+        assert ran(tmp_path, "orgs", "create", *ORGANIZATION, **own).returncode == 0
+
+
+# One line for a period ---------------------------------------------------------------------------------------------
+
+
+def test_what_goes_on_failing_is_logged_once_for_a_period_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    at = [0.0]
+    repeated = RepeatedLog(logging.getLogger("booking.test"), period_s=60, clock=lambda: at[0])
+    for _ in range(1_000):
+        repeated.note(logging.ERROR, "full", "the disk is full")
+    repeated.note(logging.ERROR, "other", "something else")
+    at[0] = 59.9
+    repeated.note(logging.ERROR, "full", "the disk is full")
+    at[0] = 60
+    repeated.note(logging.ERROR, "full", "the disk is full")
+    assert [record.message for record in lines(caplog)] == [
+        "the disk is full",
+        "something else",
+        "the disk is full (1000 more times since the last line)",
+    ]
