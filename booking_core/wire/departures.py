@@ -1,6 +1,7 @@
 """A departure, as availability answers it."""
 
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import AwareDatetime
 
@@ -17,6 +18,9 @@ class DepartureStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+DepartureStatusName = Literal["open", "sold_out", "closed", "cancelled"]
+
+
 class Departure(Resource):
     """One start of an experience, with its seats as they are now."""
 
@@ -31,4 +35,4 @@ class Departure(Resource):
     price: Money | None
     """Null when no amount is published."""
     booking_closes_at: AwareDatetime
-    status: Open[DepartureStatus]
+    status: Open[DepartureStatus, DepartureStatusName]
