@@ -14,8 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from booking_core.wire.limits import API_VERSION
+from booking_sdk._transport import AsyncHttpClientLike, HttpClientLike
 from booking_sdk._version import __version__
-from booking_sdk.client import AsyncBookingClient, AsyncHttpClientLike, BookingClient, HttpClientLike
+from booking_sdk.client import AsyncBookingClient, BookingClient
 from booking_sdk.errors import (
     APIConnectionError,
     APIError,
@@ -31,11 +32,13 @@ from booking_sdk.errors import (
     BookingError,
     ConfigurationError,
     ConflictError,
+    EventsLost,
     IdempotencyInProgressError,
     IdempotencyKeyRequiredError,
     IdempotencyKeyReusedError,
     InsufficientCapacityError,
     InsufficientScopeError,
+    Interruption,
     NotFoundError,
     PaginationError,
     PermissionDeniedError,
@@ -44,6 +47,7 @@ from booking_sdk.errors import (
     ResponseValidationError,
     ServerError,
     UnprocessableEntityError,
+    interruption,
 )
 from booking_sdk.idempotency import idempotency_key
 from booking_sdk.options import Attempt, ClientOptions, Hooks, RequestOptions, RetryDecision, Sending, Timeout
@@ -94,6 +98,7 @@ if TYPE_CHECKING:
     )
     from booking_sdk.following import AsyncFeed, Feed
     from booking_sdk.models import (
+        AnyEvent,
         Booking,
         BookingCancelled,
         BookingConfirmed,
@@ -145,6 +150,7 @@ __all__ = [
     "AddOnInput",
     "AddOnLine",
     "AddOnParam",
+    "AnyEvent",
     "ApiKey",
     "ApiKeyExpiredError",
     "ApiKeyInvalidError",
@@ -201,6 +207,7 @@ __all__ = [
     "Event",
     "EventPage",
     "EventType",
+    "EventsLost",
     "Experience",
     "FailureReason",
     "Feed",
@@ -225,6 +232,7 @@ __all__ = [
     "IdempotencyKeyReusedError",
     "InsufficientCapacityError",
     "InsufficientScopeError",
+    "Interruption",
     "Me",
     "Money",
     "NotFoundError",
@@ -275,6 +283,7 @@ __all__ = [
     "WebhookVerificationError",
     "__version__",
     "idempotency_key",
+    "interruption",
     "meta",
     "parse_event_unverified",
     "unwrap",

@@ -2,6 +2,8 @@
 
 import random
 import time
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
 
 class Clock:
@@ -20,6 +22,11 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def wait(self, wake: "SimpleQueue[None]", seconds: float) -> None:
+        """Sleep until something is put into the queue, at most that long."""
+        with suppress(Empty):
+            wake.get(timeout=seconds)
 
     async def async_sleep(self, seconds: float) -> None:
         # httpx brings it, and it sleeps on whichever event loop httpx itself runs on.

@@ -5,8 +5,8 @@ The two clients obey it, and differ in nothing else.
 """
 
 import logging
-from collections.abc import Generator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from booking_sdk import _retries
@@ -16,14 +16,17 @@ from booking_sdk._parse import Parse, Unreadable
 from booking_sdk._retries import Failure, Outcome
 from booking_sdk.errors import (
     APIConnectionError,
+    APIError,
     APIStatusError,
     APITimeoutError,
     ConfigurationError,
+    Interruption,
     ResponseValidationError,
     code_of,
     kind_of,
+    mark,
 )
-from booking_sdk.options import Attempt, Sending
+from booking_sdk.options import Attempt, RetryDecision, Sending
 from booking_sdk.request import Spec
 from booking_sdk.response import APIResponse, Response, ResponseMeta
 
@@ -32,16 +35,25 @@ T = TypeVar("T")
 log = logging.getLogger("booking_sdk")
 
 
+@dataclass(slots=True)
+class Progress:
+    """How far an attempt came, told by the transport when it ends with an exception that is no outcome."""
+
+    sent: bool = True
+    """False only when nothing of the request can have reached the service."""
+
+
 @dataclass(frozen=True, slots=True)
 class Send:
     """An attempt to be made."""
 
     method: str
-    url: str
-    headers: tuple[tuple[str, str], ...]
-    body: bytes | None
+    url: str = field(repr=False)
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
+    body: bytes | None = field(repr=False)
     connect_s: float
     total_s: float
+    progress: Progress = field(default_factory=Progress, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +69,8 @@ Steps = Generator[Send | Sleep, Outcome | None, T]
 def flow(spec: Spec, parse: Parse[T], config: Config, clock: Clock) -> Steps[T]:
     """The steps of one call.
 
-    Whoever cannot make an attempt throws the ConfigurationError in.
+    Whatever stops the call from outside, such as a cancellation, is thrown in; it is raised again with what is known of
+    the call.
 
     Raises:
         APIError: the call did not give its result.
@@ -83,32 +96,60 @@ class _Flow(Generic[T]):
     def steps(self) -> Steps[T]:
         try:
             return (yield from self._attempts())
+        except (APIError, GeneratorExit):
+            raise
         except ConfigurationError as error:
             if self.failed is None or not self.failed.maybe_executed:
                 raise
             # The client was closed meanwhile, or its key is gone. Which says that nothing was sent; and it was.
             raise self.failed from error
+        except BaseException as error:
+            mark(error, self._interruption())
+            raise
 
     def _attempts(self) -> Steps[T]:
         while True:
             self.number += 1
             sending = Sending(self.spec.method, self.spec.path, self.number, self.spec.key)
-            if self.config.hooks.on_send:
-                self.config.hooks.on_send(sending)
-            outcome = yield self._send()
-            assert outcome is not None, "a Send is answered with its outcome"
+            self._tell(self.config.hooks.on_send, sending)
+            outcome = yield from self._outcome()
             if isinstance(outcome, Response):
                 meta = self._meta(outcome)
-                if self.config.hooks.on_response:
-                    self.config.hooks.on_response(sending, meta)
+                self._tell(self.config.hooks.on_response, sending, meta)
                 if outcome.is_success or self._is_gone(outcome):
                     return self._result(outcome, meta)
             attempt = self._attempt(outcome, code_of(outcome) if isinstance(outcome, Response) else None)
             if attempt.wait is None:
                 raise attempt.error
             self.failed = attempt.error
-            self._tell(attempt)
+            log.info(
+                "%s: attempt %d failed (%s), next in %.2f s", self._what(), self.number, attempt.error, attempt.wait
+            )
+            self._tell(self.config.hooks.on_retry, attempt)
             yield Sleep(attempt.wait)
+
+    def _outcome(self) -> Generator[Send | Sleep, Outcome | None, Outcome]:
+        """Make one attempt."""
+        send = self._send()
+        try:
+            outcome = yield send
+        except BaseException:
+            self.maybe_executed |= send.progress.sent and self.spec.method != "GET"
+            raise
+        assert outcome is not None, "a Send is answered with its outcome"
+        return outcome
+
+    def _interruption(self) -> Interruption:
+        return Interruption(self.spec.method, self.spec.path, self.spec.key, self.maybe_executed, self.number)
+
+    def _tell(self, hook: Callable[..., None] | None, *told: object) -> None:
+        """Call a hook. What it raises is logged: the call and its result are worth more than what watches them."""
+        if hook is None:
+            return
+        try:
+            hook(*told)
+        except Exception:
+            log.exception("%s: a hook failed", self._what())
 
     # What to send --------------------------------------------------------------------------------------------------
 
@@ -154,7 +195,9 @@ class _Flow(Generic[T]):
 
     def _is_gone(self, response: Response) -> bool:
         """Whether a deletion finds nothing because an attempt before it, which was not answered, deleted it."""
-        return self.spec.method == "DELETE" and response.status_code == 404 and self.maybe_executed
+        if self.spec.method != "DELETE" or not self.maybe_executed:
+            return False
+        return response.status_code == 404 and _retries.is_settling(response.status_code, code_of(response))
 
     def _result(self, response: Response, meta: ResponseMeta) -> T:
         if self.spec.raw:
@@ -182,7 +225,7 @@ class _Flow(Generic[T]):
     def _error(self, outcome: Outcome, code: str | None) -> APIConnectionError | APIStatusError:
         ended = _retries.situation(outcome, code)
         if self.spec.method != "GET":
-            self.maybe_executed = _retries.maybe_executed(self.spec.repeat, outcome, ended, self.maybe_executed)
+            self.maybe_executed = _retries.maybe_executed(self.spec.repeat, outcome, code, ended, self.maybe_executed)
         if isinstance(outcome, Response):
             return kind_of(outcome.status_code, code)(
                 outcome,
@@ -219,7 +262,7 @@ class _Flow(Generic[T]):
             self.spec.method, self.spec.path, self.number, error, self._elapsed_s(), self._wait_s(outcome, code, error)
         )
         if self.config.retry and self.number <= self.config.max_retries:
-            attempt = replace(attempt, wait=self.config.retry(attempt))
+            attempt = replace(attempt, wait=self._decided(self.config.retry, attempt))
         if attempt.wait is not None and not self._is_in_time(attempt.wait):
             attempt = replace(attempt, wait=None)
         return attempt
@@ -238,9 +281,10 @@ class _Flow(Generic[T]):
         """Whether the deadline leaves time for more than the wait."""
         return self.config.deadline is None or self._elapsed_s() + wait_s < self.config.deadline
 
-    def _tell(self, attempt: Attempt) -> None:
-        log.info(
-            "%s: attempt %d failed (%s), next in %.2f s", self._what(), attempt.number, attempt.error, attempt.wait
-        )
-        if self.config.hooks.on_retry:
-            self.config.hooks.on_retry(attempt)
+    def _decided(self, decide: RetryDecision, attempt: Attempt) -> float | None:
+        """Return what the caller's decision says; what the table says when it fails."""
+        try:
+            return decide(attempt)
+        except Exception:
+            log.exception("%s: the retry decision failed", self._what())
+            return attempt.wait

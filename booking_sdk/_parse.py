@@ -45,7 +45,9 @@ def read(kind: Any, body: bytes) -> Any:
 def unreadable_of(error: "ValidationError") -> Unreadable:
     """The first thing that a validator found."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return Unreadable(".".join(map(str, first["loc"])) or None, first["type"])
+    # A part with a dot in it is no field, but the type of an event, which chose the class.
+    path = [str(part) for part in first["loc"] if "." not in str(part)]
+    return Unreadable(".".join(path) or None, first["type"])
 
 
 @cache
@@ -70,5 +72,11 @@ def as_type(kind: type[T]) -> Parse[T]:
     return parse
 
 
-def nothing(_: Response, __: ResponseMeta) -> None:
-    """Reads an answer that has no body."""
+def nothing(response: Response, _: ResponseMeta) -> None:
+    """Reads an answer that has no body.
+
+    Raises:
+        Unreadable: it has one: it comes from something in front of the service, which did not do what was asked for.
+    """
+    if response.is_success and response.body:
+        raise Unreadable(None, "a body where none is expected")

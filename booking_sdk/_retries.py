@@ -1,5 +1,6 @@
 """Whether and when a request is sent again. The table, and the arithmetic beside it; nothing here waits."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
@@ -14,7 +15,8 @@ BACKOFF_MAX_S = 8.0
 RETRY_AFTER_MAX_S = 60.0
 """Whoever is told to wait longer decides for themselves: the error says how long."""
 
-_DIGITS_MAX = 12
+_RETRY_AFTER_CAP_S = 365 * 86_400.0
+_SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
 _DOUBLINGS_MAX = 16
 """More of them than it takes to reach the bound, and few enough for a float."""
 
@@ -55,8 +57,13 @@ _TROUBLED = frozenset({408, 500, 502, 503, 504})
 UNSETTLING = frozenset({Situation.UNANSWERED, Situation.TROUBLED, Situation.IN_PROGRESS})
 """After these a change may have been made, although nobody said so."""
 
-_SETTLING = frozenset({404, 409, 422})
-"""These are reached by carrying the request out, or replayed: they say what became of its key."""
+_SETTLING = {
+    404: frozenset({"not_found"}),
+    409: frozenset({"conflict", "insufficient_capacity"}),
+    422: frozenset({"validation_failed", "idempotency_key_reused"}),
+}
+"""Refusals that the service reaches by carrying the request out, or by looking at its key: they say what became of it.
+A proxy in front of the service answers with the same statuses and says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +90,20 @@ def situation(outcome: Outcome, code: str | None) -> Situation:
     return Situation.TROUBLED if outcome.status_code in _TROUBLED else Situation.REFUSED
 
 
-def maybe_executed(repeat: Repeat, outcome: Outcome, ended: Situation, before: bool) -> bool:
+def is_settling(status_code: int, code: str | None) -> bool:
+    """Return whether an answer says what became of the request's key: the service stores its status and code."""
+    return code in _SETTLING.get(status_code, ())
+
+
+def maybe_executed(repeat: Repeat, outcome: Outcome, code: str | None, ended: Situation, before: bool) -> bool:
     """Whether a change may have been made, after an attempt that was no success.
 
     `before`: whether it may have been made by the attempts before. A refusal that the service stores for a key says
-    what became of all of them; one that it answers in front of the key, such as 401, says nothing of the others.
+    what became of all of them; one that it answers in front of the key, such as 401, or that something else answers in
+    front of it, says nothing of the others.
     """
     if isinstance(outcome, Response):
-        if repeat is Repeat.KEYED and ended is Situation.REFUSED and outcome.status_code in _SETTLING:
+        if repeat is Repeat.KEYED and ended is Situation.REFUSED and is_settling(outcome.status_code, code):
             return False
         if outcome.status_code >= 500:
             return True
@@ -103,19 +116,26 @@ def backoff_s(retries: int, random: float) -> float:
 
 
 def retry_after_s(response: Response, wall_s: float) -> float | None:
-    """What the answer asks to wait, as seconds or as a date; none when it does not, or not legibly.
+    """Return the seconds that the answer asks to wait, given as seconds or as a date; None when it names none legibly.
 
-    A date is compared with the answer's own, so that it does not matter what the clock of this machine shows.
+    A date is compared with the answer's own, so that it does not matter what the clock of this machine shows. Of
+    several the longest holds, and more than a year is a year.
     """
     headers = response.headers
-    value = headers.get("retry-after", "").strip()
-    if value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX:
-        return float(value)
-    until = _date_s(value)
-    if until is None:
-        return None
     now = _date_s(headers.get("date", ""))
-    return max(0.0, until - (wall_s if now is None else now))
+    values = [value.strip() for name, value in response.header_lines if name == "retry-after"]
+    asked = [_wait_s(value, wall_s if now is None else now) for value in values]
+    return max((seconds for seconds in asked if seconds is not None), default=None)
+
+
+def _wait_s(value: str, now_s: float) -> float | None:
+    if _SECONDS.fullmatch(value):
+        return min(float(value), _RETRY_AFTER_CAP_S)
+    if value.count(",") and all(_SECONDS.fullmatch(part.strip()) for part in value.split(",")):
+        # Two headers, joined on the way here.
+        return min(max(map(float, value.split(","))), _RETRY_AFTER_CAP_S)
+    until = _date_s(value)
+    return None if until is None else min(max(0.0, until - now_s), _RETRY_AFTER_CAP_S)
 
 
 def _date_s(value: str) -> float | None:

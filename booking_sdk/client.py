@@ -1,24 +1,21 @@
-"""The two clients, and the only place that knows of httpx.
+"""The two clients.
 
-Of a client there is one half that awaits, written by hand, and one that does not, made from it by
-`tests/booking_sdk/unasync.py`. What either of them does is decided in `_flow`.
+The half that awaits is written by hand, and the one that does not is made from it by `tests/booking_sdk/unasync.py`.
+What either of them does is decided in `_flow`, and how a request is sent in `_transport`.
 """
 
-import os
-import time
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack
-
-import httpx
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
 from booking_sdk._clock import SYSTEM, Clock
 from booking_sdk._config import Config, configure
-from booking_sdk._flow import Send, Steps, flow
+from booking_sdk._discreet import clear_frames, discreet
+from booking_sdk._flow import Send, Sleep, Steps, flow
 from booking_sdk._parse import Parse, as_type, read
-from booking_sdk._retries import Failure, Outcome
-from booking_sdk.errors import ConfigurationError
+from booking_sdk._retries import Outcome
+from booking_sdk._transport import AsyncHttpClientLike, AsyncPool, HttpClientLike, Pool
 from booking_sdk.options import ClientOptions, Hooks, RequestOptions, RetryDecision, Timeout
 from booking_sdk.request import RAW, Spec, anything, get
 from booking_sdk.response import APIResponse, Response, ResponseMeta
@@ -41,36 +38,6 @@ PageT = TypeVar("PageT", bound="Page[Any]")
 
 _RESOURCES = frozenset({"experiences", "availability", "bookings", "customers", "gift_cards", "events", "webhooks"})
 
-# httpx's class names and not its classes: a fork of it with the same names is as welcome.
-_NOT_SENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"}
-
-_SHORTEST_S = 0.001
-"""Of nothing a socket makes an error, or waits for ever."""
-
-
-class _TooLate(Exception):
-    """An answer arrives, too slowly."""
-
-
-def _failure_of(error: Exception) -> Failure | None:
-    """What an exception of the transport means; none for one that is not the transport's."""
-    names = {kind.__name__ for kind in type(error).__mro__}
-    timed_out = "TimeoutException" in names or isinstance(error, (_TooLate, TimeoutError))
-    if not timed_out and not isinstance(error, OSError) and "RequestError" not in names:
-        return None
-    sent = names.isdisjoint(_NOT_SENT)
-    # Only a failure to connect is told in the transport's words: later ones can hold what was sent.
-    if not sent:
-        return Failure(sent, timed_out, f"could not connect ({type(error).__name__}: {error})")
-    how = "no whole answer came in time" if timed_out else "the connection broke before the answer was whole"
-    return Failure(sent, timed_out, f"{how} ({type(error).__name__.lstrip('_')})")
-
-
-@cache
-def _ssl_context() -> Any:
-    """One for the process: to make it reads every root certificate, which takes longer than a request."""
-    return httpx.create_ssl_context()
-
 
 def _warn_unclosed(client: object) -> None:
     warnings.warn(f"unclosed {client!r}", ResourceWarning, stacklevel=2, source=client)
@@ -86,114 +53,6 @@ def _checked_raw(answer: Any) -> Any:
     return answer
 
 
-def mock_transport(answer: Callable[[httpx.Request], Outcome]) -> httpx.MockTransport:
-    """A transport for either client of httpx that asks a function instead of a network."""
-
-    def handle(request: httpx.Request) -> httpx.Response:
-        outcome = answer(request)
-        if isinstance(outcome, Response):
-            return httpx.Response(outcome.status_code, headers=list(outcome.raw_headers), content=outcome.body)
-        if not outcome.sent:
-            raise httpx.ConnectError(outcome.reason, request=request)
-        kind = httpx.ReadTimeout if outcome.timed_out else httpx.ReadError
-        raise kind(outcome.reason, request=request)
-
-    return httpx.MockTransport(handle)
-
-
-def mock_client(transport: httpx.MockTransport) -> httpx.Client:
-    """A client that needs no closing: there are no connections."""
-    return httpx.Client(transport=transport)
-
-
-def async_mock_client(transport: httpx.MockTransport) -> httpx.AsyncClient:
-    """The same, to be awaited."""
-    return httpx.AsyncClient(transport=transport)
-
-
-class _Timeouts(dict[str, float]):
-    """What the parts of an attempt may take, as the transport asks for it when a part begins: no more than what is
-    left of the whole then. Each would have all of it to itself otherwise, and a deadline would pass several times."""
-
-    def __init__(self, send: Send, ends_at: float) -> None:
-        super().__init__(connect=send.connect_s, read=send.total_s, write=send.total_s, pool=send.total_s)
-        self._ends_at = ends_at
-
-    def get(self, part: str, default: Any = None) -> Any:
-        seconds = super().get(part)
-        return default if seconds is None else max(_SHORTEST_S, min(seconds, self._ends_at - time.monotonic()))
-
-
-class AsyncHttpClientLike(Protocol):
-    """What is used of an HTTP client: `httpx.AsyncClient` has it, and a fork with the same interface."""
-
-    def build_request(self, method: str, url: str, *, content: bytes | None, headers: Any, extensions: Any) -> Any: ...
-
-    async def send(self, request: Any, *, stream: bool, auth: None, follow_redirects: bool) -> Any: ...
-
-
-class AsyncPool:
-    """The connections of a client, and of those made from it."""
-
-    def __init__(self, http_client: AsyncHttpClientLike | None) -> None:
-        self._given = http_client
-        self._own: httpx.AsyncClient | None = None
-        self._process_id = os.getpid()
-        self.is_closed: bool = False
-        if http_client is None:
-            self._own = httpx.AsyncClient(verify=_ssl_context())
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there are connections of its own to be closed."""
-        return self._own is not None and not self.is_closed
-
-    async def send(self, send: Send) -> Outcome:
-        """Makes one attempt."""
-        ends_at = time.monotonic() + send.total_s
-        timeouts = _Timeouts(send, ends_at)
-        client = self._client()
-        try:
-            request = client.build_request(
-                send.method, send.url, content=send.body, headers=send.headers, extensions={"timeout": timeouts}
-            )
-            response = await client.send(request, stream=True, auth=None, follow_redirects=False)
-            try:
-                body = await self._body(response, ends_at)
-            finally:
-                await response.aclose()
-        except Exception as error:
-            failure = _failure_of(error)
-            if failure is None:
-                raise
-            return failure
-        return Response(response.status_code, response.headers.raw, body)
-
-    async def _body(self, response: Any, ends_at: float) -> bytes:
-        chunks = []
-        async for chunk in response.aiter_bytes():
-            chunks.append(chunk)
-            # The transport's own timeout begins anew with every chunk.
-            if time.monotonic() > ends_at:
-                raise _TooLate
-        return b"".join(chunks)
-
-    def _client(self) -> Any:
-        if self._given is not None:
-            return self._given
-        if self.is_closed:
-            raise ConfigurationError("the client is closed")
-        if self._process_id != os.getpid():
-            # A fork shares its parent's sockets: whatever is said on them by both is garbled for both.
-            self._own, self._process_id = httpx.AsyncClient(verify=_ssl_context()), os.getpid()
-        return self._own
-
-    async def close(self) -> None:
-        self.is_closed = True
-        if self._own is not None:
-            await self._own.aclose()
-
-
 class AsyncBookingClient:
     """The API of one organization.
 
@@ -204,6 +63,7 @@ class AsyncBookingClient:
     number of tasks; make one and keep it.
     """
 
+    @discreet
     def __init__(
         self,
         api_key: str | Callable[[], str] | None = None,
@@ -254,6 +114,7 @@ class AsyncBookingClient:
         self._pool = AsyncPool(http_client)
         self._is_root = True
 
+    @discreet
     def with_options(self, **overrides: Unpack[ClientOptions]) -> Self:
         """A client with other settings on the same connections; it needs no closing.
 
@@ -261,14 +122,16 @@ class AsyncBookingClient:
             TypeError: there is no such option.
             ConfigurationError: a value makes no sense.
         """
+        config = self._config.changed(overrides)
         other = object.__new__(type(self))
         # From a copy: another thread may be using a resource for the first time, which adds it.
         own = self.__dict__.copy()
         other.__dict__.update({name: value for name, value in own.items() if name not in _RESOURCES})
-        other._config = self._config.changed(overrides)
+        other._config = config
         other._is_root = False
         return other
 
+    @discreet
     async def with_raw_response(
         self, method: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> APIResponse[T]:
@@ -285,6 +148,7 @@ class AsyncBookingClient:
         answer: APIResponse[T] = _checked_raw(await method(*args, **_raw(kwargs)))
         return answer
 
+    @discreet
     async def request(
         self,
         method: str,
@@ -367,7 +231,7 @@ class AsyncBookingClient:
         """Closes the connections. Those of an `http_client` of yours stay open, and so do those of the client that
         this one was made from."""
         if self._is_root:
-            await self._pool.close()
+            await self._pool.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -383,23 +247,29 @@ class AsyncBookingClient:
         return f"<{type(self).__name__} of {self._config.base_url}>"
 
     async def _run(self, spec: Spec, parse: Parse[T]) -> T:
-        """Carries out the steps of one call."""
+        """Carry out the steps of one call."""
         steps: Steps[T] = flow(spec, parse, self._config, self._clock)
         outcome: Outcome | None = None
-        while True:
-            try:
+        try:
+            while True:
                 step = steps.send(outcome)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            if isinstance(step, Send):
                 try:
-                    outcome = await self._pool.send(step)
-                except ConfigurationError as error:
-                    steps.throw(error)  # raises it, or what tells more
-            else:
-                await self._clock.async_sleep(step.seconds)
-                outcome = None
+                    outcome = await self._carry_out(step)
+                except BaseException as error:  # noqa: BLE001 - raised by the flow, with what is known of the call
+                    steps.throw(error)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        except BaseException as error:
+            outcome = None
+            clear_frames(error)
+            raise
+
+    async def _carry_out(self, step: Send | Sleep) -> Outcome | None:
+        if isinstance(step, Send):
+            return await self._pool.send(step)
+        await self._clock.async_sleep(step.seconds)
+        return None
 
     async def _page(self, spec: Spec, kind: Any, shape: type[AsyncPageT]) -> AsyncPageT:
         """One page of a list of that kind."""
@@ -414,76 +284,6 @@ class AsyncBookingClient:
 # Made from the classes above by tests/booking_sdk/unasync.py; change those, and run it. -------------------------------
 
 
-class HttpClientLike(Protocol):
-    """What is used of an HTTP client: `httpx.Client` has it, and a fork with the same interface."""
-
-    def build_request(self, method: str, url: str, *, content: bytes | None, headers: Any, extensions: Any) -> Any: ...
-
-    def send(self, request: Any, *, stream: bool, auth: None, follow_redirects: bool) -> Any: ...
-
-
-class Pool:
-    """The connections of a client, and of those made from it."""
-
-    def __init__(self, http_client: HttpClientLike | None) -> None:
-        self._given = http_client
-        self._own: httpx.Client | None = None
-        self._process_id = os.getpid()
-        self.is_closed: bool = False
-        if http_client is None:
-            self._own = httpx.Client(verify=_ssl_context())
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there are connections of its own to be closed."""
-        return self._own is not None and not self.is_closed
-
-    def send(self, send: Send) -> Outcome:
-        """Makes one attempt."""
-        ends_at = time.monotonic() + send.total_s
-        timeouts = _Timeouts(send, ends_at)
-        client = self._client()
-        try:
-            request = client.build_request(
-                send.method, send.url, content=send.body, headers=send.headers, extensions={"timeout": timeouts}
-            )
-            response = client.send(request, stream=True, auth=None, follow_redirects=False)
-            try:
-                body = self._body(response, ends_at)
-            finally:
-                response.close()
-        except Exception as error:
-            failure = _failure_of(error)
-            if failure is None:
-                raise
-            return failure
-        return Response(response.status_code, response.headers.raw, body)
-
-    def _body(self, response: Any, ends_at: float) -> bytes:
-        chunks = []
-        for chunk in response.iter_bytes():
-            chunks.append(chunk)
-            # The transport's own timeout begins anew with every chunk.
-            if time.monotonic() > ends_at:
-                raise _TooLate
-        return b"".join(chunks)
-
-    def _client(self) -> Any:
-        if self._given is not None:
-            return self._given
-        if self.is_closed:
-            raise ConfigurationError("the client is closed")
-        if self._process_id != os.getpid():
-            # A fork shares its parent's sockets: whatever is said on them by both is garbled for both.
-            self._own, self._process_id = httpx.Client(verify=_ssl_context()), os.getpid()
-        return self._own
-
-    def close(self) -> None:
-        self.is_closed = True
-        if self._own is not None:
-            self._own.close()
-
-
 class BookingClient:
     """The API of one organization.
 
@@ -494,6 +294,7 @@ class BookingClient:
     number of threads; make one and keep it.
     """
 
+    @discreet
     def __init__(
         self,
         api_key: str | Callable[[], str] | None = None,
@@ -544,6 +345,7 @@ class BookingClient:
         self._pool = Pool(http_client)
         self._is_root = True
 
+    @discreet
     def with_options(self, **overrides: Unpack[ClientOptions]) -> Self:
         """A client with other settings on the same connections; it needs no closing.
 
@@ -551,14 +353,16 @@ class BookingClient:
             TypeError: there is no such option.
             ConfigurationError: a value makes no sense.
         """
+        config = self._config.changed(overrides)
         other = object.__new__(type(self))
         # From a copy: another thread may be using a resource for the first time, which adds it.
         own = self.__dict__.copy()
         other.__dict__.update({name: value for name, value in own.items() if name not in _RESOURCES})
-        other._config = self._config.changed(overrides)
+        other._config = config
         other._is_root = False
         return other
 
+    @discreet
     def with_raw_response(self, method: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> APIResponse[T]:
         """The answer to a call as it came, with its body not yet parsed.
 
@@ -573,6 +377,7 @@ class BookingClient:
         answer: APIResponse[T] = _checked_raw(method(*args, **_raw(kwargs)))
         return answer
 
+    @discreet
     def request(
         self,
         method: str,
@@ -671,23 +476,29 @@ class BookingClient:
         return f"<{type(self).__name__} of {self._config.base_url}>"
 
     def _run(self, spec: Spec, parse: Parse[T]) -> T:
-        """Carries out the steps of one call."""
+        """Carry out the steps of one call."""
         steps: Steps[T] = flow(spec, parse, self._config, self._clock)
         outcome: Outcome | None = None
-        while True:
-            try:
+        try:
+            while True:
                 step = steps.send(outcome)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            if isinstance(step, Send):
                 try:
-                    outcome = self._pool.send(step)
-                except ConfigurationError as error:
-                    steps.throw(error)  # raises it, or what tells more
-            else:
-                self._clock.sleep(step.seconds)
-                outcome = None
+                    outcome = self._carry_out(step)
+                except BaseException as error:  # noqa: BLE001 - raised by the flow, with what is known of the call
+                    steps.throw(error)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        except BaseException as error:
+            outcome = None
+            clear_frames(error)
+            raise
+
+    def _carry_out(self, step: Send | Sleep) -> Outcome | None:
+        if isinstance(step, Send):
+            return self._pool.send(step)
+        self._clock.sleep(step.seconds)
+        return None
 
     def _page(self, spec: Spec, kind: Any, shape: type[PageT]) -> PageT:
         """One page of a list of that kind."""

@@ -3,6 +3,7 @@
     BookingError
     ├─ ConfigurationError (ValueError)
     ├─ PaginationError
+    ├─ EventsLost .after .before .checkpoint
     └─ APIError .idempotency_key .maybe_executed .attempts
        ├─ APIConnectionError
        │  └─ APITimeoutError
@@ -25,7 +26,10 @@ can be pickled, and none says a secret or a body in its text. What fails in veri
 `WebhookVerificationError`, a tree of its own.
 """
 
+import re
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from booking_sdk.response import Headers, Response
@@ -35,6 +39,19 @@ if TYPE_CHECKING:
 
 # More of it than this is not one sentence of the service, but somebody else's page.
 _MESSAGE_LENGTH_MAX = 300
+
+
+_CREDENTIALS = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:)?//[^/@]*@")
+
+
+def one_line(text: str) -> str:
+    """Return a text of somebody else's as one short line, in which a terminal finds nothing to obey."""
+    line = " ".join(text.split())[:_MESSAGE_LENGTH_MAX]
+    return line if line.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in line)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 class BookingError(Exception):
@@ -59,6 +76,25 @@ class PaginationError(BookingError):
     """The service answered pages that lead nowhere: a cursor that came before, or none where more follows."""
 
 
+class EventsLost(BookingError):
+    """A follower of the feed was away for so long that events may have been deleted before it read them.
+
+    The service keeps events for a time, 90 days unless its operator chose another. How many of the deleted ones the
+    follower would have been given is not known: they may have been of other types, or not readable with its key.
+    """
+
+    def __init__(self, after: int, before: int, checkpoint: str) -> None:
+        super().__init__(
+            f"up to {before - after - 1} events were deleted before they were read: those between {after} and {before}"
+        )
+        self.after: int = after
+        """The `sequence` of the last event that was read."""
+        self.before: int = before
+        """The `sequence` of the oldest event that is kept."""
+        self.checkpoint: str = checkpoint
+        """Where to go on without the lost ones: `follow(after=error.checkpoint)`."""
+
+
 class APIError(BookingError):
     """A call that was sent, and did not give its result."""
 
@@ -77,6 +113,57 @@ class APIError(BookingError):
     def retryable(self) -> bool:
         """Whether the same call may succeed later, and does no harm: with the same key, where there is one."""
         return self.idempotency_key is not None or not self.maybe_executed
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """A call that something else ended, such as a cancellation or Ctrl-C; from `interruption(error)`."""
+
+    method: str
+    path: str
+    idempotency_key: str | None
+    """The same call with this key settles what happened, and does nothing twice."""
+    maybe_executed: bool
+    """Whether an attempt of this call may have made the change."""
+    attempts: int
+    """How many requests were sent, or tried to be."""
+
+
+_INTERRUPTION = "_booking_sdk_interruption"
+
+
+def mark(error: BaseException, interrupted: Interruption) -> None:
+    """Note on an exception of any kind which call it ended: what can be read, and what a traceback shows."""
+    with suppress(AttributeError, TypeError):  # one with slots, and no room
+        setattr(error, _INTERRUPTION, interrupted)
+        error.idempotency_key = interrupted.idempotency_key  # type: ignore[attr-defined]
+        error.maybe_executed = interrupted.maybe_executed  # type: ignore[attr-defined]
+    if interrupted.maybe_executed:
+        key = interrupted.idempotency_key
+        settles = "" if key is None else f", which the same call with the same key settles: {key}"
+        error.add_note(f"{interrupted.method} {interrupted.path} may have been carried out{settles}")
+
+
+def interruption(error: BaseException) -> Interruption | None:
+    """Return which call of the SDK an exception ended that is not the SDK's own; None when it ended none.
+
+        try:
+            async with asyncio.timeout(2):
+                await client.bookings.create(...)
+        except TimeoutError as error:
+            interrupted = interruption(error)
+
+    A cancellation that was turned into another exception, as here, is found as its cause or context.
+    """
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        found = getattr(one, _INTERRUPTION, None)
+        if isinstance(found, Interruption):
+            return found
+        one = one.__cause__ or one.__context__
+    return None
 
 
 class APIConnectionError(APIError):
@@ -147,9 +234,20 @@ class APIStatusError(APIError):
     def message(self) -> str:
         """The service's sentence for people; do not branch on it."""
         message = self._field("error")
-        if self.code is None or not isinstance(message, str):
-            return "the answer is not one of the API; is the base URL right?"
-        return " ".join(message.split())[:_MESSAGE_LENGTH_MAX]
+        if self.code is not None and isinstance(message, str):
+            return one_line(message)
+        if self.location is not None:
+            return f"a redirect to {self.location}, which is not followed; is the base URL right?"
+        return "the answer is not one of the API; is the base URL right?"
+
+    @property
+    def location(self) -> str | None:
+        """Return where a redirect leads, without what may be secret in it; None for any other answer."""
+        location = self.headers.get("location")
+        if location is None or not 300 <= self.status_code < 400:
+            return None
+        before_query = location.partition("?")[0].partition("#")[0]
+        return one_line(_CREDENTIALS.sub(r"\1//", before_query))
 
     @property
     def details(self) -> tuple["ErrorDetail", ...]:
@@ -174,8 +272,8 @@ class APIStatusError(APIError):
         return temporary and super().retryable
 
     def _sentence(self) -> str:
-        request = f" (request {self.request_id})" if self.request_id else ""
-        return f"{self.status_code} {self.code or 'without a code'}: {self.message}{request}"
+        request = f" (request {one_line(self.request_id)})" if self.request_id else ""
+        return f"{self.status_code} {one_line(self.code or 'without a code')}: {self.message}{request}"
 
 
 class BadRequestError(APIStatusError):

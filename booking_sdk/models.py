@@ -1,14 +1,16 @@
 """What the SDK adds to the wire models: secrets kept out of reprs, and a class for each type of event."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import AwareDatetime, Field, GetCoreSchemaHandler, field_validator, model_validator
+from pydantic_core import CoreSchema, core_schema
 
 from booking_core.wire.base import Id, Open, Resource
 from booking_core.wire.bookings import Booking as WireBooking
-from booking_core.wire.bookings import CancelReason
+from booking_core.wire.bookings import CancelReason, CancelReasonName
 from booking_core.wire.customers import Customer
-from booking_core.wire.events import Envelope, EventType, ResourceType
+from booking_core.wire.events import Envelope, EventType, EventTypeName, ResourceType, ResourceTypeName
 from booking_core.wire.gift_cards import GiftCard as WireGiftCard
 from booking_core.wire.money import Money
 from booking_core.wire.webhooks import Attempt, WebhookEndpoint
@@ -49,7 +51,7 @@ class BookingData(Resource):
 class CancellationData(BookingData):
     """And why it was cancelled."""
 
-    reason: Open[CancelReason]
+    reason: Open[CancelReason, CancelReasonName]
 
 
 class PreviousDeparture(Resource):
@@ -96,7 +98,7 @@ class DeliveryDeadData(EndpointData):
 
     delivery_id: Id
     event_id: Id
-    event_type: Open[EventType]
+    event_type: Open[EventType, EventTypeName]
 
 
 class PingObject(Resource):
@@ -115,13 +117,19 @@ class PingData(Resource):
 class Event(Envelope):
     """Something that happened, from the feed or from a webhook alike.
 
-    Each type has a class of its own, to be told apart by `match` or `isinstance`; a type that this version does not
-    know is an `UnknownEvent`. Deduplicate by `id`; `sequence` is the order.
+    Each type has a class of its own. Wherever an event is read as `Event`, or as a group such as `BookingEvent`, it
+    becomes the class of its type; one of a type that this version does not know becomes an `UnknownEvent`. To tell them
+    apart use `match`, `isinstance` or, on an `AnyEvent`, the `type`. Deduplicate by `id`; `sequence` is the order.
     """
 
-    resource_type: Open[ResourceType] | None = None
+    resource_type: Open[ResourceType, ResourceTypeName] | None = None
     """Filled in from the type when the event came by webhook, where it is not sent."""
     resource_id: Id | None = None
+
+    @field_validator("type")
+    @classmethod
+    def _as_a_member(cls, value: str) -> str:
+        return EventType(value) if value in EventType.__members__.values() else value
 
     @model_validator(mode="before")
     @classmethod
@@ -136,6 +144,31 @@ class Event(Envelope):
             return {**fields, "resource_type": "webhook" if resource_type == "ping" else resource_type}
         return {**fields, "resource_type": resource_type, "resource_id": about.get("id")}
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the class, or of the union of those below it."""
+        own = handler(source)
+        below = {str(tag): kind for tag, kind in EVENT_CLASSES.items() if issubclass(kind, cls) and kind is not cls}
+        if not below:
+            return own
+        # A type that is none of these: of the feed it is an UnknownEvent, of a group the group's own class.
+        rest = handler.generate_schema(UnknownEvent) if cls is Event else own
+        choices = {tag: handler.generate_schema(kind) for tag, kind in below.items()}
+        return core_schema.tagged_union_schema({**choices, _OTHER: rest}, _choice(frozenset(choices)))
+
+
+_OTHER = "any.other"
+
+
+def _choice(known: frozenset[str]) -> Callable[[Any], str]:
+    def tag(event: Any) -> str:
+        """Return the choice that reads an event: its fields, or one that was read before."""
+        found = event.get("type") if isinstance(event, dict) else getattr(event, "type", None)
+        is_known = isinstance(found, str) and str(found) in known and not isinstance(event, UnknownEvent)
+        return str(found) if is_known else _OTHER
+
+    return tag
+
 
 class BookingEvent(Event):
     """Any event about a booking."""
@@ -146,20 +179,26 @@ class BookingEvent(Event):
 class BookingCreated(BookingEvent):
     """Made, from whatever source; once for each booking."""
 
+    type: Literal["booking.created"]
+
 
 class BookingConfirmed(BookingEvent):
     """Became, or was created, confirmed."""
+
+    type: Literal["booking.confirmed"]
 
 
 class BookingCancelled(BookingEvent):
     """Its seats are free again."""
 
+    type: Literal["booking.cancelled"]
     data: CancellationData
 
 
 class BookingRescheduled(BookingEvent):
     """Moved to another departure."""
 
+    type: Literal["booking.rescheduled"]
     data: RescheduleData
 
 
@@ -172,9 +211,13 @@ class CustomerEvent(Event):
 class CustomerCreated(CustomerEvent):
     """A record that was not there before."""
 
+    type: Literal["customer.created"]
+
 
 class CustomerUpdated(CustomerEvent):
     """Contact details changed."""
+
+    type: Literal["customer.updated"]
 
 
 class GiftCardEvent(Event):
@@ -186,10 +229,13 @@ class GiftCardEvent(Event):
 class GiftCardIssued(GiftCardEvent):
     """Paid for."""
 
+    type: Literal["gift_card.issued"]
+
 
 class GiftCardRedeemed(GiftCardEvent):
     """Paid for a booking."""
 
+    type: Literal["gift_card.redeemed"]
     data: RedemptionData
 
 
@@ -202,29 +248,69 @@ class WebhookEvent(Event):
 class WebhookAutoDisabled(WebhookEvent):
     """Nothing arrived there for three days, and nothing is sent there any more."""
 
+    type: Literal["webhook.auto_disabled"]
+
 
 class WebhookEnabled(WebhookEvent):
     """Switched on again."""
+
+    type: Literal["webhook.enabled"]
 
 
 class WebhookSecretRotated(WebhookEvent):
     """Signs with a new secret."""
 
+    type: Literal["webhook.secret_rotated"]
+
 
 class WebhookDeliveryDead(WebhookEvent):
     """A delivery failed for the last time."""
 
+    type: Literal["webhook.delivery_dead"]
     data: DeliveryDeadData
 
 
 class Ping(Event):
     """A test of an endpoint, asked for by `webhooks.test`."""
 
+    type: Literal["ping"]
     data: PingData  # type: ignore[assignment]
 
 
+if TYPE_CHECKING:
+    # A literal that no type has: where a checker sees `event.type == "booking.cancelled"`, it leaves this class out.
+    UnknownType = Literal["(a type that this version does not know)"]
+else:
+    UnknownType = str
+
+
 class UnknownEvent(Event):
-    """An event of a type that this version does not know, with its data as they came."""
+    """An event of a type that this version does not know, or that could not be read, with its data as they came.
+
+    Its `type` is text. To a type checker it is a literal of its own, so that comparing `type` narrows an `AnyEvent`;
+    compare `str(event.type)` with a type that is newer than this version.
+    """
+
+    type: UnknownType
+
+
+AnyEvent = (
+    BookingCreated
+    | BookingConfirmed
+    | BookingCancelled
+    | BookingRescheduled
+    | CustomerCreated
+    | CustomerUpdated
+    | GiftCardIssued
+    | GiftCardRedeemed
+    | WebhookAutoDisabled
+    | WebhookEnabled
+    | WebhookSecretRotated
+    | WebhookDeliveryDead
+    | Ping
+    | UnknownEvent
+)
+"""An event of any type, as the feed and a webhook give it: a type checker narrows it by `type` as well as by class."""
 
 
 EVENT_CLASSES: dict[str, type[Event]] = {

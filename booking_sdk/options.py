@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import TypedDict
 
 from booking_sdk.errors import APIConnectionError, APIStatusError
@@ -57,12 +58,17 @@ RetryDecision = Callable[[Attempt], float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """Called around each attempt, for logs and metrics. They see no secret and no body; what they raise is raised."""
+    """Called around each attempt, for logs and metrics. They see no secret and no body; what they raise is logged."""
 
     on_send: Callable[[Sending], None] | None = None
     on_response: Callable[[Sending, ResponseMeta], None] | None = None
     """Also for answers that are errors."""
     on_retry: Callable[[Attempt], None] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("on_send", "on_response", "on_retry"):
+            if iscoroutinefunction(getattr(self, name)):
+                raise TypeError(f"{name} is called, not awaited: it must be a plain function")
 
 
 class RequestOptions(TypedDict, total=False):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from booking_core.wire.limits import PAGE_LIMIT_MAX
 from booking_core.wire.pages import EventPage as WireEventPage
 from booking_core.wire.pages import Page as WirePage
-from booking_sdk.errors import PaginationError
+from booking_sdk.errors import ConfigurationError, PaginationError
 from booking_sdk.request import Spec
 from booking_sdk.response import ResponseMeta, attach
 
@@ -36,28 +36,61 @@ def following(spec: Spec, page: WirePage[Any]) -> Spec | None:
     return spec.with_query(starting_after=page.next_cursor)
 
 
+_WINDOW = "window_"
+
+
+def from_cursor(specs: Sequence[Spec], cursor: str | None) -> list[Spec | None]:
+    """Return the requests of a walk through several windows, from where its `cursor` stands; None for those done.
+
+    Raises:
+        ValueError: it is not the cursor of such a walk.
+    """
+    if cursor is None or len(specs) <= 1:
+        return [spec if cursor is None else spec.with_query(starting_after=cursor) for spec in specs]
+    window, dot, inner = cursor.removeprefix(_WINDOW).partition(".")
+    if not (cursor.startswith(_WINDOW) and dot and window.isdecimal() and int(window) < len(specs)):
+        raise ValueError("starting_after is not the cursor of a walk through these windows")
+    done = int(window)
+    first = specs[done].with_query(starting_after=inner) if inner else specs[done]
+    return [*[None] * done, first, *specs[done + 1 :]]
+
+
 class Walk:
     """Where a walk through one list, or through several behind each other, stands."""
 
-    def __init__(self, specs: Sequence[Spec], page_size: int | None, max_items: int | None) -> None:
+    def __init__(self, specs: Sequence[Spec | None], page_size: int | None, max_items: int | None) -> None:
+        self._windows = len(specs)
+        left = [spec for spec in specs if spec is not None]
         if page_size is not None and not 1 <= page_size <= PAGE_LIMIT_MAX:
             raise ValueError(f"page_size must be from 1 to {PAGE_LIMIT_MAX}")
         if max_items is not None and max_items < 0:
             raise ValueError("max_items must not be negative")
-        if any(spec.raw for spec in specs):
+        if any(spec.raw for spec in left):
             raise TypeError("a walk has many answers: with_raw_response takes a method that has one")
-        self._specs = list(reversed(specs))
+        self._specs = left[::-1]
         self._page_size = page_size
         self._cursors: set[str] = set()
         self.left: int | None = max_items
         """How many items may still be given."""
-        self.cursor: str | None = specs[0].value("starting_after") if specs else None
+        self._place = self._asked = (
+            self._windows - len(left),
+            left[0].value("starting_after") if left else None,
+        )
+
+    @property
+    def cursor(self) -> str | None:
+        """Return where a later walk takes this one up; of a walk through several windows it names the window too."""
+        window, cursor = self._place
+        if self._windows <= 1 or self._page_size is None:
+            return cursor
+        return f"{_WINDOW}{window}.{cursor or ''}"
 
     def next_spec(self) -> Spec | None:
         """The request for the next page; none at the end."""
         if not self._specs or self.left == 0:
             return None
         spec = self._specs[-1]
+        self._asked = self._windows - len(self._specs), spec.value("starting_after")
         if self._page_size is None:
             return spec
         limit = self._page_size if self.left is None else min(self._page_size, self.left)
@@ -65,7 +98,7 @@ class Walk:
 
     def took(self, page: WirePage[Any]) -> None:
         """Goes on behind a page."""
-        spec = self._specs.pop()
+        spec, self._place = self._specs.pop(), self._asked
         if (behind := following(spec, page)) is None:
             return
         cursor = str(page.next_cursor)
@@ -83,8 +116,8 @@ class AsyncPage(Generic[T]):
     def __init__(
         self, client: "AsyncBookingClient", spec: Spec, kind: Any, page: WirePage[T], meta: ResponseMeta
     ) -> None:
-        self._client = client
-        self._spec = spec
+        self._client: AsyncBookingClient | None = client
+        self._spec: Spec | None = spec
         self._kind = kind
         self._page = page
         attach(self, meta)
@@ -110,12 +143,25 @@ class AsyncPage(Generic[T]):
         Raises:
             PaginationError: more follows, and no cursor leads there.
         """
+        if not self.has_more:
+            return None
+        if self._client is None or self._spec is None:
+            raise ConfigurationError("a page that was pickled has no client: list(starting_after=page.next_cursor)")
         spec = following(self._spec, self._page)
         return None if spec is None else await self._client._page(spec, self._kind, type(self))
 
     def to_json(self) -> dict[str, Any]:
         """The page as the API spells it."""
         return self._page.to_json()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The page without its client, whose connections stay in their process."""
+        fields = {**self._page.__dict__, **(self._page.__pydantic_extra__ or {})}
+        return {**self.__dict__, "_client": None, "_spec": None, "_kind": None, "_page": fields}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        page = self._envelope.model_construct(**state["_page"])
+        self.__dict__.update(state, _page=page)
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.data)
@@ -201,7 +247,6 @@ class AsyncPaginator(AsyncIterator[T]):
         spec = self._walk.next_spec()
         if spec is None:
             return None
-        self._walk.cursor = spec.value("starting_after")
         page: AsyncPage[T] = await self._client._page(spec, self._kind, AsyncPage)
         self._walk.took(page._page)
         return page
@@ -216,8 +261,8 @@ class Page(Generic[T]):
     _envelope: Any = WirePage
 
     def __init__(self, client: "BookingClient", spec: Spec, kind: Any, page: WirePage[T], meta: ResponseMeta) -> None:
-        self._client = client
-        self._spec = spec
+        self._client: BookingClient | None = client
+        self._spec: Spec | None = spec
         self._kind = kind
         self._page = page
         attach(self, meta)
@@ -243,12 +288,25 @@ class Page(Generic[T]):
         Raises:
             PaginationError: more follows, and no cursor leads there.
         """
+        if not self.has_more:
+            return None
+        if self._client is None or self._spec is None:
+            raise ConfigurationError("a page that was pickled has no client: list(starting_after=page.next_cursor)")
         spec = following(self._spec, self._page)
         return None if spec is None else self._client._page(spec, self._kind, type(self))
 
     def to_json(self) -> dict[str, Any]:
         """The page as the API spells it."""
         return self._page.to_json()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The page without its client, whose connections stay in their process."""
+        fields = {**self._page.__dict__, **(self._page.__pydantic_extra__ or {})}
+        return {**self.__dict__, "_client": None, "_spec": None, "_kind": None, "_page": fields}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        page = self._envelope.model_construct(**state["_page"])
+        self.__dict__.update(state, _page=page)
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.data)
@@ -334,7 +392,6 @@ class Paginator(Iterator[T]):
         spec = self._walk.next_spec()
         if spec is None:
             return None
-        self._walk.cursor = spec.value("starting_after")
         page: Page[T] = self._client._page(spec, self._kind, Page)
         self._walk.took(page._page)
         return page

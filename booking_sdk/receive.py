@@ -2,14 +2,16 @@
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from pydantic import ValidationError, WrapValidator
+from pydantic import AfterValidator, ValidationError, WrapValidator
 
 from booking_core.wire.limits import API_VERSION
+from booking_sdk._discreet import discreet
 from booking_sdk._parse import unreadable_of
-from booking_sdk.models import EVENT_CLASSES, Event, UnknownEvent
+from booking_sdk.models import AnyEvent, Event, UnknownEvent
 
 if TYPE_CHECKING:
     from webhook_verify import HeadersLike, Verifier
@@ -21,6 +23,7 @@ _DEFAULT_TOLERANCE_S = 300.0
 _other_versions: set[str] = set()
 
 
+@discreet
 def unwrap(
     payload: bytes | bytearray | memoryview | str,
     headers: "HeadersLike | str | None",
@@ -28,7 +31,7 @@ def unwrap(
     *,
     now: float | None = None,
     tolerance: float = _DEFAULT_TOLERANCE_S,
-) -> Event:
+) -> AnyEvent:
     """The event of a delivery, if it is authentic and recent. For a receiver that calls no API and has no client.
 
     Args:
@@ -45,10 +48,11 @@ def unwrap(
 
     verifier = secret if isinstance(secret, Verifier) else Verifier(secret, tolerance=tolerance)
     _, event = verifier.unwrap(payload, headers, now=now, loads=_loaded)
-    return cast("Event", event)
+    return cast("AnyEvent", event)
 
 
-def parse_event_unverified(payload: bytes | bytearray | str | Mapping[str, Any]) -> Event:
+@discreet
+def parse_event_unverified(payload: bytes | bytearray | str | Mapping[str, Any]) -> AnyEvent:
     """An event whose origin is known otherwise: from a queue of your own, or a file.
 
     Raises:
@@ -62,31 +66,64 @@ def parse_event_unverified(payload: bytes | bytearray | str | Mapping[str, Any])
     raise ValueError(f"this is no event: {unreadable.problem} at {unreadable.field_path or 'its start'}")
 
 
-def _loaded(body: bytes) -> Event:
+def _loaded(body: bytes) -> AnyEvent:
     return parsed(json.loads(body))
 
 
-def parsed(fields: Any) -> Event:
+def parsed(fields: Any) -> AnyEvent:
     """An event from its JSON value, as the class of its type.
 
     Raises:
         ValueError: it is no event.
     """
-    kind = fields.get("type") if isinstance(fields, dict) else None
-    event = EVENT_CLASSES.get(str(kind), UnknownEvent).model_validate(fields)
-    _notice_version(event.api_version)
+    event = cast("AnyEvent", Event.model_validate(fields))
+    notice_version(event.api_version)
     return event
 
 
-def _by_type(fields: Any, _: Any) -> Event:
-    return parsed(fields)
+def readable(fields: Any, read: Callable[[Any], Event]) -> Event:
+    """Return an event of the feed; one that cannot be read as an UnknownEvent with what came of it.
+
+    One event that this version cannot read must not hold up those behind it.
+    """
+    try:
+        return read(fields)
+    except ValidationError as error:
+        problem = unreadable_of(error)
+    came = fields if isinstance(fields, dict) else {"data": {"value": fields}}
+    _log.error(
+        "an event cannot be read, and is given as it came: id %r, type %r, %s at %s",
+        came.get("id"),
+        came.get("type"),
+        problem.problem,
+        problem.field_path or "its start",
+    )
+    absent = {"id": "", "type": "", "created_at": _EPOCH, "api_version": API_VERSION, "sequence": 0, "data": {}}
+    known = {name: value for name, value in came.items() if isinstance(value, _KINDS.get(name, object))}
+    try:
+        known["created_at"] = datetime.fromisoformat(str(came["created_at"])).astimezone(UTC)
+    except (KeyError, TypeError, ValueError):
+        known.pop("created_at", None)
+    return UnknownEvent.model_construct(**{**absent, **came, **absent, **known})
 
 
-ANY_EVENT = WrapValidator(_by_type)
-"""Makes of a field `Annotated[Event, ANY_EVENT]` one that reads each event as the class of its type."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_KINDS: dict[str, type] = {"id": str, "type": str, "api_version": str, "sequence": int, "data": dict}
 
 
-def _notice_version(version: str) -> None:
+def _noticed(event: Event) -> Event:
+    notice_version(event.api_version)
+    return event
+
+
+NOTICED_EVENT: Any = Annotated[Event, AfterValidator(_noticed)]
+"""An event of the feed."""
+
+READABLE_EVENT: Any = Annotated[NOTICED_EVENT, WrapValidator(readable)]
+"""An event, as a follower reads it."""
+
+
+def notice_version(version: str) -> None:
     """Says once that the service describes its resources by another version than this SDK was made for."""
     if version != API_VERSION and version not in _other_versions:
         _other_versions.add(version)

@@ -4,12 +4,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 from typing import Any
 from urllib.parse import quote, urlencode
 from uuid import UUID
 
+from booking_core.wire.limits import WINDOW_DAYS_MAX
 from booking_sdk._retries import Repeat
 from booking_sdk.idempotency import checked_key, new_key
 from booking_sdk.options import RequestOptions
@@ -44,11 +45,11 @@ class Spec:
 
     method: str
     path: str
-    query: tuple[tuple[str, str], ...] = ()
-    body: bytes | None = None
+    query: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    body: bytes | None = field(default=None, repr=False)
     key: str | None = None
     repeat: Repeat = Repeat.SAFE
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def target(self) -> str:
@@ -195,6 +196,16 @@ def day(name: str, value: date | None) -> date | None:
     if value is not None and (isinstance(value, datetime) or not isinstance(value, date)):
         raise TypeError(f"{name} must be a date, not {type(value).__name__}")
     return value
+
+
+def windows(date_from: date, date_to: date) -> list[tuple[date, date]]:
+    """Return the days as windows that the API takes, one behind the other."""
+    found = []
+    while date_from <= date_to:
+        last = min(date_to, date_from + timedelta(days=WINDOW_DAYS_MAX))
+        found.append((date_from, last))
+        date_from = last + timedelta(days=1)
+    return found
 
 
 def joined(name: str, values: Iterable[str]) -> str | None:

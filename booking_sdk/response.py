@@ -8,6 +8,10 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
+def _decoded(pairs: Sequence[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
+    return [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in pairs]
+
+
 class Headers(Mapping[str, str]):
     """The headers of an answer, by name in any case; one that came several times is joined with commas."""
 
@@ -15,8 +19,7 @@ class Headers(Mapping[str, str]):
 
     def __init__(self, pairs: Sequence[tuple[bytes, bytes]] = ()) -> None:
         self._values: dict[str, str] = {}
-        for raw_name, raw_value in pairs:
-            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        for name, value in _decoded(pairs):
             self._values[name] = f"{self._values[name]}, {value}" if name in self._values else value
 
     def __getitem__(self, name: str) -> str:
@@ -44,6 +47,11 @@ class Response:
     def headers(self) -> Headers:
         """By name, in any case."""
         return Headers(self.raw_headers)
+
+    @property
+    def header_lines(self) -> list[tuple[str, str]]:
+        """Each line by itself, with the name in lower case."""
+        return _decoded(self.raw_headers)
 
     @property
     def is_success(self) -> bool:

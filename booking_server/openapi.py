@@ -21,10 +21,10 @@ from booking_core.errors import BookingError
 from booking_core.idempotency import STORED_REFUSALS
 from booking_core.wire import base
 from booking_core.wire.base import Id, Open, Resource
-from booking_core.wire.bookings import Booking, CancelReason
+from booking_core.wire.bookings import Booking, CancelReason, CancelReasonName
 from booking_core.wire.customers import Customer
 from booking_core.wire.errors import ErrorBody
-from booking_core.wire.events import Envelope, EventType
+from booking_core.wire.events import Envelope, EventType, EventTypeName
 from booking_core.wire.gift_cards import GiftCard
 from booking_core.wire.limits import API_VERSION, IDEMPOTENCY_KEY_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MIN
 from booking_core.wire.money import Money
@@ -407,7 +407,7 @@ class BookingEventData(Resource):
 
 
 class BookingCancelledData(BookingEventData):
-    reason: Open[CancelReason]
+    reason: Open[CancelReason, CancelReasonName]
     """Who or what cancelled it."""
 
 
@@ -443,7 +443,7 @@ class WebhookDeliveryDeadData(WebhookEventData):
     delivery_id: Id
     event_id: Id
     """Of the event that was not delivered."""
-    event_type: Open[EventType]
+    event_type: Open[EventType, EventTypeName]
 
 
 class Ping(Resource):

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Iterable, MutableMapping
 from typing import TYPE_CHECKING, Any, Callable, Union
 
 from webhook_verify.errors import DuplicateEvent, WebhookVerificationError
+from webhook_verify.frames import clear_frames
 
 if TYPE_CHECKING:
     from webhook_verify.receiver import VerifiedDelivery, Verifier
@@ -51,13 +52,16 @@ class VerifyMiddleware:
             await self._app(scope, receive, send)
             return
         try:
-            body = await _read_body(receive, self._verifier.max_body_bytes)
-            delivery = await self._accept(body, scope["headers"])
+            # Never a variable of this frame, which an error of the application passes through.
+            delivery = await self._accept(await _read_body(receive, self._verifier.max_body_bytes), scope["headers"])
         except Disconnected:
             return
         except (WebhookVerificationError, DuplicateEvent) as refusal:
             await _answer(send, refusal)
             return
+        except BaseException as error:
+            clear_frames(error)
+            raise
         await self._pass_on(delivery, {**scope, SCOPE_KEY: delivery}, receive, send)
 
     def _is_guarded(self, path: str) -> bool:

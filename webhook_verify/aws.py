@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from webhook_verify.errors import WebhookVerificationError
+from webhook_verify.frames import clear_frames
 from webhook_verify.signature import payload_bytes
 
 
@@ -19,9 +20,10 @@ def from_lambda(event: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
         raise TypeError(f"from_lambda takes the event of the handler, not {type(event).__name__}")
     headers = event.get("headers") or event.get("multiValueHeaders") or {}
     body = event.get("body") or ""
-    if not event.get("isBase64Encoded"):
-        return payload_bytes(body), headers
     try:
-        return binascii.a2b_base64(body), headers
-    except ValueError:
-        raise WebhookVerificationError("signature_mismatch") from None
+        return (binascii.a2b_base64(body) if event.get("isBase64Encoded") else payload_bytes(body)), headers
+    except (TypeError, ValueError) as error:
+        wrong = WebhookVerificationError("signature_mismatch") if isinstance(error, ValueError) else error
+        del event, headers, body
+        clear_frames(error)
+    raise wrong from None

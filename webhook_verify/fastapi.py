@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from pydantic import TypeAdapter
 
 from webhook_verify.errors import DuplicateEvent, WebhookVerificationError
+from webhook_verify.frames import clear_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,18 +48,26 @@ def webhook(verifier: Verifier, *, model: Any = None) -> Callable[[Request], Asy
         delivery = verifier.verify(body, request.headers)
         return delivery, delivery
 
+    async def read_and_accept(request: Request) -> tuple[VerifiedDelivery, Any]:
+        body = await _read_body(request, verifier.max_body_bytes)
+        if verifier.seen is None:
+            return accept(body, request)
+        # A store of seen events may wait for a database, which the event loop must not.
+        return await run_in_threadpool(accept, body, request)
+
     async def verified(request: Request) -> AsyncIterator[Any]:
         try:
-            body = await _read_body(request, verifier.max_body_bytes)
-            if verifier.seen is None:
-                delivery, value = accept(body, request)
-            else:
-                # A store of seen events may wait for a database, which the event loop must not.
-                delivery, value = await run_in_threadpool(accept, body, request)
+            # Neither body nor value stays a variable of this frame, which an error of the route passes through.
+            accepted = [*await read_and_accept(request)]
         except (WebhookVerificationError, DuplicateEvent) as refusal:
+            clear_frames(refusal)
             raise _answered(request, refusal) from None
+        except BaseException as error:
+            clear_frames(error)
+            raise
+        delivery = accepted[0]
         try:
-            yield value
+            yield accepted.pop()
         except BaseException:
             # In place and not in a thread: a request that was cancelled may not wait for one.
             verifier.release(delivery)

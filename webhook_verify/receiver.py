@@ -10,6 +10,7 @@ import os
 import time
 
 from webhook_verify.errors import DuplicateEvent, PayloadError, WebhookVerificationError
+from webhook_verify.frames import clear_frames
 from webhook_verify.headers import select
 from webhook_verify.seen import DEFAULT_TTL, SHORTEST_TTL
 from webhook_verify.signature import (
@@ -130,7 +131,12 @@ class Verifier:
             raise ValueError("max_body_bytes must be at least 1")
         if not seen_ttl >= SHORTEST_TTL:
             raise ValueError("seen_ttl must be at least 12 hours, which a delivery's six attempts stay within")
-        self._keys = prepared_keys(secrets)
+        try:
+            self._keys = prepared_keys(secrets)
+        except (TypeError, ValueError) as error:
+            del secrets
+            clear_frames(error)
+            raise
         self._tolerance = _checked_tolerance(tolerance)
         self._clock = clock
         self._seen_ttl = seen_ttl
@@ -155,6 +161,15 @@ class Verifier:
         `now`, in unix seconds, stands in for the clock: the time of arrival, for a delivery that was queued.
         Raises WebhookVerificationError, and DuplicateEvent where a store of seen events is set.
         """
+        try:
+            return self._verified(payload, headers, now)
+        except BaseException as error:
+            # What an error reporter finds in a frame, it shows.
+            del payload, headers
+            clear_frames(error)
+            raise
+
+    def _verified(self, payload: Payload, headers: HeadersLike | str | None, now: float | None) -> VerifiedDelivery:
         body = payload if type(payload) is bytes else payload_bytes(payload)
         if len(body) > self.max_body_bytes:
             raise WebhookVerificationError("body_too_large")
@@ -192,11 +207,15 @@ class Verifier:
 
         Raises what `verify` raises, and PayloadError when `loads` raises a ValueError.
         """
-        delivery = self.verify(payload, headers, now=now)
+        delivery = None
         try:
+            delivery = self._verified(payload, headers, now)
             return delivery, _parsed(delivery.payload, loads)
-        except BaseException:
-            self.release(delivery)
+        except BaseException as error:
+            del payload, headers
+            clear_frames(error)
+            if delivery is not None:
+                self.release(delivery)
             raise
 
     def release(self, delivery: VerifiedDelivery) -> None:
@@ -205,6 +224,8 @@ class Verifier:
             self.seen.release(delivery.event_id)
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_tolerance"):
+            return "<Verifier that could not be made>"
         return f"<Verifier with {len(self._keys)} secrets, tolerance={self._tolerance}>"
 
 
@@ -217,7 +238,11 @@ def verify(
     now: float | None = None,
 ) -> VerifiedDelivery:
     """`Verifier(secrets).verify(...)` for a single delivery; a receiver that stays keeps its Verifier."""
-    return Verifier(secrets, tolerance=tolerance).verify(payload, headers, now=now)
+    try:
+        return Verifier(secrets, tolerance=tolerance).verify(payload, headers, now=now)
+    except BaseException:
+        del payload, headers, secrets
+        raise
 
 
 def is_valid(
@@ -233,6 +258,9 @@ def is_valid(
         verify(payload, headers, secrets, tolerance=tolerance, now=now)
     except WebhookVerificationError:
         return False
+    except BaseException:
+        del payload, headers, secrets
+        raise
     return True
 
 

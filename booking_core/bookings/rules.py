@@ -1,7 +1,7 @@
 """What a booking costs, how many seats it takes, and how it is shown. No storage, no clock."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -138,12 +138,23 @@ def _money(amount_minor: int, currency: str) -> dict[str, Any]:
     return {"amount_minor": amount_minor, "currency": currency}
 
 
+_NAMED_MAX = 10
+
+
+def unknown(field: str, noun: str, offered: Collection[str]) -> Unprocessable:
+    """Return the refusal of a tier or an add-on that the experience does not have; it names those that it has."""
+    named = ", ".join(sorted(offered)[:_NAMED_MAX]) + (", ..." if len(offered) > _NAMED_MAX else "")
+    there = f"; it has {named}" if offered else ""
+    reason = "unknown_" + noun.removeprefix("price ").replace("-", "_")
+    return Unprocessable.at(field, f"The experience has no such {noun}{there}.", reason)
+
+
 def _guest_lines(offered: Offer, lines: Sequence[GuestLineInput]) -> tuple[list[dict[str, Any]], int, int]:
     shown, amount, seats = [], 0, 0
     for i, line in enumerate(lines):
         tier = offered.tiers.get(line.tier_id)
         if tier is None:
-            raise Unprocessable.at(f"guests.{i}.tier_id", "The experience has no such price tier.", "unknown_tier")
+            raise unknown(f"guests.{i}.tier_id", "price tier", offered.tiers)
         amount += tier.price_minor * line.count
         seats += tier.seats_per_unit * line.count
         price = _money(tier.price_minor, offered.currency)
@@ -160,7 +171,7 @@ def _add_on_lines(
     for i, line in enumerate(lines):
         add_on = offered.add_ons.get(line.id)
         if add_on is None:
-            raise Unprocessable.at(f"add_ons.{i}.id", "The experience has no such add-on.", "unknown_add_on")
+            raise unknown(f"add_ons.{i}.id", "add-on", offered.add_ons)
         amount += add_on.price_minor * line.count
         price = _money(add_on.price_minor, offered.currency)
         shown.append({"id": line.id, "label": add_on.label, "count": line.count, "unit_price": price})

@@ -2,8 +2,9 @@
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
 
@@ -13,10 +14,46 @@ UUID_PATTERN = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0
 """The canonical form, any case. Braces, `urn:uuid:` and missing hyphens are refused (decision R7)."""
 
 
-class Resource(BaseModel):
-    """Something the service answers: frozen, and open, so that a field added later is kept and not lost."""
+class _Hidden:
+    def __repr__(self) -> str:
+        return "..."
 
-    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True, use_attribute_docstrings=True)
+
+_HIDDEN = _Hidden()
+
+
+def _hash(model: BaseModel) -> int:
+    """Return a hash that equal models share, also where a field holds a list."""
+    fields = model.__dict__
+    if isinstance(identity := fields.get("id"), str):
+        return hash((type(model), identity))
+    return hash((type(model), *(_hashable(fields[name]) for name in type(model).model_fields)))
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_hashable, value))
+    return frozenset((key, _hashable(one)) for key, one in value.items()) if isinstance(value, dict) else value
+
+
+class Resource(BaseModel):
+    """Something the service answers: frozen, and open, so that a field added later is kept and not lost.
+
+    Its repr names the fields that came later, and shows neither their values nor personal data: it appears in logs and
+    error reports.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="allow", defer_build=True, use_attribute_docstrings=True, hide_input_in_errors=True
+    )
+
+    def __hash__(self) -> int:
+        return _hash(self)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        extra = self.__pydantic_extra__ or {}
+        for name, value in super().__repr_args__():
+            yield name, _HIDDEN if name in extra else value
 
     def to_json(self) -> dict[str, Any]:
         """The resource as the API spells it, ready for `json.dumps`."""
@@ -26,13 +63,35 @@ class Resource(BaseModel):
 class Request(BaseModel):
     """Something a client sends: strict types, unknown fields ignored (decision R6), null the same as absent."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, defer_build=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        strict=True,
+        defer_build=True,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,
+    )
+
+    def __hash__(self) -> int:
+        return _hash(self)
 
 
 EnumT = TypeVar("EnumT", bound=StrEnum)
 
-Open = Annotated[EnumT | str, Field(union_mode="left_to_right")]
-"""An enum on the reading side: a known value becomes its member, a value added later stays a string."""
+NameT = TypeVar("NameT", bound=str)
+
+if TYPE_CHECKING:
+    Open: TypeAlias = EnumT | NameT | str
+else:
+
+    class Open:
+        """An enum on the reading side: a known value becomes its member, a value added later stays a string.
+
+        `Open[Status, StatusName]` also names the values as literals, for editors that complete them and for checkers.
+        """
+
+        def __class_getitem__(cls, both: tuple[Any, Any]) -> Any:
+            return Annotated[both[0] | str, Field(union_mode="left_to_right")]
 
 
 def _refuse(text: str, forbidden: frozenset[str]) -> str:

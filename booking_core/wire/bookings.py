@@ -1,7 +1,7 @@
 """A booking, and the two requests that create and cancel one."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field
 
@@ -31,6 +31,9 @@ class BookingStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+BookingStatusName = Literal["pending", "confirmed", "cancelled"]
+
+
 class BookingSource(StrEnum):
     """Where a booking was made."""
 
@@ -39,6 +42,9 @@ class BookingSource(StrEnum):
     AGENCY = "agency"
     AI = "ai"
     API = "api"
+
+
+BookingSourceName = Literal["online", "admin", "agency", "ai", "api"]
 
 
 class CancelReason(StrEnum):
@@ -50,6 +56,9 @@ class CancelReason(StrEnum):
     ABANDONED = "abandoned"
     API = "api"
     AGENT = "agent"
+
+
+CancelReasonName = Literal["admin", "customer", "min_participants", "abandoned", "api", "agent"]
 
 
 class PaymentMode(StrEnum):
@@ -71,12 +80,18 @@ class PaymentMethod(StrEnum):
     FREE = "free"
 
 
+PaymentMethodName = Literal["card", "pay_on_site", "invoice", "external_paid", "gift_card", "free"]
+
+
 class PaymentSource(StrEnum):
     """Who holds the money. Only `stripe` is ever refunded by the service."""
 
     STRIPE = "stripe"
     ON_SITE = "on_site"
     EXTERNAL = "external"
+
+
+PaymentSourceName = Literal["stripe", "on_site", "external"]
 
 
 class PaymentStatus(StrEnum):
@@ -90,6 +105,9 @@ class PaymentStatus(StrEnum):
     PARTIALLY_REFUNDED = "partially_refunded"
     REFUNDED = "refunded"
     FAILED = "failed"
+
+
+PaymentStatusName = Literal["unpaid", "pending", "paid", "partially_refunded", "refunded", "failed"]
 
 
 class RefundMode(StrEnum):
@@ -114,9 +132,9 @@ class BookedDeparture(Resource):
 class Guest(Resource):
     """The guest's details as captured at checkout; not the customer record."""
 
-    name: str | None
-    email: str | None
-    phone: str | None
+    name: str | None = Field(repr=False)
+    email: str | None = Field(repr=False)
+    phone: str | None = Field(repr=False)
 
 
 class GuestLine(Resource):
@@ -143,9 +161,9 @@ class Totals(Resource):
 
 
 class Payment(Resource):
-    method: Open[PaymentMethod]
-    source: Open[PaymentSource]
-    status: Open[PaymentStatus]
+    method: Open[PaymentMethod, PaymentMethodName]
+    source: Open[PaymentSource, PaymentSourceName]
+    status: Open[PaymentStatus, PaymentStatusName]
 
 
 class Booking(Resource):
@@ -154,8 +172,8 @@ class Booking(Resource):
     id: Id
     booking_number: int | None
     """Sequential within the organization; null for legacy rows."""
-    status: Open[BookingStatus]
-    source: Open[BookingSource] | None
+    status: Open[BookingStatus, BookingStatusName]
+    source: Open[BookingSource, BookingSourceName] | None
     created_at: AwareDatetime
     updated_at: AwareDatetime
     experience: BookedExperience
@@ -166,8 +184,8 @@ class Booking(Resource):
     add_ons: list[AddOnLine]
     totals: Totals
     payment: Payment
-    note: str | None
-    manage_url: str | None
+    note: str | None = Field(repr=False)
+    manage_url: str | None = Field(repr=False)
     """A secret link for the guest, only for keys holding `bookings:write`; null in every event and webhook."""
 
 
@@ -182,9 +200,9 @@ class AddOnInput(Request):
 
 
 class GuestInput(Request):
-    name: Name
-    email: Email
-    phone: ShortText | None = None
+    name: Name = Field(repr=False)
+    email: Email = Field(repr=False)
+    phone: ShortText | None = Field(default=None, repr=False)
 
 
 class BookingCreate(Request):
@@ -197,7 +215,7 @@ class BookingCreate(Request):
     add_ons: Annotated[list[AddOnInput], Field(max_length=limits.LINES_MAX)] | None = None
     """Needs the Add-ons app."""
     customer: GuestInput
-    note: Note | None = None
+    note: Note | None = Field(default=None, repr=False)
     """Shown to staff."""
     payment: PaymentMode
     """pay_on_site: the guest pays on arrival; invoice: staff is told to send one; external_paid: paid elsewhere."""

@@ -1,6 +1,6 @@
 """A customer record, and the request that creates or reuses one."""
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 
 from booking_core.wire.base import Email, Id, Name, Request, Resource, ShortText
 
@@ -9,10 +9,10 @@ class Customer(Resource):
     """A person known to the organization by one e-mail address."""
 
     id: Id
-    name: str
-    email: str
+    name: str = Field(repr=False)
+    email: str = Field(repr=False)
     """Unique within the organization, whatever its case."""
-    phone: str | None
+    phone: str | None = Field(repr=False)
     tags: list[str]
     """Merchant-defined."""
     email_subscription: bool
@@ -23,9 +23,9 @@ class Customer(Resource):
 class CustomerCreate(Request):
     """Body of `POST /api/v1/customers`."""
 
-    email: Email
+    email: Email = Field(repr=False)
     """The identity of the customer."""
-    name: Name
-    phone: ShortText | None = None
+    name: Name = Field(repr=False)
+    phone: ShortText | None = Field(default=None, repr=False)
     email_subscription: bool | None = None
     """Default false: consent is only ever recorded, never assumed."""

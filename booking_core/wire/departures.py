@@ -1,6 +1,7 @@
 """A departure, as availability answers it."""
 
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import AwareDatetime
 
@@ -15,6 +16,9 @@ class DepartureStatus(StrEnum):
     SOLD_OUT = "sold_out"
     CLOSED = "closed"
     CANCELLED = "cancelled"
+
+
+DepartureStatusName = Literal["open", "sold_out", "closed", "cancelled"]
 
 
 class Departure(Resource):
@@ -32,4 +36,4 @@ class Departure(Resource):
     """The price of the cheapest tier at this departure, which may differ from the experience's; a booking is charged
     the same. Null when no amount is published."""
     booking_closes_at: AwareDatetime
-    status: Open[DepartureStatus]
+    status: Open[DepartureStatus, DepartureStatusName]

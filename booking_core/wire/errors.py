@@ -1,6 +1,7 @@
 """The error body and its codes (API v1 section 7, decisions R2 to R4)."""
 
 from enum import StrEnum
+from typing import Literal
 
 from booking_core.wire.base import Open, Resource
 
@@ -31,6 +32,30 @@ class ErrorCode(StrEnum):
     SERVICE_UNAVAILABLE = "service_unavailable"
 
 
+ErrorCodeName = Literal[
+    "validation_failed",
+    "idempotency_key_required",
+    "api_key_missing",
+    "api_key_invalid",
+    "api_key_revoked",
+    "api_key_expired",
+    "app_not_enabled",
+    "plan_upgrade_required",
+    "insufficient_scope",
+    "not_found",
+    "method_not_allowed",
+    "insufficient_capacity",
+    "conflict",
+    "idempotency_in_progress",
+    "payload_too_large",
+    "unsupported_media_type",
+    "idempotency_key_reused",
+    "rate_limited",
+    "internal_error",
+    "service_unavailable",
+]
+
+
 class ErrorDetail(Resource):
     """One reason among the reasons of a refusal. What the client sent is never repeated."""
 
@@ -47,7 +72,7 @@ class ErrorBody(Resource):
 
     error: str
     """English message; do not branch on it."""
-    code: Open[ErrorCode]
+    code: Open[ErrorCode, ErrorCodeName]
     """The value to branch on."""
     required_scope: str | None = None
     """Present with `insufficient_scope`."""

@@ -1,9 +1,9 @@
 """An event, its types, and the scope each type asks for (API v1 section 6)."""
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 
 from booking_core.wire.base import Id, Open, Resource
 from booking_core.wire.scopes import Scope
@@ -14,6 +14,9 @@ class ResourceType(StrEnum):
     CUSTOMER = "customer"
     GIFT_CARD = "gift_card"
     WEBHOOK = "webhook"
+
+
+ResourceTypeName = Literal["booking", "customer", "gift_card", "webhook"]
 
 
 class EventType(StrEnum):
@@ -39,6 +42,23 @@ class EventType(StrEnum):
         return ResourceType(self.partition(".")[0])
 
 
+EventTypeName = Literal[
+    "booking.created",
+    "booking.confirmed",
+    "booking.cancelled",
+    "booking.rescheduled",
+    "customer.created",
+    "customer.updated",
+    "gift_card.issued",
+    "gift_card.redeemed",
+    "webhook.auto_disabled",
+    "webhook.enabled",
+    "webhook.secret_rotated",
+    "webhook.delivery_dead",
+    "ping",
+]
+
+
 READ_SCOPE = {
     ResourceType.BOOKING: Scope.BOOKINGS_READ,
     ResourceType.CUSTOMER: Scope.CUSTOMERS_READ,
@@ -55,19 +75,19 @@ class Envelope(Resource):
 
     id: Id
     """Stable across retries: deduplicate by it."""
-    type: Open[EventType]
+    type: Open[EventType, EventTypeName]
     created_at: AwareDatetime
     api_version: str
     """Version date of the resource shapes."""
     sequence: int
     """Dense within the organization, in commit order."""
-    data: dict[str, Any]
+    data: dict[str, Any] = Field(repr=False)
     """`object` is the resource; some types add fields beside it."""
 
 
 class Event(Envelope):
     """An event of the feed: the webhook envelope, and what it is about."""
 
-    resource_type: Open[ResourceType]
+    resource_type: Open[ResourceType, ResourceTypeName]
     resource_id: Id | None
     """Null for events with no resource."""

@@ -1,8 +1,9 @@
 """A gift card."""
 
 from enum import StrEnum
+from typing import Literal
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 
 from booking_core.wire.base import Id, Open, Resource
 from booking_core.wire.money import Money
@@ -16,9 +17,12 @@ class GiftCardStatus(StrEnum):
     INACTIVE = "inactive"
 
 
+GiftCardStatusName = Literal["active", "expired", "inactive"]
+
+
 class GiftCardContact(Resource):
-    name: str | None
-    email: str | None
+    name: str | None = Field(repr=False)
+    email: str | None = Field(repr=False)
 
 
 class GiftCard(Resource):
@@ -26,7 +30,7 @@ class GiftCard(Resource):
 
     id: Id
     code_last4: str | None
-    status: Open[GiftCardStatus]
+    status: Open[GiftCardStatus, GiftCardStatusName]
     """active: usable; expired: out of validity or fully spent; inactive: deactivated by the merchant."""
     initial_amount: Money | None
     """Face value."""
@@ -39,5 +43,5 @@ class GiftCard(Resource):
     purchaser: GiftCardContact
     recipient: GiftCardContact
     created_at: AwareDatetime
-    code: str | None = None
+    code: str | None = Field(default=None, repr=False)
     """Only with `include=code` on one card: a payment instrument, absent everywhere else."""

@@ -31,6 +31,10 @@ class Money(Resource):
             raise ValueError(f"cannot combine {self.currency} with {other.currency}")
         return other.amount_minor
 
+    def __radd__(self, other: object) -> "Money":
+        """Add to the 0 that `sum` begins with."""
+        return self if other == 0 and isinstance(other, int) else NotImplemented
+
     def __add__(self, other: "Money") -> "Money":
         return Money(amount_minor=self.amount_minor + self._same(other), currency=self.currency)
 

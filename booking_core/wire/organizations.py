@@ -3,7 +3,7 @@
 from pydantic import AwareDatetime
 
 from booking_core.wire.base import Id, Open, Resource
-from booking_core.wire.scopes import Scope
+from booking_core.wire.scopes import Scope, ScopeName
 
 
 class Organization(Resource):
@@ -25,7 +25,7 @@ class ApiKey(Resource):
     name: str
     prefix: str
     """The first 12 characters of the key."""
-    scopes: list[Open[Scope]]
+    scopes: list[Open[Scope, ScopeName]]
     created_at: AwareDatetime
     expires_at: AwareDatetime | None = None
     """Null: never expires."""

@@ -1,6 +1,7 @@
 """The scopes of an API key (API v1 section 5)."""
 
 from enum import StrEnum
+from typing import Literal
 
 
 class Scope(StrEnum):
@@ -14,6 +15,18 @@ class Scope(StrEnum):
     CUSTOMERS_WRITE = "customers:write"
     GIFT_CARDS_READ = "gift_cards:read"
     WEBHOOKS_MANAGE = "webhooks:manage"
+
+
+ScopeName = Literal[
+    "experiences:read",
+    "availability:read",
+    "bookings:read",
+    "bookings:write",
+    "customers:read",
+    "customers:write",
+    "gift_cards:read",
+    "webhooks:manage",
+]
 
 
 READ_SCOPES = frozenset(scope for scope in Scope if scope.endswith(":read"))

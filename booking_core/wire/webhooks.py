@@ -1,13 +1,13 @@
 """Webhook endpoints, deliveries and attempts (decisions, section 6)."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, WithJsonSchema
 
 from booking_core.wire import limits
 from booking_core.wire.base import Id, Open, Request, Resource, ShortText, single_line
-from booking_core.wire.events import SUBSCRIBABLE, EventType
+from booking_core.wire.events import SUBSCRIBABLE, EventType, EventTypeName
 
 
 class EndpointStatus(StrEnum):
@@ -16,9 +16,15 @@ class EndpointStatus(StrEnum):
     AUTO_DISABLED = "auto_disabled"
 
 
+EndpointStatusName = Literal["enabled", "disabled", "auto_disabled"]
+
+
 class DisabledReason(StrEnum):
     MANUAL = "manual"
     DELIVERY_FAILURES = "delivery_failures"
+
+
+DisabledReasonName = Literal["manual", "delivery_failures"]
 
 
 class DeliveryStatus(StrEnum):
@@ -28,10 +34,16 @@ class DeliveryStatus(StrEnum):
     DEAD = "dead"
 
 
+DeliveryStatusName = Literal["queued", "succeeded", "failed", "dead"]
+
+
 class FailureReason(StrEnum):
     ENDPOINT_DISABLED = "endpoint_disabled"
     ENDPOINT_DELETED = "endpoint_deleted"
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
+
+
+FailureReasonName = Literal["endpoint_disabled", "endpoint_deleted", "attempts_exhausted"]
 
 
 class DeliveryTrigger(StrEnum):
@@ -40,9 +52,15 @@ class DeliveryTrigger(StrEnum):
     RECOVER = "recover"
 
 
+DeliveryTriggerName = Literal["event", "test", "recover"]
+
+
 class AttemptTrigger(StrEnum):
     SCHEDULED = "scheduled"
     MANUAL = "manual"
+
+
+AttemptTriggerName = Literal["scheduled", "manual"]
 
 
 class AttemptError(StrEnum):
@@ -56,17 +74,29 @@ class AttemptError(StrEnum):
     PROTOCOL_ERROR = "protocol_error"
 
 
+AttemptErrorName = Literal[
+    "http_status",
+    "redirect",
+    "timeout",
+    "dns_failed",
+    "connect_failed",
+    "tls_failed",
+    "blocked_address",
+    "protocol_error",
+]
+
+
 class WebhookEndpoint(Resource):
     """Where events are sent."""
 
     id: Id
     url: str
     description: str | None
-    event_types: list[Open[EventType]]
+    event_types: list[Open[EventType, EventTypeName]]
     """Sorted, unique, at least one."""
-    status: Open[EndpointStatus]
+    status: Open[EndpointStatus, EndpointStatusName]
     disabled_at: AwareDatetime | None
-    disabled_reason: Open[DisabledReason] | None
+    disabled_reason: Open[DisabledReason, DisabledReasonName] | None
     consecutive_failures: int
     last_success_at: AwareDatetime | None
     last_failure_at: AwareDatetime | None
@@ -79,7 +109,7 @@ class WebhookEndpoint(Resource):
 class WebhookEndpointWithSecret(WebhookEndpoint):
     """The answer to a create or a rotation: the only place the secret is ever shown."""
 
-    secret: str
+    secret: str = Field(repr=False)
 
 
 class Attempt(Resource):
@@ -88,14 +118,14 @@ class Attempt(Resource):
     id: Id
     """The `Svc-Delivery-Id` header."""
     number: int
-    trigger: Open[AttemptTrigger]
+    trigger: Open[AttemptTrigger, AttemptTriggerName]
     started_at: AwareDatetime
     duration_ms: int | None
     response_status: int | None
     response_excerpt: str | None
     """The beginning of the response's body, at most 1024 characters, controls replaced; of a compressed body, which is
     never decompressed, its encoding and size. Null when no body arrived in time."""
-    error: Open[AttemptError] | None
+    error: Open[AttemptError, AttemptErrorName] | None
 
 
 class Delivery(Resource):
@@ -104,17 +134,17 @@ class Delivery(Resource):
     id: Id
     endpoint_id: Id
     event_id: Id
-    event_type: Open[EventType]
-    status: Open[DeliveryStatus]
-    failure_reason: Open[FailureReason] | None
-    trigger: Open[DeliveryTrigger]
+    event_type: Open[EventType, EventTypeName]
+    status: Open[DeliveryStatus, DeliveryStatusName]
+    failure_reason: Open[FailureReason, FailureReasonName] | None
+    trigger: Open[DeliveryTrigger, DeliveryTriggerName]
     attempt_count: int
     max_attempts: int
     next_attempt_at: AwareDatetime | None
     last_attempt_at: AwareDatetime | None
     completed_at: AwareDatetime | None
     last_response_status: int | None
-    last_error: Open[AttemptError] | None
+    last_error: Open[AttemptError, AttemptErrorName] | None
     attempts: list[Attempt]
     """Oldest first."""
     created_at: AwareDatetime

@@ -1,15 +1,14 @@
 """Departures and their seats."""
 
-from collections.abc import Iterator
-from datetime import date, timedelta
+from datetime import date
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from booking_core.wire.departures import Departure
-from booking_core.wire.limits import WINDOW_DAYS_MAX
+from booking_sdk._discreet import discreet_methods
 from booking_sdk.options import RequestOptions
 from booking_sdk.paging import AsyncPage, AsyncPaginator, Page, Paginator, Walk
-from booking_sdk.request import Spec, day, get
+from booking_sdk.request import Spec, day, get, windows
 
 if TYPE_CHECKING:
     from booking_sdk.client import AsyncBookingClient, BookingClient
@@ -22,17 +21,7 @@ def _spec(
     return get("availability", query=query, options=options)
 
 
-def _windows(date_from: date, date_to: date | None) -> Iterator[tuple[date, date | None]]:
-    """The days as windows that the API takes, one behind the other."""
-    if date_to is None:
-        yield date_from, None
-        return
-    while date_from <= date_to:
-        last = min(date_to, date_from + timedelta(days=WINDOW_DAYS_MAX))
-        yield date_from, last
-        date_from = last + timedelta(days=1)
-
-
+@discreet_methods
 class AsyncAvailability:
     """What can be booked, with the seats that are left."""
 
@@ -76,13 +65,15 @@ class AsyncAvailability:
         day("date_from", date_from)
         if day("date_to", date_to) is not None and date_to is not None and date_to < date_from:
             raise ValueError("date_to lies before date_from")
-        specs = [_spec(first, last, experience_id, options) for first, last in _windows(date_from, date_to)]
+        days = [(date_from, None)] if date_to is None else windows(date_from, date_to)
+        specs = [_spec(first, last, experience_id, options) for first, last in days]
         return AsyncPaginator(self._client, Walk(specs, None, max_items), Departure)
 
 
 # Made from the classes above by tests/booking_sdk/unasync.py; change those, and run it. -------------------------------
 
 
+@discreet_methods
 class Availability:
     """What can be booked, with the seats that are left."""
 
@@ -126,5 +117,6 @@ class Availability:
         day("date_from", date_from)
         if day("date_to", date_to) is not None and date_to is not None and date_to < date_from:
             raise ValueError("date_to lies before date_from")
-        specs = [_spec(first, last, experience_id, options) for first, last in _windows(date_from, date_to)]
+        days = [(date_from, None)] if date_to is None else windows(date_from, date_to)
+        specs = [_spec(first, last, experience_id, options) for first, last in days]
         return Paginator(self._client, Walk(specs, None, max_items), Departure)

@@ -13,11 +13,12 @@ from booking_core.wire.bookings import (
     PaymentMode,
     RefundMode,
 )
+from booking_sdk._discreet import discreet_methods
 from booking_sdk._parse import as_type
 from booking_sdk.models import Booking
 from booking_sdk.options import RequestOptions
-from booking_sdk.paging import AsyncPage, AsyncPaginator, Page, Paginator, Walk
-from booking_sdk.request import Spec, day, get, given, instant, keyed, plain, plain_lines, segment
+from booking_sdk.paging import AsyncPage, AsyncPaginator, Page, Paginator, Walk, from_cursor
+from booking_sdk.request import Spec, day, get, given, instant, keyed, plain, plain_lines, segment, windows
 
 if TYPE_CHECKING:
     from booking_sdk.client import AsyncBookingClient, BookingClient
@@ -65,6 +66,15 @@ def _filters(
     }
 
 
+def _windows(departure_from: date | None, departure_to: date | None) -> list[tuple[date | None, date | None]]:
+    first, last = day("departure_from", departure_from), day("departure_to", departure_to)
+    if first is None or last is None:
+        return [(first, last)]
+    if last < first:
+        raise ValueError("departure_to lies before departure_from")
+    return [*windows(first, last)]
+
+
 def _create(key: str | None, options: RequestOptions | None, **fields: Any) -> Spec:
     """The request, without what is the default: the same intention is the same body, however it is written."""
     body = given(**fields)
@@ -74,6 +84,7 @@ def _create(key: str | None, options: RequestOptions | None, **fields: Any) -> S
     return keyed("bookings", body=body, key=key, options=options)
 
 
+@discreet_methods
 class AsyncBookings:
     """Seats sold to guests."""
 
@@ -125,11 +136,20 @@ class AsyncBookings:
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncPaginator[Booking]:
-        """Every booking, page after page."""
-        filters = _filters(status, experience_id, departure_from, departure_to, updated_since)
-        query = {**filters, "order": order, "starting_after": starting_after}
-        walk = Walk([get("bookings", query=query, options=options)], page_size, max_items)
-        return AsyncPaginator(self._client, walk, Booking)
+        """Every booking, page after page, by creation.
+
+        A window of departures of more than 92 days is asked for in several, one behind the other: the bookings then
+        come window by window in the given order, and by creation within each.
+
+        Raises:
+            ValueError: the window of departures ends before it begins.
+        """
+        days = _windows(departure_from, departure_to)[:: 1 if order == "asc" else -1]
+        queries = [
+            {**_filters(status, experience_id, first, last, updated_since), "order": order} for first, last in days
+        ]
+        specs = [get("bookings", query=query, options=options) for query in queries]
+        return AsyncPaginator(self._client, Walk(from_cursor(specs, starting_after), page_size, max_items), Booking)
 
     async def get(self, booking_id: str | UUID, *, options: RequestOptions | None = None) -> Booking:
         """One booking.
@@ -218,6 +238,7 @@ class AsyncBookings:
 # Made from the classes above by tests/booking_sdk/unasync.py; change those, and run it. -------------------------------
 
 
+@discreet_methods
 class Bookings:
     """Seats sold to guests."""
 
@@ -269,11 +290,20 @@ class Bookings:
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> Paginator[Booking]:
-        """Every booking, page after page."""
-        filters = _filters(status, experience_id, departure_from, departure_to, updated_since)
-        query = {**filters, "order": order, "starting_after": starting_after}
-        walk = Walk([get("bookings", query=query, options=options)], page_size, max_items)
-        return Paginator(self._client, walk, Booking)
+        """Every booking, page after page, by creation.
+
+        A window of departures of more than 92 days is asked for in several, one behind the other: the bookings then
+        come window by window in the given order, and by creation within each.
+
+        Raises:
+            ValueError: the window of departures ends before it begins.
+        """
+        days = _windows(departure_from, departure_to)[:: 1 if order == "asc" else -1]
+        queries = [
+            {**_filters(status, experience_id, first, last, updated_since), "order": order} for first, last in days
+        ]
+        specs = [get("bookings", query=query, options=options) for query in queries]
+        return Paginator(self._client, Walk(from_cursor(specs, starting_after), page_size, max_items), Booking)
 
     def get(self, booking_id: str | UUID, *, options: RequestOptions | None = None) -> Booking:
         """One booking.

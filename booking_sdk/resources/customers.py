@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Literal
 from uuid import UUID
 
 from booking_core.wire.customers import Customer
+from booking_sdk._discreet import discreet_methods
 from booking_sdk._parse import as_type
 from booking_sdk.options import RequestOptions
 from booking_sdk.paging import AsyncPage, AsyncPaginator, Page, Paginator, Walk
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from booking_sdk.client import AsyncBookingClient, BookingClient
 
 
+@discreet_methods
 class AsyncCustomers:
     """The people that the organization knows, each by one e-mail address."""
 
@@ -84,6 +86,7 @@ class AsyncCustomers:
 # Made from the classes above by tests/booking_sdk/unasync.py; change those, and run it. -------------------------------
 
 
+@discreet_methods
 class Customers:
     """The people that the organization knows, each by one e-mail address."""
 

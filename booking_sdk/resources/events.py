@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from booking_core.wire.events import EventType, ResourceType
+from booking_sdk._discreet import discreet_methods
 from booking_sdk._parse import as_type
+from booking_sdk.errors import EventsLost
 from booking_sdk.following import AsyncFeed, Feed, Following, Position
-from booking_sdk.models import Event
+from booking_sdk.models import AnyEvent
 from booking_sdk.options import RequestOptions
 from booking_sdk.paging import AsyncEventPage, AsyncPaginator, EventPage, Paginator, Walk
-from booking_sdk.receive import ANY_EVENT
+from booking_sdk.receive import NOTICED_EVENT, READABLE_EVENT
 from booking_sdk.request import Spec, get, instant, joined, segment
 
 if TYPE_CHECKING:
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 
 ResourceFilter = ResourceType | Literal["booking", "customer", "gift_card", "webhook"]
 
-# To a checker this is an Event; at run time it reads each as the class of its type.
-_EVENT: type[Event] = Annotated[Event, ANY_EVENT]  # type: ignore[assignment]
+# To a checker these are of the union; at run time each event is read as the class of its type.
+_EVENT: type[AnyEvent] = NOTICED_EVENT
 
 
 def _filters(
@@ -47,6 +49,7 @@ def _following(
     return Following(spec, position, poll, patience, clock)
 
 
+@discreet_methods
 class AsyncEvents:
     """What happened in the organization, in the order it happened, for 90 days."""
 
@@ -65,7 +68,7 @@ class AsyncEvents:
         order: Literal["asc", "desc"] = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
-    ) -> AsyncEventPage[Event]:
+    ) -> AsyncEventPage[AnyEvent]:
         """One page of the feed.
 
         Args:
@@ -97,14 +100,14 @@ class AsyncEvents:
         max_items: int | None = None,
         starting_after: str | None = None,
         options: RequestOptions | None = None,
-    ) -> AsyncPaginator[Event]:
+    ) -> AsyncPaginator[AnyEvent]:
         """Every event that there is now, page after page; `follow` also gives those to come."""
         filters = _filters(types, resource_type, resource_id, created_since, created_until)
         query = {**filters, "order": order, "starting_after": starting_after}
         walk = Walk([get("events", query=query, options=options)], page_size, max_items)
         return AsyncPaginator(self._client, walk, _EVENT)
 
-    async def get(self, event_id: str | UUID, *, options: RequestOptions | None = None) -> Event:
+    async def get(self, event_id: str | UUID, *, options: RequestOptions | None = None) -> AnyEvent:
         """One event, by the id that a delivery names.
 
         Raises:
@@ -122,13 +125,15 @@ class AsyncEvents:
         types: Collection[EventType | str] = (),
         poll: float | None = 5.0,
         on_checkpoint: Callable[[str], None] | None = None,
+        on_lost: Callable[[EventsLost], None] | None = None,
         patience: float | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncFeed:
-        """Every event from a point on, in order, and then each as it comes; it ends only by an error.
+        """Every event from a point on, in order, and then each as it comes; it ends by an error, or by `feed.close()`.
 
         It misses none, and waits out a service that is away. To go on after a restart, keep `feed.checkpoint` with
-        what the event changed, or let `on_checkpoint` tell.
+        what the event changed, or let `on_checkpoint` tell. An event that cannot be read is logged, and comes as an
+        `UnknownEvent`.
 
         Args:
             after: a checkpoint, with the `types` that it was made with; else the feed begins with the oldest event
@@ -136,21 +141,25 @@ class AsyncEvents:
             types: as in `list`.
             poll: seconds between two questions when there is nothing new; None: ends where the feed ends now.
             on_checkpoint: called with a checkpoint when the next event is asked for: the one before is dealt with.
+            on_lost: called when the service has deleted events, at the end of their retention, that this follower may
+                not have seen; it then goes on behind them. None: the `EventsLost` is raised.
             patience: seconds for which the service may fail without a break before its error is raised; None: for
                 ever. Errors that waiting does not help are raised at once.
 
         Raises:
+            EventsLost: events were deleted before they were read; asked for the next event, the feed goes on.
             BadRequestError: `after` belongs to other `types`, or to another organization.
             InsufficientScopeError: a type is named that the key may not read, or it may read nothing.
         """
         spec = get("events", query={"type": joined("types", types)}, options=options)
         following = _following(spec, after, since, poll, patience, self._client._clock)
-        return AsyncFeed(self._client, following, _EVENT, on_checkpoint)
+        return AsyncFeed(self._client, following, READABLE_EVENT, on_checkpoint, on_lost)
 
 
 # Made from the classes above by tests/booking_sdk/unasync.py; change those, and run it. -------------------------------
 
 
+@discreet_methods
 class Events:
     """What happened in the organization, in the order it happened, for 90 days."""
 
@@ -169,7 +178,7 @@ class Events:
         order: Literal["asc", "desc"] = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
-    ) -> EventPage[Event]:
+    ) -> EventPage[AnyEvent]:
         """One page of the feed.
 
         Args:
@@ -201,14 +210,14 @@ class Events:
         max_items: int | None = None,
         starting_after: str | None = None,
         options: RequestOptions | None = None,
-    ) -> Paginator[Event]:
+    ) -> Paginator[AnyEvent]:
         """Every event that there is now, page after page; `follow` also gives those to come."""
         filters = _filters(types, resource_type, resource_id, created_since, created_until)
         query = {**filters, "order": order, "starting_after": starting_after}
         walk = Walk([get("events", query=query, options=options)], page_size, max_items)
         return Paginator(self._client, walk, _EVENT)
 
-    def get(self, event_id: str | UUID, *, options: RequestOptions | None = None) -> Event:
+    def get(self, event_id: str | UUID, *, options: RequestOptions | None = None) -> AnyEvent:
         """One event, by the id that a delivery names.
 
         Raises:
@@ -226,13 +235,15 @@ class Events:
         types: Collection[EventType | str] = (),
         poll: float | None = 5.0,
         on_checkpoint: Callable[[str], None] | None = None,
+        on_lost: Callable[[EventsLost], None] | None = None,
         patience: float | None = None,
         options: RequestOptions | None = None,
     ) -> Feed:
-        """Every event from a point on, in order, and then each as it comes; it ends only by an error.
+        """Every event from a point on, in order, and then each as it comes; it ends by an error, or by `feed.close()`.
 
         It misses none, and waits out a service that is away. To go on after a restart, keep `feed.checkpoint` with
-        what the event changed, or let `on_checkpoint` tell.
+        what the event changed, or let `on_checkpoint` tell. An event that cannot be read is logged, and comes as an
+        `UnknownEvent`.
 
         Args:
             after: a checkpoint, with the `types` that it was made with; else the feed begins with the oldest event
@@ -240,13 +251,16 @@ class Events:
             types: as in `list`.
             poll: seconds between two questions when there is nothing new; None: ends where the feed ends now.
             on_checkpoint: called with a checkpoint when the next event is asked for: the one before is dealt with.
+            on_lost: called when the service has deleted events, at the end of their retention, that this follower may
+                not have seen; it then goes on behind them. None: the `EventsLost` is raised.
             patience: seconds for which the service may fail without a break before its error is raised; None: for
                 ever. Errors that waiting does not help are raised at once.
 
         Raises:
+            EventsLost: events were deleted before they were read; asked for the next event, the feed goes on.
             BadRequestError: `after` belongs to other `types`, or to another organization.
             InsufficientScopeError: a type is named that the key may not read, or it may read nothing.
         """
         spec = get("events", query={"type": joined("types", types)}, options=options)
         following = _following(spec, after, since, poll, patience, self._client._clock)
-        return Feed(self._client, following, _EVENT, on_checkpoint)
+        return Feed(self._client, following, READABLE_EVENT, on_checkpoint, on_lost)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from booking_core.wire.experiences import Experience
+from booking_sdk._discreet import discreet_methods
 from booking_sdk._parse import as_type
 from booking_sdk.options import RequestOptions
 from booking_sdk.paging import AsyncPage, AsyncPaginator, Page, Paginator, Walk
@@ -21,6 +22,7 @@ def _filters(published: bool | None, updated_since: datetime | None) -> dict[str
     }
 
 
+@discreet_methods
 class AsyncExperiences:
     """What guests can book, published or not."""
 
@@ -80,6 +82,7 @@ class AsyncExperiences:
 # Made from the classes above by tests/booking_sdk/unasync.py; change those, and run it. -------------------------------
 
 
+@discreet_methods
 class Experiences:
     """What guests can book, published or not."""
 

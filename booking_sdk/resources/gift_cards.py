@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from booking_core.wire.gift_cards import GiftCardStatus
+from booking_sdk._discreet import discreet_methods
 from booking_sdk._parse import as_type
 from booking_sdk.models import GiftCard
 from booking_sdk.options import RequestOptions
@@ -22,6 +23,7 @@ def _filters(status: StatusFilter | None, updated_since: datetime | None) -> dic
     return {"status": status, "updated_since": since}
 
 
+@discreet_methods
 class AsyncGiftCards:
     """Prepaid amounts that pay for bookings."""
 
@@ -81,6 +83,7 @@ class AsyncGiftCards:
 # Made from the classes above by tests/booking_sdk/unasync.py; change those, and run it. -------------------------------
 
 
+@discreet_methods
 class GiftCards:
     """Prepaid amounts that pay for bookings."""
 

@@ -14,9 +14,10 @@ from booking_core.wire.webhooks import (
     WantedStatus,
     WebhookEndpoint,
 )
+from booking_sdk._discreet import discreet_methods
 from booking_sdk._parse import as_type, nothing
 from booking_sdk.errors import ConfigurationError
-from booking_sdk.models import Event, WebhookEndpointWithSecret
+from booking_sdk.models import AnyEvent, WebhookEndpointWithSecret
 from booking_sdk.options import RequestOptions
 from booking_sdk.paging import AsyncPage, AsyncPaginator, Page, Paginator, Walk
 from booking_sdk.receive import unwrap
@@ -43,6 +44,7 @@ def _strings(name: str, values: Iterable[str] | None) -> list[str] | None:
     return None if values is None else [str(value) for value in values]
 
 
+@discreet_methods
 class AsyncWebhooks:
     """Where events are sent. Everything but `unwrap` needs the scope `webhooks:manage`.
 
@@ -241,7 +243,7 @@ class AsyncWebhooks:
         *,
         secret: str | Iterable[str] | None = None,
         now: float | None = None,
-    ) -> Event:
+    ) -> AnyEvent:
         """The event of a delivery, if it is authentic and recent. Sends nothing.
 
         Args:
@@ -263,6 +265,7 @@ class AsyncWebhooks:
 # Made from the classes above by tests/booking_sdk/unasync.py; change those, and run it. -------------------------------
 
 
+@discreet_methods
 class Webhooks:
     """Where events are sent. Everything but `unwrap` needs the scope `webhooks:manage`.
 
@@ -461,7 +464,7 @@ class Webhooks:
         *,
         secret: str | Iterable[str] | None = None,
         now: float | None = None,
-    ) -> Event:
+    ) -> AnyEvent:
         """The event of a delivery, if it is authentic and recent. Sends nothing.
 
         Args:

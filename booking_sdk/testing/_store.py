@@ -213,7 +213,11 @@ class Store:
         for number, line in enumerate(asked.guests):
             tier = tiers.get(line.tier_id)
             if tier is None:
-                raise unprocessable(f"guests.{number}.tier_id", "is not a tier of the experience", "unknown_tier")
+                raise unprocessable(
+                    f"guests.{number}.tier_id",
+                    f"The experience has no such price tier; it has {', '.join(sorted(tiers))}.",
+                    "unknown_tier",
+                )
             fields = {"tier_id": line.tier_id, "tier_label": tier["name"]}
             lines.append({**fields, "count": line.count, "unit_price": tier["price"]})
             seats += line.count * int(tier["seats_per_unit"])

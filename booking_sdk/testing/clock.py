@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime
+from queue import SimpleQueue
 from typing import TypeVar
 
 from booking_sdk._clock import Clock
@@ -42,6 +43,9 @@ class ManualClock(Clock):
     def sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)
         self.advance(seconds)
+
+    def wait(self, wake: "SimpleQueue[None]", seconds: float) -> None:
+        self.sleep(seconds)
 
     async def async_sleep(self, seconds: float) -> None:
         self.sleep(seconds)

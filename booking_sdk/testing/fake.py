@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack
 from urllib.parse import parse_qsl
 
-import booking_sdk.client as clients
 from booking_core.wire.customers import Customer
 from booking_core.wire.departures import Departure
 from booking_core.wire.experiences import Experience
 from booking_core.wire.limits import API_KEY_PREFIX
 from booking_core.wire.scopes import Scope
+from booking_sdk._http import async_mock_client, mock_client, mock_transport
 from booking_sdk._retries import Failure, Outcome
 from booking_sdk.client import AsyncBookingClient, BookingClient
-from booking_sdk.models import Booking, Event, GiftCard
+from booking_sdk.models import AnyEvent, Booking, GiftCard
 from booking_sdk.options import ClientOptions
 from booking_sdk.receive import parsed
 from booking_sdk.testing import make
@@ -88,14 +88,14 @@ class FakeBookingAPI:
 
     def client(self, scopes: Collection[Scope | str] | None = None, **options: Unpack[ClientOptions]) -> BookingClient:
         """A client with a key that holds these scopes, or every scope. Its waits move the fake's clock."""
-        own = BookingClient(self.key(scopes), base_url=self.base_url, http_client=clients.mock_client(self.transport))
+        own = BookingClient(self.key(scopes), base_url=self.base_url, http_client=mock_client(self.transport))
         return on_clock(own.with_options(**options), self.clock)
 
     def async_client(
         self, scopes: Collection[Scope | str] | None = None, **options: Unpack[ClientOptions]
     ) -> AsyncBookingClient:
         """The same, to be awaited."""
-        http_client = clients.async_mock_client(self.transport)
+        http_client = async_mock_client(self.transport)
         own = AsyncBookingClient(self.key(scopes), base_url=self.base_url, http_client=http_client)
         return on_clock(own.with_options(**options), self.clock)
 
@@ -112,7 +112,7 @@ class FakeBookingAPI:
     @property
     def transport(self) -> Any:
         """For an httpx client of your own, of either kind: `httpx.Client(transport=api.transport)`."""
-        return clients.mock_transport(self._receive)
+        return mock_transport(self._receive)
 
     def advance(self, seconds: float) -> None:
         """Lets time pass."""
@@ -225,7 +225,7 @@ class FakeBookingAPI:
         return [Customer.model_validate(shown(row)) for row in self._store.customers.values()]
 
     @property
-    def events(self) -> list[Event]:
+    def events(self) -> list[AnyEvent]:
         """Everything that happened, in order."""
         return [parsed(shown(row)) for row in self._store.events.values()]
 
@@ -251,7 +251,7 @@ class FakeBookingAPI:
         """Switches the Add-ons app."""
         self._store.add_ons_app = on
 
-    def emit(self, event_type: str, about: Any, **data: Any) -> Event:
+    def emit(self, event_type: str, about: Any, **data: Any) -> AnyEvent:
         """Writes any event into the feed, also one of a type that does not exist yet.
 
         Args:

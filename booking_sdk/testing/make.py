@@ -7,13 +7,15 @@ make_event("booking.cancelled", reason="customer")
 import itertools
 import uuid
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, cast, get_args
 
+from booking_core.wire.base import Resource
 from booking_core.wire.customers import Customer
 from booking_core.wire.departures import Departure
 from booking_core.wire.experiences import Experience
 from booking_core.wire.limits import API_VERSION
-from booking_sdk.models import Booking, Event, GiftCard
+from booking_sdk.models import EVENT_CLASSES, AnyEvent, Booking, GiftCard
 from booking_sdk.receive import parsed
 
 _EPOCH = datetime(2026, 6, 1, 9, 30, tzinfo=UTC)
@@ -186,37 +188,67 @@ def event_fields(event_type: str, *, about: Any = None, **data: Any) -> dict[str
     }
 
 
+def known(kind: type[Resource], over: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """Return the fields that a test chose.
+
+    Raises:
+        TypeError: there is no such field, here or in what one of them holds: a typing error would go unnoticed, since
+            models keep fields that they do not know.
+    """
+    for name, value in over.items():
+        field = kind.model_fields.get(name)
+        if field is None:
+            near = get_close_matches(name, kind.model_fields, 1)
+            hint = f"; did you mean {path}{near[0]}?" if near else ""
+            raise TypeError(f"{kind.__name__} has no field {path}{name}{hint}")
+        inner = next((one for one in (field.annotation, *get_args(field.annotation)) if _is_resource(one)), None)
+        for part in value if isinstance(value, list) else [value]:
+            if inner is not None and isinstance(part, dict):
+                known(inner, part, f"{path}{name}.")
+    return over
+
+
+def _is_resource(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Resource)
+
+
 def make_experience(**over: Any) -> Experience:
     """An experience."""
-    return Experience.model_validate(experience_fields(**over))
+    return Experience.model_validate(experience_fields(**known(Experience, over)))
 
 
 def make_departure(**over: Any) -> Departure:
     """A departure."""
-    return Departure.model_validate(departure_fields(**over))
+    return Departure.model_validate(departure_fields(**known(Departure, over)))
 
 
 def make_booking(**over: Any) -> Booking:
     """A booking."""
-    return Booking.model_validate(booking_fields(**over))
+    return Booking.model_validate(booking_fields(**known(Booking, over)))
 
 
 def make_customer(**over: Any) -> Customer:
     """A customer."""
-    return Customer.model_validate(customer_fields(**over))
+    return Customer.model_validate(customer_fields(**known(Customer, over)))
 
 
 def make_gift_card(**over: Any) -> GiftCard:
     """A gift card."""
-    return GiftCard.model_validate(gift_card_fields(**over))
+    return GiftCard.model_validate(gift_card_fields(**known(GiftCard, over)))
 
 
-def make_event(event_type: str = "booking.created", *, about: Any = None, **data: Any) -> Event:
+def make_event(event_type: str = "booking.created", *, about: Any = None, **data: Any) -> AnyEvent:
     """An event as a handler gets it, of any type, also one that does not exist yet.
 
     Args:
         about: the resource, as a model or as fields.
         data: what stands beside it, such as `reason`.
+
+    Raises:
+        TypeError: events of this type have no such data.
     """
+    kind = EVENT_CLASSES.get(event_type)
+    if kind is not None:
+        known(cast("type[Resource]", kind.model_fields["data"].annotation), data)
     fields = about.to_json() if hasattr(about, "to_json") else about
     return parsed(event_fields(event_type, about=fields, **data))

@@ -23,9 +23,12 @@ from booking_sdk import (
     ConfigurationError,
     Hooks,
     Timeout,
+    _budget,
+    _http,
     meta,
 )
 from booking_sdk import client as module
+from booking_sdk._transport import failure_of
 from booking_sdk.testing import make_booking
 
 URL = "https://api.test"
@@ -279,7 +282,7 @@ def test_an_answer_that_drips_is_given_up(
     flavour: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(_budget.time, "monotonic", lambda: clock[0])
     transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=Dripping(clock)))
     if flavour == "sync":
         sync = BookingClient(KEY, base_url=URL, max_retries=0, http_client=httpx.Client(transport=transport))
@@ -309,7 +312,7 @@ def test_no_part_of_an_attempt_may_take_more_than_is_left_of_it(
     flavour: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, left = [0.0], []
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(_budget.time, "monotonic", lambda: clock[0])
 
     def slow(request: httpx.Request) -> Any:
         for seconds in (0.0, 4.0, 30.0):
@@ -416,8 +419,7 @@ def test_a_subclass_keeps_what_is_its_own() -> None:
 
 def test_closing_closes_its_own_connections_and_nobody_elses() -> None:
     with BookingClient(KEY, base_url=URL) as client:
-        inner = client._pool._own
-        assert inner is not None
+        inner = client._pool._connections.client()
         client.with_options(timeout=1).close()
         assert not inner.is_closed
     assert inner.is_closed
@@ -434,7 +436,7 @@ def test_a_client_that_is_closed_between_attempts_says_what_may_have_been_done(
 ) -> None:
     wire = Wire([DROPPED])
     client = wire.client(flavour, runner)
-    pool = getattr(client, "target", client)._pool
+    pool = getattr(client, "target", client)._pool._connections
 
     def close(_: Any) -> None:
         pool._given, pool.is_closed = None, True
@@ -452,8 +454,7 @@ def test_a_client_that_is_closed_between_attempts_says_what_may_have_been_done(
 def test_closing_awaits_its_own_connections_and_nobody_elses(runner: asyncio.Runner) -> None:
     async def run() -> None:
         async with AsyncBookingClient(KEY, base_url=URL) as client:
-            inner = client._pool._own
-            assert inner is not None
+            inner = await client._pool._connections.client()
             await client.with_options(timeout=1).close()
             assert not inner.is_closed
         assert inner.is_closed
@@ -465,19 +466,27 @@ def test_closing_awaits_its_own_connections_and_nobody_elses(runner: asyncio.Run
     runner.run(run())
 
 
-@pytest.mark.parametrize("kind", CLIENTS)
-def test_a_client_that_is_dropped_open_is_complained_of(kind: type[Any]) -> None:
+def complaints_about(drop: Any) -> list[str]:
+    """The ResourceWarnings while something is dropped."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        client = kind(KEY, base_url=URL)
-        derived = client.with_options(timeout=1)
-        del derived
+        drop()
         gc.collect()
-        assert not [one for one in caught if one.category is ResourceWarning]
-        del client
-        gc.collect()
-    (complaint,) = [one for one in caught if one.category is ResourceWarning]
-    assert str(complaint.message) == f"unclosed <{kind.__name__} of {URL}>"
+    return [str(one.message) for one in caught if one.category is ResourceWarning]
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_client_that_is_dropped_open_is_complained_of(kind: type[Any], runner: asyncio.Runner) -> None:
+    held = [kind(KEY, base_url=URL)]
+    if kind is AsyncBookingClient:
+        runner.run(held[0]._pool._connections.client())
+    assert complaints_about(lambda: held[0].with_options(timeout=1)) == []
+    assert complaints_about(held.clear) == [f"unclosed <{kind.__name__} of {URL}>"]
+
+
+def test_an_async_client_that_was_never_used_has_nothing_to_close() -> None:
+    held = [AsyncBookingClient(KEY, base_url=URL)]
+    assert complaints_about(held.clear) == []
 
 
 def test_a_client_that_could_not_be_made_leaves_nothing_behind() -> None:
@@ -488,19 +497,20 @@ def test_a_client_that_could_not_be_made_leaves_nothing_behind() -> None:
 
 def test_connections_are_not_shared_with_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     client = BookingClient(KEY, base_url=URL)
-    before = client._pool._client()
-    assert client._pool._client() is before
+    connections = client._pool._connections
+    before = connections.client()
+    assert connections.client() is before
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    after = client._pool._client()
+    after = connections.client()
     assert after is not before
-    assert client._pool._client() is after
+    assert connections.client() is after
     monkeypatch.undo()
     before.close()
     client.close()
 
 
 def test_certificates_are_read_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    module._ssl_context()
+    _http.ssl_context()
     monkeypatch.setattr(ssl, "create_default_context", None)
     BookingClient(KEY, base_url=URL).close()
 
@@ -516,9 +526,9 @@ def test_a_fork_of_httpx_is_understood_by_the_names_of_its_errors() -> None:
 
     class ReadError(TransportError): ...
 
-    refused, lost = module._failure_of(ConnectTimeout()), module._failure_of(ReadError())
+    refused, lost = failure_of(ConnectTimeout()), failure_of(ReadError())
     assert refused is not None
     assert (refused.sent, refused.timed_out) == (False, True)
     assert lost is not None
     assert (lost.sent, lost.timed_out) == (True, False)
-    assert module._failure_of(ValueError()) is None
+    assert failure_of(ValueError()) is None

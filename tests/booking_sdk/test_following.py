@@ -2,16 +2,31 @@
 
 import asyncio
 import logging
-from datetime import UTC, datetime
+import pickle
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
 import pytest
 from sdk_support.scripted import DROPPED, Wire, answered, as_json
 
-from booking_sdk import APIConnectionError, BadRequestError, Event, InsufficientScopeError, RateLimitError
+from booking_sdk import (
+    APIConnectionError,
+    AsyncBookingClient,
+    BadRequestError,
+    BookingClient,
+    Event,
+    EventsLost,
+    InsufficientScopeError,
+    RateLimitError,
+)
+from booking_sdk._http import mock_transport
 from booking_sdk._retries import Outcome
 from booking_sdk.following import Position
-from booking_sdk.testing import make_event
+from booking_sdk.testing import ManualClock, make_event
 
 
 def event(sequence: int) -> dict[str, Any]:
@@ -98,7 +113,7 @@ def test_a_checkpoint_is_told_when_the_event_before_it_is_dealt_with(flavour: st
             break
     assert seen == [(1, 0), (2, 1), (3, 2)]
     assert [(one.cursor, one.sequence) for one in told] == [(None, 1), ("c2", 2)]
-    assert Position.parse(feed.checkpoint) == Position("c3", 3, None)
+    assert replace(Position.parse(feed.checkpoint), read_at=0) == Position("c3", 3, None)
 
 
 def test_a_page_left_half_way_is_read_again_and_its_first_half_left_out(flavour: str, runner: asyncio.Runner) -> None:
@@ -136,7 +151,7 @@ def test_a_resume_cursor_of_a_feed_from_an_instant_needs_that_instant(flavour: s
     feed = wire.client(flavour, runner).events.follow(after="c8", since=since, poll=1)
     assert taken(feed, 1) == [9]
     assert wire.requests[0].url.params["created_since"] == "2026-09-01T00:00:00+00:00"
-    assert Position.parse(feed.checkpoint) == Position("c9", 9, "2026-09-01T00:00:00+00:00")
+    assert replace(Position.parse(feed.checkpoint), read_at=0) == Position("c9", 9, "2026-09-01T00:00:00+00:00")
 
 
 @pytest.mark.parametrize("after", ["", "at_", "at_!!!", "at_e30", "at_WzFd", 7])
@@ -228,3 +243,190 @@ def test_events_are_of_the_class_of_their_type(flavour: str, runner: asyncio.Run
     (first,) = Wire([page(1, resume="c1")]).client(flavour, runner).events.follow(poll=None)
     assert isinstance(first, Event)
     assert type(first).__name__ == "BookingCreated"
+
+
+# Events that cannot be read
+
+
+def test_an_event_that_cannot_be_read_comes_as_it_is_and_holds_up_nothing(
+    flavour: str, runner: asyncio.Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = {**event(2), "data": {"object": {"name": "hush"}}, "of_tomorrow": 7}
+    no_number = {**event(9), "sequence": "many", "created_at": "soon"}
+    items = [event(1), broken, no_number, None, event(3)]
+    wire = Wire([as_json({"data": items, "has_more": False, "next_cursor": None, "resume_cursor": "c3"})])
+    feed = wire.client(flavour, runner).events.follow(poll=None)
+    found = list(feed)
+    assert [type(one).__name__ for one in found] == ["BookingCreated", *["UnknownEvent"] * 3, "BookingCreated"]
+    assert found[1].data == {"object": {"name": "hush"}}
+    assert (found[1].type, found[1].sequence, found[1].of_tomorrow) == ("booking.created", 2, 7)
+    assert (found[2].id, found[2].sequence) == (no_number["id"], 0)
+    assert found[3].data == {"value": None}
+    assert all(one.created_at.tzinfo for one in found)
+    assert Position.parse(feed.checkpoint).sequence == 3
+    assert [record.levelname for record in caplog.records] == ["ERROR"] * 3
+    assert "missing at data.object.id" in caplog.text
+    assert "hush" not in caplog.text
+
+
+# Events that were deleted before they were read
+
+NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
+
+
+def aged(sequence: int, days: float) -> dict[str, Any]:
+    return {**event(sequence), "created_at": (NOON - timedelta(days=days)).isoformat()}
+
+
+def listed(*events: dict[str, Any], resume: str | None = "c", more: bool = False) -> Outcome:
+    return as_json(
+        {"data": list(events), "has_more": more, "next_cursor": resume if more else None, "resume_cursor": resume}
+    )
+
+
+def away(days: float, sequence: int = 10) -> str:
+    """The checkpoint of a follower that read to the end that long ago."""
+    return str(Position("c0", sequence, None, (NOON - timedelta(days=days)).timestamp()))
+
+
+def at_noon(answers: list[Outcome], flavour: str, runner: asyncio.Runner) -> tuple[Wire, Any]:
+    wire = Wire(answers)
+    wire.clock = ManualClock(NOON)
+    return wire, wire.client(flavour, runner)
+
+
+def test_events_that_were_deleted_unread_are_an_error_and_the_feed_goes_on(
+    flavour: str, runner: asyncio.Runner
+) -> None:
+    wire, client = at_noon([listed(aged(40, 89)), listed(aged(30, 90))] * 2, flavour, runner)
+    feed = client.events.follow(after=away(120), types=["booking.*"], poll=None)
+    with pytest.raises(EventsLost) as caught:
+        taken(feed, 1)
+    assert (caught.value.after, caught.value.before) == (10, 30)
+    assert str(caught.value) == "up to 19 events were deleted before they were read: those between 10 and 30"
+    assert Position.parse(caught.value.checkpoint).sequence == 29
+    assert pickle.loads(pickle.dumps(caught.value)).checkpoint == caught.value.checkpoint
+    probe = wire.requests[1].url.params
+    assert dict(probe) == {"order": "asc", "limit": "1"}
+    assert taken(feed, 1) == [40]
+
+
+def test_who_wants_to_be_told_of_lost_events_is_told(flavour: str, runner: asyncio.Runner) -> None:
+    told: list[EventsLost] = []
+    answers = [listed(resume="c0"), listed(aged(40, 89), aged(41, 1)), listed(aged(30, 90)), listed(aged(45, 0))]
+    wire, client = at_noon(answers, flavour, runner)
+    feed = client.events.follow(after=away(120), poll=1, on_lost=told.append)
+    assert taken(feed, 3) == [40, 41, 45]
+    assert [(one.after, one.before) for one in told] == [(10, 30)]
+    assert len(wire.requests) == 4
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "oldest"),
+    [
+        (away(120), [aged(10, 90)]),  # the last one is kept
+        (away(120), [aged(4, 91)]),  # and so are some before it
+        (away(120), [aged(11, 90)]),  # the next one is kept, and another's
+        (away(60), [aged(30, 90)]),  # nothing happened in the month before it was read to the end
+        (away(120), []),
+    ],
+)
+def test_numbers_that_are_left_out_are_no_loss_by_themselves(
+    checkpoint: str, oldest: list[Any], flavour: str, runner: asyncio.Runner
+) -> None:
+    wire, client = at_noon([listed(aged(40, 1)), listed(*oldest)], flavour, runner)
+    assert [one.sequence for one in client.events.follow(after=checkpoint, types=["booking.*"], poll=None)] == [40]
+    assert len(wire.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("after", "first"),
+    [(away(120), 11), (away(0.5), 40), (None, 40), ("cursor_of_a_page", 40)],
+    ids=["no gap", "away for hours", "from the oldest", "from a cursor"],
+)
+def test_where_nothing_can_be_lost_nothing_is_asked(
+    after: str | None, first: int, flavour: str, runner: asyncio.Runner
+) -> None:
+    wire, client = at_noon([listed(aged(first, 1), aged(first + 9, 0))], flavour, runner)
+    assert len(list(client.events.follow(after=after, poll=None))) == 2
+    assert len(wire.requests) == 1
+
+
+def test_a_follower_that_waits_for_months_has_lost_nothing(flavour: str, runner: asyncio.Runner) -> None:
+    months = [listed(resume="c") for _ in range(100)]
+    wire, client = at_noon([listed(aged(10, 0)), *months, listed(aged(90, 0))], flavour, runner)
+    feed = client.events.follow(poll=86_400)
+    assert taken(feed, 2) == [10, 90]
+    assert len(wire.requests) == 102
+
+
+def test_what_a_service_asks_to_wait_for_a_year_is_asked_again_in_an_hour(flavour: str, runner: asyncio.Runner) -> None:
+    wire = Wire([answered(429, "rate_limited", retry_after="9" * 40), page(1, resume="c1")])
+    assert taken(wire.client(flavour, runner).events.follow(), 1) == [1]
+    assert wire.clock.sleeps == [3600]
+
+
+# Stopped from outside
+
+
+def test_a_feed_is_closed_from_another_thread() -> None:
+    with httpx.Client(transport=mock_transport(lambda _: listed())) as http_client:
+        client = BookingClient("svc_x", base_url="https://a.test", http_client=http_client)
+        feed = client.events.follow(poll=3600)
+        with ThreadPoolExecutor(1) as pool:
+            following = pool.submit(list, feed)
+            feed.close()
+            assert following.result(10) == []
+        assert list(feed) == []
+
+
+def test_a_feed_is_closed_by_a_signal_handler() -> None:
+    def asked(_: httpx.Request) -> Outcome:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        return listed()
+
+    with httpx.Client(transport=mock_transport(asked)) as http_client:
+        feed = BookingClient("svc_x", base_url="https://a.test", http_client=http_client).events.follow(poll=3600)
+        before = signal.signal(signal.SIGALRM, lambda *_: feed.close())
+        try:
+            assert list(feed) == []
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("waits_for", ["the next poll", "an answer"])
+@pytest.mark.parametrize("closed_by", ["task", "thread"])
+def test_a_feed_is_closed_from_another_task_or_thread(waits_for: str, closed_by: str) -> None:
+    async def run() -> None:
+        waiting = asyncio.Event()
+
+        class Service(httpx.AsyncBaseTransport):
+            async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+                waiting.set()
+                if waits_for == "an answer":
+                    await asyncio.sleep(3600)
+                body = {"data": [], "has_more": False, "next_cursor": None, "resume_cursor": "c"}
+                return httpx.Response(200, json=body)
+
+        async with httpx.AsyncClient(transport=Service()) as http_client:
+            client = AsyncBookingClient("svc_x", base_url="https://a.test", http_client=http_client)
+            feed = client.events.follow(poll=3600)
+
+            async def all_of_it() -> list[Any]:
+                return [one async for one in feed]
+
+            following = asyncio.ensure_future(all_of_it())
+            await waiting.wait()
+            await asyncio.sleep(0.01)
+            feed.close() if closed_by == "task" else await asyncio.to_thread(feed.close)
+            assert await asyncio.wait_for(following, 10) == []
+
+    asyncio.run(run())
+
+
+def test_a_feed_that_is_closed_gives_no_more_and_keeps_its_checkpoint(flavour: str, runner: asyncio.Runner) -> None:
+    feed = Wire([page(1, 2, 3, resume="c3")]).client(flavour, runner).events.follow(poll=1)
+    assert taken(feed, 2) == [1, 2]
+    feed.close()
+    assert taken(feed, 1) == []
+    assert Position.parse(feed.checkpoint).sequence == 2

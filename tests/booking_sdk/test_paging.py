@@ -1,14 +1,25 @@
 """Lists: every page asked for as the first, and no page that leads astray."""
 
 import asyncio
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx
 import pytest
-from sdk_support.scripted import DROPPED, Wire, as_json
+import respx
+from sdk_support.blocking import blocking
+from sdk_support.routed import DROPPED, KEY, URL, repeated
 
-from booking_sdk import APIConnectionError, PaginationError, ResponseValidationError, meta
-from booking_sdk.testing import make_customer
+from booking_sdk import (
+    APIConnectionError,
+    AsyncBookingClient,
+    BookingClient,
+    PaginationError,
+    ResponseValidationError,
+    meta,
+)
+from booking_sdk.testing import ManualClock, make_customer, on_clock
 
 
 def pages(*sizes: int, cursors: list[str | None] | None = None) -> list[Any]:
@@ -19,8 +30,44 @@ def pages(*sizes: int, cursors: list[str | None] | None = None) -> list[Any]:
         more = number < len(sizes) - 1
         data = [make_customer(name=f"{number}.{index}").to_json() for index in range(size)]
         envelope = {"data": data, "has_more": more, "next_cursor": cursors[number] if more else None, "note": "new"}
-        answers.append(as_json(envelope, x_request_id=f"req_{number}"))
+        answers.append(httpx.Response(200, json=envelope, headers={"x-request-id": f"req_{number}"}))
     return answers
+
+
+class Wire:
+    """The route to the customers, answered by respx, and clients of either flavour that take it."""
+
+    def __init__(self, answers: list[Any]) -> None:
+        path = {"url__regex": rf"{URL}/api/v1/(customers|bookings|availability|events)"}
+        self.route = ROUTER[-1].get(**path).mock(side_effect=repeated(answers) if answers else None)
+
+    @property
+    def requests(self) -> list[httpx.Request]:
+        return [call.request for call in self.route.calls]
+
+    def client(self, flavour: str, runner: asyncio.Runner, **options: Any) -> Any:
+        if flavour == "sync":
+            client = BookingClient(KEY, base_url=URL, **options)
+            CLOSING.append(client.close)
+            return on_clock(client, ManualClock())
+        other = AsyncBookingClient(KEY, base_url=URL, **options)
+        CLOSING.append(lambda: runner.run(other.close()))
+        return blocking(on_clock(other, ManualClock()), runner)
+
+
+ROUTER: list[respx.MockRouter] = []
+CLOSING: list[Callable[[], Any]] = []
+
+
+@pytest.fixture(autouse=True)
+def routed(runner: asyncio.Runner) -> Iterator[None]:
+    """respx in the place of the network, and clients that are closed at the end."""
+    with respx.mock(assert_all_called=False) as router:
+        ROUTER.append(router)
+        yield
+        while CLOSING:
+            CLOSING.pop()()
+    ROUTER.clear()
 
 
 def queries(wire: Wire) -> list[dict[str, str]]:
@@ -147,7 +194,7 @@ def test_a_page_that_leads_to_itself_says_so(cursor: str | None, flavour: str, r
 def test_an_item_that_cannot_be_read_is_named(flavour: str, runner: asyncio.Runner) -> None:
     broken = {"data": [make_customer().to_json(), {"id": "x"}], "has_more": False, "next_cursor": None}
     with pytest.raises(ResponseValidationError) as caught:
-        Wire([as_json(broken)]).client(flavour, runner).customers.list()
+        Wire([httpx.Response(200, json=broken)]).client(flavour, runner).customers.list()
     assert caught.value.field_path == "data.1.name"
 
 

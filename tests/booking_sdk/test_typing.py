@@ -1,11 +1,18 @@
 """The SDK's types, seen from outside: a program of an integrator's under the strictest checks."""
 
+import json
+import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from sdk_support import integrator
+from sdk_support import integrator, narrowing
+
+_COMMAND = shutil.which("pyright", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+PYRIGHT = [_COMMAND] if _COMMAND else []
 
 MISTAKES = {
     'client.bookings.create(experience_date_id="d")': "call-arg",
@@ -40,6 +47,36 @@ def test_a_mistake_of_an_integrators_is_found(cache: Path, tmp_path: Path) -> No
     found = complaints(tmp_path / "till.py", cache)
     for number, code in enumerate(MISTAKES.values(), 3):
         assert any(f"till.py:{number}: error" in line and f"[{code}]" in line for line in found), found
+
+
+NARROWING = Path(narrowing.__file__)
+REVEALED = {
+    number: line.partition("  # ")[2]
+    for number, line in enumerate(NARROWING.read_text(encoding="utf-8").splitlines(), 1)
+    if "reveal_type(" in line
+}
+
+
+def assert_narrowed(found: dict[int, str]) -> None:
+    """Compares what a checker reveals with what the sample says, without the modules' names."""
+    assert {number: re.sub(r"[\w.]+\.", "", kind) for number, kind in found.items()} == REVEALED
+
+
+def test_mypy_narrows_events_by_their_type(cache: Path) -> None:
+    lines = complaints(NARROWING, cache)
+    assert lines[-1] == "Success: no issues found in 1 source file", lines
+    found = [re.search(r":(\d+): note: Revealed type is \"(.*)\"", line) for line in lines]
+    assert_narrowed({int(one[1]): one[2] for one in found if one})
+
+
+@pytest.mark.skipif(not PYRIGHT, reason="pyright is not installed")
+def test_pyright_narrows_events_by_their_type() -> None:
+    command = [*PYRIGHT, "--outputjson", "--pythonpath", sys.executable, str(NARROWING)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=NARROWING.parent, check=False)
+    said = json.loads(done.stdout)["generalDiagnostics"]
+    assert [one for one in said if one["severity"] != "information"] == []
+    found = {one["range"]["start"]["line"] + 1: re.search(r'is "(.*)"', one["message"]) for one in said}
+    assert_narrowed({number: match[1] for number, match in found.items() if match})
 
 
 def test_an_integrators_program_runs() -> None:

@@ -11,9 +11,9 @@ import httpx
 from booking_sdk import APIError, AsyncBookingClient, BookingClient
 from booking_sdk._config import configure
 from booking_sdk._flow import Send, Sleep, flow
+from booking_sdk._http import mock_transport
 from booking_sdk._parse import as_type
 from booking_sdk._retries import Failure, Outcome
-from booking_sdk.client import mock_transport
 from booking_sdk.request import Spec
 from booking_sdk.response import Response
 from booking_sdk.testing import ManualClock, on_clock

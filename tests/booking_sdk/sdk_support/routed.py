@@ -1,0 +1,92 @@
+"""Calls whose requests respx answers: the SDK's own HTTP client, its own connections, and no network."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import respx
+
+from booking_sdk import APIError, BookingClient
+from booking_sdk.testing import ManualClock, on_clock
+
+KEY = "svc_" + "k" * 40
+URL = "https://api.test"
+
+Answer = httpx.Response | type[httpx.TransportError]
+
+OK = httpx.Response(200, json={"fine": True})
+REFUSED = httpx.ConnectError
+UNRESOLVED = httpx.ConnectTimeout
+DROPPED = httpx.ReadError
+TIMED_OUT = httpx.ReadTimeout
+
+
+def answered(status: int, code: str | None = None, **headers: str) -> httpx.Response:
+    """An answer with an error's body, and headers with _ for -."""
+    pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    if code is None:
+        return httpx.Response(status, headers=pairs, html="<html>")
+    return httpx.Response(status, headers=pairs, json={"error": "No.", "code": code})
+
+
+def repeated(answers: Iterable[Answer]) -> Callable[[httpx.Request], httpx.Response]:
+    """A side effect for a route: one answer after the other, and then the last one again and again."""
+    left = list(answers)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        found = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(found, httpx.Response):
+            return httpx.Response(found.status_code, headers=found.headers.raw, content=found.content)
+        raise found(found.__name__, request=request)
+
+    return answer
+
+
+@dataclass
+class Played:
+    """What a call did."""
+
+    sent: list[httpx.Request] = field(default_factory=list)
+    slept: list[float] = field(default_factory=list)
+    result: Any = None
+    error: APIError | None = None
+
+    @property
+    def keys(self) -> set[str | None]:
+        return {request.headers.get("idempotency-key") for request in self.sent}
+
+    @property
+    def timeouts(self) -> list[tuple[float, float]]:
+        """For each attempt the seconds in all, and those to connect."""
+        return [
+            (request.extensions["timeout"]["read"], request.extensions["timeout"]["connect"]) for request in self.sent
+        ]
+
+
+def play(
+    call: Callable[[BookingClient], Any],
+    answers: Iterable[Answer],
+    *,
+    clock: ManualClock | None = None,
+    took_s: float = 0,
+    api_key: Any = KEY,
+    **options: Any,
+) -> Played:
+    """Makes a call to a service that answers like that; each attempt takes `took_s`."""
+    played, clock, answer = Played(), clock or ManualClock(), repeated(answers)
+
+    def slow(request: httpx.Request) -> httpx.Response:
+        clock.advance(took_s)
+        return answer(request)
+
+    with respx.mock(base_url=URL) as router, BookingClient(api_key, base_url=URL, **options) as client:
+        route = router.route().mock(side_effect=slow)
+        try:
+            played.result = call(on_clock(client, clock))
+        except APIError as error:
+            played.error = error
+        finally:
+            played.sent = [one.request for one in route.calls]
+            played.slept = clock.sleeps
+    return played

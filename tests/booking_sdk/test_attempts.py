@@ -1,0 +1,418 @@
+"""One attempt over real sockets: it ends in time whatever the server does, and leaves its connections as they were."""
+
+import asyncio
+import gc
+import json
+import signal
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+from sdk_support.blocking import blocking
+from sdk_support.raw import Script, answer, drip, scripted_server
+
+from booking_sdk import (
+    APIConnectionError,
+    APITimeoutError,
+    AsyncBookingClient,
+    BookingClient,
+    ConfigurationError,
+    Timeout,
+    interruption,
+)
+from booking_sdk.testing import make_booking
+
+KEY = "svc_" + "k" * 40
+BOOKING = json.dumps(make_booking().to_json()).encode()
+
+
+def client_of(flavour: str, runner: asyncio.Runner, url: str, **options: Any) -> Any:
+    if flavour == "sync":
+        return BookingClient(KEY, base_url=url, **options)
+    return blocking(AsyncBookingClient(KEY, base_url=url, **options), runner)
+
+
+def booked(client: Any) -> Any:
+    return client.bookings.cancel("b1", idempotency_key="order-0001")
+
+
+# Time
+
+ENDLESS: dict[str, Script] = {
+    "silence": lambda connection, _: drip(connection, b""),
+    "a head that drips": lambda connection, _: drip(connection, b"x", b"HTTP/1.1 200 OK\r\nX-Slow: "),
+    "headers that do not end": lambda connection, _: drip(connection, b"X-More: 1\r\n", b"HTTP/1.1 200 OK\r\n"),
+    "1xx for ever": lambda connection, _: drip(connection, b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "early hints for ever": lambda connection, _: drip(connection, b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
+    "a body that drips": lambda connection, _: drip(
+        connection, b" ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"
+    ),
+    "chunks that drip": lambda connection, _: drip(
+        connection, b"1\r\n \r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("given", ["own", "given"])
+@pytest.mark.parametrize("script", ENDLESS.values(), ids=ENDLESS)
+def test_an_attempt_ends_in_time_whatever_arrives(
+    script: Script, given: str, flavour: str, runner: asyncio.Runner
+) -> None:
+    with scripted_server(script) as url:
+        theirs = httpx.Client() if flavour == "sync" else httpx.AsyncClient()
+        options = {"http_client": theirs} if given == "given" else {}
+        client = client_of(flavour, runner, url, timeout=0.3, max_retries=0, **options)
+        begun = time.monotonic()
+        with pytest.raises(APITimeoutError) as caught:
+            booked(client)
+        took = time.monotonic() - begun
+        client.close()
+        theirs.close() if isinstance(theirs, httpx.Client) else runner.run(theirs.aclose())
+    assert 0.29 < took < 3
+    assert caught.value.maybe_executed
+    assert caught.value.idempotency_key == "order-0001"
+
+
+@pytest.mark.parametrize("script", ENDLESS.values(), ids=ENDLESS)
+def test_a_deadline_ends_all_attempts(script: Script, flavour: str, runner: asyncio.Runner) -> None:
+    with scripted_server(script) as url:
+        client = client_of(flavour, runner, url, timeout=0.2, deadline=0.5, max_retries=9)
+        begun = time.monotonic()
+        with pytest.raises(APITimeoutError):
+            client.me()
+        took = time.monotonic() - begun
+        client.close()
+    assert took < 3
+
+
+def test_a_connection_that_is_not_taken_is_surely_not_sent(flavour: str, runner: asyncio.Runner) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        fill = [socket.socket() for _ in range(8)]
+        for one in fill:
+            one.setblocking(False)
+            with suppress(BlockingIOError):
+                one.connect(full.getsockname())
+        url = f"http://127.0.0.1:{full.getsockname()[1]}"
+        client = client_of(flavour, runner, url, timeout=Timeout(0.3, connect=0.3), max_retries=0)
+        with pytest.raises(APITimeoutError) as caught:
+            booked(client)
+        client.close()
+        for one in fill:
+            one.close()
+    assert not caught.value.maybe_executed
+
+
+# What other libraries make of a client
+
+
+@pytest.fixture
+def healthy() -> Iterator[str]:
+    """The URL of a server that answers every request with a booking."""
+    with scripted_server(lambda connection, _: connection.sendall(answer(BOOKING))) as url:
+        yield url
+
+
+def test_a_maintained_fork_of_httpx_can_be_given(healthy: str, flavour: str, runner: asyncio.Runner) -> None:
+    theirs = httpx2.Client() if flavour == "sync" else httpx2.AsyncClient()
+    client = client_of(flavour, runner, healthy, http_client=theirs)
+    assert booked(client).status == "confirmed"
+    assert booked(client).status == "confirmed"
+    theirs.close() if flavour == "sync" else runner.run(theirs.aclose())  # type: ignore[union-attr]
+
+
+def test_a_fork_ends_in_time_too(flavour: str, runner: asyncio.Runner) -> None:
+    with scripted_server(ENDLESS["a head that drips"]) as url:
+        theirs = httpx2.Client() if flavour == "sync" else httpx2.AsyncClient()
+        client = client_of(flavour, runner, url, http_client=theirs, timeout=0.3, max_retries=0)
+        begun = time.monotonic()
+        with pytest.raises(APITimeoutError):
+            booked(client)
+        assert time.monotonic() - begun < 3
+        theirs.close() if flavour == "sync" else runner.run(theirs.aclose())  # type: ignore[union-attr]
+
+
+# Event loops
+
+
+def warned(job: Callable[[], object]) -> list[str]:
+    """The warnings while something runs and its remains are collected."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        job()
+        gc.collect()
+        gc.collect()
+    return [str(one.message) for one in caught]
+
+
+def test_one_client_serves_an_event_loop_for_each_job(healthy: str) -> None:
+    client = AsyncBookingClient(KEY, base_url=healthy)
+
+    async def job() -> str:
+        first = await client.bookings.get("b1")
+        await client.bookings.cancel(first.id)
+        return first.id
+
+    assert warned(lambda: [asyncio.run(job()) for _ in range(3)]) == []
+    assert not client._pool._connections._own, "a loop that ended takes its connections along"
+
+
+def test_a_loop_that_is_closed_without_a_word_leaves_nothing_open(healthy: str) -> None:
+    held = [AsyncBookingClient(KEY, base_url=healthy)]
+
+    def job() -> None:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(held[0].bookings.get("b1"))
+        loop.close()
+
+    assert warned(lambda: [job() for _ in range(3)]) == []
+    assert len(held[0]._pool._connections._own) == 1
+    assert warned(held.clear) == []
+
+
+def test_loops_of_several_threads_have_connections_of_their_own(healthy: str) -> None:
+    client = AsyncBookingClient(KEY, base_url=healthy)
+    met, seen = threading.Barrier(3), []
+
+    async def job() -> None:
+        await client.bookings.get("b1")
+        met.wait(10)
+        seen.append(len(client._pool._connections._own))
+        met.wait(10)
+        await client.bookings.get("b1")
+
+    def together() -> None:
+        threads = [threading.Thread(target=asyncio.run, args=(job(),)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+
+    assert warned(together) == []
+    assert seen == [3, 3, 3]
+    assert not client._pool.is_open
+
+
+def test_a_client_is_closed_on_every_loop(healthy: str) -> None:
+    client = AsyncBookingClient(KEY, base_url=healthy)
+
+    def job() -> None:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(client.bookings.get("b1"))
+        inner = next(iter(client._pool._connections._own.values()))[0]
+        asyncio.run(client.close())
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        assert inner.is_closed
+        loop.close()
+
+    assert warned(job) == []
+    with pytest.raises(ConfigurationError, match="closed"):
+        asyncio.run(client.bookings.get("b1"))
+
+
+def test_loops_that_are_forgotten_do_not_pile_up(healthy: str) -> None:
+    client, loops = AsyncBookingClient(KEY, base_url=healthy), []
+    for _ in range(40):
+        loops.append(asyncio.new_event_loop())
+        loops[-1].run_until_complete(client.bookings.get("b1"))
+    assert len(client._pool._connections._own) <= 17
+    for loop in loops:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+
+
+def test_it_runs_on_trio_as_well(healthy: str) -> None:
+    trio = pytest.importorskip("trio")
+    client = AsyncBookingClient(KEY, base_url=healthy)
+
+    async def job() -> str:
+        return str((await client.bookings.get("b1")).status)
+
+    assert [trio.run(job), trio.run(job), asyncio.run(job())] == ["confirmed"] * 3
+    assert not client._pool._connections._own
+
+
+# Interruptions
+
+
+class Broken(httpx.AsyncBaseTransport, httpx.BaseTransport):
+    """A transport that fails in a way of its own."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        raise RuntimeError("Event loop is closed")
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        raise RuntimeError("Event loop is closed")
+
+
+def test_an_exception_of_any_kind_says_which_call_it_ended(flavour: str, runner: asyncio.Runner) -> None:
+    theirs = httpx.Client(transport=Broken()) if flavour == "sync" else httpx.AsyncClient(transport=Broken())
+    client = client_of(flavour, runner, "https://api.test", http_client=theirs)
+    with pytest.raises(RuntimeError, match="loop is closed") as caught:
+        booked(client)
+    found = interruption(caught.value)
+    assert found is not None
+    assert (found.method, found.idempotency_key, found.maybe_executed, found.attempts) == (
+        "POST",
+        "order-0001",
+        True,
+        1,
+    )
+    assert caught.value.idempotency_key == "order-0001"  # type: ignore[attr-defined]
+    assert caught.value.maybe_executed is True  # type: ignore[attr-defined]
+    assert caught.value.__notes__ == [
+        "POST /api/v1/bookings/b1/cancel may have been carried out, which the same call with the same key settles:"
+        " order-0001"
+    ]
+    with pytest.raises(RuntimeError) as caught:
+        client.me()
+    found = interruption(caught.value)
+    assert found is not None
+    assert not found.maybe_executed
+
+
+def unanswered() -> tuple[Script, threading.Event]:
+    """A script that never answers, and says when it was asked."""
+    asked = threading.Event()
+
+    def script(connection: socket.socket, _: bytes) -> None:
+        asked.set()
+        connection.recv(1)
+
+    return script, asked
+
+
+async def cancelled(
+    client: AsyncBookingClient, asked: threading.Event, how: Callable[[Awaitable[Any]], Awaitable[Any]]
+) -> BaseException:
+    try:
+        await how(client.bookings.cancel("b1", idempotency_key="order-0001"))
+    except BaseException as error:  # noqa: BLE001 - it is what is looked at
+        return error
+    raise AssertionError("it was to be cancelled")
+
+
+async def by_task(call: Any) -> None:
+    task = asyncio.ensure_future(call)
+    await asyncio.sleep(0.2)
+    task.cancel()
+    await task
+
+
+async def by_timeout(call: Any) -> None:
+    async with asyncio.timeout(0.2):
+        await call
+
+
+@pytest.mark.parametrize("how", [by_task, by_timeout, lambda call: asyncio.wait_for(call, 0.2)])
+def test_a_cancelled_call_says_what_settles_it(how: Any) -> None:
+    script, asked = unanswered()
+    with scripted_server(script) as url:
+
+        async def run() -> BaseException:
+            async with AsyncBookingClient(KEY, base_url=url) as client:
+                return await cancelled(client, asked, how)
+
+        error = asyncio.run(run())
+    assert asked.is_set()
+    assert isinstance(error, (asyncio.CancelledError, TimeoutError))
+    found = interruption(error)
+    assert found is not None
+    assert (found.idempotency_key, found.maybe_executed) == ("order-0001", True)
+
+
+def test_ctrl_c_says_what_settles_the_call() -> None:
+    script, asked = unanswered()
+    with scripted_server(script) as url, BookingClient(KEY, base_url=url) as client:
+        main = threading.get_ident()
+
+        def press() -> None:
+            asked.wait(10)
+            signal.pthread_kill(main, signal.SIGINT)
+
+        pressing = threading.Thread(target=press)
+        pressing.start()
+        with pytest.raises(KeyboardInterrupt) as caught:
+            booked(client)
+        pressing.join()
+    found = interruption(caught.value)
+    assert found is not None
+    assert (found.idempotency_key, found.maybe_executed) == ("order-0001", True)
+
+
+def test_what_ended_no_call_has_no_interruption() -> None:
+    assert interruption(ValueError()) is None
+    chained = ValueError()
+    chained.__context__ = chained.__cause__ = RuntimeError()
+    chained.__context__.__context__ = chained
+    assert interruption(chained) is None
+
+
+# Connections
+
+AT_ONCE = 130
+
+
+class Answering(asyncio.Protocol):
+    """A server's side of a connection: every request is answered with a booking."""
+
+    open: set[asyncio.Transport] = set()  # noqa: RUF012 - of the one test that uses it
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.open.add(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if data.endswith(b"\r\n\r\n"):
+            self.transport.write(answer(BOOKING))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.open.discard(self.transport)
+
+
+async def cancelled_after(client: AsyncBookingClient, turns: int) -> None:
+    """A call that is cancelled when the event loop has gone round that many times."""
+    task = asyncio.ensure_future(client.bookings.get("b1"))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    with suppress(asyncio.CancelledError, APIConnectionError):
+        await task
+
+
+# A socket whose connecting was cancelled is left to the garbage collector by asyncio itself.
+@pytest.mark.filterwarnings("ignore:.*unclosed <socket")
+@pytest.mark.parametrize(("given", "cancellations"), [(False, 20_000), (True, 2_600)])
+def test_any_number_of_cancellations_leaves_a_client_that_works(given: bool, cancellations: int) -> None:
+    """Calls are cancelled at every point where one waits, while more are made than there are connections."""
+
+    async def run() -> None:
+        server = await asyncio.get_running_loop().create_server(Answering, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        theirs = httpx.AsyncClient() if given else None
+        async with AsyncBookingClient(KEY, base_url=url, http_client=theirs, timeout=60, max_retries=0) as client:
+            for start in range(0, cancellations, AT_ONCE):
+                turns = [(start // AT_ONCE + number) % 60 for number in range(AT_ONCE)]
+                await asyncio.gather(*(cancelled_after(client, one) for one in turns))
+            pool = (await client._pool._connections.client())._transport._pool
+            assert pool._requests == []
+            bookings = await asyncio.gather(*(client.bookings.get("b1") for _ in range(AT_ONCE)))
+            assert {booking.status for booking in bookings} == {"confirmed"}
+            assert all(connection.is_idle() for connection in pool.connections)
+        if theirs is not None:
+            await theirs.aclose()
+        server.close()
+        for transport in list(Answering.open):
+            transport.abort()
+        while Answering.open:
+            await asyncio.sleep(0)
+
+    asyncio.run(run())

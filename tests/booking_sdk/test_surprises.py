@@ -1,0 +1,299 @@
+"""What an integrator tries without reading the guide first, and what it should do."""
+
+import asyncio
+import pickle
+from datetime import date, timedelta
+from typing import Any, get_args
+from unittest import mock
+
+import httpx
+import pytest
+from sdk_support.scripted import Wire, answered, as_json, play
+
+import booking_core.wire
+from booking_sdk import (
+    APIStatusError,
+    AsyncBookingClient,
+    BookingClient,
+    ConfigurationError,
+    ConflictError,
+    Hooks,
+    Money,
+    NotFoundError,
+    ResponseValidationError,
+    UnprocessableEntityError,
+    meta,
+)
+from booking_sdk.request import absolute, get, keyed
+from booking_sdk.response import Response
+from booking_sdk.testing import (
+    FakeBookingAPI,
+    make_booking,
+    make_customer,
+    make_departure,
+    make_event,
+    make_experience,
+    make_gift_card,
+)
+
+KEY = "svc_" + "k" * 40
+NOK = [Money(amount_minor=amount, currency="NOK") for amount in (100, 250, 50)]
+
+
+# Values
+
+
+def test_money_is_summed_and_currencies_stay_apart() -> None:
+    assert sum(NOK) == Money(amount_minor=400, currency="NOK")
+    assert sum(NOK, Money(amount_minor=1, currency="NOK")).amount_minor == 401
+    with pytest.raises(ValueError, match="NOK with EUR"):
+        sum([*NOK, Money(amount_minor=1, currency="EUR")])
+    for wrong in (5, 0.0, "0", None):
+        with pytest.raises(TypeError):
+            wrong + NOK[0]
+
+
+@pytest.mark.parametrize(
+    "make", [make_booking, make_customer, make_departure, make_experience, make_gift_card, make_event]
+)
+def test_a_model_can_be_in_a_set(make: Any) -> None:
+    one = make()
+    same, changed = type(one).model_validate(one.to_json()), one.model_copy(update={"created_at": None})
+    assert hash(one) == hash(same)
+    assert {one, same} == {one}
+    assert len({one, changed}) == 2
+    booking = make_booking()
+    assert len({booking.totals, booking.payment, booking.guests[0], make_booking().totals}) == 3
+
+
+def test_pages_go_through_a_queue(flavour: str, runner: asyncio.Runner) -> None:
+    customers = [make_customer().to_json()]
+    body = {"data": customers, "has_more": True, "next_cursor": "c1", "resume_cursor": "c1", "note": "new"}
+    client = Wire([as_json(body, x_request_id="req_1"), as_json({**body, "data": []})]).client(flavour, runner)
+    for page in (client.customers.list(), client.events.list()):
+        page = getattr(page, "target", page)
+        again = pickle.loads(pickle.dumps(page))
+        assert (again.data, again.has_more, again.next_cursor) == (page.data, True, "c1")
+        assert again.to_json() == page.to_json()
+        assert meta(again).request_id == meta(page).request_id
+        with pytest.raises(ConfigurationError, match=r"list\(starting_after=page.next_cursor\)"):
+            runner.run(again.next_page()) if flavour == "async" else again.next_page()
+
+
+NAMES = [
+    (module, name, enum)
+    for module in ("bookings", "departures", "events", "gift_cards", "webhooks")
+    for found in [__import__(f"booking_core.wire.{module}", fromlist=["x"])]
+    for name, enum in vars(found).items()
+    if isinstance(enum, type) and f"{name}Name" in vars(found)
+]
+
+
+@pytest.mark.parametrize(("module", "name", "enum"), NAMES)
+def test_the_names_that_an_editor_completes_are_those_of_the_enum(module: str, name: str, enum: Any) -> None:
+    literal = getattr(getattr(booking_core.wire, module), f"{name}Name")
+    assert sorted(get_args(literal)) == sorted(enum)
+
+
+def test_every_status_has_names() -> None:
+    assert len(NAMES) >= 16
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize("wrong", [httpx.AsyncClient, httpx.Client, object(), httpx, "https://a.test", 7])
+@pytest.mark.parametrize("kind", [BookingClient, AsyncBookingClient])
+def test_a_wrong_kind_of_http_client_is_refused_at_once(kind: Any, wrong: Any) -> None:
+    with pytest.raises(TypeError, match="http_client must be an"):
+        kind(KEY, base_url="https://a.test", http_client=wrong)
+
+
+def test_the_other_halfs_http_client_is_refused_at_once(runner: asyncio.Runner) -> None:
+    with httpx.Client() as sync, pytest.raises(TypeError, match=r"AsyncBookingClient sends with an httpx\.AsyncClient"):
+        AsyncBookingClient(KEY, base_url="https://a.test", http_client=sync)  # type: ignore[arg-type]
+    other = httpx.AsyncClient()
+    with pytest.raises(TypeError, match=r"BookingClient sends with an httpx\.Client, and this AsyncClient"):
+        BookingClient(KEY, base_url="https://a.test", http_client=other)  # type: ignore[arg-type]
+    runner.run(other.aclose())
+
+
+def test_hooks_are_not_awaited_and_say_so() -> None:
+    async def told(*_: object) -> None: ...
+
+    for name in ("on_send", "on_response", "on_retry"):
+        with pytest.raises(TypeError, match=f"{name} is called, not awaited"):
+            Hooks(**{name: told})
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: make_booking(bookng_number=7), "Booking has no field bookng_number; did you mean booking_number?"),
+        (lambda: make_booking(customer={"nmae": "Ada"}), "Guest has no field customer.nmae"),
+        (lambda: make_booking(guests=[{"tier": "a"}]), "GuestLine has no field guests.tier; did you mean"),
+        (lambda: make_customer(colour="red"), "Customer has no field colour"),
+        (lambda: make_departure(seats=3), "Departure has no field seats"),
+        (lambda: make_experience(titel="x"), "Experience has no field titel; did you mean title?"),
+        (lambda: make_gift_card(balance_minor=3), "GiftCard has no field balance_minor; did you mean balance?"),
+        (lambda: make_event("booking.cancelled", raeson=1), "CancellationData has no field raeson; did you mean"),
+        (lambda: make_event("booking.created", sequence=7), "BookingData has no field sequence"),
+    ],
+)  # fmt: skip
+def test_a_field_that_is_not_there_is_refused_where_things_are_made(make: Any, said: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        make()
+    assert str(caught.value).startswith(said)
+
+
+# Windows
+
+
+def test_bookings_of_a_wide_window_are_asked_for_in_several(flavour: str, runner: asyncio.Runner) -> None:
+    def answers() -> list[Any]:
+        ends = [("a", "c1"), ("b", None), ("c", None), ("d", None)]
+        return [
+            as_json({"data": [make_booking(id=one).to_json()], "has_more": bool(more), "next_cursor": more})
+            for one, more in ends
+        ]
+
+    first, last = date(2026, 1, 1), date(2026, 1, 1) + timedelta(days=250)
+    for order in ("asc", "desc"):
+        wire = Wire(answers())
+        client = wire.client(flavour, runner)
+        walk = client.bookings.iterate(departure_from=first, departure_to=last, order=order, status="confirmed")
+        assert [one.id for one in walk] == ["a", "b", "c", "d"]
+        asked = [dict(request.url.params) for request in wire.requests]
+        windows = [(query["departure_from"], query["departure_to"]) for query in asked]
+        split = [("2026-01-01", "2026-04-03"), ("2026-04-04", "2026-07-05"), ("2026-07-06", "2026-09-08")]
+        split = split if order == "asc" else split[::-1]
+        assert windows == [split[0], *split]
+        assert {query["status"] for query in asked} == {"confirmed"}
+        assert [query.get("starting_after") for query in asked] == [None, "c1", None, None]
+
+
+def test_a_walk_through_windows_is_taken_up_where_it_was_left(flavour: str, runner: asyncio.Runner) -> None:
+    api = FakeBookingAPI()
+    today = api.clock.now.date()
+    client = api.client()
+    for days in (1, 2, 100, 101, 102, 200):
+        departure = api.add_departure(starts_at=api.clock.now + timedelta(days=days))
+        client.bookings.create(
+            experience_date_id=departure.id,
+            guests=[{"tier_id": "adult", "count": 1}],
+            customer={"name": "Ada", "email": "ada@example.com"},
+            payment="invoice",
+            note=str(days),
+        )
+    window = {"departure_from": today, "departure_to": today + timedelta(days=250), "order": "asc", "page_size": 1}
+    everything = [one.note for one in client.bookings.iterate(**window)]
+    assert everything == ["1", "2", "100", "101", "102", "200"]
+    for count in range(1, 6):
+        walk = client.bookings.iterate(**window)
+        done = [one.note for one in walk.take(count)]
+        rest = [one.note for one in client.bookings.iterate(**window, starting_after=walk.cursor)]
+        assert [*done[:-1], *rest] == everything
+    with pytest.raises(ValueError, match="starting_after"):
+        client.bookings.iterate(**window, starting_after="c1")
+    with pytest.raises(ValueError, match="departure_to lies before"):
+        client.bookings.iterate(departure_from=today, departure_to=today - timedelta(days=1))
+
+
+# Errors
+
+
+def test_no_error_obeys_a_terminal() -> None:
+    hostile = "a\x1b[2Jb\u202ec\x07"
+    body = {"error": f"No.\r\n {hostile}", "code": f"x{hostile}"}
+    response = answered(400, None)
+    response.body = __import__("json").dumps(body).encode()
+    response.raw_headers = [(b"x-request-id", b"req\x1b[1m")]
+    error = play(get("me"), [response]).error
+    assert str(error) == (r"400 xa\x1b[2Jb\u202ec\x07: No. a\x1b[2Jb\u202ec\x07 (request req\x1b[1m)")
+
+
+@pytest.mark.parametrize(
+    ("location", "named"),
+    [
+        ("https://www.example.com/booking/?key=hush#hush", "https://www.example.com/booking/"),
+        ("https://ada:hush@example.com/x", "https://example.com/x"),
+        ("/login", "/login"),
+        ("//a.example.com", "//a.example.com"),
+        ("https://a.example.com/\x1b[2J", r"https://a.example.com/\x1b[2J"),
+    ],
+)
+def test_a_redirect_names_where_it_leads(location: str, named: str) -> None:
+    error = play(get("me"), [answered(308, None, location=location)]).error
+    assert isinstance(error, APIStatusError)
+    assert error.location == named
+    assert f"a redirect to {named}, which is not followed; is the base URL right?" in str(error)
+    assert "hush" not in str(error)
+
+
+def test_an_unknown_tier_is_answered_with_the_tiers_there_are(flavour: str, runner: asyncio.Runner) -> None:
+    api = FakeBookingAPI()
+    departure = api.add_departure()
+    with pytest.raises(UnprocessableEntityError, match="adult"):
+        api.client().bookings.create(
+            experience_date_id=departure.id,
+            guests=[{"tier_id": "senior", "count": 1}],
+            customer={"name": "Ada", "email": "ada@example.com"},
+            payment="invoice",
+        )
+
+
+# Answers that are not the service's
+
+FOREIGN = [b"", b"<html>", b'{"code": "NoSuchRoute"}', b'{"code": 404}', b'{"message": "no"}', b'{"code": "conflict_"}']
+
+
+@pytest.mark.parametrize("body", FOREIGN)
+@pytest.mark.parametrize("status", [404, 409, 422])
+def test_a_proxys_refusal_says_nothing_of_an_attempt_before_it(status: int, body: bytes) -> None:
+    from sdk_support.scripted import DROPPED
+
+    spec = keyed("bookings", body={}, key="order-0001")
+    error = play(spec, [DROPPED, Response(status, [], body)]).error
+    assert isinstance(error, APIStatusError)
+    assert error.maybe_executed
+    assert error.idempotency_key == "order-0001"
+    assert not play(spec, [Response(status, [], body)]).error.maybe_executed  # type: ignore[union-attr]
+    settled = {404: "not_found", 409: "conflict", 422: "validation_failed"}[status]
+    assert not play(spec, [DROPPED, answered(status, settled)]).error.maybe_executed  # type: ignore[union-attr]
+    misplaced = {404: "conflict", 409: "validation_failed", 422: "not_found"}[status]
+    assert play(spec, [DROPPED, answered(status, misplaced)]).error.maybe_executed  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("body", FOREIGN)
+def test_a_proxys_404_is_no_deletion(body: bytes) -> None:
+    from sdk_support.scripted import DROPPED
+
+    error = play(absolute("DELETE", "webhooks", "1"), [DROPPED, Response(404, [], body)]).error
+    assert isinstance(error, NotFoundError)
+    assert error.maybe_executed
+
+
+@pytest.mark.parametrize("answer", [Response(200, [], b"<html>Sign in</html>"), Response(200, [], b"{}")])
+def test_a_success_with_a_body_is_no_deletion(answer: Response, flavour: str, runner: asyncio.Runner) -> None:
+    with pytest.raises(ResponseValidationError) as caught:
+        Wire([answer]).client(flavour, runner).webhooks.delete("w1")
+    assert caught.value.maybe_executed
+    assert Wire([Response(204)]).client(flavour, runner).webhooks.delete("w1") is None
+
+
+# Hooks
+
+
+def test_a_hook_that_raises_loses_no_result(
+    flavour: str, runner: asyncio.Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    fail = mock.Mock(side_effect=LookupError("the metrics are away"))
+    booking = make_booking()
+    wire = Wire([answered(503, "service_unavailable"), as_json(booking.to_json(), 201)])
+    client = wire.client(flavour, runner, hooks=Hooks(on_send=fail, on_response=fail, on_retry=fail), retry=fail)
+    assert client.bookings.cancel("b1") == booking
+    assert len(wire.requests) == 2
+    assert fail.call_count == 2 + 2 + 1 + 1
+    assert [record.exc_info is not None for record in caplog.records if record.levelname == "ERROR"] == [True] * 6
+    with pytest.raises(ConflictError):
+        Wire([answered(409, "conflict")]).client(flavour, runner, hooks=Hooks(on_response=fail)).bookings.cancel("b1")
