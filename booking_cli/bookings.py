@@ -14,15 +14,17 @@ from booking_cli.lists import LIMIT, After, All, Limit, Order
 app = group("Bookings: seats sold to guests.")
 
 COLUMNS = (
-    "id",
+    "booking_number",
     "status",
     "departure.starts_at",
-    "customer.name",
     "totals.total",
+    "customer.name",
     "experience.title",
     "payment.status",
-    "booking_number",
+    "id",
 )
+CLIPPED = {"customer.name": 16, "experience.title": 24}
+STATUSES = ("pending", "confirmed", "cancelled")
 PAYMENTS = ("pay_on_site", "invoice", "external_paid")
 REFUNDS = ("auto", "none")
 BookingId = Annotated[
@@ -35,14 +37,16 @@ BookingId = Annotated[
     "list",
     "booking bookings list --status confirmed --departure-from today",
     "booking bookings list --updated-since 24h --all -o jsonl",
+    shape="booking",
 )
 def list_(
     ctx: typer.Context,
     status: Annotated[
-        str | None, typer.Option("--status", metavar="pending|confirmed|cancelled", help="Only those.")
+        str | None,
+        typer.Option("--status", metavar="|".join(STATUSES), parser=one_of(*STATUSES), help="Only those."),
     ] = None,
     experience: Annotated[
-        str | None, typer.Option("--experience", metavar="ID", help="Only of this experience.")
+        str | None, typer.Option("--experience", metavar="ID", parser=identifier, help="Only of this experience.")
     ] = None,
     departure_from: Annotated[
         str | None, typer.Option("--departure-from", metavar="DAY", parser=day, help="Departing then or later.")
@@ -76,12 +80,12 @@ def list_(
         limit=limit,
         everything=everything,
         starting_after=starting_after,
-        prose=("customer.name", "experience.title"),
+        clipped=CLIPPED,
         empty="There is no such booking.",
     )
 
 
-@command(app, "get", "booking bookings get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json")
+@command(app, "get", "booking bookings get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json", shape="booking")
 def get(ctx: typer.Context, booking_id: BookingId) -> None:
     """Shows a booking. The guest's secret link is shown to a key with bookings:write."""
     cli = context.of(ctx)
@@ -95,6 +99,8 @@ def get(ctx: typer.Context, booking_id: BookingId) -> None:
     "create",
     "booking bookings create --departure 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --guest adult=2 \\",
     "    --name 'Ada Lovelace' --email ada@example.com --payment pay_on_site",
+    shape="booking",
+    changes=True,
 )
 def create(
     ctx: typer.Context,
@@ -146,6 +152,8 @@ def create(
     "cancel",
     "booking bookings cancel 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --reason 'The guest is ill'",
     "booking bookings cancel 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --refund none --yes",
+    shape="booking",
+    changes=True,
 )
 def cancel(
     ctx: typer.Context,
@@ -188,7 +196,7 @@ def _confirm(cli: Cli, client: Any, booking_id: str) -> None:
 # The operator's --------------------------------------------------------------------------------------------------
 
 
-@command(app, "confirm", "booking bookings confirm 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07")
+@command(app, "confirm", "booking bookings confirm 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07", shape="booking", changes=True)
 def confirm(ctx: typer.Context, booking_id: BookingId) -> None:
     """Confirms a pending booking, whether it was paid or not. Opens the database."""
     cli = context.of(ctx)
@@ -208,6 +216,8 @@ def confirm(ctx: typer.Context, booking_id: BookingId) -> None:
     "reschedule",
     "booking bookings reschedule 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 \\",
     "    --departure 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21",
+    shape="booking",
+    changes=True,
 )
 def reschedule(
     ctx: typer.Context,
@@ -226,7 +236,7 @@ def reschedule(
         cli,
         lambda tx: bookings.owner(tx, booking_id),
         lambda tx, actor, pending: bookings.reschedule(
-            tx, actor, pending, booking_id.lower(), operation.stored_id(departure)
+            tx, actor, pending, booking_id.lower(), operation.stored_id(departure, "departure")
         ),
     )
     cli.render.one(moved)

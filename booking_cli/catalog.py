@@ -26,6 +26,8 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="JSON or TOML; - is s
     "import",
     "booking catalog import --org fjord-tours examples/fjord-tours.json",
     "booking catalog import --org fjord-tours --dry-run - < fjord-tours.json",
+    shape="import",
+    changes=True,
 )
 def import_(
     ctx: typer.Context,
@@ -46,6 +48,7 @@ def import_(
 
         transaction = database.read if dry_run else database.write
         organization = database.read(lambda tx: organizations.get(tx, slug=org))
+        storage.tell_organization(cli, organization)
         # Before the transaction, which could be idle for too long meanwhile.
         plan = catalog.validate(document, organization=organization)
         done = transaction(
@@ -73,7 +76,9 @@ def export(ctx: typer.Context, org: Org) -> None:
     with storage.database(cli) as database:
         from booking_core import catalog, organizations
 
-        document = database.read(lambda tx: catalog.export(tx, organizations.get(tx, slug=org), installation))
+        organization = database.read(lambda tx: organizations.get(tx, slug=org))
+        storage.tell_organization(cli, organization)
+        document = database.read(lambda tx: catalog.export(tx, organization, installation))
     cli.render.document(document)
 
 

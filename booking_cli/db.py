@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 app = group("Create, upgrade and check the database that BOOKING_DATABASE_URL names.")
 
 
-@command(app, "upgrade", "booking db upgrade")
+@command(app, "upgrade", "booking db upgrade", shape="revision", changes=True)
 def upgrade(ctx: typer.Context) -> None:
     """Brings the database to this release's schema.
 
     An SQLite file that does not exist is created. Killed half way, the database is as it was before.
     """
     settings = storage.settings()
+    storage.tell_database(context.of(ctx), settings)
     before = _revision(settings)
     bring_to_head(settings)
     context.of(ctx).render.one({"previous": before, "revision": _revision(settings)})
@@ -31,13 +32,16 @@ def upgrade(ctx: typer.Context) -> None:
 @command(app, "current", "booking db current -o json")
 def current(ctx: typer.Context) -> None:
     """Shows the revision of the database, and the one that this release needs."""
-    context.of(ctx).render.one(_state(storage.settings()))
+    cli, settings = context.of(ctx), storage.settings()
+    storage.tell_database(cli, settings)
+    cli.render.one(_state(settings))
 
 
 @command(app, "check", "booking db check || booking db upgrade")
 def check(ctx: typer.Context) -> int:
     """Compares the database's tables with this release's; exit code 1 when they differ."""
     settings = storage.settings()
+    storage.tell_database(context.of(ctx), settings)
     state = _state(settings)
     state["differences"] = _differences(settings) if state["revision"] else []
     context.of(ctx).render.one(state)

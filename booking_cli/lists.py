@@ -37,10 +37,10 @@ def show(
     limit: int = LIMIT,
     everything: bool = False,
     starting_after: str | None = None,
-    prose: Sequence[str] = (),
+    clipped: Mapping[str, int] | None = None,
     empty: str = "Nothing found.",
 ) -> None:
-    """Asks for a list and writes it. Where lines are written, each page is written as it comes."""
+    """Ask for a list and write it. Where lines are written, each page is written as it comes."""
     wanted = None if everything else limit
     asked = {**params, "starting_after": starting_after}
     if cli.render.format in ("jsonl", "tsv"):
@@ -49,7 +49,9 @@ def show(
         with remote.client(cli) as client:
             page = merged(pages(client, path, asked, wanted))
         beside = {name: value for name, value in page.items() if name not in ("data", "has_more", "next_cursor")}
-        cli.render.many(page["data"], columns, empty=empty, next_cursor=page["next_cursor"], prose=prose, beside=beside)
+        cli.render.many(
+            page["data"], columns, empty=empty, next_cursor=page["next_cursor"], clipped=clipped, beside=beside
+        )
     if page["has_more"] and cli.render.format == "table":
         cli.render.note("There are more: --limit N shows as many, --all shows all.")
 

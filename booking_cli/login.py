@@ -23,6 +23,8 @@ _PREFIX_LENGTH = 12
     "booking login --base-url https://booking.example.com",
     "booking login --profile staging --base-url https://staging.example.com --api-key-stdin < staging.key",
     "booking login --base-url http://127.0.0.1:8000 --secret-file ~/.config/booking/key",
+    shape="login",
+    changes=True,
 )
 def login(
     ctx: typer.Context,

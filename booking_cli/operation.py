@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 Verb = Callable[["Tx", "Actor", "Writes"], Any]
 
 
-def stored_id(text: str) -> str:
-    """An id as it is stored; what cannot be one is a thing that does not exist, and for PostgreSQL an error of ours.
+def stored_id(text: str, noun: str = "thing") -> str:
+    """Return an id as it is stored; what cannot be one is a thing that does not exist, and for PostgreSQL an error of
+    ours.
 
     Raises:
         NotFound: it cannot be one.
@@ -26,7 +27,7 @@ def stored_id(text: str) -> str:
     from booking_core.wire.base import UUID_PATTERN
 
     if not re.fullmatch(UUID_PATTERN, text):
-        raise NotFound(f"There is no {text!r}.")
+        raise NotFound(f"There is no {noun} {text!r}.")
     return text.lower()
 
 
@@ -38,20 +39,23 @@ def act(cli: Cli, owner: "Callable[[Tx], Organization]", verb: Verb) -> Any:
     """
 
     def work(tx: "Tx", installation: "Installation") -> Any:
-        pending, shown = _done(tx, installation, owner(tx), verb)
+        organization = owner(tx)
+        storage.tell_organization(cli, organization)
+        pending, shown = _done(tx, installation, organization, verb)
         tx.write(pending)
         return shown
 
     return _written(cli, work)
 
 
-def act_on(cli: Cli, verb: Verb, *, org: str | None = None) -> Any:
+def act_on(cli: Cli, verb: Verb, *, noun: str = "thing", org: str | None = None) -> Any:
     """The same for a thing that is named by its id alone: for the organization that has it.
 
     A catalogue file that was imported into two organizations gave both the same ids. Then somebody has to say which is
     meant, or a stranger's card would be switched off.
 
     Args:
+        noun: what it is, for the sentence when nobody has it.
         org: the slug of the only organization that is looked at.
 
     Raises:
@@ -65,18 +69,19 @@ def act_on(cli: Cli, verb: Verb, *, org: str | None = None) -> Any:
         from booking_core.errors import NotFound
 
         owners = organizations.find(tx) if org is None else [organizations.get(tx, slug=org)]
-        done: list[tuple[str, Writes, Any]] = []
+        done: list[tuple[Organization, Writes, Any]] = []
         for organization in owners:
             try:
-                done.append((organization.slug, *_done(tx, installation, organization, verb)))
+                done.append((organization, *_done(tx, installation, organization, verb)))
             except NotFound:
                 continue  # another organization's; nothing was collected
         if not done:
-            raise NotFound("There is no such thing; it is named by its id.")
+            raise NotFound(f"There is no such {noun}.")
         if len(done) > 1:
-            slugs = ", ".join(slug for slug, _, _ in done)
+            slugs = ", ".join(each.slug for each, _, _ in done)
             raise CliError(f"Several organizations have that id: {slugs}.", code="ambiguous", hint="pass --org")
-        ((_, pending, shown),) = done
+        ((found, pending, shown),) = done
+        storage.tell_organization(cli, found)
         tx.write(pending)
         return shown
 

@@ -97,6 +97,7 @@ PERSON = ("--name", "Ada", "--email", "ada@example.com")
 HOW: dict[Words, Callable[[Everything], Words]] = {
     ("login",): lambda it: ("--api-key-stdin", "--secret-file", str(it.folder / it.fresh())),
     ("config", "use"): lambda it: ("default",),
+    ("config", "get"): lambda it: ("profile",),
     ("config", "set"): lambda it: ("base_url=http://127.0.0.1:1", "--profile", "default"),
     ("experiences", "get"): lambda it: (it.shop.experience(),),
     ("bookings", "get"): lambda it: (it.pending(),),
@@ -154,6 +155,7 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("mails", "retry"): lambda it: (it.mail(),),
     ("doctor",): lambda it: ("--org", it.slug),
     ("completion",): lambda it: ("bash",),
+    ("help",): lambda it: ("webhooks",),
 }
 """What stands behind each command; nothing behind those that are not here."""
 
