@@ -16,7 +16,7 @@ _LISTED = 6
 """So many choices fit into a line."""
 _NEAR = 0.6
 _TYPO = 0.85
-"""An event type may be newer than this command: only what looks like a typing mistake is refused here."""
+"""Closer than this is a typing mistake, also where the service may know words that are newer than this command."""
 
 
 def identifier(text: str) -> str:
@@ -123,6 +123,18 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def open_set(*choices: str) -> Callable[[str], str]:
+    """Return a parser for words to which the service may add: only what looks like a typing mistake is refused, the
+    rest is for the service to judge."""
+
+    def parse(text: str) -> str:
+        if text not in choices and near(text, choices, cutoff=_TYPO):
+            raise typer.BadParameter(refusal(text, choices, cutoff=_TYPO))
+        return text
+
+    return parse
+
+
 def event_type(text: str) -> str:
     """Parse an event type, a prefix such as `booking.*`, or `*`.
 
@@ -133,6 +145,4 @@ def event_type(text: str) -> str:
         return text
     if "*" in text:
         raise typer.BadParameter(refusal(text, event_types.PREFIXES))
-    if "." not in text or near(text, event_types.TYPES, cutoff=_TYPO):
-        raise typer.BadParameter(refusal(text, event_types.TYPES))
-    return text
+    return open_set(*event_types.TYPES)(text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from booking_cli import context, secret_files, storage
-from booking_cli.arguments import one_of
+from booking_cli.arguments import open_set
 from booking_cli.command import command, group
 from booking_cli.context import Cli, CliError
 from booking_cli.secret_files import Keeper
@@ -50,7 +50,7 @@ def create(
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the key is for.")],
     scope: Annotated[
         list[str] | None,
-        typer.Option("--scope", metavar="SCOPE", parser=one_of(*SCOPES), help="Such as bookings:write; repeatable."),
+        typer.Option("--scope", metavar="SCOPE", parser=open_set(*SCOPES), help="Such as bookings:write; repeatable."),
     ] = None,
     all_read: Annotated[
         bool, typer.Option("--all-read", help="Every read scope; the default when no --scope is given.")

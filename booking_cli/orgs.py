@@ -1,14 +1,16 @@
 """`booking orgs`: organizations and their settings."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from booking_cli import context, storage
-from booking_cli.arguments import refusal
+from booking_cli.arguments import near
 from booking_cli.command import command, group
 from booking_cli.context import CliError
+from booking_cli.exit_codes import ExitCode
 
 app = group("Organizations and their settings.")
 
@@ -108,10 +110,10 @@ def set_(
 
         found = database.read(lambda tx: organizations.get(tx, slug=slug))
         storage.tell_organization(cli, found)
-        _check_keys(texts, tuple(organizations.present_settings(found)))
-        changed = database.write(
-            lambda tx: organizations.set_settings(tx, organizations.get(tx, slug=slug), texts, now=tx.now())
-        )
+        with _near_named(texts, tuple(organizations.present_settings(found))):
+            changed = database.write(
+                lambda tx: organizations.set_settings(tx, organizations.get(tx, slug=slug), texts, now=tx.now())
+            )
         cli.render.one(_with_settings(changed))
 
 
@@ -153,10 +155,20 @@ def notify_email(
     cli.render.one({"slug": slug} | {key: settings[key] for key in ("notify_staff", "staff_email")})
 
 
-def _check_keys(keys: Iterable[str], known: Sequence[str]) -> None:
-    for key in keys:
-        if key not in known:
-            raise CliError(refusal(key, known), hint="booking orgs set --help")
+@contextmanager
+def _near_named(keys: Iterable[str], known: Sequence[str]) -> Iterator[None]:
+    """Name in the hint of a refusal what was probably meant by keys that are not known."""
+    from booking_core.errors import Malformed
+
+    try:
+        yield
+    except Malformed as error:
+        meant = [found for key in keys if key not in known and (found := near(key, known))]
+        if not meant:
+            raise
+        details = [detail.to_json() for detail in error.details]
+        hint = f"did you mean {', '.join(meant)}?"
+        raise CliError(str(error), ExitCode.INVALID, code=error.code, hint=hint, details=details) from error
 
 
 def _key_and_value(change: str) -> tuple[str, str]:
