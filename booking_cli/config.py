@@ -11,6 +11,7 @@ from booking_cli.arguments import one_of
 from booking_cli.command import command, group
 from booking_cli.context import Cli, CliError
 from booking_cli.exit_codes import ExitCode
+from booking_cli.files import is_there
 from booking_cli.profiles import Choice, Profile
 from booking_cli.render import text_of
 
@@ -100,7 +101,7 @@ def path(ctx: typer.Context) -> None:
     cli = context.of(ctx)
     file = profiles.path()
     if cli.render.is_json or cli.render.fields:
-        cli.render.one({"path": str(file), "exists": file.exists()})
+        cli.render.one({"path": str(file), "exists": is_there(file)})
     else:
         cli.render.text(text_of(str(file)))
 

@@ -9,6 +9,7 @@ from booking_cli import context, storage
 from booking_cli.command import command, group
 from booking_cli.context import CliError
 from booking_cli.exit_codes import ExitCode
+from booking_cli.files import is_there
 
 if TYPE_CHECKING:
     from booking_core.settings import Settings
@@ -105,4 +106,4 @@ def _differences(settings: "Settings") -> list[str]:
 
 
 def _is_absent(path: Path | None) -> bool:
-    return path is not None and not path.exists()
+    return path is not None and not is_there(path)

@@ -30,7 +30,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "config": ("booking_cli.config", "Show and change profiles and client settings."),
     "experiences": ("booking_cli.experiences", "List and get experiences."),
     "availability": ("booking_cli.availability", "List departures and the seats that are left."),
-    "bookings": ("booking_cli.bookings", "List, create, cancel, confirm, move."),
+    "bookings": ("booking_cli.bookings", "List, get, create, cancel, confirm and move bookings."),
     "customers": ("booking_cli.customers", "List, get, create and update customers."),
     "gift-cards": ("booking_cli.gift_cards", "List, issue and deactivate gift cards."),
     "events": ("booking_cli.events", "List events, and follow them as they come."),
@@ -41,14 +41,14 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "demo": ("booking_cli.demo", "Serve two demo organizations with real catalogues."),
     "db": ("booking_cli.db", "Create, upgrade and check the database."),
     "orgs": ("booking_cli.orgs", "Create organizations and change their settings."),
-    "keys": ("booking_cli.keys", "API keys: create, rotate, expire, revoke."),
+    "keys": ("booking_cli.keys", "Create, list, rotate, expire and revoke API keys."),
     "catalog": ("booking_cli.catalog", "Import, export and validate catalogue files."),
     "storefront": ("booking_cli.storefront", "Hold seats, check out and pay, as a guest does."),
     "mails": ("booking_cli.mails", "List mails, and retry those that failed."),
     "doctor": ("booking_cli.doctor", "Check the integrity of the database."),
     "completion": ("booking_cli.completion", "Print a shell completion script."),
     "commands": ("booking_cli.commands", "List every command on one page."),
-    "help": ("booking_cli.help", "Help about any command, and about exit codes, environment and output."),
+    "help": ("booking_cli.help", "Show help about a command or a topic."),
 }
 """Each command with its module, which is imported when the command is used, and its line in the list of commands."""
 

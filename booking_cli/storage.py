@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from booking_cli.context import Cli, CliError
 from booking_cli.exit_codes import ExitCode
+from booking_cli.files import is_there
 from booking_cli.render import one_line
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def database(cli: Cli) -> Iterator["Database"]:
     """The database of the settings, for one command. It must exist: only `db upgrade`, `serve` and `demo` make one."""
     wanted = settings()
     path = wanted.sqlite_path
-    if path is not None and not path.exists():
+    if path is not None and not is_there(path):
         raise CliError(f"There is no database at {path}.", code="no_database", hint=_UPGRADE)
     with installed(), explained():
         from booking_core.db.engine import Database

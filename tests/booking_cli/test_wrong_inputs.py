@@ -126,6 +126,16 @@ def test_a_damaged_profile_file_is_one_line(booking: Booking, tmp_path: Path, co
         assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "bad_config"), argv
 
 
+def test_a_database_whose_name_is_too_long_is_one_line(
+    booking: Booking, environment: Callable[[str, str], None]
+) -> None:
+    environment("BOOKING_DATABASE_URL", f"sqlite:///{'x' * 5_000}.db")
+    for argv in (("orgs", "list"), ("db", "current"), ("db", "upgrade"), ("db", "check")):
+        done = booking(*argv, "-o", "json")
+        assert done.code in (ExitCode.OK, ExitCode.FAILED, ExitCode.USAGE), argv
+        assert "internal_error" not in done.err, argv
+
+
 def test_bytes_that_are_no_utf_8_are_taken_as_they_come(process: Process) -> None:
     started = process("orgs", "show", b"\xff\xfe".decode("utf-8", "surrogateescape"), env=_env(BOOKING_DATABASE_URL=""))
     _, told = started.communicate()
