@@ -740,7 +740,7 @@ def test_what_the_receiver_answers_is_shown_line_by_line(monkeypatch: pytest.Mon
     answer = Answer(200, "first\nsecond \x1b[2J", None, 12)
     attempt = Forwarded(datetime.now().astimezone(), EVENT, "d1", 1, answer, "accepted")
     listen_view.Screen(Cli(), show_body=show_body).forwarded(attempt)
-    lines = [line.rpartition("\x1b[2K")[2] for line in seen.getvalue().splitlines()]
+    lines = [line.rpartition("\x1b[2K")[2] for line in seen.getvalue().removesuffix("\n").split("\n")]
     assert lines[1:] == (["         | first", "         | second \\x1b[2J"] if show_body else [])
 
 

@@ -284,7 +284,7 @@ def test_ctrl_c_exits_130(stored: Booking, monkeypatch: pytest.MonkeyPatch) -> N
     assert stored("orgs", "list").code == ExitCode.INTERRUPTED
 
 
-@pytest.mark.parametrize("argv", [("orgs", "list"), ("orgs", "list", "-o", "json"), ("--help",)])
+@pytest.mark.parametrize("argv", [("orgs", "list", "-q"), ("orgs", "list", "-o", "json"), ("--help",)])
 def test_a_closed_pipe_is_no_error(
     fjord: Booking, process: Callable[..., subprocess.Popen[str]], argv: tuple[str, ...]
 ) -> None:

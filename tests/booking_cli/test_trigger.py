@@ -296,9 +296,9 @@ def test_a_secret_on_the_command_line_works_and_is_warned_of(booking: Booking, s
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("booking.refunded",), "no event type"),
+        (("booking.refunded",), "There is no 'booking.refunded'."),
         (("ping", "--stale", "--tampered"), "exclude each other"),
-        ((), "Missing argument"),
+        ((), "Name one of TYPE, --from-event and --body."),
     ],
 )
 def test_misuse_exits_2(booking: Booking, secret: str, argv: tuple[str, ...], message: str) -> None:
