@@ -12,6 +12,7 @@ import typer
 
 from booking_cli import context, lists, remote
 from booking_cli.arguments import idempotency_key as checked_key
+from booking_cli.arguments import refusal
 from booking_cli.command import command, single
 from booking_cli.context import Cli, CliError
 from booking_cli.keyed import Key
@@ -107,7 +108,7 @@ def _target(method: str, path: str) -> tuple[str, str, dict[str, Any]]:
     """Method, whole path and the parameters that were written behind it."""
     verb = method.upper()
     if verb not in METHODS:
-        raise typer.BadParameter(f"{method!r} is not one of {', '.join(METHODS)}.")
+        raise typer.BadParameter(refusal(method, METHODS))
     place, _, query = path.partition("?")
     place = "/" + place.strip("/")
     if not place.startswith(f"{remote.PREFIX}/"):

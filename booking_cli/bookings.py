@@ -19,18 +19,18 @@ from booking_cli.staff_bookings import REASON_CODES, REFUNDS, SOURCES
 app = group("Bookings: seats sold to guests.")
 
 COLUMNS = (
-    "id",
+    "booking_number",
     "status",
     "departure.starts_at",
-    "customer.name",
     "totals.total",
+    "customer.name",
     "experience.title",
     "payment.status",
-    "booking_number",
+    "id",
 )
-PAYMENTS = ("pay_on_site", "invoice", "external_paid")
+CLIPPED = {"customer.name": 16, "experience.title": 24}
 STATUSES = ("pending", "confirmed", "cancelled")
-PROSE = ("customer.name", "experience.title")
+PAYMENTS = ("pay_on_site", "invoice", "external_paid")
 BookingId = Annotated[
     str,
     typer.Argument(metavar="ID", parser=identifier, help="The id or the number; `booking bookings list` shows both."),
@@ -51,6 +51,7 @@ Whose = Annotated[
     "booking bookings list --updated-since 24h --all -o jsonl",
     "booking bookings list --number 1017",
     "booking bookings list --org fjord-tours --name lovelace     (in the database)",
+    shape="booking",
 )
 def list_(
     ctx: typer.Context,
@@ -59,7 +60,7 @@ def list_(
         typer.Option("--status", metavar="|".join(STATUSES), parser=one_of(*STATUSES), help="Only those."),
     ] = None,
     experience: Annotated[
-        str | None, typer.Option("--experience", metavar="ID", help="Only of this experience.")
+        str | None, typer.Option("--experience", metavar="ID", parser=identifier, help="Only of this experience.")
     ] = None,
     departure_from: Annotated[
         str | None, typer.Option("--departure-from", metavar="DAY", parser=day, help="Departing then or later.")
@@ -105,7 +106,7 @@ def list_(
         conditions |= {"status": status, "experience_id": experience, "updated_since": updated_since}
         conditions |= {"departure_from": departure_from, "departure_to": departure_to}
         staff_bookings.list_(
-            cli, org, conditions, COLUMNS, prose=PROSE, order=order, limit=wanted, starting_after=starting_after
+            cli, org, conditions, COLUMNS, clipped=CLIPPED, order=order, limit=wanted, starting_after=starting_after
         )
         return
     params = {
@@ -129,7 +130,7 @@ def list_(
         limit=limit,
         everything=everything,
         starting_after=starting_after,
-        prose=PROSE,
+        clipped=CLIPPED,
         empty="There is no such booking.",
     )
 
@@ -146,7 +147,7 @@ def _find(
     """Look through the API's list for what it cannot be asked for."""
     with remote.client(cli) as client:
         found = finding.pages(cli, client, params, matches, number=number, wanted=wanted, everything=everything)
-        last = lists.show_pages(cli, found, COLUMNS, prose=PROSE, empty="There is no such booking.")
+        last = lists.show_pages(cli, found, COLUMNS, clipped=CLIPPED, empty="There is no such booking.")
     if last.get("bound"):
         raise finding.bounded(last["next_cursor"])
 
@@ -156,6 +157,7 @@ def _find(
     "get",
     "booking bookings get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json",
     "booking bookings get 1017 --org fjord-tours     (in the database)",
+    shape="booking",
 )
 def get(ctx: typer.Context, booking_id: BookingId, org: Org = None) -> None:
     """Shows a booking. The guest's secret link is shown to a key with bookings:write.
@@ -181,6 +183,8 @@ def get(ctx: typer.Context, booking_id: BookingId, org: Org = None) -> None:
     "    --name 'Ada Lovelace' --email ada@example.com --payment pay_on_site",
     "booking bookings create --org fjord-tours --source admin --departure ID --guest adult=2 \\",
     "    --name 'Ada Lovelace' --email ada@example.com --payment invoice     (in the database)",
+    shape="booking",
+    changes=True,
 )
 def create(
     ctx: typer.Context,
@@ -256,6 +260,8 @@ def create(
     "booking bookings cancel 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --refund none --yes",
     "booking bookings cancel 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --dry-run",
     "booking bookings cancel 1017 --org fjord-tours --refund full     (in the database)",
+    shape="booking",
+    changes=True,
 )
 def cancel(
     ctx: typer.Context,
@@ -348,7 +354,7 @@ def _confirm(cli: Cli, client: Any, booking_id: str) -> None:
 # The operator's --------------------------------------------------------------------------------------------------
 
 
-@command(app, "confirm", "booking bookings confirm 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07")
+@command(app, "confirm", "booking bookings confirm 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07", shape="booking", changes=True)
 def confirm(ctx: typer.Context, booking_id: BookingId, org: Whose = None) -> None:
     """Confirms a pending booking, whether it was paid or not. Opens the database."""
     staff_bookings.confirm(context.of(ctx), booking_id, org=org)
@@ -360,6 +366,8 @@ def confirm(ctx: typer.Context, booking_id: BookingId, org: Whose = None) -> Non
     "booking bookings reschedule 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 \\",
     "    --departure 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21",
     "booking bookings reschedule 1017 --org fjord-tours --departure ID --dry-run",
+    shape="booking",
+    changes=True,
 )
 def reschedule(
     ctx: typer.Context,

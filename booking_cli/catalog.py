@@ -42,6 +42,8 @@ OtherTimezone = Annotated[
     "booking catalog import --org fjord-tours examples/fjord-tours.json",
     "booking catalog import --org fjord-tours --dry-run - < fjord-tours.json",
     "booking catalog import --org fjord-tours --cancel-bookings fjord-tours.json",
+    shape="import",
+    changes=True,
 )
 def import_(
     ctx: typer.Context,
@@ -83,6 +85,7 @@ def import_(
         with storage.database(cli) as database, cli.render.progress(f"importing {file.name}") as advance:
             installation = storage.unlocked(settings, database, cli.render.warn)
             organization = database.read(lambda tx: organizations.get(tx, slug=org))
+            storage.tell_organization(cli, organization)
             # Before any transaction, which could be idle for too long meanwhile.
             plan = catalog.validate(
                 document, organization=organization, other_currency=other_currency, other_timezone=other_timezone
@@ -176,7 +179,9 @@ def export(ctx: typer.Context, org: Org) -> None:
     with storage.database(cli) as database:
         from booking_core import catalog, organizations
 
-        document = database.read(lambda tx: catalog.export(tx, organizations.get(tx, slug=org), installation))
+        organization = database.read(lambda tx: organizations.get(tx, slug=org))
+        storage.tell_organization(cli, organization)
+        document = database.read(lambda tx: catalog.export(tx, organization, installation))
     cli.render.document(document)
 
 

@@ -6,6 +6,7 @@ used. Nothing here, and nothing at the head of a group's module, imports the lib
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import typer
@@ -13,20 +14,12 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from booking_cli import context, loading
 from booking_cli._version import __version__
+from booking_cli.arguments import one_of
 from booking_cli.render import COLORS, FORMATS
 
 _PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise typer.BadParameter(f"{text!r} is not one of {', '.join(choices)}.")
-        return text
-
-    return parse
 
 
 def _paths(text: str) -> tuple[str, ...]:
@@ -62,10 +55,10 @@ def _show_version(ctx: Any, param: Any, value: Any) -> None:
 
 def _global_options() -> list[Any]:
     return [
-        _global("-o", "--output", metavar="|".join(FORMATS), parse=_one_of(FORMATS), help="How results are written."),
+        _global("-o", "--output", metavar="|".join(FORMATS), parse=one_of(*FORMATS), help="How results are written."),
         _global("--json", is_flag=True, help="Short for --output json."),
         _global("--fields", metavar="a,b.c", parse=_paths, help="Only these fields."),
-        _global("--color", metavar="|".join(COLORS), parse=_one_of(COLORS), help="Overrides NO_COLOR."),
+        _global("--color", metavar="|".join(COLORS), parse=one_of(*COLORS), help="Overrides NO_COLOR."),
         _global("-q", "--quiet", is_flag=True, help="No notes on stderr."),
         _global("-v", "--verbose", count=True, type=int, help="More notes on stderr."),
         _global("--debug", is_flag=True, help="Show the traceback of an error."),
@@ -107,6 +100,36 @@ def _section(formatter: Any, title: str, records: list[tuple[str, str]]) -> None
             formatter.write_dl(records)
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a command writes, and whether it changes something first."""
+
+    shape: str | None = None
+    changes: bool = False
+
+
+_DECLARED = "booking_written"
+"""The attribute of a command's function that holds it; Typer keeps it on the function that it makes of this one."""
+
+
+def _check_text(ctx: Any, params: Iterable[Any]) -> None:
+    """Refuse arguments whose bytes are no UTF-8. Python gives them as lone surrogates, which neither a database nor
+    JSON takes; a path may hold any bytes.
+
+    Raises:
+        BadParameter: naming the argument.
+    """
+    for param in params:
+        value = ctx.params.get(param.name)
+        texts = value if isinstance(value, list | tuple) else (value,)
+        if param.type.name != "path" and any(isinstance(text, str) and _is_cut(text) for text in texts):
+            raise typer.BadParameter("this is not valid UTF-8.", ctx=ctx, param=param)
+
+
+def _is_cut(text: str) -> bool:
+    return any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 class Command(TyperCommand):
     """A command that takes the global options."""
 
@@ -118,6 +141,9 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         loading.end()
+        _check_text(ctx, self.own_params)
+        declared: Written = getattr(self.callback, _DECLARED, Written())
+        context.of(ctx).render.expect(declared.shape, checked=declared.changes)
         return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -214,6 +240,19 @@ def several() -> typer.Typer:
     return typer.Typer(**_PLAIN)
 
 
-def command(app: typer.Typer, name: str, *examples: str) -> Callable[[F], F]:
-    """Declares a command of the group, with examples for its help."""
-    return app.command(name, cls=Command, epilog="\n".join(examples))
+def command(
+    app: typer.Typer, name: str, *examples: str, shape: str | None = None, changes: bool = False
+) -> Callable[[F], F]:
+    """Declare a command of the group.
+
+    Args:
+        examples: lines for its help.
+        shape: what it writes, a name of `shapes`; `--fields` is checked against it.
+        changes: it changes something, so that `--fields` is checked before it begins.
+    """
+
+    def declare(function: F) -> F:
+        setattr(function, _DECLARED, Written(shape, changes))
+        return app.command(name, cls=Command, epilog="\n".join(examples))(function)
+
+    return declare

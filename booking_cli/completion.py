@@ -5,12 +5,12 @@ what may come next is printed, a candidate a line.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from booking_cli import context
+from booking_cli import context, event_types
 from booking_cli.arguments import one_of
 from booking_cli.command import command, single
 
@@ -136,7 +136,37 @@ def _arguments(current: Any, ctx: Any) -> Iterator[Any]:
 
 
 def _values(param: Any) -> Iterator[tuple[str, str]]:
-    """The values that the help names as the only ones: a|b|c."""
-    metavar = param.metavar or ""
-    if "|" in metavar and " " not in metavar:
+    """Yield the values that the help names as the only ones, a|b|c, and the words of well-known metavars."""
+    metavar = (param.metavar or "").strip("[].")
+    if words := WORDS.get(metavar):
+        yield from ((value, "") for value in words())
+    elif "|" in metavar and not set(metavar) & set(" @<"):
         yield from ((value, "") for value in metavar.split("|"))
+
+
+def _topics() -> Sequence[str]:
+    from booking_cli import help as pages
+    from booking_cli.main import MODULES
+
+    return (*pages.TOPICS, *MODULES)
+
+
+def _settings() -> Sequence[str]:
+    from booking_cli.config import SETTINGS
+
+    return SETTINGS
+
+
+def _scopes() -> Sequence[str]:
+    from booking_cli.keys import SCOPES
+
+    return SCOPES
+
+
+WORDS: Mapping[str, Callable[[], Sequence[str]]] = {
+    "TYPE": lambda: event_types.WORDS,
+    "TOPIC": _topics,
+    "SCOPE": _scopes,
+    "SETTING": _settings,
+}
+"""What stands for a metavar: event types for TYPE."""

@@ -7,12 +7,17 @@ from typing import Annotated, Any
 import typer
 
 from booking_cli import context, profiles, remote
+from booking_cli.arguments import one_of
 from booking_cli.command import command, group
 from booking_cli.context import Cli, CliError
+from booking_cli.exit_codes import ExitCode
+from booking_cli.files import is_there
 from booking_cli.profiles import Choice, Profile
+from booking_cli.render import text_of
 
 app = group("The logins of this machine, and which settings are in force.")
 
+SETTINGS = ("profile", "base_url", "api_key", "organization", "config_file")
 PROFILE_COLUMNS = ("profile", "is_current", "base_url", "organization", "key", "kept_in")
 Name = Annotated[str, typer.Argument(metavar="PROFILE", help="Its name; `booking config list` shows it.")]
 
@@ -31,7 +36,7 @@ def show(
     cli.render.many(list(_in_force(cli)), columns, prose=("value", "origin"))
 
 
-@command(app, "list", "booking config list")
+@command(app, "list", "booking config list", shape="profile")
 def list_(ctx: typer.Context) -> None:
     """Lists the profiles."""
     cli, known = context.of(ctx), profiles.load()
@@ -40,7 +45,7 @@ def list_(ctx: typer.Context) -> None:
     cli.render.many(found, PROFILE_COLUMNS, prose=("base_url",), empty="There is no profile yet: booking login")
 
 
-@command(app, "use", "booking config use staging")
+@command(app, "use", "booking config use staging", shape="profile", changes=True)
 def use(ctx: typer.Context, name: Name) -> None:
     """Chooses the profile for the commands that follow; --profile and BOOKING_PROFILE still win."""
     cli, known = context.of(ctx), profiles.load()
@@ -49,7 +54,13 @@ def use(ctx: typer.Context, name: Name) -> None:
     cli.render.one(_shown(name, profile, name))
 
 
-@command(app, "set", "booking config set base_url=https://booking.example.com --profile staging")
+@command(
+    app,
+    "set",
+    "booking config set base_url=https://booking.example.com --profile staging",
+    shape="profile",
+    changes=True,
+)
 def set_(
     ctx: typer.Context,
     change: Annotated[str, typer.Argument(metavar="base_url=URL", help="What to change.")],
@@ -63,6 +74,36 @@ def set_(
     changed = Profile(value.rstrip("/"), profile.organization, profile.key_prefix, profile.secret_file)
     profiles.save(known.having(name, changed))
     cli.render.one(_shown(name, changed, name))
+
+
+@command(app, "get", "booking config get base_url")
+def get(
+    ctx: typer.Context,
+    setting: Annotated[
+        str,
+        typer.Argument(metavar="SETTING", parser=one_of(*SETTINGS), help=f"One of {', '.join(SETTINGS)}."),
+    ],
+) -> None:
+    """Show the value of one setting, as `config show` does; exit code 1 when it is not set."""
+    cli = context.of(ctx)
+    (found,) = (row for row in _in_force(cli) if row["setting"] == setting)
+    if found["value"] is None:
+        raise CliError(f"{setting} is not set.", ExitCode.FAILED, code="not_set", hint="booking config show --origin")
+    if cli.render.is_json or cli.render.fields:
+        cli.render.one(found)
+    else:
+        cli.render.text(text_of(found["value"]))
+
+
+@command(app, "path", "booking config path")
+def path(ctx: typer.Context) -> None:
+    """Show where the profiles are kept; the file need not exist yet."""
+    cli = context.of(ctx)
+    file = profiles.path()
+    if cli.render.is_json or cli.render.fields:
+        cli.render.one({"path": str(file), "exists": is_there(file)})
+    else:
+        cli.render.text(text_of(str(file)))
 
 
 def _shown(name: str, profile: Profile, current: str) -> dict[str, Any]:

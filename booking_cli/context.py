@@ -56,6 +56,8 @@ class Cli:
     def __init__(self) -> None:
         self.options = Options()
         self.key_from_stdin: str | None = None
+        self.organization: str | None = None
+        """The slug of the organization that was told on stderr."""
         self._renderer: Renderer | None = None
 
     @property

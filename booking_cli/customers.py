@@ -13,13 +13,14 @@ from booking_cli.lists import LIMIT, After, All, Limit, Order
 
 app = group("Customers: one record for each e-mail address.")
 
-COLUMNS = ("id", "email", "name", "phone", "email_subscription", "tags", "created_at")
+COLUMNS = ("id", "name", "email", "phone", "tags", "email_subscription", "created_at")
+CLIPPED = {"name": 24, "email": 32, "tags": 16}
 CustomerId = Annotated[
     str, typer.Argument(metavar="ID", parser=identifier, help="The id; `booking customers list` shows it.")
 ]
 
 
-@command(app, "list", "booking customers list", "booking customers list --email ada@example.com")
+@command(app, "list", "booking customers list", "booking customers list --email ada@example.com", shape="customer")
 def list_(
     ctx: typer.Context,
     email: Annotated[
@@ -39,12 +40,12 @@ def list_(
         limit=limit,
         everything=everything,
         starting_after=starting_after,
-        prose=("name",),
+        clipped=CLIPPED,
         empty="There is no such customer." if email else "There is no customer yet.",
     )
 
 
-@command(app, "get", "booking customers get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json")
+@command(app, "get", "booking customers get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json", shape="customer")
 def get(ctx: typer.Context, customer_id: CustomerId) -> None:
     """Shows a customer."""
     cli = context.of(ctx)
@@ -58,6 +59,8 @@ def get(ctx: typer.Context, customer_id: CustomerId) -> None:
     "create",
     "booking customers create --email ada@example.com --name 'Ada Lovelace'",
     "booking customers create --email ada@example.com --name 'Ada Lovelace' --subscribe",
+    shape="customer",
+    changes=True,
 )
 def create(
     ctx: typer.Context,
@@ -86,6 +89,8 @@ def create(
     "update",
     "booking customers update 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --phone '+47 900 00 000'",
     "booking customers update 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --email ada@new.example.com",
+    shape="customer",
+    changes=True,
 )
 def update(
     ctx: typer.Context,
@@ -112,8 +117,9 @@ def update(
     changed = operation.act_on(
         cli,
         lambda tx, actor, pending: customers.update(
-            tx, actor, pending, operation.stored_id(customer_id), name=name, email=email, phone=phone
+            tx, actor, pending, operation.stored_id(customer_id, "customer"), name=name, email=email, phone=phone
         ),
+        noun="customer",
         org=org,
     )
     cli.render.one(changed)

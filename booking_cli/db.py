@@ -9,6 +9,7 @@ from booking_cli import context, storage
 from booking_cli.command import command, group
 from booking_cli.context import CliError
 from booking_cli.exit_codes import ExitCode
+from booking_cli.files import is_there
 
 if TYPE_CHECKING:
     from booking_core.settings import Settings
@@ -19,7 +20,7 @@ PURGED = ("deliveries", "deleted_endpoints", "mails", "effects", "holds", "store
 """What retention deletes, by the names of its counts."""
 
 
-@command(app, "upgrade", "booking db upgrade")
+@command(app, "upgrade", "booking db upgrade", shape="revision", changes=True)
 def upgrade(ctx: typer.Context) -> None:
     """Brings the database to this release's schema.
 
@@ -27,6 +28,7 @@ def upgrade(ctx: typer.Context) -> None:
     """
     settings = storage.settings()
     cli = context.of(ctx)
+    storage.tell_database(cli, settings)
     for warning in storage.tightened(settings):
         cli.render.warn(warning)
     before = _revision(settings)
@@ -37,13 +39,16 @@ def upgrade(ctx: typer.Context) -> None:
 @command(app, "current", "booking db current -o json")
 def current(ctx: typer.Context) -> None:
     """Shows the revision of the database, and the one that this release needs."""
-    context.of(ctx).render.one(_state(storage.settings()))
+    cli, settings = context.of(ctx), storage.settings()
+    storage.tell_database(cli, settings)
+    cli.render.one(_state(settings))
 
 
 @command(app, "check", "booking db check || booking db upgrade")
 def check(ctx: typer.Context) -> int:
     """Compares the database's tables with this release's; exit code 1 when they differ."""
     settings = storage.settings()
+    storage.tell_database(context.of(ctx), settings)
     state = _state(settings)
     state["differences"] = _differences(settings) if state["revision"] else []
     context.of(ctx).render.one(state)
@@ -134,4 +139,4 @@ def _differences(settings: "Settings") -> list[str]:
 
 
 def _is_absent(path: Path | None) -> bool:
-    return path is not None and not path.exists()
+    return path is not None and not is_there(path)

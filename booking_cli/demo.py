@@ -6,6 +6,7 @@ The story that `--once` plays is told in `story`.
 import json
 import os
 import secrets
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from booking_core.caller import Installation, Organization
     from booking_core.catalog import Summary
     from booking_core.db.engine import Database, Tx
+    from booking_core.settings import Settings
 
 app = single()
 
@@ -95,7 +97,7 @@ def demo(
                 _open(cli, database, installation, shop)
             key = _key(database, installation, shops[0].slug)
             calls = _calls(database, installation, key, f"http://{HOST}:{port}")
-        _show(cli, [shop.slug for shop in shops], key, calls)
+        _show(cli, [shop.slug for shop in shops], key, calls, _exports(settings, key, f"http://{HOST}:{port}"))
         return start(settings, host=HOST, port=port)
 
 
@@ -220,11 +222,23 @@ def a_booking(
     return None
 
 
-def _show(cli: Cli, slugs: list[str], key: str, calls: list[str]) -> None:
+def _exports(settings: "Settings", key: str, base_url: str) -> dict[str, str]:
+    """Return the variables with which `booking` works on this database and this service from another terminal.
+
+    A URL with a password in it is not printed: whoever set it has it.
+    """
+    path = settings.sqlite_path
+    url = {"BOOKING_DATABASE_URL": f"sqlite:///{path.absolute()}"} if path else {}
+    return {**url, "BOOKING_BASE_URL": base_url, "BOOKING_API_KEY": key}
+
+
+def _show(cli: Cli, slugs: list[str], key: str, calls: list[str], exports: dict[str, str]) -> None:
     if cli.render.is_json:
-        cli.render.one({"organizations": slugs, "key": key, "calls": calls})
+        cli.render.one({"organizations": slugs, "key": key, "calls": calls, "environment": exports})
     else:
         lines = [f"API key of {slugs[0]}, with every scope: {key}", "", "Try:", *calls, ""]
-        lines += ["The whole story, from import to verified webhook: booking demo --once", ""]
+        lines += ["For the booking command in another terminal:"]
+        lines += [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
+        lines += ["", "The whole story, from import to verified webhook: booking demo --once", ""]
         cli.render.text("\n".join(lines))
     cli.render.flush()

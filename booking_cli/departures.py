@@ -44,7 +44,7 @@ BOOKINGS = (
     "id",
 )
 BOOKINGS_TABLE = ("number", "customer.name", "totals.total", "payment", "refund", "customer.email")
-PROSE = ("experience.title", "customer.name")
+CLIPPED = {"experience.title": 24, "customer.name": 16}
 _ID = "0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21"
 
 Shown = dict[str, Any]
@@ -105,7 +105,7 @@ def list_(
     found = operation.look(cli, operation.of(org), verb)
     if _is_table(cli):
         found = [_for_table(each, is_one_day=last in (None, first)) for each in found]
-        cli.render.many(found, TABLE, empty="Nothing departs then.", prose=PROSE)
+        cli.render.many(found, TABLE, empty="Nothing departs then.", clipped=CLIPPED)
     else:
         cli.render.many(found, COLUMNS)
 
@@ -359,7 +359,7 @@ def _show_cancelled(cli: Cli, departure: Shown, found: Sequence[Shown], *, dry_r
     columns: Sequence[str] = BOOKINGS
     if _is_table(cli):
         columns, bookings = BOOKINGS_TABLE, [_booking_for_table(each) for each in bookings]
-    cli.render.many(bookings, columns, empty="It has no booking.", prose=PROSE, beside=beside)
+    cli.render.many(bookings, columns, empty="It has no booking.", clipped=CLIPPED, beside=beside)
     is_cancelled = departure["status"] == "cancelled"
     would, are = ("would be", "would be") if dry_run else ("is", "are" if len(found) != 1 else "is")
     state = "is cancelled already" if dry_run and is_cancelled else f"{would} cancelled"

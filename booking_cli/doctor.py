@@ -45,6 +45,8 @@ def doctor(
         _check_secret_keys(cli, settings, database)
         only = database.read(lambda tx: organizations.get(tx, slug=org)).id if org else None
         found = database.read(lambda tx: checks.examine(tx, only, terms, advance=advance))
+    for warning in storage.settings().warnings():
+        cli.render.warn(f"warning: {warning}")
     cli.render.many([asdict(each) for each in found], COLUMNS, empty="All is well.")
     return ExitCode.FAILED if found else ExitCode.OK
 

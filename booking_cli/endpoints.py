@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from booking_cli import context, lists, remote, secret_files
-from booking_cli.arguments import instant, one_of
+from booking_cli import context, event_types, lists, remote, secret_files
+from booking_cli.arguments import event_type, instant, one_of
 from booking_cli.command import command, several
 from booking_cli.context import Cli, CliError
 from booking_cli.deliveries import EndpointId
@@ -21,7 +21,17 @@ if TYPE_CHECKING:
 
 app = several()
 
-COLUMNS = ("id", "status", "url", "event_types", "consecutive_failures", "last_success_at", "description")
+COLUMNS = (
+    "id",
+    "status",
+    "consecutive_failures",
+    "url",
+    "last_failure_at",
+    "last_success_at",
+    "event_types",
+    "description",
+)
+CLIPPED = {"url": 32}
 """The first ones are the most important: a narrow terminal shows only those that fit."""
 LOST = ("dead", "failed")
 _PATH = "/api/v1/webhooks"
@@ -46,12 +56,18 @@ Description = Annotated[str | None, typer.Option("--description", metavar="TEXT"
     "booking webhooks create --url https://hooks.example.com/booking --event booking.created",
     "booking webhooks create --url https://hooks.example.com/booking --event booking.created \\",
     "    --event booking.cancelled --description 'The calendar' --secret-file hook.secret",
+    "booking webhooks create --url https://hooks.example.com/booking --event 'booking.*'",
+    shape="new_endpoint",
+    changes=True,
 )
 def create(
     ctx: typer.Context,
     url: Annotated[str, typer.Option("--url", metavar="URL", help="Where events are sent; https, and public.")],
     event: Annotated[
-        list[str], typer.Option("--event", metavar="TYPE", help="A type, such as booking.created; repeatable.")
+        list[str],
+        typer.Option(
+            "--event", metavar="TYPE", parser=event_type, help="A type, or all of a kind: booking.*; repeatable."
+        ),
     ],
     description: Description = None,
     secret_file: NewSecretFile = None,
@@ -61,23 +77,28 @@ def create(
     The secret signs every delivery. The key needs webhooks:manage, and the read scope of every type.
     """
     cli = context.of(ctx)
-    wanted = {"url": url, "event_types": event, "description": description}
+    wanted = {"url": url, "event_types": event_types.expanded(event), "description": description}
     secret_files.would_be_shown(cli, secret_file, "secret")
     with remote.client(cli) as client, secret_files.kept(secret_file) as keeper:
         created = remote.ask(client, "POST", _PATH, body=wanted).body
         _hand_over(cli, created, keeper)
 
 
-@command(app, "list", "booking webhooks list", "booking webhooks list --fields id,status,url")
+@command(app, "list", "booking webhooks list", "booking webhooks list --fields id,status,url", shape="endpoint")
 def list_(ctx: typer.Context) -> None:
     """Lists every endpoint, the newest first."""
     cli = context.of(ctx)
     with remote.client(cli) as client:
         found = remote.ask(client, "GET", _PATH).body["data"]
-    cli.render.many(found, COLUMNS, empty="There is no endpoint yet: booking webhooks create --url URL --event TYPE")
+    cli.render.many(
+        found,
+        COLUMNS,
+        clipped=CLIPPED,
+        empty="There is no endpoint yet: booking webhooks create --url URL --event TYPE",
+    )
 
 
-@command(app, "show", f"booking webhooks show {_ID}")
+@command(app, "show", f"booking webhooks show {_ID}", shape="endpoint")
 def show(ctx: typer.Context, endpoint_id: EndpointId) -> None:
     """Shows an endpoint, without its secret."""
     cli = context.of(ctx)
@@ -90,13 +111,18 @@ def show(ctx: typer.Context, endpoint_id: EndpointId) -> None:
     "update",
     f"booking webhooks update {_ID} --event booking.created --event booking.confirmed",
     f"booking webhooks update {_ID} --disable",
+    shape="endpoint",
+    changes=True,
 )
 def update(
     ctx: typer.Context,
     endpoint_id: EndpointId,
     url: Annotated[str | None, typer.Option("--url", metavar="URL", help="Where events are sent from now on.")] = None,
     event: Annotated[
-        list[str] | None, typer.Option("--event", metavar="TYPE", help="In the place of all former types; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--event", metavar="TYPE", parser=event_type, help="Replaces all former types; booking.*; repeatable."
+        ),
     ] = None,
     description: Description = None,
     disable: Annotated[
@@ -108,7 +134,8 @@ def update(
     An empty description removes it.
     """
     cli = context.of(ctx)
-    changes: dict[str, Any] = {"url": url, "event_types": event or None, "status": "disabled" if disable else None}
+    changes: dict[str, Any] = {"url": url, "event_types": event_types.expanded(event) or None}
+    changes |= {"status": "disabled"} if disable else {}
     changes = {name: value for name, value in changes.items() if value is not None}
     if description is not None:
         changes["description"] = description or None
@@ -118,7 +145,7 @@ def update(
         cli.render.one(remote.ask(client, "PATCH", remote.path("webhooks", endpoint_id), body=changes).body)
 
 
-@command(app, "delete", f"booking webhooks delete {_ID} --yes")
+@command(app, "delete", f"booking webhooks delete {_ID} --yes", shape="deleted", changes=True)
 def delete(ctx: typer.Context, endpoint_id: EndpointId) -> None:
     """Deletes an endpoint for good, with its log.
 
@@ -126,13 +153,14 @@ def delete(ctx: typer.Context, endpoint_id: EndpointId) -> None:
     """
     cli = context.of(ctx)
     with remote.client(cli) as client:
-        endpoint = client.webhooks.get(endpoint_id)
-        cli.confirm(f"Delete the endpoint {endpoint.url}? It cannot be undone.")
-        client.webhooks.delete(endpoint_id)
-    cli.render.one({"id": endpoint.id, "deleted": True})
+        path = remote.path("webhooks", endpoint_id)
+        endpoint = remote.ask(client, "GET", path).body
+        cli.confirm(f"Delete the endpoint {endpoint['url']}? It cannot be undone.")
+        remote.ask(client, "DELETE", path)
+    cli.render.one({"id": endpoint["id"], "deleted": True})
 
 
-@command(app, "enable", f"booking webhooks enable {_ID}")
+@command(app, "enable", f"booking webhooks enable {_ID}", shape="endpoint", changes=True)
 def enable(ctx: typer.Context, endpoint_id: EndpointId) -> None:
     """Sends to a disabled endpoint again.
 
@@ -150,6 +178,8 @@ def enable(ctx: typer.Context, endpoint_id: EndpointId) -> None:
     "rotate-secret",
     f"booking webhooks rotate-secret {_ID}",
     f"booking webhooks rotate-secret {_ID} --overlap 0 --secret-file new.secret",
+    shape="new_endpoint",
+    changes=True,
 )
 def rotate_secret(
     ctx: typer.Context,
@@ -172,7 +202,7 @@ def rotate_secret(
         _hand_over(cli, rotated, keeper)
 
 
-@command(app, "test", f"booking webhooks test {_ID}")
+@command(app, "test", f"booking webhooks test {_ID}", shape="delivery", changes=True)
 def test(ctx: typer.Context, endpoint_id: EndpointId) -> None:
     """Queues a ping for an endpoint, whatever it listens to."""
     cli = context.of(ctx)
@@ -201,6 +231,8 @@ def _hand_over(cli: Cli, shown: dict[str, Any], keeper: Keeper) -> None:
     "recover",
     f"booking webhooks recover {_ID} --since 2h --dry-run",
     f"booking webhooks recover {_ID} --since 2026-11-20T09:00:00 --until 2026-11-20T17:00:00 --status dead",
+    shape="recovered",
+    changes=True,
 )
 def recover(
     ctx: typer.Context,
@@ -219,7 +251,8 @@ def recover(
         ),
     ] = None,
     event: Annotated[
-        list[str] | None, typer.Option("--event", metavar="TYPE", help="Only events of this type; repeatable.")
+        list[str] | None,
+        typer.Option("--event", metavar="TYPE", parser=event_type, help="Only this type, or booking.*; repeatable."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell how many it would be, and change nothing.")] = False,
 ) -> None:
@@ -229,12 +262,12 @@ def recover(
     attempts again.
     """
     cli = context.of(ctx)
-    statuses = sorted(set(status or LOST))
+    statuses, types = sorted(set(status or LOST)), event_types.expanded(event)
     with remote.client(cli) as client:
         if dry_run:
-            cli.render.one(_would_recover(client, endpoint_id, since, until, statuses, event or []))
+            cli.render.one(_would_recover(client, endpoint_id, since, until, statuses, types))
             return
-        wanted = {"since": since, "until": until, "statuses": statuses, "event_types": event or None}
+        wanted = {"since": since, "until": until, "statuses": statuses, "event_types": types or None}
         recovered = remote.ask(client, "POST", remote.path("webhooks", endpoint_id, "recover"), body=wanted).body
         cli.render.one(recovered)
     if recovered["matched"]:

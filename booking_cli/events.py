@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from booking_cli import context, lists, remote
-from booking_cli.arguments import identifier, instant
+from booking_cli import context, event_types, lists, remote
+from booking_cli.arguments import event_type as parsed_type
+from booking_cli.arguments import identifier, instant, one_of
 from booking_cli.command import command, group
 from booking_cli.lists import LIMIT, After, All, Limit, Order
 from booking_cli.since import aware
@@ -18,9 +19,10 @@ from booking_cli.stream import Stream
 
 app = group("What happened: the event feed, and the same events as they come.")
 
-COLUMNS = ("id", "type", "created_at", "sequence", "resource_id")
+COLUMNS = ("id", "type", "created_at", "resource_id", "sequence")
 STREAM_COLUMNS = {"created_at": 16, "type": 22, "resource_id": 36, "sequence": 8, "id": 36}
 """With their widths, the longest there are: what comes later is not known when the first line is written."""
+RESOURCES = ("booking", "customer", "gift_card", "webhook")
 TAIL = 10
 _POLL_S = 1.0
 _SKEW = timedelta(minutes=1)
@@ -29,7 +31,9 @@ much earlier."""
 
 Types = Annotated[
     list[str] | None,
-    typer.Option("--type", metavar="TYPE", help="Only this type, or all of a kind: booking.*; may be repeated."),
+    typer.Option(
+        "--type", metavar="TYPE", parser=parsed_type, help="Only this type, or all of a kind: booking.*; repeatable."
+    ),
 ]
 
 
@@ -39,12 +43,19 @@ Types = Annotated[
     "booking events list --type booking.cancelled",
     "booking events list --resource-id 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --order asc",
     "booking events list --since 24h --all -o jsonl",
+    shape="event",
 )
 def list_(
     ctx: typer.Context,
     types: Types = None,
     resource_type: Annotated[
-        str | None, typer.Option("--resource-type", metavar="TYPE", help="booking, customer, gift_card or webhook.")
+        str | None,
+        typer.Option(
+            "--resource-type",
+            metavar="|".join(RESOURCES),
+            parser=one_of(*RESOURCES),
+            help="Only events about this kind of thing.",
+        ),
     ] = None,
     resource_id: Annotated[
         str | None, typer.Option("--resource-id", metavar="ID", help="Only what happened to this one.")
@@ -66,7 +77,7 @@ def list_(
         remote.path("events"),
         COLUMNS,
         params={
-            "type": ",".join(types or ()) or None,
+            "type": event_types.query(types),
             "resource_type": resource_type,
             "resource_id": resource_id,
             "created_since": since,
@@ -80,7 +91,7 @@ def list_(
     )
 
 
-@command(app, "get", "booking events get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json")
+@command(app, "get", "booking events get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json", shape="event")
 def get(
     ctx: typer.Context,
     event_id: Annotated[
@@ -100,6 +111,7 @@ def get(
     "booking events tail",
     "booking events tail --follow --type 'booking.*'",
     "booking events tail --follow --since 1h -o jsonl | jq .type",
+    shape="event",
 )
 def tail(
     ctx: typer.Context,
@@ -118,7 +130,7 @@ def tail(
     A service that is away is waited for, and no event is missed. With --follow, -o json is an object a line.
     """
     cli = context.of(ctx)
-    asked = {"type": ",".join(types or ()) or None, "created_since": since}
+    asked = {"type": event_types.query(types), "created_since": since}
     with remote.client(cli) as client:
         # Also when none is to be shown, one is looked at: it tells where the feed ends now.
         last = _last(client, asked, None if since else max(lines, 1))
@@ -128,7 +140,7 @@ def tail(
             cli.render.many(shown, tuple(STREAM_COLUMNS), empty="Nothing happened yet.")
             return
         with Stream(cli, STREAM_COLUMNS, "waiting for events; Ctrl-C ends") as stream, _patient(stream):
-            for event in itertools.chain(shown, _following(client, types or (), begin, since)):
+            for event in itertools.chain(shown, _following(client, event_types.asked(types), begin, since)):
                 stream.show(event)
 
 

@@ -11,7 +11,8 @@ from booking_cli.lists import LIMIT, After, All, Limit, Order
 
 app = group("The catalogue: what can be booked.")
 
-COLUMNS = ("id", "title", "price_from", "is_published", "duration", "slug", "updated_at")
+COLUMNS = ("id", "title", "is_published", "price_from", "duration", "slug", "updated_at")
+CLIPPED = {"title": 28, "slug": 24}
 ExperienceId = Annotated[
     str, typer.Argument(metavar="ID", parser=identifier, help="The id; `booking experiences list` shows it.")
 ]
@@ -22,6 +23,7 @@ ExperienceId = Annotated[
     "list",
     "booking experiences list",
     "booking experiences list --published --fields id,title,price_tiers -o json",
+    shape="experience",
 )
 def list_(
     ctx: typer.Context,
@@ -46,12 +48,12 @@ def list_(
         limit=limit,
         everything=everything,
         starting_after=starting_after,
-        prose=("title",),
+        clipped=CLIPPED,
         empty="There is no experience yet: booking catalog import",
     )
 
 
-@command(app, "get", "booking experiences get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json")
+@command(app, "get", "booking experiences get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json", shape="experience")
 def get(ctx: typer.Context, experience_id: ExperienceId) -> None:
     """Shows an experience with its price tiers."""
     cli = context.of(ctx)

@@ -6,8 +6,9 @@ takes longer than the rest of `sign`. Every request has a connection of its own,
 that an application which was restarted meanwhile is met as it is now.
 """
 
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +24,9 @@ DEADLINE_S = 10.0
 BODY_S = 1.0
 """How long what it says may take once its head is complete, as with the service: a body may never end."""
 EXCERPT_LENGTH_MAX = 1024
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_OWN_HEADERS = frozenset({"host", "content-length", "content-type", "transfer-encoding", "connection", "user-agent"})
+_PORT_AND_PATH = re.compile(r"[0-9]{1,5}(?:[/?]|$)")
 _AWAY = frozenset({502, 503, 504})
 """What a proxy in front of an application that is down answers."""
 
@@ -62,14 +66,14 @@ class Answer:
 
 
 def target(text: str) -> Target:
-    """The receiver that a URL names; `8000` and `localhost:8000/hook` are short for one on this machine.
+    """Return the receiver that a URL names; `8000`, `8000/hook` and `localhost:8000/hook` are on this machine.
 
     Raises:
         CliError: it names none.
     """
     from urllib.parse import urlsplit
 
-    url = f"localhost:{text}" if text.isascii() and text.isdigit() else text
+    url = f"localhost:{text}" if _PORT_AND_PATH.match(text) else text
     url = url if "://" in url else f"http://{url}"
     try:
         parts = urlsplit(url)
@@ -86,6 +90,24 @@ def target(text: str) -> Target:
     # Written in one way, since a listener's checkpoint goes by it.
     written = f"{parts.scheme}://{parts.netloc.lower()}{path}"
     return Target(written, parts.hostname, port or (443 if is_secure else 80), path, is_secure)
+
+
+def headers(texts: Sequence[str]) -> dict[str, str]:
+    """Return further headers from `Name: value`.
+
+    Raises:
+        CliError: one is no header, or one that a delivery has itself.
+    """
+    result: dict[str, str] = {}
+    for text in texts:
+        name, colon, value = text.partition(":")
+        name, value = name.strip(), value.strip()
+        if not (colon and _HEADER_NAME.fullmatch(name) and text.isascii() and text.isprintable()):
+            raise CliError(f"{text!r} is not NAME:VALUE.", hint="write --header 'X-Tenant: fjord'")
+        if name.lower() in _OWN_HEADERS or name.lower().startswith(("svc-", "webhook-")):
+            raise CliError(f"A delivery has its own {name} header.", code="reserved_header")
+        result[name] = value
+    return result
 
 
 def post(where: Target, headers: Mapping[str, str], body: bytes, *, deadline_s: float = DEADLINE_S) -> Answer:

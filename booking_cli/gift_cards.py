@@ -7,14 +7,18 @@ from typing import Annotated, Any
 import typer
 
 from booking_cli import context, lists, operation, remote, secret_files, storage
-from booking_cli.arguments import identifier, instant
+from booking_cli.amounts import parse_amount
+from booking_cli.arguments import identifier, instant, one_of
 from booking_cli.command import command, group
 from booking_cli.context import CliError
 from booking_cli.lists import LIMIT, After, All, Limit, Order
+from booking_cli.render import money
 
 app = group("Gift cards: prepaid amounts, redeemed with a code.")
 
-COLUMNS = ("id", "code_last4", "status", "balance", "initial_amount", "expires_at", "recipient.email")
+COLUMNS = ("id", "code_last4", "status", "balance", "expires_at", "recipient.email", "initial_amount")
+STATUSES = ("active", "expired", "inactive")
+CLIPPED = {"recipient.email": 24}
 CardId = Annotated[
     str, typer.Argument(metavar="ID", parser=identifier, help="The id; `booking gift-cards list` shows it.")
 ]
@@ -23,11 +27,18 @@ Whose = Annotated[
 ]
 
 
-@command(app, "list", "booking gift-cards list --status active", "booking gift-cards list --all --fields id,balance")
+@command(
+    app,
+    "list",
+    "booking gift-cards list --status active",
+    "booking gift-cards list --all --fields id,balance",
+    shape="gift_card",
+)
 def list_(
     ctx: typer.Context,
     status: Annotated[
-        str | None, typer.Option("--status", metavar="active|expired|inactive", help="Only those.")
+        str | None,
+        typer.Option("--status", metavar="|".join(STATUSES), parser=one_of(*STATUSES), help="Only those."),
     ] = None,
     updated_since: Annotated[
         str | None,
@@ -47,6 +58,7 @@ def list_(
         limit=limit,
         everything=everything,
         starting_after=starting_after,
+        clipped=CLIPPED,
         empty="There is no gift card.",
     )
 
@@ -56,6 +68,7 @@ def list_(
     "get",
     "booking gift-cards get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07",
     "booking gift-cards get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --include-code --fields code",
+    shape="gift_card",
 )
 def get(
     ctx: typer.Context,
@@ -78,13 +91,18 @@ def get(
 @command(
     app,
     "issue",
-    "booking gift-cards issue --org fjord-tours --amount 50000 --recipient-email ada@example.com",
+    "booking gift-cards issue --org fjord-tours --amount 500.00 --recipient-email ada@example.com",
     "booking gift-cards issue --org fjord-tours --amount 50000 --expires-at 2027-12-31 --secret-file card.code",
+    shape="new_gift_card",
+    changes=True,
 )
 def issue(
     ctx: typer.Context,
     org: Annotated[str, typer.Option("--org", metavar="SLUG", help="The organization.")],
-    amount: Annotated[int, typer.Option("--amount", metavar="N", min=1, help="In minor units: 50000 is 500.00 NOK.")],
+    amount: Annotated[
+        str,
+        typer.Option("--amount", metavar="AMOUNT", help="500.00, or in minor units without a point: 50000."),
+    ],
     currency: Annotated[
         str | None, typer.Option("--currency", metavar="CODE", help="ISO 4217; the organization's own unless said.")
     ] = None,
@@ -119,7 +137,7 @@ def issue(
 
     def verb(tx: Any, actor: Any, pending: Any) -> Any:
         request = GiftCardIssue(
-            amount_minor=amount,
+            amount_minor=parse_amount(amount, currency or actor.organization.default_currency),
             currency=currency,
             code=code,
             valid_from=_instant(actor, "--valid-from", valid_from),
@@ -134,6 +152,7 @@ def issue(
     with secret_files.kept(secret_file) as keeper:
         card, made_code = operation.act(cli, lambda tx: organizations.get(tx, slug=org), verb)
         shown = json.loads(card)
+        cli.render.note(f"Issued a gift card of {money(shown['initial_amount'])}.")
         keeper.hand_over(
             cli,
             shown | {"code": made_code},
@@ -154,7 +173,17 @@ def _instant(actor: Any, option: str, text: str | None) -> int | None:
     return found
 
 
-@command(app, "deactivate", "booking gift-cards deactivate 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07")
+def _stored(card_id: str) -> str:
+    return operation.stored_id(card_id, "gift card")
+
+
+@command(
+    app,
+    "deactivate",
+    "booking gift-cards deactivate 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07",
+    shape="gift_card",
+    changes=True,
+)
 def deactivate(ctx: typer.Context, card_id: CardId, org: Whose = None) -> None:
     """Stops a gift card from paying for anything; `reactivate` undoes it. Opens the database."""
     cli = context.of(ctx)
@@ -164,13 +193,22 @@ def deactivate(ctx: typer.Context, card_id: CardId, org: Whose = None) -> None:
     cli.render.one(
         operation.act_on(
             cli,
-            lambda tx, actor, pending: gift_cards.deactivate(tx, actor, pending, operation.stored_id(card_id)),
+            lambda tx, actor, pending: gift_cards.deactivate(
+                tx, actor, pending, operation.stored_id(card_id, "gift card")
+            ),
+            noun="gift card",
             org=org,
         )
     )
 
 
-@command(app, "reactivate", "booking gift-cards reactivate 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07")
+@command(
+    app,
+    "reactivate",
+    "booking gift-cards reactivate 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07",
+    shape="gift_card",
+    changes=True,
+)
 def reactivate(ctx: typer.Context, card_id: CardId, org: Whose = None) -> None:
     """Lets a deactivated gift card pay again, as far as its validity and balance go. Opens the database."""
     cli = context.of(ctx)
@@ -180,7 +218,10 @@ def reactivate(ctx: typer.Context, card_id: CardId, org: Whose = None) -> None:
     cli.render.one(
         operation.act_on(
             cli,
-            lambda tx, actor, pending: gift_cards.reactivate(tx, actor, pending, operation.stored_id(card_id)),
+            lambda tx, actor, pending: gift_cards.reactivate(
+                tx, actor, pending, operation.stored_id(card_id, "gift card")
+            ),
+            noun="gift card",
             org=org,
         )
     )

@@ -1,14 +1,17 @@
-"""`booking help`: what holds for every command, as pages."""
+"""`booking help`: the help of any command or group, and pages about what holds for all of them."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
 from booking_cli import context
-from booking_cli.command import command, group
+from booking_cli.arguments import near
+from booking_cli.command import command, single
+from booking_cli.context import CliError
 from booking_cli.exit_codes import MEANINGS
 
-app = group("What holds for every command: exit codes, environment, output.")
+app = single()
 
 OUTPUT = """
 table   what a terminal gets: the columns that fit, amounts and times for people
@@ -20,9 +23,12 @@ jsonl   an object a line
 an error is one JSON object on stderr: {"error": {"code", "message", "status", "request_id", "hint", "exit_code"}}.
 
 --fields id,totals.total.amount_minor picks fields by the paths that json shows. Of a single thing the picked fields are
-one line.
+one line. A field that is not there ends with exit code 2 and the list of those that are; a command that changes
+something refuses it before it begins. On a terminal long names end in an ellipsis and some ids are left out: tsv and
+json have all of them.
 
-Notes, questions and progress go to stderr. -q leaves the notes out, -v tells each request, --debug also shows where an
+Notes, questions and progress go to stderr; commands that open the database say there which one, and whose data they
+work on. In json and jsonl there are no notes. -q leaves them out, -v tells each request, --debug also shows where an
 error happened. --yes answers every question; without a terminal nothing is asked, and what needs an answer ends with
 exit code 2. --color always|never wins over NO_COLOR, and that over FORCE_COLOR and CLICOLOR_FORCE. A pipe that is
 closed early is no error. Nothing is ever sent anywhere but to the service.
@@ -65,26 +71,76 @@ ENVIRONMENT: tuple[tuple[str, str, str], ...] = (
 )
 
 
-@command(app, "exit-codes", "booking help exit-codes")
-def exit_codes(ctx: typer.Context) -> None:
-    """Lists the exit codes. None of them is ever given another meaning."""
-    _table(ctx, [{"exit_code": int(code), "meaning": meaning} for code, meaning in MEANINGS.items()])
+TOPICS: Mapping[str, str] = {
+    "exit-codes": "What the exit code of a command means.",
+    "environment": "The environment variables that commands read.",
+    "output": "What is written where, in which format.",
+}
+"""The pages that are no command's own."""
 
 
-@command(app, "environment", "booking help environment")
-def environment(ctx: typer.Context) -> None:
-    """Lists the environment variables that commands read."""
-    _table(ctx, [{"variable": name, "for": mode, "meaning": meaning} for name, mode, meaning in ENVIRONMENT])
+@command(
+    app,
+    "help",
+    "booking help webhooks",
+    "booking help bookings create",
+    "booking help exit-codes",
+    "booking help output",
+)
+def help_(
+    ctx: typer.Context,
+    topic: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TOPIC...]",
+            help=f"A command, a group of commands, or one of {', '.join(TOPICS)}.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Show the help of a command or a group, or a page about all of them.
 
-
-@command(app, "output", "booking help output")
-def output(ctx: typer.Context) -> None:
-    """Tells what goes where, in which form."""
-    cli = context.of(ctx)
-    if cli.render.is_json:
-        cli.render.one({"text": OUTPUT})
+    Without a topic it is the list of commands, as `booking --help` shows it.
+    """
+    words = topic or []
+    if words == ["exit-codes"]:
+        _table(ctx, [{"exit_code": int(code), "meaning": meaning} for code, meaning in MEANINGS.items()])
+    elif words == ["environment"]:
+        _table(ctx, [{"variable": name, "for": mode, "meaning": meaning} for name, mode, meaning in ENVIRONMENT])
     else:
-        cli.render.text(OUTPUT)
+        _text(ctx, OUTPUT if words == ["output"] else _of_command(ctx, words))
+
+
+def _of_command(ctx: typer.Context, words: Sequence[str]) -> str:
+    """Return the help of the command that the words lead to.
+
+    Raises:
+        CliError: they lead to none; the near one is named.
+    """
+    place: Any = ctx.find_root()
+    command: Any = place.command
+    for word in words:
+        known = command.list_commands(place) if hasattr(command, "list_commands") else []
+        if word not in known:
+            raise CliError(_unknown(word, place.command_path, known), hint="booking help lists the topics")
+        command = command.get_command(place, word)
+        place = command.context_class(command, parent=place, info_name=word)
+    return str(command.get_help(place)).rstrip()
+
+
+def _unknown(word: str, path: str, known: Sequence[str]) -> str:
+    choices = (*known, *TOPICS) if path == "booking" else tuple(known)
+    meant = near(word, choices)
+    told = f"There is no help about {' '.join((path, word)).removeprefix('booking ')!r}."
+    return f"{told} Did you mean {meant!r}?" if meant else told
+
+
+def _text(ctx: typer.Context, text: str) -> None:
+    render = context.of(ctx).render
+    if render.is_json:
+        render.one({"text": text})
+    else:
+        render.text(text)
 
 
 def _table(ctx: typer.Context, rows: list[dict[str, Any]]) -> None:

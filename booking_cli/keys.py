@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from booking_cli import context, secret_files, storage
+from booking_cli.arguments import open_set
 from booking_cli.command import command, group
 from booking_cli.context import Cli, CliError
 from booking_cli.secret_files import Keeper
@@ -15,9 +16,17 @@ from booking_cli.times import length_us
 if TYPE_CHECKING:
     from booking_core.caller import ApiKey, Organization
 
+SCOPES = (
+    *("experiences:read", "availability:read", "bookings:read", "bookings:write", "customers:read"),
+    *("customers:write", "gift_cards:read", "webhooks:manage"),
+)
+"""The scopes of API v1 section 5; a test compares them with those of the wire models, which take pydantic to load."""
+
+
 app = group("API keys. The HTTP API has no endpoint for them: these commands open the database.")
 
 COLUMNS = ("id", "name", "status", "expires_at", "last_used_at", "prefix")
+CLIPPED = {"name": 14}
 """The first ones are the most important: a narrow terminal shows only those that fit."""
 Org = Annotated[str, typer.Option("--org", metavar="SLUG", help="The organization.", show_default=False)]
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's id; `booking keys list` shows it.")]
@@ -32,6 +41,8 @@ SecretFile = Annotated[
     "create",
     'booking keys create --org fjord-tours --name "Website" --all-read --scope bookings:write',
     "booking keys create --org fjord-tours --name ci --expires-in 90d --secret-file ci.key",
+    shape="new_key",
+    changes=True,
 )
 def create(
     ctx: typer.Context,
@@ -39,7 +50,7 @@ def create(
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the key is for.")],
     scope: Annotated[
         list[str] | None,
-        typer.Option("--scope", metavar="SCOPE", help="A scope, such as bookings:write; may be repeated."),
+        typer.Option("--scope", metavar="SCOPE", parser=open_set(*SCOPES), help="Such as bookings:write; repeatable."),
     ] = None,
     all_read: Annotated[
         bool, typer.Option("--all-read", help="Every read scope; the default when no --scope is given.")
@@ -65,6 +76,7 @@ def create(
         from booking_core.wire.scopes import READ_SCOPES
 
         organization = database.read(lambda tx: organizations.get(tx, slug=org))
+        storage.tell_organization(cli, organization)
         at = _instant(organization, "--expires-at", expires_at) if expires_at else None
         scopes = [*(scope or ()), *(READ_SCOPES if all_read else ())]
         key, secret = database.write_once(
@@ -80,7 +92,13 @@ def create(
         _hand_over(cli, _shown(key, organization, key.created_at), secret, keeper)
 
 
-@command(app, "list", "booking keys list --org fjord-tours", "booking keys list --org fjord-tours --fields id,status")
+@command(
+    app,
+    "list",
+    "booking keys list --org fjord-tours",
+    "booking keys list --org fjord-tours --fields id,status",
+    shape="key",
+)
 def list_(ctx: typer.Context, org: Org) -> None:
     """Lists an organization's keys, the oldest first, revoked and expired ones too."""
     cli = context.of(ctx)
@@ -90,10 +108,16 @@ def list_(ctx: typer.Context, org: Org) -> None:
         with database.reading() as tx:
             organization, now = organizations.get(tx, slug=org), tx.now()
             found = [_shown(key, organization, now) for key in keys.find(tx, organization)]
-    cli.render.many(found, COLUMNS, empty=f"{org} has no key yet: booking keys create --org {org} --name NAME")
+    storage.tell_organization(cli, organization)
+    cli.render.many(
+        found,
+        COLUMNS,
+        clipped=CLIPPED,
+        empty=f"{org} has no key yet: booking keys create --org {org} --name NAME",
+    )
 
 
-@command(app, "show", "booking keys show 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json")
+@command(app, "show", "booking keys show 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json", shape="key")
 def show(ctx: typer.Context, key_id: KeyId) -> None:
     """Shows a key, without the secret."""
     cli = context.of(ctx)
@@ -101,10 +125,12 @@ def show(ctx: typer.Context, key_id: KeyId) -> None:
         from booking_core import keys
 
         with database.reading() as tx:
-            cli.render.one(_shown(*keys.get(tx, key_id), tx.now()))
+            key, organization = keys.get(tx, key_id)
+            storage.tell_organization(cli, organization)
+            cli.render.one(_shown(key, organization, tx.now()))
 
 
-@command(app, "revoke", "booking keys revoke 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --yes")
+@command(app, "revoke", "booking keys revoke 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --yes", shape="key", changes=True)
 def revoke(ctx: typer.Context, key_id: KeyId) -> None:
     """Revokes a key, at once and for good."""
     cli = context.of(ctx)
@@ -112,6 +138,7 @@ def revoke(ctx: typer.Context, key_id: KeyId) -> None:
         from booking_core import keys
 
         key, organization = database.read(lambda tx: keys.get(tx, key_id))
+        storage.tell_organization(cli, organization)
         if key.revoked_at is None:
             cli.confirm(f"Revoke the key {key.prefix}… ({key.name}) of {organization.slug}? It cannot be undone.")
         _change(cli, lambda tx: keys.revoke(tx, key_id, now=tx.now()), database)
@@ -122,6 +149,8 @@ def revoke(ctx: typer.Context, key_id: KeyId) -> None:
     "rotate",
     "booking keys rotate 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --overlap 24h",
     "booking keys rotate 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --overlap 0 --secret-file new.key",
+    shape="new_key",
+    changes=True,
 )
 def rotate(
     ctx: typer.Context,
@@ -141,13 +170,21 @@ def rotate(
     with storage.database(cli) as database, secret_files.kept(secret_file) as keeper:
         from booking_core import keys
 
+        _, owner = database.read(lambda tx: keys.get(tx, key_id))
+        storage.tell_organization(cli, owner)
         key, secret, organization = database.write_once(
             lambda tx: keys.rotate(tx, key_id, overlap=overlap_us, now=tx.now())
         )
         _hand_over(cli, _shown(key, organization, key.created_at), secret, keeper)
 
 
-@command(app, "expire", "booking keys expire 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --at 2027-01-01T00:00:00")
+@command(
+    app,
+    "expire",
+    "booking keys expire 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --at 2027-01-01T00:00:00",
+    shape="key",
+    changes=True,
+)
 def expire(
     ctx: typer.Context,
     key_id: KeyId,
@@ -161,6 +198,7 @@ def expire(
         from booking_core import keys
 
         _, organization = database.read(lambda tx: keys.get(tx, key_id))
+        storage.tell_organization(cli, organization)
         instant = _instant(organization, "--at", at)
         _change(cli, lambda tx: keys.expire(tx, key_id, at=instant, now=tx.now()), database)
 

@@ -8,18 +8,18 @@ it was; an application that is down is waited for, and so is the service. Nothin
 import itertools
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from booking_cli import context, forwarding, listen_view, profiles, remote, webhook_secrets
-from booking_cli.arguments import instant
+from booking_cli import context, event_types, forwarding, listen_view, profiles, remote, webhook_secrets
+from booking_cli.arguments import event_type, instant
 from booking_cli.checkpoints import Checkpoint
 from booking_cli.command import command, single
-from booking_cli.context import Cli
+from booking_cli.context import Cli, CliError
 from booking_cli.feed import Feed, FeedEvent, Position, newest
 from booking_cli.forwarding import Answer, Target
 from booking_cli.listen_view import View
@@ -62,11 +62,18 @@ class Forwarder:
     """Sends each event until it is received, or refused often enough."""
 
     def __init__(
-        self, where: Target, secrets: Secrets, attempts: int, sleep: Callable[[float], None] = time.sleep
+        self,
+        where: Target,
+        secrets: Secrets,
+        attempts: int,
+        sleep: Callable[[float], None] = time.sleep,
+        *,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self._where = where
         self._secrets = secrets
         self._attempts = attempts
+        self._headers = dict(headers or {})
         self._sleep = sleep
         self.accepted = 0
         self.given_up: list[str] = []
@@ -95,7 +102,7 @@ class Forwarder:
 
         # Signed afresh for each attempt: a receiver turns away a signature that is minutes old.
         headers, body = signed_request(event.body, self._secrets.values, delivery_id=delivery_id)
-        return forwarding.post(self._where, headers, body)
+        return forwarding.post(self._where, {**headers, **self._headers}, body)
 
     def _outcome(self, answer: Answer, refusals: int) -> str:
         if answer.is_accepted:
@@ -120,17 +127,24 @@ class Forwarder:
     "booking webhooks listen --forward-to http://localhost:8000/webhooks",
     "booking webhooks listen --forward-to 8000 --event booking.created --event booking.cancelled",
     "booking webhooks listen --forward-to localhost:8000/webhooks --since 10m",
+    "booking webhooks listen --forward-to 8000 --show-body --header 'X-Tenant: fjord'",
+    "booking webhooks listen --print-secret",
     "booking webhooks listen --forward-to 8000 -o jsonl | jq .status",
 )
 def listen(
     ctx: typer.Context,
     forward_to: Annotated[
-        str,
+        str | None,
         typer.Option("--forward-to", metavar="URL", help="The receiver; 8000 is short for http://localhost:8000/."),
-    ],
+    ] = None,
     event: Annotated[
         list[str] | None,
-        typer.Option("--event", metavar="TYPE", help="Only this type, or booking.*; repeatable. Else all but ping."),
+        typer.Option(
+            "--event",
+            metavar="TYPE",
+            parser=event_type,
+            help="Only this type, or booking.*; repeatable. Default: all but ping.",
+        ),
     ] = None,
     since: Annotated[
         str | None, typer.Option("--since", metavar="10m", parser=instant, help="Begin so long ago, or at a timestamp.")
@@ -140,8 +154,16 @@ def listen(
         int, typer.Option("--attempts", metavar="N", min=1, help="How often a receiver may refuse one event.")
     ] = ATTEMPTS,
     secret_file: SecretFile = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME:VALUE", help="Send this header too; repeatable."),
+    ] = None,
+    show_body: Annotated[bool, typer.Option("--show-body", help="Show what the receiver answers each time.")] = False,
+    print_secret: Annotated[
+        bool, typer.Option("--print-secret", help="Print the secret that deliveries are signed with, and exit.")
+    ] = False,
 ) -> None:
-    """Forwards events to an application on this machine.
+    """Forward events to an application on this machine.
 
     Every event of the organization becomes the delivery that an endpoint would get, until Ctrl-C. It goes on where
     the last one for this receiver stopped; the first begins with what happens from now on. While the receiver is
@@ -151,8 +173,14 @@ def listen(
     Needs a key that may read the events, and no endpoint.
     """
     cli = context.of(ctx)
-    where, types = forwarding.target(forward_to), tuple(sorted(set(event or ())))
     secrets = webhook_secrets.chosen(cli, secret_file)
+    if print_secret:
+        webhook_secrets.show(cli, secrets)
+        return
+    if forward_to is None:
+        raise CliError("--forward-to URL is needed.", hint="booking webhooks listen --help")
+    where, types = forwarding.target(forward_to), event_types.asked(event)
+    headers = forwarding.headers(header or [])
     with remote.client(cli) as client:
         organization = client.me().organization
         checkpoint = Checkpoint(
@@ -167,7 +195,14 @@ def listen(
             position = _beginning(client, kept, since_at, types)
             checkpoint.save(position)
             _introduce(cli, organization.slug, where, secrets, position, resumed=kept is not None)
-            _run(cli, client, position, Forwarder(where, secrets, attempts), checkpoint)
+            _run(
+                cli,
+                client,
+                position,
+                Forwarder(where, secrets, attempts, headers=headers),
+                checkpoint,
+                show_body=show_body,
+            )
 
 
 def _beginning(
@@ -181,8 +216,16 @@ def _beginning(
     return Position(since=since.isoformat(), types=types)
 
 
-def _run(cli: Cli, client: "BookingClient", position: Position, forwarder: Forwarder, checkpoint: Checkpoint) -> None:
-    view = listen_view.made_for(cli)
+def _run(
+    cli: Cli,
+    client: "BookingClient",
+    position: Position,
+    forwarder: Forwarder,
+    checkpoint: Checkpoint,
+    *,
+    show_body: bool,
+) -> None:
+    view = listen_view.made_for(cli, show_body=show_body)
     try:
         view.idle(0, 0)
         _forward(

@@ -30,9 +30,11 @@ class View(Protocol):
     def end(self) -> None: ...
 
 
-def made_for(cli: Cli) -> View:
-    """The view that fits the output."""
-    return Screen(cli) if cli.render.format == "table" and sys.stdout.isatty() else Records(cli)
+def made_for(cli: Cli, *, show_body: bool = False) -> View:
+    """Return the view that fits the output; records have the receiver's answer in any case."""
+    if cli.render.format == "table" and sys.stdout.isatty():
+        return Screen(cli, show_body=show_body)
+    return Records(cli, show_body=show_body)
 
 
 def record(attempt: "Forwarded") -> dict[str, Any]:
@@ -55,8 +57,9 @@ def record(attempt: "Forwarded") -> dict[str, Any]:
 class Records:
     """A line for each attempt, or a JSON object on a line of its own."""
 
-    def __init__(self, cli: Cli) -> None:
+    def __init__(self, cli: Cli, *, show_body: bool = False) -> None:
         self._cli = cli
+        self._columns = (*COLUMNS, "response") if show_body else COLUMNS
         self._in_trouble = False
 
     def forwarded(self, attempt: "Forwarded") -> None:
@@ -64,7 +67,7 @@ class Records:
         if render.is_json:
             render.line(record(attempt))
         else:
-            render.many([record(attempt)], COLUMNS)
+            render.many([record(attempt)], self._columns)
         render.flush()
 
     def idle(self, accepted: int, given_up: int) -> None:
@@ -84,7 +87,8 @@ class Records:
 class Screen:
     """A line for each event that scrolls by, and one at the bottom that changes."""
 
-    def __init__(self, cli: Cli) -> None:
+    def __init__(self, cli: Cli, *, show_body: bool = False) -> None:
+        self._show_body = show_body
         self._colored = wants_color(sys.stdout, cli.options.color)
         self._waiting_for = ""
         self._doing = ""
@@ -94,7 +98,9 @@ class Screen:
         if attempt.outcome != "waiting" or self._waiting_for != attempt.event.id:
             self._print(_line(attempt, self._painted))
             if attempt.outcome != "accepted":
-                self._print(self._painted(f"         {_explanation(attempt)}", _DIM))
+                self._print(self._painted(f"         {_explanation(attempt, with_body=not self._show_body)}", _DIM))
+            if self._show_body and attempt.answer.excerpt:
+                self._print_body(attempt.answer.excerpt)
         self._waiting_for = attempt.event.id if attempt.outcome == "waiting" else ""
         if attempt.outcome == "waiting":
             self._status(f"the receiver is down; trying again in {attempt.pause_s:.0f} s")
@@ -114,6 +120,11 @@ class Screen:
     def end(self) -> None:
         sys.stdout.write(_CLEAR)
         sys.stdout.flush()
+
+    def _print_body(self, body: str) -> None:
+        """Print each line of an answer below its event."""
+        for line in body.splitlines():
+            self._print(f"         {self._painted('|', _DIM)} {one_line(line)}")
 
     def _print(self, text: str) -> None:
         sys.stdout.write(f"{_CLEAR}{text}\n")
@@ -135,11 +146,11 @@ def _line(attempt: "Forwarded", painted: Any) -> str:
     return f"{attempt.at:%H:%M:%S} {status} {took:>6} {event.id} {one_line(event.type)}"
 
 
-def _explanation(attempt: "Forwarded") -> str:
+def _explanation(attempt: "Forwarded", *, with_body: bool) -> str:
     answer = attempt.answer
     if attempt.outcome == "waiting":
         return f"the receiver is down ({answer.reason}); everything waits for it"
-    said = f": {one_line(answer.excerpt)[:120]}" if answer.excerpt else ""
+    said = f": {one_line(answer.excerpt)[:120]}" if answer.excerpt and with_body else ""
     if attempt.outcome == "given_up":
         return f"attempt {attempt.attempt}, the last: {answer.reason}{said}"
     return f"attempt {attempt.attempt}: {answer.reason}{said}"

@@ -37,10 +37,10 @@ def show(
     limit: int = LIMIT,
     everything: bool = False,
     starting_after: str | None = None,
-    prose: Sequence[str] = (),
+    clipped: Mapping[str, int] | None = None,
     empty: str = "Nothing found.",
 ) -> None:
-    """Asks for a list and writes it. Where lines are written, each page is written as it comes."""
+    """Ask for a list and write it. Where lines are written, each page is written as it comes."""
     wanted = None if everything else limit
     asked = {**params, "starting_after": starting_after}
     if cli.render.format in ("jsonl", "tsv"):
@@ -49,7 +49,9 @@ def show(
         with remote.client(cli) as client:
             page = merged(pages(client, path, asked, wanted))
         beside = {name: value for name, value in page.items() if name not in ("data", "has_more", "next_cursor")}
-        cli.render.many(page["data"], columns, empty=empty, next_cursor=page["next_cursor"], prose=prose, beside=beside)
+        cli.render.many(
+            page["data"], columns, empty=empty, next_cursor=page["next_cursor"], clipped=clipped, beside=beside
+        )
     if page["has_more"] and cli.render.format == "table":
         cli.render.note("There are more: --limit N shows as many, --all shows all.")
 
@@ -137,7 +139,12 @@ def merged(found: Iterator[dict[str, Any]]) -> dict[str, Any]:
 
 
 def show_pages(
-    cli: Cli, found: Iterator[dict[str, Any]], columns: Sequence[str], *, prose: Sequence[str] = (), empty: str
+    cli: Cli,
+    found: Iterator[dict[str, Any]],
+    columns: Sequence[str],
+    *,
+    clipped: Mapping[str, int] | None = None,
+    empty: str,
 ) -> dict[str, Any]:
     """Write the pages of a list that is not simply the API's, and return what the last one says of what follows.
 
@@ -151,7 +158,7 @@ def show_pages(
         return page
     page = merged(found)
     beside = {"has_more": page["has_more"]}
-    cli.render.many(page["data"], columns, empty=empty, next_cursor=page["next_cursor"], prose=prose, beside=beside)
+    cli.render.many(page["data"], columns, empty=empty, next_cursor=page["next_cursor"], clipped=clipped, beside=beside)
     if page["has_more"] and cli.render.format == "table":
         cli.render.note("There are more: --limit N shows as many, --all shows all.")
     return page

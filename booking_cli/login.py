@@ -9,6 +9,7 @@ import typer
 from booking_cli import context, key_storage, profiles, remote
 from booking_cli.command import command, single
 from booking_cli.context import Cli, CliError
+from booking_cli.files import is_there
 from booking_cli.profiles import Profile
 
 app = single()
@@ -23,6 +24,8 @@ _PREFIX_LENGTH = 12
     "booking login --base-url https://booking.example.com",
     "booking login --profile staging --base-url https://staging.example.com --api-key-stdin < staging.key",
     "booking login --base-url http://127.0.0.1:8000 --secret-file ~/.config/booking/key",
+    shape="login",
+    changes=True,
 )
 def login(
     ctx: typer.Context,
@@ -67,7 +70,7 @@ def _file(wanted: Path | None, before: Profile) -> Path | None:
     if wanted is None:
         return Path(before.secret_file) if before.secret_file else None
     path = wanted.expanduser().absolute()
-    if path.exists() and str(path) != before.secret_file:
+    if is_there(path) and str(path) != before.secret_file:
         raise CliError(f"{path} exists; a key is only written to a new file.", code="file_exists")
     return path
 

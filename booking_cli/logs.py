@@ -4,7 +4,10 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from booking_core.settings import Settings
 
 _KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 """What every record carries; the rest was given with `extra`."""
@@ -24,6 +27,14 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, default=str)
+
+
+def tell_settings(log: logging.Logger, settings: "Settings") -> None:
+    """Log the effective settings, secrets masked, and a warning for each thing that they leave undone."""
+    shown = settings.shown()
+    log.info("settings: %s", " ".join(f"{name}={value}" for name, value in shown.items()), extra={"settings": shown})
+    for warning in settings.warnings():
+        log.warning("%s", warning)
 
 
 def config(log_format: str | None) -> dict[str, Any]:

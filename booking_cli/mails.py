@@ -24,8 +24,8 @@ app = group("Mails to guests and staff, for 30 days after their end. These comma
 COLUMNS = (
     "id",
     "status",
-    "kind",
     "recipient",
+    "kind",
     "last_error",
     "organization",
     "attempt_count",
@@ -34,6 +34,7 @@ COLUMNS = (
     "next_attempt_at",
 )
 """The first ones are the most important: a narrow terminal shows only those that fit."""
+CLIPPED = {"recipient": 20, "last_error": 40}
 STATUSES = ("queued", "sent", "failed", "unwritten")
 AT_ONCE = 200
 """So few in one transaction that on SQLite, which has one writer, a booking waits for a moment only."""
@@ -47,7 +48,7 @@ _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 Org = Annotated[str | None, typer.Option("--org", metavar="SLUG", help="Only this organization's.", show_default=False)]
 
 
-@command(app, "list", "booking mails list --org fjord-tours", "booking mails list --status failed")
+@command(app, "list", "booking mails list --org fjord-tours", "booking mails list --status failed", shape="mail")
 def list_(
     ctx: typer.Context,
     org: Org = None,
@@ -78,7 +79,7 @@ def list_(
         found = database.read(lambda tx: notifications.find(tx, _organization(tx, org), status=wanted, limit=limit + 1))
         shown = [notifications.present(*each) for each in found[:limit]]
     has_more = len(found) > limit
-    cli.render.many(shown, COLUMNS, empty="No mail.", beside={"has_more": has_more})
+    cli.render.many(shown, COLUMNS, clipped=CLIPPED, empty="No mail.", beside={"has_more": has_more})
     if has_more:
         cli.render.note("There are more: --limit N shows as many.")
 
@@ -88,6 +89,7 @@ def list_(
     "show",
     f"booking mails show {_ID} -o json",
     f"booking mails show booking_confirmation_mail:{_ID}     (whatever became of it)",
+    shape="mail",
 )
 def show(
     ctx: typer.Context,
@@ -110,6 +112,8 @@ def show(
     f"booking mails retry {_ID}",
     "booking mails retry --failed --org fjord-tours",
     "booking mails retry --failed --anyway     (the mail server was away for days)",
+    shape="mail",
+    changes=True,
 )
 def retry(
     ctx: typer.Context,
@@ -143,7 +147,7 @@ def _retry_named(cli: Cli, database: "Database", mail_ids: list[str], *, anyway:
     from booking_core import notifications
 
     again = database.write(lambda tx: notifications.retry(tx, mail_ids, anyway=anyway))
-    cli.render.many([notifications.present(*each) for each in again], COLUMNS)
+    cli.render.many([notifications.present(*each) for each in again], COLUMNS, clipped=CLIPPED)
 
 
 def _retry_failed(cli: Cli, database: "Database", org: str | None, *, anyway: bool) -> None:
@@ -157,7 +161,11 @@ def _retry_failed(cli: Cli, database: "Database", org: str | None, *, anyway: bo
     again = [notifications.present(*each) for each in outcomes if not isinstance(each, Conflict)]
     left = [detail for each in outcomes if isinstance(each, Conflict) for detail in each.details]
     cli.render.many(
-        again, COLUMNS, empty="No mail was queued again.", beside={"left": [each.to_json() for each in left]}
+        again,
+        COLUMNS,
+        clipped=CLIPPED,
+        empty="No mail was queued again.",
+        beside={"left": [each.to_json() for each in left]},
     )
     for reason, count in Counter(each.reason for each in left).items():
         cli.render.note(f"{count} left as {'it is' if count == 1 else 'they are'}: {LEFT.get(reason, reason)}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from booking_cli import loading
 from booking_cli.context import Cli, CliError
 from booking_cli.exit_codes import BY_CODE, ExitCode
-from booking_cli.render import Renderer
+from booking_cli.render import Renderer, UnknownField
 
 if TYPE_CHECKING:
     from typer import TyperException
@@ -24,35 +24,35 @@ the API key of `booking login` or BOOKING_API_KEY. Some of `booking bookings` do
 """
 
 MODULES: Mapping[str, tuple[str, str]] = {
-    "login": ("booking_cli.login", "Keep an API key for the commands that follow."),
-    "logout": ("booking_cli.logout", "Forget it."),
-    "whoami": ("booking_cli.whoami", "Whose key is in use, and what it may do."),
-    "config": ("booking_cli.config", "The logins of this machine, and the settings in force."),
-    "experiences": ("booking_cli.experiences", "The catalogue."),
-    "availability": ("booking_cli.availability", "Departures and the seats that are left."),
-    "bookings": ("booking_cli.bookings", "List, create, cancel, confirm, move."),
-    "customers": ("booking_cli.customers", "Customer records."),
-    "gift-cards": ("booking_cli.gift_cards", "Prepaid amounts."),
-    "events": ("booking_cli.events", "What happened, and what happens now."),
-    "webhooks": ("booking_cli.webhooks", "Endpoints, deliveries, and tools for a receiver."),
-    "api": ("booking_cli.api", "Any request of the API."),
+    "login": ("booking_cli.login", "Store an API key for the commands that follow."),
+    "logout": ("booking_cli.logout", "Remove a stored API key."),
+    "whoami": ("booking_cli.whoami", "Show the organization and the scopes of the key in use."),
+    "config": ("booking_cli.config", "Show and change profiles and client settings."),
+    "experiences": ("booking_cli.experiences", "List and get experiences."),
+    "availability": ("booking_cli.availability", "List departures and the seats that are left."),
+    "bookings": ("booking_cli.bookings", "List, get, create, cancel, confirm and move bookings."),
+    "customers": ("booking_cli.customers", "List, get, create and update customers."),
+    "gift-cards": ("booking_cli.gift_cards", "List, issue and deactivate gift cards."),
+    "events": ("booking_cli.events", "List events, and follow them as they come."),
+    "webhooks": ("booking_cli.webhooks", "Manage endpoints and deliveries, and test a receiver."),
+    "api": ("booking_cli.api", "Send any request to the API."),
     "serve": ("booking_cli.serve", "Serve the API."),
-    "worker": ("booking_cli.worker", "Deliver webhooks and keep house."),
+    "worker": ("booking_cli.worker", "Run the delivery worker and periodic jobs."),
     "demo": ("booking_cli.demo", "Serve two demo organizations with real catalogues."),
     "db": ("booking_cli.db", "Create, upgrade and check the database."),
-    "orgs": ("booking_cli.orgs", "Organizations and their settings."),
-    "keys": ("booking_cli.keys", "API keys: create, rotate, expire, revoke."),
+    "orgs": ("booking_cli.orgs", "Create organizations and change their settings."),
+    "keys": ("booking_cli.keys", "Create, list, rotate, expire and revoke API keys."),
     "catalog": ("booking_cli.catalog", "Import, export and validate catalogue files."),
-    "departures": ("booking_cli.departures", "What leaves when, who comes; close, reopen, cancel."),
-    "storefront": ("booking_cli.storefront", "Hold seats, check out, pay: what a guest does."),
-    "payments": ("booking_cli.payments", "Payments by hand, and what is left to pay."),
-    "refunds": ("booking_cli.refunds", "Refunds: list, send again, settle by hand."),
-    "mails": ("booking_cli.mails", "Mails: what became of them, and those that failed once more."),
-    "secrets": ("booking_cli.secrets_command", "What each secret key seals, and sealing it anew."),
-    "doctor": ("booking_cli.doctor", "Check what must always be true."),
-    "completion": ("booking_cli.completion", "Teach your shell to complete the command."),
-    "commands": ("booking_cli.commands", "Every command on one page."),
-    "help": ("booking_cli.help", "Exit codes, environment, output."),
+    "departures": ("booking_cli.departures", "List, show, close, reopen and cancel departures."),
+    "storefront": ("booking_cli.storefront", "Hold seats, check out and pay, as a guest does."),
+    "payments": ("booking_cli.payments", "Record payments by hand, and list what is due."),
+    "refunds": ("booking_cli.refunds", "List, retry and settle refunds."),
+    "mails": ("booking_cli.mails", "List mails, and retry those that failed."),
+    "secrets": ("booking_cli.secrets_command", "Show what each secret key seals, and reseal it."),
+    "doctor": ("booking_cli.doctor", "Check the integrity of the database."),
+    "completion": ("booking_cli.completion", "Print a shell completion script."),
+    "commands": ("booking_cli.commands", "List every command on one page."),
+    "help": ("booking_cli.help", "Show help about a command or a topic."),
 }
 """Each command with its module, which is imported when the command is used, and its line in the list of commands."""
 
@@ -71,8 +71,6 @@ SECTIONS: Mapping[str, Sequence[str]] = {
 HINTS: Mapping[str, str] = {
     "slug_taken": "booking orgs list",
     "key_limit_reached": "booking keys list --org SLUG, then booking keys revoke ID",
-    "not_found": "booking orgs list shows the organizations, booking keys list --org SLUG their keys,"
-    " booking mails list the mails",
     "refund_under_way": "booking refunds show ID",
     "refund_exists": "booking refunds show BOOKING",
     "paid_by_card": "booking storefront pay BOOKING --payment-intent PI",
@@ -157,6 +155,8 @@ def _failure(error: Exception) -> CliError:
 
     if isinstance(error, CliError):
         return error
+    if isinstance(error, UnknownField):
+        return _unknown_field(error)
     if isinstance(error, typer.TyperException):
         return _misused(error)
     from booking_core.errors import BookingError
@@ -165,6 +165,14 @@ def _failure(error: Exception) -> CliError:
         return _refused(error)
     message = f"{type(error).__name__}: {error}"
     return CliError(message, ExitCode.FAILED, code="internal_error", hint="--debug shows where it happened")
+
+
+def _unknown_field(error: UnknownField) -> CliError:
+    from booking_cli.arguments import near
+
+    meant = near(error.path, error.known)
+    message = f"There is no field {error.path!r}." + (f" Did you mean {meant!r}?" if meant else "")
+    return CliError(message, code="unknown_field", hint=f"the fields are {', '.join(error.known)}")
 
 
 def _misused(error: "TyperException") -> CliError:
@@ -178,6 +186,10 @@ def _misused(error: "TyperException") -> CliError:
 def _refused(error: "BookingError") -> CliError:
     reasons = [detail.reason for detail in error.details]
     hint = next((HINTS[each] for each in (*reasons, error.code) if each in HINTS), None)
+    if hint is None and error.code == "not_found":
+        from booking_cli import nouns
+
+        hint = nouns.hint_of_sentence(str(error))
     exit_code = BY_CODE.get(error.code, ExitCode.FAILED)
     return CliError(
         str(error), exit_code, code=error.code, hint=hint, details=[detail.to_json() for detail in error.details]

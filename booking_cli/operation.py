@@ -22,8 +22,9 @@ Then = Callable[["Tx", "Actor", Any], Any]
 """Sees what a verb gives once it is written, in the same transaction, and gives what is shown."""
 
 
-def stored_id(text: str) -> str:
-    """An id as it is stored; what cannot be one is a thing that does not exist, and for PostgreSQL an error of ours.
+def stored_id(text: str, noun: str = "thing") -> str:
+    """Return an id as it is stored; what cannot be one is a thing that does not exist, and for PostgreSQL an error of
+    ours.
 
     Raises:
         NotFound: it cannot be one.
@@ -32,7 +33,7 @@ def stored_id(text: str) -> str:
     from booking_core.wire.base import UUID_PATTERN
 
     if not re.fullmatch(UUID_PATTERN, text):
-        raise NotFound(f"There is no {text!r}.")
+        raise NotFound(f"There is no {noun} {text!r}.")
     return text.lower()
 
 
@@ -73,12 +74,13 @@ def of_one(find: "Callable[[Tx], Sequence[Organization]]", what: str, *, org: st
 class Session:
     """The database, opened once for all that a command does."""
 
+    cli: Cli
     database: "Database"
     installation: "Installation"
 
     def look(self, owner: Owner, verb: "Callable[[Tx, Actor], T]") -> T:
         """Return what the verb reads for that organization."""
-        return self.database.read(lambda tx: verb(tx, _actor(tx, self.installation, owner(tx))))
+        return self.database.read(lambda tx: verb(tx, _actor(tx, self.installation, self._told(owner(tx)))))
 
     def act(self, owner: Owner, verb: Verb, *, then: Then | None = None, dry_run: bool = False) -> Any:
         """Return what the verb gives, done for that organization in a transaction of its own; JSON is read.
@@ -92,12 +94,17 @@ class Session:
         """
 
         def work(tx: "Tx") -> Any:
-            organization = owner(tx)
+            organization = self._told(owner(tx))
             pending, shown = _done(tx, self.installation, organization, verb)
             tx.write(pending)
             return then(tx, _actor(tx, self.installation, organization), _read(shown)) if then else shown
 
         return _read(self.database.rehearse(work) if dry_run else self.database.write_once(work))
+
+    def _told(self, organization: "Organization") -> "Organization":
+        """Return the organization, which is told on stderr the first time."""
+        storage.tell_organization(self.cli, organization)
+        return organization
 
 
 @contextmanager
@@ -105,7 +112,7 @@ def opened(cli: Cli) -> Iterator[Session]:
     """Open the database of the settings."""
     settings = storage.sealing_settings()
     with storage.database(cli) as database:
-        yield Session(database, storage.unlocked(settings, database, cli.render.warn))
+        yield Session(cli, database, storage.unlocked(settings, database, cli.render.warn))
 
 
 def act(cli: Cli, owner: Owner, verb: Verb, *, then: Then | None = None, dry_run: bool = False) -> Any:
@@ -124,13 +131,14 @@ def look(cli: Cli, owner: Owner, verb: "Callable[[Tx, Actor], T]") -> T:
         return session.look(owner, verb)
 
 
-def act_on(cli: Cli, verb: Verb, *, org: str | None = None) -> Any:
+def act_on(cli: Cli, verb: Verb, *, noun: str = "thing", org: str | None = None) -> Any:
     """The same for a thing that is named by its id alone: for the organization that has it.
 
     A catalogue file that was imported into two organizations gave both the same ids. Then somebody has to say which is
     meant, or a stranger's card would be switched off.
 
     Args:
+        noun: what it is, for the sentence when nobody has it.
         org: the slug of the only organization that is looked at.
 
     Raises:
@@ -144,18 +152,19 @@ def act_on(cli: Cli, verb: Verb, *, org: str | None = None) -> Any:
         from booking_core.errors import NotFound
 
         owners = organizations.find(tx) if org is None else [organizations.get(tx, slug=org)]
-        done: list[tuple[str, Writes, Any]] = []
+        done: list[tuple[Organization, Writes, Any]] = []
         for organization in owners:
             try:
-                done.append((organization.slug, *_done(tx, installation, organization, verb)))
+                done.append((organization, *_done(tx, installation, organization, verb)))
             except NotFound:
                 continue  # another organization's; nothing was collected
         if not done:
-            raise NotFound("There is no such thing; it is named by its id.")
+            raise NotFound(f"There is no such {noun}.")
         if len(done) > 1:
-            slugs = ", ".join(slug for slug, _, _ in done)
+            slugs = ", ".join(each.slug for each, _, _ in done)
             raise CliError(f"Several organizations have that id: {slugs}.", code="ambiguous", hint="pass --org")
-        ((_, pending, shown),) = done
+        ((found, pending, shown),) = done
+        storage.tell_organization(cli, found)
         tx.write(pending)
         return shown
 

@@ -1,16 +1,21 @@
 """`booking orgs`: organizations and their settings."""
 
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from booking_cli import context, storage
+from booking_cli.arguments import near
 from booking_cli.command import command, group
 from booking_cli.context import CliError
+from booking_cli.exit_codes import ExitCode
 
 app = group("Organizations and their settings.")
 
-COLUMNS = ("id", "slug", "name", "timezone", "default_currency")
+COLUMNS = ("slug", "name", "timezone", "default_currency", "id")
+CLIPPED = {"slug": 24, "name": 32}
 Slug = Annotated[str, typer.Argument(metavar="SLUG", help="The organization.", show_default=False)]
 
 
@@ -18,6 +23,8 @@ Slug = Annotated[str, typer.Argument(metavar="SLUG", help="The organization.", s
     app,
     "create",
     'booking orgs create --slug fjord-tours --name "Fjord Tours" --timezone Europe/Oslo --currency NOK',
+    shape="organization",
+    changes=True,
 )
 def create(
     ctx: typer.Context,
@@ -44,7 +51,7 @@ def create(
     cli.render.note(f"next: booking keys create --org {slug} --name NAME")
 
 
-@command(app, "list", "booking orgs list --fields slug")
+@command(app, "list", "booking orgs list --fields slug", shape="organization")
 def list_(ctx: typer.Context) -> None:
     """Lists all organizations by slug."""
     cli = context.of(ctx)
@@ -52,17 +59,19 @@ def list_(ctx: typer.Context) -> None:
         from booking_core import organizations
 
         found = [organizations.present(each) for each in database.read(organizations.find)]
-    cli.render.many(found, COLUMNS, empty="There is no organization yet: booking orgs create --help")
+    cli.render.many(found, COLUMNS, clipped=CLIPPED, empty="There is no organization yet: booking orgs create --help")
 
 
-@command(app, "show", "booking orgs show fjord-tours -o json")
+@command(app, "show", "booking orgs show fjord-tours -o json", shape="organization_settings")
 def show(ctx: typer.Context, slug: Slug) -> None:
     """Shows an organization with every setting."""
     cli = context.of(ctx)
     with storage.database(cli) as database:
         from booking_core import organizations
 
-        cli.render.one(_with_settings(database.read(lambda tx: organizations.get(tx, slug=slug))))
+        found = database.read(lambda tx: organizations.get(tx, slug=slug))
+        storage.tell_organization(cli, found)
+        cli.render.one(_with_settings(found))
 
 
 @command(
@@ -71,6 +80,8 @@ def show(ctx: typer.Context, slug: Slug) -> None:
     "booking orgs set fjord-tours add_ons_app=off refund_late_percent=50",
     "booking orgs set fjord-tours staff_email=staff@fjord.example",
     "booking orgs set fjord-tours pending_minutes=     (the installation's default again)",
+    shape="organization_settings",
+    changes=True,
 )
 def set_(
     ctx: typer.Context,
@@ -97,9 +108,12 @@ def set_(
     with storage.database(cli) as database:
         from booking_core import organizations
 
-        changed = database.write(
-            lambda tx: organizations.set_settings(tx, organizations.get(tx, slug=slug), texts, now=tx.now())
-        )
+        found = database.read(lambda tx: organizations.get(tx, slug=slug))
+        storage.tell_organization(cli, found)
+        with _near_named(texts, tuple(organizations.present_settings(found))):
+            changed = database.write(
+                lambda tx: organizations.set_settings(tx, organizations.get(tx, slug=slug), texts, now=tx.now())
+            )
         cli.render.one(_with_settings(changed))
 
 
@@ -109,6 +123,8 @@ def set_(
     "booking orgs notify-email fjord-tours",
     "booking orgs notify-email fjord-tours staff@fjord.example",
     "booking orgs notify-email fjord-tours --off",
+    shape="notices",
+    changes=True,
 )
 def notify_email(
     ctx: typer.Context,
@@ -134,8 +150,25 @@ def notify_email(
             organization = organizations.get(tx, slug=slug)
             return organizations.set_settings(tx, organization, texts, now=tx.now()) if texts else organization
 
+        storage.tell_organization(cli, database.read(lambda tx: organizations.get(tx, slug=slug)))
         settings = organizations.present_settings(database.write(work) if texts else database.read(work))
     cli.render.one({"slug": slug} | {key: settings[key] for key in ("notify_staff", "staff_email")})
+
+
+@contextmanager
+def _near_named(keys: Iterable[str], known: Sequence[str]) -> Iterator[None]:
+    """Name in the hint of a refusal what was probably meant by keys that are not known."""
+    from booking_core.errors import Malformed
+
+    try:
+        yield
+    except Malformed as error:
+        meant = [found for key in keys if key not in known and (found := near(key, known))]
+        if not meant:
+            raise
+        details = [detail.to_json() for detail in error.details]
+        hint = f"did you mean {', '.join(meant)}?"
+        raise CliError(str(error), ExitCode.INVALID, code=error.code, hint=hint, details=details) from error
 
 
 def _key_and_value(change: str) -> tuple[str, str]:

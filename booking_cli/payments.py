@@ -174,7 +174,7 @@ def due(
         DUE_COLUMNS,
         empty="Nothing is left to pay.",
         beside={"has_more": has_more},
-        prose=("customer.name", "experience"),
+        clipped={"customer.name": 16, "experience": 20},
     )
     if has_more:
         cli.render.note("There are more: --limit N shows as many.")

@@ -170,7 +170,14 @@ def write_private(target: Path, text: str) -> None:
 def _read(document: Mapping[str, Any]) -> Profiles:
     known = Profile.__slots__
     found = {
-        checked_name(name): Profile(**{key: str(fields[key]) for key in known if key in fields})
+        checked_name(name): Profile(**{key: _text(key, fields[key]) for key in known if key in fields})
         for name, fields in document.get("profiles", {}).items()
     }
-    return Profiles(document.get("current"), found)
+    current = document.get("current")
+    return Profiles(None if current is None else _text("current", current), found)
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is not a string")
+    return value

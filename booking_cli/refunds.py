@@ -78,7 +78,7 @@ def list_(
         )
         shown = [payments.present_refund(*each) for each in found[:limit]]
     has_more = len(found) > limit
-    cli.render.many(shown, COLUMNS, empty="No refund.", beside={"has_more": has_more}, prose=("customer.name",))
+    cli.render.many(shown, COLUMNS, empty="No refund.", beside={"has_more": has_more}, clipped={"customer.name": 16})
     if has_more:
         cli.render.note("There are more: --limit N shows as many.")
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from booking_cli import key_storage, profiles
+from booking_cli import key_storage, nouns, profiles
 from booking_cli.context import Cli, CliError, hidden_answer
 from booking_cli.exit_codes import BY_CODE, ExitCode, of_status
 
@@ -250,17 +250,22 @@ def ask(
     Raises:
         BookingError: it did not give its result; `client` makes a CliError of it.
     """
+    from booking_sdk import NotFoundError
+
     options: RequestOptions = {"headers": dict(headers or {})}
-    came = client.with_raw_response(
-        client.request,
-        method,
-        path,
-        params=params,
-        json=body,
-        cast_to=bytes,
-        idempotency_key=idempotency_key,
-        options=options,
-    )
+    try:
+        came = client.with_raw_response(
+            client.request,
+            method,
+            path,
+            params=params,
+            json=body,
+            cast_to=bytes,
+            idempotency_key=idempotency_key,
+            options=options,
+        )
+    except NotFoundError as error:
+        raise failure(error, nouns.hint_of_request(method, path)) from error
     return _read(came)
 
 
@@ -318,14 +323,14 @@ def _again(key: str) -> str:
 # What went wrong -------------------------------------------------------------------------------------------------
 
 
-def failure(error: "BookingError") -> CliError:
-    """What to tell of an error of the SDK."""
+def failure(error: "BookingError", hint: str | None = None) -> CliError:
+    """Return what to tell of an error of the SDK; the hint is for a thing that is not found."""
     from booking_sdk import APIConnectionError, APIError, APIStatusError, APITimeoutError, ConfigurationError
 
     if isinstance(error, ConfigurationError):
         return CliError(f"{error}.", code="bad_setting")
     if isinstance(error, APIStatusError):
-        return _status_failure(error)
+        return _status_failure(error, hint)
     if isinstance(error, APIConnectionError):
         code = "timeout" if isinstance(error, APITimeoutError) else "network_error"
         return CliError(_without_key(error), ExitCode.NETWORK, code=code, hint=_unsettled(error) or _unreached(error))
@@ -333,13 +338,13 @@ def failure(error: "BookingError") -> CliError:
     return CliError(f"{error}.", ExitCode.SERVER, code="unreadable_answer", hint=hint)
 
 
-def _status_failure(error: "APIStatusError") -> CliError:
+def _status_failure(error: "APIStatusError", hint: str | None) -> CliError:
     exit_code = BY_CODE.get(error.code or "", of_status(error.status_code))
     return CliError(
         error.message,
         exit_code,
         code=error.code or f"http_{error.status_code}",
-        hint=_unsettled(error) or _hint(error),
+        hint=_unsettled(error) or _hint(error) or (hint if error.code == "not_found" else None),
         details=[detail.to_json() for detail in error.details],
         status=error.status_code,
         request_id=error.request_id,

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from booking_cli.exit_codes import ExitCode
@@ -26,16 +26,43 @@ Advance = Callable[[int, int], None]
 """Told how many are done, and of how many."""
 
 _RED, _YELLOW, _DIM, _BOLD, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[1m", "\x1b[0m"
-_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
-    ord("\t"): "\\t",
-    ord("\n"): "\\n",
-    ord("\r"): "\\r",
-}
-"""A name in the database must not move the cursor of an operator's terminal, nor break a line of TSV."""
+_BIDI = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_ESCAPES = (
+    {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+    | {code: f"\\u{code:04x}" for code in (*_BIDI, 0x2028, 0x2029)}
+    | {ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
+)
+"""A name in the database must not move the cursor of an operator's terminal, reorder what stands beside it, nor break a
+line of TSV."""
 _WIDE = 10_000
 _GAP = 2
 _PROSE = 16
 """Narrower than this, prose is hard to read."""
+_CLIPPED = 12
+"""Narrower than this, a name or a title that ends in an ellipsis says too little."""
+
+HEADINGS: Mapping[str, str] = {
+    "booking_number": "number",
+    "departure.starts_at": "departs",
+    "customer.name": "customer",
+    "experience.title": "experience",
+    "payment.status": "payment",
+    "is_published": "published",
+    "code_last4": "last4",
+    "recipient.email": "recipient",
+    "default_currency": "currency",
+    "consecutive_failures": "failures",
+    "last_failure_at": "last_failure",
+    "last_success_at": "last_success",
+    "attempt_count": "attempts",
+    "last_response_status": "http",
+    "response_status": "http",
+    "last_error": "error",
+    "duration_ms": "ms",
+    "response_excerpt": "response",
+    "next_attempt_at": "next_attempt",
+}
+"""Column headings that are shorter than their fields, so that more columns fit. With --fields they are the fields."""
 
 
 def wants_color(stream: TextIO, choice: str) -> bool:
@@ -47,6 +74,36 @@ def wants_color(stream: TextIO, choice: str) -> bool:
     if any(os.environ.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
         return True
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+class UnknownField(Exception):
+    """`--fields` names a field that what is written does not have."""
+
+    def __init__(self, path: str, known: Iterable[str]) -> None:
+        super().__init__(path)
+        self.path = path
+        self.known = tuple(dict.fromkeys(known))
+
+
+def _holds(item: Item, path: str) -> bool:
+    """Return whether there is a field at a dotted path, or a null above it, which may have it another time."""
+    value: Any = item
+    for part in path.split("."):
+        if value is None:
+            return True
+        if not isinstance(value, Mapping) or part not in value:
+            return False
+        value = value[part]
+    return True
+
+
+def _paths(items: Sequence[Item], prefix: str = "") -> Iterator[str]:
+    """Yield every path that an item has."""
+    for item in items:
+        for name, value in item.items():
+            yield f"{prefix}{name}"
+            if isinstance(value, Mapping):
+                yield from _paths([value], f"{prefix}{name}.")
 
 
 def value_at(item: Item, path: str) -> Any:
@@ -132,6 +189,7 @@ class Renderer:
     ) -> None:
         self.format = output or ("table" if sys.stdout.isatty() else "tsv")
         self.fields = tuple(fields)
+        self._shape: str | None = None
         self._color = color
         self._quiet = quiet
         self._verbose = verbose
@@ -141,10 +199,42 @@ class Renderer:
     def is_json(self) -> bool:
         return self.format in ("json", "jsonl")
 
+    # --fields -------------------------------------------------------------------------------------------------
+
+    def expect(self, shape: str | None, *, checked: bool = False) -> None:
+        """Take note of what will be written.
+
+        Args:
+            shape: a name of `shapes`.
+            checked: refuse fields that it does not have now; else they are looked for in what is written.
+
+        Raises:
+            UnknownField: `--fields` names one that it does not have.
+        """
+        self._shape = shape
+        if checked and shape:
+            self.check([])
+
+    def check(self, items: Sequence[Item]) -> None:
+        """Compare `--fields` with what is written, or with the shape where nothing is.
+
+        Raises:
+            UnknownField: neither has a field.
+        """
+        if not self.fields or not (items or self._shape):
+            return
+        from booking_cli import shapes
+
+        for path in self.fields:
+            if any(_holds(item, path) for item in items) or (self._shape and shapes.names(path, self._shape)):
+                continue
+            raise UnknownField(path, shapes.paths(self._shape) if self._shape else _paths(items))
+
     # Results ---------------------------------------------------------------------------------------------------
 
     def one(self, item: Item) -> None:
         """A single thing: an object, or a line for each of its fields."""
+        self.check([item])
         if self.is_json:
             self._json(picked(item, self.fields) if self.fields else item)
         elif self.fields:
@@ -163,10 +253,21 @@ class Renderer:
         empty: str = "Nothing found.",
         next_cursor: str | None = None,
         prose: Sequence[str] = (),
+        clipped: Mapping[str, int] | None = None,
         beside: Item | None = None,
     ) -> None:
-        """A whole list, or a page with the cursor to the next, in the envelope of the API's lists; `beside` is what
-        else stands in that. The columns `prose` may be broken into lines where a table is narrow."""
+        """Write a whole list, or a page with the cursor to the next, in the envelope of the API's lists.
+
+        Args:
+            prose: columns of a table that may be broken into lines.
+            clipped: columns of a table that may end in an ellipsis, with the width each should have before less
+                important columns are shown.
+            beside: further fields of the envelope.
+
+        Raises:
+            UnknownField: `--fields` names a field that the items do not have.
+        """
+        self.check(items)
         if self.format == "json":
             data = [picked(item, self.fields) for item in items] if self.fields else list(items)
             self._json(
@@ -179,7 +280,7 @@ class Renderer:
             for item in items:
                 self._line(item, self.fields or columns)
         elif items:
-            self._table(items, self.fields or columns, prose)
+            self._table(items, self.fields or columns, prose, clipped or {})
         else:
             self.note(empty)
 
@@ -193,6 +294,7 @@ class Renderer:
 
     def line(self, item: Item) -> None:
         """One of many things in the json modes, on a line of its own."""
+        self.check([item])
         ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
         self._write(json.dumps(picked(item, self.fields) if self.fields else item, ensure_ascii=ascii_only) + "\n")
 
@@ -206,7 +308,7 @@ class Renderer:
 
     def _pairs(self, item: Item) -> None:
         pairs = [(path, shortened(text)) for path, text in flat(item)]
-        width = max(len(title) for title, _ in pairs)
+        width = max((len(title) for title, _ in pairs), default=0)
         for title, text in pairs:
             self._write(f"{self._bold(f'{title:<{width}}')}  {text}".rstrip() + "\n")
 
@@ -214,17 +316,23 @@ class Renderer:
         return f"{_BOLD}{text}{_PLAIN}" if wants_color(sys.stdout, self._color) else text
 
     @contextlib.contextmanager
-    def watched(self, columns: Sequence[str]) -> Iterator[Callable[[Sequence[Item]], None]]:
-        """A table on the terminal that is drawn again in its place, each time it is told what to show."""
+    def watched(
+        self, columns: Sequence[str], clipped: Mapping[str, int] | None = None
+    ) -> Iterator[Callable[[Sequence[Item]], None]]:
+        """Draw a table on the terminal, again in its place each time it is told what to show."""
         from rich.live import Live
 
         console = self._console()
         with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-            yield lambda items: live.update(self._tabled(items, self.fields or columns, console.width), refresh=True)
+            yield lambda items: live.update(
+                self._tabled(items, self.fields or columns, console.width, clipped=clipped or {}), refresh=True
+            )
 
-    def _table(self, items: Sequence[Item], paths: Sequence[str], prose: Sequence[str]) -> None:
+    def _table(
+        self, items: Sequence[Item], paths: Sequence[str], prose: Sequence[str], clipped: Mapping[str, int]
+    ) -> None:
         console = self._console()
-        console.print(self._tabled(items, paths, console.width, prose))
+        console.print(self._tabled(items, paths, console.width, prose, clipped))
 
     def _console(self) -> "Console":
         from rich.console import Console
@@ -239,33 +347,41 @@ class Renderer:
             highlight=False,
         )
 
-    def _tabled(self, items: Sequence[Item], paths: Sequence[str], width: int, prose: Sequence[str] = ()) -> "Table":
+    def _tabled(
+        self,
+        items: Sequence[Item],
+        paths: Sequence[str],
+        width: int,
+        prose: Sequence[str] = (),
+        clipped: Mapping[str, int] | None = None,
+    ) -> "Table":
         from rich.table import Table
         from rich.text import Text
 
         cells = {path: [shortened(text_of(value_at(item, path))) for item in items] for path in paths}
-        titles = dict(zip(paths, paths, strict=True)) if self.fields else titles_of(paths)
-        shown = paths if self.fields else _fitting(cells, width, prose)
+        titles = dict(zip(paths, paths, strict=True)) if self.fields else headings_of(paths)
+        layout = Layout(cells, titles, prose, {} if self.fields else clipped or {})
+        widths = dict.fromkeys(paths) if self.fields else layout.fitted(width)
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
-        for path in shown:
+        for path, clip in widths.items():
             values = [value for item in items if (value := value_at(item, path)) is not None]
             is_number = bool(values) and all(is_money(value) or type(value) in (int, float) for value in values)
-            kept = self._kept_width(path, cells[path], prose, width)
+            kept = None if clip else self._kept_width(path, layout.length(path), prose, width)
             table.add_column(
                 titles[path],
-                overflow="fold",
+                overflow="ellipsis" if clip else "fold",
                 justify="right" if is_number else "left",
-                no_wrap=kept is not None,
+                no_wrap=kept is not None or clip is not None,
                 min_width=kept,
+                width=clip,
             )
         for number in range(len(items)):
-            table.add_row(*(Text(cells[path][number]) for path in shown))
+            table.add_row(*(Text(cells[path][number]) for path in widths))
         return table
 
-    def _kept_width(self, path: str, texts: Sequence[str], prose: Sequence[str], width: int) -> int | None:
-        """The width of a column that is never broken into lines; none for one that may be. A broken id cannot be
-        copied, and of the rest only prose reads well in lines."""
-        longest = max(map(len, texts), default=0)
+    def _kept_width(self, path: str, longest: int, prose: Sequence[str], width: int) -> int | None:
+        """Return the width of a column that is never broken into lines, or None for one that may be. A broken id
+        cannot be copied, and of the rest only prose reads well in lines."""
         is_whole = path == "id" or not (self.fields or path in prose or longest > width)
         return longest if is_whole else None
 
@@ -294,8 +410,10 @@ class Renderer:
             self._aside(self._painted(text, _YELLOW))
 
     def _aside(self, text: str) -> None:
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
+        # A reader of stderr who has gone must not keep the command from doing its work.
+        with contextlib.suppress(OSError):
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
 
     def _painted(self, text: str, color: str) -> str:
         return f"{color}{text}{_PLAIN}" if wants_color(sys.stderr, self._color) else text
@@ -363,17 +481,68 @@ def titles_of(paths: Sequence[str]) -> dict[str, str]:
     return {path: name if list(last.values()).count(name) == 1 else path for path, name in last.items()}
 
 
-def _fitting(cells: Mapping[str, Sequence[str]], width: int, prose: Sequence[str]) -> list[str]:
-    """The first columns that fit the terminal side by side; the first in any case."""
-    shown: list[str] = []
-    titles = titles_of(tuple(cells))
-    for path, texts in cells.items():
-        needed = max([len(titles[path]), *map(len, texts)])
-        width -= (min(needed, _PROSE) if path in prose else needed) + _GAP
-        if shown and width < -_GAP:
-            break
-        shown.append(path)
-    return shown
+def headings_of(paths: Sequence[str]) -> dict[str, str]:
+    """Return what stands above each column: its heading, or the last part of its path."""
+    return {path: HEADINGS.get(path, title) for path, title in titles_of(paths).items()}
+
+
+class Layout:
+    """Decides which columns of a table are shown side by side, and how wide those are that may be clipped.
+
+    Widths are cells of the terminal: a Chinese or Japanese letter takes two.
+    """
+
+    def __init__(
+        self,
+        cells: Mapping[str, Sequence[str]],
+        titles: Mapping[str, str],
+        prose: Sequence[str],
+        clipped: Mapping[str, int],
+    ) -> None:
+        from rich.cells import cell_len
+
+        self._longest = {path: max(map(cell_len, texts), default=0) for path, texts in cells.items()}
+        self._natural = {path: max(len(titles[path]), length) for path, length in self._longest.items()}
+        self._prose = prose
+        self._clipped = clipped
+
+    def length(self, path: str) -> int:
+        """Return the width of the column's longest cell."""
+        return self._longest[path]
+
+    def fitted(self, width: int) -> dict[str, int | None]:
+        """Return the columns that are shown, the first in any case, with the widths of those that are clipped."""
+        shown = self._shown(width)
+        fixed = [self._wanted(path) for path in shown if path not in self._clipped]
+        room = width - sum(fixed) - _GAP * (len(shown) - 1)
+        shares = self._shared([path for path in shown if path in self._clipped], room)
+        return {path: shares.get(path) for path in shown}
+
+    def _shown(self, width: int) -> list[str]:
+        """Take columns in their order while they fit. Up to the last one that is clipped all may be narrow; what
+        follows is only shown beside columns of the width they should have."""
+        shown: list[str] = []
+        narrow = wide = -_GAP
+        for path in self._natural:
+            least = min(self._natural[path], _CLIPPED) if path in self._clipped else self._wanted(path)
+            room = narrow + _GAP + least if path in self._clipped else wide + _GAP + least
+            if shown and room > width:
+                break
+            narrow, wide = narrow + _GAP + least, wide + _GAP + self._wanted(path)
+            shown.append(path)
+        return shown
+
+    def _wanted(self, path: str) -> int:
+        limit = self._clipped.get(path, _PROSE if path in self._prose else None)
+        return self._natural[path] if limit is None else min(self._natural[path], limit)
+
+    def _shared(self, paths: Sequence[str], room: int) -> dict[str, int]:
+        """Divide the room among columns: what a short one does not need is left to the longer ones."""
+        shares: dict[str, int] = {}
+        for left, path in zip(range(len(paths), 0, -1), sorted(paths, key=self._natural.__getitem__), strict=True):
+            shares[path] = max(1, min(self._natural[path], room // left))
+            room -= shares[path]
+        return shares
 
 
 def shortened(text: str) -> str:

@@ -225,5 +225,3 @@ _DATA: Mapping[str, Callable[[Made], Json]] = {
     "webhook.delivery_dead": _dead,
     "ping": _ping,
 }
-TYPES = tuple(_DATA)
-"""Every type that the service sends. The enum of the wire is as long, as a test knows, and takes pydantic to load."""

@@ -40,16 +40,28 @@ class Keeper:
             note: what whoever sees the secret is told.
 
         Raises:
-            CliError: `secret_lost`.
+            CliError: `secret_lost`; with a file, `not_shown` when only the rest could not be shown.
+            BrokenPipeError: the secret is in its file, and nobody reads the rest.
         """
         try:
             self.write(made[field])
-            if self.path:
-                made = {name: value for name, value in made.items() if name != field} | {"secret_file": str(self.path)}
+        except OSError as error:
+            raise CliError(f"{lost}: {error.strerror}.", ExitCode.FAILED, code="secret_lost", hint=hint) from error
+        if self.path:
+            made = {name: value for name, value in made.items() if name != field} | {"secret_file": str(self.path)}
+        try:
             cli.render.one(made)
             cli.render.flush()
         except OSError as error:
-            raise CliError(f"{lost}: {error.strerror}.", ExitCode.FAILED, code="secret_lost", hint=hint) from error
+            if self.path is None:
+                raise CliError(f"{lost}: {error.strerror}.", ExitCode.FAILED, code="secret_lost", hint=hint) from error
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise CliError(
+                f"The secret is in {self.path}; the rest could not be shown: {error.strerror}.",
+                ExitCode.FAILED,
+                code="not_shown",
+            ) from error
         if not self.path:
             cli.render.note(note)
 

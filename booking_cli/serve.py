@@ -136,8 +136,7 @@ def start(
     allow_many_sockets()
     log_config = logs.config(settings.log_format)
     logging.config.dictConfig(log_config)
-    shown = settings.shown()
-    log.info("settings: %s", " ".join(f"{name}={value}" for name, value in shown.items()), extra={"settings": shown})
+    logs.tell_settings(log, settings)
     run = _run_several if workers > 1 and sys.platform == "linux" else uvicorn.run
     try:
         run(

@@ -38,25 +38,26 @@ def list_(
     order: str,
     limit: int | None,
     starting_after: str | None,
-    prose: tuple[str, ...],
+    clipped: Mapping[str, int],
 ) -> None:
     """Show the bookings of an organization that meet the conditions, of which those that are None are none."""
     found = _pages(cli, org, conditions, order=order, wanted=limit, after=starting_after)
-    lists.show_pages(cli, found, columns, prose=prose, empty="There is no such booking.")
+    lists.show_pages(cli, found, columns, clipped=clipped, empty="There is no such booking.")
 
 
 def _pages(
     cli: Cli, org: str, conditions: Mapping[str, Any], *, order: str, wanted: int | None, after: str | None
 ) -> Iterator[Shown]:
     """Yield pages until there are as many bookings as wanted; none: all."""
-    installation = storage.installation(storage.settings())
-    with storage.database(cli) as database:
+    with operation.opened(cli) as session:
         from booking_core import bookings
         from booking_core.caller import Actor
         from booking_core.db.paging import PageRequest
         from booking_core.wire.pages import Order
 
+        database, installation = session.database, session.installation
         organization = database.read(operation.of(org))
+        storage.tell_organization(cli, organization)
         search = _search(organization.zone.parse, conditions)
 
         def page_of(tx: "Tx") -> Shown:

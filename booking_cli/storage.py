@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from booking_cli.context import Cli, CliError
 from booking_cli.exit_codes import ExitCode
+from booking_cli.files import is_there
+from booking_cli.render import one_line
 
 if TYPE_CHECKING:
-    from booking_core.caller import Installation
+    from booking_core.caller import Installation, Organization
     from booking_core.db.engine import Database
     from booking_core.secret_keys import Unopened
     from booking_core.settings import Settings
@@ -166,16 +168,42 @@ def database(cli: Cli) -> Iterator["Database"]:
     """The database of the settings, for one command. It must exist: only `db upgrade`, `serve` and `demo` make one."""
     wanted = settings()
     path = wanted.sqlite_path
-    if path is not None and not path.exists():
+    if path is not None and not is_there(path):
         raise CliError(f"There is no database at {path}.", code="no_database", hint=_UPGRADE)
     with installed(), explained():
         from booking_core.db.engine import Database
         from booking_core.settings import masked
 
         opened = Database(wanted.database_url)
-        cli.render.detail(f"database: {masked(wanted.database_url)}")
+        tell_database(cli, wanted)
+        cli.render.detail(f"url: {masked(wanted.database_url)}")
         with contextlib.closing(opened):
             yield opened
+
+
+def tell_database(cli: Cli, wanted: "Settings") -> None:
+    """Tell on stderr which database is opened: its file, or its server and name, never a user or a password."""
+    cli.render.note(f"database: {location(wanted)}")
+
+
+def tell_organization(cli: Cli, organization: "Organization") -> None:
+    """Tell on stderr whose data a command works on, once."""
+    if cli.organization != organization.slug:
+        cli.organization = organization.slug
+        cli.render.note(f"organization: {one_line(organization.slug)} ({one_line(organization.name)})")
+
+
+def location(wanted: "Settings") -> str:
+    """Return where the database is, for people."""
+    path = wanted.sqlite_path
+    if path is not None:
+        return f"{one_line(str(path.absolute()))} (SQLite)"
+    from sqlalchemy.engine import make_url
+
+    url = make_url(wanted.database_url)
+    host = url.host or url.query.get("host") or "local socket"
+    port = f":{url.port}" if url.port else ""
+    return one_line(f"{url.database or 'default'} on {host}{port} (PostgreSQL)")
 
 
 @contextmanager

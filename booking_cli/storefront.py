@@ -1,11 +1,11 @@
 """`booking storefront`: what a guest's checkout does, at a shell."""
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from booking_cli import arguments, context, operation, refunds_told, storage, validated
+from booking_cli.amounts import parse_amount
 from booking_cli.command import command, group
 from booking_cli.times import length_us
 
@@ -19,10 +19,15 @@ app = group("The storefront: hold seats, check out, pay by card. The HTTP API ne
 
 Org = Annotated[str, typer.Option("--org", metavar="SLUG", help="The organization.", show_default=False)]
 Departure = Annotated[str, typer.Option("--departure", metavar="ID", help="The departure's id; availability shows it.")]
-_AMOUNT = re.compile(r"\d{1,18}", re.ASCII)
 
 
-@command(app, "hold", "booking storefront hold --org fjord-tours --departure ID --seats 2 --for 10m")
+@command(
+    app,
+    "hold",
+    "booking storefront hold --org fjord-tours --departure ID --seats 2 --for 10m",
+    shape="hold",
+    changes=True,
+)
 def hold(
     ctx: typer.Context,
     org: Org,
@@ -42,12 +47,12 @@ def hold(
         ctx,
         operation.of(org),
         lambda tx, actor, pending: storefront.hold(
-            tx, actor, pending, operation.stored_id(departure), seats, for_s=for_s
+            tx, actor, pending, operation.stored_id(departure, "departure"), seats, for_s=for_s
         ),
     )
 
 
-@command(app, "release", "booking storefront release 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07")
+@command(app, "release", "booking storefront release 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07", shape="hold", changes=True)
 def release(
     ctx: typer.Context,
     hold_id: Annotated[str, typer.Argument(metavar="HOLD", help="The hold's id.")],
@@ -69,6 +74,8 @@ def release(
     "booking storefront checkout --org fjord-tours --departure ID --guest adult=2 --name Ada --email ada@example.com",
     "booking storefront checkout --org fjord-tours --departure ID --guest adult=1 --name Ada --email ada@example.com"
     " --hold HOLD --gift-card GIFT-ABCD-1234",
+    shape="booking",
+    changes=True,
 )
 def checkout(
     ctx: typer.Context,
@@ -85,7 +92,10 @@ def checkout(
     ] = None,
     note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="For staff.")] = None,
     discount: Annotated[
-        str, typer.Option("--discount", metavar="AMOUNT", help="Taken off the price, in minor units.")
+        str,
+        typer.Option(
+            "--discount", metavar="AMOUNT", help="Taken off the price: 50.00, or in minor units without a point: 5000."
+        ),
     ] = "0",
     gift_card: Annotated[str | None, typer.Option("--gift-card", metavar="CODE", help="Pays what it can.")] = None,
     hold_id: Annotated[
@@ -96,8 +106,6 @@ def checkout(
 
     When a gift card or a discount leaves nothing to pay, it is confirmed at once.
     """
-    if not _AMOUNT.fullmatch(discount):
-        raise typer.BadParameter(f"{discount!r} is no amount; write minor units, such as 5000 for 50.00.")
     guests, add_ons = arguments.counted(guest, "tier_id"), arguments.counted(add_on or [], "id")
     person = {"name": name, "email": email, "phone": phone}
     with storage.installed():
@@ -105,14 +113,14 @@ def checkout(
 
     def act(tx: "Tx", actor: "Actor", pending: "Writes") -> bytes:
         basket = _basket(
-            operation.stored_id(departure),
+            operation.stored_id(departure, "departure"),
             guests,
             add_ons,
             person,
             note,
-            int(discount),
+            parse_amount(discount, actor.organization.default_currency),
             gift_card,
-            hold_id and operation.stored_id(hold_id),
+            hold_id and operation.stored_id(hold_id, "hold"),
         )
         return storefront.check_out(tx, actor, pending, basket)
 
@@ -123,6 +131,8 @@ def checkout(
     app,
     "pay",
     "booking storefront pay 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --payment-intent pi_3OqX2eLkdIwHu7ix",
+    shape="booking",
+    changes=True,
 )
 def pay(
     ctx: typer.Context,

@@ -1,10 +1,11 @@
-"""`booking webhooks trigger`: an event of any type, made up here and sent to a receiver, well or deliberately ill.
+"""`booking webhooks trigger`: an event of any type, sent to a receiver, sound or with a deliberate fault.
 
-No service is asked. The event has the shape that the service gives it, and the request its headers and signature, so
-what a receiver does with it is what it will do with the real one.
+It is made up here, unless a past one or a body is named. The event has the shape that the service gives it, and the
+request its headers and signature, so what a receiver does with it is what it will do with the real one.
 """
 
 import json
+import sys
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
-from booking_cli import context, forwarding, samples, signing, webhook_secrets
+from booking_cli import context, event_types, feed, forwarding, remote, samples, signing, webhook_secrets
+from booking_cli.arguments import identifier, refusal
 from booking_cli.command import command, single
 from booking_cli.context import Cli, CliError
 from booking_cli.exit_codes import ExitCode
@@ -75,11 +77,23 @@ _FAULTS: Mapping[str, Fault] = {
 }
 
 
+def _made_up(text: str) -> str:
+    """Parse a type of which there is a sample, or a prefix.
+
+    Raises:
+        BadParameter: there is none.
+    """
+    if not event_types.matching(text):
+        raise typer.BadParameter(refusal(text, event_types.PREFIXES if "*" in text else event_types.TYPES))
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """One request and what came of it."""
 
     headers: Mapping[str, str]
+    body: bytes
     answer: Answer
 
 
@@ -89,11 +103,22 @@ class Sent:
     "booking webhooks trigger booking.created --to http://localhost:8000/webhooks",
     "booking webhooks trigger booking.cancelled --to 8000 --set data.reason=min_participants",
     "booking webhooks trigger ping --to localhost:8000/webhooks --stale",
+    "booking webhooks trigger 'booking.*' --to 8000",
+    "booking webhooks trigger --from-event 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --to 8000",
+    "booking webhooks trigger --body @body.json --to 8000 --header 'X-Tenant: fjord'",
     "booking webhooks trigger booking.created -o json > saved.json",
 )
 def trigger(
     ctx: typer.Context,
-    kind: Annotated[str, typer.Argument(metavar="TYPE", help=f"One of {', '.join(samples.TYPES)}.")],
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TYPE]",
+            parser=_made_up,
+            help=f"One of {', '.join(event_types.TYPES)}; or all of a kind: booking.*.",
+            show_default=False,
+        ),
+    ] = None,
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="URL", help="The receiver; 8000 is short for http://localhost:8000/."),
@@ -101,6 +126,23 @@ def trigger(
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Change a field, such as data.reason=api; repeatable."),
+    ] = None,
+    from_event: Annotated[
+        str | None,
+        typer.Option(
+            "--from-event",
+            metavar="ID",
+            parser=identifier,
+            help="A past event of the service, instead of a made-up one.",
+        ),
+    ] = None,
+    body_file: Annotated[
+        str | None,
+        typer.Option("--body", metavar="@FILE|-", help="This body, byte for byte, instead; - is standard input."),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME:VALUE", help="Send this header too; repeatable."),
     ] = None,
     secret_file: SecretFile = None,
     secret: Annotated[
@@ -117,11 +159,11 @@ def trigger(
         bool, typer.Option("--duplicate", help="Send it twice, as happens; both to be accepted.")
     ] = False,
 ) -> int:
-    """Sends a made-up event to a receiver.
+    """Send an event to a receiver: a made-up one, a past one, or your own.
 
-    Signed as the service signs, and nothing is asked of the service. Exit code 0 when the receiver accepted it with
-    a 2xx, or refused with a 4xx what has a fault; else 1, with what it answered. Without --to nothing is sent, and
-    the delivery is printed.
+    Signed as the service signs. Only --from-event asks the service, and needs a key that may read the event. Exit
+    code 0 when the receiver accepted it with a 2xx, or refused with a 4xx what has a fault; else 1, with what it
+    answered. Without --to nothing is sent, and the delivery is printed.
     """
     cli = context.of(ctx)
     chosen = {"stale": stale, "future": future, "invalid-signature": invalid_signature}
@@ -129,23 +171,72 @@ def trigger(
     faults = [name for name, wanted in chosen.items() if wanted]
     if len(faults) > 1:
         raise CliError(f"--{faults[0]} and --{faults[1]} exclude each other.", hint="one fault at a time")
-    body = _body(kind, changes or [])
+    bodies = _bodies(cli, kind, from_event, body_file, changes or [])
+    added = forwarding.headers(header or [])
+    where = None if to is None else forwarding.target(to)
     secrets = _secrets(cli, secret_file, secret)
     make = _FAULTS[faults[0]] if faults else _sound
-    requests = [make(body, secrets) for _ in range(2 if duplicate else 1)]
-    if to is None:
-        cli.render.document(signing.saved(*requests[0]))
+    requests = [make(body, secrets) for body in bodies for _ in range(2 if duplicate else 1)]
+    if where is None:
+        _print(cli, [({**headers, **added}, content) for headers, content in requests[:: 2 if duplicate else 1]])
         return ExitCode.OK
-    where = forwarding.target(to)
-    sent = [Sent(headers, forwarding.post(where, headers, content)) for headers, content in requests]
-    return _told(cli, where, body, sent, faults[0] if faults else None)
+    sent = [
+        Sent(headers, content, forwarding.post(where, {**headers, **added}, content)) for headers, content in requests
+    ]
+    return _told(cli, where, sent, faults[0] if faults else None)
 
 
-def _body(kind: str, changes: list[str]) -> bytes:
-    made = samples.Made(datetime.now().astimezone(), lambda: str(uuid.uuid4()))
-    if kind not in samples.TYPES:
-        raise CliError(f"{kind!r} is no event type.", hint=f"one of {', '.join(samples.TYPES)}")
-    event = samples.envelope(kind, made)
+def _print(cli: Cli, requests: list[Request]) -> None:
+    """Print deliveries instead of sending them: one as a document, several as a list."""
+    shown = [signing.saved(*request) for request in requests]
+    if len(shown) == 1:
+        cli.render.document(shown[0])
+    else:
+        cli.render.document({"data": shown, "has_more": False, "next_cursor": None})
+
+
+def _bodies(cli: Cli, kind: str | None, from_event: str | None, file: str | None, changes: list[str]) -> list[bytes]:
+    """Return what is sent: an event for each type that was named, or the one that is given.
+
+    Raises:
+        CliError: not exactly one source is named, or it cannot be read.
+    """
+    if sum(each is not None for each in (kind, from_event, file)) != 1:
+        raise CliError(
+            "Name one of TYPE, --from-event and --body.", hint="booking webhooks trigger booking.created --to URL"
+        )
+    if file is not None:
+        if changes:
+            raise CliError("--set changes an event; --body is sent byte for byte.")
+        return [_read(cli, file)]
+    if from_event is not None:
+        return [_changed(_past(cli, from_event), changes)]
+    return [_changed(_sample(each), changes) for each in event_types.matching(kind or "")]
+
+
+def _past(cli: Cli, event_id: str) -> dict[str, Any]:
+    """Return an event of the service as the body of its delivery."""
+    with remote.client(cli) as client:
+        item = remote.ask(client, "GET", remote.path("events", event_id)).body
+    found: dict[str, Any] = json.loads(feed.read(item).body)
+    return found
+
+
+def _read(cli: Cli, file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    path = Path(file.removeprefix("@"))
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CliError(f"{path} cannot be read: {error.strerror}.", code="bad_file") from None
+
+
+def _sample(kind: str) -> dict[str, Any]:
+    return samples.envelope(kind, samples.Made(datetime.now().astimezone(), lambda: str(uuid.uuid4())))
+
+
+def _changed(event: dict[str, Any], changes: list[str]) -> bytes:
     for change in changes:
         _set(event, change)
     return json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
@@ -177,20 +268,27 @@ def _secrets(cli: Cli, file: Path | None, secret: str | None) -> tuple[str, ...]
     return webhook_secrets.checked(secret, "--secret").values
 
 
-def _told(cli: Cli, where: Target, body: bytes, sent: list[Sent], fault: str | None) -> int:
-    """Shows what the receiver made of it, and judges that."""
-    event = json.loads(body)
+def _named(body: bytes) -> dict[str, Any]:
+    """Return id and type of an event; of a body that is none, nothing."""
+    try:
+        event = json.loads(body)
+    except ValueError:
+        event = None
+    return {name: event.get(name) if isinstance(event, dict) else None for name in ("id", "type")}
+
+
+def _told(cli: Cli, where: Target, sent: list[Sent], fault: str | None) -> int:
+    """Show what the receiver answered, and give the exit code for it."""
     shown = [
         {
             "status": each.answer.status,
             "duration_ms": each.answer.duration_ms,
-            "id": event["id"],
-            "type": event["type"],
+            **_named(each.body),
             "as_expected": _as_expected(each.answer, fault),
             "fault": fault,
             "error": each.answer.error,
             "url": where.url,
-            "delivery_id": each.headers["Svc-Delivery-Id"],
+            "delivery_id": each.headers.get("Svc-Delivery-Id"),
             "response": each.answer.excerpt,
         }
         for each in sent

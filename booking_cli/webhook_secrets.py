@@ -46,6 +46,15 @@ def chosen(cli: Cli, file: Path | None) -> Secrets:
     return _given(file) or _of_profile(cli)
 
 
+def show(cli: Cli, secrets: Secrets) -> None:
+    """Print the secret that deliveries are signed with: the first one, during a rotation."""
+    if cli.render.is_json or cli.render.fields:
+        cli.render.one({"secret": secrets.values[0], "secret_from": secrets.origin})
+    else:
+        cli.render.text(secrets.values[0])
+    cli.render.note(f"It is kept in {secrets.origin}.")
+
+
 def _given(file: Path | None) -> Secrets | None:
     if file is not None:
         return checked(_read(file), str(file))

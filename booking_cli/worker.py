@@ -1,4 +1,4 @@
-"""`booking worker`: deliveries and housekeeping, in a process of their own."""
+"""`booking worker`: the delivery worker and periodic jobs, in a process of their own."""
 
 import logging
 import logging.config
@@ -21,7 +21,7 @@ log = logging.getLogger("booking.worker")
 
 @command(app, "worker", "booking worker")
 def worker(ctx: typer.Context) -> int:
-    """Delivers webhooks and forgets what is past its retention, until it is told to stop.
+    """Run the delivery worker and periodic jobs, until SIGINT or SIGTERM.
 
     Any number may run beside one PostgreSQL. An SQLite database is worked on by the process that serves it, and a
     worker beside it is refused.
@@ -30,10 +30,7 @@ def worker(ctx: typer.Context) -> int:
     with alone(settings.sqlite_path):
         make_ready(settings)
         logging.config.dictConfig(logs.config(settings.log_format))
-        shown = settings.shown()
-        log.info(
-            "settings: %s", " ".join(f"{name}={value}" for name, value in shown.items()), extra={"settings": shown}
-        )
+        logs.tell_settings(log, settings)
         run(settings)
     return ExitCode.OK
 

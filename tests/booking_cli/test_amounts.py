@@ -1,9 +1,14 @@
 """An amount is read as it is meant: minor units without a point, the major unit with one, and nothing else."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import typer
 
 from booking_cli.amounts import amount_text, parse_amount
+
+Booking = Callable[..., Any]
 
 
 @pytest.mark.parametrize(
@@ -51,3 +56,15 @@ def test_an_amount_is_read_in_the_units_of_its_currency(text: str, currency: str
 def test_what_could_be_meant_in_two_ways_is_refused(text: str, currency: str, said: str) -> None:
     with pytest.raises(typer.BadParameter, match=said):
         parse_amount(text, currency)
+
+
+def test_a_gift_card_is_issued_for_what_was_typed_and_says_so(fjord_on_both: Booking) -> None:
+    issue = ("gift-cards", "issue", "--org", "fjord-tours", "--amount")
+    for text in ("500.00", "50000"):
+        made = fjord_on_both(*issue, text)
+        assert "balance\t500.00 NOK\n" in made.out
+        assert "Issued a gift card of 500.00 NOK." in made.err.splitlines()
+    assert "balance\t500 CLP\n" in fjord_on_both(*issue, "500", "--currency", "CLP").out
+    refused = fjord_on_both(*issue, "500.001", "-o", "json")
+    assert (refused.code, refused.error["code"]) == (2, "usage")
+    assert fjord_on_both(*issue, "0", "-o", "json").code == 8

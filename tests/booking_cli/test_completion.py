@@ -40,6 +40,16 @@ def test_options_are_offered_and_their_values(offered: Callable[..., list[str]])
     assert offered("bookings", "list", "-o", "j") == ["json", "jsonl"]
     assert offered("bookings", "list", "--json", "--st") == ["--status", "--starting-after"]
     assert offered("completion", "") == list(SHELLS)
+    assert offered("webhooks", "create", "--event", "gift") == ["gift_card.issued", "gift_card.redeemed", "gift_card.*"]
+    for words in (("events", "list", "--type"), ("events", "tail", "--type"), ("webhooks", "listen", "--event")):
+        assert offered(*words, "customer") == ["customer.created", "customer.updated", "customer.*"]
+    assert offered("webhooks", "trigger", "pi") == ["ping"]
+    assert offered("webhooks", "deliveries", "list", "--event-type", "booking.con") == ["booking.confirmed"]
+    assert offered("help", "we") == ["webhooks"]
+    assert offered("help", "ex") == ["exit-codes", "experiences"]
+    assert offered("config", "get", "b") == ["base_url"]
+    assert offered("keys", "create", "--scope", "webhooks") == ["webhooks:manage"]
+    assert offered("events", "list", "--resource-type", "gift") == ["gift_card"]
     assert offered("bookings", "get", "") == []
     assert offered("mails", "") == ["list", "show", "retry"]
     assert offered("mails", "list", "--status", "un") == ["unwritten"]
@@ -47,7 +57,7 @@ def test_options_are_offered_and_their_values(offered: Callable[..., list[str]])
 
 def test_a_shell_that_shows_descriptions_gets_them(booking: Booking, environment: Environment) -> None:
     environment("BOOKING_COMPLETE", "described")
-    assert booking("who").out == "whoami\tWhose key is in use, and what it may do.\n"
+    assert booking("who").out == "whoami\tShow the organization and the scopes of the key in use.\n"
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -44,6 +44,27 @@ def test_every_variable_that_is_read_is_told(booking: Booking) -> None:
     assert read - {"BOOKING_COMPLETE"} <= told
 
 
+def test_the_help_of_a_command_and_of_a_group_is_shown(booking: Booking) -> None:
+    for words in (("webhooks",), ("webhooks", "deliveries"), ("bookings", "create"), ("serve",)):
+        assert booking("help", *words).out == booking(*words, "--help").out
+    assert booking("help").out == booking("--help").out
+    assert booking("help", "webhooks", "-o", "json").json["text"].startswith("Usage: booking webhooks")
+
+
+def test_help_about_something_unknown_names_what_is_near(booking: Booking) -> None:
+    for words, meant in (
+        (("webhoks",), "webhooks"),
+        (("exit-code",), "exit-codes"),
+        (("webhooks", "deliverys"), "deliveries"),
+        (("bookings", "creat"), "create"),
+    ):
+        refused = booking("help", *words, "-o", "json")
+        assert (refused.code, refused.out) == (2, "")
+        assert refused.error["message"].endswith(f"Did you mean {meant!r}?")
+    assert "There is no help about 'serve more'." in booking("help", "serve", "more").err
+    assert "Did you mean" not in booking("help", "qqq").err
+
+
 def test_what_goes_where_is_told(booking: Booking) -> None:
     text = booking("help", "output").out
     assert "an object a line" in text

@@ -10,9 +10,10 @@ from support.operations import Operations
 from support.world import DAY, World
 from typer import Context
 
-from booking_cli import tree
-from booking_cli.command import Root
+from booking_cli import shapes, tree
+from booking_cli.command import _DECLARED, Root, Written
 from booking_cli.main import MODULES, SECTIONS
+from booking_cli.render import _paths
 from booking_core import tokens
 from booking_core.clock import system_clock
 from booking_core.db import tables
@@ -130,6 +131,7 @@ PERSON = ("--name", "Ada", "--email", "ada@example.com")
 HOW: dict[Words, Callable[[Everything], Words]] = {
     ("login",): lambda it: ("--api-key-stdin", "--secret-file", str(it.folder / it.fresh())),
     ("config", "use"): lambda it: ("default",),
+    ("config", "get"): lambda it: ("profile",),
     ("config", "set"): lambda it: ("base_url=http://127.0.0.1:1", "--profile", "default"),
     ("experiences", "get"): lambda it: (it.shop.experience(),),
     ("bookings", "get"): lambda it: (it.pending(),),
@@ -202,6 +204,7 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("mails", "retry"): lambda it: (it.mail(),),
     ("doctor",): lambda it: ("--org", it.slug),
     ("completion",): lambda it: ("bash",),
+    ("help",): lambda it: ("webhooks",),
 }
 """What stands behind each command; nothing behind those that are not here."""
 
@@ -261,3 +264,51 @@ def test_what_a_command_refuses_is_one_json_object(booking: Booking, words: Word
     refused = booking(*words, "--no-such-option", "-o", "json")
     assert (refused.code, refused.out) == (2, "")
     assert refused.error["code"] == "usage"
+
+
+READS = {
+    *{("config", each) for each in ("show", "list", "get", "path")},
+    *{(each, "list") for each in ("experiences", "bookings", "customers", "gift-cards", "events", "webhooks", "orgs")},
+    *{(each, "get") for each in ("experiences", "bookings", "customers", "gift-cards", "events")},
+    *{("webhooks", each) for each in ("show", "sign", "verify", "trigger")},
+    *{("webhooks", "deliveries", each) for each in ("list", "show")},
+    *{("keys", each) for each in ("list", "show")},
+    *{("mails", each) for each in ("list", "show")},
+    *{("catalog", each) for each in ("export", "validate")},
+    *{("db", each) for each in ("current", "check")},
+    *{("events", "tail"), ("orgs", "show"), ("logout",)},
+    *{(each,) for each in ("whoami", "availability", "api", "doctor", "completion", "commands", "help")},
+}
+"""Commands that change nothing which `--fields` could hide; `api` shows what is answered, whatever it is, and `logout`
+says one thing."""
+
+
+def _declared(words: Words) -> Written:
+    root = Root(MODULES, SECTIONS)
+    leaf = next(each for each in tree.leaves(root, Context(root, info_name="booking")) if each.words == words)
+    found: Written = getattr(leaf.command.callback, _DECLARED, Written())
+    return found
+
+
+@pytest.mark.parametrize("words", _commands(), ids=" ".join)
+def test_a_command_that_changes_something_declares_what_it_writes(words: Words) -> None:
+    declared = _declared(words)
+    assert declared.changes is (words not in READS), (
+        'declare @command(..., shape="…", changes=True), or name it in READS'
+    )
+    assert declared.shape or not declared.changes
+
+
+@pytest.mark.parametrize("words", [words for words in _commands() if _declared(words).shape], ids=" ".join)
+def test_what_a_command_writes_has_the_fields_that_its_shape_names(it: Everything, words: Words) -> None:
+    shape = _declared(words).shape
+    assert shape
+    it.count = 1_000  # the database of these tests has the names of the ones above
+    profile = ("--profile", "one") if words == ("login",) else ()
+    whole = it.booking(*words, *HOW.get(words, lambda _: ())(it), *profile, "-o", "json").json
+    items = whole["data"] if isinstance(whole.get("data"), list) else [whole]
+    written = set(_paths(items))
+    assert [path for path in written if not shapes.names(path, shape)] == []
+    refused = it.booking(*words, *HOW.get(words, lambda _: ())(it), *profile, "--fields", "nosuch", "-o", "json")
+    assert (refused.code, refused.out, refused.error["code"]) == (2, "", "unknown_field")
+    assert set(shapes.paths(shape)) <= set(refused.error["hint"].removeprefix("the fields are ").split(", "))

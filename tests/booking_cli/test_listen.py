@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import re
 import signal
 import stat
 import subprocess
@@ -22,7 +23,7 @@ from support.receivers import Receivers, hang, plain, wait_until
 from support.servers import Service
 from support.shell import logged_in, running
 
-from booking_cli import forwarding
+from booking_cli import forwarding, listen_view
 from booking_cli.context import Cli, CliError
 from booking_cli.feed import Feed, FeedEvent, Position, read
 from booking_cli.forwarding import Answer
@@ -714,3 +715,51 @@ def test_on_a_real_terminal_it_says_what_it_does(
 def _revoke(hooks: Hooks) -> None:
     (key,) = hooks.world.rows(tables.api_keys)
     hooks.world.change(tables.api_keys, key["id"], revoked_at=hooks.world.clock())
+
+
+# What a developer looks at -----------------------------------------------------------------------------------------
+
+
+def test_headers_of_ones_own_are_sent_and_those_of_a_delivery_are_kept(
+    booking: Booking, hooks: Hooks, application: Application, process: Process
+) -> None:
+    booking("customers", "create", "--name", "Ada", "--email", "ada@example.com")
+    listen = ("webhooks", "listen", "--forward-to", application.url, "--since", "1h", "--event", "customer.*")
+    started = process(*listen, "-H", "X-Tenant: fjord", "-o", "jsonl")
+    assert started.stdout is not None
+    told = json.loads(started.stdout.readline())
+    started.send_signal(signal.SIGINT)
+    started.communicate()
+    assert (told["type"], told["status"]) == ("customer.created", 200)
+    ((headers, _),) = application.received
+    assert headers["x-tenant"] == "fjord"
+    assert headers["svc-event-type"] == "customer.created"
+    for header in ("no colon", "Host: x", "Svc-Signature: x", "webhook-id: x", "X: a\nb", "X\x1b: a", ": x"):
+        assert booking(*listen, "--header", header, "--json").code == 2, header
+
+
+def test_the_secret_is_printed_and_nothing_is_forwarded(booking: Booking, tmp_path: Path) -> None:
+    printed = booking("webhooks", "listen", "--print-secret")
+    assert re.fullmatch(r"whsec_\S+\n", printed.out)
+    assert booking("webhooks", "listen", "--print-secret", "-o", "json").json["secret"] == printed.out.strip()
+    (tmp_path / "mine").write_text("whsec_" + "QUJD" * 11)
+    given = booking("webhooks", "listen", "--print-secret", "--secret-file", "mine")
+    assert given.out == "whsec_" + "QUJD" * 11 + "\n"
+
+
+@pytest.mark.parametrize("show_body", [False, True])
+def test_what_the_receiver_answers_is_shown_line_by_line(monkeypatch: pytest.MonkeyPatch, show_body: bool) -> None:
+    seen = io.StringIO()
+    monkeypatch.setattr("sys.stdout", seen)
+    answer = Answer(200, "first\nsecond \x1b[2J", None, 12)
+    attempt = Forwarded(datetime.now().astimezone(), EVENT, "d1", 1, answer, "accepted")
+    listen_view.Screen(Cli(), show_body=show_body).forwarded(attempt)
+    lines = [line.rpartition("\x1b[2K")[2] for line in seen.getvalue().removesuffix("\n").split("\n")]
+    assert lines[1:] == (["         | first", "         | second \\x1b[2J"] if show_body else [])
+
+
+def test_a_record_has_the_answer_as_its_last_column(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    answer = Answer(200, "said", None, 12)
+    attempt = Forwarded(datetime.now().astimezone(), EVENT, "d1", 1, answer, "accepted")
+    listen_view.made_for(Cli(), show_body=True).forwarded(attempt)
+    assert capsys.readouterr().out.rstrip("\n").split("\t")[-1] == "said"

@@ -309,3 +309,21 @@ def test_who_is_logged_in_is_told_as_the_api_tells_it(booking: Booking, shop: Wo
     told = booking("whoami", "-o", "json").json
     assert set(told) == {"organization", "key"}
     assert told["organization"]["slug"] == shop.organization.slug
+
+
+def test_one_setting_is_told_for_a_script(booking: Booking, environment: Callable[[str, str], None]) -> None:
+    environment("BOOKING_BASE_URL", "http://127.0.0.1:9")
+    environment("BOOKING_API_KEY", "svc_0123456789abcdef")
+    assert booking("config", "get", "base_url").out == "http://127.0.0.1:9\n"
+    assert booking("config", "get", "profile").out == "default\n"
+    assert booking("config", "get", "api_key").out == "svc_01234567…\n"
+    told = booking("config", "get", "base_url", "-o", "json").json
+    assert told == {"setting": "base_url", "value": "http://127.0.0.1:9", "origin": "BOOKING_BASE_URL"}
+    unset = booking("config", "get", "organization", "-o", "json")
+    assert (unset.code, unset.error["code"]) == (1, "not_set")
+
+
+def test_the_place_of_the_profiles_is_told(booking: Booking, tmp_path: Path) -> None:
+    path = tmp_path / "config" / "config.toml"
+    assert booking("config", "path").out == f"{path}\n"
+    assert booking("config", "path", "-o", "json").json == {"path": str(path), "exists": False}

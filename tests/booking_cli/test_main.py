@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 import typer
 
-from booking_cli import loading, tree, webhooks
+from booking_cli import loading, storage, tree, webhooks
 from booking_cli.command import Root
 from booking_cli.exit_codes import BY_CODE, ExitCode
 from booking_cli.main import MODULES, SECTIONS, main
+from booking_core.settings import Settings
 from booking_core.wire.errors import ErrorCode
 
 Booking = Callable[..., Any]
@@ -210,6 +211,44 @@ def test_a_database_that_is_away_exits_10(booking: Booking, environment: Callabl
         assert "port 1 failed" in refused.error["message"]
 
 
+def test_an_operators_command_says_which_database_and_whose_data_it_works_on(fjord_on_both: Booking) -> None:
+    key = fjord_on_both("keys", "create", "--org", "fjord-tours", "--name", "x", "-o", "json").json["id"]
+    for argv in (
+        ("keys", "list", "--org", "fjord-tours"),
+        ("keys", "show", key),
+        ("keys", "expire", key, "--at", "2999-01-01"),
+        ("keys", "rotate", key),
+        ("keys", "revoke", key, "--yes"),
+        ("orgs", "show", "fjord-tours"),
+        ("orgs", "set", "fjord-tours", "pending_minutes=20"),
+        ("orgs", "notify-email", "fjord-tours"),
+        ("catalog", "export", "--org", "fjord-tours"),
+        ("gift-cards", "issue", "--org", "fjord-tours", "--amount", "500"),
+    ):
+        told = fjord_on_both(*argv).err.splitlines()
+        assert re.fullmatch(r"database: \S+( on \S+)? \((SQLite|PostgreSQL)\)", told[0]), argv
+        assert told[1] == "organization: fjord-tours (Fjord Tours)", argv
+        assert sum(line.startswith(("database:", "organization:")) for line in told) == 2, argv
+        assert fjord_on_both(*argv, "-o", "json").err == "" or argv[1] in ("rotate", "revoke")
+        assert "database:" not in fjord_on_both(*argv, "-q").err
+    for argv in (("orgs", "list"), ("db", "current"), ("db", "check"), ("mails", "list"), ("doctor",)):
+        assert fjord_on_both(*argv).err.startswith("database: ")
+        assert fjord_on_both(*argv, "-o", "jsonl").err == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("postgresql://nobody:hunter2@db.example:5433/booking", "booking on db.example:5433 (PostgreSQL)"),
+        ("postgresql:///booking?host=/run/pg&user=nobody&password=hunter2", "booking on /run/pg (PostgreSQL)"),
+        ("postgresql://db.example", "default on db.example (PostgreSQL)"),
+        ("sqlite:////srv/booking.db", "/srv/booking.db (SQLite)"),
+    ],
+)
+def test_where_the_database_is_is_told_without_a_user_or_a_password(url: str, told: str) -> None:
+    assert storage.location(Settings(database_url=url)) == told
+
+
 def test_a_password_in_the_database_url_is_never_shown(
     booking: Booking, environment: Callable[[str, str], None]
 ) -> None:
@@ -232,7 +271,7 @@ def test_what_is_unexpected_exits_1_and_shows_a_traceback_only_with_debug(
     monkeypatch.setattr("booking_core.organizations.find", fail)
     plain = stored("orgs", "list")
     assert plain.code == ExitCode.FAILED
-    assert plain.err == "error: RuntimeError: wires crossed\nhint: --debug shows where it happened\n"
+    assert plain.err.splitlines()[1:] == ["error: RuntimeError: wires crossed", "hint: --debug shows where it happened"]
     assert "Traceback" in stored("orgs", "list", "--debug").err
     assert stored("orgs", "list", "-o", "json").error["code"] == "internal_error"
 
@@ -245,7 +284,7 @@ def test_ctrl_c_exits_130(stored: Booking, monkeypatch: pytest.MonkeyPatch) -> N
     assert stored("orgs", "list").code == ExitCode.INTERRUPTED
 
 
-@pytest.mark.parametrize("argv", [("orgs", "list"), ("orgs", "list", "-o", "json"), ("--help",)])
+@pytest.mark.parametrize("argv", [("orgs", "list", "-q"), ("orgs", "list", "-o", "json"), ("--help",)])
 def test_a_closed_pipe_is_no_error(
     fjord: Booking, process: Callable[..., subprocess.Popen[str]], argv: tuple[str, ...]
 ) -> None:
@@ -292,10 +331,10 @@ def _buffered() -> dict[str, str]:
 
 
 def test_a_terminal_gets_a_table_and_a_pipe_does_not(fjord: Booking, terminal: Terminal) -> None:
-    code, screen = terminal("orgs", "list")
+    code, screen = terminal("orgs", "list", "-q")
     assert code == 0
     header, line = screen.splitlines()
-    assert header.startswith("\x1b[1mid")
+    assert header.startswith("\x1b[1mslug")
     assert "Fjord Tours" in line
     assert fjord("orgs", "list").out.count("\t") == 4
 

@@ -47,7 +47,7 @@ def test_every_bad_field_is_told_at_once(stored: Booking) -> None:
     refused = stored("orgs", "create", *words, "-o", "json")
     assert refused.code == 8
     assert [each["field"] for each in refused.error["details"]] == ["timezone", "currency"]
-    plain = stored("orgs", "create", *words)
+    plain = stored("orgs", "create", *words, "-q")
     assert len(plain.err.splitlines()) == 1
 
 

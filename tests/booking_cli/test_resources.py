@@ -172,7 +172,7 @@ def test_staff_confirms_and_moves_a_booking(booking: Booking, shop: World, depar
 
 
 @pytest.mark.parametrize(
-    ("wanted", "message"), [(UNKNOWN, "There is no such departure."), ("nowhere", "There is no 'nowhere'.")]
+    ("wanted", "message"), [(UNKNOWN, "There is no such departure."), ("nowhere", "There is no departure 'nowhere'.")]
 )
 def test_a_departure_that_is_not_there_is_told_from_a_booking_that_is_not(
     booking: Booking, shop: World, departure: str, wanted: str, message: str

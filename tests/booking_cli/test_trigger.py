@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from support.receivers import Answer, Receipt, Receivers, plain
+from support.world import World
 
-from booking_cli import samples
+from booking_cli import event_types, forwarding, samples
 from booking_core.wire.bookings import Booking as BookingModel
 from booking_core.wire.bookings import CancelReason
 from booking_core.wire.customers import Customer
@@ -58,10 +59,10 @@ def surplus(model: BaseModel) -> list[str]:
 
 
 def test_there_is_a_sample_of_every_type() -> None:
-    assert set(samples.TYPES) == {kind.value for kind in EventType}
+    assert set(event_types.TYPES) == {kind.value for kind in EventType}
 
 
-@pytest.mark.parametrize("kind", samples.TYPES)
+@pytest.mark.parametrize("kind", event_types.TYPES)
 def test_every_event_has_exactly_the_shape_of_the_wire(kind: str) -> None:
     event = sample(kind)
     assert surplus(Envelope.model_validate(event)) == []
@@ -92,7 +93,7 @@ def test_what_an_event_says_fits_together() -> None:
     assert sample("webhook.auto_disabled")["data"]["object"]["status"] == "auto_disabled"
 
 
-@pytest.mark.parametrize("kind", samples.TYPES)
+@pytest.mark.parametrize("kind", event_types.TYPES)
 def test_every_timestamp_has_the_offset_of_its_place_and_whole_seconds(kind: str) -> None:
     def timestamps(value: Any) -> Iterator[str]:
         if isinstance(value, dict):
@@ -139,7 +140,7 @@ def verifying(secret: str) -> Callable[[Receipt], Answer]:
     return choose
 
 
-@pytest.mark.parametrize("kind", samples.TYPES)
+@pytest.mark.parametrize("kind", event_types.TYPES)
 def test_an_event_of_every_type_is_accepted_by_a_strict_receiver(
     booking: Booking, receivers: Receivers, secret: str, kind: str
 ) -> None:
@@ -295,9 +296,9 @@ def test_a_secret_on_the_command_line_works_and_is_warned_of(booking: Booking, s
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("booking.refunded",), "no event type"),
+        (("booking.refunded",), "There is no 'booking.refunded'."),
         (("ping", "--stale", "--tampered"), "exclude each other"),
-        ((), "Missing argument"),
+        ((), "Name one of TYPE, --from-event and --body."),
     ],
 )
 def test_misuse_exits_2(booking: Booking, secret: str, argv: tuple[str, ...], message: str) -> None:
@@ -323,3 +324,62 @@ def test_a_closed_pipe_is_no_error(
         assert started.stderr is not None
         assert started.stderr.read() == ""
         assert started.wait() == 0
+
+
+# Other bodies ----------------------------------------------------------------------------------------------------
+
+
+def test_a_kind_is_sent_as_one_event_of_each_type(booking: Booking, receivers: Receivers, secret: str) -> None:
+    receiver = receivers.open(verifying(secret))
+    sent = booking("webhooks", "trigger", "customer.*", "--to", receiver.url, "-o", "json")
+    assert sent.code == 0
+    assert [each["type"] for each in sent.json["data"]] == ["customer.created", "customer.updated"]
+    assert [each.headers["svc-event-type"] for each in receiver.receipts] == ["customer.created", "customer.updated"]
+
+
+def test_a_body_of_ones_own_is_sent_byte_for_byte(
+    booking: Booking, receivers: Receivers, secret: str, tmp_path: Path
+) -> None:
+    receiver = receivers.open(verifying(secret))
+    body = b'{ "id": "e1",\n"type": "booking.created"}  '
+    (tmp_path / "body.json").write_bytes(body)
+    sent = booking(
+        *("webhooks", "trigger", "--body", f"@{tmp_path}/body.json", "--to", receiver.url),
+        *("--header", "X-Tenant: fjord", "-o", "json"),
+    )
+    assert (sent.code, sent.json["id"], sent.json["type"]) == (0, "e1", "booking.created")
+    (receipt,) = receiver.receipts
+    assert (receipt.body, receipt.headers["x-tenant"]) == (body, "fjord")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        (),
+        ("ping", "--body", "@x"),
+        ("ping", "--from-event", "e1"),
+        ("--body", "@nowhere"),
+        ("--body", "@body", "--set", "a=b"),
+        ("ping", "--header", "Svc-Event-Id: x"),
+    ],
+)
+def test_one_source_of_the_event_is_named(booking: Booking, secret: str, tmp_path: Path, argv: tuple[str, ...]) -> None:
+    (tmp_path / "body").write_text("{}")
+    refused = booking("webhooks", "trigger", *argv, "-o", "json")
+    assert (refused.code, refused.out) == (2, "")
+
+
+def test_a_past_event_is_sent_as_it_was_delivered(booking: Booking, shop: World, receivers: Receivers) -> None:
+    receiver = receivers.open()
+    booking("customers", "create", "--name", "Båt", "--email", "ada@example.com")
+    (event,) = booking("events", "list", "-o", "json").json["data"]
+    sent = booking("webhooks", "trigger", "--from-event", event["id"], "--to", receiver.url, "-o", "json")
+    assert (sent.code, sent.json["id"]) == (0, event["id"])
+    body = json.loads(receiver.receipts[0].body)
+    assert body == {name: value for name, value in event.items() if name not in ("resource_type", "resource_id")}
+    assert "Båt".encode() in receiver.receipts[0].body
+
+
+def test_a_port_with_a_path_is_on_this_machine() -> None:
+    assert forwarding.target("8000/hook?x=1").url == "http://localhost:8000/hook?x=1"
+    assert forwarding.target("8000").url == "http://localhost:8000/"

@@ -372,7 +372,7 @@ def test_a_delivery_is_shown_with_a_table_of_its_attempts(
     pairs, _, attempts = screen.partition("\n\n")
     assert "failure_reason        attempts_exhausted\n" in pairs
     heading, *rows = attempts.splitlines()
-    assert heading.split()[:4] == ["number", "started_at", "response_status", "error"]
+    assert heading.split()[:4] == ["number", "started_at", "http", "error"]
     assert [row.split()[0] for row in rows] == ["1", "2", "3", "4", "5", "6"]
     assert max(map(len, screen.splitlines())) <= 100
 

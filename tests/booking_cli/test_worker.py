@@ -1,6 +1,7 @@
 """`booking worker` works until it is told to stop, and leaves an SQLite database to the process that serves it."""
 
 import fcntl
+import logging
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy.engine import make_url
 from support.world import SECRET
 
@@ -44,3 +46,21 @@ def test_a_database_that_is_not_upgraded_is_refused_where_it_is_shared(
     environment("BOOKING_DATABASE_URL", postgres_server)
     environment("BOOKING_SECRET_KEY", SECRET)
     assert booking("worker").code == 2
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_the_log_warns_once_when_no_mail_can_be_sent(command: str, caplog: pytest.LogCaptureFixture) -> None:
+    from booking_cli import logs
+    from booking_core.settings import Settings
+
+    with caplog.at_level("INFO"):
+        logs.tell_settings(logging.getLogger(f"booking.{command}"), Settings(database_url="postgresql://localhost/x"))
+        logs.tell_settings(logging.getLogger(f"booking.{command}"), Settings())
+    (warning,) = (record for record in caplog.records if record.levelname == "WARNING")
+    assert "neither BOOKING_SMTP_URL nor BOOKING_MAIL_DIR is set" in warning.getMessage()
+
+
+def test_the_doctor_warns_too(stored_on_both: Callable[..., Any], fresh_database_url: str) -> None:
+    told = stored_on_both("doctor").err
+    assert ("warning: no mail is sent" in told) is fresh_database_url.startswith("postgresql")
+    assert stored_on_both("doctor", "-o", "json").err == ""

@@ -122,3 +122,20 @@ def test_a_comma_list_rotates_secret_keys() -> None:
     assert during.secret_keys().open("purpose", sealed) == b"text"
     with pytest.raises(ValueError, match="no longer live"):
         after.secret_keys().open("purpose", sealed)
+
+
+@pytest.mark.parametrize(
+    ("given", "warns"),
+    [
+        ({"BOOKING_DATABASE_URL": "postgresql://localhost/booking"}, True),
+        ({"BOOKING_DATABASE_URL": "postgresql://localhost/booking", "BOOKING_MAIL_DIR": "/var/mail"}, False),
+        ({"BOOKING_DATABASE_URL": "postgresql://localhost/booking", "BOOKING_SMTP_URL": "smtp://localhost"}, False),
+        ({}, False),
+    ],
+)
+def test_without_a_mail_server_and_a_folder_postgresql_warns_that_no_mail_is_sent(
+    given: dict[str, str], warns: bool
+) -> None:
+    settings = Settings.from_environment(given)
+    assert settings.has_mail_transport is not warns
+    assert [warning.startswith("no mail is sent: ") for warning in settings.warnings()] == [True] * warns

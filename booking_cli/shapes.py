@@ -1,0 +1,88 @@
+"""The fields of what each command writes, as `--fields` names them.
+
+They are known before anything is asked or changed: a command that changes something refuses a misspelt field first,
+and an empty list refuses it too. A command that reads also takes a field that is newer than this release, since it
+looks at what came.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, get_args
+
+WILDCARD = ".*"
+"""Behind the path of an object whose fields depend on what it is about."""
+
+_SETTINGS = (
+    *("api_app", "plan_api", "add_ons_app", "hours_before_booking_closes", "pending_minutes"),
+    *("refund_full_until_hours", "refund_late_percent", "notify_staff", "staff_email"),
+    *("on_site_fee_percent", "cancel_under_minimum"),
+)
+_MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    "booking": ("bookings", "Booking", ()),
+    "customer": ("customers", "Customer", ()),
+    "departure": ("departures", "Departure", ("experience", "experience.title")),
+    "endpoint": ("webhooks", "WebhookEndpoint", ()),
+    "new_endpoint": ("webhooks", "WebhookEndpointWithSecret", ("secret_file",)),
+    "delivery": ("webhooks", "Delivery", ()),
+    "recovered": ("webhooks", "Recovered", ("dead", "failed", "dry_run")),
+    "event": ("events", "Event", ("data.*",)),
+    "experience": ("experiences", "Experience", ()),
+    "gift_card": ("gift_cards", "GiftCard", ()),
+    "new_gift_card": ("gift_cards", "GiftCard", ("secret_file",)),
+    "key": ("organizations", "ApiKey", ("status", "revoked_at")),
+    "new_key": ("organizations", "ApiKey", ("status", "revoked_at", "key", "secret_file")),
+    "organization": ("organizations", "Organization", ()),
+    "organization_settings": ("organizations", "Organization", _SETTINGS),
+}
+"""Models of the API with their module, and what the command adds to them."""
+_PLAIN: Mapping[str, tuple[str, ...]] = {
+    "deleted": ("id", "deleted"),
+    "hold": ("id", "departure_id", "seats", "expires_at"),
+    "import": ("organization", "dry_run", "experiences.*", "departures.*", "customers.*", "gift_cards.*", "notes"),
+    "login": ("profile", "base_url", "organization", "key", "scopes", "kept_in"),
+    "mail": (
+        *("id", "organization", "kind", "booking_id", "recipient", "status", "attempt_count", "last_error"),
+        *("created_at", "sent_at", "next_attempt_at", "effect_key", "message_id"),
+    ),
+    "notices": ("slug", "notify_staff", "staff_email"),
+    "profile": ("profile", "is_current", "base_url", "organization", "key", "kept_in"),
+    "revision": ("previous", "revision"),
+}
+
+
+@cache
+def paths(shape: str) -> tuple[str, ...]:
+    """Return every path of a shape, an object before its fields."""
+    if shape in _PLAIN:
+        return _PLAIN[shape]
+    from importlib import import_module
+
+    module, name, added = _MODELS[shape]
+    model = getattr(import_module(f"booking_core.wire.{module}"), name)
+    return (*_of_model(model), *added)
+
+
+def names(path: str, shape: str) -> bool:
+    """Return whether a shape has a field of that path."""
+    return any(path == each or (each.endswith(WILDCARD) and _is_below(path, each)) for each in paths(shape))
+
+
+def _is_below(path: str, wildcard: str) -> bool:
+    parent = wildcard.removesuffix(WILDCARD)
+    return path == parent or path.startswith(f"{parent}.")
+
+
+def _of_model(model: Any, prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        yield f"{prefix}{name}"
+        inner = _model_in(field.annotation)
+        if inner is not None:
+            yield from _of_model(inner, f"{prefix}{name}.")
+
+
+def _model_in(annotation: Any) -> Any:
+    """Return the model that a field holds, also one that may be null; a list has no fields."""
+    candidates = get_args(annotation) or (annotation,)
+    if getattr(annotation, "__origin__", None) is list:
+        return None
+    return next((each for each in candidates if hasattr(each, "model_fields")), None)

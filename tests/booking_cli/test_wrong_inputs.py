@@ -1,0 +1,142 @@
+"""Whatever is typed, a command ends with a line and an exit code of the table, never with a traceback.
+
+Each value is given to each option and argument of every command, one at a time, beside arguments that work.
+"""
+
+import importlib.util
+import io
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.world import World
+from typer import Context
+
+from booking_cli import tree
+from booking_cli.command import Root
+from booking_cli.exit_codes import ExitCode
+from booking_cli.main import MODULES, SECTIONS
+
+_SPEC = importlib.util.spec_from_file_location("every_command_in_json", Path(__file__).with_name("test_json.py"))
+assert _SPEC
+assert _SPEC.loader
+_EVERY = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(_EVERY)
+ENDLESS, HOW, Everything = _EVERY.ENDLESS, _EVERY.HOW, _EVERY.Everything
+"""Arguments with which each command works."""
+
+Booking = Callable[..., Any]
+Process = Callable[..., subprocess.Popen[str]]
+
+WRONG = (
+    *("", " ", "-1", "0", "9" * 40, "1e999", "nan", "1.5.5"),
+    *("\x1b[2J\x07", "a\nb", "\udcff\udcfe", "‮Ada", "x" * 5_000),
+    *("/", "..", "=", "=1", "a=", "adult=" + "9" * 30, "{", "%00", "9999-99-99", "0001-01-01", "9999-12-31T23:59:59Z"),
+)
+"""Nothing, blanks, numbers that are none or too large, control characters, bytes that are no UTF-8, paths, halves."""
+
+
+def _leaves() -> list[tree.Leaf]:
+    root = Root(MODULES, SECTIONS)
+    return [leaf for leaf in tree.leaves(root, Context(root, info_name="booking")) if leaf.words not in ENDLESS]
+
+
+def _wrong(leaf: tree.Leaf, sound: tuple[str, ...], value: str) -> Iterator[tuple[str, ...]]:
+    """Yield the command lines in which that value stands somewhere."""
+    for param in leaf.command.own_params:
+        if param.param_type_name == "argument":
+            yield (*leaf.words, *([value] if value[:1] != "-" else ["--", value]), *sound[1:])
+        elif not param.is_flag:
+            yield (*leaf.words, *sound, f"{param.opts[-1]}={value}")
+
+
+@pytest.mark.parametrize("leaf", _leaves(), ids=lambda leaf: " ".join(leaf.words))
+def test_a_wrong_value_is_a_line_and_an_exit_code(
+    booking: Booking, shop: World, tmp_path: Path, leaf: tree.Leaf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("booking_sdk._retries.BACKOFF_S", 0.0)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+    it = Everything(shop, booking, tmp_path)
+    sound = HOW.get(leaf.words, lambda _: ())(it)
+    amiss = [
+        (argv, done.code, done.err or done.out)
+        for value in WRONG
+        for argv in _wrong(leaf, sound, value)
+        if not _is_explained(done := booking("--yes", "-o", "json", *argv))
+    ]
+    assert amiss == []
+
+
+@pytest.mark.parametrize("leaf", _leaves(), ids=lambda leaf: " ".join(leaf.words))
+def test_a_command_without_its_arguments_or_with_too_many_is_misused(
+    booking: Booking, environment: Callable[[str, str], None], leaf: tree.Leaf
+) -> None:
+    required = [param for param in leaf.command.own_params if param.required]
+    if required:
+        assert booking(*leaf.words, "-o", "json").error["code"] == "usage"
+    assert booking(*leaf.words, *["x"] * 9, "--nosuch", "-o", "json").code == ExitCode.USAGE
+
+
+def _is_explained(done: Any) -> bool:
+    """Return whether a command did what it should, or told why not in one object that names no bug of ours."""
+    if done.code == ExitCode.OK or done.out:
+        return done.code in set(ExitCode) and "Traceback" not in done.err
+    return done.error["code"] not in ("internal_error", "unreadable_answer") and bool(done.error["message"])
+
+
+def _env(**changes: str | None) -> dict[str, str]:
+    merged: dict[str, str | None] = {**os.environ, **changes}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+@pytest.mark.parametrize("argv", [("config", "show"), ("config", "path"), ("config", "list"), ("whoami",)])
+def test_without_a_home_a_command_works_or_says_why(process: Process, argv: tuple[str, ...], tmp_path: Path) -> None:
+    environment = _env(HOME=None, XDG_CONFIG_HOME=None, BOOKING_CONFIG_DIR=None)
+    _, told = (started := process(*argv, env=environment)).communicate()
+    assert started.returncode in (ExitCode.OK, ExitCode.USAGE, ExitCode.AUTH)
+    assert "Traceback" not in told
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_config_folder_that_cannot_be_written_is_named(booking: Booking, tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir(mode=0o500)
+    refused = booking("webhooks", "listen", "--print-secret", "-o", "json")
+    assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "bad_file")
+
+
+def test_a_config_folder_that_is_a_file_is_named(booking: Booking, tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("")
+    for argv in (("config", "show"), ("config", "list"), ("webhooks", "listen", "--print-secret"), ("logout",)):
+        refused = booking(*argv, "-o", "json")
+        assert refused.code == ExitCode.USAGE, argv
+        assert refused.error["code"] in ("bad_file", "bad_config"), argv
+
+
+@pytest.mark.parametrize(
+    "config", [b"\xff\xfe", b"[profiles", b"profiles = 3", b"current = 7", b"[profiles.a]\nbase_url = 3"]
+)
+def test_a_damaged_profile_file_is_one_line(booking: Booking, tmp_path: Path, config: bytes) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.toml").write_bytes(config)
+    for argv in (("config", "show"), ("config", "list"), ("whoami",)):
+        refused = booking(*argv, "-o", "json")
+        assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "bad_config"), argv
+
+
+def test_a_database_whose_name_is_too_long_is_one_line(
+    booking: Booking, environment: Callable[[str, str], None]
+) -> None:
+    environment("BOOKING_DATABASE_URL", f"sqlite:///{'x' * 5_000}.db")
+    for argv in (("orgs", "list"), ("db", "current"), ("db", "upgrade"), ("db", "check")):
+        done = booking(*argv, "-o", "json")
+        assert done.code in (ExitCode.OK, ExitCode.FAILED, ExitCode.USAGE), argv
+        assert "internal_error" not in done.err, argv
+
+
+def test_bytes_that_are_no_utf_8_are_taken_as_they_come(process: Process) -> None:
+    started = process("orgs", "show", b"\xff\xfe".decode("utf-8", "surrogateescape"), env=_env(BOOKING_DATABASE_URL=""))
+    _, told = started.communicate()
+    assert (started.returncode, "Traceback" in told) == (ExitCode.USAGE, False)
