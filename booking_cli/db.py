@@ -55,7 +55,7 @@ def check(ctx: typer.Context) -> int:
     return ExitCode.OK if state["is_head"] and not state["differences"] else ExitCode.FAILED
 
 
-@command(app, "purge", "booking db purge --dry-run", "booking db purge -o json")
+@command(app, "purge", "booking db purge --dry-run", "booking db purge -o json", shape="purged", changes=True)
 def purge(
     ctx: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be deleted.")] = False,

@@ -61,8 +61,8 @@ def _owner(departure_id: str, org: str | None) -> operation.Owner:
     with storage.installed():
         from booking_core import departures
 
-    stored = operation.stored_id(departure_id)
-    return operation.of_one(lambda tx: departures.owners(tx, stored), f"the departure {stored}", org=org)
+    stored = operation.stored_id(departure_id, "departure")
+    return operation.of_one(lambda tx: departures.owners(tx, stored), "departure", stored, org=org)
 
 
 # Looking ---------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def show(ctx: typer.Context, departure_id: DepartureId, org: Whose = None) -> No
         from booking_core import bookings
 
     cli = context.of(ctx)
-    wanted = operation.stored_id(departure_id)
+    wanted = operation.stored_id(departure_id, "departure")
     cli.render.one(
         operation.look(cli, _owner(departure_id, org), lambda tx, actor: bookings.get_departure(tx, actor, wanted))
     )
@@ -151,7 +151,7 @@ def manifest(ctx: typer.Context, departure_id: DepartureId, org: Whose = None) -
         from booking_core import bookings
 
     cli = context.of(ctx)
-    wanted = operation.stored_id(departure_id)
+    wanted = operation.stored_id(departure_id, "departure")
     found = operation.look(cli, _owner(departure_id, org), lambda tx, actor: bookings.manifest(tx, actor, wanted))
     manifests.show(cli, found)
 
@@ -159,7 +159,7 @@ def manifest(ctx: typer.Context, departure_id: DepartureId, org: Whose = None) -
 # Changing --------------------------------------------------------------------------------------------------------
 
 
-@command(app, "close", f"booking departures close {_ID}")
+@command(app, "close", f"booking departures close {_ID}", shape="staff_departure", changes=True)
 def close(ctx: typer.Context, departure_id: DepartureId, org: Whose = None) -> None:
     """Closes a departure for booking; what is booked stays. `reopen` undoes it."""
     with storage.installed():
@@ -168,7 +168,7 @@ def close(ctx: typer.Context, departure_id: DepartureId, org: Whose = None) -> N
     _change(ctx, departure_id, org, lambda tx, actor, pending, wanted: departures.close(tx, actor, pending, wanted))
 
 
-@command(app, "reopen", f"booking departures reopen {_ID}")
+@command(app, "reopen", f"booking departures reopen {_ID}", shape="staff_departure", changes=True)
 def reopen(ctx: typer.Context, departure_id: DepartureId, org: Whose = None) -> None:
     """Offers a closed departure again, as long as its booking close lies ahead.
 
@@ -180,7 +180,14 @@ def reopen(ctx: typer.Context, departure_id: DepartureId, org: Whose = None) -> 
     _change(ctx, departure_id, org, lambda tx, actor, pending, wanted: departures.reopen(tx, actor, pending, wanted))
 
 
-@command(app, "seats", f"booking departures seats {_ID} 16", f"booking departures seats {_ID} 8 --force")
+@command(
+    app,
+    "seats",
+    f"booking departures seats {_ID} 16",
+    f"booking departures seats {_ID} 8 --force",
+    shape="staff_departure",
+    changes=True,
+)
 def seats(
     ctx: typer.Context,
     departure_id: DepartureId,
@@ -212,7 +219,7 @@ def _change(
     with storage.installed():
         from booking_core import bookings
 
-    cli, wanted = context.of(ctx), operation.stored_id(departure_id)
+    cli, wanted = context.of(ctx), operation.stored_id(departure_id, "departure")
     changed = operation.act(
         cli,
         _owner(departure_id, org),
@@ -230,6 +237,8 @@ def _change(
     "cancel",
     f"booking departures cancel {_ID} --dry-run",
     f"booking departures cancel {_ID} --reason-code agent --yes",
+    shape="booking",
+    changes=True,
 )
 def cancel(
     ctx: typer.Context,
@@ -248,7 +257,7 @@ def cancel(
     Bookings are cancelled in batches. Interrupted, the departure is cancelled already: the same command completes it,
     and so does a worker. A departure that a catalogue cancelled keeps its bookings until this is run.
     """
-    cli, owner, wanted = context.of(ctx), _owner(departure_id, org), operation.stored_id(departure_id)
+    cli, owner, wanted = context.of(ctx), _owner(departure_id, org), operation.stored_id(departure_id, "departure")
     with operation.opened(cli) as session:
         departure, found = _plan(session, owner, wanted)
         if not dry_run:

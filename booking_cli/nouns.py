@@ -14,6 +14,7 @@ LISTS: Mapping[str, str] = {
     "event": "booking events list shows the events, which are kept for 90 days",
     "endpoint": "booking webhooks list shows the endpoints",
     "delivery": "booking webhooks deliveries list ENDPOINT shows the deliveries, which are kept for 30 days",
+    "recorded payment": "booking payments list BOOKING shows the payments that were recorded",
     "mail": "booking mails list shows the mails",
     "hold": "a hold ends by itself; booking storefront hold makes another",
     "refund": "booking refunds list --org SLUG shows the refunds",

@@ -45,12 +45,13 @@ def of(slug: str) -> Owner:
     return lambda tx: organizations.get(tx, slug=slug)
 
 
-def of_one(find: "Callable[[Tx], Sequence[Organization]]", what: str, *, org: str | None) -> Owner:
+def of_one(find: "Callable[[Tx], Sequence[Organization]]", noun: str, reference: str, *, org: str | None) -> Owner:
     """Return a function that gives the one organization that has a thing which is named by its id.
 
     Args:
         find: gives every organization that has it.
-        what: the thing, as in "the departure 0190…".
+        noun: what the thing is, as in "departure".
+        reference: its id.
         org: the slug of the only organization that is looked at.
     """
     if org is not None:
@@ -61,10 +62,12 @@ def of_one(find: "Callable[[Tx], Sequence[Organization]]", what: str, *, org: st
 
         found = find(tx)
         if not found:
-            raise NotFound(f"No organization has {what}.")
+            raise NotFound(f"There is no {noun} {reference!r}.")
         if len(found) > 1:
             slugs = ", ".join(each.slug for each in found)
-            raise CliError(f"Several organizations have {what}: {slugs}.", code="ambiguous", hint="pass --org")
+            raise CliError(
+                f"Several organizations have the {noun} {reference}: {slugs}.", code="ambiguous", hint="pass --org"
+            )
         return found[0]
 
     return owner

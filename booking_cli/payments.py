@@ -45,6 +45,8 @@ Whose = Annotated[
     f"booking payments record {_ID} --amount 890.00 --method cash",
     "booking payments record 1017 --org fjord-tours --amount 890.00",
     f"booking payments record {_ID} --amount 400.00 --method 'bank transfer' --at 2026-11-20T09:00:00",
+    shape="booking",
+    changes=True,
 )
 def record(
     ctx: typer.Context,
@@ -107,7 +109,13 @@ def list_(ctx: typer.Context, booking: BookingRef, org: Whose = None) -> None:
     cli.render.many(shown, COLUMNS, empty="No payment was recorded.", prose=("note",))
 
 
-@command(app, "void", f"booking payments void {_ID} --note 'Recorded for the wrong booking'")
+@command(
+    app,
+    "void",
+    f"booking payments void {_ID} --note 'Recorded for the wrong booking'",
+    shape="booking",
+    changes=True,
+)
 def void(
     ctx: typer.Context,
     record_id: Annotated[

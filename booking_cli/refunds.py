@@ -96,7 +96,7 @@ def show(ctx: typer.Context, refund_id: RefundId) -> None:
         cli.render.note(_next(shown))
 
 
-@command(app, "retry", f"booking refunds retry {_ID}")
+@command(app, "retry", f"booking refunds retry {_ID}", shape="refund", changes=True)
 def retry(ctx: typer.Context, refund_id: RefundId) -> None:
     """Has a refund sent once more that failed or needs a review.
 
@@ -120,6 +120,8 @@ def retry(ctx: typer.Context, refund_id: RefundId) -> None:
     f"booking refunds settle {_ID} --note 'Bank transfer of 23 November'",
     f"booking refunds settle {_ID} --amount 500.00 --note 'The rest was waived'",
     f"booking refunds settle {_ID} --amount 0 --note 'The bank returned it after a dispute'",
+    shape="refund",
+    changes=True,
 )
 def settle(
     ctx: typer.Context,
@@ -153,7 +155,13 @@ def settle(
     cli.render.one(_act(cli, refund_id, work))
 
 
-@command(app, "record", f"booking refunds record {_ID} --amount 500.00 --note 'Cash, as a goodwill'")
+@command(
+    app,
+    "record",
+    f"booking refunds record {_ID} --amount 500.00 --note 'Cash, as a goodwill'",
+    shape="refund",
+    changes=True,
+)
 def record(
     ctx: typer.Context,
     booking: Annotated[

@@ -52,6 +52,8 @@ def status(ctx: typer.Context) -> None:
     "reseal",
     "booking secrets reseal",
     "booking secrets reseal --new-links     (somebody else may know the old key)",
+    shape="resealed",
+    changes=True,
 )
 def reseal(
     ctx: typer.Context,

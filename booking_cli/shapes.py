@@ -18,8 +18,15 @@ _SETTINGS = (
     *("on_site_fee_percent", "cancel_under_minimum"),
 )
 _MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
-    "booking": ("bookings", "Booking", ()),
+    "booking": (
+        *("bookings", "Booking"),
+        ("refund.*", "dry_run", "request.*", "previous_departure.*", "seats_available"),
+    ),
     "customer": ("customers", "Customer", ()),
+    "staff_departure": (
+        *("departures", "Departure"),
+        ("experience.*", "seats_sold", "bookings.*", "is_being_cancelled"),
+    ),
     "departure": ("departures", "Departure", ("experience", "experience.title")),
     "endpoint": ("webhooks", "WebhookEndpoint", ()),
     "new_endpoint": ("webhooks", "WebhookEndpointWithSecret", ("secret_file",)),
@@ -38,7 +45,10 @@ _MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 _PLAIN: Mapping[str, tuple[str, ...]] = {
     "deleted": ("id", "deleted"),
     "hold": ("id", "departure_id", "seats", "expires_at"),
-    "import": ("organization", "dry_run", "experiences.*", "departures.*", "customers.*", "gift_cards.*", "notes"),
+    "import": (
+        *("organization", "dry_run", "experiences.*", "departures.*", "customers.*", "gift_cards.*", "notes"),
+        "cancelled_departures",
+    ),
     "login": ("profile", "base_url", "organization", "key", "scopes", "kept_in"),
     "mail": (
         *("id", "organization", "kind", "booking_id", "recipient", "status", "attempt_count", "last_error"),
@@ -46,6 +56,17 @@ _PLAIN: Mapping[str, tuple[str, ...]] = {
     ),
     "notices": ("slug", "notify_staff", "staff_email"),
     "profile": ("profile", "is_current", "base_url", "organization", "key", "kept_in"),
+    "purged": (
+        *("deliveries", "deleted_endpoints", "mails", "effects", "holds", "stored_answers", "events"),
+        *("total", "dry_run"),
+    ),
+    "refund": (
+        *("id", "organization", "booking_id", "booking_number", "customer.*", "status", "amount.*", "paid.*"),
+        *("settled_amount.*", "reason", "summary", "waits_for_a_person", "payment_intent", "provider_refund_id"),
+        *("attempt_count", "reopened_count", "first_sent_at", "next_attempt_at", "settled_at", "note"),
+        *("created_at", "updated_at"),
+    ),
+    "resealed": ("kind", "resealed", "lost"),
     "revision": ("previous", "revision"),
 }
 

@@ -260,7 +260,7 @@ def reschedule(cli: Cli, reference: str, departure: str, *, org: str | None, dry
     with storage.installed():
         from booking_core import bookings, departures
 
-    target = operation.stored_id(departure)
+    target = operation.stored_id(departure, "departure")
 
     def verb(tx: "Tx", actor: "Actor", pending: "Writes") -> Shown:
         booking_id = bookings.refer(tx, actor, reference)

@@ -129,7 +129,7 @@ def refer(tx: Tx, actor: Actor, reference: str) -> str:
     number = as_number(reference)
     found = store.id_of_number(tx, actor.organization.id, number) if number is not None else None
     if found is None:
-        raise NotFound(f"{actor.organization.slug} has no booking {reference!r}.")
+        raise NotFound(f"There is no booking {reference!r} of {actor.organization.slug}.")
     return found
 
 

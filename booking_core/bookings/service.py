@@ -104,7 +104,7 @@ def get(tx: Tx, caller: Actor, booking_id: str) -> dict[str, Any]:
     """
     row = store.get(tx, caller.organization.id, booking_id)
     if row is None:
-        raise NotFound
+        raise NotFound("There is no such booking.")
     return rules.present(row, caller.organization.zone, links(caller)(row))
 
 

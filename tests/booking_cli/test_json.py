@@ -276,6 +276,10 @@ READS = {
     *{("mails", each) for each in ("list", "show")},
     *{("catalog", each) for each in ("export", "validate")},
     *{("db", each) for each in ("current", "check")},
+    *{("departures", each) for each in ("list", "show", "manifest")},
+    *{("payments", each) for each in ("list", "due")},
+    *{("refunds", each) for each in ("list", "show")},
+    ("secrets", "status"),
     *{("events", "tail"), ("orgs", "show"), ("logout",)},
     *{(each,) for each in ("whoami", "availability", "api", "doctor", "completion", "commands", "help")},
 }

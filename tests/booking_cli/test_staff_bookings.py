@@ -179,7 +179,7 @@ def test_a_booking_is_shown_by_its_number(staff: Booking, known: list[dict[str, 
     assert staff("get", "2", *ORG).json == known[1]
     assert staff("get", known[0]["id"], *ORG).json == known[0]
     refused = staff("get", "4", *ORG)
-    assert (refused.code, refused.error["message"]) == (ExitCode.NOT_FOUND, "fjord-tours has no booking '4'.")
+    assert (refused.code, refused.error["message"]) == (ExitCode.NOT_FOUND, "There is no booking '4' of fjord-tours.")
 
 
 # Cancelling ------------------------------------------------------------------------------------------------------
