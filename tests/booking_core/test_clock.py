@@ -44,7 +44,7 @@ def test_the_quick_way_to_show_an_instant_agrees_with_the_library(name: str) -> 
     [
         ("America/Santiago", date(2026, 9, 6), 23),
         ("America/Santiago", date(2027, 4, 3), 25),
-        ("America/Havana", date(2026, 11, 1), 25),
+        ("America/Havana", date(2024, 11, 3), 25),
         ("Europe/Berlin", date(2026, 10, 25), 25),
         ("Australia/Lord_Howe", date(2026, 4, 5), 24.5),
         ("Australia/Lord_Howe", date(2026, 10, 4), 23.5),
