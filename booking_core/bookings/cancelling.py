@@ -166,6 +166,7 @@ def _owe(pending: Writes, actor: Actor, live: Live, cause: Cause, at: int) -> No
         booking_id=row.id,
         booking_number=row.booking_number,
         reason=cause.reason,
+        refund=cause.refund,  # the booking does not say whether staff kept the money
     )
 
 
