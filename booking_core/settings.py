@@ -255,6 +255,29 @@ class Settings:
         database = make_url(self.database_url).database if self.is_sqlite else None
         return Path(database) if database else None
 
+    @property
+    def has_secret_key(self) -> bool:
+        """Whether there is a secret key already, so that none would be made."""
+        path = self.sqlite_path
+        return bool(self.secret_key) or (path is not None and path.with_name(path.name + ".secret").exists())
+
+    @property
+    def has_mail_transport(self) -> bool:
+        """Whether mails can leave or be read: by SMTP, in a folder that is named, or in the one beside an SQLite file.
+
+        Without it they stay queued in the database until one is configured.
+        """
+        return bool(self.smtp_url or self.mail_dir or self.is_sqlite)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return a sentence for each thing that the settings leave undone; `serve`, `worker` and `doctor` show it."""
+        if self.has_mail_transport:
+            return ()
+        return (
+            "no mail is sent: neither BOOKING_SMTP_URL nor BOOKING_MAIL_DIR is set, so that confirmations and notices "
+            "stay queued in the database",
+        )
+
     def secret_keys(self) -> SecretKeys:
         """The keys that sign cursors and seal secrets; beside an SQLite file one is made when there is none.
 
