@@ -1,5 +1,6 @@
-"""`booking doctor`: what must always be true, checked."""
+"""`booking doctor`: what must always be true, checked, and what waits for a person."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +13,12 @@ from booking_cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from booking_core.db.engine import Database
-    from booking_core.doctor import Terms
+    from booking_core.doctor import Finding, Terms
     from booking_core.settings import Settings
 
 app = single()
 
-COLUMNS = ("invariant", "organization_id", "subject", "message", "mend")
+COLUMNS = ("kind", "invariant", "organization", "subject", "message", "remedy")
 OVERDUE_S = 600
 """What is due for longer than this waits for a worker that does not run, or cannot do it."""
 
@@ -31,7 +32,10 @@ def doctor(
 ) -> int:
     """Recomputes seats, numbers, events and balances, looks for what nobody takes up, and lists what is off.
 
-    Exit code 1 when anything is. A secret key that does not open what the database holds is refused with exit code 2.
+    Exit code 1 when anything is broken; 13 when nothing is, but something waits for a person: refunds, dead
+    deliveries, endpoints that were switched off, mails that failed.
+
+    A secret key that does not open what the database holds is refused with exit code 2.
 
     Reads only, and may run beside a service.
     """
@@ -45,10 +49,38 @@ def doctor(
         _check_secret_keys(cli, settings, database)
         only = database.read(lambda tx: organizations.get(tx, slug=org)).id if org else None
         found = database.read(lambda tx: checks.examine(tx, only, terms, advance=advance))
-    for warning in storage.settings().warnings():
-        cli.render.warn(f"warning: {warning}")
-    cli.render.many([asdict(each) for each in found], COLUMNS, empty="All is well.")
-    return ExitCode.FAILED if found else ExitCode.OK
+    found += _about(settings)
+    if found and cli.render.format == "table" and not cli.render.fields:
+        from booking_cli import findings
+
+        findings.show(cli.render, found)
+        cli.render.note(findings.summary(found))
+    else:
+        cli.render.many([asdict(each) for each in found], COLUMNS, empty="All is well.")
+    return _exit_code(found)
+
+
+def _exit_code(found: Sequence["Finding"]) -> ExitCode:
+    if any(each.kind == "broken" for each in found):
+        return ExitCode.FAILED
+    return ExitCode.NEEDS_PERSON if found else ExitCode.OK
+
+
+def _about(settings: "Settings") -> list["Finding"]:
+    """Return what the settings leave undone: it waits for whoever runs the installation."""
+    from booking_core.doctor import Finding, FindingKind
+
+    return [
+        Finding(
+            "the settings leave nothing undone",
+            None,
+            "settings",
+            warning,
+            "set what is missing for serve and worker, then booking help environment",
+            FindingKind.NEEDS_PERSON,
+        )
+        for warning in settings.warnings()
+    ]
 
 
 def _check_secret_keys(cli: Cli, settings: "Settings", database: "Database") -> None:
@@ -60,7 +92,7 @@ def _check_secret_keys(cli: Cli, settings: "Settings", database: "Database") -> 
 
 
 def _terms(settings: "Settings") -> "Terms":
-    from booking_core.doctor import Terms
+    from booking_core.doctor import Terms, openers
 
     return Terms(
         event_retention_days=settings.event_retention_days,
@@ -68,4 +100,10 @@ def _terms(settings: "Settings") -> "Terms":
         idempotency_retention_days=settings.idempotency_retention_days,
         webhook_disable_after_s=settings.webhook_disable_after_s,
         overdue_s=OVERDUE_S,
+        include_waiting=True,
+        # None is made here: the doctor writes nothing.
+        openers=openers(settings.secret_keys()) if settings.has_secret_key else None,
+        pending_minutes=settings.pending_minutes,
+        webhook_waits_s=settings.webhook_waits_s,
+        webhook_deadline_s=settings.webhook_deadline_s,
     )

@@ -10,7 +10,7 @@ class ExitCode(IntEnum):
     OK = 0
     """Done; also when the reader of a pipe went away, and when a list is empty."""
     FAILED = 1
-    """Something unexpected, or a question answered with no, or a check that found something."""
+    """Something unexpected, or a question answered with no, or a check that found something broken."""
     USAGE = 2
     """The command line, a setting or a local file is wrong, or a confirmation is needed and nobody is there."""
     NETWORK = 3
@@ -33,13 +33,15 @@ class ExitCode(IntEnum):
     """A signature did not verify."""
     PARTIAL = 12
     """Some of it was done."""
+    NEEDS_PERSON = 13
+    """Nothing is broken, and something waits for a person: `doctor` says what."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
 
 MEANINGS: Mapping[ExitCode, str] = {
     ExitCode.OK: "done; also a closed pipe, or an empty list",
-    ExitCode.FAILED: "unexpected, or declined, or a check found something",
+    ExitCode.FAILED: "unexpected, or declined, or a check found something broken",
     ExitCode.USAGE: "the command line, a setting or a local file is wrong",
     ExitCode.NETWORK: "the service could not be reached",
     ExitCode.AUTH: "not logged in, or the key opens nothing (401)",
@@ -51,6 +53,7 @@ MEANINGS: Mapping[ExitCode, str] = {
     ExitCode.SERVER: "the service or its database failed (5xx), or its answer cannot be read",
     ExitCode.SIGNATURE: "a signature did not verify",
     ExitCode.PARTIAL: "partly done",
+    ExitCode.NEEDS_PERSON: "nothing is broken, but something waits for a person (doctor)",
     ExitCode.INTERRUPTED: "interrupted",
 }
 """One line for each, as the help and the README show it."""

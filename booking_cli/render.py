@@ -292,6 +292,10 @@ class Renderer:
         """A result that is prose; a command gives an object instead in the json modes."""
         self._write(text + "\n")
 
+    def heading(self, text: str) -> None:
+        """Write a line that begins a section of prose, in bold where there is color."""
+        self._write(self._bold(text) + "\n")
+
     def line(self, item: Item) -> None:
         """One of many things in the json modes, on a line of its own."""
         self.check([item])

@@ -169,6 +169,8 @@ def _owe(pending: Writes, actor: Actor, live: Live, cause: Cause, at: int) -> No
         booking_id=row.id,
         booking_number=row.booking_number,
         reason=cause.reason,
+        # The booking does not say whether staff kept the money, or returned all of it.
+        refund="full" if cause.in_full and cause.refund is RefundMode.AUTO else cause.refund,
     )
 
 

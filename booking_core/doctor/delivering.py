@@ -191,7 +191,7 @@ CHECKS = (
            UNION ALL
            SELECT d.organization_id, d.id, 'leased until ' || d.lease_until
              FROM deliveries d WHERE [d] AND d.lease_until < :overdue""",
-        mend="is a worker running?",
+        remedy="is a worker running?",
         waits=True,
     ),
 )

@@ -11,7 +11,7 @@ from booking_core.wire.limits import ACTIVE_API_KEYS_PER_ORGANIZATION
 def judge_customer(row: list[Any]) -> str | None:
     """What is wrong with a customer's identity: the e-mail, normalised."""
     email, key = row
-    return None if email_key(email) == key else f"{key!r} is not the key of {email!r}"
+    return None if email_key(email) == key else "its key is not that of its e-mail address"
 
 
 def _is_missing(table: str, condition: str) -> str:
@@ -50,7 +50,7 @@ CHECKS = (
     # One pass over a unique index, in its order.
     Check(
         "an e-mail address is one customer's",
-        """SELECT u.organization_id, min('' || u.id), count(*) || ' customers are ' || u.email_key
+        """SELECT u.organization_id, min('' || u.id), count(*) || ' customers have one e-mail address'
              FROM customers u WHERE [u] GROUP BY u.organization_id, u.email_key HAVING count(*) > 1""",
     ),
     # Every customer is read.
@@ -130,7 +130,8 @@ CHECKS = (
            SELECT m.organization_id, min('' || m.id), count(*) || ' mails with the id ' || m.message_id FROM mails m
             WHERE [m] GROUP BY m.organization_id, m.message_id HAVING count(*) > 1""",
     ),
-    # A look-up of an effect for each booking. What was owed is forgotten as the log of deliveries is.
+    # A look-up of an effect for each booking, and of one for each move. What was owed is forgotten as the log of
+    # deliveries is. Who walked away from a checkout is not written to, unless the payment came all the same.
     Check(
         "a guest is owed the mails of a booking, unless they were suppressed",
         """SELECT b.organization_id, b.id, 'confirmed, and no mail was owed for it' FROM bookings b
@@ -139,10 +140,50 @@ CHECKS = (
               AND NOT EXISTS (SELECT 1 FROM effects x WHERE x.organization_id = b.organization_id
                                  AND x.key = 'booking_confirmation_mail:' || b.id)
            UNION ALL
+           SELECT b.organization_id, b.id, 'cancelled, and no mail was owed for it' FROM bookings b
+            WHERE [b] AND b.booking_number IS NOT NULL AND b.cancelled_at > :deliveries_since
+              AND (b.cancel_reason <> 'abandoned' OR b.payment_status IN ('paid', 'partially_refunded', 'refunded'))
+              AND b.guest_email IS NOT NULL
+              AND NOT EXISTS (SELECT 1 FROM effects x WHERE x.organization_id = b.organization_id
+                                 AND x.key = 'booking_cancellation_mail:' || b.id)
+           UNION ALL
+           SELECT e.organization_id, e.resource_id, 'moved by event ' || e.id || ', and no mail was owed for it'
+             FROM events e
+            WHERE [e] AND e.type = 'booking.rescheduled' AND e.created_at > :deliveries_since
+              AND NOT EXISTS (SELECT 1 FROM effects x WHERE x.organization_id = e.organization_id
+                                 AND x.key = 'booking_rescheduling_mail:' || e.resource_id || ':' || e.id)
+           UNION ALL
            SELECT b.organization_id, b.id, 'a confirmation was suppressed, and owed' FROM bookings b
             WHERE [b] AND NOT b.send_confirmation_email
               AND EXISTS (SELECT 1 FROM effects x WHERE x.organization_id = b.organization_id
                              AND x.key = 'booking_confirmation_mail:' || b.id)""",
+    ),
+    # The same, of organizations that have not changed their settings since.
+    Check(
+        "staff is owed the mails of a booking where they are switched on",
+        """SELECT b.organization_id, b.id, 'confirmed, and no mail to staff was owed for it'
+             FROM bookings b JOIN organizations o ON o.id = b.organization_id
+            WHERE [b] AND b.booking_number IS NOT NULL AND b.confirmed_at > :deliveries_since
+              AND b.notify_staff AND o.notify_staff AND o.updated_at + :skew < b.confirmed_at
+              AND NOT EXISTS (SELECT 1 FROM effects x WHERE x.organization_id = b.organization_id
+                                 AND x.key = 'staff_booking_mail:' || b.id)
+           UNION ALL
+           SELECT b.organization_id, b.id, 'cancelled, and no mail to staff was owed for it'
+             FROM bookings b JOIN organizations o ON o.id = b.organization_id
+            WHERE [b] AND b.booking_number IS NOT NULL AND b.cancelled_at > :deliveries_since
+              AND b.cancel_reason <> 'abandoned'
+              AND o.notify_staff AND o.updated_at + :skew < b.cancelled_at
+              AND NOT EXISTS (SELECT 1 FROM effects x WHERE x.organization_id = b.organization_id
+                                 AND x.key = 'staff_cancellation_mail:' || b.id)
+           UNION ALL
+           SELECT e.organization_id, e.resource_id, 'moved by event ' || e.id || ', and no mail to staff was owed'
+             FROM events e
+             JOIN bookings b ON b.organization_id = e.organization_id AND b.id = e.resource_id
+             JOIN organizations o ON o.id = e.organization_id
+            WHERE [e] AND e.type = 'booking.rescheduled' AND e.created_at > :deliveries_since
+              AND o.notify_staff AND o.updated_at + :skew < e.created_at
+              AND NOT EXISTS (SELECT 1 FROM effects x WHERE x.organization_id = e.organization_id
+                                 AND x.key = 'staff_rescheduling_mail:' || e.resource_id || ':' || e.id)""",
     ),
     # One pass over each of these tables.
     Check(
@@ -171,7 +212,7 @@ CHECKS = (
             WHERE [m] AND m.status = 'queued'
               AND (m.lease_until < :overdue OR (m.lease_until IS NULL
                    AND (m.next_attempt_at < :overdue OR m.next_attempt_at IS NULL)))""",
-        mend="is a worker running, and BOOKING_SMTP_URL or BOOKING_MAIL_DIR set?",
+        remedy="is a worker running, and BOOKING_SMTP_URL or BOOKING_MAIL_DIR set?",
         waits=True,
     ),
     # One row, which a worker that purges has touched within the hour; else nobody knows which of the two is right.
@@ -181,8 +222,8 @@ CHECKS = (
                   || CASE WHEN :at > r.at THEN 'ahead of' ELSE 'behind' END || ' the retention clock'
              FROM retention_clock r
             WHERE abs(:at - r.at) > 86400000000 AND :at - r.moved_at < 3600000000""",
-        mend="set the clock right; after a pause of the service wait: eight hours are caught up with in one, and until"
-        " then what is past its retention is kept",
+        remedy="set the clock right; after a pause of the service wait: eight hours are caught up with in one, and"
+        " until then what is past its retention is kept",
         waits=True,
     ),
 )

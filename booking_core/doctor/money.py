@@ -167,7 +167,7 @@ CHECKS = (
             WHERE [r] AND r.status IN ('requested', 'sending')
               AND (r.lease_until < :overdue OR (r.lease_until IS NULL
                    AND (r.next_attempt_at < :overdue OR r.next_attempt_at IS NULL)))""",
-        mend="is a worker running, and BOOKING_STRIPE_API_KEY set?",
+        remedy="is a worker running, and BOOKING_STRIPE_API_KEY set?",
         waits=True,
     ),
 )

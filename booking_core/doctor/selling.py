@@ -41,7 +41,7 @@ CHECKS = (
                          GROUP BY b.organization_id, b.departure_id) s
                ON s.organization_id = d.organization_id AND s.departure_id = d.id
             WHERE [d] AND d.seats_taken <> coalesce(s.seats, 0)""",
-        mend="set seats_taken of the departure to the seats of its pending and confirmed bookings",
+        remedy="set seats_taken of the departure to the seats of its pending and confirmed bookings",
     ),
     # One pass over the departures.
     Check(
@@ -73,7 +73,7 @@ CHECKS = (
             WHERE [c] AND (c.last_booking_number <> coalesce(n.numbered, 0)
                            OR c.last_booking_number <> coalesce(n.different, 0)
                            OR c.last_booking_number <> coalesce(n.highest, 0) OR n.lowest <> 1)""",
-        mend="never lower a counter; raise it to the highest number, and live with a gap",
+        remedy="never lower a counter; raise it to the highest number, and live with a gap",
     ),
     # One pass over the organizations.
     Check(
@@ -172,7 +172,7 @@ CHECKS = (
         "a pending booking is abandoned when its time is up",
         """SELECT b.organization_id, b.id, 'pending since ' || b.created_at || ', until ' || b.expires_at
              FROM bookings b WHERE [b] AND b.status = 'pending' AND b.expires_at < :overdue""",
-        mend="is a worker running?",
+        remedy="is a worker running?",
         waits=True,
     ),
 )

@@ -2,7 +2,7 @@
 # ruff: noqa: S608 - the texts of SQL are made of nothing but constants
 
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -28,41 +28,112 @@ def _expected(at: str) -> str:
     return f"({at} IS NOT NULL AND (k.lowest = 1 OR {at} > k.oldest + :skew OR {at} > :events_since))"
 
 
-def judge_body(row: list[Any]) -> str | None:
-    """What is wrong with an event's body beside its row."""
-    sequence, kind, resource_type, resource_id, created_at, card_id, reason, text = row
+class ToldEvent(NamedTuple):
+    """An event, with what its body must agree with."""
+
+    id: str
+    sequence: int
+    type: str
+    resource_type: str
+    resource_id: str | None
+    created_at: int
+    card_id: str | None
+    body: str
+    newest: int | None
+    """The sequence of the newest event about the same booking."""
+    booking_number: int | None
+    """None: it is about no booking, or about a legacy row."""
+    status: str | None
+    cancel_reason: str | None
+    source: str | None
+    departure_id: str | None
+    experience_id: str | None
+    guest_name: str | None
+    guest_email: str | None
+    guest_phone: str | None
+    currency: str | None
+    subtotal_minor: int | None
+    discount_minor: int | None
+    gift_card_minor: int | None
+    total_minor: int | None
+    payment_method: str | None
+    payment_source: str | None
+
+
+def judge_event(row: list[Any]) -> str | None:
+    """Return what is wrong with an event's body beside its row, and beside the booking that it is about."""
+    event = ToldEvent._make(row)
     try:
-        body = orjson.loads(text)
+        body = orjson.loads(event.body)
         data = body["data"]
-        shown = data["object"]
+        shown = dict(data["object"])
         told_at = clock.from_datetime(datetime.fromisoformat(body["created_at"]))
         named = (body["type"], body["sequence"], bool(body["api_version"]))
     except (ValueError, TypeError, KeyError) as error:
-        return f"its body cannot be read: {error!r}"
-    if named != (kind, sequence, True):
-        return f"the body calls itself {named[0]} number {named[1]}, the row {kind} number {sequence}"
-    if told_at != created_at // SECOND * SECOND:
-        return f"the body is dated {body['created_at']}, the row {created_at}"
-    if any(shown.get(secret) is not None for secret in _SECRETS.get(resource_type, ())):
+        return f"its body cannot be read: {type(error).__name__}"
+    if named != (event.type, event.sequence, True):
+        return f"the body calls itself {named[0]} number {named[1]}, the row {event.type} number {event.sequence}"
+    if told_at != event.created_at // SECOND * SECOND:
+        return f"the body is dated {body['created_at']}, the row {event.created_at}"
+    if any(shown.get(secret) is not None for secret in _SECRETS.get(event.resource_type, ())):
         return "the body holds what is secret"
-    if (resource_type != "gift_card" or card_id) and resource_id and shown.get("id") != str(resource_id):
-        return f"the body is about {shown.get('id')}, the row about {resource_id}"
-    return _misshown(kind, data, shown, reason)
+    return _misnamed(event, body.get("id"), shown) or _misshown(event, data, shown)
 
 
-def _misshown(kind: str, data: dict[str, Any], shown: dict[str, Any], reason: str | None) -> str | None:
-    """What does not fit the type of the event."""
-    status = {"booking.confirmed": "confirmed", "booking.cancelled": "cancelled"}.get(kind)
+def _misnamed(event: ToldEvent, body_id: object, shown: dict[str, Any]) -> str | None:
+    """Return what is wrong with the ids: the event's, and that of what it is about."""
+    is_known = event.resource_type != "gift_card" or event.card_id
+    if is_known and event.resource_id and shown.get("id") != str(event.resource_id):
+        return f"the body is about {shown.get('id')}, the row about {event.resource_id}"
+    return None if body_id == str(event.id) else "the ids differ"
+
+
+def _misshown(event: ToldEvent, data: dict[str, Any], shown: dict[str, Any]) -> str | None:
+    """Return what does not fit the type of the event, or the booking."""
+    status = {"booking.confirmed": "confirmed", "booking.cancelled": "cancelled"}.get(event.type)
     if status and shown.get("status") != status:
-        return f"{kind} shows a booking that is {shown.get('status')}"
-    if kind == "booking.cancelled" and data.get("reason") != reason:
-        return f"the reason told is {data.get('reason')}, the booking's is {reason}"
-    return None
+        return f"{event.type} shows a booking that is {shown.get('status')}"
+    if event.type == "booking.cancelled" and data.get("reason") != event.cancel_reason:
+        return f"the reason told is {data.get('reason')}, the booking's is {event.cancel_reason}"
+    if event.booking_number is None:
+        return None
+    differing = [name for name, expected in _expected_of(event).items() if _shown_at(shown, name) != expected]
+    # Of a guest nothing is shown here but which field it is.
+    return f"{event.type} and the booking differ in {', '.join(differing)}" if differing else None
 
 
-def judge_id(row: list[Any]) -> str | None:
-    """What is wrong with an event's id: the body must begin with it."""
-    return judge_body(row[1:]) or (None if orjson.loads(row[-1]).get("id") == str(row[0]) else "the ids differ")
+def _expected_of(event: ToldEvent) -> dict[str, Any]:
+    """Return what the body of a booking's event must show: what never changes, and in the newest also what may have
+    changed before it. A payment's status may change without an event."""
+    never = {
+        "booking_number": event.booking_number,
+        "source": event.source,
+        "customer": {"name": event.guest_name, "email": event.guest_email, "phone": event.guest_phone},
+        "payment.method": event.payment_method,
+        "payment.source": event.payment_source,
+        "totals.subtotal": _money(event.subtotal_minor, event.currency),
+        "totals.discount": _money(event.discount_minor, event.currency),
+        "totals.gift_card": _money(event.gift_card_minor, event.currency),
+        "totals.total": _money(event.total_minor, event.currency),
+    }
+    if event.sequence != event.newest:
+        return never
+    return never | {
+        "status": event.status,
+        "departure.id": str(event.departure_id),
+        "experience.id": str(event.experience_id),
+    }
+
+
+def _money(amount_minor: int | None, currency: str | None) -> dict[str, Any]:
+    return {"amount_minor": amount_minor, "currency": currency}
+
+
+def _shown_at(shown: dict[str, Any], path: str) -> Any:
+    value: Any = shown
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 CHECKS = (
@@ -78,7 +149,7 @@ CHECKS = (
                ON k.organization_id = c.organization_id
             WHERE [c] AND k.kept > 0
               AND (k.highest <> c.last_event_sequence OR k.kept <> k.highest - k.lowest + 1 OR k.lowest < 1)""",
-        mend="never lower a counter; raise it to the highest sequence, and live with a gap",
+        remedy="never lower a counter; raise it to the highest sequence, and live with a gap",
     ),
     # One look-up for each organization.
     Check(
@@ -170,18 +241,24 @@ CHECKS = (
                             AND NOT EXISTS (SELECT 1 FROM customers u
                                              WHERE u.organization_id = e.organization_id AND u.id = e.resource_id)))""",
     ),
-    # Every body is read, which takes as long as all the rest together.
+    # Every body is read, which takes as long as all the rest together, with a look-up of its booking and of the other
+    # events about that for each.
     Walk(
         "an event's body is what its row says, and holds no secret",
         """SELECT e.sequence, e.id, e.id, e.sequence, e.type, e.resource_type, e.resource_id, e.created_at, g.id,
-                  b.cancel_reason, e.body
+                  e.body, CASE WHEN b.id IS NOT NULL THEN
+                  (SELECT max(l.sequence) FROM events l
+                    WHERE l.organization_id = e.organization_id AND l.resource_id = e.resource_id) END,
+                  b.booking_number, b.status, b.cancel_reason, b.source, b.departure_id, b.experience_id, b.guest_name,
+                  b.guest_email, b.guest_phone, b.currency, b.subtotal_minor, b.discount_minor, b.gift_card_minor,
+                  b.total_minor, b.payment_method, b.payment_source
              FROM events e
              LEFT JOIN gift_cards g ON g.organization_id = e.organization_id AND g.id = e.resource_id
               AND e.resource_type = 'gift_card'
              LEFT JOIN bookings b ON b.organization_id = e.organization_id AND b.id = e.resource_id
-              AND e.type = 'booking.cancelled'
+              AND e.resource_type = 'booking'
             WHERE e.organization_id = :organization_id""",
         "e.sequence",
-        judge_id,
+        judge_event,
     ),
 )

@@ -1,5 +1,6 @@
 """The table of exit codes, row by row: each is provoked, with the command that a person would have run."""
 
+import os
 import signal
 import subprocess
 from collections.abc import Callable
@@ -7,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.databases import run
 from support.servers import Service, free_port, new_world
 from support.world import World
 
 from booking_cli.exit_codes import ExitCode
+from booking_core.clock import system_clock
 from booking_core.db import tables
 from booking_core.wire.scopes import Scope
 
@@ -133,6 +136,19 @@ def test_12_a_list_that_broke_off(booking: Booking, canned: Any) -> None:
     canned.answers = [(200, page), (500, b'{"error": "Something broke.", "code": "internal_error"}')]
     failed = booking("bookings", "list", "--all", "-o", "jsonl")
     assert (failed.code, failed.error["exit_code"]) == (ExitCode.PARTIAL, 12)
+
+
+def test_13_something_waits_for_a_person(fjord: Booking) -> None:
+    assert fjord("doctor").code == ExitCode.OK
+    at, owner = system_clock(), fjord("orgs", "show", "fjord-tours", "-o", "json").json["id"]
+    effect = (
+        f"'{owner}', 'some_mail:{owner}', 'some_mail', '{owner}', '{{}}', 'failed', {at}, {at}, {at}, 'TemplateError'"
+    )
+    columns = "organization_id, key, kind, subject_id, payload, status, due_at, created_at, completed_at, last_error"
+    run(os.environ["BOOKING_DATABASE_URL"], f"INSERT INTO effects ({columns}) VALUES ({effect})")
+    waits = fjord("doctor", "-o", "json")
+    assert (waits.code, waits.json["data"][0]["kind"]) == (ExitCode.NEEDS_PERSON, "needs_person")
+    assert ExitCode.NEEDS_PERSON == 13
 
 
 def test_130_ctrl_c(shop: World, process: Callable[..., subprocess.Popen[str]]) -> None:

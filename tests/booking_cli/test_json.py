@@ -231,6 +231,7 @@ def it(shop: World, booking: Booking, monkeypatch: pytest.MonkeyPatch, tmp_path:
         readline = staticmethod(lambda: f"{key}\n")
 
     made = Everything(shop, booking, tmp_path)
+    monkeypatch.setenv("BOOKING_MAIL_DIR", str(tmp_path / "mails"))  # or the doctor tells that mails cannot leave
     monkeypatch.setattr("sys.stdin", Stdin)
     assert booking("login", "--api-key-stdin", "--secret-file", str(tmp_path / "kept")).code == 0
     return made

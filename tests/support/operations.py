@@ -29,6 +29,7 @@ Booking = dict[str, Any]
 Verb = Callable[[Tx, Actor, Writes], Any]
 
 ADA = "ada@example.com"
+OWN_INTENT = "one for the booking"
 
 
 def lines(count: int, tier: str = "adult") -> list[GuestLineInput]:
@@ -90,7 +91,10 @@ class Operations:
         wanted = Checkout(departure_id=departure_id, **checkout)
         return self.act(lambda tx, actor, pending: storefront.check_out(tx, actor, pending, wanted))
 
-    def pay(self, booking_id: str, payment_intent: str | None = "pi_1") -> Booking:
+    def pay(self, booking_id: str, payment_intent: str | None = OWN_INTENT) -> Booking:
+        if payment_intent is OWN_INTENT:
+            payment_intent = f"pi_{booking_id}"
+
         def verb(tx: Tx, actor: Actor, pending: Writes) -> Any:
             return storefront.pay(tx, actor, pending, booking_id, payment_intent=payment_intent)
 

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 from support.servers import Service
 
 from booking_core import doctor
+from booking_core.clock import system_clock
 from booking_core.db.engine import Database
+from booking_core.db.statements import Statement
 
 TERMS = doctor.Terms(webhook_disable_after_s=0, skew_s=0)
 """Tests switch endpoints off sooner than in 72 hours, and change nothing else while events are told. Whether a worker
@@ -72,12 +75,24 @@ def all_is_well(request: pytest.FixtureRequest, databases: Databases) -> Iterato
 
 
 def examined(url: str) -> list[doctor.Finding]:
-    """What the doctor finds in the database."""
-    database = Database(url)
+    """What the doctor finds in the database at the instant that the test has reached, whose clock may be ahead."""
+    database = Database(url, clock=lambda: reached)
+    reached = system_clock()
     try:
+        reached = max(reached, *(row[0] or 0 for row in database.read(lambda tx: tx.all(_NEWEST))))
         return database.read(lambda tx: doctor.examine(tx, terms=TERMS))
     finally:
         database.close()
+
+
+_NEWEST = Statement(
+    text(
+        """SELECT max(created_at) FROM events UNION ALL SELECT max(created_at) FROM holds
+           UNION ALL SELECT max(updated_at) FROM bookings UNION ALL SELECT max(updated_at) FROM deliveries
+           UNION ALL SELECT max(updated_at) FROM refunds UNION ALL SELECT max(created_at) FROM effects
+           UNION ALL SELECT max(created_at) FROM mails"""
+    )
+)
 
 
 @pytest.fixture(scope="module")

@@ -79,6 +79,16 @@ def sold_out(world: World) -> None:
     created(world.database, [create(world, departure, f"one-too-many-{number}") for number in range(2)])
 
 
+def one_charge_for_two(world: World) -> None:
+    ops, departure = Operations(world), world.departure(world.experience())
+    for number in range(2):
+        ops.pay(ops.check_out(departure, email=f"guest-{number}@example.com")["id"], "pi_1")
+
+
+def hold_for_ever(world: World) -> None:
+    Operations(world).hold(world.departure(world.experience()), 1, for_s=74 * 366 * 86_400)
+
+
 def purge_events(world: World) -> None:
     story(world)
     world.database.write(lambda tx: events.purge(tx, world.org, before=world.clock() - HOUR + 1, limit=3))
@@ -178,6 +188,14 @@ def with_link(row: Any, zone: Any, manage: str | None = None) -> dict[str, Any]:
     return _PRESENT(row, zone, "https://example.com/manage/secret")
 
 
+def with_another_total(row: Any, zone: Any, manage: str | None = None) -> dict[str, Any]:
+    return _PRESENT(row._replace(total_minor=row.total_minor + 1), zone, manage)
+
+
+def without_seats(*arguments: Any) -> Any:
+    return replace(_QUOTE(*arguments), seats=0)
+
+
 def for_another_reason(kind: EventType, resource_id: str, shown: bytes, extra: Any) -> outbox.Told:
     return _TOLD(kind, resource_id, shown, {"reason": "admin"})
 
@@ -255,6 +273,43 @@ BUGS = (
         "the guest's link is in the events",
         instead("booking_core.bookings.rules.present", with_link),
         "an event's body is what its row says, and holds no secret",
+    ),
+    Bug(
+        "a refund is told of and never written",
+        never_written(tables.refunds),
+        "money that the timeline tells of is in the payments and refunds",
+    ),
+    Bug(
+        "a cancellation forgets the refund",
+        instead("booking_core.payments.owe_refund", lambda *_, **__: 0),
+        "a paid booking that was cancelled has the refund that the policy owes",
+    ),
+    Bug(
+        "staff mails are owed after the commit",
+        never_written(tables.effects),
+        "staff is owed the mails of a booking where they are switched on",
+    ),
+    Bug(
+        "events show another total",
+        instead("booking_core.bookings.rules.present", with_another_total),
+        "an event's body is what its row says, and holds no secret",
+    ),
+    Bug(
+        "a booking is quoted without seats",
+        instead("booking_core.bookings.rules.quote", without_seats),
+        "a booking takes the seats of its guests",
+    ),
+    Bug(
+        "a payment is taken for two bookings",
+        lambda _: None,
+        "a payment intent pays for one booking",
+        one_charge_for_two,
+    ),
+    Bug(
+        "seats are held for ever",
+        forgotten("booking_core.storefront.rules.check"),
+        "no instant lies further ahead than its limit allows",
+        hold_for_ever,
     ),
     Bug(
         "another reason is told",

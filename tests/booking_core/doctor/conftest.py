@@ -5,14 +5,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 import pytest
 from support.creating import create, created
 from support.databases import unbind
 from support.hooks import Hooks
 from support.world import DAY, HOUR, NOON, FixedClock, World, make_world
 
-from booking_core import bookings, effects, outbox, payments, timeline, tokens
+from booking_core import bookings, effects, gift_codes, outbox, payments, timeline, tokens
 from booking_core.caller import Actor
+from booking_core.clock import MINUTE
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.writes import Writes
@@ -36,8 +38,11 @@ class Past:
     experience: str
     departure: str
 
-    def tell(self, kind: EventType, resource_id: str, extra: dict[str, Any] | None = None, **shown: Any) -> None:
-        told = Told(kind, resource_id, json.dumps({"id": resource_id, **shown}).encode(), extra or {})
+    def tell(self, kind: EventType, resource_id: str, extra: dict[str, Any] | None = None) -> None:
+        shown = json.dumps({"id": resource_id}).encode()
+        if kind.startswith("booking."):
+            shown = orjson.dumps(self.shown(resource_id))
+        told = Told(kind, resource_id, shown, extra or {})
 
         def work(tx: Tx) -> None:
             pending = Writes()
@@ -45,6 +50,24 @@ class Past:
             tx.write(pending)
 
         self.world.database.write(work)
+
+    def shown(self, booking_id: str) -> dict[str, Any]:
+        """Return the booking as its events show it."""
+        return self.world.database.read(lambda tx: bookings.get(tx, self.world.caller(), booking_id)) | {
+            "manage_url": None
+        }
+
+    def owe(self, booking_id: str, *kinds: EffectKind) -> None:
+        pending = Writes()
+        for kind in kinds:
+            effects.owe(pending, self.world.org, kind, booking_id, at=self.world.clock())
+        self.world.database.write(lambda tx: tx.write(pending))
+
+    def note(self, booking_id: str, kind: TimelineKind, **data: object) -> None:
+        pending, at = Writes(), self.world.clock()
+        customer_id = self.world.row(tables.bookings, booking_id)["customer_id"]
+        timeline.note(pending, self.world.org, kind, at=at, customer_id=customer_id, booking_id=booking_id, **data)
+        self.world.database.write(lambda tx: tx.write(pending))
 
     def take_seats(self, seats: int) -> None:
         taken = self.world.row(tables.departures, self.departure)["seats_taken"]
@@ -66,11 +89,12 @@ class Past:
         return customer_id
 
     def gift_card(self) -> str:
-        now = self.world.clock()
-        card_id = self.world.insert(
+        now, card_id, keys = self.world.clock(), tokens.new_id(), self.world.installation.secret_keys
+        self.world.insert(
             tables.gift_cards,
+            id=card_id,
             code_hash=tokens.new_id(),
-            code_sealed="sealed",
+            code_sealed=gift_codes.seal_code(keys, self.world.org, card_id, "GIFT-ABCD-1234"),
             currency="NOK",
             initial_minor=FACE,
             balance_minor=FACE,
@@ -82,7 +106,7 @@ class Past:
 
     def checked_out(self, gift_card_minor: int = 0) -> str:
         """The id of a pending booking of one seat, by card, of one new customer."""
-        world, now = self.world, self.world.clock()
+        world, now, customer_id = self.world, self.world.clock(), self.customer()
         numbers = world.database.write(lambda tx: outbox.lock_sequences(tx, {world.org: (1, 0)}))
         booking_id = world.insert(
             tables.bookings,
@@ -91,9 +115,9 @@ class Past:
             source="online",
             departure_id=self.departure,
             experience_id=self.experience,
-            customer_id=self.customer(),
+            customer_id=customer_id,
             guest_name="A guest",
-            guest_email="guest@example.com",
+            guest_email=world.row(tables.customers, customer_id)["email"],
             guests=LINES,
             add_ons="[]",
             seats=1,
@@ -106,6 +130,7 @@ class Past:
             payment_status="pending",
             send_confirmation_email=True,
             notify_staff=True,
+            manage_expires_at=world.row(tables.departures, self.departure)["starts_at"] + 150 * MINUTE,
             expires_at=now + DAY,
             created_at=now,
             updated_at=now,
@@ -113,7 +138,7 @@ class Past:
         self.take_seats(1)
         payment = {"amount_minor": PRICE - gift_card_minor, "currency": "NOK", "status": "pending"}
         world.insert(tables.payments, booking_id=booking_id, created_at=now, updated_at=now, **payment)
-        self.tell(EventType.BOOKING_CREATED, booking_id, status="pending", manage_url=None)
+        self.tell(EventType.BOOKING_CREATED, booking_id)
         return booking_id
 
     def redeemed(self, gift_card: str) -> str:
@@ -134,14 +159,10 @@ class Past:
         world, now = self.world, self.world.clock()
         world.change(tables.bookings, booking_id, status="confirmed", confirmed_at=now, updated_at=now)
         world.change(tables.bookings, booking_id, payment_status="paid")
-        world.change(tables.payments, self._payment(booking_id), status="paid", payment_intent="pi_1")
-        self.tell(EventType.BOOKING_CONFIRMED, booking_id, status="confirmed", manage_url=None)
-        customer_id = world.row(tables.bookings, booking_id)["customer_id"]
-        pending = Writes()
-        effects.owe(pending, world.org, EffectKind.BOOKING_CONFIRMATION_MAIL, booking_id, at=now)
-        kind = TimelineKind.PAYMENT_RECEIVED
-        timeline.note(pending, world.org, kind, at=now, customer_id=customer_id, booking_id=booking_id)
-        world.database.write(lambda tx: tx.write(pending))
+        world.change(tables.payments, self._payment(booking_id), status="paid", payment_intent=f"pi_{booking_id}")
+        self.tell(EventType.BOOKING_CONFIRMED, booking_id)
+        self.owe(booking_id, EffectKind.BOOKING_CONFIRMATION_MAIL, EffectKind.STAFF_BOOKING_MAIL)
+        self.note(booking_id, TimelineKind.PAYMENT_RECEIVED)
 
     def mailed(self, booking_id: str) -> None:
         """Another mail about it, sent."""
@@ -150,7 +171,7 @@ class Past:
         done = {"status": "done", "due_at": now, "created_at": now, "completed_at": now}
         self.world.insert(tables.effects, **effect, **done)
         mail = {"effect_key": key, "kind": "booking_rescheduling_mail", "booking_id": booking_id, "created_at": now}
-        sent = {"recipient": "guest@example.com", "message_id": f"<{key}@example.com>", "message": "Hello"}
+        sent = {"recipient": "guest@example.com", "message_id": f"<{key}@example.com>", "message": ""}
         self.world.insert(tables.mails, **mail, **sent, status="sent", sent_at=now, completed_at=now)
 
     def recorded(self, booking_id: str, amount_minor: int) -> str:
@@ -166,7 +187,15 @@ class Past:
         cancelled = {"status": "cancelled", "cancelled_at": now, "cancel_reason": reason, "updated_at": now}
         self.world.change(tables.bookings, booking_id, **cancelled, **columns)
         self.take_seats(-1)
-        self.tell(EventType.BOOKING_CANCELLED, booking_id, {"reason": reason}, status="cancelled", manage_url=None)
+        self.tell(EventType.BOOKING_CANCELLED, booking_id, {"reason": reason})
+        self.owe(booking_id, EffectKind.BOOKING_CANCELLATION_MAIL, EffectKind.STAFF_CANCELLATION_MAIL)
+        self.note(booking_id, TimelineKind.BOOKING_CANCELLED, reason=reason, refund="auto")
+
+    def refund(self, booking_id: str, **columns: Any) -> None:
+        """A refund of a part of the booking's payment."""
+        now = self.world.clock()
+        ids = {"booking_id": booking_id, "payment_id": self._payment(booking_id), "created_at": now, "updated_at": now}
+        self.world.insert(tables.refunds, **ids, amount_minor=REFUND, currency="NOK", **columns)
 
     def returned(self, booking_id: str, gift_card: str) -> None:
         """Cancelled by staff, its gift card restored, a part of it refunded."""
@@ -177,9 +206,13 @@ class Past:
         world.change(tables.gift_cards, gift_card, balance_minor=FACE)
         payment_id = self._payment(booking_id)
         world.change(tables.payments, payment_id, refunded_minor=REFUND, status="partially_refunded")
-        refund = {"amount_minor": REFUND, "currency": "NOK", "status": "succeeded", "provider_refund_id": "re_1"}
-        ids = {"booking_id": booking_id, "payment_id": payment_id, "created_at": now, "updated_at": now}
-        world.insert(tables.refunds, **ids, **refund)
+        self.refund(booking_id, status="succeeded", provider_refund_id="re_1")
+        self.note(booking_id, TimelineKind.REFUND_SETTLED)
+
+    def to_be_returned(self, booking_id: str) -> None:
+        """Cancelled by staff, a part of its payment still to be refunded."""
+        self.cancelled(booking_id, "admin")
+        self.refund(booking_id, status="requested", next_attempt_at=self.world.clock())
 
 
 @pytest.fixture
@@ -251,6 +284,10 @@ def _card_bookings(past: Past) -> None:
     past.mailed(kept)
     past.world.clock.advance(HOUR)
     past.returned(returned, card)
+    past.world.clock.advance(HOUR)
+    past.paid(last := past.checked_out())
+    past.world.clock.advance(HOUR)
+    past.to_be_returned(last)
 
 
 def _deliveries(past: Past) -> None:

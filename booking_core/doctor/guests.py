@@ -1,0 +1,63 @@
+"""What bookings say of their guests: the seats that they take, and the customer that they are."""
+
+from typing import Any
+
+import orjson
+
+from booking_core.doctor.checks import Walk
+from booking_core.wire.base import email_key
+
+
+def judge_seats(row: list[Any]) -> str | None:
+    """Return what is wrong with the seats of a booking, where the tiers that it was sold by are known."""
+    seats, guests, price_tiers = row
+    try:
+        lines = [(line["tier_id"], line["count"]) for line in orjson.loads(guests)]
+        per_unit = {tier["id"]: tier["seats_per_unit"] for tier in orjson.loads(price_tiers or "[]")}
+    except (ValueError, TypeError, KeyError):
+        return None  # another check reads the lines
+    if not seats and sum(count for _, count in lines):
+        return "takes no seat, and has guests"
+    if price_tiers is None or any(tier not in per_unit for tier, _ in lines):
+        return None
+    needed = sum(count * per_unit[tier] for tier, count in lines)
+    return None if needed == seats else f"takes {seats} seats, its guests need {needed}"
+
+
+def judge_address(row: list[Any]) -> str | None:
+    """Return what is wrong with the customer of a booking. The addresses themselves are not shown."""
+    customer_id, guest_email, key = row
+    return None if email_key(guest_email) == key else f"customer {customer_id} has another e-mail address"
+
+
+CHECKS = (
+    # Every booking is read, with a look-up of its experience and of a move for each. Tiers are compared only where
+    # they are those of the sale: the experience was not changed since, and the booking was not moved or changed.
+    Walk(
+        "a booking takes the seats of its guests",
+        """SELECT b.id, b.id, b.seats, b.guests, e.price_tiers
+             FROM bookings b
+             LEFT JOIN experiences e ON e.organization_id = b.organization_id AND e.id = b.experience_id
+              AND e.updated_at + :skew < b.created_at AND b.updated_at IN (b.created_at, b.confirmed_at)
+              AND NOT EXISTS (SELECT 1 FROM events v WHERE v.organization_id = b.organization_id
+                                 AND v.resource_id = b.id AND v.type = 'booking.rescheduled')
+            WHERE b.organization_id = :organization_id AND b.booking_number IS NOT NULL""",
+        "b.id",
+        judge_seats,
+    ),
+    # A look-up of its customer for each booking, and of the customer's changes where the addresses look different. A
+    # customer that was changed since may have another address now; what the guest gave stays as it was.
+    Walk(
+        "a booking's customer has the e-mail address of its guest",
+        """SELECT b.id, b.id, b.customer_id, b.guest_email, u.email_key
+             FROM bookings b
+             JOIN customers u ON u.organization_id = b.organization_id AND u.id = b.customer_id
+            WHERE b.organization_id = :organization_id AND b.booking_number IS NOT NULL
+              AND b.guest_email IS NOT NULL AND lower(b.guest_email) <> u.email_key AND u.updated_at <= b.created_at
+              AND NOT EXISTS (SELECT 1 FROM events v WHERE v.organization_id = b.organization_id
+                                 AND v.resource_id = u.id AND v.type = 'customer.updated'
+                                 AND v.created_at >= b.created_at)""",
+        "b.id",
+        judge_address,
+    ),
+)
