@@ -120,7 +120,7 @@ def checkout(
             note,
             parse_amount(discount, actor.organization.default_currency),
             gift_card,
-            hold_id and operation.stored_id(hold_id, "hold"),
+            None if hold_id is None else operation.stored_id(hold_id, "hold"),
         )
         return storefront.check_out(tx, actor, pending, basket)
 

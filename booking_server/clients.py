@@ -27,7 +27,7 @@ def network_of(text: str) -> str:
     """Return what counts as one client (decision K5): an IPv4 address, or the /64 of an IPv6 address.
 
     A provider hands each customer at least a /64, and with it 2^64 addresses to call from. What is no address, as a
-    proxy may pass on, is one client.
+    proxy may pass on, counts as one client.
     """
     address = _parsed(text)
     if address is None:

@@ -235,7 +235,7 @@ def stored_departures(url: str) -> int:
 def test_an_import_that_is_interrupted_says_what_is_imported_and_the_same_again_completes_it(
     fjord_on_both: Booking, process: Callable[..., subprocess.Popen[str]], large: str
 ) -> None:
-    command, url = ["catalog", "import", "--org", "fjord-tours", large], os.environ["BOOKING_DATABASE_URL"]
+    command, url = ["catalog", "import", "--org", "fjord-tours", large, "-q"], os.environ["BOOKING_DATABASE_URL"]
     with process(*command) as started:
         wait_until(lambda: stored_departures(url) > 0, "the first batch")
         started.send_signal(signal.SIGINT)

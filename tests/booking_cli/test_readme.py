@@ -40,7 +40,7 @@ class Shell:
             if name != "PATH":
                 self.environment(name, value)
             return None
-        program, *words = shlex.split(line)
+        program, *words = shlex.split(line, comments=True)
         assert program == "booking"
         done = self.booking(*words)
         assert done.code == 0, (line, done.err)
@@ -56,7 +56,7 @@ def test_the_part_for_merchants_works_on_what_make_run_serves(
     try:
         list(takewhile(lambda line: "Uvicorn running on" not in line, started.stderr))
         shell = Shell(booking, environment, tmp_path)
-        setup, _, around = blocks()
+        setup, _, around, by_hand = blocks()
         told = [shell.run(line) for line in setup]
         assert "fjord-tours" in told[3].out, "it is the database of the demo"
         assert f"database: {tmp_path / '.demo/booking.db'} (SQLite)" in told[3].err
@@ -65,10 +65,11 @@ def test_the_part_for_merchants_works_on_what_make_run_serves(
         found = booking("availability", "--fields", "id,seats_available").out.splitlines()
         free = [line.split("\t")[0] for line in found if int(line.split("\t")[1]) >= 4]
         shell.ids = {"DEPARTURE": free[0], "OTHER": free[1]}
-        for line in around:
+        names = {" hold ": "HOLD", " checkout ": "BOOKING", " bookings create ": "INVOICED"}
+        for line in (*around, *by_hand):
             done = shell.run(line)
             made = dict(pair.split("\t", 1) for pair in done.out.splitlines() if "\t" in pair).get("id", "")
-            shell.ids |= {"HOLD": made} if " hold " in line else {"BOOKING": made} if " checkout " in line else {}
+            shell.ids |= {name: made for command, name in names.items() if command in line}
     finally:
         started.send_signal(signal.SIGINT)
         started.communicate()
@@ -79,7 +80,7 @@ def _exports(lines: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in lines:
         if line.startswith("export "):
-            (word,) = shlex.split(line)[1:]
+            (word,) = shlex.split(line, comments=True)[1:]
             name, _, value = word.partition("=")
             found[name] = value
         elif found:

@@ -148,7 +148,7 @@ def test_the_table_fits_a_terminal(
 ) -> None:
     environment("BOOKING_SECRET_KEY", BOTH)
     environment("COLUMNS", str(columns))
-    code, screen = terminal("secrets", "status", "--color", "never")
+    code, screen = terminal("secrets", "status", "--color", "never", "-q")
     lines = screen.splitlines()
     assert (code, lines[0].split()) == (0, ["kind", "values", "state", "key_id", "place"])
     assert lines[1].split() == ["gift_card_code", str(len(cards)), "to_reseal", OLD, "2"]

@@ -10,10 +10,10 @@ import pytest
 from support.connections import parsed
 from support.receivers import wait_until
 from support.serving import serving, started
+from support.world import SECRET
 
 from booking_cli import supervised
 
-NEW_KEY = "a secret key for tests"
 POST = b"POST /api/v1/bookings HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n\r\n"
 
 
@@ -34,7 +34,7 @@ def test_a_supervisor_that_is_killed_takes_its_processes_along(
         "0",
         *options.get(how, ["--reload"]),
         BOOKING_DATABASE_URL=url,
-        BOOKING_SECRET_KEY=NEW_KEY,
+        BOOKING_SECRET_KEY=SECRET,
     )
     with serving(supervisor, is_killed=True) as (address, _):
         host, _, port = address.removeprefix("http://").partition(":")

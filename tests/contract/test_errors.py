@@ -5,6 +5,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from typing import Any
 
 import pytest
@@ -28,7 +29,9 @@ CANARY = "Zq7canary"
 LIMIT = RateLimit(50, 3600)
 NOBODY = "00000000-0000-4000-8000-000000000000"
 TOO_WIDE = "from=2026-01-01&to=2027-01-01"
+FIRST_ADDRESS = int(IPv4Address("10.0.0.1"))
 _addresses = itertools.count()
+"""Each attempt comes from an address of its own: one address may fail 60 times a minute."""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +66,7 @@ class Attempt:
         self.authorization = [f"Bearer {self.key}"]
         self.headers = {"content-type": "application/json", "idempotency-key": fresh_key()}
         self.body = booking_body(self.departure)
-        self.address = f"attempt-{next(_addresses)}"
+        self.address = str(IPv4Address(FIRST_ADDRESS + next(_addresses)))
 
     @property
     def service(self) -> Any:

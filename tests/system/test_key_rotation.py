@@ -195,7 +195,7 @@ def test_a_service_with_another_key_says_so_and_does_not_start(installed: Instal
     for command in (("serve", "--port", str(installed.port)), ("worker",), ("doctor",)):
         refused = installed.run(C, *command)
         assert refused.returncode == 2, refused.stderr
-        first, *hint = refused.stderr.splitlines()
+        first, *hint = [line for line in refused.stderr.splitlines() if not line.startswith("database: ")]
         assert first.startswith("error: BOOKING_SECRET_KEY does not open what this database holds: ")
         for kind in ("webhook secrets", "gift card codes", "stored answers", "guests' links"):
             assert kind in first

@@ -130,7 +130,7 @@ def test_a_guest_looks_and_cancels(browser: Any, address: str, world: World, pic
     browser.find_element(By.CSS_SELECTOR, "button").click()
     WebDriverWait(browser, 30).until(url_to_be(address))
     assert "Cancelled" in text(browser)
-    assert "2,080.00 NOK is on its way back to the card that paid." in text(browser)
+    assert "2,080.00 NOK will be returned to you, normally to the card that paid." in text(browser)
     assert fits(browser)
     picture("manage_cancelled_phone")
     (booking,) = world.rows(tables.bookings)

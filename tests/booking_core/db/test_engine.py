@@ -310,7 +310,7 @@ def test_a_file_that_is_no_database_leaves_no_connection_open(tmp_path: Path, mo
     monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: opened.append(connect(*a, **k)) or opened[-1])
     file = tmp_path / "booking.db"
     file.write_bytes(b"not a database" * 100)
-    with closing(Database(f"sqlite:///{file}")) as database, pytest.raises(sqlite3.DatabaseError):
+    with closing(Database(f"sqlite:///{file}")) as database, pytest.raises(Unavailable):
         database.read(lambda tx: tx.now())
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         opened[0].execute("SELECT 1")
