@@ -40,8 +40,8 @@ check: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	PATH="$(CURDIR)/$(BIN):$$PATH" pyright --ignoreexternal --verifytypes booking_sdk
-	PATH="$(CURDIR)/$(BIN):$$PATH" pyright --ignoreexternal --verifytypes webhook_verify
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright --ignoreexternal --verifytypes booking_sdk
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright --ignoreexternal --verifytypes webhook_verify
 
 format: install
 	$(BIN)/ruff format .

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from booking_core.wire.limits import PAGE_LIMIT_MAX
 from booking_sdk._clock import Clock
-from booking_sdk._stop import StopInLoop, StopInThread
+from booking_sdk._stop import StopInLoop as AsyncStop
+from booking_sdk._stop import StopInThread as Stop
 from booking_sdk.errors import APIError, APIStatusError, EventsLost
 from booking_sdk.models import AnyEvent
 from booking_sdk.paging import AsyncEventPage, EventPage
@@ -18,8 +19,6 @@ from booking_sdk.request import Spec
 
 if TYPE_CHECKING:
     from booking_sdk.client import AsyncBookingClient, BookingClient
-
-AsyncStop, Stop = StopInLoop, StopInThread
 
 _log = logging.getLogger("booking_sdk")
 

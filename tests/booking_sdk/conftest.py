@@ -1,4 +1,4 @@
-"""The SDK against the service, the fake and scripted transports; what the tests share stands in `sdk_support`."""
+"""The SDK against the service, the fake, respx and scripted transports; `sdk_support` holds what the tests share."""
 
 import asyncio
 import sys
@@ -9,6 +9,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("sdk_support.contract")
+
+from sdk_support.routed import Clients  # noqa: E402 - found through the path above
 
 
 @pytest.fixture(autouse=True)
@@ -30,3 +32,11 @@ def runner() -> Iterator[asyncio.Runner]:
 def flavour(request: pytest.FixtureRequest) -> str:
     """Which of the two clients a test is run with."""
     return str(request.param)
+
+
+@pytest.fixture
+def connect(flavour: str, runner: asyncio.Runner) -> Iterator[Clients]:
+    """Make clients of either flavour with connections of their own, which respx answers, and close them."""
+    clients = Clients(flavour, runner)
+    yield clients
+    clients.close()

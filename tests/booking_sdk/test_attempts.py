@@ -1,4 +1,7 @@
-"""One attempt over real sockets: it ends in time whatever the server does, and leaves its connections as they were."""
+"""One attempt over real sockets: it ends in time whatever the server does, and leaves its connections as they were.
+
+respx stands in front of connections: it cannot show what becomes of them, nor a head that arrives byte by byte.
+"""
 
 import asyncio
 import gc
@@ -15,8 +18,10 @@ from typing import Any
 import httpx
 import httpx2
 import pytest
+import respx
 from sdk_support.blocking import blocking
 from sdk_support.raw import Script, answer, drip, scripted_server
+from sdk_support.routed import Clients
 
 from booking_sdk import (
     APIConnectionError,
@@ -243,19 +248,12 @@ def test_it_runs_on_trio_as_well(healthy: str) -> None:
 # Interruptions
 
 
-class Broken(httpx.AsyncBaseTransport, httpx.BaseTransport):
-    """A transport that fails in a way of its own."""
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
+def test_an_exception_of_any_kind_says_which_call_it_ended(respx_mock: respx.MockRouter, connect: Clients) -> None:
+    def fail(_: httpx.Request) -> httpx.Response:
         raise RuntimeError("Event loop is closed")
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        raise RuntimeError("Event loop is closed")
-
-
-def test_an_exception_of_any_kind_says_which_call_it_ended(flavour: str, runner: asyncio.Runner) -> None:
-    theirs = httpx.Client(transport=Broken()) if flavour == "sync" else httpx.AsyncClient(transport=Broken())
-    client = client_of(flavour, runner, "https://api.test", http_client=theirs)
+    respx_mock.route().mock(side_effect=fail)
+    client = connect()
     with pytest.raises(RuntimeError, match="loop is closed") as caught:
         booked(client)
     found = interruption(caught.value)

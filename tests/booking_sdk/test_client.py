@@ -11,7 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
-from sdk_support.scripted import DROPPED, KEY, OK, REFUSED, TIMED_OUT, Wire, answered, as_json
+import respx
+from sdk_support.routed import DROPPED, KEY, OK, REFUSED, TIMED_OUT, URL, Clients, answered, as_json
 
 import booking_sdk
 from booking_sdk import (
@@ -31,9 +32,11 @@ from booking_sdk import client as module
 from booking_sdk._transport import failure_of
 from booking_sdk.testing import make_booking
 
-URL = "https://api.test"
 CLIENTS = [BookingClient, AsyncBookingClient]
 BOOKING = make_booking().to_json()
+ME = f"{URL}/api/v1/me"
+ONE = f"{URL}/api/v1/bookings/1"
+CANCEL = f"{URL}/api/v1/bookings/1/cancel"
 
 
 def offline(kind: type[Any], **options: Any) -> Any:
@@ -125,11 +128,12 @@ def test_no_repr_shows_a_secret(kind: type[Any]) -> None:
         assert secret not in shown
 
 
-def test_a_key_that_a_function_gives_is_checked_when_it_is_used(flavour: str, runner: asyncio.Runner) -> None:
-    client = Wire([OK]).client(flavour, runner).with_options(api_key=lambda: "svc_bad\r\nX: y")
+def test_a_key_that_a_function_gives_is_checked_when_it_is_used(respx_mock: respx.MockRouter, connect: Clients) -> None:
+    client = connect().with_options(api_key=lambda: "svc_bad\r\nX: y")
     with pytest.raises(ConfigurationError) as caught:
         client.me()
     assert "svc_bad" not in str(caught.value)
+    assert respx_mock.calls.call_count == 0
 
 
 # Both halves
@@ -175,7 +179,7 @@ def test_every_public_method_says_what_it_does() -> None:
 # Sent and answered
 
 
-def test_a_call_tells_how_it_came_about(flavour: str, runner: asyncio.Runner) -> None:
+def test_a_call_tells_how_it_came_about(respx_mock: respx.MockRouter, connect: Clients) -> None:
     headers = {
         "x_request_id": "req_7",
         "x_ratelimit_limit": "600",
@@ -183,8 +187,8 @@ def test_a_call_tells_how_it_came_about(flavour: str, runner: asyncio.Runner) ->
         "x_ratelimit_reset": "1795262400",
         "idempotent_replayed": "true",
     }
-    wire = Wire([DROPPED, as_json(BOOKING, 201, **headers)])
-    booking = wire.client(flavour, runner).bookings.create(
+    respx_mock.post(f"{URL}/api/v1/bookings").mock(side_effect=[DROPPED, as_json(BOOKING, 201, **headers)])
+    booking = connect().bookings.create(
         experience_date_id="d",
         guests=[{"tier_id": "adult", "count": 1}],
         customer={"name": "A", "email": "a@b.no"},
@@ -211,16 +215,18 @@ def test_what_is_no_result_has_no_meta() -> None:
 
 
 @pytest.mark.parametrize("headers", [{}, {"x_ratelimit_limit": "x", "x_ratelimit_reset": "9" * 30}])
-def test_a_rate_limit_that_is_not_told_is_none(headers: dict[str, str]) -> None:
-    with asyncio.Runner() as runner:
-        assert meta(Wire([as_json(BOOKING, **headers)]).client("sync", runner).bookings.get("1")).rate_limit is None
+def test_a_rate_limit_that_is_not_told_is_none(
+    headers: dict[str, str], respx_mock: respx.MockRouter, connect: Clients
+) -> None:
+    respx_mock.get(ONE).mock(as_json(BOOKING, **headers))
+    assert meta(connect().bookings.get("1")).rate_limit is None
 
 
-def test_the_body_and_the_key_are_the_same_in_every_attempt(flavour: str, runner: asyncio.Runner) -> None:
-    wire = Wire([DROPPED, answered(500, None), as_json(BOOKING)])
-    wire.client(flavour, runner).bookings.cancel("1", reason="ill")
-    assert [request.content for request in wire.requests] == [b'{"reason":"ill"}'] * 3
-    (key,) = {request.headers["idempotency-key"] for request in wire.requests}
+def test_the_body_and_the_key_are_the_same_in_every_attempt(respx_mock: respx.MockRouter, connect: Clients) -> None:
+    route = respx_mock.post(CANCEL).mock(side_effect=[DROPPED, answered(500, None), as_json(BOOKING)])
+    connect().bookings.cancel("1", reason="ill")
+    assert [call.request.content for call in route.calls] == [b'{"reason":"ill"}'] * 3
+    (key,) = {call.request.headers["idempotency-key"] for call in route.calls}
     assert key.startswith("sdk-")
 
 
@@ -228,36 +234,34 @@ def test_the_body_and_the_key_are_the_same_in_every_attempt(flavour: str, runner
     ("outcome", "kind"), [(DROPPED, APIConnectionError), (REFUSED, APIConnectionError), (TIMED_OUT, APITimeoutError)]
 )
 def test_what_the_transport_raises_is_ours(
-    outcome: Any, kind: type[APIConnectionError], flavour: str, runner: asyncio.Runner
+    outcome: Any, kind: type[APIConnectionError], respx_mock: respx.MockRouter, connect: Clients
 ) -> None:
+    route = respx_mock.get(ME).mock(side_effect=outcome)
     with pytest.raises(kind) as caught:
-        Wire([outcome] * 3).client(flavour, runner).me()
+        connect().me()
+    assert route.call_count == 3
     assert type(caught.value) is kind
     assert caught.value.__context__ is None
 
 
-def test_a_redirect_is_not_followed(flavour: str, runner: asyncio.Runner) -> None:
-    wire = Wire([answered(307, None, location="https://elsewhere.test/")])
+def test_a_redirect_is_not_followed(respx_mock: respx.MockRouter, connect: Clients) -> None:
+    respx_mock.get(ME).mock(answered(307, None, location="https://elsewhere.test/"))
     with pytest.raises(APIStatusError) as caught:
-        wire.client(flavour, runner).me()
+        connect().me()
     assert caught.value.status_code == 307
-    assert len(wire.requests) == 1
+    assert respx_mock.calls.call_count == 1
 
 
-def test_an_error_of_nobodys_kind_is_let_through(flavour: str, runner: asyncio.Runner) -> None:
-    def broken(_: httpx.Request) -> Any:
-        raise ZeroDivisionError
-
+def test_an_error_of_nobodys_kind_is_let_through(respx_mock: respx.MockRouter, connect: Clients) -> None:
+    respx_mock.get(ME).mock(side_effect=ZeroDivisionError)
     with pytest.raises(ZeroDivisionError):
-        Wire(broken).client(flavour, runner).me()
+        connect().me()
 
 
-def test_an_error_of_the_system_below_counts_as_no_answer(flavour: str, runner: asyncio.Runner) -> None:
-    def broken(_: httpx.Request) -> Any:
-        raise ConnectionResetError("svc_secret")
-
+def test_an_error_of_the_system_below_counts_as_no_answer(respx_mock: respx.MockRouter, connect: Clients) -> None:
+    respx_mock.post(CANCEL).mock(side_effect=ConnectionResetError("svc_secret"))
     with pytest.raises(APIConnectionError) as caught:
-        Wire(broken).client(flavour, runner).bookings.cancel("1")
+        connect().bookings.cancel("1")
     assert caught.value.maybe_executed
     assert "svc_secret" not in str(caught.value)
 
@@ -279,37 +283,30 @@ class Dripping(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 def test_an_answer_that_drips_is_given_up(
-    flavour: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+    respx_mock: respx.MockRouter, connect: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
     monkeypatch.setattr(_budget.time, "monotonic", lambda: clock[0])
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=Dripping(clock)))
-    if flavour == "sync":
-        sync = BookingClient(KEY, base_url=URL, max_retries=0, http_client=httpx.Client(transport=transport))
-        with pytest.raises(APITimeoutError):
-            sync.me()
-    else:
-        http_client = httpx.AsyncClient(transport=transport)
-        other = AsyncBookingClient(KEY, base_url=URL, max_retries=0, http_client=http_client)
-        with pytest.raises(APITimeoutError):
-            runner.run(other.me())
+    respx_mock.get(ME).mock(httpx.Response(200, stream=Dripping(clock)))
+    with pytest.raises(APITimeoutError):
+        connect(max_retries=0).me()
     assert clock[0] == 31
 
 
-def test_timeouts_reach_the_transport(flavour: str, runner: asyncio.Runner) -> None:
-    wire = Wire([OK, OK, OK])
-    client = wire.client(flavour, runner, timeout=Timeout(20, connect=2))
+def test_timeouts_reach_the_transport(respx_mock: respx.MockRouter, connect: Clients) -> None:
+    route = respx_mock.get(f"{URL}/x").mock(OK)
+    client = connect(timeout=Timeout(20, connect=2))
     client.request("GET", "/x", cast_to=dict)
     client.request("GET", "/x", cast_to=dict, options={"timeout": 3})
     client.with_options(deadline=1.5).request("GET", "/x", cast_to=dict)
-    assert [request.extensions["timeout"] for request in wire.requests] == [
+    assert [call.request.extensions["timeout"] for call in route.calls] == [
         {"connect": connect, "read": total, "write": total, "pool": total}
         for connect, total in ((2, 20), (3, 3), (1.5, 1.5))
     ]
 
 
 def test_no_part_of_an_attempt_may_take_more_than_is_left_of_it(
-    flavour: str, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+    respx_mock: respx.MockRouter, connect: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, left = [0.0], []
     monkeypatch.setattr(_budget.time, "monotonic", lambda: clock[0])
@@ -320,8 +317,9 @@ def test_no_part_of_an_attempt_may_take_more_than_is_left_of_it(
             left.append([request.extensions["timeout"].get(part) for part in ("connect", "read", "none")])
         return OK
 
+    respx_mock.get(ME).mock(side_effect=slow)
     with pytest.raises(APITimeoutError):
-        Wire(slow).client(flavour, runner, timeout=Timeout(10, connect=7), max_retries=0).me()
+        connect(timeout=Timeout(10, connect=7), max_retries=0).me()
     assert left == [[7, 10, None], [6, 6, None], [0.001, 0.001, None]]
 
 
@@ -340,6 +338,7 @@ def test_auth_and_cookies_of_the_callers_client_do_not_take_the_place_of_the_key
         seen.append(request)
         return httpx.Response(200, json={})
 
+    # Not with respx: it answers in the place of httpx's own transport, and this client brings another one.
     http_client = httpx.Client(
         transport=httpx.MockTransport(answer),
         auth=("somebody", "else"),
@@ -353,16 +352,17 @@ def test_auth_and_cookies_of_the_callers_client_do_not_take_the_place_of_the_key
     assert str(seen[0].url) == f"{URL}/x"
 
 
-def test_the_raw_answer_needs_a_method_that_sends_one_request(flavour: str, runner: asyncio.Runner) -> None:
-    client = Wire([OK]).client(flavour, runner)
+def test_the_raw_answer_needs_a_method_that_sends_one_request(respx_mock: respx.MockRouter, connect: Clients) -> None:
+    client = connect()
     with pytest.raises(TypeError):
         client.with_raw_response(client.bookings.iterate)
     with pytest.raises(TypeError):
         client.with_raw_response(client.events.follow)
 
 
-def test_a_raw_answer_is_not_parsed_until_it_is_asked(flavour: str, runner: asyncio.Runner) -> None:
-    client = Wire([as_json({"surprise": 1})]).client(flavour, runner)
+def test_a_raw_answer_is_not_parsed_until_it_is_asked(respx_mock: respx.MockRouter, connect: Clients) -> None:
+    respx_mock.get(ONE).mock(httpx.Response(200, content=b'{"surprise": 1}'))
+    client = connect()
     answer = client.with_raw_response(client.bookings.get, "1", options={"headers": {"X-Trace": "1"}})
     assert answer.body == b'{"surprise": 1}'
     with pytest.raises(booking_sdk.ResponseValidationError):
@@ -432,14 +432,14 @@ def test_closing_closes_its_own_connections_and_nobody_elses() -> None:
 
 
 def test_a_client_that_is_closed_between_attempts_says_what_may_have_been_done(
-    flavour: str, runner: asyncio.Runner
+    respx_mock: respx.MockRouter, connect: Clients
 ) -> None:
-    wire = Wire([DROPPED])
-    client = wire.client(flavour, runner)
+    respx_mock.post(CANCEL).mock(side_effect=DROPPED)
+    client = connect()
     pool = getattr(client, "target", client)._pool._connections
 
     def close(_: Any) -> None:
-        pool._given, pool.is_closed = None, True
+        pool.is_closed = True
 
     hooked = client.with_options(hooks=Hooks(on_retry=close))
     with pytest.raises(APIConnectionError) as caught:

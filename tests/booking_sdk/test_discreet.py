@@ -127,7 +127,10 @@ def test_a_service_that_cannot_be_reached_shows_nothing_secret(call: str, flavou
 
 
 class Broken(httpx.AsyncBaseTransport, httpx.BaseTransport):
-    """A transport that fails in a way of its own, with what it was given among its variables."""
+    """A transport that fails in a way of its own, with what it was given among its variables.
+
+    Not respx: the frames that are looked through are those of a transport, and not those of a mock.
+    """
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         headers, body = list(request.headers.raw), request.read()

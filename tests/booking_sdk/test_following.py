@@ -11,6 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
+import respx
+from sdk_support import routed
+from sdk_support.routed import KEY, URL, Clients
 from sdk_support.scripted import DROPPED, Wire, answered, as_json
 
 from booking_sdk import (
@@ -23,7 +26,6 @@ from booking_sdk import (
     InsufficientScopeError,
     RateLimitError,
 )
-from booking_sdk._http import mock_transport
 from booking_sdk._retries import Outcome
 from booking_sdk.following import Position
 from booking_sdk.testing import ManualClock, make_event
@@ -33,9 +35,29 @@ def event(sequence: int) -> dict[str, Any]:
     return make_event("booking.created").model_copy(update={"sequence": sequence}).to_json()
 
 
+FEED = f"{URL}/api/v1/events"
+"""The route of the tests in which one answer is enough: they use respx, as an integrator would.
+
+The other tests answer a sequence of requests, and compare what was asked with how long was waited in between. They stay
+on `Wire`, which holds the answers, the requests and the clock together.
+"""
+
+
+def envelope(*sequences: int, resume: str | None, more: bool = False) -> dict[str, Any]:
+    return enveloped(*(event(sequence) for sequence in sequences), resume=resume, more=more)
+
+
+def enveloped(*events: Any, resume: str | None, more: bool = False) -> dict[str, Any]:
+    return {
+        "data": list(events),
+        "has_more": more,
+        "next_cursor": resume if more else None,
+        "resume_cursor": resume,
+    }
+
+
 def page(*sequences: int, resume: str | None, more: bool = False) -> Outcome:
-    data = [event(sequence) for sequence in sequences]
-    return as_json({"data": data, "has_more": more, "next_cursor": resume if more else None, "resume_cursor": resume})
+    return as_json(envelope(*sequences, resume=resume, more=more))
 
 
 def cursors(wire: Wire) -> list[str | None]:
@@ -131,33 +153,35 @@ def test_a_page_that_was_known_already_moves_the_feed_on(flavour: str, runner: a
     assert cursors(wire) == [None, "c2"]
 
 
-def test_the_instant_of_a_checkpoint_wins_over_a_new_one(flavour: str, runner: asyncio.Runner) -> None:
-    wire = Wire([page(resume="c3")])
+def test_the_instant_of_a_checkpoint_wins_over_a_new_one(respx_mock: respx.MockRouter, connect: Clients) -> None:
+    route = respx_mock.get(FEED).respond(json=envelope(resume="c3"))
     after = str(Position("c3", 3, "2026-06-01T00:00:00+00:00"))
-    client = wire.client(flavour, runner)
-    assert list(client.events.follow(poll=None, after=after, since=datetime(2026, 9, 1, tzinfo=UTC))) == []
-    assert wire.requests[0].url.params["created_since"] == "2026-06-01T00:00:00+00:00"
+    assert list(connect().events.follow(poll=None, after=after, since=datetime(2026, 9, 1, tzinfo=UTC))) == []
+    assert route.calls[0].request.url.params["created_since"] == "2026-06-01T00:00:00+00:00"
 
 
-def test_a_resume_cursor_of_the_feed_is_a_checkpoint_too(flavour: str, runner: asyncio.Runner) -> None:
-    wire = Wire([page(9, resume="c9")])
-    assert taken(wire.client(flavour, runner).events.follow(after="c8", poll=1), 1) == [9]
-    assert cursors(wire) == ["c8"]
+def test_a_resume_cursor_of_the_feed_is_a_checkpoint_too(respx_mock: respx.MockRouter, connect: Clients) -> None:
+    route = respx_mock.get(FEED).respond(json=envelope(9, resume="c9"))
+    assert taken(connect().events.follow(after="c8", poll=1), 1) == [9]
+    assert [call.request.url.params.get("starting_after") for call in route.calls] == ["c8"]
 
 
-def test_a_resume_cursor_of_a_feed_from_an_instant_needs_that_instant(flavour: str, runner: asyncio.Runner) -> None:
-    wire = Wire([page(9, resume="c9")])
+def test_a_resume_cursor_of_a_feed_from_an_instant_needs_that_instant(
+    respx_mock: respx.MockRouter, connect: Clients
+) -> None:
+    route = respx_mock.get(FEED).respond(json=envelope(9, resume="c9"))
     since = datetime(2026, 9, 1, tzinfo=UTC)
-    feed = wire.client(flavour, runner).events.follow(after="c8", since=since, poll=1)
+    feed = connect().events.follow(after="c8", since=since, poll=1)
     assert taken(feed, 1) == [9]
-    assert wire.requests[0].url.params["created_since"] == "2026-09-01T00:00:00+00:00"
+    assert route.calls[0].request.url.params["created_since"] == "2026-09-01T00:00:00+00:00"
     assert replace(Position.parse(feed.checkpoint), read_at=0) == Position("c9", 9, "2026-09-01T00:00:00+00:00")
 
 
 @pytest.mark.parametrize("after", ["", "at_", "at_!!!", "at_e30", "at_WzFd", 7])
-def test_what_is_no_checkpoint_is_refused_at_once(after: Any, flavour: str, runner: asyncio.Runner) -> None:
+def test_what_is_no_checkpoint_is_refused_at_once(after: Any, respx_mock: respx.MockRouter, connect: Clients) -> None:
     with pytest.raises(ValueError):
-        Wire([]).client(flavour, runner).events.follow(after=after)
+        connect().events.follow(after=after)
+    assert respx_mock.calls.call_count == 0
 
 
 def test_a_checkpoint_survives_being_written_down() -> None:
@@ -194,14 +218,14 @@ def test_what_a_busy_service_asks_to_wait_is_waited(flavour: str, runner: asynci
     assert wire.clock.sleeps == [90]
 
 
-def test_patience_ends_when_it_is_said_to(flavour: str, runner: asyncio.Runner) -> None:
-    wire = Wire(lambda _: DROPPED)
+def test_patience_ends_when_it_is_said_to(respx_mock: respx.MockRouter, connect: Clients) -> None:
+    route = respx_mock.get(FEED).mock(side_effect=routed.DROPPED)
     with pytest.raises(APIConnectionError):
-        taken(wire.client(flavour, runner, max_retries=0).events.follow(patience=10), 1)
-    assert sum(wire.clock.sleeps) <= 10 < sum(wire.clock.sleeps) + 8
-    busy = Wire([answered(429, "rate_limited", retry_after="90")]).client(flavour, runner)
+        taken(connect(max_retries=0).events.follow(patience=10), 1)
+    assert sum(connect.clock.sleeps) <= 10 < sum(connect.clock.sleeps) + 8
+    route.mock(side_effect=[routed.answered(429, "rate_limited", retry_after="90")])
     with pytest.raises(RateLimitError):
-        taken(busy.events.follow(patience=60), 1)
+        taken(connect().events.follow(patience=60), 1)
 
 
 def test_patience_begins_anew_after_each_answer(flavour: str, runner: asyncio.Runner) -> None:
@@ -211,22 +235,25 @@ def test_patience_begins_anew_after_each_answer(flavour: str, runner: asyncio.Ru
 
 
 @pytest.mark.parametrize(
-    ("outcome", "kind"),
+    ("answer", "kind"),
     [
-        (answered(400, "validation_failed"), BadRequestError),
-        (answered(403, "insufficient_scope"), InsufficientScopeError),
+        (routed.answered(400, "validation_failed"), BadRequestError),
+        (routed.answered(403, "insufficient_scope"), InsufficientScopeError),
     ],
 )
 def test_what_waiting_does_not_help_is_raised(
-    outcome: Outcome, kind: type[Exception], flavour: str, runner: asyncio.Runner
+    answer: httpx.Response, kind: type[Exception], respx_mock: respx.MockRouter, connect: Clients
 ) -> None:
+    route = respx_mock.get(FEED).mock(answer)
     with pytest.raises(kind):
-        taken(Wire([outcome]).client(flavour, runner).events.follow(), 1)
+        taken(connect().events.follow(), 1)
+    assert route.call_count == 1
 
 
-def test_a_poll_is_not_negative(flavour: str, runner: asyncio.Runner) -> None:
+def test_a_poll_is_not_negative(respx_mock: respx.MockRouter, connect: Clients) -> None:
     with pytest.raises(ValueError):
-        Wire([]).client(flavour, runner).events.follow(poll=-1)
+        connect().events.follow(poll=-1)
+    assert respx_mock.calls.call_count == 0
 
 
 def test_a_feed_can_be_taken_up_after_an_error(flavour: str, runner: asyncio.Runner) -> None:
@@ -239,8 +266,9 @@ def test_a_feed_can_be_taken_up_after_an_error(flavour: str, runner: asyncio.Run
     assert cursors(wire) == [None, "c1", "c1"]
 
 
-def test_events_are_of_the_class_of_their_type(flavour: str, runner: asyncio.Runner) -> None:
-    (first,) = Wire([page(1, resume="c1")]).client(flavour, runner).events.follow(poll=None)
+def test_events_are_of_the_class_of_their_type(respx_mock: respx.MockRouter, connect: Clients) -> None:
+    respx_mock.get(FEED).respond(json=envelope(1, resume="c1"))
+    (first,) = connect().events.follow(poll=None)
     assert isinstance(first, Event)
     assert type(first).__name__ == "BookingCreated"
 
@@ -249,13 +277,13 @@ def test_events_are_of_the_class_of_their_type(flavour: str, runner: asyncio.Run
 
 
 def test_an_event_that_cannot_be_read_comes_as_it_is_and_holds_up_nothing(
-    flavour: str, runner: asyncio.Runner, caplog: pytest.LogCaptureFixture
+    respx_mock: respx.MockRouter, connect: Clients, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = {**event(2), "data": {"object": {"name": "hush"}}, "of_tomorrow": 7}
     no_number = {**event(9), "sequence": "many", "created_at": "soon"}
     items = [event(1), broken, no_number, None, event(3)]
-    wire = Wire([as_json({"data": items, "has_more": False, "next_cursor": None, "resume_cursor": "c3"})])
-    feed = wire.client(flavour, runner).events.follow(poll=None)
+    respx_mock.get(FEED).respond(json=enveloped(*items, resume="c3"))
+    feed = connect().events.follow(poll=None)
     found = list(feed)
     assert [type(one).__name__ for one in found] == ["BookingCreated", *["UnknownEvent"] * 3, "BookingCreated"]
     assert found[1].data == {"object": {"name": "hush"}}
@@ -279,9 +307,7 @@ def aged(sequence: int, days: float) -> dict[str, Any]:
 
 
 def listed(*events: dict[str, Any], resume: str | None = "c", more: bool = False) -> Outcome:
-    return as_json(
-        {"data": list(events), "has_more": more, "next_cursor": resume if more else None, "resume_cursor": resume}
-    )
+    return as_json(enveloped(*events, resume=resume, more=more))
 
 
 def away(days: float, sequence: int = 10) -> str:
@@ -345,11 +371,12 @@ def test_numbers_that_are_left_out_are_no_loss_by_themselves(
     ids=["no gap", "away for hours", "from the oldest", "from a cursor"],
 )
 def test_where_nothing_can_be_lost_nothing_is_asked(
-    after: str | None, first: int, flavour: str, runner: asyncio.Runner
+    after: str | None, first: int, respx_mock: respx.MockRouter, connect: Clients
 ) -> None:
-    wire, client = at_noon([listed(aged(first, 1), aged(first + 9, 0))], flavour, runner)
-    assert len(list(client.events.follow(after=after, poll=None))) == 2
-    assert len(wire.requests) == 1
+    connect.clock = ManualClock(NOON)
+    route = respx_mock.get(FEED).respond(json=enveloped(aged(first, 1), aged(first + 9, 0), resume="c"))
+    assert len(list(connect().events.follow(after=after, poll=None))) == 2
+    assert route.call_count == 1
 
 
 def test_a_follower_that_waits_for_months_has_lost_nothing(flavour: str, runner: asyncio.Runner) -> None:
@@ -369,24 +396,25 @@ def test_what_a_service_asks_to_wait_for_a_year_is_asked_again_in_an_hour(flavou
 # Stopped from outside
 
 
-def test_a_feed_is_closed_from_another_thread() -> None:
-    with httpx.Client(transport=mock_transport(lambda _: listed())) as http_client:
-        client = BookingClient("svc_x", base_url="https://a.test", http_client=http_client)
+@pytest.mark.respx(assert_all_called=False)  # closed before it asks, or after
+def test_a_feed_is_closed_from_another_thread(respx_mock: respx.MockRouter) -> None:
+    respx_mock.get(FEED).respond(json=enveloped(resume="c"))
+    with BookingClient(KEY, base_url=URL) as client, ThreadPoolExecutor(1) as pool:
         feed = client.events.follow(poll=3600)
-        with ThreadPoolExecutor(1) as pool:
-            following = pool.submit(list, feed)
-            feed.close()
-            assert following.result(10) == []
+        following = pool.submit(list, feed)
+        feed.close()
+        assert following.result(10) == []
         assert list(feed) == []
 
 
-def test_a_feed_is_closed_by_a_signal_handler() -> None:
-    def asked(_: httpx.Request) -> Outcome:
+def test_a_feed_is_closed_by_a_signal_handler(respx_mock: respx.MockRouter) -> None:
+    def asked(_: httpx.Request) -> httpx.Response:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
-        return listed()
+        return httpx.Response(200, json=enveloped(resume="c"))
 
-    with httpx.Client(transport=mock_transport(asked)) as http_client:
-        feed = BookingClient("svc_x", base_url="https://a.test", http_client=http_client).events.follow(poll=3600)
+    respx_mock.get(FEED).mock(side_effect=asked)
+    with BookingClient(KEY, base_url=URL) as client:
+        feed = client.events.follow(poll=3600)
         before = signal.signal(signal.SIGALRM, lambda *_: feed.close())
         try:
             assert list(feed) == []
@@ -400,13 +428,13 @@ def test_a_feed_is_closed_from_another_task_or_thread(waits_for: str, closed_by:
     async def run() -> None:
         waiting = asyncio.Event()
 
+        # Not with respx: the answer must still be awaited when the feed is closed, and respx counts calls by their end.
         class Service(httpx.AsyncBaseTransport):
             async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
                 waiting.set()
                 if waits_for == "an answer":
                     await asyncio.sleep(3600)
-                body = {"data": [], "has_more": False, "next_cursor": None, "resume_cursor": "c"}
-                return httpx.Response(200, json=body)
+                return httpx.Response(200, json=enveloped(resume="c"))
 
         async with httpx.AsyncClient(transport=Service()) as http_client:
             client = AsyncBookingClient("svc_x", base_url="https://a.test", http_client=http_client)
@@ -424,8 +452,11 @@ def test_a_feed_is_closed_from_another_task_or_thread(waits_for: str, closed_by:
     asyncio.run(run())
 
 
-def test_a_feed_that_is_closed_gives_no_more_and_keeps_its_checkpoint(flavour: str, runner: asyncio.Runner) -> None:
-    feed = Wire([page(1, 2, 3, resume="c3")]).client(flavour, runner).events.follow(poll=1)
+def test_a_feed_that_is_closed_gives_no_more_and_keeps_its_checkpoint(
+    respx_mock: respx.MockRouter, connect: Clients
+) -> None:
+    respx_mock.get(FEED).respond(json=envelope(1, 2, 3, resume="c3"))
+    feed = connect().events.follow(poll=1)
     assert taken(feed, 2) == [1, 2]
     feed.close()
     assert taken(feed, 1) == []

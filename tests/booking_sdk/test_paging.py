@@ -1,25 +1,21 @@
 """Lists: every page asked for as the first, and no page that leads astray."""
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
 import respx
-from sdk_support.blocking import blocking
-from sdk_support.routed import DROPPED, KEY, URL, repeated
+from sdk_support.routed import DROPPED, URL, Clients, repeated
 
 from booking_sdk import (
     APIConnectionError,
-    AsyncBookingClient,
-    BookingClient,
     PaginationError,
     ResponseValidationError,
     meta,
 )
-from booking_sdk.testing import ManualClock, make_customer, on_clock
+from booking_sdk.testing import make_customer
 
 
 def pages(*sizes: int, cursors: list[str | None] | None = None) -> list[Any]:
@@ -34,43 +30,32 @@ def pages(*sizes: int, cursors: list[str | None] | None = None) -> list[Any]:
     return answers
 
 
-class Wire:
-    """The route to the customers, answered by respx, and clients of either flavour that take it."""
+class Answered:
+    """The routes to the lists, which respx answers with pages in their order, and clients that ask for them."""
 
-    def __init__(self, answers: list[Any]) -> None:
+    def __init__(self, router: respx.MockRouter, connect: Clients, answers: list[Any]) -> None:
         path = {"url__regex": rf"{URL}/api/v1/(customers|bookings|availability|events)"}
-        self.route = ROUTER[-1].get(**path).mock(side_effect=repeated(answers) if answers else None)
+        self.client = connect
+        self.route = router.get(**path).mock(side_effect=repeated(answers) if answers else None)
 
     @property
     def requests(self) -> list[httpx.Request]:
         return [call.request for call in self.route.calls]
 
-    def client(self, flavour: str, runner: asyncio.Runner, **options: Any) -> Any:
-        if flavour == "sync":
-            client = BookingClient(KEY, base_url=URL, **options)
-            CLOSING.append(client.close)
-            return on_clock(client, ManualClock())
-        other = AsyncBookingClient(KEY, base_url=URL, **options)
-        CLOSING.append(lambda: runner.run(other.close()))
-        return blocking(on_clock(other, ManualClock()), runner)
+
+Answering = Callable[[list[Any]], Answered]
+
+pytestmark = pytest.mark.respx(assert_all_called=False)
+"""Some tests show that nothing is asked."""
 
 
-ROUTER: list[respx.MockRouter] = []
-CLOSING: list[Callable[[], Any]] = []
+@pytest.fixture
+def answering(respx_mock: respx.MockRouter, connect: Clients) -> Answering:
+    """Answer with those pages."""
+    return lambda answers: Answered(respx_mock, connect, answers)
 
 
-@pytest.fixture(autouse=True)
-def routed(runner: asyncio.Runner) -> Iterator[None]:
-    """respx in the place of the network, and clients that are closed at the end."""
-    with respx.mock(assert_all_called=False) as router:
-        ROUTER.append(router)
-        yield
-        while CLOSING:
-            CLOSING.pop()()
-    ROUTER.clear()
-
-
-def queries(wire: Wire) -> list[dict[str, str]]:
+def queries(wire: Answered) -> list[dict[str, str]]:
     return [dict(request.url.params) for request in wire.requests]
 
 
@@ -78,9 +63,9 @@ def walked(client: Any, **over: Any) -> list[str]:
     return [one.name for one in client.customers.iterate(**over)]
 
 
-def test_a_walk_gives_every_item_in_order(flavour: str, runner: asyncio.Runner) -> None:
-    wire = Wire(pages(2, 2, 1))
-    assert walked(wire.client(flavour, runner), page_size=2) == ["0.0", "0.1", "1.0", "1.1", "2.0"]
+def test_a_walk_gives_every_item_in_order(answering: Answering) -> None:
+    wire = answering(pages(2, 2, 1))
+    assert walked(wire.client(), page_size=2) == ["0.0", "0.1", "1.0", "1.1", "2.0"]
     assert queries(wire) == [
         {"order": "desc", "limit": "2"},
         {"order": "desc", "starting_after": "c1", "limit": "2"},
@@ -88,9 +73,9 @@ def test_a_walk_gives_every_item_in_order(flavour: str, runner: asyncio.Runner) 
     ]
 
 
-def test_an_empty_page_with_more_behind_it_is_not_the_end(flavour: str, runner: asyncio.Runner) -> None:
-    wire = Wire(pages(0, 1, 0, 0, 2, 0))
-    assert walked(wire.client(flavour, runner)) == ["1.0", "4.0", "4.1"]
+def test_an_empty_page_with_more_behind_it_is_not_the_end(answering: Answering) -> None:
+    wire = answering(pages(0, 1, 0, 0, 2, 0))
+    assert walked(wire.client()) == ["1.0", "4.0", "4.1"]
     assert len(wire.requests) == 6
 
 
@@ -99,18 +84,16 @@ def test_an_empty_page_with_more_behind_it_is_not_the_end(flavour: str, runner: 
     [["c1", "c1"], ["c1", "c2", "c1"], [None], [""], ["start"]],
     ids=["again", "round", "none", "empty", "self"],
 )
-def test_a_cursor_that_leads_nowhere_is_an_error(
-    cursors: list[str | None], flavour: str, runner: asyncio.Runner
-) -> None:
-    wire = Wire(pages(*[1] * (len(cursors) + 1), cursors=cursors))
+def test_a_cursor_that_leads_nowhere_is_an_error(cursors: list[str | None], answering: Answering) -> None:
+    wire = answering(pages(*[1] * (len(cursors) + 1), cursors=cursors))
     with pytest.raises(PaginationError):
-        walked(wire.client(flavour, runner), starting_after="start")
+        walked(wire.client(), starting_after="start")
     assert len(wire.requests) == len(cursors)
 
 
-def test_nothing_is_asked_before_it_is_needed(flavour: str, runner: asyncio.Runner) -> None:
-    wire = Wire(pages(2, 2))
-    walk = wire.client(flavour, runner).customers.iterate()
+def test_nothing_is_asked_before_it_is_needed(answering: Answering) -> None:
+    wire = answering(pages(2, 2))
+    walk = wire.client().customers.iterate()
     assert wire.requests == []
     assert [one.name for one in walk.take(2)] == ["0.0", "0.1"]
     assert len(wire.requests) == 1
@@ -121,29 +104,29 @@ def test_nothing_is_asked_before_it_is_needed(flavour: str, runner: asyncio.Runn
     assert len(wire.requests) == 2
 
 
-def test_no_more_is_asked_for_than_is_wanted(flavour: str, runner: asyncio.Runner) -> None:
-    wire = Wire(pages(2, 2, 2))
-    assert walked(wire.client(flavour, runner), page_size=2, max_items=3) == ["0.0", "0.1", "1.0"]
+def test_no_more_is_asked_for_than_is_wanted(answering: Answering) -> None:
+    wire = answering(pages(2, 2, 2))
+    assert walked(wire.client(), page_size=2, max_items=3) == ["0.0", "0.1", "1.0"]
     assert [query["limit"] for query in queries(wire)] == ["2", "1"]
-    wire = Wire([])
-    assert walked(wire.client(flavour, runner), max_items=0) == []
+    wire = answering([])
+    assert walked(wire.client(), max_items=0) == []
 
 
-def test_pages_can_be_had_whole(flavour: str, runner: asyncio.Runner) -> None:
-    wire = Wire(pages(2, 0, 1))
-    walk = wire.client(flavour, runner).customers.iterate(page_size=2)
+def test_pages_can_be_had_whole(answering: Answering) -> None:
+    wire = answering(pages(2, 0, 1))
+    walk = wire.client().customers.iterate(page_size=2)
     found = list(walk.pages())
     assert [len(page) for page in found] == [2, 0, 1]
     assert [meta(getattr(page, "target", page)).request_id for page in found] == ["req_0", "req_1", "req_2"]
-    wire = Wire(pages(2, 2, 2))
-    assert [len(page) for page in wire.client(flavour, runner).customers.iterate(page_size=2, max_items=3).pages()] == [
+    wire = answering(pages(2, 2, 2))
+    assert [len(page) for page in wire.client().customers.iterate(page_size=2, max_items=3).pages()] == [
         2,
         2,
     ]
 
 
-def test_the_cursor_of_a_walk_stands_in_front_of_the_page_in_hand(flavour: str, runner: asyncio.Runner) -> None:
-    walk = Wire(pages(2, 2)).client(flavour, runner).customers.iterate(starting_after="c0")
+def test_the_cursor_of_a_walk_stands_in_front_of_the_page_in_hand(answering: Answering) -> None:
+    walk = answering(pages(2, 2)).client().customers.iterate(starting_after="c0")
     assert walk.cursor == "c0"
     walk.take(2)
     assert walk.cursor == "c0"
@@ -153,9 +136,9 @@ def test_the_cursor_of_a_walk_stands_in_front_of_the_page_in_hand(flavour: str, 
     assert walk.cursor == "c1"
 
 
-def test_a_walk_goes_on_after_an_error(flavour: str, runner: asyncio.Runner) -> None:
+def test_a_walk_goes_on_after_an_error(answering: Answering) -> None:
     first, second = pages(1, 1)
-    walk = Wire([first, *[DROPPED] * 3, second]).client(flavour, runner).customers.iterate()
+    walk = answering([first, *[DROPPED] * 3, second]).client().customers.iterate()
     assert walk.first().name == "0.0"
     with pytest.raises(APIConnectionError):
         walk.first()
@@ -163,16 +146,14 @@ def test_a_walk_goes_on_after_an_error(flavour: str, runner: asyncio.Runner) -> 
 
 
 @pytest.mark.parametrize("over", [{"page_size": 0}, {"page_size": 101}, {"max_items": -1}])
-def test_a_walk_of_impossible_size_is_refused_at_once(
-    over: dict[str, int], flavour: str, runner: asyncio.Runner
-) -> None:
+def test_a_walk_of_impossible_size_is_refused_at_once(over: dict[str, int], answering: Answering) -> None:
     with pytest.raises(ValueError):
-        Wire([]).client(flavour, runner).customers.iterate(**over)
+        answering([]).client().customers.iterate(**over)
 
 
-def test_a_page_is_its_own_items_and_knows_the_next(flavour: str, runner: asyncio.Runner) -> None:
-    wire = Wire(pages(2, 1))
-    page = wire.client(flavour, runner).customers.list(limit=2, options={"headers": {"X-Trace": "7"}})
+def test_a_page_is_its_own_items_and_knows_the_next(answering: Answering) -> None:
+    wire = answering(pages(2, 1))
+    page = wire.client().customers.list(limit=2, options={"headers": {"X-Trace": "7"}})
     assert [one.name for one in page] == ["0.0", "0.1"] == [one.name for one in page.data]
     assert (len(page), page.has_more, page.next_cursor) == (2, True, "c1")
     assert page.to_json()["note"] == "new"
@@ -184,22 +165,22 @@ def test_a_page_is_its_own_items_and_knows_the_next(flavour: str, runner: asynci
 
 
 @pytest.mark.parametrize("cursor", [None, "c1"])
-def test_a_page_that_leads_to_itself_says_so(cursor: str | None, flavour: str, runner: asyncio.Runner) -> None:
-    wire = Wire(pages(1, 1, cursors=[cursor]))
-    page = wire.client(flavour, runner).customers.list(starting_after="c1")
+def test_a_page_that_leads_to_itself_says_so(cursor: str | None, answering: Answering) -> None:
+    wire = answering(pages(1, 1, cursors=[cursor]))
+    page = wire.client().customers.list(starting_after="c1")
     with pytest.raises(PaginationError):
         page.next_page()
 
 
-def test_an_item_that_cannot_be_read_is_named(flavour: str, runner: asyncio.Runner) -> None:
+def test_an_item_that_cannot_be_read_is_named(answering: Answering) -> None:
     broken = {"data": [make_customer().to_json(), {"id": "x"}], "has_more": False, "next_cursor": None}
     with pytest.raises(ResponseValidationError) as caught:
-        Wire([httpx.Response(200, json=broken)]).client(flavour, runner).customers.list()
+        answering([httpx.Response(200, json=broken)]).client().customers.list()
     assert caught.value.field_path == "data.1.name"
 
 
-def test_a_query_cannot_be_given_where_the_api_wants_days(flavour: str, runner: asyncio.Runner) -> None:
-    client = Wire([]).client(flavour, runner)
+def test_a_query_cannot_be_given_where_the_api_wants_days(answering: Answering) -> None:
+    client = answering([]).client()
     moment = datetime(2026, 6, 1, tzinfo=UTC)
     for call in (
         lambda: client.bookings.list(departure_from=moment),
@@ -215,9 +196,9 @@ def test_a_query_cannot_be_given_where_the_api_wants_days(flavour: str, runner: 
         client.availability.iterate(date_from=moment.date(), date_to=moment.date().replace(year=2025))
 
 
-def test_the_whole_request_stays_the_same_but_for_the_cursor(flavour: str, runner: asyncio.Runner) -> None:
-    wire = Wire(pages(1, 1, 1))
-    client = wire.client(flavour, runner, default_headers={"X-Team": "till"})
+def test_the_whole_request_stays_the_same_but_for_the_cursor(answering: Answering) -> None:
+    wire = answering(pages(1, 1, 1))
+    client = wire.client(default_headers={"X-Team": "till"})
     options = {"headers": {"X-Trace": "7"}, "timeout": 3, "query": {"new_filter": "on"}}
     list(client.customers.iterate(order="asc", page_size=7, options=options))
     assert len(wire.requests) == 3

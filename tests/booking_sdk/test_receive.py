@@ -1,6 +1,5 @@
 """Events as objects: the same from a webhook and from the feed, of every type there is or will be."""
 
-import asyncio
 import json
 import logging
 import pickle
@@ -8,10 +7,11 @@ import traceback
 from typing import Any
 
 import pytest
+import respx
 from fastapi import Depends, FastAPI
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
-from sdk_support.scripted import Wire, as_json
+from sdk_support.routed import URL, Clients
 
 from booking_core.wire.events import EventType
 from booking_sdk import (
@@ -136,10 +136,10 @@ def test_a_delivery_that_waited_is_judged_by_when_it_came() -> None:
     assert unwrap(body, headers, Verifier(SECRET, tolerance=float("inf")))
 
 
-def test_a_client_unwraps_with_its_own_secrets(flavour: str, runner: asyncio.Runner) -> None:
+def test_a_client_unwraps_with_its_own_secrets(connect: Clients) -> None:
     event = make_event()
     headers, body = signed_request(delivered(event), SECRET)
-    client = Wire([]).client(flavour, runner, webhook_secret=[generate_secret(), SECRET])
+    client = connect(webhook_secret=[generate_secret(), SECRET])
     assert client.webhooks.unwrap(body, headers) == event
     assert client.webhooks.unwrap(body, headers, secret=SECRET) == event
     with pytest.raises(WebhookVerificationError):
@@ -199,9 +199,10 @@ def test_what_is_wrong_with_an_event_is_named_without_its_type(over: dict[str, A
         parse_event_unverified({**CANCELLED.to_json(), **over})
 
 
-def test_a_request_of_any_kind_is_cast_to_the_class_of_its_type(flavour: str, runner: asyncio.Runner) -> None:
-    wire = Wire([as_json(CANCELLED.to_json()), as_json([CANCELLED.to_json()])])
-    client = wire.client(flavour, runner)
+def test_a_request_of_any_kind_is_cast_to_the_class_of_its_type(respx_mock: respx.MockRouter, connect: Clients) -> None:
+    respx_mock.get(f"{URL}/api/v1/events/1").respond(json=CANCELLED.to_json())
+    respx_mock.get(f"{URL}/x").respond(json=[CANCELLED.to_json()])
+    client = connect()
     assert type(client.request("GET", "/api/v1/events/1", cast_to=Event)) is BookingCancelled
     assert [type(one) for one in client.request("GET", "/x", cast_to=list[Event])] == [BookingCancelled]
 

@@ -4,9 +4,9 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from uuid import UUID
 
 import pytest
-from sdk_support.scripted import KEY, OK, play
+from sdk_support.routed import KEY, OK, URL, play
 
-from booking_sdk import GuestInput, GuestLineInput
+from booking_sdk import BookingClient, GuestInput, GuestLineInput
 from booking_sdk.request import anything, encoded, get, given, instant, joined, plain, plain_lines, segment, text
 
 
@@ -115,9 +115,12 @@ def test_a_path_of_the_callers_stays_on_the_service(path: str) -> None:
 
 
 def test_every_request_says_who_asks_for_what() -> None:
-    (sent,) = play(get("me"), [OK], user_agent_suffix="shop/3", default_headers={"X-Team": "till"}).sent
-    headers = dict(sent.headers)
-    assert sent.url == "https://api.test/api/v1/me"
+    def me(client: BookingClient) -> object:
+        return client.request("GET", "/api/v1/me", cast_to=dict)
+
+    (sent,) = play(me, [OK], user_agent_suffix="shop/3", default_headers={"X-Team": "till"}).sent
+    headers = sent.headers
+    assert sent.url == f"{URL}/api/v1/me"
     assert headers["authorization"] == f"Bearer {KEY}"
     assert headers["accept"] == "application/json"
     assert headers["x-team"] == "till"
@@ -140,4 +143,4 @@ def test_options_of_a_call_are_known_ones() -> None:
 )
 def test_headers_that_are_not_the_callers_to_set_are_refused(headers: dict[str, str]) -> None:
     with pytest.raises(ValueError):
-        play(get("me", options={"headers": headers}), [OK])
+        play(lambda client: client.me(options={"headers": headers}), [OK])

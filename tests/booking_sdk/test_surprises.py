@@ -8,7 +8,10 @@ from unittest import mock
 
 import httpx
 import pytest
-from sdk_support.scripted import Wire, answered, as_json, play
+import respx
+from sdk_support import scripted
+from sdk_support.routed import DROPPED, URL, Answer, Clients, answered, as_json, play
+from sdk_support.scripted import Wire
 
 import booking_core.wire
 from booking_sdk import (
@@ -24,8 +27,7 @@ from booking_sdk import (
     UnprocessableEntityError,
     meta,
 )
-from booking_sdk.request import absolute, get, keyed
-from booking_sdk.response import Response
+from booking_sdk.request import get
 from booking_sdk.testing import (
     FakeBookingAPI,
     make_booking,
@@ -66,10 +68,14 @@ def test_a_model_can_be_in_a_set(make: Any) -> None:
     assert len({booking.totals, booking.payment, booking.guests[0], make_booking().totals}) == 3
 
 
-def test_pages_go_through_a_queue(flavour: str, runner: asyncio.Runner) -> None:
+def test_pages_go_through_a_queue(
+    respx_mock: respx.MockRouter, connect: Clients, flavour: str, runner: asyncio.Runner
+) -> None:
     customers = [make_customer().to_json()]
     body = {"data": customers, "has_more": True, "next_cursor": "c1", "resume_cursor": "c1", "note": "new"}
-    client = Wire([as_json(body, x_request_id="req_1"), as_json({**body, "data": []})]).client(flavour, runner)
+    respx_mock.get(f"{URL}/api/v1/customers").mock(as_json(body, x_request_id="req_1"))
+    respx_mock.get(f"{URL}/api/v1/events").mock(as_json({**body, "data": []}))
+    client = connect()
     for page in (client.customers.list(), client.events.list()):
         page = getattr(page, "target", page)
         again = pickle.loads(pickle.dumps(page))
@@ -150,10 +156,11 @@ def test_a_field_that_is_not_there_is_refused_where_things_are_made(make: Any, s
 
 
 def test_bookings_of_a_wide_window_are_asked_for_in_several(flavour: str, runner: asyncio.Runner) -> None:
+    # On a scripted transport: a walk of several answers, compared request by request.
     def answers() -> list[Any]:
         ends = [("a", "c1"), ("b", None), ("c", None), ("d", None)]
         return [
-            as_json({"data": [make_booking(id=one).to_json()], "has_more": bool(more), "next_cursor": more})
+            scripted.as_json({"data": [make_booking(id=one).to_json()], "has_more": bool(more), "next_cursor": more})
             for one, more in ends
         ]
 
@@ -202,13 +209,18 @@ def test_a_walk_through_windows_is_taken_up_where_it_was_left(flavour: str, runn
 # Errors
 
 
+def me(client: BookingClient) -> Any:
+    return client.request("GET", "/api/v1/me", cast_to=dict)
+
+
+def book(client: BookingClient) -> Any:
+    return client.request("POST", "/api/v1/bookings", json={}, cast_to=dict, idempotency_key="order-0001")
+
+
 def test_no_error_obeys_a_terminal() -> None:
     hostile = "a\x1b[2Jb\u202ec\x07"
     body = {"error": f"No.\r\n {hostile}", "code": f"x{hostile}"}
-    response = answered(400, None)
-    response.body = __import__("json").dumps(body).encode()
-    response.raw_headers = [(b"x-request-id", b"req\x1b[1m")]
-    error = play(get("me"), [response]).error
+    error = play(me, [httpx.Response(400, headers=[(b"x-request-id", b"req\x1b[1m")], json=body)]).error
     assert str(error) == (r"400 xa\x1b[2Jb\u202ec\x07: No. a\x1b[2Jb\u202ec\x07 (request req\x1b[1m)")
 
 
@@ -219,15 +231,22 @@ def test_no_error_obeys_a_terminal() -> None:
         ("https://ada:hush@example.com/x", "https://example.com/x"),
         ("/login", "/login"),
         ("//a.example.com", "//a.example.com"),
-        ("https://a.example.com/\x1b[2J", r"https://a.example.com/\x1b[2J"),
     ],
 )
 def test_a_redirect_names_where_it_leads(location: str, named: str) -> None:
-    error = play(get("me"), [answered(308, None, location=location)]).error
+    error = play(me, [answered(308, None, location=location)]).error
     assert isinstance(error, APIStatusError)
     assert error.location == named
     assert f"a redirect to {named}, which is not followed; is the base URL right?" in str(error)
     assert "hush" not in str(error)
+
+
+def test_a_redirect_that_is_named_does_not_obey_a_terminal() -> None:
+    # Without httpx, which gives up an answer whose Location it cannot parse; another client's transport may not.
+    error = scripted.play(get("me"), [scripted.answered(308, None, location="https://a.example.com/\x1b[2J")]).error
+    assert isinstance(error, APIStatusError)
+    assert error.location == r"https://a.example.com/\x1b[2J"
+    assert rf"a redirect to {error.location}, which is not followed" in str(error)
 
 
 def test_an_unknown_tier_is_answered_with_the_tiers_there_are(flavour: str, runner: asyncio.Runner) -> None:
@@ -250,50 +269,54 @@ FOREIGN = [b"", b"<html>", b'{"code": "NoSuchRoute"}', b'{"code": 404}', b'{"mes
 @pytest.mark.parametrize("body", FOREIGN)
 @pytest.mark.parametrize("status", [404, 409, 422])
 def test_a_proxys_refusal_says_nothing_of_an_attempt_before_it(status: int, body: bytes) -> None:
-    from sdk_support.scripted import DROPPED
+    def unsure(*answers: Answer) -> bool:
+        error = play(book, answers).error
+        assert error is not None
+        return error.maybe_executed
 
-    spec = keyed("bookings", body={}, key="order-0001")
-    error = play(spec, [DROPPED, Response(status, [], body)]).error
+    error = play(book, [DROPPED, httpx.Response(status, content=body)]).error
     assert isinstance(error, APIStatusError)
     assert error.maybe_executed
     assert error.idempotency_key == "order-0001"
-    assert not play(spec, [Response(status, [], body)]).error.maybe_executed  # type: ignore[union-attr]
+    assert not unsure(httpx.Response(status, content=body))
     settled = {404: "not_found", 409: "conflict", 422: "validation_failed"}[status]
-    assert not play(spec, [DROPPED, answered(status, settled)]).error.maybe_executed  # type: ignore[union-attr]
+    assert not unsure(DROPPED, answered(status, settled))
     misplaced = {404: "conflict", 409: "validation_failed", 422: "not_found"}[status]
-    assert play(spec, [DROPPED, answered(status, misplaced)]).error.maybe_executed  # type: ignore[union-attr]
+    assert unsure(DROPPED, answered(status, misplaced))
 
 
 @pytest.mark.parametrize("body", FOREIGN)
 def test_a_proxys_404_is_no_deletion(body: bytes) -> None:
-    from sdk_support.scripted import DROPPED
-
-    error = play(absolute("DELETE", "webhooks", "1"), [DROPPED, Response(404, [], body)]).error
+    error = play(lambda client: client.webhooks.delete("1"), [DROPPED, httpx.Response(404, content=body)]).error
     assert isinstance(error, NotFoundError)
     assert error.maybe_executed
 
 
-@pytest.mark.parametrize("answer", [Response(200, [], b"<html>Sign in</html>"), Response(200, [], b"{}")])
-def test_a_success_with_a_body_is_no_deletion(answer: Response, flavour: str, runner: asyncio.Runner) -> None:
+@pytest.mark.parametrize("body", [b"<html>Sign in</html>", b"{}"])
+def test_a_success_with_a_body_is_no_deletion(body: bytes, respx_mock: respx.MockRouter, connect: Clients) -> None:
+    route = respx_mock.delete(f"{URL}/api/v1/webhooks/w1").respond(200, content=body)
     with pytest.raises(ResponseValidationError) as caught:
-        Wire([answer]).client(flavour, runner).webhooks.delete("w1")
+        connect().webhooks.delete("w1")
     assert caught.value.maybe_executed
-    assert Wire([Response(204)]).client(flavour, runner).webhooks.delete("w1") is None
+    route.respond(204)
+    assert connect().webhooks.delete("w1") is None
 
 
 # Hooks
 
 
 def test_a_hook_that_raises_loses_no_result(
-    flavour: str, runner: asyncio.Runner, caplog: pytest.LogCaptureFixture
+    respx_mock: respx.MockRouter, connect: Clients, caplog: pytest.LogCaptureFixture
 ) -> None:
     fail = mock.Mock(side_effect=LookupError("the metrics are away"))
     booking = make_booking()
-    wire = Wire([answered(503, "service_unavailable"), as_json(booking.to_json(), 201)])
-    client = wire.client(flavour, runner, hooks=Hooks(on_send=fail, on_response=fail, on_retry=fail), retry=fail)
+    route = respx_mock.post(f"{URL}/api/v1/bookings/b1/cancel")
+    route.side_effect = [answered(503, "service_unavailable"), as_json(booking.to_json(), 201)]
+    client = connect(hooks=Hooks(on_send=fail, on_response=fail, on_retry=fail), retry=fail)
     assert client.bookings.cancel("b1") == booking
-    assert len(wire.requests) == 2
+    assert route.call_count == 2
     assert fail.call_count == 2 + 2 + 1 + 1
     assert [record.exc_info is not None for record in caplog.records if record.levelname == "ERROR"] == [True] * 6
+    route.side_effect = [answered(409, "conflict")]
     with pytest.raises(ConflictError):
-        Wire([answered(409, "conflict")]).client(flavour, runner, hooks=Hooks(on_response=fail)).bookings.cancel("b1")
+        connect(hooks=Hooks(on_response=fail)).bookings.cancel("b1")

@@ -1,5 +1,6 @@
 """Calls whose requests respx answers: the SDK's own HTTP client, its own connections, and no network."""
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import httpx
 import respx
 
-from booking_sdk import APIError, BookingClient
+from booking_sdk import APIError, AsyncBookingClient, BookingClient
 from booking_sdk.testing import ManualClock, on_clock
+from sdk_support.blocking import blocking
 
 KEY = "svc_" + "k" * 40
 URL = "https://api.test"
@@ -28,6 +30,36 @@ def answered(status: int, code: str | None = None, **headers: str) -> httpx.Resp
     if code is None:
         return httpx.Response(status, headers=pairs, html="<html>")
     return httpx.Response(status, headers=pairs, json={"error": "No.", "code": code})
+
+
+def as_json(value: Any, status: int = 200, **headers: str) -> httpx.Response:
+    """A success with that body, and headers with _ for -."""
+    return httpx.Response(status, headers={name.replace("_", "-"): text for name, text in headers.items()}, json=value)
+
+
+class Clients:
+    """Clients of one flavour that send with their own connections, and whose clock waits for nobody.
+
+    respx answers them: a test takes the fixture `respx_mock` and writes its routes before it makes a client.
+    """
+
+    def __init__(self, flavour: str, runner: asyncio.Runner) -> None:
+        self.clock = ManualClock()
+        self._flavour = flavour
+        self._runner = runner
+        self._made: list[BookingClient | AsyncBookingClient] = []
+
+    def __call__(self, **options: Any) -> Any:
+        """Return a client. The methods of one that awaits are called as those of the other."""
+        kind = BookingClient if self._flavour == "sync" else AsyncBookingClient
+        client = kind(**{"api_key": KEY, "base_url": URL, **options})
+        self._made.append(client)
+        return blocking(on_clock(client, self.clock), self._runner)
+
+    def close(self) -> None:
+        """Close every client that was made."""
+        for client in self._made:
+            blocking(client, self._runner).close()
 
 
 def repeated(answers: Iterable[Answer]) -> Callable[[httpx.Request], httpx.Response]:

@@ -1,4 +1,4 @@
-"""Outcomes written down beforehand: for the flow alone, and for a whole client."""
+"""Outcomes written down beforehand, for what respx cannot express: a flow without httpx, and a sequence of answers."""
 
 import asyncio
 import json
@@ -21,11 +21,7 @@ from sdk_support.blocking import blocking
 
 KEY = "svc_" + "k" * 40
 
-OK = Response(200, [(b"content-type", b"application/json")], b'{"fine": true}')
-REFUSED = Failure(sent=False, timed_out=False, reason="could not connect")
-UNRESOLVED = Failure(sent=False, timed_out=True, reason="could not connect in time")
 DROPPED = Failure(sent=True, timed_out=False, reason="the connection broke")
-TIMED_OUT = Failure(sent=True, timed_out=True, reason="no answer in time")
 
 
 def answered(status: int, code: str | None = None, **headers: str) -> Response:
@@ -40,49 +36,37 @@ class Played:
     """What a call did."""
 
     sent: list[Send] = field(default_factory=list)
-    slept: list[float] = field(default_factory=list)
     result: Any = None
     error: APIError | None = None
 
-    @property
-    def keys(self) -> set[str | None]:
-        return {dict(send.headers).get("idempotency-key") for send in self.sent}
+
+SETTINGS = configure(
+    api_key=KEY,
+    base_url="https://api.test",
+    timeout=30.0,
+    deadline=None,
+    max_retries=2,
+    retry=None,
+    default_headers=None,
+    webhook_secret=None,
+    hooks=None,
+    user_agent_suffix=None,
+)
 
 
-def config(**options: Any) -> Any:
-    """Settings of a client."""
-    defaults: dict[str, Any] = {
-        "api_key": KEY,
-        "base_url": "https://api.test",
-        "timeout": 30.0,
-        "deadline": None,
-        "max_retries": 2,
-        "retry": None,
-        "default_headers": None,
-        "webhook_secret": None,
-        "hooks": None,
-        "user_agent_suffix": None,
-    }
-    return configure(**{**defaults, **options})
-
-
-def play(
-    spec: Spec, outcomes: Sequence[Outcome], *, clock: ManualClock | None = None, took_s: float = 0, **options: Any
-) -> Played:
-    """Obeys the flow as a client would; each attempt takes `took_s`, and the last outcome is repeated."""
-    played, clock = Played(), clock or ManualClock()
-    steps = flow(spec, as_type(dict), config(**options), clock)
+def play(spec: Spec, outcomes: Sequence[Outcome]) -> Played:
+    """Carry out the steps of a call as a client would; the last outcome is repeated."""
+    played, clock = Played(), ManualClock()
+    steps = flow(spec, as_type(dict), SETTINGS, clock)
     reply: Outcome | None = None
     try:
         while True:
             step = steps.send(reply)
             if isinstance(step, Sleep):
-                played.slept.append(step.seconds)
                 clock.sleep(step.seconds)
                 reply = None
             else:
                 played.sent.append(step)
-                clock.advance(took_s)
                 reply = outcomes[min(len(played.sent), len(outcomes)) - 1]
     except StopIteration as done:
         played.result = done.value
