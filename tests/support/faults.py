@@ -57,6 +57,13 @@ def remount(folder: Path, how: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{how}", str(folder)], check=True)
 
 
+def drop_idle_connections(database: Any) -> None:
+    """Close the connections that the database keeps, so that it opens others when it is used again."""
+    for pool in (database._readers, database._writers):
+        pool.close()
+        pool._closed = False
+
+
 def pages(database: Any, limit: str) -> None:
     """Sets how many pages the file may have, where it is written."""
     with database._writers.lend() as connection:
