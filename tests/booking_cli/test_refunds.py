@@ -93,7 +93,8 @@ class Office:
 
 
 @pytest.fixture
-def office(fjord_on_both: Any, tmp_path: Path) -> Iterator[Office]:
+def office(fjord_on_both: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
+    monkeypatch.setenv("BOOKING_MAIL_DIR", str(tmp_path / "mails"))  # or the doctor tells that mails cannot leave
     file = tmp_path / "catalogue.json"
     file.write_text(json.dumps(CATALOGUE))
     assert fjord_on_both("catalog", "import", "--org", "fjord-tours", str(file)).code == 0
