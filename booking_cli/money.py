@@ -1,13 +1,9 @@
 """Sentences about the money of a cancelled booking, for whoever cancelled it at a shell."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from booking_cli.render import money
-
-if TYPE_CHECKING:
-    from booking_core.db.engine import Database
-    from booking_core.payments import MoneyOutcome
 
 _BACK = {
     "refunded": "The payment was returned.",
@@ -55,15 +51,3 @@ def _by_hand(payment: Mapping[str, Any], total: str, refund: str) -> str:
     if payment["status"] == "paid":
         return f"{total} was paid by hand: what the refund policy gives back is returned by hand, and staff was told."
     return "It was not paid by card and not wholly paid: what was taken by hand is returned by hand."
-
-
-def stored_outcome(database: "Database", booking_id: str) -> "MoneyOutcome":
-    """Return what happens to the money of a cancelled booking, from the database: for operator commands, after the
-    transaction that cancelled it.
-
-    Raises:
-        NotFound: there is no such booking.
-    """
-    from booking_core import bookings, payments
-
-    return database.read(lambda tx: payments.outcome_of(tx, bookings.owner(tx, booking_id).id, booking_id.lower()))
