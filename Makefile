@@ -51,8 +51,8 @@ bench: install
 	$(BIN)/python -m bench
 
 openapi: install
-	$(BIN)/python -m booking_server.openapi > openapi.json
-	$(BIN)/python -m booking_server.api_changelog > docs/api-changelog.md
+	$(BIN)/python -m booking_server.api.openapi > openapi.json
+	$(BIN)/python -m booking_server.api.changelog > docs/api-changelog.md
 
 # Rewrites the lock from requirements.in. The lock holds versions and hashes, never an address.
 lock: install

@@ -89,7 +89,7 @@ async def _loop(wanted: Outgoing, send: Send) -> Done:
 async def sender(wanted: Outgoing) -> Done:
     """The worker's own client, guard and all."""
     from booking_core.settings import Settings
-    from booking_server.adapters.webhook_http import WebhookSender
+    from booking_server.adapters.webhook_client import WebhookSender
 
     settings = Settings.from_environment(
         {"BOOKING_WEBHOOK_ALLOW_HTTP": "on", "BOOKING_WEBHOOK_ALLOW_CIDRS": "127.0.0.0/8"}

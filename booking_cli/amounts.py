@@ -30,7 +30,7 @@ def parse_amount(text: str, currency: str) -> int:
     Raises:
         BadParameter: the text is no amount, is more precise than the currency, or names another currency.
     """
-    from booking_core.wire.currencies import minor_digits
+    from booking_core.models.currencies import minor_digits
 
     digits = minor_digits(currency)
     match = _AMOUNT.fullmatch(text.strip())

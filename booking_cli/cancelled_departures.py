@@ -7,7 +7,7 @@ from booking_cli import departures, operation, refunds_told
 from booking_cli.context import Cli, CliError
 
 if TYPE_CHECKING:
-    from booking_core.caller import Actor
+    from booking_core.context import Actor
     from booking_core.db.engine import Tx
 
 Shown = dict[str, Any]

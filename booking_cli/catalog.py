@@ -15,8 +15,8 @@ from booking_cli.context import Cli, CliError
 from booking_cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from booking_core.caller import Installation, Organization
     from booking_core.catalog import Note, Plan, Summary, Tally
+    from booking_core.context import Installation, Organization
     from booking_core.db.engine import Database, Tx
 
 app = group("Catalogue files: experiences, departures, customers, gift cards.")

@@ -71,7 +71,7 @@ def purge(
 
     cli, settings = context.of(ctx), storage.settings()
     with storage.database(cli) as database, storage.installed():
-        from booking_server.purging import REHEARSED, Purging
+        from booking_server.worker.jobs.retention import REHEARSED, Purging
 
         counts = asyncio.run(Purging(settings, database).run_all(is_rehearsal=dry_run))
     shown = {**dict.fromkeys(PURGED, 0), **counts}

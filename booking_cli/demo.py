@@ -22,8 +22,8 @@ from booking_cli.serve import alone, check_address, make_ready, start
 from booking_core import private_files
 
 if TYPE_CHECKING:
-    from booking_core.caller import Installation, Organization
     from booking_core.catalog import Summary
+    from booking_core.context import Installation, Organization
     from booking_core.db.engine import Database, Tx
     from booking_core.settings import Settings
 
@@ -169,7 +169,7 @@ def _key(database: "Database", installation: "Installation", slug: str) -> str:
     """A key with every scope: the one of the last run while it works, else a new one."""
     from booking_core import keys, organizations
     from booking_core.errors import BookingError
-    from booking_core.wire.scopes import Scope
+    from booking_core.models.scopes import Scope
 
     path = FOLDER / "key"
     kept = path.read_text().strip() if path.exists() else ""

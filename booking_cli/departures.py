@@ -15,7 +15,7 @@ from booking_cli.staff_bookings import REASON_CODES, tell_dry_run
 
 if TYPE_CHECKING:
     from booking_core.bookings import CancelledBatch
-    from booking_core.caller import Actor
+    from booking_core.context import Actor
     from booking_core.db.engine import Tx
     from booking_core.db.writes import Writes
 
@@ -336,7 +336,7 @@ def _cancel_batch(
     session: operation.Session, owner: operation.Owner, departure_id: str, reason_code: str
 ) -> tuple[list[Shown], int]:
     from booking_core import bookings
-    from booking_core.wire.bookings import CancelReason
+    from booking_core.models.bookings import CancelReason
 
     def verb(tx: "Tx", actor: "Actor", pending: "Writes") -> "CancelledBatch":
         reason = CancelReason(reason_code)

@@ -33,8 +33,8 @@ def matcher(
     Raises:
         CliError: an empty name.
     """
-    from booking_core.wire import names
-    from booking_core.wire.base import email_key
+    from booking_core.models import names
+    from booking_core.models.base import email_key
 
     tests: list[Matches] = []
     if number is not None:

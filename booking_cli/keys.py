@@ -14,7 +14,7 @@ from booking_cli.secret_files import Keeper
 from booking_cli.times import length_us
 
 if TYPE_CHECKING:
-    from booking_core.caller import ApiKey, Organization
+    from booking_core.context import ApiKey, Organization
 
 SCOPES = (
     *("experiences:read", "availability:read", "bookings:read", "bookings:write", "customers:read"),
@@ -73,7 +73,7 @@ def create(
     secret_files.would_be_shown(cli, secret_file, "key")
     with storage.database(cli) as database, secret_files.kept(secret_file) as keeper:
         from booking_core import keys, organizations
-        from booking_core.wire.scopes import READ_SCOPES
+        from booking_core.models.scopes import READ_SCOPES
 
         organization = database.read(lambda tx: organizations.get(tx, slug=org))
         storage.tell_organization(cli, organization)

@@ -12,7 +12,7 @@ from booking_cli.context import Cli, CliError
 from booking_cli.lists import LIMIT, Limit
 
 if TYPE_CHECKING:
-    from booking_core.caller import Organization
+    from booking_core.context import Organization
     from booking_core.db.engine import Database, Tx
     from booking_core.errors import Conflict
     from booking_core.notifications import Mail

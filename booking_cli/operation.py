@@ -11,7 +11,7 @@ from booking_cli import storage
 from booking_cli.context import Cli, CliError
 
 if TYPE_CHECKING:
-    from booking_core.caller import Actor, Installation, Organization
+    from booking_core.context import Actor, Installation, Organization
     from booking_core.db.engine import Database, Tx
     from booking_core.db.writes import Writes
 
@@ -30,7 +30,7 @@ def stored_id(text: str, noun: str = "thing") -> str:
         NotFound: it cannot be one.
     """
     from booking_core.errors import NotFound
-    from booking_core.wire.base import UUID_PATTERN
+    from booking_core.models.base import UUID_PATTERN
 
     if not re.fullmatch(UUID_PATTERN, text):
         raise NotFound(f"There is no {noun} {text!r}.")
@@ -184,7 +184,7 @@ def _done(tx: "Tx", installation: "Installation", organization: "Organization", 
 
 
 def _actor(tx: "Tx", installation: "Installation", organization: "Organization") -> "Actor":
-    from booking_core.caller import Actor
+    from booking_core.context import Actor
 
     return Actor(installation=installation, organization=organization, at=tx.now())
 

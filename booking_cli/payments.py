@@ -166,7 +166,7 @@ def due(
     cli = context.of(ctx)
     with storage.database(cli) as database:
         from booking_core import organizations, payments
-        from booking_core.wire.bookings import PaymentMethod
+        from booking_core.models.bookings import PaymentMethod
 
         wanted = PaymentMethod(method) if method else None
 

@@ -11,7 +11,7 @@ from booking_cli.context import Cli
 from booking_cli.lists import LIMIT, Limit
 
 if TYPE_CHECKING:
-    from booking_core.caller import Organization
+    from booking_core.context import Organization
     from booking_core.db.engine import Tx
 
 app = group("Refunds: what goes back to guests, and what waits for a person. These commands open the database.")

@@ -135,7 +135,7 @@ def is_money(value: Any) -> bool:
 
 def money(amount: Mapping[str, Any]) -> str:
     """An amount for people, with the digits that its currency has: 890.00 NOK, 25000 CLP."""
-    from booking_core.wire.currencies import minor_digits
+    from booking_core.models.currencies import minor_digits
 
     minor, currency = int(amount["amount_minor"]), str(amount["currency"])
     digits = minor_digits(currency)

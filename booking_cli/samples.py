@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from booking_core.wire.limits import API_VERSION
+from booking_core.models.limits import API_VERSION
 
 Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ from booking_cli.context import Cli
 from booking_cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from booking_core.caller import Installation
+    from booking_core.context import Installation
     from booking_core.db.engine import Database
     from booking_core.secret_keys import Count
 

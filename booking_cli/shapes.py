@@ -79,7 +79,7 @@ def paths(shape: str) -> tuple[str, ...]:
     from importlib import import_module
 
     module, name, added = _MODELS[shape]
-    model = getattr(import_module(f"booking_core.wire.{module}"), name)
+    model = getattr(import_module(f"booking_core.models.{module}"), name)
     return (*_of_model(model), *added)
 
 

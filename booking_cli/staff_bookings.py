@@ -14,7 +14,7 @@ from booking_cli.context import Cli, CliError
 
 if TYPE_CHECKING:
     from booking_core.bookings import Search
-    from booking_core.caller import Actor
+    from booking_core.context import Actor
     from booking_core.db.engine import Tx
     from booking_core.db.writes import Writes
 
@@ -51,9 +51,9 @@ def _pages(
     """Yield pages until there are as many bookings as wanted; none: all."""
     with operation.opened(cli) as session:
         from booking_core import bookings
-        from booking_core.caller import Actor
+        from booking_core.context import Actor
         from booking_core.db.paging import PageRequest
-        from booking_core.wire.pages import Order
+        from booking_core.models.pages import Order
 
         database, installation = session.database, session.installation
         organization = database.read(operation.of(org))
@@ -77,7 +77,7 @@ def _pages(
 def _search(instant: Any, conditions: Mapping[str, Any]) -> "Search":
     """Return the conditions as the core takes them, from what was typed."""
     from booking_core.bookings import Search
-    from booking_core.wire.bookings import BookingStatus
+    from booking_core.models.bookings import BookingStatus
 
     read = {
         "status": BookingStatus,
@@ -122,7 +122,7 @@ def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], given_key: 
     with storage.installed():
         from booking_core import bookings, idempotency
         from booking_core.idempotency import Once
-        from booking_core.wire.bookings import BookingCreate
+        from booking_core.models.bookings import BookingCreate
 
     draft = _draft(validated.request(BookingCreate, body), source)
     with remote.once(cli, given_key) as key:
@@ -140,7 +140,7 @@ def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], given_key: 
 
 def _draft(request: Any, source: str) -> Any:
     from booking_core.bookings import Draft
-    from booking_core.wire.bookings import BookingSource
+    from booking_core.models.bookings import BookingSource
 
     return Draft(
         departure_id=request.experience_date_id,
@@ -180,7 +180,7 @@ def cancel(
     """Cancel a booking for staff or an agent, and tell what happens to the money."""
     with storage.installed():
         from booking_core import bookings
-        from booking_core.wire.bookings import BookingCancel, CancelReason, RefundMode
+        from booking_core.models.bookings import BookingCancel, CancelReason, RefundMode
 
     whose = owner(reference, org)
     note = validated.request(BookingCancel, {"reason": reason}).reason

@@ -14,7 +14,7 @@ from booking_cli.files import is_there
 from booking_cli.render import one_line
 
 if TYPE_CHECKING:
-    from booking_core.caller import Installation, Organization
+    from booking_core.context import Installation, Organization
     from booking_core.db.engine import Database
     from booking_core.secret_keys import Unopened
     from booking_core.settings import Settings

@@ -10,7 +10,7 @@ from booking_cli.command import command, group
 from booking_cli.times import length_us
 
 if TYPE_CHECKING:
-    from booking_core.caller import Actor
+    from booking_core.context import Actor
     from booking_core.db.engine import Tx
     from booking_core.db.writes import Writes
     from booking_core.storefront import Checkout

@@ -34,13 +34,13 @@ from booking_cli.demo import HOST, LEAD_DAYS, WINDOW_DAYS, Shop, a_booking, open
 from booking_cli.exit_codes import ExitCode
 from booking_cli.serve import make_ready
 from booking_core import catalog, doctor, keys
-from booking_core.caller import Organization
 from booking_core.clock import HOUR
+from booking_core.context import Organization
 from booking_core.db.engine import Database
+from booking_core.models.events import EventType
+from booking_core.models.money import Money
+from booking_core.models.scopes import Scope
 from booking_core.settings import Settings
-from booking_core.wire.events import EventType
-from booking_core.wire.money import Money
-from booking_core.wire.scopes import Scope
 from booking_server.app import create_app
 from booking_server.protocol import HttpProtocol
 from webhook_verify import VerifiedDelivery, Verifier, WebhookVerificationError

@@ -30,7 +30,7 @@ def request(kind: "type[M]", body: Mapping[str, Any]) -> "M":
 def refusal(error: "ValidationError") -> "Malformed":
     """Return the refusal that names each field which is wrong."""
     from booking_core.errors import Malformed
-    from booking_core.wire.errors import ErrorDetail
+    from booking_core.models.errors import ErrorDetail
 
     details = [
         ErrorDetail(

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from booking_core.wire.errors import ErrorCode, ErrorDetail
-from booking_core.wire.scopes import Scope
+from booking_core.models.errors import ErrorCode, ErrorDetail
+from booking_core.models.scopes import Scope
 
 
 class BookingError(Exception):

@@ -12,7 +12,7 @@ import orjson
 from sqlalchemy import BigInteger, Boolean, ColumnElement, Integer, Text, bindparam, delete, func, select, tuple_
 from sqlalchemy.engine import Dialect
 
-from booking_core.caller import Actor
+from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Asked, Tx
 from booking_core.db.statements import Statement, chosen_once, given_all, rows

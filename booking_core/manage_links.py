@@ -12,7 +12,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from booking_core.caller import Installation
+from booking_core.context import Installation
 from booking_core.tokens import SecretKeys
 
 PURPOSE = "manage_url"

@@ -28,14 +28,14 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.dml import Insert, Update
 
 from booking_core import tokens
-from booking_core.caller import Organization
+from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, among, given, rows
 from booking_core.db.writes import Derived, Writes
-from booking_core.wire.events import EventType
-from booking_core.wire.limits import API_VERSION, WEBHOOK_ATTEMPTS
-from booking_core.wire.webhooks import DeliveryStatus, DeliveryTrigger, EndpointStatus, FailureReason
+from booking_core.models.events import EventType
+from booking_core.models.limits import API_VERSION, WEBHOOK_ATTEMPTS
+from booking_core.models.webhooks import DeliveryStatus, DeliveryTrigger, EndpointStatus, FailureReason
 
 _ONCE = frozenset(
     {

@@ -27,8 +27,8 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 
 from booking_core import notifications, payments, webhooks
-from booking_core.caller import Installation
 from booking_core.clock import END_OF_TIME, MINUTE, SECOND
+from booking_core.context import Installation
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, given_all, now_us, rows
 from booking_core.db.tables import bookings, deliveries, effects, holds, mails, organizations, refunds

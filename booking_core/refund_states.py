@@ -6,7 +6,7 @@ Mails, the guest's page, the timeline, logs and the command line all take their 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from booking_core.wire.money import formatted
+from booking_core.models.money import formatted
 
 __all__ = ["WAITING", "RefundReason", "RefundState", "RefundStatus"]
 

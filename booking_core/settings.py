@@ -13,11 +13,11 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from booking_core import private_files
-from booking_core.caller import Installation
+from booking_core.context import Installation
 from booking_core.key_strength import is_strong
+from booking_core.models import limits
+from booking_core.models.base import mailbox, single_line
 from booking_core.tokens import SecretKeys
-from booking_core.wire import limits
-from booking_core.wire.base import mailbox, single_line
 
 DEFAULT_DATABASE_URL = "sqlite:///booking.db"
 _OFF = frozenset({"off", "0", "false", "no"})

@@ -16,7 +16,7 @@ from functools import lru_cache
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from booking_core.wire.limits import API_KEY_DISPLAY_LENGTH, API_KEY_PREFIX
+from booking_core.models.limits import API_KEY_DISPLAY_LENGTH, API_KEY_PREFIX
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _KEY_RANDOM_LENGTH = 34

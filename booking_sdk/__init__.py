@@ -13,7 +13,7 @@ them: to import them all would take longer than the rest together. The README is
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from booking_core.wire.limits import API_VERSION
+from booking_core.models.limits import API_VERSION
 from booking_sdk._transport import AsyncHttpClientLike, HttpClientLike
 from booking_sdk._version import __version__
 from booking_sdk.client import AsyncBookingClient, BookingClient
@@ -55,7 +55,7 @@ from booking_sdk.request import UNSET, Unset
 from booking_sdk.response import APIResponse, Headers, RateLimit, Response, ResponseMeta, meta
 
 if TYPE_CHECKING:
-    from booking_core.wire.bookings import (
+    from booking_core.models.bookings import (
         AddOnInput,
         AddOnLine,
         BookedDeparture,
@@ -75,16 +75,16 @@ if TYPE_CHECKING:
         RefundMode,
         Totals,
     )
-    from booking_core.wire.customers import Customer
-    from booking_core.wire.departures import Departure, DepartureStatus
-    from booking_core.wire.errors import ErrorCode, ErrorDetail
-    from booking_core.wire.events import EventType, ResourceType
-    from booking_core.wire.experiences import Experience, PriceTier
-    from booking_core.wire.gift_cards import GiftCardContact, GiftCardStatus
-    from booking_core.wire.money import Money
-    from booking_core.wire.organizations import ApiKey, Me, Organization
-    from booking_core.wire.scopes import Scope
-    from booking_core.wire.webhooks import (
+    from booking_core.models.customers import Customer
+    from booking_core.models.departures import Departure, DepartureStatus
+    from booking_core.models.errors import ErrorCode, ErrorDetail
+    from booking_core.models.events import EventType, ResourceType
+    from booking_core.models.experiences import Experience, PriceTier
+    from booking_core.models.gift_cards import GiftCardContact, GiftCardStatus
+    from booking_core.models.money import Money
+    from booking_core.models.organizations import ApiKey, Me, Organization
+    from booking_core.models.scopes import Scope
+    from booking_core.models.webhooks import (
         AttemptError,
         AttemptTrigger,
         Delivery,
@@ -295,17 +295,17 @@ _LATER = (
     "booking_sdk.following",
     "booking_sdk.receive",
     "booking_sdk.resources.bookings",
-    "booking_core.wire.bookings",
-    "booking_core.wire.customers",
-    "booking_core.wire.departures",
-    "booking_core.wire.errors",
-    "booking_core.wire.events",
-    "booking_core.wire.experiences",
-    "booking_core.wire.gift_cards",
-    "booking_core.wire.money",
-    "booking_core.wire.organizations",
-    "booking_core.wire.scopes",
-    "booking_core.wire.webhooks",
+    "booking_core.models.bookings",
+    "booking_core.models.customers",
+    "booking_core.models.departures",
+    "booking_core.models.errors",
+    "booking_core.models.events",
+    "booking_core.models.experiences",
+    "booking_core.models.gift_cards",
+    "booking_core.models.money",
+    "booking_core.models.organizations",
+    "booking_core.models.scopes",
+    "booking_core.models.webhooks",
     "webhook_verify",
 )
 """Where the names are that are not imported yet, in the order to look."""

@@ -21,7 +21,7 @@ from booking_sdk.request import RAW, Spec, anything, get
 from booking_sdk.response import APIResponse, Response, ResponseMeta
 
 if TYPE_CHECKING:
-    from booking_core.wire.organizations import Me
+    from booking_core.models.organizations import Me
     from booking_sdk.paging import AsyncPage, Page
     from booking_sdk.resources.availability import AsyncAvailability, Availability
     from booking_sdk.resources.bookings import AsyncBookings, Bookings
@@ -174,7 +174,7 @@ class AsyncBookingClient:
 
     async def me(self, *, options: RequestOptions | None = None) -> "Me":
         """The organization and the key of this client: the test of a key. Needs no scope."""
-        from booking_core.wire.organizations import Me
+        from booking_core.models.organizations import Me
 
         return await self._run(get("me", options=options), as_type(Me))
 
@@ -403,7 +403,7 @@ class BookingClient:
 
     def me(self, *, options: RequestOptions | None = None) -> "Me":
         """The organization and the key of this client: the test of a key. Needs no scope."""
-        from booking_core.wire.organizations import Me
+        from booking_core.models.organizations import Me
 
         return self._run(get("me", options=options), as_type(Me))
 

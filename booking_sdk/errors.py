@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 from booking_sdk.response import Headers, Response
 
 if TYPE_CHECKING:
-    from booking_core.wire.errors import ErrorDetail
+    from booking_core.models.errors import ErrorDetail
 
 # More of it than this is not one sentence of the service, but somebody else's page.
 _MESSAGE_LENGTH_MAX = 300
@@ -252,7 +252,7 @@ class APIStatusError(APIError):
     @property
     def details(self) -> tuple["ErrorDetail", ...]:
         """Which fields or conditions were refused, where the service names them."""
-        from booking_core.wire.errors import ErrorDetail
+        from booking_core.models.errors import ErrorDetail
 
         found = self._field("details")
         complete = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from booking_core.wire.limits import PAGE_LIMIT_MAX
+from booking_core.models.limits import PAGE_LIMIT_MAX
 from booking_sdk._clock import Clock
 from booking_sdk._stop import StopInLoop as AsyncStop
 from booking_sdk._stop import StopInThread as Stop

@@ -6,7 +6,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 
-from booking_core.wire.limits import IDEMPOTENCY_KEY_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MIN
+from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MIN
 
 _NAMESPACE_LENGTH_MAX = 100
 _DIGEST_LENGTH = 40

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import AwareDatetime, Field, GetCoreSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from booking_core.wire.base import Id, Open, Resource
-from booking_core.wire.bookings import Booking as WireBooking
-from booking_core.wire.bookings import CancelReason, CancelReasonName
-from booking_core.wire.customers import Customer
-from booking_core.wire.events import Envelope, EventType, EventTypeName, ResourceType, ResourceTypeName
-from booking_core.wire.gift_cards import GiftCard as WireGiftCard
-from booking_core.wire.money import Money
-from booking_core.wire.webhooks import Attempt, WebhookEndpoint
-from booking_core.wire.webhooks import WebhookEndpointWithSecret as WireWebhookEndpointWithSecret
+from booking_core.models.base import Id, Open, Resource
+from booking_core.models.bookings import Booking as WireBooking
+from booking_core.models.bookings import CancelReason, CancelReasonName
+from booking_core.models.customers import Customer
+from booking_core.models.events import Envelope, EventType, EventTypeName, ResourceType, ResourceTypeName
+from booking_core.models.gift_cards import GiftCard as WireGiftCard
+from booking_core.models.money import Money
+from booking_core.models.webhooks import Attempt, WebhookEndpoint
+from booking_core.models.webhooks import WebhookEndpointWithSecret as WireWebhookEndpointWithSecret
 
 DeliveryAttempt = Attempt
 """One HTTP request of a delivery, under a name that the SDK's own `Attempt` does not have."""

@@ -8,9 +8,9 @@ whatever else was asked for stay.
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from booking_core.wire.limits import PAGE_LIMIT_MAX
-from booking_core.wire.pages import EventPage as WireEventPage
-from booking_core.wire.pages import Page as WirePage
+from booking_core.models.limits import PAGE_LIMIT_MAX
+from booking_core.models.pages import EventPage as WireEventPage
+from booking_core.models.pages import Page as WirePage
 from booking_sdk.errors import ConfigurationError, PaginationError
 from booking_sdk.request import Spec
 from booking_sdk.response import ResponseMeta, attach

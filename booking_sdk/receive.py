@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from pydantic import AfterValidator, ValidationError, WrapValidator
 
-from booking_core.wire.limits import API_VERSION
+from booking_core.models.limits import API_VERSION
 from booking_sdk._discreet import discreet
 from booking_sdk._parse import unreadable_of
 from booking_sdk.models import AnyEvent, Event, UnknownEvent

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 from uuid import UUID
 
-from booking_core.wire.limits import WINDOW_DAYS_MAX
+from booking_core.models.limits import WINDOW_DAYS_MAX
 from booking_sdk._retries import Repeat
 from booking_sdk.idempotency import checked_key, new_key
 from booking_sdk.options import RequestOptions

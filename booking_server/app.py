@@ -15,17 +15,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from booking_core.db import migrate
 from booking_core.db.engine import Database
 from booking_core.errors import NotFound
+from booking_core.models.limits import API_VERSION
 from booking_core.settings import SettingError, Settings
-from booking_core.wire.limits import API_VERSION
-from booking_server import collecting, openapi, uses
-from booking_server.adapters.webhook_http import WebhookSender
-from booking_server.bell import ringing
-from booking_server.chores import chores_of
-from booking_server.clock_watch import ClockWatch
-from booking_server.dispatch import Endpoint, Service, refuse
-from booking_server.limits import Edge
-from booking_server.routes import OPERATIONS, description, manage
-from booking_server.worker import Worker, working
+from booking_server import gc_tuning
+from booking_server.adapters.webhook_client import WebhookSender
+from booking_server.api import description, openapi
+from booking_server.api.middleware import Edge
+from booking_server.api.routers import OPERATIONS
+from booking_server.execution import key_usage
+from booking_server.execution.dispatch import Endpoint, Service, refuse
+from booking_server.guest_pages import views
+from booking_server.worker.clock_watch import ClockWatch
+from booking_server.worker.delivery_worker import Worker, working
+from booking_server.worker.jobs.periodic import chores_of
+from booking_server.worker.notifier import ringing
 
 _HOPS = 32
 """Threads beside those of the desks: for the worker and its chores, guests' pages and a limiter that is asked over a
@@ -42,7 +45,7 @@ def create_app(
     *,
     database: Database | None = None,
     worker: bool = False,
-    flush_s: float = uses.FLUSH_S,
+    flush_s: float = key_usage.FLUSH_S,
 ) -> FastAPI:
     """The ASGI application; settings come from the environment unless they are passed in.
 
@@ -63,7 +66,7 @@ def create_app(
         async with contextlib.AsyncExitStack() as stack:
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_HOPS, "hop"))
             stack.push_async_callback(asyncio.to_thread, service.close)
-            stack.enter_context(collecting.seldom())
+            stack.enter_context(gc_tuning.seldom())
             await stack.enter_async_context(service.uses.flushing(flush_s))
             if worker:
                 await stack.enter_async_context(_worker_of(service))
@@ -112,7 +115,7 @@ class Application(FastAPI):
 
 def _routes(service: Service) -> Iterable[Route]:
     yield _route(description.OPERATION.path, description.Description(service, openapi.rendered()))
-    yield _route(manage.PATH, manage.Manage(service))
+    yield _route(views.PATH, views.Manage(service))
     by_path = groupby(sorted(OPERATIONS, key=lambda operation: operation.path), key=lambda operation: operation.path)
     for path, operations in by_path:
         yield _route(path, Endpoint(list(operations), service))

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import httptools
 
 from booking_core.errors import HeadersTooLarge, Malformed
-from booking_core.wire.limits import REQUEST_FIELDS_MAX, REQUEST_HEAD_BYTES_MAX
+from booking_core.models.limits import REQUEST_FIELDS_MAX, REQUEST_HEAD_BYTES_MAX
 
 CHUNK_EXTENSION_BYTES_MAX = 4096
 """Of all chunks of a body together. Nothing is done with extensions."""

@@ -15,11 +15,11 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from booking_core.errors import BookingError, Malformed
-from booking_server import errors
-from booking_server.clients import unmapped
+from booking_server.api import errors
+from booking_server.api.clients import unmapped
+from booking_server.api.middleware import App, Edge
+from booking_server.api.reply import Reply
 from booking_server.framing import NOT_HTTP, Phase, RequestHead, RequestReader
-from booking_server.limits import App, Edge
-from booking_server.reply import Reply
 
 LINGER_BYTES_MAX = 64 * 1024 * 1024
 """Read and dropped at most after the last answer of a connection."""

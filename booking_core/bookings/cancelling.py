@@ -14,18 +14,18 @@ from booking_core.bookings import service, store
 from booking_core.bookings.rules import BookingRow
 from booking_core.bookings.service import Live
 from booking_core.bookings.store import Locked
-from booking_core.caller import Actor, Installation
 from booking_core.clock import HOUR
+from booking_core.context import Actor, Installation
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
 from booking_core.departures import DepartureRow
 from booking_core.effects import EffectKind
 from booking_core.errors import Conflict
+from booking_core.models.bookings import BookingStatus, CancelReason, PaymentSource, PaymentStatus, RefundMode
+from booking_core.models.departures import DepartureStatus
+from booking_core.models.events import EventType
 from booking_core.outbox import Told
 from booking_core.timeline import TimelineKind
-from booking_core.wire.bookings import BookingStatus, CancelReason, PaymentSource, PaymentStatus, RefundMode
-from booking_core.wire.departures import DepartureStatus
-from booking_core.wire.events import EventType
 
 BATCH = 50
 """Bookings of one departure that are cancelled in one transaction."""

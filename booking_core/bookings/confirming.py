@@ -3,15 +3,15 @@
 from booking_core import effects, outbox, payments, timeline
 from booking_core.bookings import service, store
 from booking_core.bookings.service import Live
-from booking_core.caller import Actor
+from booking_core.context import Actor
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
 from booking_core.effects import EffectKind
 from booking_core.errors import Conflict
+from booking_core.models.bookings import BookingStatus, CancelReason, PaymentSource, PaymentStatus
+from booking_core.models.events import EventType
 from booking_core.outbox import Told
 from booking_core.timeline import TimelineKind
-from booking_core.wire.bookings import BookingStatus, CancelReason, PaymentSource, PaymentStatus
-from booking_core.wire.events import EventType
 
 
 def confirm(tx: Tx, actor: Actor, pending: Writes, booking_id: str) -> bytes:

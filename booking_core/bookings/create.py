@@ -17,7 +17,7 @@ from booking_core import departures, idempotency, outbox, tokens
 from booking_core.bookings import rules, sale, service, store
 from booking_core.bookings.sale import Sale
 from booking_core.bookings.store import DepartureRow, Surroundings
-from booking_core.caller import Caller
+from booking_core.context import Caller
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
@@ -30,8 +30,8 @@ from booking_core.errors import (
 )
 from booking_core.idempotency import Answer, Once, Refuse
 from booking_core.manage_links import ManageLinks
-from booking_core.wire.base import email_key
-from booking_core.wire.bookings import BookingCreate, BookingSource
+from booking_core.models.base import email_key
+from booking_core.models.bookings import BookingCreate, BookingSource
 
 CREATED = 201
 

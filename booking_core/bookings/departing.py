@@ -11,9 +11,9 @@ import orjson
 from booking_core import departures
 from booking_core.bookings import rules, store
 from booking_core.bookings.rules import BookingRow
-from booking_core.caller import Actor
+from booking_core.context import Actor
 from booking_core.db.engine import Tx
-from booking_core.wire.bookings import BookingStatus
+from booking_core.models.bookings import BookingStatus
 
 Shown = dict[str, Any]
 

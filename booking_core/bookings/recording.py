@@ -3,11 +3,11 @@
 from booking_core import payments
 from booking_core.bookings import service, store
 from booking_core.bookings.service import Live
-from booking_core.caller import Actor
+from booking_core.context import Actor
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, NotFound
-from booking_core.wire.bookings import BookingStatus, PaymentMethod, PaymentSource, PaymentStatus
+from booking_core.models.bookings import BookingStatus, PaymentMethod, PaymentSource, PaymentStatus
 
 _BY_HAND = frozenset({PaymentMethod.PAY_ON_SITE, PaymentMethod.INVOICE})
 

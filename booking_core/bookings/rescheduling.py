@@ -5,15 +5,15 @@ from booking_core.bookings import sale, service, store
 from booking_core.bookings.rules import BookingRow
 from booking_core.bookings.service import Live
 from booking_core.bookings.store import DepartureRow
-from booking_core.caller import Actor
+from booking_core.context import Actor
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
 from booking_core.effects import EffectKind
 from booking_core.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
+from booking_core.models.bookings import BookingStatus
+from booking_core.models.events import EventType
 from booking_core.outbox import Told
 from booking_core.timeline import TimelineKind
-from booking_core.wire.bookings import BookingStatus
-from booking_core.wire.events import EventType
 
 
 def reschedule(tx: Tx, actor: Actor, pending: Writes, booking_id: str, departure_id: str) -> bytes:

@@ -9,12 +9,12 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from booking_core.caller import Organization
 from booking_core.clock import MINUTE, Zone
+from booking_core.context import Organization
 from booking_core.errors import Malformed, Unprocessable
 from booking_core.experiences import Tier
-from booking_core.wire.base import UUID_PATTERN
-from booking_core.wire.bookings import (
+from booking_core.models.base import UUID_PATTERN
+from booking_core.models.bookings import (
     AddOnInput,
     GuestLineInput,
     PaymentMethod,
@@ -22,7 +22,7 @@ from booking_core.wire.bookings import (
     PaymentSource,
     PaymentStatus,
 )
-from booking_core.wire.limits import AMOUNT_MINOR_MAX
+from booking_core.models.limits import AMOUNT_MINOR_MAX
 
 Charge = PaymentMode | Literal[PaymentMethod.CARD]
 """How a booking is to be paid: as through the API, or by card at the storefront."""

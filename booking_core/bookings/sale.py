@@ -12,14 +12,12 @@ from booking_core import customers, departures, effects, experiences, outbox, ti
 from booking_core.bookings import rules
 from booking_core.bookings.rules import BookingRow, Charge, Quote
 from booking_core.bookings.store import DepartureRow
-from booking_core.caller import Organization
+from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.db.writes import Writes
 from booking_core.effects import EffectKind
 from booking_core.errors import Conflict
-from booking_core.outbox import Told
-from booking_core.timeline import TimelineKind
-from booking_core.wire.bookings import (
+from booking_core.models.bookings import (
     AddOnInput,
     BookingCreate,
     BookingSource,
@@ -29,7 +27,9 @@ from booking_core.wire.bookings import (
     PaymentMode,
     PaymentSource,
 )
-from booking_core.wire.events import EventType
+from booking_core.models.events import EventType
+from booking_core.outbox import Told
+from booking_core.timeline import TimelineKind
 
 _SHOWN_OF_OTHERS = frozenset({"experience_title", "experience_slug", "starts_at", "ends_at", "duration_minutes"})
 

@@ -14,14 +14,14 @@ from typing import Any
 from booking_core import cursors
 from booking_core.bookings import rules, service, store
 from booking_core.bookings.store import Texts
-from booking_core.caller import Actor
+from booking_core.context import Actor
 from booking_core.cursors import Binding
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest, envelope
 from booking_core.errors import Malformed, NotFound
-from booking_core.wire import names
-from booking_core.wire.base import email_key
-from booking_core.wire.bookings import BookingStatus
+from booking_core.models import names
+from booking_core.models.base import email_key
+from booking_core.models.bookings import BookingStatus
 
 _ENDPOINT = "bookings by text"
 """The name of these lists in their cursors."""

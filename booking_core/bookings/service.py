@@ -11,15 +11,15 @@ from booking_core import departures
 from booking_core.bookings import rules, store
 from booking_core.bookings.rules import BookingRow
 from booking_core.bookings.store import Locked
-from booking_core.caller import Actor, Caller, Organization
 from booking_core.clock import Zone
+from booking_core.context import Actor, Caller, Organization
 from booking_core.db.engine import Row, Tx
 from booking_core.db.paging import Page, PageRequest
 from booking_core.errors import NotFound
 from booking_core.manage_links import ManageLinks
-from booking_core.wire.bookings import BookingStatus
-from booking_core.wire.limits import WINDOW_DAYS_MAX
-from booking_core.wire.scopes import Scope
+from booking_core.models.bookings import BookingStatus
+from booking_core.models.limits import WINDOW_DAYS_MAX
+from booking_core.models.scopes import Scope
 
 
 @dataclass(frozen=True, slots=True)

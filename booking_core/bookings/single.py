@@ -12,15 +12,15 @@ from booking_core.bookings.create import CREATED
 from booking_core.bookings.rules import BookingRow
 from booking_core.bookings.sale import Draft, Sale
 from booking_core.bookings.store import DepartureRow
-from booking_core.caller import Actor
 from booking_core.clock import MINUTE
+from booking_core.context import Actor
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
 from booking_core.errors import BookingError, InsufficientCapacity, Malformed, NotFound
 from booking_core.gift_cards import Redeemed
 from booking_core.idempotency import Answer, Once
-from booking_core.wire.base import email_key
-from booking_core.wire.bookings import BookingStatus
+from booking_core.models.base import email_key
+from booking_core.models.bookings import BookingStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
 from booking_core.bookings.rules import BookingRow
-from booking_core.caller import Organization
 from booking_core.clock import HOUR
+from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Asked, Row, Tx
 from booking_core.db.paging import Walk
@@ -32,7 +32,7 @@ from booking_core.db.statements import Statement, among, given, now_us, rows
 from booking_core.db.tables import Id, bookings, customers, departures, experiences, holds, idempotency, timeline
 from booking_core.db.writes import Change
 from booking_core.idempotency import has_lock
-from booking_core.wire.pages import Order
+from booking_core.models.pages import Order
 
 TAKE_SEATS = Change("take_seats", departures, sets=("updated_at",), adds=("seats_taken",))
 """Also gives them back, with a negative number. The table's own check refuses one seat too many."""

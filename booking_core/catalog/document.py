@@ -26,11 +26,11 @@ from pydantic_core import ErrorDetails
 from booking_core.clock import YEARS, Zone, parse_date, within_years, zone
 from booking_core.errors import Malformed
 from booking_core.gift_codes import normalise_code
-from booking_core.wire import limits
-from booking_core.wire.base import Email, InputId, LineId, Name, ShortText, single_line
-from booking_core.wire.base import Note as LongText
-from booking_core.wire.errors import ErrorDetail
-from booking_core.wire.money import CURRENCIES
+from booking_core.models import limits
+from booking_core.models.base import Email, InputId, LineId, Name, ShortText, single_line
+from booking_core.models.base import Note as LongText
+from booking_core.models.errors import ErrorDetail
+from booking_core.models.money import CURRENCIES
 
 LEAD_HOURS_MAX = 8_784
 """A leap year, as for the organization's own setting."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from booking_core.catalog.document import Problem, pointer
 from booking_core.clock import Zone, zone
-from booking_core.wire.money import CURRENCIES
+from booking_core.models.money import CURRENCIES
 
 _OFFSET = re.compile(r".{10}[Tt ].*([+\- ])(\d\d):?(\d\d)", re.ASCII)
 _DEPARTURE_TIMES = ("starts_at", "ends_at")

@@ -33,8 +33,8 @@ from booking_core.catalog.document import (
 from booking_core.catalog.schedules import Timetable, from_wall
 from booking_core.clock import Zone
 from booking_core.gift_codes import normalise_code
-from booking_core.wire.base import email_key
-from booking_core.wire.money import CURRENCIES
+from booking_core.models.base import email_key
+from booking_core.models.money import CURRENCIES
 
 
 @dataclass(frozen=True, slots=True)

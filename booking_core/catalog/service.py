@@ -11,13 +11,13 @@ from typing import Any
 from sqlalchemy import Table
 
 from booking_core import gift_codes, tokens
-from booking_core.caller import Installation, Organization
 from booking_core.catalog import changes, ownership, present, rules, store
 from booking_core.catalog.batches import KINDS, Batch, Tally, split
 from booking_core.catalog.changes import Changes, Counts
 from booking_core.catalog.document import InvalidCatalogue, Note, Problem
 from booking_core.catalog.rules import Entry, Plan
 from booking_core.clock import Zone, zone
+from booking_core.context import Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.writes import Writes

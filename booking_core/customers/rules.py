@@ -7,7 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from booking_core.clock import Zone
 from booking_core.errors import Malformed
-from booking_core.wire.base import Email, Name, ShortText
+from booking_core.models.base import Email, Name, ShortText
 
 _CONTACT = {"name": TypeAdapter(Name), "email": TypeAdapter(Email), "phone": TypeAdapter(ShortText)}
 """What may be changed of a customer, by the same rules as when it was created."""

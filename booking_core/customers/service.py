@@ -5,18 +5,18 @@ from typing import Any
 import orjson
 
 from booking_core import outbox, timeline, tokens
-from booking_core.caller import Actor, Caller, Organization
+from booking_core.context import Actor, Caller, Organization
 from booking_core.customers import rules, store
 from booking_core.customers.rules import CustomerRow
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest
 from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, NotFound
+from booking_core.models.base import email_key
+from booking_core.models.customers import CustomerCreate
+from booking_core.models.events import EventType
 from booking_core.outbox import Told
 from booking_core.timeline import TimelineKind
-from booking_core.wire.base import email_key
-from booking_core.wire.customers import CustomerCreate
-from booking_core.wire.events import EventType
 
 
 def find(tx: Tx, caller: Caller, page: PageRequest, *, email: str | None = None) -> Page:

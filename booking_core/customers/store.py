@@ -8,7 +8,7 @@ from booking_core.db.paging import Walk
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, customers
 from booking_core.db.writes import Change, Writes
-from booking_core.wire.base import email_key
+from booking_core.models.base import email_key
 
 _SHOWN = select(*(customers.c[name] for name in CustomerRow._fields)).where(
     customers.c.organization_id == bindparam("organization_id", type_=Id)

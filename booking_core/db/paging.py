@@ -26,13 +26,13 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 
 from booking_core import cursors
-from booking_core.caller import Actor
+from booking_core.context import Actor
 from booking_core.cursors import Binding
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Row, Statement
 from booking_core.db.tables import Id
-from booking_core.wire.limits import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
-from booking_core.wire.pages import Order
+from booking_core.models.limits import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
+from booking_core.models.pages import Order
 
 _GATHERED_MAX = 500
 """So many rows are sorted in a millisecond."""

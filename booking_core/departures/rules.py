@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from booking_core.clock import HOUR, MINUTE, Zone
 from booking_core.errors import Unprocessable
 from booking_core.experiences import lowest_minor
-from booking_core.wire.departures import DepartureStatus
-from booking_core.wire.limits import AVAILABILITY_DAYS_DEFAULT, WINDOW_DAYS_MAX
+from booking_core.models.departures import DepartureStatus
+from booking_core.models.limits import AVAILABILITY_DAYS_DEFAULT, WINDOW_DAYS_MAX
 
 _OPEN = str(DepartureStatus.OPEN)
 _SOLD_OUT = str(DepartureStatus.SOLD_OUT)

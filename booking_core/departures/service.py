@@ -5,15 +5,15 @@ from typing import Any
 
 import orjson
 
-from booking_core.caller import Actor, Organization
+from booking_core.context import Actor, Organization
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, envelope
 from booking_core.db.writes import Writes
 from booking_core.departures import rules, store
 from booking_core.departures.rules import DepartureRow
 from booking_core.errors import Conflict, Malformed, NotFound
-from booking_core.wire.departures import DepartureStatus
-from booking_core.wire.limits import COUNT_MAX
+from booking_core.models.departures import DepartureStatus
+from booking_core.models.limits import COUNT_MAX
 
 
 def find_available(

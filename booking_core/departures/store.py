@@ -3,7 +3,7 @@
 from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, and_, bindparam, func, select
 
 from booking_core import organizations
-from booking_core.caller import Organization
+from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement

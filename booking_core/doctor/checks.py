@@ -12,7 +12,7 @@ from sqlalchemy import text
 from booking_core.clock import DAY, HOUR, MINUTE, SECOND, to_datetime
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
-from booking_core.wire import limits
+from booking_core.models import limits
 
 FINDINGS_MAX = 1000
 """Of one check: who has more is told so, and not drowned in the rest."""

@@ -6,7 +6,7 @@ asked whether the rows can be true.
 # ruff: noqa: S608 - the texts of SQL are made of nothing but constants
 
 from booking_core.doctor.checks import Check
-from booking_core.wire.limits import WEBHOOK_ATTEMPTS, WEBHOOK_ENDPOINTS_PER_ORGANIZATION
+from booking_core.models.limits import WEBHOOK_ATTEMPTS, WEBHOOK_ENDPOINTS_PER_ORGANIZATION
 
 _FAILURES_TO_DISABLE = 6
 

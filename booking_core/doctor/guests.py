@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from booking_core.doctor.checks import Walk
-from booking_core.wire.base import email_key
+from booking_core.models.base import email_key
 
 
 def judge_seats(row: list[Any]) -> str | None:

@@ -4,8 +4,8 @@
 from typing import Any
 
 from booking_core.doctor.checks import Check, Walk
-from booking_core.wire.base import email_key
-from booking_core.wire.limits import ACTIVE_API_KEYS_PER_ORGANIZATION
+from booking_core.models.base import email_key
+from booking_core.models.limits import ACTIVE_API_KEYS_PER_ORGANIZATION
 
 
 def judge_customer(row: list[Any]) -> str | None:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import orjson
 
 from booking_core.errors import InsufficientScope, Malformed
-from booking_core.wire.events import READ_SCOPE, EventType, ResourceType
-from booking_core.wire.limits import EVENT_TYPES_PER_FILTER
+from booking_core.models.events import READ_SCOPE, EventType, ResourceType
+from booking_core.models.limits import EVENT_TYPES_PER_FILTER
 
 _WILDCARD = ".*"
 _BY_TOKEN: dict[str, frozenset[EventType]] = {

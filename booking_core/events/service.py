@@ -6,14 +6,14 @@ from typing import TypedDict
 import orjson
 
 from booking_core import cursors
-from booking_core.caller import Caller
+from booking_core.context import Caller
 from booking_core.cursors import Binding
 from booking_core.db.engine import Tx
 from booking_core.db.paging import PageRequest
 from booking_core.errors import NotFound
 from booking_core.events import rules, store
 from booking_core.events.store import Asked
-from booking_core.wire.events import EventType, ResourceType
+from booking_core.models.events import EventType, ResourceType
 
 
 class FeedPage(TypedDict):

@@ -30,7 +30,7 @@ from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, chosen_once
 from booking_core.db.tables import Id, deliveries, events, organizations
 from booking_core.events.rules import EventRow
-from booking_core.wire.pages import Order
+from booking_core.models.pages import Order
 
 _SKEW = MINUTE
 """An event is dated when its request began and numbered when its transaction is about to end, so dates run a little

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from booking_core.wire.experiences import STANDARD_TIER_ID
+from booking_core.models.experiences import STANDARD_TIER_ID
 
 _CACHED = 4096
 

@@ -6,7 +6,7 @@ import orjson
 
 from booking_core.clock import Zone
 from booking_core.experiences.pricing import lowest_minor
-from booking_core.wire.experiences import STANDARD_TIER_ID
+from booking_core.models.experiences import STANDARD_TIER_ID
 
 _DAY_MINUTES = 24 * 60
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from booking_core.caller import Caller
+from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest
 from booking_core.errors import NotFound

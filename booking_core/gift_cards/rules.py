@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from booking_core.clock import Zone, within_years
 from booking_core.errors import Malformed, Unprocessable
 from booking_core.gift_codes import normalise_code
-from booking_core.wire.base import mailbox, single_line
-from booking_core.wire.errors import ErrorDetail
-from booking_core.wire.gift_cards import GiftCardStatus
-from booking_core.wire.limits import AMOUNT_MINOR_MAX, TEXT_LENGTH_MAX
-from booking_core.wire.money import CURRENCIES
+from booking_core.models.base import mailbox, single_line
+from booking_core.models.errors import ErrorDetail
+from booking_core.models.gift_cards import GiftCardStatus
+from booking_core.models.limits import AMOUNT_MINOR_MAX, TEXT_LENGTH_MAX
+from booking_core.models.money import CURRENCIES
 
 CODE_LENGTH_MIN = 8
 """Shorter ones are guessed, and the four characters that everyone sees would be half of it."""

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from booking_core import gift_codes, outbox, timeline, tokens
-from booking_core.caller import Actor, Caller
+from booking_core.context import Actor, Caller
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest
@@ -14,10 +14,10 @@ from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, NotFound
 from booking_core.gift_cards import rules, store
 from booking_core.gift_cards.rules import GiftCardIssue, GiftCardRow, LockedCard
+from booking_core.models.events import EventType
+from booking_core.models.gift_cards import GiftCardStatus
 from booking_core.outbox import Told
 from booking_core.timeline import TimelineKind
-from booking_core.wire.events import EventType
-from booking_core.wire.gift_cards import GiftCardStatus
 
 # Reading ---------------------------------------------------------------------------------------------------------
 

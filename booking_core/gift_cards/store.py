@@ -29,7 +29,7 @@ from booking_core.db.statements import Statement, among, rows
 from booking_core.db.tables import Id, gift_card_entries, gift_cards
 from booking_core.db.writes import Change
 from booking_core.gift_cards.rules import GiftCardRow, LockedCard
-from booking_core.wire.gift_cards import GiftCardStatus
+from booking_core.models.gift_cards import GiftCardStatus
 
 # Status ----------------------------------------------------------------------------------------------------------
 

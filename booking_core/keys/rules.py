@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from hmac import compare_digest
 
-from booking_core.caller import ApiKey
 from booking_core.clock import MINUTE, from_datetime
+from booking_core.context import ApiKey
 from booking_core.errors import ApiKeyExpired, ApiKeyRevoked, BookingError, Conflict, Malformed
-from booking_core.wire.base import UUID_PATTERN, single_line
-from booking_core.wire.limits import ACTIVE_API_KEYS_PER_ORGANIZATION, API_KEY_LENGTH, API_KEY_PREFIX, TEXT_LENGTH_MAX
-from booking_core.wire.scopes import READ_SCOPES, Scope
+from booking_core.models.base import UUID_PATTERN, single_line
+from booking_core.models.limits import ACTIVE_API_KEYS_PER_ORGANIZATION, API_KEY_LENGTH, API_KEY_PREFIX, TEXT_LENGTH_MAX
+from booking_core.models.scopes import READ_SCOPES, Scope
 
 LATEST_END = from_datetime(datetime(9999, 1, 1, tzinfo=UTC))
 

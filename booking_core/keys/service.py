@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from booking_core import tokens
-from booking_core.caller import ApiKey, Caller, Installation, Organization
 from booking_core.clock import Zone
+from booking_core.context import ApiKey, Caller, Installation, Organization
 from booking_core.db.engine import Tx
 from booking_core.errors import ApiKeyInvalid, BookingError, NotFound
 from booking_core.keys import rules, store

@@ -10,8 +10,8 @@ from sqlalchemy import BigInteger, ClauseElement, bindparam, func, literal_colum
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
-from booking_core.caller import ApiKey, Organization
 from booking_core.clock import HOUR
+from booking_core.context import ApiKey, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, among, given, now_us, rows

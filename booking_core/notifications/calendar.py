@@ -7,11 +7,11 @@ calendars are shared.
 
 import re
 
-from booking_core.caller import Organization
 from booking_core.clock import SECOND, to_datetime
+from booking_core.context import Organization
+from booking_core.models.bookings import BookingStatus
 from booking_core.notifications.summary import BookingRow
 from booking_core.notifications.wording import one_line
-from booking_core.wire.bookings import BookingStatus
 
 _STATUSES = {
     BookingStatus.PENDING: "TENTATIVE",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from booking_core.caller import Actor, Installation
+from booking_core.context import Actor, Installation
 from booking_core.db.engine import Tx
 from booking_core.errors import NotFound
 from booking_core.manage_links import has_expired, open_token

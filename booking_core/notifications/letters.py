@@ -14,7 +14,7 @@ from jinja2 import FileSystemLoader, StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import Markup
 
-from booking_core.caller import Organization
+from booking_core.context import Organization
 from booking_core.effects import EffectKind
 from booking_core.notifications import calendar
 from booking_core.notifications.message import Letter

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from email.utils import format_datetime
 
 from booking_core.clock import to_datetime
+from booking_core.models.base import mailbox
 from booking_core.notifications.wording import one_line
-from booking_core.wire.base import mailbox
 
 _WORD_OCTETS = 36
 """Encoded they are 48 characters, and with the longest name of a header before them well under the limit of 76."""

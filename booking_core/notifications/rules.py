@@ -4,12 +4,12 @@ import re
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from booking_core.caller import Organization
 from booking_core.clock import END_OF_TIME, HOUR, MINUTE
+from booking_core.context import Organization
 from booking_core.effects import EffectKind
 from booking_core.errors import Conflict
+from booking_core.models.base import UUID_PATTERN
 from booking_core.notifications.summary import BookingRow
-from booking_core.wire.base import UUID_PATTERN
 
 GUEST_KINDS = frozenset(
     {

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from booking_core import tokens
-from booking_core.caller import Installation
 from booking_core.clock import END_OF_TIME, SECOND
+from booking_core.context import Installation
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
 from booking_core.notifications import rules, store

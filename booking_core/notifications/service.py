@@ -7,7 +7,7 @@ A mail that failed is not sent again as it was: it is owed again, and written an
 from collections.abc import Iterable, Sequence
 
 from booking_core import organizations
-from booking_core.caller import Organization
+from booking_core.context import Organization
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, NotFound

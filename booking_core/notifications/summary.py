@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import orjson
 
-from booking_core.caller import Organization
 from booking_core.clock import MINUTE
+from booking_core.context import Organization
+from booking_core.models.bookings import BookingStatus, CancelReason, PaymentMethod, PaymentStatus
 from booking_core.notifications.wording import day, lines, moment, money, one_line, span, zone_name
 from booking_core.refund_states import RefundState
-from booking_core.wire.bookings import BookingStatus, CancelReason, PaymentMethod, PaymentStatus
 
 
 class BookingRow(NamedTuple):

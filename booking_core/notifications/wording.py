@@ -7,7 +7,7 @@ import re
 from datetime import datetime
 
 from booking_core.clock import Zone
-from booking_core.wire.money import formatted
+from booking_core.models.money import formatted
 
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = (

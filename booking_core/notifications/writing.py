@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from booking_core import tokens
-from booking_core.caller import Installation, Organization
+from booking_core.context import Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes

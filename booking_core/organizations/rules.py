@@ -6,12 +6,12 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from booking_core import clock
-from booking_core.caller import Organization
+from booking_core.context import Organization
 from booking_core.errors import Malformed
-from booking_core.wire.base import mailbox, single_line
-from booking_core.wire.errors import ErrorDetail
-from booking_core.wire.limits import TEXT_LENGTH_MAX
-from booking_core.wire.money import CURRENCIES
+from booking_core.models.base import mailbox, single_line
+from booking_core.models.errors import ErrorDetail
+from booking_core.models.limits import TEXT_LENGTH_MAX
+from booking_core.models.money import CURRENCIES
 
 SLUG_LENGTH_MAX = 63
 """What fits in a DNS label, so that a slug can become a host name one day."""

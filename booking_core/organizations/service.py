@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from booking_core import tokens
-from booking_core.caller import Organization
+from booking_core.context import Organization
 from booking_core.db.engine import Tx
 from booking_core.errors import Conflict, NotFound
 from booking_core.organizations import rules, store

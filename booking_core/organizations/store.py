@@ -4,7 +4,7 @@ from dataclasses import fields
 
 from sqlalchemy import Boolean, bindparam, select
 
-from booking_core.caller import Organization
+from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement

@@ -7,21 +7,21 @@ payment, in the order in which the worker holds them, so that staff and worker n
 from typing import Any
 
 from booking_core import timeline, tokens
-from booking_core.caller import Actor
+from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, Malformed, NotFound, Unprocessable
+from booking_core.models.base import multi_line, single_line
+from booking_core.models.bookings import BookingStatus, PaymentSource, PaymentStatus
+from booking_core.models.limits import AMOUNT_MINOR_MAX
+from booking_core.models.money import formatted
 from booking_core.payments import listing, refunds, rules, store
 from booking_core.payments.listing import Record, Refund
 from booking_core.payments.rules import LeasedRefund
 from booking_core.payments.store import PaymentRow
 from booking_core.refund_states import WAITING, RefundReason, RefundStatus
 from booking_core.timeline import TimelineKind
-from booking_core.wire.base import multi_line, single_line
-from booking_core.wire.bookings import BookingStatus, PaymentSource, PaymentStatus
-from booking_core.wire.limits import AMOUNT_MINOR_MAX
-from booking_core.wire.money import formatted
 
 METHOD_LENGTH_MAX = 50
 NOTE_LENGTH_MAX = 500

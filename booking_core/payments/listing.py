@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Integer, Select, Text, and_, bindparam, func,
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
-from booking_core.caller import Organization
+from booking_core.context import Organization
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, among, rows
 from booking_core.db.tables import (
@@ -26,11 +26,11 @@ from booking_core.db.tables import (
 )
 from booking_core.db.tables import organizations as organization_table
 from booking_core.errors import NotFound
+from booking_core.models.base import UUID_PATTERN
+from booking_core.models.bookings import BookingStatus, PaymentMethod, PaymentSource, PaymentStatus
+from booking_core.models.money import formatted
 from booking_core.payments import rules
 from booking_core.refund_states import WAITING, RefundState, RefundStatus
-from booking_core.wire.base import UUID_PATTERN
-from booking_core.wire.bookings import BookingStatus, PaymentMethod, PaymentSource, PaymentStatus
-from booking_core.wire.money import formatted
 
 _UUID = re.compile(UUID_PATTERN, re.ASCII)
 _LIMIT = bindparam("limit", type_=Integer)

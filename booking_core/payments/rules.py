@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from booking_core.caller import Organization
 from booking_core.clock import HOUR, SECOND
-from booking_core.wire.bookings import PaymentStatus
+from booking_core.context import Organization
+from booking_core.models.bookings import PaymentStatus
 
 # How much --------------------------------------------------------------------------------------------------------
 

@@ -7,17 +7,17 @@ money is sent here: the storefront's gateway takes it, the worker gives it back 
 import logging
 
 from booking_core import effects, timeline, tokens
-from booking_core.caller import Actor
+from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
 from booking_core.effects import EffectKind
 from booking_core.errors import Conflict, NotFound
+from booking_core.models.bookings import PaymentStatus
 from booking_core.payments import rules, store
 from booking_core.payments.store import PaymentRow
 from booking_core.refund_states import RefundReason, RefundStatus
 from booking_core.timeline import TimelineKind
-from booking_core.wire.bookings import PaymentStatus
 
 log = logging.getLogger("booking.refunds")
 

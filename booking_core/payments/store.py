@@ -11,8 +11,8 @@ from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, given, now_us, rows
 from booking_core.db.tables import Id, bookings, payment_records, payments, refunds
 from booking_core.db.writes import Change, Derived
+from booking_core.models.bookings import PaymentStatus
 from booking_core.payments.rules import LeasedRefund
-from booking_core.wire.bookings import PaymentStatus
 
 # Payments --------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import partial
 
 from booking_core import gift_codes, manage_links
-from booking_core.caller import Installation
+from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.errors import Unavailable

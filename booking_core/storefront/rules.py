@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from booking_core.clock import Zone
 from booking_core.errors import Malformed
-from booking_core.wire.base import UUID_PATTERN
-from booking_core.wire.limits import COUNT_MAX
+from booking_core.models.base import UUID_PATTERN
+from booking_core.models.limits import COUNT_MAX
 
 HOLD_S_DEFAULT = 600
 HOLD_S_MAX = 86_400

@@ -6,16 +6,16 @@ from typing import Any
 
 from booking_core import bookings, tokens
 from booking_core.bookings import Draft
-from booking_core.caller import Actor, Installation, Organization
 from booking_core.clock import SECOND
+from booking_core.context import Actor, Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, InsufficientCapacity, NotFound
+from booking_core.models.base import Note
+from booking_core.models.bookings import AddOnInput, BookingSource, GuestInput, GuestLineInput, PaymentMethod
 from booking_core.storefront import rules, store
 from booking_core.storefront.rules import HOLD_S_DEFAULT, HoldRow
-from booking_core.wire.base import Note
-from booking_core.wire.bookings import AddOnInput, BookingSource, GuestInput, GuestLineInput, PaymentMethod
 
 # Holds -----------------------------------------------------------------------------------------------------------
 

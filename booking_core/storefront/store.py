@@ -3,8 +3,8 @@
 from sqlalchemy import BigInteger, Integer, bindparam, delete, select, tuple_
 
 from booking_core import organizations
-from booking_core.caller import Organization
 from booking_core.clock import SECOND
+from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, chosen_once

@@ -5,23 +5,23 @@ from typing import Any
 import orjson
 
 from booking_core import outbox, tokens
-from booking_core.caller import Caller
+from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest
 from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, Malformed, NotFound, Unprocessable
-from booking_core.outbox import Told
-from booking_core.webhooks import rules, store
-from booking_core.webhooks.rules import DeliveryRow, EndpointRow
-from booking_core.wire.events import EventType
-from booking_core.wire.limits import WEBHOOK_ATTEMPTS
-from booking_core.wire.webhooks import (
+from booking_core.models.events import EventType
+from booking_core.models.limits import WEBHOOK_ATTEMPTS
+from booking_core.models.webhooks import (
     DeliveryRecover,
     DeliveryStatus,
     DeliveryTrigger,
     EndpointStatus,
     RecoverableStatus,
 )
+from booking_core.outbox import Told
+from booking_core.webhooks import rules, store
+from booking_core.webhooks.rules import DeliveryRow, EndpointRow
 
 Delivery = dict[str, Any]
 

@@ -11,18 +11,15 @@ from typing import Any
 import orjson
 
 from booking_core import outbox, tokens
-from booking_core.caller import Caller
 from booking_core.clock import SECOND
+from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, envelope
 from booking_core.db.writes import Writes
 from booking_core.errors import NotFound, Unprocessable
-from booking_core.outbox import Told
-from booking_core.webhooks import rules, store
-from booking_core.webhooks.rules import EndpointRow
-from booking_core.wire.events import EventType
-from booking_core.wire.limits import SECRET_OVERLAP_S_DEFAULT
-from booking_core.wire.webhooks import (
+from booking_core.models.events import EventType
+from booking_core.models.limits import SECRET_OVERLAP_S_DEFAULT
+from booking_core.models.webhooks import (
     DisabledReason,
     EndpointStatus,
     FailureReason,
@@ -31,6 +28,9 @@ from booking_core.wire.webhooks import (
     WebhookEndpointChange,
     WebhookEndpointCreate,
 )
+from booking_core.outbox import Told
+from booking_core.webhooks import rules, store
+from booking_core.webhooks.rules import EndpointRow
 from webhook_verify import generate_secret
 
 Endpoint = dict[str, Any]

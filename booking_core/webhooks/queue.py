@@ -25,8 +25,8 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
-from booking_core.caller import Organization
 from booking_core.clock import END_OF_TIME
+from booking_core.context import Organization
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, among, given, now_us, rows
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_subscriptions

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from booking_core.caller import Caller
 from booking_core.clock import SECOND, Zone
+from booking_core.context import Caller
 from booking_core.errors import Conflict, Malformed, Unprocessable
-from booking_core.wire.events import READ_SCOPE, EventType
-from booking_core.wire.limits import (
+from booking_core.models.events import READ_SCOPE, EventType
+from booking_core.models.limits import (
     API_VERSION,
     WEBHOOK_ATTEMPTS,
     WEBHOOK_DISABLE_AFTER_S,
     WEBHOOK_ENDPOINTS_PER_ORGANIZATION,
     WEBHOOK_EXCERPT_LENGTH_MAX,
 )
-from booking_core.wire.webhooks import (
+from booking_core.models.webhooks import (
     DeliveryStatus,
     DeliveryTrigger,
     DisabledReason,

@@ -17,20 +17,20 @@ from typing import Any
 import orjson
 
 from booking_core import effects, outbox, tokens
-from booking_core.caller import Installation
 from booking_core.clock import SECOND
+from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
 from booking_core.effects import EffectKind
+from booking_core.models.events import EventType, ResourceType
+from booking_core.models.limits import WEBHOOK_DISABLE_AFTER_S, WEBHOOK_WAITS_S
+from booking_core.models.webhooks import AttemptError, AttemptTrigger, DeliveryStatus, FailureReason
 from booking_core.outbox import Told
 from booking_core.tokens import SecretKeys
 from booking_core.webhooks import queue, rules, store
 from booking_core.webhooks.queue import Due, Settling
 from booking_core.webhooks.rules import EndpointRow, Leased, Outcome, Verdict
-from booking_core.wire.events import EventType, ResourceType
-from booking_core.wire.limits import WEBHOOK_DISABLE_AFTER_S, WEBHOOK_WAITS_S
-from booking_core.wire.webhooks import AttemptError, AttemptTrigger, DeliveryStatus, FailureReason
 
 log = logging.getLogger("booking.webhooks")
 

@@ -31,8 +31,8 @@ from booking_core.db.paging import Walk
 from booking_core.db.statements import Statement, among, given, rows
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_secrets, webhook_subscriptions
 from booking_core.db.writes import Change, Derived, Writes
+from booking_core.models.webhooks import DeliveryStatus, DeliveryTrigger
 from booking_core.webhooks.rules import ATTEMPT, DeliveryRow, EndpointRow, OldSecret
-from booking_core.wire.webhooks import DeliveryStatus, DeliveryTrigger
 
 _organization_id = bindparam("organization_id", type_=Id)
 _endpoint_id = bindparam("endpoint_id", type_=Id)

@@ -4,7 +4,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from booking_core.wire.departures import Departure
+from booking_core.models.departures import Departure
 from booking_sdk._discreet import discreet_methods
 from booking_sdk.options import RequestOptions
 from booking_sdk.paging import AsyncPage, AsyncPaginator, Page, Paginator, Walk

@@ -5,7 +5,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 from uuid import UUID
 
-from booking_core.wire.bookings import (
+from booking_core.models.bookings import (
     AddOnInput,
     BookingStatus,
     GuestInput,

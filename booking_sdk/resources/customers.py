@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Literal
 from uuid import UUID
 
-from booking_core.wire.customers import Customer
+from booking_core.models.customers import Customer
 from booking_sdk._discreet import discreet_methods
 from booking_sdk._parse import as_type
 from booking_sdk.options import RequestOptions

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
-from booking_core.wire.events import EventType, ResourceType
+from booking_core.models.events import EventType, ResourceType
 from booking_sdk._discreet import discreet_methods
 from booking_sdk._parse import as_type
 from booking_sdk.errors import EventsLost

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
-from booking_core.wire.experiences import Experience
+from booking_core.models.experiences import Experience
 from booking_sdk._discreet import discreet_methods
 from booking_sdk._parse import as_type
 from booking_sdk.options import RequestOptions

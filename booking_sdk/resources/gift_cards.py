@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
-from booking_core.wire.gift_cards import GiftCardStatus
+from booking_core.models.gift_cards import GiftCardStatus
 from booking_sdk._discreet import discreet_methods
 from booking_sdk._parse import as_type
 from booking_sdk.models import GiftCard

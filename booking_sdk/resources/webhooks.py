@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
-from booking_core.wire.events import EventType
-from booking_core.wire.webhooks import (
+from booking_core.models.events import EventType
+from booking_core.models.webhooks import (
     Delivery,
     DeliveryStatus,
     RecoverableStatus,

@@ -3,10 +3,10 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from booking_core.wire.events import READ_SCOPE, EventType
-from booking_core.wire.limits import SECRET_OVERLAP_S_DEFAULT, WEBHOOK_ATTEMPTS
-from booking_core.wire.limits import WEBHOOK_ENDPOINTS_PER_ORGANIZATION as ENDPOINTS_MAX
-from booking_core.wire.webhooks import (
+from booking_core.models.events import READ_SCOPE, EventType
+from booking_core.models.limits import SECRET_OVERLAP_S_DEFAULT, WEBHOOK_ATTEMPTS
+from booking_core.models.limits import WEBHOOK_ENDPOINTS_PER_ORGANIZATION as ENDPOINTS_MAX
+from booking_core.models.webhooks import (
     DeliveryRecover,
     DeliveryStatus,
     RecoverableStatus,

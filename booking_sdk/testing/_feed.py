@@ -1,7 +1,7 @@
 """The event feed of the fake: which events a key sees, and which of them it asked for."""
 
-from booking_core.wire.events import READ_SCOPE, EventType, ResourceType
-from booking_core.wire.limits import EVENT_TYPES_PER_FILTER
+from booking_core.models.events import READ_SCOPE, EventType, ResourceType
+from booking_core.models.limits import EVENT_TYPES_PER_FILTER
 from booking_sdk.testing._http import Query, Refusal, malformed
 from booking_sdk.testing._store import Row, Store
 

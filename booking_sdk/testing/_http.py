@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from booking_core.wire.base import UUID_PATTERN, Request
-from booking_core.wire.limits import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
+from booking_core.models.base import UUID_PATTERN, Request
+from booking_core.models.limits import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
 from booking_sdk.response import Response
 
 EnumT = TypeVar("EnumT", bound=StrEnum)

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from booking_core.wire.base import UUID_PATTERN
-from booking_core.wire.bookings import BookingCancel, BookingCreate, BookingStatus
-from booking_core.wire.customers import CustomerCreate
-from booking_core.wire.gift_cards import GiftCardStatus
-from booking_core.wire.limits import IDEMPOTENCY_KEY_LENGTH_MAX as KEY_MAX
-from booking_core.wire.limits import IDEMPOTENCY_KEY_LENGTH_MIN as KEY_MIN
-from booking_core.wire.limits import REQUEST_BODY_BYTES_MAX, WINDOW_DAYS_MAX
-from booking_core.wire.scopes import Scope
-from booking_core.wire.webhooks import DeliveryRecover, SecretRotate, WebhookEndpointChange, WebhookEndpointCreate
+from booking_core.models.base import UUID_PATTERN
+from booking_core.models.bookings import BookingCancel, BookingCreate, BookingStatus
+from booking_core.models.customers import CustomerCreate
+from booking_core.models.gift_cards import GiftCardStatus
+from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MAX as KEY_MAX
+from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MIN as KEY_MIN
+from booking_core.models.limits import REQUEST_BODY_BYTES_MAX, WINDOW_DAYS_MAX
+from booking_core.models.scopes import Scope
+from booking_core.models.webhooks import DeliveryRecover, SecretRotate, WebhookEndpointChange, WebhookEndpointCreate
 from booking_sdk.response import Response
 from booking_sdk.testing import _feed
 from booking_sdk.testing._endpoints import Endpoints

@@ -12,11 +12,11 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from booking_core.wire.bookings import BookingCreate
-from booking_core.wire.customers import CustomerCreate
-from booking_core.wire.experiences import STANDARD_TIER_ID
-from booking_core.wire.limits import API_VERSION, AVAILABILITY_DAYS_DEFAULT, WINDOW_DAYS_MAX
-from booking_core.wire.pages import Order
+from booking_core.models.bookings import BookingCreate
+from booking_core.models.customers import CustomerCreate
+from booking_core.models.experiences import STANDARD_TIER_ID
+from booking_core.models.limits import API_VERSION, AVAILABILITY_DAYS_DEFAULT, WINDOW_DAYS_MAX
+from booking_core.models.pages import Order
 from booking_sdk.testing._http import Query, Refusal, conflict, malformed, not_found, unprocessable
 from booking_sdk.testing.clock import ManualClock
 from booking_sdk.testing.make import money, new_id

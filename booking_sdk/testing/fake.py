@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack
 from urllib.parse import parse_qsl
 
-from booking_core.wire.customers import Customer
-from booking_core.wire.departures import Departure
-from booking_core.wire.experiences import Experience
-from booking_core.wire.limits import API_KEY_PREFIX
-from booking_core.wire.scopes import Scope
+from booking_core.models.customers import Customer
+from booking_core.models.departures import Departure
+from booking_core.models.experiences import Experience
+from booking_core.models.limits import API_KEY_PREFIX
+from booking_core.models.scopes import Scope
 from booking_sdk._http import async_mock_client, mock_client, mock_transport
 from booking_sdk._retries import Failure, Outcome
 from booking_sdk.client import AsyncBookingClient, BookingClient

@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, cast, get_args
 
-from booking_core.wire.base import Resource
-from booking_core.wire.customers import Customer
-from booking_core.wire.departures import Departure
-from booking_core.wire.experiences import Experience
-from booking_core.wire.limits import API_VERSION
+from booking_core.models.base import Resource
+from booking_core.models.customers import Customer
+from booking_core.models.departures import Departure
+from booking_core.models.experiences import Experience
+from booking_core.models.limits import API_VERSION
 from booking_sdk.models import EVENT_CLASSES, AnyEvent, Booking, GiftCard
 from booking_sdk.receive import parsed
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import stripe
 
+from booking_core.models.money import minor_digits
 from booking_core.payments import Answered, Claimed, Outcome
 from booking_core.refund_states import RefundReason
-from booking_core.wire.money import minor_digits
 
 log = logging.getLogger("booking.refunds")
 

@@ -40,7 +40,7 @@ def test_the_sql_and_the_rules_of_a_room_are_imported_in_it_alone(graph: grimp.I
 
 def test_rules_and_wire_import_no_storage_and_no_clockwork(graph: grimp.ImportGraph) -> None:
     pure = [module for module in private_modules(graph) if module.endswith(".rules")]
-    pure += [module for module in graph.modules if module.startswith("booking_core.wire")]
+    pure += [module for module in graph.modules if module.startswith("booking_core.models")]
     for module in pure:
         reached = graph.find_modules_directly_imported_by(module)
         assert not {each for each in reached if each.startswith("booking_core.db")}, module
@@ -66,7 +66,9 @@ def test_no_module_of_the_core_or_the_sdk_knows_the_server(graph: grimp.ImportGr
             assert not {each for each in reached if each.startswith(("booking_server", "booking_cli"))}, module
 
 
-@pytest.mark.parametrize("module", ["booking_sdk", "booking_core.wire", "booking_core.wire.bookings", "webhook_verify"])
+@pytest.mark.parametrize(
+    "module", ["booking_sdk", "booking_core.models", "booking_core.models.bookings", "webhook_verify"]
+)
 def test_what_a_client_imports_loads_no_storage_and_no_server(module: str) -> None:
     heavy = {"sqlalchemy", "fastapi", "starlette", "psycopg", "alembic", "uvicorn", "orjson", "booking_server"}
     assert loaded_by(f"import {module}") & heavy == set()
@@ -74,7 +76,7 @@ def test_what_a_client_imports_loads_no_storage_and_no_server(module: str) -> No
 
 
 def test_every_wire_module_loads_without_storage() -> None:
-    modules = [f"booking_core.wire.{path.stem}" for path in (ROOT / "booking_core" / "wire").glob("[a-z]*.py")]
+    modules = [f"booking_core.models.{path.stem}" for path in (ROOT / "booking_core" / "wire").glob("[a-z]*.py")]
     assert modules
     assert not loaded_by(f"import {', '.join(modules)}") & {"sqlalchemy", "fastapi", "starlette", "httpx"}
 

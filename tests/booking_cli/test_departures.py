@@ -21,7 +21,7 @@ from booking_core.bookings import cancelling
 from booking_core.clock import system_clock
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.wire.bookings import PaymentMode
+from booking_core.models.bookings import PaymentMode
 
 Booking = Callable[..., Any]
 

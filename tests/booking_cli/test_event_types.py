@@ -9,8 +9,8 @@ from support.world import World
 
 from booking_cli import event_types
 from booking_cli.keys import SCOPES
-from booking_core.wire.events import SUBSCRIBABLE, EventType
-from booking_core.wire.scopes import Scope
+from booking_core.models.events import SUBSCRIBABLE, EventType
+from booking_core.models.scopes import Scope
 
 Booking = Callable[..., Any]
 

@@ -17,7 +17,7 @@ from booking_cli.render import _paths
 from booking_core import tokens
 from booking_core.clock import system_clock
 from booking_core.db import tables
-from booking_core.wire.bookings import PaymentMode, RefundMode
+from booking_core.models.bookings import PaymentMode, RefundMode
 
 Booking = Callable[..., Any]
 Words = tuple[str, ...]

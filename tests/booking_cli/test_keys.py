@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from booking_core.wire.scopes import READ_SCOPES, Scope
+from booking_core.models.scopes import READ_SCOPES, Scope
 
 Booking = Callable[..., Any]
 """Runs the command; see conftest."""

@@ -34,9 +34,9 @@ from booking_core import outbox, tokens
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
+from booking_core.models.events import SUBSCRIBABLE, EventType
 from booking_core.outbox import Told
-from booking_core.wire.events import SUBSCRIBABLE, EventType
-from booking_server.worker import signed_headers
+from booking_server.worker.delivery_worker import signed_headers
 from webhook_verify import Verifier, generate_secret
 
 Booking = Callable[..., Any]

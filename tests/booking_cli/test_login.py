@@ -15,7 +15,7 @@ from keyring.errors import KeyringLocked, PasswordDeleteError
 from support.world import World
 
 from booking_cli.exit_codes import ExitCode
-from booking_core.wire.scopes import Scope
+from booking_core.models.scopes import Scope
 
 Booking = Callable[..., Any]
 Environment = Callable[[str, str], None]

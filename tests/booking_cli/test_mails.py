@@ -11,8 +11,8 @@ from support.databases import connect, run
 from support.world import SECRET
 
 from booking_core import notifications
-from booking_core.caller import Installation
 from booking_core.clock import DAY, system_clock
+from booking_core.context import Installation
 from booking_core.db.engine import Database
 from booking_core.notifications import Outcome, Tried
 from booking_core.tokens import SecretKeys

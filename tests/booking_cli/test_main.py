@@ -19,8 +19,8 @@ from booking_cli import loading, storage, tree, webhooks
 from booking_cli.command import Root
 from booking_cli.exit_codes import BY_CODE, ExitCode
 from booking_cli.main import MODULES, SECTIONS, main
+from booking_core.models.errors import ErrorCode
 from booking_core.settings import Settings
-from booking_core.wire.errors import ErrorCode
 
 Booking = Callable[..., Any]
 Terminal = Callable[..., tuple[int, str]]

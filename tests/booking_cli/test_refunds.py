@@ -10,11 +10,18 @@ import pytest
 
 from booking_cli import money
 from booking_core import bookings, organizations, payments
-from booking_core.caller import Actor
+from booking_core.context import Actor
 from booking_core.db.engine import Database
 from booking_core.db.writes import Writes
+from booking_core.models.bookings import (
+    BookingSource,
+    CancelReason,
+    GuestInput,
+    GuestLineInput,
+    PaymentMode,
+    RefundMode,
+)
 from booking_core.settings import Settings
-from booking_core.wire.bookings import BookingSource, CancelReason, GuestInput, GuestLineInput, PaymentMode, RefundMode
 
 DEPARTURE = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
 UNKNOWN = "00000000-0000-4000-8000-000000000000"

@@ -11,7 +11,7 @@ import pytest
 from support.connections import Response, parsed
 from support.serving import ran, serving, started
 
-from booking_core.wire.limits import REQUEST_BODY_BYTES_MAX
+from booking_core.models.limits import REQUEST_BODY_BYTES_MAX
 
 GET = b"GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /api/v1/bookings HTTP/1.1\r\nHost: x\r\n"

@@ -13,8 +13,8 @@ from booking_cli.exit_codes import ExitCode
 from booking_core.clock import system_clock
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.wire.bookings import Booking as WireBooking
-from booking_core.wire.bookings import PaymentMode
+from booking_core.models.bookings import Booking as WireBooking
+from booking_core.models.bookings import PaymentMode
 
 Booking = Callable[..., Any]
 

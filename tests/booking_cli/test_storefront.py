@@ -10,7 +10,7 @@ from sqlalchemy import select
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
-from booking_core.wire.bookings import Booking as WireBooking
+from booking_core.models.bookings import Booking as WireBooking
 
 DEPARTURE = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
 UNKNOWN = "00000000-0000-4000-8000-000000000000"

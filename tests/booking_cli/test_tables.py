@@ -22,7 +22,7 @@ from booking_cli import (
     orgs,
 )
 from booking_cli.render import Layout, Renderer
-from booking_core.wire.scopes import Scope
+from booking_core.models.scopes import Scope
 
 Booking = Callable[..., Any]
 

@@ -14,12 +14,12 @@ from support.receivers import Answer, Receipt, Receivers, plain
 from support.world import World
 
 from booking_cli import event_types, forwarding, samples
-from booking_core.wire.bookings import Booking as BookingModel
-from booking_core.wire.bookings import CancelReason
-from booking_core.wire.customers import Customer
-from booking_core.wire.events import Envelope, EventType
-from booking_core.wire.gift_cards import GiftCard
-from booking_core.wire.webhooks import WebhookEndpoint
+from booking_core.models.bookings import Booking as BookingModel
+from booking_core.models.bookings import CancelReason
+from booking_core.models.customers import Customer
+from booking_core.models.events import Envelope, EventType
+from booking_core.models.gift_cards import GiftCard
+from booking_core.models.webhooks import WebhookEndpoint
 from booking_sdk.models import EVENT_CLASSES, PingObject
 from webhook_verify import Verifier, WebhookVerificationError, generate_secret
 

@@ -16,7 +16,7 @@ from support.servers import Service
 from support.shell import logged_in, running
 
 from booking_cli.main import main
-from booking_core.wire.scopes import Scope
+from booking_core.models.scopes import Scope
 
 Booking = Callable[..., Any]
 Environment = Callable[[str, str], None]

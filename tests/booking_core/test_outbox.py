@@ -18,8 +18,8 @@ from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement, rows
 from booking_core.db.writes import Writes, as_given_statement
 from booking_core.errors import NotFound, Unavailable
+from booking_core.models.events import Envelope, EventType
 from booking_core.outbox import Told
-from booking_core.wire.events import Envelope, EventType
 
 UUID_V8 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 CARD = b'{"id":"c","balance":{"amount_minor":1,"currency":"NOK"}}'

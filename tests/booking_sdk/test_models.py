@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 import booking_sdk
-from booking_core.wire import bookings as wire
+from booking_core.models import bookings as wire
 from booking_sdk import (
     Booking,
     BookingStatus,

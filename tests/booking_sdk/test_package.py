@@ -12,7 +12,7 @@ import unasync
 
 import booking_sdk
 import booking_sdk.testing
-from booking_core.wire.limits import API_VERSION
+from booking_core.models.limits import API_VERSION
 
 FOLDER = Path(booking_sdk.__file__).parent
 MODULES = sorted(FOLDER.rglob("*.py"))
@@ -99,8 +99,8 @@ def test_importing_loads_the_client_and_neither_a_model_nor_what_makes_them() ->
     assert "asyncio" not in loaded
     assert {name for name in ours if name.startswith("booking_core")} == {
         "booking_core",
-        "booking_core.wire",
-        "booking_core.wire.limits",
+        "booking_core.models",
+        "booking_core.models.limits",
     }
     assert not {name for name in ours if "resources" in name or "testing" in name}
 
@@ -115,7 +115,7 @@ def test_everything_together_needs_httpx_pydantic_and_the_standard_library() -> 
     assert roots <= {"booking_sdk", "booking_core", "webhook_verify"} | THIRD | OF_HTTPX | OF_HTTPCORE
     assert not {"sqlalchemy", "fastapi", "starlette", "orjson", "cryptography", "booking_server"} & roots
     core = {name for name in loaded if name.startswith("booking_core.")}
-    assert all(name.startswith("booking_core.wire") for name in core)
+    assert all(name.startswith("booking_core.models") for name in core)
 
 
 def test_importing_reads_no_environment_and_opens_nothing() -> None:
@@ -147,7 +147,7 @@ def test_httpx_is_imported_in_one_place() -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(FOLDER).as_posix())
 def test_a_module_uses_the_wire_and_nothing_else_of_the_core(path: Path) -> None:
     for name in imports(path):
-        assert not name.startswith("booking_core") or name.startswith("booking_core.wire")
+        assert not name.startswith("booking_core") or name.startswith("booking_core.models")
         assert not name.startswith(("booking_server", "booking_cli"))
 
 

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
 from sdk_support.routed import URL, Clients
 
-from booking_core.wire.events import EventType
+from booking_core.models.events import EventType
 from booking_sdk import (
     AnyEvent,
     BookingCancelled,

@@ -13,7 +13,7 @@ from sdk_support import scripted
 from sdk_support.routed import DROPPED, URL, Answer, Clients, answered, as_json, play
 from sdk_support.scripted import Wire
 
-import booking_core.wire
+import booking_core.models
 from booking_sdk import (
     APIStatusError,
     AsyncBookingClient,
@@ -89,7 +89,7 @@ def test_pages_go_through_a_queue(
 NAMES = [
     (module, name, enum)
     for module in ("bookings", "departures", "events", "gift_cards", "webhooks")
-    for found in [__import__(f"booking_core.wire.{module}", fromlist=["x"])]
+    for found in [__import__(f"booking_core.models.{module}", fromlist=["x"])]
     for name, enum in vars(found).items()
     if isinstance(enum, type) and f"{name}Name" in vars(found)
 ]
@@ -97,7 +97,7 @@ NAMES = [
 
 @pytest.mark.parametrize(("module", "name", "enum"), NAMES)
 def test_the_names_that_an_editor_completes_are_those_of_the_enum(module: str, name: str, enum: Any) -> None:
-    literal = getattr(getattr(booking_core.wire, module), f"{name}Name")
+    literal = getattr(getattr(booking_core.models, module), f"{name}Name")
     assert sorted(get_args(literal)) == sorted(enum)
 
 

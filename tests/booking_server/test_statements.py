@@ -13,7 +13,7 @@ from booking_core.bookings import Create
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.idempotency import Answer, Once
-from booking_core.wire.bookings import BookingCreate
+from booking_core.models.bookings import BookingCreate
 
 LISTS = ("/bookings", "/customers", "/experiences", "/gift-cards", "/events")
 

@@ -5,8 +5,8 @@ from support.api import Api, booking_body, error_of
 from support.world import DAY, HOUR, World
 
 from booking_core.db import tables
-from booking_core.wire.bookings import Booking
-from booking_core.wire.scopes import Scope
+from booking_core.models.bookings import Booking
+from booking_core.models.scopes import Scope
 
 
 @pytest.fixture

@@ -19,11 +19,11 @@ from booking_core import bookings, departures
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.errors import BookingError, Unavailable
+from booking_core.models.errors import ErrorCode
+from booking_core.models.scopes import Scope
 from booking_core.settings import RateLimit, Settings
-from booking_core.wire.errors import ErrorCode
-from booking_core.wire.scopes import Scope
+from booking_server.api.errors import STATUS
 from booking_server.app import create_app
-from booking_server.errors import STATUS
 
 CANARY = "Zq7canary"
 LIMIT = RateLimit(50, 3600)

@@ -13,9 +13,9 @@ from support.refusals import nothing_changes, refused
 from support.world import World
 
 from booking_core import keys
-from booking_core.wire.limits import REQUEST_BODY_BYTES_MAX
-from booking_core.wire.scopes import Scope
-from booking_server.routes import OPERATIONS
+from booking_core.models.limits import REQUEST_BODY_BYTES_MAX
+from booking_core.models.scopes import Scope
+from booking_server.api.routers import OPERATIONS
 
 CANARY = "canary-7f3a"
 METHODS: dict[str, set[str]] = {"/api/v1/openapi.json": {"GET"}}

@@ -20,8 +20,8 @@ from support.world import HOUR, NOON, SECRET, World
 from booking_core import keys
 from booking_core.db import tables
 from booking_core.db.engine import Database
+from booking_core.models.scopes import Scope
 from booking_core.settings import RateLimit, Settings
-from booking_core.wire.scopes import Scope
 from booking_server.app import create_app
 
 REPLAYED = "idempotent-replayed"

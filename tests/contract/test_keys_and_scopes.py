@@ -17,11 +17,11 @@ from booking_core import tokens
 from booking_core.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
+from booking_core.models.scopes import READ_SCOPES, Scope
 from booking_core.settings import Settings
-from booking_core.wire.scopes import READ_SCOPES, Scope
+from booking_server.api.operations import Operation
+from booking_server.api.routers import OPERATIONS
 from booking_server.app import create_app
-from booking_server.operations import Operation
-from booking_server.routes import OPERATIONS
 
 CODE = "GIFT-CARD-7KQ2"
 

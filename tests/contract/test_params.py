@@ -12,7 +12,7 @@ from support.refusals import field_of, refused
 from support.world import DAY, HOUR, World
 
 from booking_core.db import tables
-from booking_core.wire.limits import WINDOW_DAYS_MAX
+from booking_core.models.limits import WINDOW_DAYS_MAX
 
 LISTS = ["/experiences", "/bookings", "/customers", "/gift-cards", "/events"]
 CPU_S = 1.0

@@ -16,8 +16,8 @@ from booking_core import keys
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.settings import RateLimit, Settings
+from booking_server.api.rate_limit import ANONYMOUS, MemoryLimiter
 from booking_server.app import create_app
-from booking_server.rate_limit import ANONYMOUS, MemoryLimiter
 
 LIMIT = RateLimit(3, 60)
 HEADERS = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")

@@ -10,7 +10,7 @@ from support.refusals import field_of, nothing_changes, refused
 from support.world import World
 
 from booking_core.db import tables
-from booking_core.wire.scopes import Scope
+from booking_core.models.scopes import Scope
 
 ALWAYS = {"x-request-id": "the-same-for-both"}
 

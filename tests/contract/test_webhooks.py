@@ -13,9 +13,9 @@ from support.refusals import field_of, nothing_changes, refused
 from support.world import DAY, HOUR, NOON, FixedClock, World
 
 from booking_core.db import tables
-from booking_core.wire.events import SUBSCRIBABLE, EventType
-from booking_core.wire.scopes import READ_SCOPES, Scope
-from booking_core.wire.webhooks import Delivery, WebhookEndpoint, WebhookEndpointWithSecret
+from booking_core.models.events import SUBSCRIBABLE, EventType
+from booking_core.models.scopes import READ_SCOPES, Scope
+from booking_core.models.webhooks import Delivery, WebhookEndpoint, WebhookEndpointWithSecret
 
 URL = "https://receiver.example/hook"
 PRIVATE = "https://private.example/hook"

@@ -20,8 +20,8 @@ from support.receivers import LOCAL, wait_until
 from support.servers import Service, free_port, new_world
 from support.world import World
 
-from booking_core.wire.events import EventType
-from booking_core.wire.scopes import Scope
+from booking_core.models.events import EventType
+from booking_core.models.scopes import Scope
 from booking_sdk import Booking, BookingClient, BookingEvent, Event
 from booking_sdk.testing import FakeBookingAPI, make_booking, make_event
 

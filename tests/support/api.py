@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 from starlette.testclient import TestClient
 
-from booking_core.wire.scopes import Scope
+from booking_core.models.scopes import Scope
 from support.world import World
 
 _keys = itertools.count()

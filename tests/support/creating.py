@@ -10,7 +10,7 @@ from booking_core.bookings import Create
 from booking_core.db.engine import Database
 from booking_core.errors import BookingError
 from booking_core.idempotency import Answer, Once
-from booking_core.wire.bookings import BookingCreate
+from booking_core.models.bookings import BookingCreate
 from support.api import booking_body
 from support.world import World
 

@@ -7,11 +7,11 @@ from booking_core import outbox, tokens, webhooks
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.writes import Writes
+from booking_core.models.events import EventType
+from booking_core.models.limits import WEBHOOK_WAITS_S
+from booking_core.models.webhooks import AttemptError
 from booking_core.outbox import Told
 from booking_core.webhooks import Attempted, Claimed
-from booking_core.wire.events import EventType
-from booking_core.wire.limits import WEBHOOK_WAITS_S
-from booking_core.wire.webhooks import AttemptError
 from support.world import World
 from webhook_verify import generate_secret
 

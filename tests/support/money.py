@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import null, update
 
 from booking_core import gift_cards, outbox, payments, tokens
-from booking_core.caller import Actor
+from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement

@@ -7,14 +7,13 @@ import orjson
 
 from booking_core import bookings, customers, departures, gift_cards, storefront
 from booking_core.bookings import Draft
-from booking_core.caller import Actor
+from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
 from booking_core.errors import BookingError
 from booking_core.gift_cards import GiftCardIssue
-from booking_core.storefront import Checkout
-from booking_core.wire.bookings import (
+from booking_core.models.bookings import (
     AddOnInput,
     BookingSource,
     CancelReason,
@@ -23,6 +22,7 @@ from booking_core.wire.bookings import (
     PaymentMode,
     RefundMode,
 )
+from booking_core.storefront import Checkout
 from support.world import World
 
 Booking = dict[str, Any]

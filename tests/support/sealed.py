@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from booking_core import gift_cards, gift_codes, notifications, secret_keys
-from booking_core.caller import Installation
+from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.effects import EffectKind

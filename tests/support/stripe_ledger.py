@@ -24,10 +24,10 @@ from urllib.parse import parse_qs, urlsplit
 from booking_core.db.engine import Database
 from booking_core.settings import Settings
 from booking_server.adapters.stripe import StripeGateway
-from booking_server.adapters.webhook_http import WebhookSender
-from booking_server.refunding import Refunding
-from booking_server.worker import Worker as RealWorker
-from booking_server.worker import working
+from booking_server.adapters.webhook_client import WebhookSender
+from booking_server.worker.delivery_worker import Worker as RealWorker
+from booking_server.worker.delivery_worker import working
+from booking_server.worker.jobs.refunds import Refunding
 from support.receivers import Worker
 
 KEY = "sk_test_of_ours"

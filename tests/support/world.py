@@ -7,12 +7,12 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from booking_core import doctor, gift_codes, tokens
-from booking_core.caller import ApiKey, Caller, Installation, Organization
+from booking_core.context import ApiKey, Caller, Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
 from booking_core.db.writes import Change, Writes
-from booking_core.wire.scopes import Scope
+from booking_core.models.scopes import Scope
 
 SECRET = "oYy2f2pVn0B7a5R8mXwQe4tLz1Kc9HjSdG3uT6vAiZE"
 NEWER_SECRET = "yN7rW2kZ5pXq9Jv4Tb1Hd8Gf3Ls6MaCe0Uo-Ri_QwEY"

@@ -18,9 +18,9 @@ from booking_core import keys, storefront
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.writes import Writes
+from booking_core.models.bookings import GuestInput, GuestLineInput
 from booking_core.settings import Settings
 from booking_core.storefront import Checkout
-from booking_core.wire.bookings import GuestInput, GuestLineInput
 from booking_server.app import create_app
 
 REQUESTS = 500

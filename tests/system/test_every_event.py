@@ -14,15 +14,15 @@ from support.world import DAY, HOUR, SECRET, World
 import webhook_verify
 from booking_core.clock import MINUTE, SECOND
 from booking_core.db import tables
+from booking_core.models.base import Resource
+from booking_core.models.bookings import Booking, BookingSource, CancelReason, PaymentMode
+from booking_core.models.customers import Customer
+from booking_core.models.events import EventType
+from booking_core.models.gift_cards import GiftCard
+from booking_core.models.limits import API_VERSION
 from booking_core.settings import Settings
-from booking_core.wire.base import Resource
-from booking_core.wire.bookings import Booking, BookingSource, CancelReason, PaymentMode
-from booking_core.wire.customers import Customer
-from booking_core.wire.events import EventType
-from booking_core.wire.gift_cards import GiftCard
-from booking_core.wire.limits import API_VERSION
-from booking_server.adapters.webhook_http import Sent
-from booking_server.worker import Worker
+from booking_server.adapters.webhook_client import Sent
+from booking_server.worker.delivery_worker import Worker
 
 EXTRA: Mapping[str, set[str]] = {
     "booking.created": set(),

@@ -20,7 +20,7 @@ from support.world import World
 from booking_cli.exit_codes import ExitCode
 from booking_core.db import tables
 from booking_core.idempotency import Answer
-from booking_server.adapters.mail import LANES
+from booking_server.adapters.smtp import LANES
 
 BOOKINGS = int(os.environ.get("BOOKING_TEST_MAIL_BOOKINGS", "30"))
 KILLS = int(os.environ.get("BOOKING_TEST_MAIL_KILLS", "2"))

@@ -23,10 +23,10 @@ from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement
 from booking_core.db.writes import Writes
+from booking_core.models.bookings import CancelReason
+from booking_core.models.events import EventType
+from booking_core.models.webhooks import SubscribableType, WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
 from booking_core.payments import Answered, Outcome
-from booking_core.wire.bookings import CancelReason
-from booking_core.wire.events import EventType
-from booking_core.wire.webhooks import SubscribableType, WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
 
 EXACT = doctor.Terms(skew_s=0)
 

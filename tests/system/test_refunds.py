@@ -23,7 +23,7 @@ from support.world import World
 from booking_cli.exit_codes import ExitCode
 from booking_core.db import tables
 from booking_core.errors import Unavailable
-from booking_core.wire.bookings import CancelReason
+from booking_core.models.bookings import CancelReason
 
 REFUNDS = int(os.environ.get("BOOKING_TEST_REFUNDS", "40"))
 KILLS = int(os.environ.get("BOOKING_TEST_REFUND_KILLS", "3"))

@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 from support.api import Api, fresh_key
 
 from booking_core.db import tables
-from booking_server import openapi
+from booking_server.api import openapi
 
 CHECKS = [
     not_a_server_error,

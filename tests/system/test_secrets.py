@@ -34,7 +34,7 @@ from support.world import ADULT
 
 from booking_cli.exit_codes import ExitCode
 from booking_cli.main import main
-from booking_core.wire.scopes import Scope
+from booking_core.models.scopes import Scope
 
 LOUD = """
 import sys

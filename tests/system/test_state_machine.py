@@ -33,7 +33,7 @@ from booking_core.clock import MINUTE
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.idempotency import Answer
-from booking_core.wire.bookings import BookingSource, CancelReason, PaymentMode, RefundMode
+from booking_core.models.bookings import BookingSource, CancelReason, PaymentMode, RefundMode
 
 EXAMPLES = int(os.environ.get("BOOKING_TEST_EXAMPLES", "8"))
 STEPS = 60

@@ -17,7 +17,7 @@ from booking_core import webhooks
 from booking_core.clock import SECOND, system_clock
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
-from booking_core.wire.webhooks import WantedStatus, WebhookEndpointChange
+from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange
 from webhook_verify import is_valid
 
 DEADLINE = {"BOOKING_WEBHOOK_DEADLINE": "0.6"}

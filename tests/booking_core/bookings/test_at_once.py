@@ -13,7 +13,7 @@ from booking_core import bookings
 from booking_core.clock import MINUTE
 from booking_core.db import tables
 from booking_core.errors import BookingError
-from booking_core.wire.bookings import PaymentMode
+from booking_core.models.bookings import PaymentMode
 
 ROUNDS = 20
 FULL = "insufficient_capacity"

@@ -13,7 +13,7 @@ from booking_core import bookings
 from booking_core.bookings import cancelling
 from booking_core.clock import MINUTE
 from booking_core.db import tables
-from booking_core.wire.bookings import CancelReason, PaymentMode
+from booking_core.models.bookings import CancelReason, PaymentMode
 
 
 @pytest.fixture

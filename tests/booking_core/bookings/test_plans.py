@@ -14,15 +14,15 @@ from support.world import DAY, NOON, FixedClock, World, make_world
 from booking_core import bookings, cursors, departures, events, keys, tokens
 from booking_core.bookings import Create, Draft, Search
 from booking_core.bookings.store import SLICE
-from booking_core.caller import Caller
 from booking_core.clock import SECOND
+from booking_core.context import Caller
 from booking_core.cursors import Binding
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.writes import Writes
 from booking_core.idempotency import Answer, Once
-from booking_core.wire.bookings import (
+from booking_core.models.bookings import (
     BookingCreate,
     BookingSource,
     BookingStatus,
@@ -31,7 +31,7 @@ from booking_core.wire.bookings import (
     GuestLineInput,
     PaymentMode,
 )
-from booking_core.wire.pages import Order
+from booking_core.models.pages import Order
 
 BOOKINGS = 100_000
 OTHERS = 10_000

@@ -9,8 +9,8 @@ from support.world import DAY, HOUR, World
 
 from booking_core import bookings, payments
 from booking_core.db import tables
+from booking_core.models.bookings import PaymentMethod, PaymentMode, RefundMode
 from booking_core.payments import MoneyState
-from booking_core.wire.bookings import PaymentMethod, PaymentMode, RefundMode
 
 TOTAL = 89_000
 UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"

@@ -13,13 +13,13 @@ from support.world import ADULT, DAY, DRYSUIT, FAMILY, NOON
 from booking_core import experiences, tokens
 from booking_core.bookings import rules
 from booking_core.bookings.rules import BookingRow
-from booking_core.caller import Installation, Organization
 from booking_core.clock import zone
+from booking_core.context import Installation, Organization
 from booking_core.errors import Malformed, Unprocessable
 from booking_core.manage_links import ManageLinks
+from booking_core.models.bookings import AddOnInput, Booking, GuestLineInput, PaymentMethod, PaymentMode
+from booking_core.models.limits import AMOUNT_MINOR_MAX
 from booking_core.tokens import SecretKeys
-from booking_core.wire.bookings import AddOnInput, Booking, GuestLineInput, PaymentMethod, PaymentMode
-from booking_core.wire.limits import AMOUNT_MINOR_MAX
 
 TIERS, ADD_ONS = orjson.dumps([ADULT, FAMILY]).decode(), orjson.dumps([DRYSUIT]).decode()
 ORGANIZATION = Organization(

@@ -13,8 +13,8 @@ from booking_core.bookings import store as booking_store
 from booking_core.db import tables
 from booking_core.db.paging import PageRequest
 from booking_core.errors import Malformed, NotFound
-from booking_core.wire.bookings import BookingStatus
-from booking_core.wire.pages import Order
+from booking_core.models.bookings import BookingStatus
+from booking_core.models.pages import Order
 
 
 @pytest.fixture

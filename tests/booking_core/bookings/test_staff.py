@@ -15,8 +15,8 @@ from booking_core.clock import MINUTE
 from booking_core.db import tables
 from booking_core.errors import NotFound
 from booking_core.idempotency import Answer
-from booking_core.wire.bookings import AddOnInput, Booking, BookingSource, CancelReason, PaymentMode, RefundMode
-from booking_core.wire.scopes import Scope
+from booking_core.models.bookings import AddOnInput, Booking, BookingSource, CancelReason, PaymentMode, RefundMode
+from booking_core.models.scopes import Scope
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 

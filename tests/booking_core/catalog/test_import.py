@@ -12,9 +12,9 @@ from sqlalchemy import Table, bindparam, func, select
 from support.world import DAY, HOUR, NOON, SECRET, World
 
 from booking_core import catalog, departures, experiences, tokens
-from booking_core.caller import Installation
 from booking_core.catalog import Counts, InvalidCatalogue, Summary
 from booking_core.clock import zone
+from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement

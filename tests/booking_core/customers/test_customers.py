@@ -11,17 +11,17 @@ from support.plans import Explained
 from support.world import DAY, NOON, World
 
 from booking_core import customers, events, outbox, tokens
-from booking_core.caller import Caller
+from booking_core.context import Caller
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement
 from booking_core.db.writes import Writes
 from booking_core.errors import Malformed, NotFound
+from booking_core.models.customers import Customer, CustomerCreate
+from booking_core.models.events import EventType
+from booking_core.models.pages import Order, Page
 from booking_core.outbox import Told
-from booking_core.wire.customers import Customer, CustomerCreate
-from booking_core.wire.events import EventType
-from booking_core.wire.pages import Order, Page
 
 KARI = CustomerCreate(email="Kari@Example.com", name="Kari Nordmann", phone="+47 900 00 000")
 

@@ -9,7 +9,7 @@ from sqlalchemy.engine import make_url
 from support import databases
 
 from booking_core import catalog, organizations
-from booking_core.caller import Installation
+from booking_core.context import Installation
 from booking_core.db import migrate
 from booking_core.db.engine import Database
 from booking_core.db.tables import metadata

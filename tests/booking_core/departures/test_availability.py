@@ -16,8 +16,8 @@ from booking_core.clock import zone
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.errors import Unprocessable
-from booking_core.wire.departures import Departure
-from booking_core.wire.pages import Page
+from booking_core.models.departures import Departure
+from booking_core.models.pages import Page
 
 TODAY = date(2026, 11, 21)
 """The local day of NOON."""

@@ -9,7 +9,7 @@ from booking_core import departures
 from booking_core.clock import MINUTE, SECOND, zone
 from booking_core.departures import rules
 from booking_core.errors import Unprocessable
-from booking_core.wire.departures import Departure
+from booking_core.models.departures import Departure
 
 OSLO = zone("Europe/Oslo")
 ROW = (

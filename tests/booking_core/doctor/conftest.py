@@ -13,16 +13,16 @@ from support.hooks import Hooks
 from support.world import DAY, HOUR, NOON, FixedClock, World, make_world
 
 from booking_core import bookings, effects, gift_codes, outbox, payments, timeline, tokens
-from booking_core.caller import Actor
 from booking_core.clock import MINUTE
+from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.writes import Writes
 from booking_core.effects import EffectKind
+from booking_core.models.events import EventType
+from booking_core.models.webhooks import AttemptError
 from booking_core.outbox import Told
 from booking_core.timeline import TimelineKind
-from booking_core.wire.events import EventType
-from booking_core.wire.webhooks import AttemptError
 
 PRICE, FACE, PART, REFUND = 89_000, 50_000, 30_000, 20_000
 LINES = json.dumps(

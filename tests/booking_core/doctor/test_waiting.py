@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
+from booking_server.worker.delivery_worker.jobs import mail, refunds
 from support.hooks import Hooks
 from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
@@ -14,15 +15,14 @@ from booking_core.clock import SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.doctor import checks, sealed
+from booking_core.models.bookings import RefundMode
+from booking_core.models.events import EventType
 from booking_core.notifications.rules import SENDING_WAITS, SENT_WITHIN, WRITING_WAITS
 from booking_core.payments import rules as refund_rules
 from booking_core.storefront.rules import HOLD_S_MAX
 from booking_core.tokens import SecretKeys
 from booking_core.webhooks import rules as webhook_rules
 from booking_core.webhooks import sending
-from booking_core.wire.bookings import RefundMode
-from booking_core.wire.events import EventType
-from booking_server import mailing, refunding
 
 EVERYTHING = doctor.Terms(skew_s=0, include_waiting=True)
 DEAD = "dead deliveries wait for their receiver to be mended"
@@ -217,8 +217,8 @@ def test_the_limits_of_instants_are_no_smaller_than_what_is_written() -> None:
     assert max(SENDING_WAITS) <= checks.MAIL_AHEAD
     assert SENT_WITHIN == checks.MAIL_IS_NEWS
     longest_s = refund_rules.FIRST_WAIT_S * refund_rules.LONGEST_WAIT * 1.25
-    assert max(refund_rules.ACCEPTED_WAIT_S, longest_s, refunding.LEASE_S) * SECOND <= checks.REFUND_AHEAD
-    assert max(mailing.LEASE_S, refunding.LEASE_S) * SECOND <= checks.LEASE_AHEAD
+    assert max(refund_rules.ACCEPTED_WAIT_S, longest_s, refunds.LEASE_S) * SECOND <= checks.REFUND_AHEAD
+    assert max(mail.LEASE_S, refunds.LEASE_S) * SECOND <= checks.LEASE_AHEAD
     assert sending.LEASE_DEADLINES <= checks.LEASE_DEADLINES
     assert webhook_rules._JITTER <= checks.WEBHOOK_JITTER
 

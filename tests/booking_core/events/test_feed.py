@@ -16,10 +16,10 @@ from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement
 from booking_core.db.writes import Writes
 from booking_core.errors import InsufficientScope, Malformed, NotFound
+from booking_core.models.events import Envelope, Event, EventType, ResourceType
+from booking_core.models.pages import EventPage, Order
+from booking_core.models.scopes import READ_SCOPES, Scope
 from booking_core.outbox import Told
-from booking_core.wire.events import Envelope, Event, EventType, ResourceType
-from booking_core.wire.pages import EventPage, Order
-from booking_core.wire.scopes import READ_SCOPES, Scope
 
 ASC, DESC = Order.ASC, Order.DESC
 PURGE = Statement(

@@ -18,9 +18,9 @@ from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Compiled, Statement
 from booking_core.db.writes import Writes
-from booking_core.wire.events import EventType
-from booking_core.wire.pages import Order
-from booking_core.wire.scopes import READ_SCOPES, Scope
+from booking_core.models.events import EventType
+from booking_core.models.pages import Order
+from booking_core.models.scopes import READ_SCOPES, Scope
 
 MANY = 24_000
 RARE = {7_000: EventType.GIFT_CARD_ISSUED, 15_000: EventType.GIFT_CARD_ISSUED}

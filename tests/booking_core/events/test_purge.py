@@ -4,7 +4,7 @@ from support.world import DAY, World
 
 from booking_core import events, tokens
 from booking_core.db import tables
-from booking_core.wire.events import EventType
+from booking_core.models.events import EventType
 
 
 def tell(world: World, sequence: int, created_at: int) -> str:

@@ -13,8 +13,8 @@ from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.paging import PageRequest
 from booking_core.errors import Malformed, NotFound
-from booking_core.wire.experiences import Experience
-from booking_core.wire.pages import Order, Page
+from booking_core.models.experiences import Experience
+from booking_core.models.pages import Order, Page
 
 
 def find(world: World, page: PageRequest = PageRequest(), **filters: Any) -> dict[str, Any]:  # noqa: B008

@@ -8,7 +8,7 @@ from booking_core import experiences
 from booking_core.clock import zone
 from booking_core.experiences import rules
 from booking_core.experiences.rules import ExperienceRow
-from booking_core.wire.experiences import Experience
+from booking_core.models.experiences import Experience
 
 OSLO = zone("Europe/Oslo")
 ROW = ExperienceRow(

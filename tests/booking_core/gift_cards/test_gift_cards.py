@@ -11,16 +11,16 @@ from support.plans import Explained
 from support.world import DAY, NOON, SECRET, World
 
 from booking_core import gift_cards, gift_codes, tokens
-from booking_core.caller import Installation
+from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement
 from booking_core.db.writes import Writes
 from booking_core.errors import Malformed, NotFound
+from booking_core.models.gift_cards import GiftCard, GiftCardStatus
+from booking_core.models.pages import Order, Page
 from booking_core.tokens import SecretKeys
-from booking_core.wire.gift_cards import GiftCard, GiftCardStatus
-from booking_core.wire.pages import Order, Page
 
 CODE = "GIFT-ABCD-1234"
 KEYS = SecretKeys(SECRET)

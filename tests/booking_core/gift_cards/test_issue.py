@@ -9,12 +9,12 @@ from support.money import Till
 from support.world import DAY, NOON, SECRET, World
 
 from booking_core import gift_codes
-from booking_core.caller import Installation
 from booking_core.clock import zone
+from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.errors import BookingError, Conflict, Malformed, NotFound
+from booking_core.models.gift_cards import GiftCard
 from booking_core.tokens import SecretKeys, new_id
-from booking_core.wire.gift_cards import GiftCard
 
 OSLO = zone("Europe/Oslo")
 READABLE = re.compile(r"([2-9A-HJKMNP-Z]{4}-){3}[2-9A-HJKMNP-Z]{4}")

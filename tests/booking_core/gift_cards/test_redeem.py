@@ -12,7 +12,7 @@ from support.money import Till
 from support.world import DAY, NOON, SECRET, World
 
 from booking_core import gift_cards
-from booking_core.caller import Installation
+from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes

@@ -8,10 +8,10 @@ from support.plans import explaining
 from support.world import HOUR, World
 
 from booking_core import keys, tokens
-from booking_core.caller import Caller
 from booking_core.clock import MINUTE
+from booking_core.context import Caller
 from booking_core.errors import ApiKeyExpired, ApiKeyInvalid, ApiKeyRevoked, BookingError
-from booking_core.wire.scopes import Scope
+from booking_core.models.scopes import Scope
 
 
 def identify_many(world: World, *texts: str) -> list[Caller | BookingError]:

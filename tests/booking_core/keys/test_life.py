@@ -9,14 +9,14 @@ from sqlalchemy import bindparam, select
 from support.world import DAY, HOUR, World
 
 from booking_core import clock, keys
-from booking_core.caller import ApiKey, Organization
+from booking_core.context import ApiKey, Organization
 from booking_core.db import tables
 from booking_core.db.statements import Statement
 from booking_core.errors import ApiKeyExpired, ApiKeyRevoked, Conflict, Malformed, NotFound
 from booking_core.keys import rules
-from booking_core.wire.limits import ACTIVE_API_KEYS_PER_ORGANIZATION
-from booking_core.wire.organizations import ApiKey as WireApiKey
-from booking_core.wire.scopes import READ_SCOPES, Scope
+from booking_core.models.limits import ACTIVE_API_KEYS_PER_ORGANIZATION
+from booking_core.models.organizations import ApiKey as WireApiKey
+from booking_core.models.scopes import READ_SCOPES, Scope
 
 
 def create(world: World, **fields: Any) -> tuple[ApiKey, str]:

@@ -6,7 +6,7 @@ import icalendar
 import pytest
 from support.world import NOON, World
 
-from booking_core.caller import Organization
+from booking_core.context import Organization
 from booking_core.notifications import calendar
 from booking_core.notifications.summary import BookingRow
 

@@ -10,7 +10,7 @@ from support.mails import Mails
 from support.world import DAY, HOUR, SECRET, World
 
 from booking_core import notifications
-from booking_core.caller import Installation
+from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.errors import NotFound
 from booking_core.manage_links import ManageLinks, open_token

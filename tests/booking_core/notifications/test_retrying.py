@@ -9,8 +9,8 @@ from support.refusals import nothing_changes
 from support.world import DAY, HOUR, World, make_world
 
 from booking_core import notifications
-from booking_core.caller import Organization
 from booking_core.clock import MINUTE
+from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.effects import EffectKind
 from booking_core.errors import Conflict, NotFound

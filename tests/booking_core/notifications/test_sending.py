@@ -8,8 +8,8 @@ from support.mails import Mails
 from support.world import HOUR
 
 from booking_core import notifications
-from booking_core.caller import Installation
 from booking_core.clock import END_OF_TIME
+from booking_core.context import Installation
 from booking_core.effects import EffectKind
 from booking_core.notifications import Claimed, Outcome, Tried
 from booking_core.notifications.rules import SENDING_WAITS, SENT_WITHIN

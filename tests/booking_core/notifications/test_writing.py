@@ -12,14 +12,14 @@ from support.mails import Mails
 from support.world import HOUR, World
 
 from booking_core import bookings, tokens
-from booking_core.caller import Installation
+from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.db.writes import Writes
 from booking_core.effects import EffectKind
+from booking_core.models.bookings import CancelReason
 from booking_core.notifications import default_sender
 from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, MAIL_KINDS, WRITING_WAITS
 from booking_core.tokens import SecretKeys
-from booking_core.wire.bookings import CancelReason
 
 CONFIRMATION = EffectKind.BOOKING_CONFIRMATION_MAIL
 CANCELLATION = EffectKind.BOOKING_CANCELLATION_MAIL

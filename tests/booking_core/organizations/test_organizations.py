@@ -7,12 +7,12 @@ from sqlalchemy import bindparam, select
 from support.world import FixedClock, World
 
 from booking_core import organizations, tokens
-from booking_core.caller import Organization
+from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
 from booking_core.errors import Conflict, Malformed, NotFound
-from booking_core.wire.organizations import Organization as WireOrganization
+from booking_core.models.organizations import Organization as WireOrganization
 
 
 def create(database: Database, clock: FixedClock, **fields: str) -> Organization:

@@ -11,7 +11,7 @@ from support.world import World
 
 from booking_core.clock import MINUTE
 from booking_core.db import tables
-from booking_core.wire.bookings import AddOnInput, CancelReason
+from booking_core.models.bookings import AddOnInput, CancelReason
 
 PENDING = 30 * MINUTE
 

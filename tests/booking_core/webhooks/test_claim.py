@@ -17,9 +17,9 @@ from support.world import HOUR, SECRET, FixedClock
 from booking_core import tokens
 from booking_core.db import tables
 from booking_core.db.engine import Database
+from booking_core.models.events import EventType
+from booking_core.models.webhooks import AttemptError, AttemptTrigger
 from booking_core.webhooks import Claimed
-from booking_core.wire.events import EventType
-from booking_core.wire.webhooks import AttemptError, AttemptTrigger
 
 SECOND = 1_000_000
 CARD = "00000000-0000-7000-8000-0000000000ca"

@@ -15,8 +15,8 @@ from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
 from booking_core.db.writes import Writes
 from booking_core.errors import Conflict
+from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
 from booking_core.outbox import Told
-from booking_core.wire.webhooks import WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
 
 CREATE = WebhookEndpointCreate(url="https://receiver.example/hook", event_types=[REDEEMED])
 Act = Callable[[Tx, Hooks, Writes, str], object]

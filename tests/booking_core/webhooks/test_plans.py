@@ -20,8 +20,8 @@ from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement, rows
 from booking_core.db.writes import Change, Writes, as_one_statement, as_row_statement
+from booking_core.models.webhooks import DeliveryStatus
 from booking_core.webhooks import queue, store
-from booking_core.wire.webhooks import DeliveryStatus
 
 ORGANIZATIONS, QUEUED, DONE, MUCH = 1_200, 3, 10, 8_000
 CLAIM = {"free": 64, "in_flight": "[]", "slow_free": 32, "per_endpoint": 2, "per_organization": 8}

@@ -8,7 +8,7 @@ from support.hooks import Hooks
 from support.world import HOUR, FixedClock
 
 from booking_core.db import tables
-from booking_core.wire.webhooks import AttemptError
+from booking_core.models.webhooks import AttemptError
 
 SECOND = 1_000_000
 CARD = "00000000-0000-7000-8000-0000000000ca"

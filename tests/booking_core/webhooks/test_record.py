@@ -15,9 +15,9 @@ from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
 from booking_core.errors import Conflict
+from booking_core.models.events import EventType
+from booking_core.models.webhooks import AttemptError, WantedStatus, WebhookEndpointChange
 from booking_core.outbox import Told
-from booking_core.wire.events import EventType
-from booking_core.wire.webhooks import AttemptError, WantedStatus, WebhookEndpointChange
 
 SECOND, MINUTE = 1_000_000, 60_000_000
 DEAD, OFF = EventType.WEBHOOK_DELIVERY_DEAD, EventType.WEBHOOK_AUTO_DISABLED

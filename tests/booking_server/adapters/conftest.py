@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from booking_core.settings import Settings
-from booking_server.adapters.webhook_http import Sent, WebhookSender
+from booking_server.adapters.webhook_client import Sent, WebhookSender
 
 HOST = "127.0.0.1"
 LATE_S = 20.0

@@ -13,8 +13,8 @@ from support.hooks import Hooks
 from support.world import SECRET, FixedClock, make_world
 
 from booking_core.db.engine import Database
-from booking_server.adapters.webhook_http import WebhookSender
-from booking_server.worker import Worker
+from booking_server.adapters.webhook_client import WebhookSender
+from booking_server.worker.delivery_worker import Worker
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 EVENTS = 60

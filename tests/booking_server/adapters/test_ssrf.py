@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from booking_core.wire.webhooks import AttemptError
-from booking_server.adapters.addresses import AddressGuard
-from booking_server.adapters.webhook_http import Sent, WebhookSender
+from booking_core.models.webhooks import AttemptError
+from booking_server.adapters.address_guard import AddressGuard
+from booking_server.adapters.webhook_client import Sent, WebhookSender
 
 pytestmark = pytest.mark.usefixtures("descriptors")
 

@@ -1,0 +1,91 @@
+"""Who is asking: an organization with its settings, a key with its scopes, and the installation that serves them."""
+
+from dataclasses import dataclass
+
+from booking_core.clock import Zone, zone
+from booking_core.errors import InsufficientScope
+from booking_core.models.scopes import Scope
+from booking_core.tokens import SecretKeys
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What every request of one installation shares."""
+
+    secret_keys: SecretKeys
+    public_url: str = "http://127.0.0.1:8000"
+    pending_minutes: int = 30
+    webhook_allow_http: bool = False
+    """For development: endpoints may be registered without TLS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Organization:
+    """An organization's row, with its settings (the names of `booking orgs set`)."""
+
+    id: str
+    slug: str
+    name: str
+    timezone: str
+    default_currency: str
+    api_app: bool
+    plan_api: bool
+    add_ons_app: bool
+    hours_before_booking_closes: int
+    pending_minutes: int | None
+    refund_full_until_hours: int
+    refund_late_percent: int
+    notify_staff: bool
+    staff_email: str | None
+    on_site_fee_percent: float
+    cancel_under_minimum: bool
+    created_at: int
+    updated_at: int
+
+    @property
+    def zone(self) -> Zone:
+        return zone(self.timezone)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key's row, without its hash."""
+
+    id: str
+    organization_id: str
+    name: str
+    prefix: str
+    scopes: frozenset[str]
+    created_at: int
+    expires_at: int | None
+    revoked_at: int | None
+    last_used_at: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actor:
+    """Whoever acts for an organization, and at which instant (the database's clock): staff at a shell, the storefront,
+    a guest with a link, the worker. What an actor may do was settled before."""
+
+    installation: Installation
+    organization: Organization
+    at: int
+
+    @property
+    def secret_keys(self) -> SecretKeys:
+        return self.installation.secret_keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller(Actor):
+    """One authenticated request of the API: the actor, and with which key."""
+
+    key: ApiKey
+
+    def has(self, scope: Scope) -> bool:
+        return scope in self.key.scopes
+
+    def require(self, scope: Scope) -> None:
+        """Refuses a key that lacks the scope."""
+        if scope not in self.key.scopes:
+            raise InsufficientScope(scope)

@@ -1,0 +1,200 @@
+"""What every wire model is made of: the two base classes, and the scalar types with their strictness (decision R7)."""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
+
+from booking_core.models import limits
+
+UUID_PATTERN = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+"""The canonical form, any case. Braces, `urn:uuid:` and missing hyphens are refused (decision R7)."""
+
+
+class _Hidden:
+    def __repr__(self) -> str:
+        return "..."
+
+
+_HIDDEN = _Hidden()
+
+
+def _hash(model: BaseModel) -> int:
+    """Return a hash that equal models share, also where a field holds a list."""
+    fields = model.__dict__
+    if isinstance(identity := fields.get("id"), str):
+        return hash((type(model), identity))
+    return hash((type(model), *(_hashable(fields[name]) for name in type(model).model_fields)))
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_hashable, value))
+    return frozenset((key, _hashable(one)) for key, one in value.items()) if isinstance(value, dict) else value
+
+
+class Resource(BaseModel):
+    """Something the service answers: frozen, and open, so that a field added later is kept and not lost.
+
+    Its repr names the fields that came later, and shows neither their values nor personal data: it appears in logs and
+    error reports.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="allow", defer_build=True, use_attribute_docstrings=True, hide_input_in_errors=True
+    )
+
+    def __hash__(self) -> int:
+        return _hash(self)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        extra = self.__pydantic_extra__ or {}
+        for name, value in super().__repr_args__():
+            yield name, _HIDDEN if name in extra else value
+
+    def to_json(self) -> dict[str, Any]:
+        """The resource as the API spells it, ready for `json.dumps`."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class Request(BaseModel):
+    """Something a client sends: strict types, unknown fields ignored (decision R6), null the same as absent."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        strict=True,
+        defer_build=True,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,
+    )
+
+    def __hash__(self) -> int:
+        return _hash(self)
+
+
+EnumT = TypeVar("EnumT", bound=StrEnum)
+
+NameT = TypeVar("NameT", bound=str)
+
+if TYPE_CHECKING:
+    Open: TypeAlias = EnumT | NameT | str
+else:
+
+    class Open:
+        """An enum on the reading side: a known value becomes its member, a value added later stays a string.
+
+        `Open[Status, StatusName]` also names the values as literals, for editors that complete them and for checkers.
+        """
+
+        def __class_getitem__(cls, both: tuple[Any, Any]) -> Any:
+            return Annotated[both[0] | str, Field(union_mode="left_to_right")]
+
+
+def _refuse(text: str, forbidden: frozenset[str]) -> str:
+    if not forbidden.isdisjoint(text):
+        raise ValueError("contains a control character")
+    return text
+
+
+# NUL breaks PostgreSQL, a line break in a name breaks a mail header, ESC writes to an operator's terminal.
+_CONTROLS = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)))
+_NOTE_CONTROLS = frozenset(map(chr, range(0x20))) - frozenset("\t\n\r")
+
+
+def single_line(text: str) -> str:
+    """The text itself.
+
+    Raises:
+        ValueError: it holds a control character or a line separator.
+    """
+    return _refuse(text, _CONTROLS)
+
+
+def multi_line(text: str) -> str:
+    """The text itself.
+
+    Raises:
+        ValueError: it holds a C0 control other than TAB, LF and CR.
+    """
+    return _refuse(text, _NOTE_CONTROLS)
+
+
+def _trimmed(text: str) -> str:
+    text = text.strip()
+    if not 1 <= len(text) <= limits.TEXT_LENGTH_MAX:
+        raise ValueError(f"must have 1 to {limits.TEXT_LENGTH_MAX} characters beside the blanks around it")
+    return text
+
+
+_ATOM = frozenset("!#$%&'*+-/=?^_`{|}~")
+_USUAL = re.compile(r"[\w+-]+(\.[\w+-]+)*@([a-z0-9]+\.)+[a-z]+", re.ASCII)
+"""What most addresses look like: a shortcut, at an eighth of the time."""
+
+
+def _is_letter(c: str) -> bool:
+    """A letter, a digit, or a mark on one, of any script. A wide at sign or comma is none: on its way to a mail server
+    it may become a plain one."""
+    return c.isalnum() or (c > "\x7f" and unicodedata.category(c)[0] == "M")
+
+
+def _is_atom(text: str) -> bool:
+    return bool(text) and all(_is_letter(c) or c in _ATOM for c in text)
+
+
+def _is_label(text: str) -> bool:
+    return bool(text) and text[0] != "-" != text[-1] and all(_is_letter(c) or c == "-" for c in text)
+
+
+def mailbox(text: str) -> str:
+    """The text itself, when it is one plain mailbox: a dot-atom, an at sign, and a domain of at least two labels.
+
+    Checked by splitting, so the time is linear in the length. Quoted local parts, comments, display names and lists
+    are refused: a second mailbox hidden in a name would otherwise receive the guest's mail.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    if not _USUAL.fullmatch(text) and not _is_mailbox(single_line(text)):
+        raise ValueError("is not one e-mail address")
+    return text
+
+
+def _is_mailbox(text: str) -> bool:
+    local, at, domain = text.rpartition("@")
+    labels = domain.split(".")
+    return bool(at) and len(labels) >= 2 and all(map(_is_label, labels)) and all(map(_is_atom, local.split(".")))
+
+
+def email_key(email: str) -> str:
+    """The identity behind an e-mail address: NFC and case-folded (decision B5)."""
+    return unicodedata.normalize("NFC", email).casefold()
+
+
+Id = Annotated[str, WithJsonSchema({"type": "string", "format": "uuid"})]
+"""A resource's UUID, in lower case."""
+
+InputId = Annotated[
+    str,
+    StringConstraints(pattern=UUID_PATTERN, to_lower=True),
+    WithJsonSchema({"type": "string", "format": "uuid", "pattern": UUID_PATTERN}),
+]
+Count = Annotated[int, Field(ge=1, le=limits.COUNT_MAX)]
+ShortText = Annotated[str, Field(max_length=limits.TEXT_LENGTH_MAX), AfterValidator(single_line)]
+LineId = Annotated[str, Field(min_length=1, max_length=limits.TEXT_LENGTH_MAX), AfterValidator(single_line)]
+Name = Annotated[
+    str,
+    # Counted without the blanks around it (decision B5), so not by the type itself.
+    Field(json_schema_extra={"minLength": 1, "maxLength": limits.TEXT_LENGTH_MAX}),
+    AfterValidator(single_line),
+    AfterValidator(_trimmed),
+]
+Email = Annotated[
+    str,
+    Field(max_length=limits.TEXT_LENGTH_MAX, json_schema_extra={"format": "email"}),
+    AfterValidator(mailbox),
+]
+Note = Annotated[str, Field(max_length=limits.NOTE_LENGTH_MAX), AfterValidator(multi_line)]

@@ -1,0 +1,236 @@
+"""A booking, and the two requests that create and cancel one."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, AwareDatetime, Field
+
+from booking_core.models import limits
+from booking_core.models.base import (
+    Count,
+    Email,
+    Id,
+    InputId,
+    LineId,
+    Name,
+    Note,
+    Open,
+    Request,
+    Resource,
+    ShortText,
+    single_line,
+)
+from booking_core.models.money import Money
+
+
+class BookingStatus(StrEnum):
+    """pending: created, awaiting payment; confirmed: active; cancelled: final."""
+
+    PENDING = "pending"
+    CONFIRMED = "confirmed"
+    CANCELLED = "cancelled"
+
+
+BookingStatusName = Literal["pending", "confirmed", "cancelled"]
+
+
+class BookingSource(StrEnum):
+    """Where a booking was made."""
+
+    ONLINE = "online"
+    ADMIN = "admin"
+    AGENCY = "agency"
+    AI = "ai"
+    API = "api"
+
+
+BookingSourceName = Literal["online", "admin", "agency", "ai", "api"]
+
+
+class CancelReason(StrEnum):
+    """Why a booking was cancelled, in `data.reason` of `booking.cancelled`."""
+
+    ADMIN = "admin"
+    CUSTOMER = "customer"
+    MIN_PARTICIPANTS = "min_participants"
+    ABANDONED = "abandoned"
+    API = "api"
+    AGENT = "agent"
+
+
+CancelReasonName = Literal["admin", "customer", "min_participants", "abandoned", "api", "agent"]
+
+
+class PaymentMode(StrEnum):
+    """How a booking made through the API is paid; none of them charges a card."""
+
+    PAY_ON_SITE = "pay_on_site"
+    INVOICE = "invoice"
+    EXTERNAL_PAID = "external_paid"
+
+
+class PaymentMethod(StrEnum):
+    """Decision B7."""
+
+    CARD = "card"
+    PAY_ON_SITE = "pay_on_site"
+    INVOICE = "invoice"
+    EXTERNAL_PAID = "external_paid"
+    GIFT_CARD = "gift_card"
+    FREE = "free"
+
+
+PaymentMethodName = Literal["card", "pay_on_site", "invoice", "external_paid", "gift_card", "free"]
+
+
+class PaymentSource(StrEnum):
+    """Who holds the money. Only `stripe` is ever refunded by the service."""
+
+    STRIPE = "stripe"
+    ON_SITE = "on_site"
+    EXTERNAL = "external"
+
+
+PaymentSourceName = Literal["stripe", "on_site", "external"]
+
+
+class PaymentStatus(StrEnum):
+    """unpaid: to be paid on site or by invoice, and not or not wholly paid; pending: the card is to be charged; paid;
+    partially_refunded and refunded: by the card gateway or by hand; failed: the card was never charged. A change moves
+    `updated_at`, and no event tells of it."""
+
+    UNPAID = "unpaid"
+    PENDING = "pending"
+    PAID = "paid"
+    PARTIALLY_REFUNDED = "partially_refunded"
+    REFUNDED = "refunded"
+    FAILED = "failed"
+
+
+PaymentStatusName = Literal["unpaid", "pending", "paid", "partially_refunded", "refunded", "failed"]
+
+
+class RefundMode(StrEnum):
+    """auto: the organization's refund policy; none: the money is kept."""
+
+    AUTO = "auto"
+    NONE = "none"
+
+
+class BookedExperience(Resource):
+    id: Id
+    title: str
+    slug: str
+
+
+class BookedDeparture(Resource):
+    id: Id
+    starts_at: AwareDatetime
+    ends_at: AwareDatetime
+
+
+class Guest(Resource):
+    """The guest's details as captured at checkout; not the customer record."""
+
+    name: str | None = Field(repr=False)
+    email: str | None = Field(repr=False)
+    phone: str | None = Field(repr=False)
+
+
+class GuestLine(Resource):
+    tier_id: str
+    tier_label: str
+    count: int
+    unit_price: Money
+
+
+class AddOnLine(Resource):
+    id: str
+    label: str
+    count: int
+    unit_price: Money
+
+
+class Totals(Resource):
+    """subtotal = guests + add-ons; total = subtotal - discount - gift card, never negative."""
+
+    subtotal: Money
+    discount: Money
+    gift_card: Money
+    total: Money
+
+
+class Payment(Resource):
+    method: Open[PaymentMethod, PaymentMethodName]
+    source: Open[PaymentSource, PaymentSourceName]
+    status: Open[PaymentStatus, PaymentStatusName]
+
+
+class Booking(Resource):
+    """Seats of one departure, sold to one guest."""
+
+    id: Id
+    booking_number: int | None
+    """Sequential within the organization; null for legacy rows."""
+    status: Open[BookingStatus, BookingStatusName]
+    source: Open[BookingSource, BookingSourceName] | None
+    created_at: AwareDatetime
+    updated_at: AwareDatetime
+    experience: BookedExperience
+    departure: BookedDeparture
+    customer: Guest
+    guests: list[GuestLine]
+    """May be empty for legacy rows."""
+    add_ons: list[AddOnLine]
+    totals: Totals
+    payment: Payment
+    note: str | None = Field(repr=False)
+    manage_url: str | None = Field(repr=False)
+    """A secret link for the guest, only for keys holding `bookings:write`; null in every event and webhook."""
+
+
+class GuestLineInput(Request):
+    tier_id: LineId
+    count: Count
+
+
+class AddOnInput(Request):
+    id: LineId
+    count: Count
+
+
+class GuestInput(Request):
+    name: Name = Field(repr=False)
+    email: Email = Field(repr=False)
+    phone: ShortText | None = Field(default=None, repr=False)
+
+
+class BookingCreate(Request):
+    """Body of `POST /api/v1/bookings`: counts, never amounts."""
+
+    experience_date_id: InputId
+    """The departure's id from availability."""
+    guests: Annotated[list[GuestLineInput], Field(min_length=1, max_length=limits.LINES_MAX)]
+    """Lines may use different tiers; the same tier twice is summed for seats and kept as sent."""
+    add_ons: Annotated[list[AddOnInput], Field(max_length=limits.LINES_MAX)] | None = None
+    """Needs the Add-ons app."""
+    customer: GuestInput
+    note: Note | None = Field(default=None, repr=False)
+    """Shown to staff."""
+    payment: PaymentMode
+    """pay_on_site: the guest pays on arrival; invoice: staff is told to send one; external_paid: paid elsewhere."""
+    send_confirmation_email: bool | None = None
+    """Default true."""
+    notify_staff: bool | None = None
+    """Default true; the organization's own settings still apply."""
+
+
+class BookingCancel(Request):
+    """Body of `POST /api/v1/bookings/{id}/cancel`; an empty body is fine."""
+
+    refund: RefundMode | None = None
+    """Default auto. Bookings without a card payment are unaffected either way."""
+    reason: (
+        Annotated[str, Field(max_length=limits.CANCELLATION_REASON_LENGTH_MAX), AfterValidator(single_line)] | None
+    ) = None
+    """Stored for staff."""

@@ -1,0 +1,93 @@
+"""An event, its types, and the scope each type asks for (API v1 section 6)."""
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import AwareDatetime, Field
+
+from booking_core.models.base import Id, Open, Resource
+from booking_core.models.scopes import Scope
+
+
+class ResourceType(StrEnum):
+    BOOKING = "booking"
+    CUSTOMER = "customer"
+    GIFT_CARD = "gift_card"
+    WEBHOOK = "webhook"
+
+
+ResourceTypeName = Literal["booking", "customer", "gift_card", "webhook"]
+
+
+class EventType(StrEnum):
+    BOOKING_CREATED = "booking.created"
+    BOOKING_CONFIRMED = "booking.confirmed"
+    BOOKING_CANCELLED = "booking.cancelled"
+    BOOKING_RESCHEDULED = "booking.rescheduled"
+    CUSTOMER_CREATED = "customer.created"
+    CUSTOMER_UPDATED = "customer.updated"
+    GIFT_CARD_ISSUED = "gift_card.issued"
+    GIFT_CARD_REDEEMED = "gift_card.redeemed"
+    WEBHOOK_AUTO_DISABLED = "webhook.auto_disabled"
+    WEBHOOK_ENABLED = "webhook.enabled"
+    WEBHOOK_SECRET_ROTATED = "webhook.secret_rotated"  # noqa: S105
+    WEBHOOK_DELIVERY_DEAD = "webhook.delivery_dead"
+    PING = "ping"
+
+    @property
+    def resource_type(self) -> ResourceType:
+        """What the event is about; `ping` is about a webhook endpoint."""
+        if self is EventType.PING:
+            return ResourceType.WEBHOOK
+        return ResourceType(self.partition(".")[0])
+
+
+EventTypeName = Literal[
+    "booking.created",
+    "booking.confirmed",
+    "booking.cancelled",
+    "booking.rescheduled",
+    "customer.created",
+    "customer.updated",
+    "gift_card.issued",
+    "gift_card.redeemed",
+    "webhook.auto_disabled",
+    "webhook.enabled",
+    "webhook.secret_rotated",
+    "webhook.delivery_dead",
+    "ping",
+]
+
+
+READ_SCOPE = {
+    ResourceType.BOOKING: Scope.BOOKINGS_READ,
+    ResourceType.CUSTOMER: Scope.CUSTOMERS_READ,
+    ResourceType.GIFT_CARD: Scope.GIFT_CARDS_READ,
+    ResourceType.WEBHOOK: Scope.WEBHOOKS_MANAGE,
+}
+"""An event carries the whole resource, so reading it needs the resource's read scope."""
+
+SUBSCRIBABLE = frozenset(EventType) - {EventType.PING}
+
+
+class Envelope(Resource):
+    """The body of every webhook delivery."""
+
+    id: Id
+    """Stable across retries: deduplicate by it."""
+    type: Open[EventType, EventTypeName]
+    created_at: AwareDatetime
+    api_version: str
+    """Version date of the resource shapes."""
+    sequence: int
+    """Dense within the organization, in commit order."""
+    data: dict[str, Any] = Field(repr=False)
+    """`object` is the resource; some types add fields beside it."""
+
+
+class Event(Envelope):
+    """An event of the feed: the webhook envelope, and what it is about."""
+
+    resource_type: Open[ResourceType, ResourceTypeName]
+    resource_id: Id | None
+    """Null for events with no resource."""

@@ -1,0 +1,47 @@
+"""A gift card."""
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
+
+from booking_core.models.base import Id, Open, Resource
+from booking_core.models.money import Money
+
+
+class GiftCardStatus(StrEnum):
+    """Computed, not stored (decision B15)."""
+
+    ACTIVE = "active"
+    EXPIRED = "expired"
+    INACTIVE = "inactive"
+
+
+GiftCardStatusName = Literal["active", "expired", "inactive"]
+
+
+class GiftCardContact(Resource):
+    name: str | None = Field(repr=False)
+    email: str | None = Field(repr=False)
+
+
+class GiftCard(Resource):
+    """A prepaid amount that pays for bookings."""
+
+    id: Id
+    code_last4: str | None
+    status: Open[GiftCardStatus, GiftCardStatusName]
+    """active: usable; expired: out of validity or fully spent; inactive: deactivated by the merchant."""
+    initial_amount: Money | None
+    """Face value."""
+    balance: Money | None
+    """What remains now."""
+    currency: str
+    """ISO 4217, for both amounts."""
+    expires_at: AwareDatetime | None
+    """Null: never expires."""
+    purchaser: GiftCardContact
+    recipient: GiftCardContact
+    created_at: AwareDatetime
+    code: str | None = Field(default=None, repr=False)
+    """Only with `include=code` on one card: a payment instrument, absent everywhere else."""

@@ -1,0 +1,34 @@
+"""The envelope of every list, and the order of a list."""
+
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from booking_core.models.base import Resource
+
+T = TypeVar("T")
+
+
+class Order(StrEnum):
+    """By creation time: oldest or newest first."""
+
+    ASC = "asc"
+    DESC = "desc"
+
+
+class Page(Resource, Generic[T]):
+    """One page of a list."""
+
+    data: list[T]
+    """The resources of this page, in the requested order."""
+    has_more: bool
+    """True when more results follow."""
+    next_cursor: str | None
+    """Pass it back unchanged as `starting_after`; null when `has_more` is false."""
+
+
+class EventPage(Page[T], Generic[T]):
+    """One page of the event feed, which can also be followed."""
+
+    resume_cursor: str | None
+    """Continues behind the last event seen, also when there is none yet; null when the feed was never anything but
+    empty for this caller."""

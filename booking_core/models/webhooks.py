@@ -1,0 +1,247 @@
+"""Webhook endpoints, deliveries and attempts (decisions, section 6)."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, AwareDatetime, Field, WithJsonSchema
+
+from booking_core.models import limits
+from booking_core.models.base import Id, Open, Request, Resource, ShortText, single_line
+from booking_core.models.events import SUBSCRIBABLE, EventType, EventTypeName
+
+
+class EndpointStatus(StrEnum):
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+    AUTO_DISABLED = "auto_disabled"
+
+
+EndpointStatusName = Literal["enabled", "disabled", "auto_disabled"]
+
+
+class DisabledReason(StrEnum):
+    MANUAL = "manual"
+    DELIVERY_FAILURES = "delivery_failures"
+
+
+DisabledReasonName = Literal["manual", "delivery_failures"]
+
+
+class DeliveryStatus(StrEnum):
+    QUEUED = "queued"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    DEAD = "dead"
+
+
+DeliveryStatusName = Literal["queued", "succeeded", "failed", "dead"]
+
+
+class FailureReason(StrEnum):
+    ENDPOINT_DISABLED = "endpoint_disabled"
+    ENDPOINT_DELETED = "endpoint_deleted"
+    ATTEMPTS_EXHAUSTED = "attempts_exhausted"
+
+
+FailureReasonName = Literal["endpoint_disabled", "endpoint_deleted", "attempts_exhausted"]
+
+
+class DeliveryTrigger(StrEnum):
+    EVENT = "event"
+    TEST = "test"
+    RECOVER = "recover"
+
+
+DeliveryTriggerName = Literal["event", "test", "recover"]
+
+
+class AttemptTrigger(StrEnum):
+    SCHEDULED = "scheduled"
+    MANUAL = "manual"
+
+
+AttemptTriggerName = Literal["scheduled", "manual"]
+
+
+class AttemptError(StrEnum):
+    HTTP_STATUS = "http_status"
+    REDIRECT = "redirect"
+    TIMEOUT = "timeout"
+    DNS_FAILED = "dns_failed"
+    CONNECT_FAILED = "connect_failed"
+    TLS_FAILED = "tls_failed"
+    BLOCKED_ADDRESS = "blocked_address"
+    PROTOCOL_ERROR = "protocol_error"
+
+
+AttemptErrorName = Literal[
+    "http_status",
+    "redirect",
+    "timeout",
+    "dns_failed",
+    "connect_failed",
+    "tls_failed",
+    "blocked_address",
+    "protocol_error",
+]
+
+
+class WebhookEndpoint(Resource):
+    """Where events are sent."""
+
+    id: Id
+    url: str
+    description: str | None
+    event_types: list[Open[EventType, EventTypeName]]
+    """Sorted, unique, at least one."""
+    status: Open[EndpointStatus, EndpointStatusName]
+    disabled_at: AwareDatetime | None
+    disabled_reason: Open[DisabledReason, DisabledReasonName] | None
+    consecutive_failures: int
+    last_success_at: AwareDatetime | None
+    last_failure_at: AwareDatetime | None
+    previous_secret_expires_at: AwareDatetime | None
+    api_version: str
+    created_at: AwareDatetime
+    updated_at: AwareDatetime
+
+
+class WebhookEndpointWithSecret(WebhookEndpoint):
+    """The answer to a create or a rotation: the only place the secret is ever shown."""
+
+    secret: str = Field(repr=False)
+
+
+class Attempt(Resource):
+    """One HTTP request of a delivery. Each request that may have reached the receiver is an attempt of its own."""
+
+    id: Id
+    """The `Svc-Delivery-Id` header."""
+    number: int
+    trigger: Open[AttemptTrigger, AttemptTriggerName]
+    started_at: AwareDatetime
+    duration_ms: int | None
+    response_status: int | None
+    response_excerpt: str | None
+    """The beginning of the response's body, at most 1024 characters, controls replaced; of a compressed body, which is
+    never decompressed, its encoding and size. Null when no body arrived in time."""
+    error: Open[AttemptError, AttemptErrorName] | None
+
+
+class Delivery(Resource):
+    """One event on its way to one endpoint."""
+
+    id: Id
+    endpoint_id: Id
+    event_id: Id
+    event_type: Open[EventType, EventTypeName]
+    status: Open[DeliveryStatus, DeliveryStatusName]
+    failure_reason: Open[FailureReason, FailureReasonName] | None
+    trigger: Open[DeliveryTrigger, DeliveryTriggerName]
+    attempt_count: int
+    max_attempts: int
+    next_attempt_at: AwareDatetime | None
+    last_attempt_at: AwareDatetime | None
+    completed_at: AwareDatetime | None
+    last_response_status: int | None
+    last_error: Open[AttemptError, AttemptErrorName] | None
+    attempts: list[Attempt]
+    """Oldest first."""
+    created_at: AwareDatetime
+    updated_at: AwareDatetime
+
+
+class Recovered(Resource):
+    """How many deliveries were queued again."""
+
+    matched: int
+
+
+def _subscribable(kind: EventType) -> EventType:
+    if kind not in SUBSCRIBABLE:
+        raise ValueError("cannot be subscribed to")
+    return kind
+
+
+def _unique(kinds: list[EventType]) -> list[EventType]:
+    if len(set(kinds)) < len(kinds):
+        raise ValueError("names a type twice")
+    return kinds
+
+
+Url = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=limits.WEBHOOK_URL_LENGTH_MAX,
+        json_schema_extra={"format": "uri"},
+    ),
+    AfterValidator(single_line),
+]
+SubscribableType = Annotated[
+    EventType,
+    AfterValidator(_subscribable),
+    WithJsonSchema({"type": "string", "enum": [str(kind) for kind in EventType if kind in SUBSCRIBABLE]}),
+]
+EventTypes = Annotated[
+    list[SubscribableType],
+    Field(min_length=1, max_length=len(SUBSCRIBABLE), json_schema_extra={"uniqueItems": True}),
+    AfterValidator(_unique),
+]
+Instant = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"}), AfterValidator(single_line)]
+"""An ISO 8601 timestamp; without an offset it is wall time of the organization (decision R10)."""
+
+
+class WantedStatus(StrEnum):
+    """What a client may set; `auto_disabled` is the service's own doing."""
+
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+
+
+class RecoverableStatus(StrEnum):
+    FAILED = "failed"
+    DEAD = "dead"
+
+
+class WebhookEndpointCreate(Request):
+    """Body of `POST /api/v1/webhooks`."""
+
+    url: Url
+    """https, at most 2048 characters, without user, password and fragment; its address must be public."""
+    event_types: EventTypes
+    """Each needs the read scope of its resource."""
+    description: ShortText | None = None
+
+
+class WebhookEndpointChange(Request):
+    """Body of `PATCH /api/v1/webhooks/{id}`: what is not given stays as it is."""
+
+    url: Url | None = None
+    """Needs the read scopes of all that the endpoint subscribes to, since it is sent to the new address."""
+    event_types: EventTypes | None = None
+    """In the place of the former ones."""
+    description: ShortText | None = None
+    """Null or an empty text removes it."""
+    status: WantedStatus | None = None
+    """`enabled` starts counting failures anew; `disabled` marks what is queued as failed."""
+
+
+class SecretRotate(Request):
+    """Body of `POST /api/v1/webhooks/{id}/rotate-secret`; an empty body is fine."""
+
+    overlap_seconds: Annotated[int, Field(ge=0, le=limits.SECRET_OVERLAP_S_MAX)] | None = None
+    """How long the former secret signs beside the new one. Default 86400, a day. 0: all former secrets end at once."""
+
+
+class DeliveryRecover(Request):
+    """Body of `POST /api/v1/webhooks/{id}/recover`."""
+
+    since: Instant
+    """Deliveries created at or after it."""
+    until: Instant | None = None
+    """And before it."""
+    statuses: Annotated[list[RecoverableStatus], Field(min_length=1, max_length=len(RecoverableStatus))] | None = None
+    """Default both."""
+    event_types: Annotated[list[EventType], Field(min_length=1, max_length=len(EventType))] | None = None
+    """Default every type."""

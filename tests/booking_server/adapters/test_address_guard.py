@@ -1,0 +1,455 @@
+"""Which addresses and URLs may be called: the tables, the notations of hosts, and the judgement of names."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from booking_core.settings import Settings
+from booking_server.adapters import address_guard
+from booking_server.adapters.address_guard import (
+    AddressGuard,
+    BlockedAddress,
+    NoAddress,
+    SystemResolver,
+    TargetError,
+    is_public,
+    parse_target,
+)
+
+# Written down a second time, as first and last addresses, from the IANA registries of special-purpose addresses and
+# the well-known addresses of clouds.
+DENIED_V4 = [
+    ("0.0.0.0", "0.255.255.255"),
+    ("10.0.0.0", "10.255.255.255"),
+    ("100.64.0.0", "100.127.255.255"),
+    ("127.0.0.0", "127.255.255.255"),
+    ("168.63.129.16", "168.63.129.16"),
+    ("169.254.0.0", "169.254.255.255"),
+    ("172.16.0.0", "172.31.255.255"),
+    ("192.0.0.0", "192.0.0.255"),
+    ("192.0.2.0", "192.0.2.255"),
+    ("192.31.196.0", "192.31.196.255"),
+    ("192.52.193.0", "192.52.193.255"),
+    ("192.88.99.0", "192.88.99.255"),
+    ("192.168.0.0", "192.168.255.255"),
+    ("192.175.48.0", "192.175.48.255"),
+    ("198.18.0.0", "198.19.255.255"),
+    ("198.51.100.0", "198.51.100.255"),
+    ("203.0.113.0", "203.0.113.255"),
+    ("224.0.0.0", "239.255.255.255"),
+    ("240.0.0.0", "255.255.255.255"),
+]
+ALLOWED_V6 = [
+    ("2000::", "2000:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+    ("2001:200::", "2001:db7:ffff:ffff:ffff:ffff:ffff:ffff"),
+    ("2001:db9::", "2001:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+    ("2003::", "2620:4f:7fff:ffff:ffff:ffff:ffff:ffff"),
+    ("2620:4f:8001::", "3ffe:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+    ("3fff:1000::", "3fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+]
+
+
+def number(text: str) -> int:
+    family = socket.AF_INET6 if ":" in text else socket.AF_INET
+    return int.from_bytes(socket.inet_pton(family, text), "big")
+
+
+def text_v4(value: int) -> str:
+    return socket.inet_ntop(socket.AF_INET, value.to_bytes(4, "big"))
+
+
+def text_v6(value: int) -> str:
+    return socket.inet_ntop(socket.AF_INET6, value.to_bytes(16, "big"))
+
+
+def expected_v4(value: int) -> bool:
+    return not any(number(first) <= value <= number(last) for first, last in DENIED_V4)
+
+
+def expected_v6(value: int) -> bool:
+    return any(number(first) <= value <= number(last) for first, last in ALLOWED_V6)
+
+
+# The tables ------------------------------------------------------------------------------------------------------
+
+
+def test_every_16_of_ipv4_is_judged_as_the_registries_say() -> None:
+    ranges = [(number(first), number(last)) for first, last in DENIED_V4]
+    for prefix in range(65_536):
+        for value in (prefix << 16, (prefix << 16) | 0x8001, (prefix << 16) | 0xFFFF):
+            expected = not any(first <= value <= last for first, last in ranges)
+            assert is_public(text_v4(value)) is expected, text_v4(value)
+
+
+def test_every_16_of_ipv6_is_judged_as_the_registries_say() -> None:
+    ranges = [(number(first), number(last)) for first, last in ALLOWED_V6]
+    for prefix in range(65_536):
+        for rest in (0, 1, (1 << 112) - 1):
+            value = (prefix << 112) | rest
+            expected = any(first <= value <= last for first, last in ranges)
+            assert is_public(text_v6(value)) is expected, text_v6(value)
+
+
+@pytest.mark.parametrize(("first", "last"), DENIED_V4)
+def test_an_ipv4_range_ends_where_it_ends(first: str, last: str) -> None:
+    for value in (number(first) - 1, number(first), number(last), number(last) + 1):
+        if 0 <= value < 1 << 32:
+            assert is_public(text_v4(value)) is expected_v4(value), text_v4(value)
+
+
+@pytest.mark.parametrize(("first", "last"), ALLOWED_V6)
+def test_an_ipv6_range_ends_where_it_ends(first: str, last: str) -> None:
+    for value in (number(first) - 1, number(first), number(last), number(last) + 1):
+        assert is_public(text_v6(value)) is expected_v6(value), text_v6(value)
+
+
+@given(st.integers(0, (1 << 32) - 1))
+def test_no_form_of_ipv6_that_carries_an_ipv4_address_is_public(value: int) -> None:
+    v4 = text_v4(value)
+    six_to_four = text_v6((0x2002 << 112) | (value << 80))
+    teredo = text_v6((0x20010000 << 96) | (value ^ 0xFFFF_FFFF))
+    isatap = text_v6((number("2a00:1450::") | (0x5EFE << 32)) | value)
+    forms = [f"::{v4}", f"::ffff:{v4}", f"::ffff:0:{v4}", f"64:ff9b::{v4}", f"64:ff9b:1::{v4}"]
+    for form in (*forms, six_to_four, teredo, isatap):
+        assert not is_public(form), form
+
+
+@pytest.mark.parametrize(
+    "text", ["", "example.com", "127.1", "0x7f000001", "2130706433", "8.8.8", "fe80::1%eth0", "2a00:1450::1%1", "[::1]"]
+)
+def test_what_is_not_plainly_an_address_is_not_public(text: str) -> None:
+    assert not is_public(text)
+
+
+# URLs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_url_is_taken_apart() -> None:
+    target = parse_target("HTTPS://Hooks.Example:8443/a/b?c=d")
+    assert (target.is_tls, target.host, target.port, target.path) == (True, "hooks.example", 8443, "/a/b?c=d")
+    assert (target.address, target.is_private_name, target.authority) == (None, False, "hooks.example:8443")
+
+
+@pytest.mark.parametrize(
+    ("url", "authority", "path"),
+    [
+        ("https://hooks.example", "hooks.example", "/"),
+        ("https://hooks.example.", "hooks.example", "/"),
+        ("https://hooks.example:443/", "hooks.example", "/"),
+        ("https://hooks.example?a=b", "hooks.example", "/?a=b"),
+        ("https://bücher.example/käse", "xn--bcher-kva.example", "/k%C3%A4se"),
+        ("https://faß.example/", "xn--fa-hia.example", "/"),
+        ("https://a_b.example/@c:d//e%20f", "a_b.example", "/@c:d//e%20f"),
+        ("https://[2A00:1450::0001]:8443/", "[2a00:1450::1]:8443", "/"),
+        ("https://8.8.8.8/", "8.8.8.8", "/"),
+        ("https://0x08.010.2056/", "8.8.8.8", "/"),
+    ],
+)
+def test_the_request_says_what_the_url_says(url: str, authority: str, path: str) -> None:
+    target = parse_target(url)
+    assert (target.authority, target.path) == (authority, path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "hooks.example", "//hooks.example", "https:/hooks.example", "https:\\\\hooks.example", "https://"),
+        *("http://hooks.example/", "ftp://hooks.example/", "file:///etc/passwd", "gopher://hooks.example/"),
+        "https://hooks.example/" + "a" * 2027,
+        *("https://a@hooks.example/", "https://a:b@hooks.example/", "https://@hooks.example/"),
+        *("https://hooks.example:443@evil.example/", "https://good.example@127.0.0.1/"),
+        *("https://127.0.0.1#@good.example/", "https://good.example\\@127.0.0.1", "https://hooks.example/#a"),
+        *("https://hooks.example/a\tb", "https://hooks.example/a\rb", "https://hooks.example/a\r\nHost: b"),
+        *(" https://hooks.example/", "https://hooks.example/ ", "https://hooks.exa mple/", "https://hooks\0.example/"),
+        *("https://hooks.example/\x85", "https://hooks.example/\u2028", "https://hooks.example/\ud800"),
+        *("https://%31%32%37.0.0.1/", "https://hooks%2eexample/", "https://[fe80::1%25eth0]/", "https://[::1"),
+        *("https://[]/", "https://[1.2.3.4]/", "https://[::1]a/", "https://::1/", "https://a..example/", "https://./"),
+        *("https://-a.example/", "https://a-.example/", f"https://{'a' * 64}.example/", "https://a.b!c/"),
+        *("https://" + "a." * 127 + "example/", "https://*.example/", "https://a,b.example/"),
+        *("https://1.2.3.4.5/", "https://256.1.1.1/", "https://1.2.3.256/", "https://4294967296/", "https://08.1/"),
+        *("https://0x100000000/", "https://a.1/"),
+        *("https://hooks.example:/", "https://hooks.example:a/", "https://hooks.example:-1/"),
+    ],
+)
+def test_a_url_that_can_be_read_in_two_ways_is_refused(url: str) -> None:
+    with pytest.raises(TargetError):
+        parse_target(url)
+
+
+@pytest.mark.parametrize("port", [0, 1, 22, 25, 53, 80, 442, 444, 1023, 3306, 5432, 6379, 11211, 65536, 99999])
+def test_a_port_of_another_service_is_refused(port: int) -> None:
+    with pytest.raises(TargetError):
+        parse_target(f"https://hooks.example:{port}/")
+
+
+@pytest.mark.parametrize("port", [443, 1024, 8080, 8443, 65535])
+def test_a_port_of_a_web_server_is_fine(port: int) -> None:
+    assert parse_target(f"https://hooks.example:{port}/").port == port
+
+
+def test_plain_http_is_for_development() -> None:
+    for url, port in (
+        ("http://hooks.example/", 80),
+        ("http://hooks.example:80/", 80),
+        ("http://hooks.example:443/", 443),
+    ):
+        assert parse_target(url, allow_http=True).port == port
+    for port in (22, 81, 1023, 6379):
+        with pytest.raises(TargetError):
+            parse_target(f"http://hooks.example:{port}/", allow_http=True)
+    with pytest.raises(TargetError):
+        parse_target("https://hooks.example:80/", allow_http=True)
+
+
+@given(st.text(max_size=60))
+def test_whatever_is_written_is_a_target_or_an_error(text: str) -> None:
+    for url in (text, f"https://{text}", f"https://hooks.example/{text}", f"https://{text}/"):
+        try:
+            target = parse_target(url)
+        except TargetError:
+            continue
+        assert (target.authority + target.path).isascii()
+        assert not {" ", "\r", "\n", "#", "\\"} & set(target.authority + target.path)
+
+
+# The guard -------------------------------------------------------------------------------------------------------
+
+PUBLIC = "93.184.215.14"
+PUBLIC_V6 = "2606:2800:21f:cb07:6820:80da:af6b:8b2c"
+
+S2 = [
+    *("127.0.0.1", "127.255.255.254", "0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "172.16.0.1"),
+    *("172.31.255.255", "192.168.0.1", "192.168.255.255", "169.254.169.254", "169.254.170.2", "100.64.0.1"),
+    "100.100.100.200",
+]
+S3 = [
+    *("192.0.0.192", "192.0.2.1", "192.31.196.1", "192.52.193.1", "192.88.99.1", "192.175.48.1", "198.18.0.1"),
+    *("198.51.100.1", "203.0.113.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "168.63.129.16"),
+]
+S4 = [
+    *("2130706433", "0x7f000001", "0177.0.0.1", "017700000001", "127.1", "127.0.1", "0x7f.1", "127.0.0.1."),
+    *("①②⑦.⓪.⓪.①", "127。0。0。1", "%31%32%37.0.0.1", "127.0.0.1", "0X7F.0.0.0x1", "0", "0x", "00.0x0"),
+]
+S5 = [
+    *("[::1]", "[::]", "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::7f00:1]"),
+    *("[::ffff:0:127.0.0.1]", "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::7f00:1]", "[2002:a9fe:a9fe::]"),
+    *("[2001:0:4136:e378:8000:63bf:3fff:fdd2]", "[100::1]", "[2001:db8::1]", "[3fff::1]", "[5f00::1]", "[fc00::1]"),
+    *("[fd00:ec2::254]", "[fe80::1]", "[febf::1]", "[fe80::1%25eth0]", "[fec0::1]", "[ff02::1]"),
+]
+S6 = [
+    *("localhost", "LOCALHOST", "localhost.", "a.localhost", "x.internal", "x.local", "metadata.google.internal"),
+    *("intranet", "db", "router.home.arpa", "ｌocalhost", "booking.example", "BOOKING.example."),
+]
+PUBLIC_HOSTS = [
+    *(f"{first}.{second}.8.8" for first in (1, 9, 11, 126, 128, 169, 172, 191, 192, 203, 223) for second in (1, 33)),
+    *("172.15.255.255", "172.32.0.1", "192.167.255.255", "192.169.0.1", "169.253.255.255", "169.255.0.1"),
+    *("100.63.255.255", "100.128.0.1", "198.17.255.255", "198.20.0.1", "8.8.8.8", "134744072", "0x08080808"),
+    *("1.1.1.1", "9.9.9.9", "208.67.222.222"),
+    *("[2606:4700::1111]", "[2a00:1450:4001::200e]", "[2001:4860:4860::8888]", "[2400:cb00::1]", "[2c0f:f248::1]"),
+    *("hooks.example", "localhost.example", "internal.example", "a.b.c.example", "xn--bcher-kva.example"),
+    *("10.0.0.1.example", "127-0-0-1.example", "local.example"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def guard(names: Callable[..., Any]) -> AddressGuard:
+    known = {host.strip("[]"): [PUBLIC] for host in [*PUBLIC_HOSTS, *S6]}
+    resolver = names()
+    resolver.known = {**known, "localhost": ["127.0.0.1"]}
+    return AddressGuard(Settings(public_url="https://booking.example"), resolver)
+
+
+@pytest.mark.parametrize("host", [*S2, *S3, *S4, *S5, *S6])
+def test_a_host_that_leads_inside_is_not_public(guard: AddressGuard, host: str) -> None:
+    for url in (f"https://{host}/", f"https://{host}:8443/hook?a=b"):
+        assert guard.is_public_url(url) is False
+        with pytest.raises(BlockedAddress):
+            asyncio.run(guard.resolve(url))
+
+
+@pytest.mark.parametrize("host", PUBLIC_HOSTS)
+def test_a_public_host_is_public(guard: AddressGuard, host: str) -> None:
+    assert guard.is_public_url(f"https://{host}/") is True
+    target, found = asyncio.run(guard.resolve(f"https://{host}/"))
+    assert found == [target.address or PUBLIC]
+
+
+def test_there_are_enough_controls() -> None:
+    assert len(set(PUBLIC_HOSTS)) >= 50
+
+
+@pytest.mark.parametrize("port", [22, 80, 444, 1023, 6379])
+def test_a_port_that_is_not_allowed_is_judged_without_dns_and_not_sent_to(names: Callable[..., Any], port: int) -> None:
+    """Also on an address that a setting allows: the setting is about addresses."""
+    resolver = names(hooks_example=[PUBLIC])
+    guard = AddressGuard(Settings(webhook_allow_cidrs=("127.0.0.0/8",)), resolver)
+    for host in ("hooks.example", "127.0.0.1"):
+        assert not guard.is_public_url(f"https://{host}:{port}/")
+        with pytest.raises(BlockedAddress):
+            asyncio.run(guard.resolve(f"https://{host}:{port}/"))
+    assert resolver.asked == []
+
+
+def test_a_port_of_this_service_on_an_allowed_address_is_refused(names: Callable[..., Any]) -> None:
+    settings = Settings(webhook_allow_http=True, webhook_allow_cidrs=("127.0.0.0/8",))
+    guard = AddressGuard(settings, names())
+    assert guard.is_public_url("http://127.0.0.1:9000/")
+    assert not guard.is_public_url("http://127.0.0.1:8000/")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        ["10.0.0.1"],
+        [PUBLIC, "10.0.0.1"],
+        ["10.0.0.1", PUBLIC],
+        [PUBLIC, "fd00::1"],
+        [PUBLIC_V6, "169.254.169.254"],
+        [PUBLIC, "fe80::1%eth0"],
+        [PUBLIC, "nonsense"],
+        [f"8.8.{i}.8" for i in range(49)] + ["127.0.0.1"],
+    ],
+)
+def test_one_denied_address_denies_the_name(names: Callable[..., Any], found: list[str]) -> None:
+    guard = AddressGuard(Settings(), names(hooks_example=found))
+    assert not guard.is_public_url("https://hooks.example/")
+    with pytest.raises(BlockedAddress):
+        asyncio.run(guard.resolve("https://hooks.example/"))
+
+
+def test_fifty_public_addresses_are_public(names: Callable[..., Any]) -> None:
+    found = [PUBLIC_V6, *(f"8.8.{i}.8" for i in range(49))]
+    guard = AddressGuard(Settings(), names(hooks_example=found))
+    assert guard.is_public_url("https://hooks.example/")
+    assert asyncio.run(guard.resolve("https://hooks.example/"))[1] == found
+
+
+@pytest.mark.parametrize("found", [[], socket.gaierror(socket.EAI_NONAME, "no"), TimeoutError()])
+def test_a_name_without_an_answer_may_be_registered_and_not_sent_to(names: Callable[..., Any], found: Any) -> None:
+    guard = AddressGuard(Settings(), names(hooks_example=found))
+    assert guard.is_public_url("https://hooks.example/")
+    with pytest.raises(NoAddress):
+        asyncio.run(guard.resolve("https://hooks.example/"))
+
+
+def test_a_refusal_says_nothing_of_what_was_found(names: Callable[..., Any]) -> None:
+    guard = AddressGuard(Settings(), names(hooks_example=["10.0.0.1"]))
+    for url in ("https://hooks.example/", "https://127.0.0.1/", "https://db/", "ftp://hooks.example/"):
+        with pytest.raises(BlockedAddress) as raised:
+            asyncio.run(guard.resolve(url))
+        assert str(raised.value) == ""
+        assert raised.value.__cause__ is None
+
+
+def test_allowed_ranges_are_allowed_and_nothing_beside_them(
+    names: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(webhook_allow_cidrs=("10.1.0.0/16", "fd00::/64"))
+    guard = AddressGuard(settings, names(hooks_example=["10.1.2.3", "fd00::1", PUBLIC], near_example=["10.2.0.1"]))
+    assert guard.is_public_url("https://hooks.example/")
+    assert guard.is_public_url("https://10.1.255.255/")
+    assert guard.is_public_url("https://[fd00::1]/")
+    for host in ("near.example", "10.2.0.1", "[::ffff:10.1.2.3]", "[fd00:0:0:1::1]", "127.0.0.1"):
+        assert not guard.is_public_url(f"https://{host}/")
+    assert "10.1.0.0/16, fd00::/64" in caplog.text
+
+
+def test_a_private_name_passes_only_where_it_leads_to_allowed_addresses(names: Callable[..., Any]) -> None:
+    resolver = names(
+        localhost=["127.0.0.1"], receiver=["10.1.2.3"], x_internal=[PUBLIC], y_internal=["127.0.0.1", PUBLIC]
+    )
+    guard = AddressGuard(Settings(webhook_allow_cidrs=("127.0.0.0/8",)), resolver)
+    assert guard.is_public_url("https://localhost/")
+    for host in ("receiver", "x.internal", "y.internal", "metadata.google.internal"):
+        assert not guard.is_public_url(f"https://{host}/")
+
+
+# The system's resolver -------------------------------------------------------------------------------------------
+
+
+class Lookups:
+    """Stands in for getaddrinfo; holds up the names that begin with "slow"."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.free = threading.Event()
+
+    def __call__(self, host: str, port: object, **options: object) -> list[Any]:
+        self.asked.append(host)
+        if host.startswith("slow"):
+            self.free.wait(timeout=30)
+        if host.startswith("none"):
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        place = (socket.AF_INET, socket.SOCK_STREAM, 6, "", (PUBLIC, 0))
+        return [place, place, (socket.AF_INET6, socket.SOCK_STREAM, 6, "", (PUBLIC_V6, 0, 0, 0))]
+
+
+@pytest.fixture
+def lookups(monkeypatch: pytest.MonkeyPatch) -> Lookups:
+    made = Lookups()
+    monkeypatch.setattr(address_guard.socket, "getaddrinfo", made)
+    return made
+
+
+def test_the_resolver_gives_each_address_once(lookups: Lookups) -> None:
+    resolver = SystemResolver()
+    assert resolver.resolve_now("a.example") == [PUBLIC, PUBLIC_V6]
+    assert asyncio.run(resolver.resolve("a.example")) == [PUBLIC, PUBLIC_V6]
+    assert resolver.resolve_now("none.example") == []
+    assert lookups.asked == ["a.example", "a.example", "none.example"]
+
+
+def test_a_name_that_hangs_costs_one_thread_and_holds_up_no_other(
+    lookups: Lookups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(address_guard, "_REGISTRATION_LOOKUP_S", 0.01)
+    resolver = SystemResolver()
+
+    async def scene() -> None:
+        waiting = [asyncio.create_task(resolver.resolve("slow.example")) for _ in range(100)]
+        assert await resolver.resolve("a.example")
+        assert lookups.asked.count("slow.example") == 1
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await resolver.resolve("slow.example")
+        with pytest.raises(TimeoutError):
+            resolver.resolve_now("slow.example")
+        waiting[0].cancel()
+        lookups.free.set()
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(found[0], asyncio.CancelledError)
+        assert found[1:] == [[PUBLIC, PUBLIC_V6]] * 99
+
+    asyncio.run(scene())
+    assert lookups.asked.count("slow.example") == 1
+
+
+def test_a_name_is_looked_up_again_when_no_thread_was_to_be_had(
+    lookups: Lookups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolver = SystemResolver()
+
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        with pytest.raises(OSError, match="thread"):
+            resolver.resolve_now("a.example")
+    assert resolver.resolve_now("a.example") == [PUBLIC, PUBLIC_V6]
+
+
+def test_a_registration_does_not_wait_long_for_dns(lookups: Lookups, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(address_guard, "_REGISTRATION_LOOKUP_S", 0.01)
+    assert AddressGuard(Settings()).is_public_url("https://slow.example/")
+    lookups.free.set()
+
+
+def test_the_system_knows_localhost() -> None:
+    assert "127.0.0.1" in SystemResolver().resolve_now("localhost")

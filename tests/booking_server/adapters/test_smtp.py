@@ -1,0 +1,333 @@
+"""The post, against a real mail server that does not always behave."""
+
+import asyncio
+import ssl
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from email import message_from_bytes
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from support.smtp import DRIP, DROP, HANG, OK, TAKE_AND_DROP, MailServer, hang_up
+from support.world import NOON
+
+from booking_core.notifications import Claimed, Outcome, Tried
+from booking_server.adapters.smtp import LANES, FilePost, SmtpPost, SmtpServer, Tell
+
+SENDER = "office@book.example"
+
+
+def a_mail(number: int = 0, to: str = "ada@example.com", head: bytes = b"") -> Claimed:
+    message = b"Message-ID: <%d@book.example>\r\n%sSubject: x\r\n\r\n.\r\n..\r\nHello\r\n" % (number, head)
+    return Claimed(
+        organization_id="00000000-0000-7000-8000-000000000001",
+        id=f"00000000-0000-7000-8000-{number:012}",
+        kind="booking_confirmation_mail",
+        recipient=to,
+        message=message,
+        lease_token="a lease",
+        attempts=1,
+        created_at=NOON + number,
+    )
+
+
+@pytest.fixture
+def server() -> Iterator[MailServer]:
+    with MailServer() as running:
+        yield running
+
+
+def carry(server: MailServer | str, *mails: Claimed, mail_s: float = 10.0, tls: ssl.SSLContext | None = None) -> list[
+    tuple[str, Outcome, str | None]
+]:  # fmt: skip
+    """What became of each mail, by the last digit of its id, in that order."""
+    url = server if isinstance(server, str) else server.url
+    post = SmtpPost(SmtpServer.of(url), SENDER, mail_s=mail_s, tls=tls)
+
+    async def carried() -> list[Tried]:
+        tried: list[Tried] = []
+        await post.carry(mails, told_to(tried))
+        await hang_up()
+        return tried
+
+    tried = asyncio.run(carried())
+    return sorted((each.claimed.id[-1], each.outcome, each.error) for each in tried)
+
+
+def told_to(tried: list[Tried]) -> Tell:
+    async def tell(news: Sequence[Tried]) -> None:
+        tried.extend(news)
+
+    return tell
+
+
+def in_turn(*answers: str) -> Callable[[object], str]:
+    """These answers, then acceptance."""
+    left = list(answers)
+    return lambda _: left.pop(0) if left else OK
+
+
+def outcome(server: MailServer | str, **options: float) -> tuple[Outcome, str | None]:
+    ((_, result, error),) = carry(server, a_mail(), **options)
+    return result, error
+
+
+# Sent ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_mail_arrives_as_it_was_written(server: MailServer) -> None:
+    assert outcome(server) == (Outcome.SENT, None)
+    (received,) = server.received
+    assert (received.sender, received.recipient) == (SENDER, "ada@example.com")
+    assert received.raw == a_mail().message
+
+
+def test_mails_of_a_batch_share_a_few_connections(server: MailServer) -> None:
+    mails = [a_mail(number) for number in range(10)]
+    assert {result for _, result, _ in carry(server, *mails)} == {Outcome.SENT}
+    assert sorted(received.raw for received in server.received) == sorted(each.message for each in mails)
+    assert server.connections == LANES
+
+
+def test_a_mail_is_told_of_before_the_next_of_its_connection_begins(server: MailServer) -> None:
+    told: list[Tried] = []
+    most = 0
+
+    def taken(_: object) -> str:
+        nonlocal most
+        most = max(most, len(server.received) + 1 - len(told))
+        return OK
+
+    server.on_message = taken
+    post = SmtpPost(SmtpServer.of(server.url), SENDER)
+    asyncio.run(post.carry([a_mail(number) for number in range(20)], told_to(told)))
+    assert len(told) == 20
+    assert most <= LANES
+
+
+@pytest.mark.parametrize(
+    ("url", "sender"),
+    [(f"smtp://{'a' * 70}.example", SENDER), (None, "office@bücher.example")],
+    ids=["a server that cannot be looked up", "a host of ours that cannot be said"],
+)
+def test_a_wrong_setting_costs_nobody_a_mail(server: MailServer, url: str | None, sender: str) -> None:
+    tried: list[Tried] = []
+    asyncio.run(SmtpPost(SmtpServer.of(url or server.url), sender).carry([a_mail()], told_to(tried)))
+    assert [(each.outcome, each.error) for each in tried] == [
+        (Outcome.DELAYED, "connect failed: not a host name"),
+    ]
+
+
+def test_one_mail_takes_one_connection(server: MailServer) -> None:
+    outcome(server)
+    assert server.connections == 1
+
+
+# Refused, or put off ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        ("450 mailbox busy", Outcome.DELAYED),
+        ("451 try later", Outcome.DELAYED),
+        ("452 too many", Outcome.DELAYED),
+        ("550 no such user", Outcome.REFUSED),
+        ("553 not allowed", Outcome.REFUSED),
+    ],
+)
+@pytest.mark.parametrize("about", ["on_recipient", "on_message"])
+def test_4xx_may_be_different_next_time_and_5xx_is_final(
+    server: MailServer, about: str, answer: str, result: Outcome
+) -> None:
+    setattr(server, about, in_turn(answer))
+    assert outcome(server) == (result, answer)
+    assert server.received == []
+
+
+def test_a_refusal_is_about_its_own_mail_alone(server: MailServer) -> None:
+    server.on_recipient = lambda address: "550 no such user" if address.startswith("gone") else OK
+    server.on_message = lambda received: "451 later" if received.recipient.startswith("full") else OK
+    addresses = ["gone@example.com", "ada@example.com", "full@example.com"] * 3
+    mails = [a_mail(number, to) for number, to in enumerate(addresses)]
+    results = [result for _, result, _ in carry(server, *mails)]
+    assert results == [Outcome.REFUSED, Outcome.SENT, Outcome.DELAYED] * 3
+    assert [received.recipient for received in server.received] == ["ada@example.com"] * 3
+
+
+def test_what_a_server_says_is_kept_short_and_printable(server: MailServer) -> None:
+    server.on_message = in_turn(f"550 {'no ' * 150}")
+    _, error = outcome(server)
+    assert error is not None
+    assert error.startswith("550 no no")
+    assert len(error) == 200
+
+
+# Lost ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("how", "arrived"), [(DROP, 0), (TAKE_AND_DROP, 1)])
+def test_a_connection_that_is_lost_after_data_leaves_it_open_and_the_next_mail_gets_a_new_one(
+    server: MailServer, how: str, arrived: int
+) -> None:
+    server.on_message = in_turn(how)
+    mails = [a_mail(0), *(a_mail(number) for number in range(1, 9))]
+    results = carry(server, *mails)
+    assert [result for _, result, _ in results].count(Outcome.DELAYED) == 1
+    assert {error for _, result, error in results if result is Outcome.DELAYED} == {"connection lost"}
+    assert [result for _, result, _ in results].count(Outcome.SENT) == 8
+    assert len(server.received) == 8 + arrived
+    assert server.connections == LANES + 1
+
+
+@pytest.mark.parametrize("how", [HANG, DRIP])
+@pytest.mark.parametrize("about", ["on_recipient", "on_message"])
+def test_a_server_that_does_not_come_to_an_end_is_left(server: MailServer, about: str, how: str) -> None:
+    setattr(server, about, lambda _: how)
+    assert outcome(server, mail_s=0.3) == (Outcome.DELAYED, "timeout")
+
+
+def test_what_could_not_be_begun_in_time_is_given_back(server: MailServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smtp, "BATCH_S", 0.0)
+    assert outcome(server) == (Outcome.UNTRIED, None)
+    assert server.connections == 0
+
+
+def test_where_nobody_listens_no_mail_of_the_batch_tries_by_itself(server: MailServer) -> None:
+    with MailServer() as gone:
+        url = gone.url
+    results = carry(url, *(a_mail(number) for number in range(9)))
+    assert [(result, error) for _, result, error in results] == [(Outcome.DELAYED, "connect failed")] * 9
+
+
+# Who may ---------------------------------------------------------------------------------------------------------
+
+
+def test_it_logs_in_when_the_url_says_so() -> None:
+    with MailServer(login=("tours@example.com", "p:ss w/rd")) as server:
+        url = f"smtp://tours%40example.com:p%3Ass%20w%2Frd@127.0.0.1:{server.port}"
+        assert outcome(url) == (Outcome.SENT, None)
+        assert server.logins == [(b"tours@example.com", b"p:ss w/rd")]
+
+
+def test_a_wrong_password_costs_no_guest_a_mail() -> None:
+    with MailServer(login=("tours", "right")) as server:
+        result, error = outcome(f"smtp://tours:wrong@127.0.0.1:{server.port}")
+        assert result is Outcome.DELAYED
+        assert error is not None
+        assert error.startswith("login refused: 535")
+        assert "wrong" not in error
+        assert server.received == []
+
+
+class Authority(Protocol):
+    """The certificate authority of these tests."""
+
+    file: Path
+
+    def server(self, *names: str, expired: bool = False, self_signed: bool = False) -> ssl.SSLContext: ...
+
+
+def trusting(authority: Authority) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=authority.file)
+
+
+def test_starttls_is_used_when_it_is_offered(authority: Authority) -> None:
+    with MailServer(starttls=authority.server("127.0.0.1")) as server:
+        assert carry(server, a_mail(), tls=trusting(authority)) == [("0", Outcome.SENT, None)]
+        (received,) = server.received
+        assert received.raw == a_mail().message
+
+
+def test_smtps_speaks_tls_from_the_first_byte(authority: Authority) -> None:
+    with MailServer(tls=authority.server("127.0.0.1")) as server:
+        url = server.url.replace("smtp:", "smtps:")
+        assert carry(url, a_mail(), tls=trusting(authority)) == [("0", Outcome.SENT, None)]
+
+
+@pytest.mark.parametrize("how", ["starttls", "tls"])
+@pytest.mark.parametrize("flaw", ["expired", "self_signed", "name"])
+def test_a_certificate_that_is_not_good_keeps_mails_back(authority: Authority, how: str, flaw: str) -> None:
+    if flaw == "name":
+        context = authority.server("mail.example")
+    else:
+        context = authority.server("127.0.0.1", expired=flaw == "expired", self_signed=flaw == "self_signed")
+    server = MailServer(tls=context) if how == "tls" else MailServer(starttls=context)
+    with server:
+        url = server.url.replace("smtp:", "smtps:") if how == "tls" else server.url
+        ((_, result, error),) = carry(url, a_mail(), tls=trusting(authority))
+        assert (result, str(error).partition(":")[0]) == (Outcome.DELAYED, "tls failed")
+        assert server.received == []
+
+
+# Addresses -------------------------------------------------------------------------------------------------------
+
+
+def test_an_address_beyond_ascii_goes_to_a_server_that_takes_it() -> None:
+    message = a_mail(to="søren@example.com", head="To: søren@example.com\r\n".encode())
+    with MailServer(smtputf8=True) as server:
+        assert carry(server, message) == [("0", Outcome.SENT, None)]
+        assert server.received[0].recipient == "søren@example.com"
+        assert "SMTPUTF8" in server.received[0].options
+
+
+def test_an_address_beyond_ascii_is_refused_where_the_server_takes_none(server: MailServer) -> None:
+    message = a_mail(to="søren@example.com")
+    ((_, result, error),) = carry(server, message)
+    assert (result, error) == (Outcome.REFUSED, "the mail server takes no such address")
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("smtp://mail.example", SmtpServer("mail.example", 25, False, None, None)),
+        ("smtp://u:p@smtp.example", SmtpServer("mail.example", 587, False, "u", "p")),
+        ("smtps://u:p%40@smtp.example", SmtpServer("mail.example", 465, True, "u", "p@")),
+        ("smtp://mail.example:2525/", SmtpServer("mail.example", 2525, False, None, None)),
+        ("smtp://u@[::1]:26", SmtpServer("::1", 26, False, "u", None)),
+    ],
+)
+def test_the_url_names_the_server(url: str, expected: SmtpServer) -> None:
+    assert SmtpServer.of(url) == expected
+
+
+# Files -----------------------------------------------------------------------------------------------------------
+
+
+def keep(folder: Path | None, *mails: Claimed) -> Sequence[Tried]:
+    tried: list[Tried] = []
+    asyncio.run(FilePost(folder).carry(mails, told_to(tried)))
+    return tried
+
+
+def test_without_a_server_each_mail_becomes_one_file_that_sorts_by_time(tmp_path: Path) -> None:
+    folder = tmp_path / "made" / "mail"
+    mails = [a_mail(2), a_mail(1), a_mail(0)]
+    assert {each.outcome for each in keep(folder, *mails)} == {Outcome.PARKED}
+    keep(folder, *mails)
+    files = sorted(folder.iterdir())
+    assert [file.read_bytes() for file in files] == [each.message for each in reversed(mails)]
+    assert {file.suffix for file in files} == {".eml"}
+    assert files[0].name.startswith("20261121T120000.000000Z-booking_confirmation_mail-")
+    assert message_from_bytes(files[0].read_bytes())["Subject"] == "x"
+
+
+def test_nobody_else_may_read_them(tmp_path: Path) -> None:
+    folder = tmp_path / "mail"
+    keep(folder, a_mail())
+    (file,) = folder.iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_folder_that_cannot_be_written_to_delays_them(tmp_path: Path) -> None:
+    (tmp_path / "mail").write_text("in the way")
+    (tried,) = keep(tmp_path / "mail", a_mail())
+    assert tried.outcome is Outcome.DELAYED
+    assert str(tried.error).startswith("not written: ")
+
+
+def test_without_a_folder_they_wait() -> None:
+    (tried,) = keep(None, a_mail())
+    assert tried.outcome is Outcome.PARKED

@@ -1,0 +1,1075 @@
+"""Whatever a receiver does becomes one of the outcomes, in time; rows W1 to W9 of the receivers, and the connections
+that are kept. Each runs on both event loops, against a real server."""
+
+import asyncio
+import contextlib
+import gzip
+import socket
+import ssl
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from booking_core.models.webhooks import AttemptError
+from booking_core.settings import SettingError, Settings
+from booking_server.adapters import webhook_client
+from booking_server.adapters.webhook_client import Sent, WebhookSender, _Reply
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+SHORT_S = 0.3
+"""A deadline for receivers that make the sender wait for it."""
+LATE_S = 20.0
+"""So much later than that an attempt may end on a busy machine; these receivers would go on for longer."""
+
+pytestmark = pytest.mark.usefixtures("descriptors")
+
+Deliver = Callable[..., Any]
+Receive = Callable[..., Any]
+
+
+def outcome(sent: Sent) -> tuple[int | None, AttemptError | None]:
+    return sent.status, sent.error
+
+
+def outcome_in_time(
+    attempt: Callable[[float], Sent], deadline_s: float = SHORT_S
+) -> tuple[int | None, AttemptError | None]:
+    """That of an attempt which is answered in time: where the machine was too busy for it, with ever more time."""
+    for patience in (1, 4, 16):
+        found = outcome(attempt(patience * deadline_s))
+        if found[1] is not AttemptError.TIMEOUT:
+            break
+    return found
+
+
+# What is sent ----------------------------------------------------------------------------------------------------
+
+
+def test_the_request_is_what_the_worker_gave(deliver: Deliver, receive: Receive) -> None:
+    receiver = receive()
+    headers = [("Content-Type", "application/json"), ("Svc-Event-Id", "e1"), ("User-Agent", "Svc-Webhooks/1.0")]
+    body = '{"note": "Grüße 🛶", "amount": "1.10"}'.encode()
+    assert outcome(deliver(receiver.url(path="/a?b=ä"), headers=headers, body=body)) == (200, None)
+    head, _, received = receiver.requests[0].partition(b"\r\n\r\n")
+    assert head.decode().split("\r\n") == [
+        "POST /a?b=%C3%A4 HTTP/1.1",
+        f"Host: 127.0.0.1:{receiver.port}",
+        f"Content-Length: {len(body)}",
+        "Accept-Encoding: identity",
+        "Content-Type: application/json",
+        "Svc-Event-Id: e1",
+        "User-Agent: Svc-Webhooks/1.0",
+    ]
+    assert received == body
+
+
+@pytest.mark.parametrize("body", [b"", b"\0\r\n\r\n", b"\xff\xfe", "ü🛶".encode() * 34_000, bytes(200_000)])
+def test_the_body_arrives_byte_for_byte(deliver: Deliver, receive: Receive, body: bytes) -> None:
+    receiver = receive()
+    assert deliver(receiver.url(), body=body).error is None
+    assert receiver.bodies == [body]
+
+
+@pytest.mark.parametrize("header", [("A", "b\r\nC: d"), ("A\n", "b"), ("A", "ü"), ("A b", "c"), ("", "a"), ("A", "\0")])
+def test_a_header_that_is_not_one_line_is_a_mistake_of_ours(
+    deliver: Deliver, receive: Receive, header: tuple[str, str]
+) -> None:
+    with pytest.raises(ValueError):
+        deliver(receive().url(), headers=[header])
+
+
+def test_the_outcome_tells_how_long_it_took(run: Any, settings: Any, receive: Receive) -> None:
+    receiver = receive(OK)
+    times = iter([5.0, 5.25])
+
+    async def main() -> Sent:
+        sender = WebhookSender(settings(), clock=lambda: next(times))
+        sent = await sender.send(receiver.url(), [], b"{}")
+        await sender.close()
+        return sent
+
+    assert run(main()) == Sent(200, "ok", None, 250)
+
+
+# W1: success is a complete 2xx head ------------------------------------------------------------------------------
+
+
+def reset_after(data: bytes) -> Callable[[Any], None]:
+    def handle(call: Any) -> None:
+        call.read()
+        call.send(data)
+        call.reset()
+
+    return handle
+
+
+def answer_unread(call: Any) -> None:
+    """Answers before it has read the whole request, and takes the rest afterwards."""
+    call.conn.recv(100)
+    call.send(b"HTTP/1.1 202 Fine\r\n\r\n")
+    call.conn.shutdown(socket.SHUT_WR)
+    call.wait_until_left()
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        OK,
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        b"HTTP/1.1 299 Odd\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\n\r\nno length, ended by closing",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nthese are no chunks",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nless",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nmore, and not HTTP",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 8 + OK,
+        reset_after(OK),
+        reset_after(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"),
+        answer_unread,
+    ],
+    ids=lambda handle: handle.__qualname__ if callable(handle) else str(handle),
+)
+def test_a_complete_2xx_head_is_a_success(deliver: Deliver, receive: Receive, handle: Any) -> None:
+    sent = deliver(receive(handle).url(), body=bytes(200_000))
+    assert sent.error is None
+    assert 200 <= sent.status <= 299
+
+
+# W2: the body does not matter ------------------------------------------------------------------------------------
+
+
+def after_head(head: bytes, act: Callable[[Any], None]) -> Callable[[Any], None]:
+    def handle(call: Any) -> None:
+        call.read()
+        call.send(head)
+        act(call)
+
+    return handle
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        after_head(HEAD, lambda call: call.drip(b"x" * 100_000)),
+        after_head(CHUNKED, lambda call: call.drip(b"1\r\nx\r\n" * 10_000)),
+        after_head(HEAD, lambda call: call.wait_until_left()),
+        after_head(b"HTTP/1.1 200 OK\r\n\r\n", lambda call: call.wait_until_left()),
+    ],
+    ids=["drips", "drips chunks", "never comes", "never ends"],
+)
+def test_a_body_that_never_ends_is_cut_at_the_deadline(deliver: Deliver, receive: Receive, handle: Any) -> None:
+    receiver = receive(handle)
+    assert outcome_in_time(lambda within_s: deliver(receiver.url(), webhook_deadline_s=within_s)) == (200, None)
+    assert receiver.left.acquire(timeout=30)
+
+
+def test_a_failure_is_judged_by_its_head_as_well(deliver: Deliver, receive: Receive) -> None:
+    handle = after_head(b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n", lambda call: call.wait_until_left())
+    url = receive(handle).url()
+    found = outcome_in_time(lambda within_s: deliver(url, webhook_deadline_s=within_s))
+    assert found == (500, AttemptError.HTTP_STATUS)
+
+
+# W3: the deadline ------------------------------------------------------------------------------------------------
+
+
+def drip_tls(call: Any) -> None:
+    call.conn.recv(65_536)
+    call.drip(b"\x16\x03\x03\x3f\xff" + bytes(16_383))
+
+
+def interim_for_ever(call: Any) -> None:
+    call.read()
+    call.drip(b"HTTP/1.1 102 Processing\r\n\r\n" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("handle", "scheme"),
+    [
+        (lambda call: call.drip(b"HTTP/1.1 200 OK\r\nA: " + b"a" * 20_000), "http"),
+        (interim_for_ever, "http"),
+        (lambda call: call.wait_until_left(), "http"),
+        (lambda call: call.receiver.closing.wait(30), "http"),
+        (drip_tls, "https"),
+        (lambda call: call.wait_until_left(), "https"),
+    ],
+    ids=["head drips", "interim for ever", "silence", "reads nothing", "TLS drips", "TLS silence"],
+)
+def test_a_receiver_cannot_stretch_the_deadline(deliver: Deliver, receive: Receive, handle: Any, scheme: str) -> None:
+    receiver = receive(handle)
+    sent = deliver(receiver.url(scheme=scheme), webhook_deadline_s=SHORT_S, body=bytes(8_000_000))
+    assert outcome(sent) == (None, AttemptError.TIMEOUT)
+    assert 0.9 * SHORT_S * 1000 < sent.duration_ms < (SHORT_S + LATE_S) * 1000
+
+
+@pytest.fixture
+def black_hole() -> Iterator[int]:
+    """A port that answers no SYN: its queue is full, and nobody takes from it."""
+    with contextlib.ExitStack() as opened:
+        listener = opened.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(16):
+            client = opened.enter_context(socket.socket())
+            client.settimeout(0.1)
+            try:
+                client.connect(listener.getsockname())
+            except TimeoutError:
+                break
+        else:
+            pytest.skip("this system takes connections beyond its backlog")
+        yield listener.getsockname()[1]
+
+
+def test_a_black_hole_is_a_timeout(deliver: Deliver, black_hole: int) -> None:
+    sent = deliver(f"http://127.0.0.1:{black_hole}/", webhook_deadline_s=SHORT_S)
+    assert outcome(sent) == (None, AttemptError.TIMEOUT)
+
+
+def test_the_next_address_is_tried_when_one_is_silent_or_closed(
+    deliver: Deliver, receive: Receive, names: Any, black_hole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_client, "ADDRESS_S", 0.05)
+    first_closed = names(hooks_example=["127.0.0.3", "127.0.0.1"])
+    receiver = receive()
+    ranges = {"webhook_allow_cidrs": ("127.0.0.0/8",)}
+    assert deliver(receiver.url("hooks.example"), names=first_closed, **ranges).error is None
+
+    silent_then_closed = names(hooks_example=["127.0.0.1", "127.0.0.3"])
+    sent = deliver(f"http://hooks.example:{black_hole}/", names=silent_then_closed, **ranges)
+    assert outcome(sent) == (None, AttemptError.CONNECT_FAILED)
+
+
+def test_dns_is_under_the_deadline(deliver: Deliver, names: Any) -> None:
+    sent = deliver("https://hooks.example/", names=names(hooks_example=asyncio.Event), webhook_deadline_s=SHORT_S)
+    assert outcome(sent) == (None, AttemptError.TIMEOUT)
+
+
+# W4: just in time, and too late ----------------------------------------------------------------------------------
+
+
+def test_an_answer_shortly_before_the_deadline_counts(deliver: Deliver, receive: Receive) -> None:
+    def attempt(within_s: float) -> Sent:
+        def handle(call: Any) -> None:
+            call.read()
+            call.receiver.closing.wait(0.7 * within_s)
+            call.send(OK)
+
+        sent: Sent = deliver(receive(handle).url(), webhook_deadline_s=within_s)
+        return sent
+
+    assert outcome_in_time(attempt, 1.0) == (200, None)
+
+
+def test_an_answer_after_the_deadline_does_not(deliver: Deliver, receive: Receive) -> None:
+    def handle(call: Any) -> None:
+        call.read()
+        call.wait_until_left()  # which the sender does at the deadline
+        call.send(OK)
+
+    sent = deliver(receive(handle).url(), webhook_deadline_s=SHORT_S)
+    assert outcome(sent) == (None, AttemptError.TIMEOUT)
+
+
+# W5: bombs -------------------------------------------------------------------------------------------------------
+
+ZEROS = bytes(1 << 16)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        HEAD,
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1048576\r\n\r\n" + gzip.compress(bytes(1 << 20)),
+    ],
+    ids=["1 GiB", "endless", "gzip 1000:1"],
+)
+def test_no_more_than_64_kib_of_a_body_is_read(
+    deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch, head: bytes
+) -> None:
+    read: list[int] = []
+    feed = _Reply.feed
+    monkeypatch.setattr(_Reply, "feed", lambda self, data: (read.append(len(data)), feed(self, data))[1])
+    receiver = receive(after_head(head, lambda call: call.pour(ZEROS)))
+    assert outcome(deliver(receiver.url())) == (200, None)
+    assert sum(read) <= 64 * 1024 + 16 * 1024
+    assert receiver.left.acquire(timeout=30)
+
+
+def head_of(size: int) -> bytes:
+    """A response whose head has this many bytes."""
+    begin, end = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nA: ", b"\r\n\r\n"
+    return begin + b"a" * (size - len(begin) - len(end)) + end + b"ok"
+
+
+def test_a_head_of_32_kib_is_read_and_a_longer_one_is_not(deliver: Deliver, receive: Receive) -> None:
+    assert outcome(deliver(receive(head_of(32 * 1024)).url())) == (200, None)
+    assert outcome(deliver(receive(head_of(32 * 1024 + 1)).url())) == (None, AttemptError.PROTOCOL_ERROR)
+
+
+@pytest.mark.parametrize(
+    "pour",
+    [
+        after_head(b"HTTP/1.1 200 OK\r\nA: ", lambda call: call.pour(b"a" * 65_536)),
+        after_head(b"HTTP/1.1 200 OK\r\n", lambda call: call.pour(b"A: b\r\n" * 10_000)),
+        after_head(b"", lambda call: call.pour(b"HTTP/1.1 100 Continue\r\n\r\n" * 2_000)),
+        after_head(b"", lambda call: call.pour(b"HTTP/1.1 103 Hints\r\nA: " + b"a" * 10_000 + b"\r\n\r\n")),
+        after_head(b"", lambda call: call.pour(ZEROS)),
+        after_head(b"", lambda call: call.pour(b"\r\n" * 10_000)),
+    ],
+    ids=["long header", "10,000 headers", "interim", "long interim", "zeros", "empty lines"],
+)
+def test_a_head_without_end_is_cut(deliver: Deliver, receive: Receive, pour: Any) -> None:
+    receiver = receive(pour)
+    assert outcome(deliver(receiver.url())) == (None, AttemptError.PROTOCOL_ERROR)
+    assert receiver.left.acquire(timeout=30)
+
+
+BOMBED = """
+import asyncio, sys, threading
+import psutil, uvloop
+from booking_core.settings import Settings
+from booking_server.adapters.webhook_client import WebhookSender
+
+loop, ca_file, warm, *bombs = sys.argv[1:]
+settings = Settings(webhook_allow_http=True, webhook_allow_cidrs=("127.0.0.1/32",), webhook_ca_file=ca_file)
+memory = psutil.Process().memory_info
+
+async def main():
+    sender = WebhookSender(settings)
+    await asyncio.gather(*(sender.send(warm, [], b"{}") for _ in range(64)))
+    before, peak, over = memory().rss, 0, threading.Event()
+    await sender.close()
+
+    def watch():
+        nonlocal peak
+        while not over.wait(0.002):
+            peak = max(peak, memory().rss)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    for url in bombs:
+        sent = await asyncio.gather(*(sender.send(url, [], b"{}") for _ in range(64)))
+        assert {each.error for each in sent} <= {None, "protocol_error"}, sent
+    over.set()
+    watcher.join()
+    await sender.close()
+    print(peak - before)
+
+asyncio.run(main()) if loop == "asyncio" else uvloop.run(main())
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_bombs_cost_less_than_20_mb(receive: Receive, authority: Any, loop: str) -> None:
+    tls = authority.server("127.0.0.1")
+    ordinary = receive(tls=tls)
+    bombs = [
+        receive(after_head(HEAD, lambda call: call.pour(ZEROS))),
+        receive(after_head(b"HTTP/1.1 200 OK\r\nA: ", lambda call: call.pour(b"a" * 65_536))),
+    ]
+    if loop == "uvloop":  # asyncio alone takes 256 KiB for every TLS connection, bomb or not
+        bombs.append(receive(after_head(HEAD, lambda call: call.pour(ZEROS)), tls=tls))
+    script = [sys.executable, "-c", textwrap.dedent(BOMBED), loop, str(authority.file)]
+    done = subprocess.run(
+        [*script, *(each.url() for each in (ordinary, *bombs))], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 20_000_000
+
+
+# W6: what is not HTTP --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answered",
+    [
+        b"HTTP/1.1 200 OK\r\nA: \xff\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\xc3\xbc: a\r\n\r\n",
+        b"HTTP/1.1 200 \xff\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: a\0b\r\n\r\n",
+        b"HTTP/1.1 200 O\0K\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: a\rb\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: a\r\n b\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA : a\r\n\r\n",
+        b"HTTP/1.1 200 OK\n\n",
+        b"HTTP/1.1 2OO OK\r\n\r\n",
+        b"HTTP/1.1 999 Odd\r\n\r\n",
+        b"HTTP/1.1 600 Odd\r\n\r\n",
+        b"HTTP/1.1 099 Odd\r\n\r\n",
+        b"HTTP/1.1 20 OK\r\n\r\n",
+        b"HTTP/1.1 2000 OK\r\n\r\n",
+        b"HTTP/1.1 -200 OK\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n" + OK,
+        b"HTTP/2 200\r\n\r\n",
+        b"HTTP/2.0 200 OK\r\n\r\n",
+        b"HTTP/0.9 200 OK\r\n\r\n",
+        b"RTSP/1.0 200 OK\r\n\r\n",
+        b"ICY 200 OK\r\n\r\n",
+        b"200 OK\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"\x15\x03\x01\x00\x02\x02\x46",
+        b"\0" * 100,
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 40 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nA: b\r\n",
+        b"HTTP/1.1 20",
+        b"",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 9 + OK,
+    ],
+)
+def test_what_is_not_http_fails_and_harms_nobody(deliver: Deliver, receive: Receive, answered: bytes) -> None:
+    bad, good = receive(answered), receive()
+    first, second = deliver(bad.url(), good.url())
+    assert outcome(first) == (None, AttemptError.PROTOCOL_ERROR)
+    assert outcome(second) == (200, None)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_an_end_is_not_an_answer(deliver: Deliver, receive: Receive, authority: Any, scheme: str) -> None:
+    tls = authority.server("127.0.0.1") if scheme == "https" else None
+    for handle in (reset_after(b""), reset_after(b"HTTP/1.1 200 O"), b"", lambda call: call.conn.recv(1)):
+        sent = deliver(receive(handle, tls=tls).url())
+        assert outcome(sent) == (None, AttemptError.PROTOCOL_ERROR)
+
+
+def test_a_closed_port_is_told_from_a_silent_one(deliver: Deliver, names: Any) -> None:
+    with socket.socket() as closed:  # it is bound, so that nobody else listens there, and does not listen itself
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+        assert outcome(deliver(url)) == (None, AttemptError.CONNECT_FAILED)
+    unreachable = names(hooks_example=["255.255.255.255"])
+    sent = deliver("https://hooks.example/", names=unreachable, webhook_allow_cidrs=("255.255.255.255/32",))
+    assert outcome(sent) == (None, AttemptError.CONNECT_FAILED)
+
+
+@pytest.mark.parametrize(
+    ("rest", "can_be_followed"),
+    [
+        *((rest, True) for rest in (b"", b"\r", b"\n", b"\r\n", b"\n\r\n")),
+        *((rest, False) for rest in (b" ", b"x", b"\r\nx", b"\0", b"HTTP/1.1 200 OK\r\n\r\n")),
+    ],
+)
+def test_what_follows_a_reply_says_whether_its_connection_is_used_again(rest: bytes, can_be_followed: bool) -> None:
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    for pieces in ([reply + rest], [reply, rest], [reply, *(rest[i : i + 1] for i in range(len(rest)))]):
+        judged = _Reply()
+        for piece in pieces:
+            judged.feed(piece)
+        assert (judged.status, judged.is_over, judged.can_be_followed) == (200, True, can_be_followed)
+
+
+@given(st.data())
+def test_a_reply_never_raises_and_is_the_same_in_any_pieces(data: st.DataObject) -> None:
+    line = st.sampled_from([b"HTTP/1.1 ", b"200", b" OK", b"\r\n", b": ", b"A", b"Content-Length", b"2", b"ok", b"0"])
+    other = st.sampled_from([b"Transfer-Encoding: chunked", b"100", b"HTTP/1.0 ", b"\0", b"\n", b"\r", b"\xff", b" "])
+    whole = data.draw(
+        st.one_of(
+            st.binary(max_size=200),
+            st.lists(st.one_of(line, other), max_size=40).map(b"".join),
+            st.lists(st.one_of(line, other), max_size=20).map(lambda parts: OK[:-6] + b"\r\n" + b"".join(parts)),
+        )
+    )
+    at_once, in_pieces = _Reply(), _Reply()
+    at_once.feed(whole)
+    while whole:
+        cut = data.draw(st.integers(1, len(whole)))
+        in_pieces.feed(whole[:cut])
+        whole = whole[cut:]
+    assert in_pieces.status == at_once.status
+    assert in_pieces.is_over == at_once.is_over
+    assert in_pieces.can_be_followed == at_once.can_be_followed
+
+
+# W7: TLS ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hooks(names: Any) -> Any:
+    return names(hooks_example=["127.0.0.1"])
+
+
+def test_the_right_certificate_is_accepted(deliver: Deliver, receive: Receive, authority: Any, hooks: Any) -> None:
+    tls = authority.server("hooks.example")
+    asked: list[str | None] = []
+    tls.sni_callback = lambda connection, name, context: asked.append(name)
+    receiver = receive(tls=tls)
+    assert outcome(deliver(receiver.url("hooks.example"), names=hooks)) == (200, None)
+    assert asked == ["hooks.example"]
+    assert b"Host: hooks.example:%d\r\n" % receiver.port in receiver.requests[0]
+
+
+def test_a_certificate_may_be_for_an_address(deliver: Deliver, receive: Receive, authority: Any) -> None:
+    assert outcome(deliver(receive(tls=authority.server("127.0.0.1")).url())) == (200, None)
+    sent = deliver(receive(tls=authority.server("127.0.0.2")).url())
+    assert outcome(sent) == (None, AttemptError.TLS_FAILED)
+
+
+@pytest.mark.parametrize(
+    "certificate",
+    [
+        {"names": ["hooks.example"], "self_signed": True},
+        {"names": ["hooks.example"], "expired": True},
+        {"names": ["hooks.example"], "weak": True},
+        {"names": ["other.example"]},
+        {"names": ["127.0.0.1"]},
+        {"names": ["*.hooks.example"]},
+        {"names": ["*.example.hooks"]},
+    ],
+    ids=str,
+)
+def test_a_wrong_certificate_is_refused(
+    deliver: Deliver, receive: Receive, authority: Any, hooks: Any, certificate: dict[str, Any]
+) -> None:
+    names = certificate["names"]
+    how = {name: value for name, value in certificate.items() if name != "names"}
+    receiver = receive(tls=authority.server(*names, **how))
+    assert outcome(deliver(receiver.url("hooks.example"), names=hooks)) == (None, AttemptError.TLS_FAILED)
+    assert receiver.requests == []
+
+
+def test_an_authority_that_is_not_named_is_not_trusted(
+    deliver: Deliver, receive: Receive, authority: Any, hooks: Any
+) -> None:
+    receiver = receive(tls=authority.server("hooks.example"))
+    sent = deliver(receiver.url("hooks.example"), names=hooks, webhook_ca_file=None)
+    assert outcome(sent) == (None, AttemptError.TLS_FAILED)
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1 is deprecated:DeprecationWarning")
+def test_old_tls_is_refused(deliver: Deliver, receive: Receive, authority: Any, hooks: Any) -> None:
+    for newest, expected in ((ssl.TLSVersion.TLSv1, AttemptError.TLS_FAILED), (ssl.TLSVersion.TLSv1_2, None)):
+        tls = authority.server("hooks.example")
+        tls.set_ciphers("DEFAULT@SECLEVEL=0")
+        tls.minimum_version, tls.maximum_version = ssl.TLSVersion.TLSv1, newest
+        assert deliver(receive(tls=tls).url("hooks.example"), names=hooks).error == expected
+
+
+def test_what_is_not_tls_is_told_so(deliver: Deliver, receive: Receive, authority: Any) -> None:
+    for handle in (
+        lambda call: call.send(OK),
+        lambda call: call.send(b"\0" * 100),
+        lambda call: call.conn.recv(1),
+        lambda call: (call.conn.recv(65_536), call.reset()),
+    ):
+        sent = deliver(receive(handle).url(scheme="https"))
+        assert outcome(sent) == (None, AttemptError.TLS_FAILED)
+
+
+def test_a_receiver_may_refuse_us_after_the_handshake(deliver: Deliver, receive: Receive, authority: Any) -> None:
+    """As TLS 1.3 does to a client without a certificate."""
+    tls = authority.server("127.0.0.1")
+    tls.verify_mode = ssl.CERT_REQUIRED
+
+    def handle(call: Any) -> None:
+        secured = tls.wrap_socket(call.conn, server_side=True, do_handshake_on_connect=False)
+        with contextlib.suppress(ssl.SSLError):
+            secured.do_handshake()
+        with socket.socket(fileno=secured.detach()) as plain:  # closed only when our alert was read
+            plain.shutdown(socket.SHUT_WR)
+            while plain.recv(65_536):
+                pass
+
+    assert outcome(deliver(receive(handle).url(scheme="https"))) == (None, AttemptError.TLS_FAILED)
+
+
+def test_a_ca_file_that_cannot_be_read_stops_the_program(tmp_path: Any) -> None:
+    not_a_bundle = tmp_path / "ca.pem"
+    not_a_bundle.write_text("nothing")
+    for file in (tmp_path / "absent.pem", not_a_bundle):
+        with pytest.raises(SettingError, match=r"^BOOKING_WEBHOOK_CA_FILE .+$"):
+            WebhookSender(Settings(webhook_ca_file=str(file)))
+
+
+# W8: other answers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b"410 Gone", AttemptError.HTTP_STATUS),
+        (b"429 Slow\r\nRetry-After: 99999999", AttemptError.HTTP_STATUS),
+        (b"503 Later\r\nRetry-After: Thu, 01 Jan 1970 00:00:00 GMT", AttemptError.HTTP_STATUS),
+        (b"400 No", AttemptError.HTTP_STATUS),
+        (b"599 No", AttemptError.HTTP_STATUS),
+        (b"300 Many", AttemptError.REDIRECT),
+        (b"304 Same", AttemptError.REDIRECT),
+        (b"399 Odd", AttemptError.REDIRECT),
+    ],
+)
+def test_any_other_status_fails(deliver: Deliver, receive: Receive, head: bytes, expected: AttemptError) -> None:
+    sent = deliver(receive(b"HTTP/1.1 " + head + b"\r\nContent-Length: 0\r\n\r\n").url())
+    assert outcome(sent) == (int(head[:3]), expected)
+
+
+LENGTH, FRAMED, CLOSED = "Content-Length", "chunks", "until it closes"
+
+
+def in_packets(status: int, body: bytes, framing: str, *headers: str) -> Callable[[Any], None]:
+    """The head in one packet, the body in two later ones."""
+    framed = {LENGTH: f"Content-Length: {len(body)}", FRAMED: "Transfer-Encoding: chunked", CLOSED: "A: b"}[framing]
+    head = "\r\n".join([f"HTTP/1.1 {status} Said", framed, *headers, "\r\n"]).encode()
+    pieces = [body[: len(body) // 2], body[len(body) // 2 :]]
+    if framing == FRAMED:
+        pieces = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces if piece] + [b"0\r\n\r\n"]
+
+    def handle(call: Any) -> None:
+        call.read()
+        call.conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in (head, *pieces):
+            call.send(piece)
+            call.receiver.closing.wait(0.01)
+
+    return handle
+
+
+@pytest.mark.parametrize("framing", [LENGTH, FRAMED, CLOSED])
+@pytest.mark.parametrize("status", [200, 404, 500])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_excerpt_is_there_however_the_body_comes(
+    deliver: Deliver, receive: Receive, authority: Any, scheme: str, status: int, framing: str
+) -> None:
+    tls = authority.server("127.0.0.1") if scheme == "https" else None
+    sent = deliver(receive(in_packets(status, "no seat 🛶 left".encode(), framing), tls=tls).url())
+    assert (sent.status, sent.excerpt) == (status, "no seat 🛶 left")
+
+
+@pytest.mark.parametrize(
+    ("body", "excerpt"),
+    [
+        (b"", None),
+        (b"no", "no"),
+        ("Grüße 🛶".encode(), "Grüße 🛶"),
+        (b"a\r\nb\tc", "a  b c"),
+        (b"a\0b\x1b[31m\xff", "a\ufffdb\ufffd[31m\ufffd"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "\ufffdPNG  \ufffd \ufffd\ufffd"),
+        (b"\xc3", "\ufffd"),
+        ("\u202eabc\ud7ff".encode(), "\ufffdabc\ufffd"),
+        (b"x" * 5000, "x" * 1024),
+        ("🛶".encode() * 5000, "🛶" * 1024),
+        (b"a" + "🛶".encode() * 5000, "a" + "🛶" * 1023),
+    ],
+)
+def test_the_excerpt_is_printable_and_short(
+    deliver: Deliver, receive: Receive, body: bytes, excerpt: str | None
+) -> None:
+    receiver = receive(b"HTTP/1.1 500 No\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+    assert deliver(receiver.url()).excerpt == excerpt
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "excerpt"),
+    [
+        ("gzip", gzip.compress(b"no", mtime=0), f"[gzip, {len(gzip.compress(b'no'))} bytes, not decompressed]"),
+        ("BR", b"\x0b\x01\x80no\x03", "[br, 6 bytes, not decompressed]"),
+        ("gzip", b"", None),
+        ("identity", b"no", "no"),
+        ("", b"no", "no"),
+        ("x" * 500, b"no", f"[{'x' * 40}, 2 bytes, not decompressed]"),
+    ],
+)
+def test_a_compressed_body_is_named_and_not_decompressed(
+    deliver: Deliver, receive: Receive, encoding: str, body: bytes, excerpt: str | None
+) -> None:
+    assert deliver(receive(in_packets(200, body, LENGTH, f"Content-Encoding: {encoding}")).url()).excerpt == excerpt
+
+
+def test_an_encoding_of_an_interim_response_says_nothing_of_the_body(deliver: Deliver, receive: Receive) -> None:
+    assert deliver(receive(b"HTTP/1.1 103 Hints\r\nContent-Encoding: gzip\r\n\r\n" + OK).url()).excerpt == "ok"
+
+
+@pytest.mark.parametrize("status", [200, 299])
+@pytest.mark.parametrize(("said", "excerpt"), [(b"sold", "sold"), ("sold 🛶".encode()[:-1], "sold "), (b"", None)])
+def test_a_body_that_does_not_end_is_cut_a_moment_after_its_head(
+    deliver: Deliver,
+    receive: Receive,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    said: bytes,
+    excerpt: str | None,
+) -> None:
+    """It has succeeded; neither the slot nor the next event waits for the deadline."""
+    monkeypatch.setattr(webhook_client, "BODY_S", 0.05)
+    head = b"HTTP/1.1 %d Said\r\nContent-Length: 100\r\n\r\n" % status
+    receiver = receive(after_head(head + said, lambda call: call.wait_until_left()))
+    sent = deliver(receiver.url(), webhook_deadline_s=3600.0)
+    assert (sent.status, sent.excerpt) == (status, excerpt)
+    assert 50 <= sent.duration_ms < LATE_S * 1000
+    assert receiver.left.acquire(timeout=30)
+
+
+def test_what_a_failed_attempt_is_told_is_read_until_the_deadline(
+    deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_client, "BODY_S", 0.0)
+    sent = deliver(receive(in_packets(500, b"no seat left", LENGTH)).url())
+    assert (sent.excerpt, sent.error) == ("no seat left", AttemptError.HTTP_STATUS)
+
+
+def test_a_complete_answer_is_not_waited_for(
+    deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_client, "BODY_S", 3600.0)
+    for answered in (OK, b"HTTP/1.1 204 No\r\n\r\n", b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"):
+        receiver = receive(after_head(answered, lambda call: call.wait_until_left()))
+        assert deliver(receiver.url(), webhook_deadline_s=3600.0).duration_ms < LATE_S * 1000
+
+
+# W9: cookies, and connections that are kept ----------------------------------------------------------------------
+
+
+def answering(*answers: bytes) -> Callable[[Any], None]:
+    """Answers the requests of a connection in turn, then closes without a word."""
+
+    def handle(call: Any) -> None:
+        for each in answers:
+            if not call.read():
+                return
+            call.send(each)
+
+    return handle
+
+
+def test_no_cookie_comes_back(deliver: Deliver, receive: Receive) -> None:
+    head = b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b; Path=/\r\nSet-Cookie: c=d\r\nContent-Length: 0\r\n\r\n"
+    receiver = receive(answering(head, head, head))
+    deliver(*[receiver.url()] * 3)
+    assert len(receiver.requests) == 3
+    assert not any(b"ookie" in request for request in receiver.requests)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_connection_is_used_again(deliver: Deliver, receive: Receive, authority: Any, scheme: str) -> None:
+    receiver = receive(tls=authority.server("127.0.0.1") if scheme == "https" else None)
+    sent = deliver(*(receiver.url(path=f"/{i}") for i in range(20)))
+    assert {outcome(each) for each in sent} == {(200, None)}
+    assert receiver.connections == 1
+    assert [request.split()[1] for request in receiver.requests] == [b"/%d" % i for i in range(20)]
+
+
+@pytest.mark.parametrize(
+    "answered",
+    [
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n",
+        OK + OK,
+        OK + b"\0",
+        b"HTTP/1.1 204 No Content\r\n\r\n" + b"HTTP/1.1 500 For the next\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 70000\r\n\r\n" + bytes(70_000),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nA: \0\r\n\r\n",
+    ],
+    ids=lambda answered: str(answered[:60]),
+)
+def test_a_connection_that_is_not_plainly_at_rest_is_not_used_again(
+    deliver: Deliver, receive: Receive, answered: bytes
+) -> None:
+    receiver = receive(answering(answered, OK))
+    assert [outcome(each)[1] for each in deliver(receiver.url(), receiver.url())] == [None, None]
+    assert receiver.connections == 2
+
+
+def test_what_is_sent_unasked_never_answers_the_next_request(
+    run: Any, settings: Any, receive: Receive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_client, "IDLE_S", 3600.0)  # it is not for being unused that it is closed
+    sent_unasked = threading.Event()
+
+    def handle(call: Any) -> None:
+        call.read()
+        call.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        sent_unasked.wait(30)
+        call.send(b"HTTP/1.1 500 For the next\r\nContent-Length: 0\r\n\r\n")
+        call.wait_until_left()
+
+    receiver = receive(handle)
+
+    async def main() -> None:
+        sender = WebhookSender(settings())
+        assert (await sender.send(receiver.url(), [], b"1")).error is None
+        sent_unasked.set()
+        left = await asyncio.to_thread(receiver.left.acquire, timeout=30)
+        assert left, "the sender has closed the connection"
+        assert (await sender.send(receiver.url(), [], b"2")).error is None
+        assert receiver.connections == 2
+        await sender.close()
+
+    run(main())
+
+
+def test_a_connection_is_used_only_for_an_address_that_was_just_checked(
+    deliver: Deliver, receive: Receive, names: Any
+) -> None:
+    answers = iter([["127.0.0.1"], ["127.0.0.1"], ["127.0.0.3"], ["10.0.0.1"], []])
+    receiver = receive()
+    moving = names(hooks_example=lambda: next(answers))
+    allowed = ("127.0.0.1/32", "127.0.0.3/32")
+    sent = deliver(*[receiver.url("hooks.example")] * 5, names=moving, webhook_allow_cidrs=allowed)
+    assert [each.error for each in sent] == [
+        None,
+        None,
+        AttemptError.CONNECT_FAILED,
+        AttemptError.BLOCKED_ADDRESS,
+        AttemptError.DNS_FAILED,
+    ]
+    assert (receiver.connections, len(receiver.requests)) == (1, 2)
+
+
+def test_a_connection_is_never_shared_between_hosts(
+    deliver: Deliver, receive: Receive, authority: Any, names: Any
+) -> None:
+    """The certificate was verified for one name only."""
+    receiver = receive(tls=authority.server("a.example", "b.example"))
+    both = names(a_example=["127.0.0.1"], b_example=["127.0.0.1"])
+    deliver(receiver.url("a.example"), receiver.url("b.example"), receiver.url("a.example"), names=both)
+    assert receiver.connections == 2
+
+
+def test_requests_at_one_time_have_connections_of_their_own(run: Any, settings: Any, receive: Receive) -> None:
+    together = threading.Barrier(8)
+
+    def handle(call: Any) -> None:
+        call.read()
+        together.wait(timeout=30)
+        call.send(OK)
+        call.wait_until_left()
+
+    receiver = receive(handle)
+
+    async def main() -> list[Sent]:
+        sender = WebhookSender(settings())
+        try:
+            return await asyncio.gather(*(sender.send(receiver.url(), [], b"%d" % i) for i in range(8)))
+        finally:
+            await sender.close()
+
+    assert {each.error for each in run(main())} == {None}
+    assert sorted(receiver.bodies) == [b"%d" % i for i in range(8)]
+
+
+def end_after(call: Any, part: str, end: str) -> None:
+    """Take that part of a request and end the connection without an answer."""
+    if part == "head":
+        read = b""
+        while b"\r\n\r\n" not in read:
+            read += call.conn.recv(1)
+        call.receiver.requests.append(read)
+    elif part == "half a body":
+        read = b""
+        while len(read.partition(b"\r\n\r\n")[2]) < 50_000:
+            read += call.conn.recv(1024)
+        call.receiver.requests.append(read)
+    else:
+        call.read()
+    if end == "reset":
+        call.reset()
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("end", ["close", "reset"])
+@pytest.mark.parametrize("part", ["head", "half a body", "all"])
+def test_a_request_that_a_kept_connection_lost_fails_and_is_not_sent_again(
+    deliver: Deliver, receive: Receive, authority: Any, scheme: str, end: str, part: str
+) -> None:
+    """Nobody can tell whether the receiver has acted on it. The receiver gets no kept connection after that."""
+
+    def handle(call: Any) -> None:
+        first_head = call.read()
+        call.send(OK)
+        if b"Connection: close" not in first_head:
+            end_after(call, part, end)
+
+    receiver = receive(handle, tls=authority.server("127.0.0.1") if scheme == "https" else None)
+    sent = deliver(*(receiver.url(path=f"/{number}") for number in range(4)), body=bytes(100_000))
+    lost = (None, AttemptError.PROTOCOL_ERROR)
+    assert [outcome(each) for each in sent] == [(200, None), lost, (200, None), (200, None)]
+    assert [request.split()[1] for request in receiver.requests] == [b"/0", b"/1", b"/2", b"/3"]
+    assert [b"Connection: close" in request for request in receiver.requests] == [False, False, True, True]
+    assert receiver.connections == 3
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("end", ["close", "reset"])
+def test_a_request_that_a_new_connection_lost_fails_and_is_not_sent_again(
+    deliver: Deliver, receive: Receive, authority: Any, scheme: str, end: str
+) -> None:
+    for part in ("head", "half a body", "all"):
+        receiver = receive(
+            lambda call, part=part: end_after(call, part, end),
+            tls=authority.server("127.0.0.1") if scheme == "https" else None,
+        )
+        sent = deliver(receiver.url(), body=bytes(100_000))
+        assert outcome(sent) == (None, AttemptError.PROTOCOL_ERROR)
+        assert len(receiver.requests) == receiver.connections == 1
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("end", ["close", "reset"])
+def test_a_kept_connection_whose_end_nobody_has_looked_at_is_not_used(
+    run: Any, settings: Any, receive: Receive, authority: Any, scheme: str, end: str
+) -> None:
+    """The end has arrived and the event loop has not had a turn since: the request is sent on a new connection."""
+    answered = threading.Semaphore(0)
+
+    def handle(call: Any) -> None:
+        call.read()
+        call.send(OK)
+        assert answered.acquire(timeout=30)
+        if end == "reset":
+            call.reset()
+
+    receiver = receive(handle, tls=authority.server("127.0.0.1") if scheme == "https" else None)
+
+    async def main() -> list[Sent]:
+        sender = WebhookSender(settings())
+        found = []
+        for _ in range(3):
+            found.append(await sender.send(receiver.url(), [], b"{}"))
+            answered.release()
+            assert receiver.left.acquire(timeout=30)  # which keeps the loop from looking
+        await sender.close()
+        return found
+
+    assert [outcome(each) for each in run(main())] == [(200, None)] * 3
+    assert len(receiver.requests) == receiver.connections == 3
+    assert not any(b"Connection: close" in request for request in receiver.requests)
+
+
+def test_a_connection_that_was_unused_for_too_long_is_not_used_before_it_is_dropped(
+    run: Any, settings: Any, receive: Receive
+) -> None:
+    receiver = receive()
+
+    async def main() -> None:
+        sender = WebhookSender(settings())
+        for _ in range(2):
+            await sender.send(receiver.url(), [], b"{}")
+            ((idle,),) = sender._kept._idle.values()
+            idle.idle_at -= webhook_client.IDLE_S
+        await sender.close()
+
+    run(main())
+    assert receiver.connections == 2
+
+
+def test_a_silent_kept_connection_costs_its_receiver_one_attempt(
+    deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A firewall between the two has forgotten it, say."""
+    calls = iter(range(100))
+
+    def handle(call: Any) -> None:
+        first = next(calls) == 0
+        call.read()
+        call.send(OK)
+        if first:
+            call.wait_until_left()
+
+    monkeypatch.setattr(webhook_client, "IDLE_S", 3600.0)
+    receiver = receive(handle)
+    sent = deliver(*[receiver.url()] * 3, webhook_deadline_s=2.0)
+    assert [each.error for each in sent] == [None, AttemptError.TIMEOUT, None]
+    assert b"Connection: close" in receiver.requests[-1]
+
+
+def test_a_request_that_was_begun_to_be_answered_is_not_repeated(deliver: Deliver, receive: Receive) -> None:
+    receiver = receive(answering(OK, b"HTTP/1.1 20"))
+    assert [each.error for each in deliver(*[receiver.url()] * 2)] == [None, AttemptError.PROTOCOL_ERROR]
+    assert len(receiver.requests) == 2
+
+
+def test_an_unused_connection_is_dropped_whatever_the_receiver_promised(
+    run: Any, settings: Any, receive: Receive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_client, "IDLE_S", 0.02)
+    head = b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=36000\r\nContent-Length: 0\r\n\r\n"
+    receiver = receive(answering(*[head] * 10))
+
+    async def main() -> None:
+        sender = WebhookSender(settings())
+        assert (await sender.send(receiver.url(), [], b"{}")).error is None
+        assert await asyncio.to_thread(receiver.left.acquire, timeout=30)
+        await sender.close()
+
+    run(main())
+
+
+def test_an_old_connection_is_not_kept(deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_client, "AGE_S", -1.0)
+    receiver = receive()
+    deliver(*[receiver.url()] * 3)
+    assert receiver.connections == 3
+
+
+def test_kept_connections_are_bounded(
+    run: Any, settings: Any, receive: Receive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_client, "IDLE_CONNECTIONS_MAX", 3)
+    receiver = receive()
+
+    async def main() -> None:
+        sender = WebhookSender(settings())
+        for _ in range(2):
+            await asyncio.gather(*(sender.send(receiver.url(), [], b"{}") for _ in range(20)))
+        assert sum(map(len, sender._kept._idle.values())) == sender._kept._count == 3
+        await sender.close()
+
+    run(main())
+
+
+# Our own end -----------------------------------------------------------------------------------------------------
+
+
+def test_a_cancelled_attempt_closes_its_connection(run: Any, settings: Any, receive: Receive) -> None:
+    arrived = threading.Semaphore(0)
+
+    def handle(call: Any) -> None:
+        call.read()
+        arrived.release()
+        call.wait_until_left()
+
+    receiver = receive(handle)
+
+    async def main() -> None:
+        sender = WebhookSender(settings())
+        attempt = asyncio.create_task(sender.send(receiver.url(), [], b"{}"))
+        assert await asyncio.to_thread(arrived.acquire, timeout=30)
+        attempt.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+        assert await asyncio.to_thread(receiver.left.acquire, timeout=30)
+        await sender.close()
+
+    run(main())
+
+
+def test_fifty_hanging_receivers_delay_no_other(run: Any, settings: Any, receive: Receive) -> None:
+    hanging, healthy = receive(lambda call: call.wait_until_left()), receive()
+
+    async def main() -> None:
+        sender = WebhookSender(settings(webhook_deadline_s=60.0))
+        hung = [asyncio.create_task(sender.send(hanging.url(), [], b"{}")) for _ in range(50)]
+        for _ in range(50):
+            assert (await sender.send(healthy.url(), [], b"{}")).error is None
+        assert not any(each.done() for each in hung), "no other had to wait for one of them to end"
+        for each in hung:
+            each.cancel()
+        await asyncio.gather(*hung, return_exceptions=True)
+        await sender.close()
+
+    run(main())

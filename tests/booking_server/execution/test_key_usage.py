@@ -1,0 +1,146 @@
+"""Uses of keys are written down in time, and none is lost because the database was away."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import pytest
+from support.world import DAY, HOUR, NOON, World
+
+from booking_core import keys
+from booking_core.clock import MINUTE, SECOND
+from booking_core.context import Caller
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.errors import Unavailable
+from booking_server.execution.key_usage import Uses
+
+Identify = Callable[[str], Caller]
+
+
+@pytest.fixture
+def identify(world: World) -> Identify:
+    def caller(text: str) -> Caller:
+        (found,) = world.database.read(lambda tx: keys.identify_many(tx, [text], world.installation))
+        assert isinstance(found, Caller)
+        return found
+
+    return caller
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the database is away, at each of the next writes; and then it is there."""
+    answers: list[bool] = []
+    touch = keys.touch
+
+    def sometimes(tx: Tx, uses: Iterable[tuple[str, str, int]]) -> None:
+        if answers and answers.pop(0):
+            raise Unavailable
+        touch(tx, list(uses))
+
+    monkeypatch.setattr(keys, "touch", sometimes)
+    return answers
+
+
+def last_uses(world: World) -> list[int | None]:
+    return [row["last_used_at"] for row in world.rows(tables.api_keys)]
+
+
+def test_a_use_is_written_once_in_its_minute(world: World, identify: Identify, statements: list[str]) -> None:
+    text, uses = world.key(), Uses(world.database)
+    for _ in range(3):
+        world.clock.advance(5 * SECOND)
+        uses.note(identify(text))
+    uses.flush()
+    assert last_uses(world) == [NOON]
+    uses.note(identify(text))
+    statements.clear()
+    uses.flush()
+    assert statements == []
+
+
+def test_a_use_is_written_down_after_the_clock_was_set_back(world: World, identify: Identify) -> None:
+    text, uses = world.key(), Uses(world.database)
+    for step in (0, HOUR, -DAY, MINUTE):
+        world.clock.advance(step)
+        uses.note(identify(text))
+        uses.flush()
+        assert last_uses(world) == [world.clock()]
+
+
+def test_what_could_not_be_written_is_written_the_next_time(world: World, identify: Identify, away: list[bool]) -> None:
+    first, second, uses = world.key(), world.key(), Uses(world.database)
+    uses.note(identify(first))
+    uses.note(identify(second))
+    away.append(True)
+    with pytest.raises(Unavailable):
+        uses.flush()
+    assert last_uses(world) == [None, None]
+    world.clock.advance(MINUTE)
+    uses.note(identify(second))
+    uses.flush()
+    assert sorted(filter(None, last_uses(world))) == [NOON, NOON + MINUTE]
+
+
+def test_what_was_noted_while_a_write_failed_is_the_newer(
+    world: World, identify: Identify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, uses = world.key(), Uses(world.database)
+    uses.note(identify(text))
+    later = MINUTE
+
+    def fails(*_: object) -> None:
+        world.clock.advance(later)
+        uses.note(identify(text))
+        raise Unavailable
+
+    with monkeypatch.context() as patched:
+        patched.setattr(keys, "touch", fails)
+        with pytest.raises(Unavailable):
+            uses.flush()
+    uses.flush()
+    assert last_uses(world) == [NOON + MINUTE]
+
+
+def test_a_process_goes_on_writing_after_the_database_was_away(
+    world: World, identify: Identify, away: list[bool], caplog: pytest.LogCaptureFixture
+) -> None:
+    text, uses = world.key(), Uses(world.database)
+    caller = identify(text)
+    away.extend([True, True])
+
+    async def serve() -> None:
+        async with uses.flushing(every_s=0.001):
+            uses.note(caller)
+            while last_uses(world) != [NOON]:
+                await asyncio.sleep(0.001)  # a turn of the loop, in which it is written
+
+    asyncio.run(asyncio.wait_for(serve(), 60))
+    assert away == []
+    assert caplog.text.count("is kept") == 1  # of two failures: one line for a period
+
+
+def test_the_last_uses_are_written_when_the_process_stops(world: World, identify: Identify) -> None:
+    text, uses = world.key(), Uses(world.database)
+
+    async def serve() -> None:
+        async with uses.flushing(every_s=3600):
+            uses.note(identify(text))
+
+    asyncio.run(serve())
+    assert last_uses(world) == [NOON]
+
+
+def test_a_database_that_is_away_keeps_no_process_from_stopping(
+    world: World, identify: Identify, away: list[bool]
+) -> None:
+    uses = Uses(world.database)
+    uses.note(identify(world.key()))
+    away.append(True)
+
+    async def serve() -> None:
+        async with uses.flushing(every_s=3600):
+            pass
+
+    asyncio.run(serve())
+    assert away == []

@@ -1,0 +1,443 @@
+"""The guest's page: what it shows, what it does, and what it refuses."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from html import unescape
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+from support.api import Api
+from support.operations import Operations
+from support.world import HOUR, SECRET, FixedClock, World
+
+from booking_core import bookings, notifications
+from booking_core.db import tables
+from booking_core.settings import RateLimit, Settings
+from booking_server.api import openapi
+from booking_server.api.rate_limit import MemoryLimiter
+from booking_server.app import create_app
+
+TEXT = re.compile(r"<style>.*?</style>|<[^>]*>", re.DOTALL)
+
+
+class Guest:
+    """A browser without scripts that has the link of one booking."""
+
+    def __init__(self, api: Api, **over: Any) -> None:
+        self.api = api
+        departure = over.pop("departure_id", None) or api.world.departure(api.world.experience())
+        self.booking: dict[str, Any] = api.book(departure, **over).json()
+        self.path = urlsplit(self.booking["manage_url"]).path
+
+    @property
+    def row(self) -> dict[str, Any]:
+        return self.api.world.row(tables.bookings, self.booking["id"])
+
+    def call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        response: httpx.Response = self.api.client.request(method, path, follow_redirects=False, **arguments)
+        return response
+
+    def open(self, after: str = "") -> httpx.Response:
+        return self.call("GET", self.path + after)
+
+    def confirm(self, offer: object = "0", **arguments: Any) -> httpx.Response:
+        """Sends the form of the page that asks."""
+        return self.call("POST", f"{self.path}/cancel", data={"offer": str(offer)}, **arguments)
+
+    def pay_by_card(self, amount_minor: int = 89000) -> None:
+        world = self.api.world
+        paid = {"payment_method": "card", "payment_source": "stripe", "payment_status": "paid"}
+        world.change(tables.bookings, self.booking["id"], **paid)
+        world.insert(
+            tables.payments, booking_id=self.booking["id"], payment_intent="pi_1", amount_minor=amount_minor,
+            currency="NOK", status="paid", created_at=world.clock(), updated_at=world.clock(),
+        )  # fmt: skip
+
+
+@pytest.fixture
+def guest(api: Api) -> Guest:
+    return Guest(api)
+
+
+def text_of(response: httpx.Response) -> str:
+    """What is read."""
+    return " ".join(unescape(TEXT.sub(" ", response.text)).split())
+
+
+# What is shown ---------------------------------------------------------------------------------------------------
+
+
+def test_the_guest_sees_the_booking(api: Api) -> None:
+    guest = Guest(api, guests=[{"tier_id": "adult", "count": 2}], add_ons=[{"id": "drysuit", "count": 1}])
+    response = guest.open()
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    shown = text_of(response)
+    for said in (
+        "Fjord Tours", "Fjord kayak", "Confirmed", f"Booking {guest.booking['booking_number']}", "Ada Lovelace",
+        "Monday 23 November 2026, 13:00–15:30", "Europe/Oslo, UTC+01:00", "2 × Adult", "890.00 NOK each",
+        "1,780.00 NOK",
+        "1 × Dry suit", "Total 1,930.00 NOK", "To be paid on arrival", "Cancel this booking", "staff@example.com",
+    ):  # fmt: skip
+        assert said in shown
+
+
+def test_the_page_loads_runs_and_tells_nothing(guest: Guest) -> None:
+    for after in ("", "/cancel"):
+        response = guest.open(after)
+        assert not re.search(r"<script|<img|<link|<iframe|\son\w+=|\ssrc=|javascript:", response.text)
+        headers = response.headers
+        policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+        assert policy["default-src"] == "'none'"
+        assert policy["form-action"] == "'self'"
+        assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+        assert set(policy) == {"default-src", "style-src", "form-action", "base-uri", "frame-ancestors"}
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers.get_list("cache-control") == ["no-store"]
+        assert "noindex" in headers["x-robots-tag"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "<script>alert(1)</script>",
+        '"><b onmouseover=x>',
+        "{{ 7 * 7 }}",
+        "שלום \u202eevil",
+        "Ada\u2028x",
+        "👩‍🚀",
+        "x" * 200,
+    ],
+)
+def test_what_was_typed_is_text(api: Api, typed: str) -> None:
+    world = api.world
+    guest = Guest(api, departure_id=world.departure(world.experience(title=typed, address=typed)))
+    world.change(tables.bookings, guest.booking["id"], guest_name=typed, cancel_note=typed)
+    world.change(tables.organizations, world.org, name=typed)
+    for after in ("", "/cancel"):
+        response = guest.open(after)
+        assert response.status_code == 200
+        assert "<script" not in response.text
+        assert "<b onm" not in response.text
+        assert " ".join(typed.split()) in text_of(response).replace("&#34;", '"') or "<" in typed
+        assert response.text.count("<main>") == response.text.count("</main>") == 1
+
+
+def test_a_legacy_booking_without_number_and_lines_is_shown(guest: Guest) -> None:
+    legacy = {"booking_number": None, "source": None, "guests": "[]", "add_ons": "[]", "guest_name": None}
+    guest.api.world.change(tables.bookings, guest.booking["id"], **legacy)
+    assert guest.open().status_code == 200
+
+
+@pytest.mark.parametrize(("currency", "total"), [("JPY", "1,234 JPY"), ("KWD", "1.234 KWD")])
+def test_money_has_the_decimals_of_its_currency(api: Api, currency: str, total: str) -> None:
+    price = {"amount_minor": 1234, "currency": currency}
+    tier = {"id": "adult", "name": "Adult", "price": price, "seats_per_unit": 1}
+    experience = api.world.experience(currency=currency, price_tiers=json.dumps([tier]))
+    assert f"Total {total}" in text_of(Guest(api, departure_id=api.world.departure(experience)).open())
+
+
+# Cancelling ------------------------------------------------------------------------------------------------------
+
+
+def test_a_get_changes_nothing(guest: Guest) -> None:
+    before = guest.row
+    for after in ("", "/cancel", "?cancel=1", "/cancel?offer=0"):
+        assert guest.open(after).status_code == 200
+        assert guest.call("HEAD", guest.path + after).status_code == 200
+    assert guest.row == before
+
+
+def test_the_guest_cancels_with_the_form_alone(guest: Guest, clock: FixedClock) -> None:
+    asked = guest.open("/cancel")
+    assert "Cancel this booking?" in text_of(asked)
+    assert f'action="{guest.path}/cancel"' in asked.text
+    clock.advance(1)
+    moved = guest.confirm(re.findall(r'name="offer" value="(\d+)"', asked.text)[0])
+    assert (moved.status_code, moved.headers["location"]) == (303, guest.path)
+    row = guest.row
+    assert (row["status"], row["cancel_reason"], row["cancelled_at"]) == ("cancelled", "customer", clock())
+    shown = text_of(guest.open())
+    assert "Cancelled It was cancelled as you asked." in shown
+    assert "Cancel this booking" not in shown
+    assert "Nothing to pay" in shown
+    assert guest.api.event_types()[-1] == "booking.cancelled"
+    assert guest.api.world.examine() == []
+
+
+def test_cancelling_twice_is_one_cancellation(guest: Guest) -> None:
+    assert [guest.confirm().status_code for _ in range(3)] == [303, 303, 303]
+    assert guest.api.event_types().count("booking.cancelled") == 1
+    (departure,) = guest.api.world.rows(tables.departures)
+    assert departure["seats_taken"] == 0
+    assert "Cancel this booking?" not in text_of(guest.open("/cancel"))
+
+
+@pytest.mark.parametrize(
+    ("hours_before", "said", "offer", "owed"),
+    [
+        (25, "890.00 NOK is returned to your card.", 89000, 89000),
+        (23, "267.00 NOK of 890.00 NOK is returned to your card.", 26700, 26700),
+    ],
+)
+def test_the_page_says_what_is_returned_and_that_is_what_is_owed(
+    guest: Guest, clock: FixedClock, hours_before: int, said: str, offer: int, owed: int
+) -> None:
+    world = guest.api.world
+    world.change(tables.organizations, world.org, refund_late_percent=30)
+    guest.pay_by_card()
+    (departure,) = world.rows(tables.departures)
+    clock.at = departure["starts_at"] - hours_before * HOUR
+    assert said in text_of(guest.open("/cancel"))
+    assert guest.confirm(offer).status_code == 303
+    (refund,) = world.rows(tables.refunds)
+    assert refund["amount_minor"] == owed
+    shown = text_of(guest.open())
+    assert f"{said.partition(' NOK')[0]} NOK will be returned to you, normally to the card that paid." in shown
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"status": "needs_review", "last_error": "no_gateway"}, "Fjord Tours will make the refund by hand."),
+        ({"status": "failed", "first_sent_at": 1}, "It could not be returned to the card that paid, so Fjord Tours"),
+        ({"status": "needs_review", "first_sent_at": 1}, "Fjord Tours is checking whether it has reached the card"),
+        ({"status": "succeeded", "first_sent_at": 1}, "890.00 NOK was returned to the card that paid."),
+        ({"status": "settled", "settled_minor": 89000}, "890.00 NOK was returned to you by Fjord Tours."),
+    ],
+)
+def test_the_page_says_what_is_true_of_the_refund(guest: Guest, columns: dict[str, Any], said: str) -> None:
+    guest.pay_by_card()
+    assert guest.confirm(89000).status_code == 303
+    world = guest.api.world
+    (refund,) = world.rows(tables.refunds)
+    world.change(tables.refunds, refund["id"], **columns)
+    shown = text_of(guest.open())
+    assert said in shown
+    assert "did not accept" not in shown
+
+
+def test_what_was_paid_by_hand_is_returned_by_hand(guest: Guest) -> None:
+    """The booking of the fixture is paid on site."""
+    ops, booking_id = Operations(guest.api.world), guest.booking["id"]
+    ops.act(lambda tx, actor, _: bookings.record_payment(tx, actor, booking_id, amount_minor=40000))
+    assert "400.00 NOK paid, 490.00 NOK to be paid on arrival" in text_of(guest.open())
+    assert "400.00 NOK is returned to you by Fjord Tours." in text_of(guest.open("/cancel"))
+    assert guest.confirm(0).status_code == 409
+    assert guest.confirm(40000).status_code == 303
+    (refund,) = guest.api.world.rows(tables.refunds)
+    assert (refund["amount_minor"], refund["status"]) == (40000, "needs_review")
+    assert "400.00 NOK is to be returned to you. Fjord Tours will make the refund by hand." in text_of(guest.open())
+
+
+def test_in_three_decimals_the_page_names_what_can_be_returned(guest: Guest) -> None:
+    world = guest.api.world
+    guest.pay_by_card(12345)
+    (payment,) = world.rows(tables.payments)
+    world.change(tables.payments, payment["id"], currency="KWD")
+    world.change(tables.bookings, guest.booking["id"], currency="KWD")
+    assert "12.340 KWD of 12.345 KWD is returned to your card." in text_of(guest.open("/cancel"))
+    assert guest.confirm(12340).status_code == 303
+    assert [row["amount_minor"] for row in world.rows(tables.refunds)] == [12340]
+
+
+def test_when_it_is_too_late_for_a_refund_the_page_says_so(guest: Guest, clock: FixedClock) -> None:
+    guest.pay_by_card()
+    clock.advance(47 * HOUR)
+    assert "too late for a refund: of the 890.00 NOK that you paid nothing is returned" in text_of(
+        guest.open("/cancel")
+    )
+    assert guest.confirm(0).status_code == 303
+    assert guest.api.world.rows(tables.refunds) == []
+
+
+@pytest.mark.parametrize("body", [{"offer": "89000"}, {"offer": "x"}, {"offer": ""}, {}, {"other": "0"}])
+def test_what_the_guest_has_not_seen_is_not_done(guest: Guest, clock: FixedClock, body: dict[str, str]) -> None:
+    guest.pay_by_card()
+    clock.advance(47 * HOUR)  # meanwhile the time of the full refund was over
+    response = guest.call("POST", f"{guest.path}/cancel", data=body)
+    assert response.status_code == 409
+    assert "has changed since you opened this page" in text_of(response)
+    assert guest.row["status"] == "confirmed"
+
+
+def test_a_gift_card_is_told_to_be_restored(guest: Guest) -> None:
+    part = {"gift_card_minor": 10000, "total_minor": 79000}
+    guest.api.world.change(tables.bookings, guest.booking["id"], **part)
+    assert "100.00 NOK goes back to your gift card" in text_of(guest.open("/cancel"))
+
+
+def test_what_has_begun_is_for_staff_to_settle(guest: Guest, clock: FixedClock) -> None:
+    clock.advance(48 * HOUR)
+    shown = text_of(guest.open())
+    assert "It has begun, so it can no longer be cancelled here." in shown
+    assert "Cancel this booking" not in shown
+    assert text_of(guest.open("/cancel")) == shown
+    assert guest.confirm().status_code == 409
+    assert guest.row["status"] == "confirmed"
+
+
+def test_an_unpaid_booking_can_be_cancelled_too(guest: Guest) -> None:
+    guest.api.world.change(
+        tables.bookings, guest.booking["id"], status="pending", payment_method="card", payment_source="stripe",
+        payment_status="pending", confirmed_at=None,
+    )  # fmt: skip
+    assert "Waiting for the payment" in text_of(guest.open())
+    assert guest.confirm().status_code == 303
+    assert guest.row["status"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"offer=0" * 1000, b"\xff\xfe\x00", b"&" * 200, b"offer=%ff%00", b'{"offer": 0}', b"offer=0&" * 20 + b"offer=1"],
+)
+def test_no_body_does_harm(guest: Guest, body: bytes) -> None:
+    assert guest.call("POST", f"{guest.path}/cancel", content=body).status_code == 409
+    assert guest.row["status"] == "confirmed"
+
+
+def test_a_body_that_is_too_large_is_refused(guest: Guest) -> None:
+    response = guest.call("POST", f"{guest.path}/cancel", content=b"x" * 300_000)
+    assert response.status_code == 413
+    assert response.headers["content-type"].startswith("text/html")
+
+
+# What is refused -------------------------------------------------------------------------------------------------
+
+
+def wrong_paths(path: str) -> list[str]:
+    token = path.rpartition("/")[2]
+    return [
+        "/manage/",
+        "/manage/x",
+        f"/manage/{'A' * 64}",
+        f"/manage/{token[:-1]}",
+        f"/manage/{token}.",
+        f"/manage/{token}/",
+        f"/manage/{token}%0A",
+        f"/manage/{token}/cancel/",
+        f"/manage/{token}/other",
+        f"/manage/{token.swapcase()}",
+        "/manage/%00",
+        "/manage/%ff%fe",
+        "/manage/" + "a" * 5000,
+        "/manage/%E2%80%A8",
+        "/manage/{{7*7}}",
+        "/manage//",
+        "/manage//cancel",
+    ]
+
+
+def test_every_link_that_does_not_work_gets_the_same_page(guest: Guest) -> None:
+    pages = set()
+    for path in wrong_paths(guest.path):
+        for method in ("GET", "POST"):
+            target = path if method == "GET" or path.endswith("/cancel") else f"{path}/cancel"
+            response = guest.call(method, target)
+            assert response.status_code == 404, target
+            assert response.headers["content-type"].startswith("text/html")
+            assert response.headers["referrer-policy"] == "no-referrer"
+            pages.add(response.text)
+    (page,) = pages
+    assert "This link does not work" in page
+
+
+def test_an_expired_link_gets_that_page_too(guest: Guest) -> None:
+    world = guest.api.world
+    gone = guest.call("GET", "/manage/x").text
+    world.clock.at = guest.row["manage_expires_at"]
+    for response in (guest.open(), guest.open("/cancel"), guest.confirm()):
+        assert (response.status_code, response.text) == (404, gone)
+    assert guest.row["status"] == "confirmed"
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_other_methods_are_refused(guest: Guest, method: str) -> None:
+    response = guest.call(method, guest.path)
+    assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD, POST")
+    assert guest.call("POST", guest.path).status_code == 405
+    assert guest.row["status"] == "confirmed"
+
+
+def test_it_is_no_part_of_the_api(guest: Guest) -> None:
+    assert not [path for path in json.loads(openapi.rendered())["paths"] if "manage" in path]
+    assert guest.call("GET", "/manage").json()["code"] == "not_found"
+
+
+@pytest.fixture
+def limited(world: World, api: Api) -> Iterator[Callable[..., httpx.Response]]:
+    """The service with its limits on, asked by somebody without a key."""
+    url = world.database.url.render_as_string(hide_password=False)
+    settings = Settings(database_url=url, secret_key=SECRET, rate_limit=RateLimit(600, 60))
+    app = create_app(settings)
+    app.state.service.limiter = MemoryLimiter(lambda: 0.0)  # no token comes back, however slowly they are spent
+    client = TestClient(app, raise_server_exceptions=False)
+    yield lambda path: client.get(path, follow_redirects=False)
+    app.state.service.close()
+
+
+def test_guesses_count_as_requests_without_a_key_do(limited: Callable[..., httpx.Response], guest: Guest) -> None:
+    statuses = [limited("/manage/" + "A" * 64).status_code for _ in range(60)]
+    assert statuses == [404] * 60
+    response = limited(guest.path)
+    assert response.status_code == 429
+    assert int(response.headers["retry-after"]) >= 1
+    assert response.headers["x-ratelimit-remaining"] == "0"
+    assert "Too many visits" in text_of(response)
+
+
+def test_when_the_database_is_away_the_page_says_so(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    from booking_core.errors import Unavailable
+
+    def away(_: object) -> None:
+        raise Unavailable
+
+    monkeypatch.setattr(guest.api.world.database, "read", away)
+    response = guest.open()
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+    assert "Please try again" in text_of(response)
+
+
+def test_a_cancellation_of_unknown_outcome_is_not_denied(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection was lost after the server had committed, and before it could say so."""
+    from booking_core.errors import Unavailable
+
+    write = guest.api.world.database.write
+
+    def lost(fn: Any) -> None:
+        write(fn)
+        raise Unavailable
+
+    monkeypatch.setattr(guest.api.world.database, "write", lost)
+    response = guest.confirm()
+    assert (response.status_code, guest.row["status"]) == (503, "cancelled")
+    assert "Nothing was changed" not in text_of(response)
+    assert "Your booking may be cancelled by now" in text_of(response)
+
+
+def test_what_changes_while_the_guest_cancels_is_shown_first(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Staff moves the booking to a departure of which nothing is returned, between the page's look and its lock."""
+    world, open_link = guest.api.world, notifications.open_link
+    if world.database.is_sqlite:
+        pytest.skip("SQLite has one writer")
+    guest.pay_by_card()
+    soon = world.departure(world.experience(), starts_at=world.clock() + HOUR)
+    ops, left = Operations(world), [soon]
+
+    def opened(*arguments: Any) -> Any:
+        view = open_link(*arguments)
+        if left:
+            ops.reschedule(guest.booking["id"], left.pop())
+        return view
+
+    monkeypatch.setattr(notifications, "open_link", opened)
+    response = guest.confirm(89000)
+    assert (response.status_code, guest.row["status"]) == (409, "confirmed")
+    assert "nothing is returned" in text_of(response)

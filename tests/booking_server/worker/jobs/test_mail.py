@@ -1,0 +1,245 @@
+"""The chore of mails, from what is owed to what a mail server took."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from email import message_from_bytes
+from pathlib import Path
+
+import pytest
+from booking_server.worker.delivery_worker.jobs import mail as chore
+from support import databases
+from support.mails import Mails
+from support.smtp import OK, MailServer
+from support.world import SECRET, FixedClock, World, make_world
+
+from booking_core.clock import MINUTE
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.effects import EffectKind
+from booking_core.notifications import Claimed, Outcome, Tried
+from booking_core.notifications.rules import SENDING_WAITS
+from booking_core.settings import SettingError, Settings
+from booking_server.adapters.smtp import Tell
+from booking_server.worker.jobs.mail import SENT_AT_ONCE, WRITTEN_AT_ONCE, Mailing, mail_folder, mailing
+from booking_server.worker.jobs.periodic import chores_of
+
+CONFIRMATION = EffectKind.BOOKING_CONFIRMATION_MAIL
+STAFF = EffectKind.STAFF_BOOKING_MAIL
+
+
+@pytest.fixture(autouse=True)
+def turns_that_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may need more than the five seconds that a turn has."""
+    monkeypatch.setattr(chore, "TURN_S", 600.0)
+
+
+@pytest.fixture(scope="module")
+def mail_url(backend: str, new_database_url: Callable[[str], str]) -> str:
+    return new_database_url(backend)
+
+
+@pytest.fixture
+def world(mail_url: str, clock: FixedClock) -> Iterator[World]:
+    """An organization in a database that owes no mail."""
+    databases.run(mail_url, "DELETE FROM mails", "DELETE FROM effects")
+    database = Database(mail_url, clock=clock)
+    yield make_world(database, clock)
+    database.close()
+
+
+@pytest.fixture
+def mails(world: World) -> Mails:
+    return Mails(world)
+
+
+@pytest.fixture
+def server() -> Iterator[MailServer]:
+    with MailServer() as running:
+        yield running
+
+
+def a_chore(world: World, **settings: str) -> Mailing:
+    url = world.database.url.render_as_string(hide_password=False)
+    environment = {f"BOOKING_{name.upper()}": value for name, value in settings.items()}
+    made = Settings.from_environment({"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET} | environment)
+    return mailing(made, world.database, world.installation)
+
+
+def turn(world: World, **settings: str) -> int:
+    return asyncio.run(a_chore(world, **settings).run_once())
+
+
+# With a mail server ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_owed_is_written_and_sent_in_one_turn(mails: Mails, server: MailServer) -> None:
+    mails.book()
+    settings = {"smtp_url": server.url, "mail_from": "Booking Office <office@book.example>"}
+    assert turn(mails.world, **settings) == 4  # two are written, two are sent
+    assert sorted(received.recipient for received in server.received) == ["ada@example.com", "staff@example.com"]
+    assert {received.sender for received in server.received} == {"office@book.example"}
+    assert {row["status"] for row in mails.world.rows(tables.mails)} == {"sent"}
+    assert turn(mails.world, **settings) == 0
+    assert len(server.received) == 2
+
+
+def test_a_mail_arrives_as_it_was_written(mails: Mails, server: MailServer) -> None:
+    mails.book()
+    mails.write()
+    written = {mails.raw(kind) for kind in (CONFIRMATION, STAFF)}
+    turn(mails.world, smtp_url=server.url)
+    assert {received.raw for received in server.received} == written
+
+
+def test_what_was_put_off_is_sent_later_with_the_same_message_id(
+    mails: Mails, server: MailServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    mails.book(notify_staff=False)
+    tried: list[str] = []
+
+    def later(received: object) -> str:
+        tried.append(getattr(received, "message_id"))  # noqa: B009 - the server hands out whatever it received
+        return "451 later" if len(tried) == 1 else OK
+
+    server.on_message = later
+    turn(mails.world, smtp_url=server.url)
+    assert mails.rows()[CONFIRMATION]["status"] == "queued"
+    assert "451 later" in caplog.text
+    assert turn(mails.world, smtp_url=server.url) == 0
+    mails.world.clock.advance(SENDING_WAITS[0])
+    turn(mails.world, smtp_url=server.url)
+    assert mails.rows()[CONFIRMATION]["status"] == "sent"
+    assert len(tried) == 2
+    assert len(set(tried)) == 1
+
+
+def test_a_refused_address_is_seen_in_its_row_and_holds_up_no_other(mails: Mails, server: MailServer) -> None:
+    mails.book()
+    server.on_recipient = lambda address: "550 no such user" if address == "ada@example.com" else OK
+    turn(mails.world, smtp_url=server.url)
+    rows = mails.rows()
+    assert (rows[CONFIRMATION]["status"], rows[CONFIRMATION]["last_error"]) == ("failed", "550 no such user")
+    assert rows[STAFF]["status"] == "sent"
+
+
+def test_a_turn_does_more_than_one_batch(mails: Mails, server: MailServer) -> None:
+    count = max(WRITTEN_AT_ONCE, SENT_AT_ONCE) + 1
+    for number in range(count):
+        departure = mails.world.departure(mails.world.experience())
+        mails.book(f"a-key-of-a-test-{number}", departure_id=departure, notify_staff=False)
+    assert turn(mails.world, smtp_url=server.url) == 2 * count
+    assert len({received.message_id for received in server.received}) == count
+
+
+def test_no_transaction_is_open_while_a_mail_is_sent(mails: Mails) -> None:
+    mails.book()
+    open_then: list[int] = []
+
+    class Watching:
+        reaches_people = True
+
+        async def carry(self, claimed: Sequence[Claimed], tell: Tell) -> None:
+            database = mails.world.database
+            open_then.extend(await asyncio.to_thread(lambda: [database.write(lambda tx: tx.now()) for _ in claimed]))
+            await tell([Tried(each, Outcome.SENT) for each in claimed])
+
+    made = a_chore(mails.world)
+    asyncio.run(Mailing(mails.world.database, mails.world.installation, Watching(), made._sender).run_once())
+    assert len(open_then) == 2  # each would have waited for the writer, or for the row
+
+
+def test_a_turn_ends_although_more_is_due(mails: Mails, monkeypatch: pytest.MonkeyPatch, server: MailServer) -> None:
+    monkeypatch.setattr(chore, "TURN_S", 0.0)
+    monkeypatch.setattr(chore, "WRITTEN_AT_ONCE", 1)
+    mails.book()
+    made = a_chore(mails.world, smtp_url=server.url)
+    assert [asyncio.run(made.run_once()) for _ in range(3)] == [2, 2, 0]
+
+
+def test_an_idle_turn_writes_nothing(mails: Mails, server: MailServer) -> None:
+    made = a_chore(mails.world, smtp_url=server.url)
+    asyncio.run(made.run_once())
+    seen: list[str] = []
+    mails.world.database.observer = seen.append
+    assert asyncio.run(made.run_once()) == 0
+    assert len(seen) == 1
+    assert seen[0].startswith("SELECT EXISTS")
+
+
+# Without one -----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_mail_server_mails_become_files_once(mails: Mails, tmp_path: Path) -> None:
+    folder = tmp_path / "mail"
+    mails.book()
+    turn(mails.world, mail_dir=str(folder))
+    first, second = sorted(folder.iterdir())
+    assert {message_from_bytes(file.read_bytes())["To"].split()[-1] for file in (first, second)} == {
+        "<ada@example.com>",
+        "staff@example.com",
+    }
+    first.unlink()
+    assert turn(mails.world, mail_dir=str(folder)) == 0
+    assert list(folder.iterdir()) == [second]
+    assert {row["status"] for row in mails.world.rows(tables.mails)} == {"queued"}
+    assert mails.world.examine() == []
+
+
+def test_what_was_laid_down_is_sent_when_there_is_a_mail_server(
+    mails: Mails, tmp_path: Path, server: MailServer
+) -> None:
+    mails.book()
+    turn(mails.world, mail_dir=str(tmp_path / "mail"))
+    laid_down = {file.read_bytes() for file in (tmp_path / "mail").iterdir()}
+    turn(mails.world, smtp_url=server.url)
+    assert {received.raw for received in server.received} == laid_down
+    assert {row["status"] for row in mails.world.rows(tables.mails)} == {"sent"}
+
+
+def test_what_a_process_parks_that_is_about_to_be_replaced_is_sent(
+    mails: Mails, tmp_path: Path, server: MailServer
+) -> None:
+    """The new one knows of a mail server and runs already; the old one does not, and takes a last mail."""
+    old, new = a_chore(mails.world, mail_dir=str(tmp_path / "mail")), a_chore(mails.world, smtp_url=server.url)
+    asyncio.run(new.run_once())
+    mails.book(notify_staff=False)
+    asyncio.run(old.run_once())
+    mails.world.clock.advance(MINUTE)
+    asyncio.run(new.run_once())
+    assert [received.recipient for received in server.received] == ["ada@example.com"]
+
+
+def test_the_folder_lies_beside_an_sqlite_file_and_is_named_for_postgresql() -> None:
+    assert mail_folder(Settings(database_url="sqlite:////srv/data/booking.db")) == Path("/srv/data/booking.db.mail")
+    assert mail_folder(Settings(database_url="postgresql://localhost/booking")) is None
+    assert mail_folder(Settings(database_url="postgresql://localhost/booking", mail_dir="m")) == Path("m")
+
+
+def test_it_is_one_of_the_chores(mails: Mails) -> None:
+    settings = Settings(database_url=str(mails.world.database.url), secret_key=SECRET)
+    assert "mail" in {each.name for each in chores_of(settings, mails.world.database, mails.world.installation)}
+
+
+# Settings --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["smtp://", "smtp://mail.example:port", "smtp://mail.example:0", "http://mail.example"])
+def test_an_smtp_url_that_names_no_server_is_refused_at_the_start(url: str) -> None:
+    with pytest.raises(SettingError, match="BOOKING_SMTP_URL"):
+        Settings.from_environment({"BOOKING_SMTP_URL": url})
+
+
+@pytest.mark.parametrize("text", ["nobody", "a@b.example, c@d.example", "Ada <a@b.example", "a@bücher.example", "x <>"])
+def test_a_sender_that_is_not_one_mailbox_is_refused_at_the_start(text: str) -> None:
+    with pytest.raises(SettingError, match="BOOKING_MAIL_FROM"):
+        Settings.from_environment({"BOOKING_MAIL_FROM": text})
+
+
+def test_the_password_is_not_logged(mails: Mails, server: MailServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    mails.book()
+    url = server.url.replace("://", "://tours:a-secret-password@")
+    turn(mails.world, smtp_url=url)
+    assert "a-secret-password" not in caplog.text
+    assert "a-secret-password" not in str(Settings.from_environment({"BOOKING_SMTP_URL": url}).shown())

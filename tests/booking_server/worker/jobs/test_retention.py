@@ -1,0 +1,440 @@
+"""What is past its retention is forgotten, in batches with pauses, and nothing before."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from support.creating import create, created
+from support.mails import Mails
+from support.operations import Operations
+from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
+
+from booking_core import keys, notifications, retention_clock, webhooks
+from booking_core.clock import MINUTE, SECOND
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.errors import Unavailable
+from booking_core.notifications import Claimed, Outcome, Tried
+from booking_core.retention_clock import CATCH_UP, Measured, moved
+from booking_core.settings import Settings
+from booking_server.worker.jobs.retention import Purging
+
+KEPT = {"delivery_retention_days": 30, "event_retention_days": 90, "idempotency_retention_days": 30}
+
+
+@pytest.fixture
+def world(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
+    database = Database(fresh_database_url, clock=clock)
+    yield make_world(database, clock)
+    database.close()
+
+
+def settings(world: World) -> Settings:
+    return Settings(database_url=str(world.database.url), secret_key=SECRET, **KEPT)
+
+
+def purging(world: World, **options: Any) -> Purging:
+    """The purge of a worker that has been running all the time: it measures what the clock shows."""
+    chore = Purging(settings(world), world.database, elapsed_s=lambda: world.clock() / SECOND, **options)
+    long_ago = Measured(world.clock(), world.clock() / SECOND - 1e9)
+    for _ in range(2):
+        reading = world.database.write(lambda tx: retention_clock.advance(tx, long_ago, world.clock() / SECOND))
+    chore._measured = reading.measured
+    return chore
+
+
+def purge(chore: Purging) -> int:
+    return asyncio.run(chore.run_once())
+
+
+def book(world: World, count: int = 1) -> None:
+    departure = world.departure(world.experience())
+    created(world.database, [create(world, departure, f"{departure}-{number}") for number in range(count)])
+
+
+def subscribe(world: World) -> str:
+    at = {"enabled_at": world.clock(), "created_at": world.clock(), "updated_at": world.clock()}
+    endpoint = world.insert(tables.webhook_endpoints, url="https://hooks.example/", status="enabled", **at)
+    world.insert(tables.webhook_subscriptions, endpoint_id=endpoint, event_type="booking.created")
+    return endpoint
+
+
+def settle(world: World) -> None:
+    for row in world.rows(tables.deliveries):
+        done = {"status": "succeeded", "completed_at": world.clock(), "next_attempt_at": None}
+        world.change(tables.deliveries, row["id"], **done)
+
+
+def kept(world: World) -> dict[str, int]:
+    names = (tables.deliveries, tables.idempotency, tables.events, tables.webhook_endpoints, tables.bookings)
+    return {table.name: len(world.rows(table)) for table in names}
+
+
+def test_each_kind_goes_when_its_time_is_over(world: World) -> None:
+    endpoint = subscribe(world)
+    book(world)
+    settle(world)
+    world.change(tables.webhook_endpoints, endpoint, deleted_at=world.clock())
+    chore = purging(world)
+    before = {"deliveries": 1, "idempotency": 1, "events": 3, "webhook_endpoints": 1, "bookings": 1}
+    world.clock.advance(30 * DAY)
+    assert (purge(chore), kept(world)) == (0, before)
+    world.clock.advance(MINUTE)
+    assert purge(chore) == 3
+    assert kept(world) == before | {"deliveries": 0, "webhook_endpoints": 0, "idempotency": 0}
+    world.clock.advance(60 * DAY)
+    assert purge(chore) == 3
+    assert kept(world) == {"deliveries": 0, "idempotency": 0, "events": 0, "webhook_endpoints": 0, "bookings": 1}
+
+
+def test_what_is_still_to_be_sent_is_kept_however_old(world: World) -> None:
+    subscribe(world)
+    book(world)
+    before = kept(world)
+    world.clock.advance(365 * DAY)
+    chore = purging(world)
+    purge(chore)
+    assert kept(world) == before | {"idempotency": 0, "events": 3 - 1}
+    assert {row["type"] for row in world.rows(tables.events)} == {"booking.created", "booking.confirmed"}
+
+
+def test_while_there_is_more_it_goes_on_after_a_pause(world: World) -> None:
+    book(world, 5)
+    world.clock.advance(31 * DAY)
+    chore = purging(world, batch=2)
+    done = [purge(chore)]
+    for _ in range(3):
+        assert purge(chore) == 0, "without a pause"
+        world.clock.advance(SECOND)
+        done.append(purge(chore))
+    assert done == [2, 2, 1, 0]
+
+
+def test_it_looks_once_a_minute(world: World) -> None:
+    chore = purging(world)
+    purge(chore)
+    book(world)
+    world.clock.advance(MINUTE - 1)
+    seen: list[str] = []
+    world.database.observer = seen.append
+    assert (purge(chore), seen) == (0, [])
+    world.clock.advance(1)
+    purge(chore)
+    assert len(seen) == 11, "the clock, six kinds, two of which end in two ways, and organizations with old events"
+
+
+def test_a_clock_that_was_ahead_and_was_set_back_stops_nothing(world: World) -> None:
+    chore = purging(world)
+    world.clock.advance(400 * DAY)
+    purge(chore)
+    world.clock.advance(-400 * DAY)
+    book(world)
+    world.clock.advance(31 * DAY)
+    assert purge(chore) == 1
+
+
+def test_one_that_fails_keeps_no_other_from_being_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement that takes too long for one table must not let the others grow."""
+
+    def fail(*_: object, **__: object) -> int:
+        raise Unavailable
+
+    monkeypatch.setattr(webhooks, "purge", fail)
+    book(world)
+    world.clock.advance(31 * DAY)
+    with pytest.raises(Unavailable):
+        purge(purging(world))
+    assert kept(world)["idempotency"] == 0
+
+
+def test_each_organization_keeps_its_own_events(world: World) -> None:
+    other = make_world(world.database, world.clock)
+    book(world)
+    world.clock.advance(91 * DAY)
+    book(other)
+    purge(purging(world))
+    assert (len(world.rows(tables.events)), len(other.rows(tables.events))) == (0, 3)
+
+
+# A clock that leaps ----------------------------------------------------------------------------------------------
+
+
+class Machine:
+    """A process on a machine: its monotonic clock, which nobody sets, and its purge."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.elapsed_s = 0.0
+        self.start()
+
+    def start(self) -> None:
+        """A new process, which has seen nothing yet."""
+        self.chore = Purging(settings(self.world), self.world.database, elapsed_s=lambda: self.elapsed_s)
+
+    def pass_time(self, micros: int) -> None:
+        """Let so much time pass, a turn of the purge each day."""
+        while micros > 0:
+            step = min(micros, DAY)
+            self.world.clock.advance(step)
+            self.elapsed_s += step / SECOND
+            purge(self.chore)
+            micros -= step
+
+
+def everything(world: World) -> dict[str, int]:
+    return kept(world) | {table.name: len(world.rows(table)) for table in (tables.mails, tables.effects, tables.holds)}
+
+
+@pytest.mark.parametrize("leap", [DAY, 31 * DAY, 366 * DAY], ids=["day", "month", "year"])
+@pytest.mark.parametrize("restarts", [False, True], ids=["the same process", "a new process"])
+def test_a_clock_that_leaps_forward_deletes_nothing(world: World, leap: int, restarts: bool) -> None:
+    ops = Operations(world)
+    subscribe(world)
+    book(world, 3)
+    settle(world)
+    ops.hold(world.departure(world.experience(), starts_at=world.clock() + 90 * DAY), 1)
+    machine = Machine(world)
+    machine.pass_time(29 * DAY)
+    before = everything(world)
+    assert before["idempotency"] == 3
+    world.clock.advance(leap)
+    if restarts:
+        machine.start()
+    machine.pass_time(2 * HOUR)
+    assert everything(world) == before
+    world.clock.advance(-leap)
+    machine.pass_time(HOUR)
+    assert everything(world) == before
+    machine.pass_time(DAY)
+    assert len(world.rows(tables.idempotency)) == 0, "30 days are over now"
+
+
+def test_a_key_books_once_also_after_the_clock_has_leapt(world: World) -> None:
+    departure = world.departure(world.experience(), starts_at=world.clock() + 800 * DAY)
+    once = [create(world, departure, "a-key-of-a-test")]
+    created(world.database, once)
+    machine = Machine(world)
+    purge(machine.chore)
+    world.clock.advance(366 * DAY)
+    machine.pass_time(5 * HOUR)
+    created(world.database, once)
+    assert len(world.rows(tables.bookings)) == 1
+
+
+def test_the_first_purge_ever_does_not_believe_a_clock_that_is_ahead_of_the_newest_event(world: World) -> None:
+    book(world)
+    world.clock.advance(366 * DAY)
+    Machine(world).pass_time(2 * HOUR)
+    assert len(world.rows(tables.idempotency)) == 1
+
+
+def test_a_long_pause_of_the_service_is_caught_up_with(world: World) -> None:
+    book(world)
+    machine = Machine(world)
+    machine.pass_time(HOUR)
+    world.clock.advance(40 * DAY)
+    machine.start()
+    machine.pass_time(29 * DAY // CATCH_UP)
+    assert len(world.rows(tables.idempotency)) == 1
+    machine.pass_time(12 * DAY // CATCH_UP)
+    assert len(world.rows(tables.idempotency)) == 0
+
+
+def test_several_workers_believe_a_leap_no_faster_than_one(world: World) -> None:
+    book(world)
+    machines = [Machine(world) for _ in range(4)]
+    for machine in machines:
+        purge(machine.chore)
+    world.clock.advance(366 * DAY)
+    for _ in range(29 * 4 // CATCH_UP):
+        world.clock.advance(6 * HOUR)
+        for machine in machines:
+            machine.elapsed_s += 6 * HOUR / SECOND
+            purge(machine.chore)
+    assert len(world.rows(tables.idempotency)) == 1
+
+
+@pytest.mark.parametrize("back", [HOUR, DAY, 366 * DAY], ids=["hour", "day", "year"])
+def test_a_clock_that_is_set_back_deletes_nothing_early_and_holds_up_no_purge(world: World, back: int) -> None:
+    world.clock.advance(400 * DAY)
+    machine = Machine(world)
+    purge(machine.chore)
+    world.clock.advance(-back)
+    book(world)
+    machine.pass_time(30 * DAY)
+    assert len(world.rows(tables.idempotency)) == 1
+    machine.pass_time(HOUR)
+    assert len(world.rows(tables.idempotency)) == 0
+
+
+def test_a_clock_that_runs_away_is_logged_once_and_so_is_its_return(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine = Machine(world)
+    caplog.set_level("INFO", "booking.purging")
+    machine.pass_time(2 * HOUR)
+    world.clock.advance(366 * DAY)
+    machine.pass_time(3 * HOUR)
+    world.clock.advance(-366 * DAY)
+    machine.pass_time(3 * HOUR)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "365.1 days ahead" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("at", "now", "measured_at", "elapsed_s", "expected"),
+    [
+        (100, 101, 100, 1.0, 101),
+        (100, 100 + 8 * SECOND, 100, 1.0, 100 + 8 * SECOND),
+        (100, 101 + 8 * SECOND, 100, 1.0, 100 + 8 * SECOND),
+        (100, 100 - 9 * SECOND, 100, 1.0, 100 - 8 * SECOND),
+        (100, 500, 100, 0.0, 100),
+        (100, 500, 100, -5.0, 100),
+        # Another process has moved it further, or not as far, as this one would have.
+        (100 + 20 * SECOND, 100 + 99 * SECOND, 100, 1.0, 100 + 20 * SECOND),
+        (100 + 4 * SECOND, 100 + 99 * SECOND, 100, 1.0, 100 + 8 * SECOND),
+    ],
+)
+def test_the_retention_clock_moves_in_bounded_steps(
+    at: int, now: int, measured_at: int, elapsed_s: float, expected: int
+) -> None:
+    assert moved(at, now, Measured(measured_at, 0.0), elapsed_s) == expected
+
+
+# Mails and holds -------------------------------------------------------------------------------------------------
+
+
+def record(mails: Mails, claimed: Sequence[Claimed], outcome: Outcome) -> None:
+    tried = [Tried(each, outcome, "550 no such user") for each in claimed]
+    mails.world.database.write(lambda tx: notifications.record(tx, tried))
+
+
+def owed(world: World) -> dict[str, str]:
+    return {row["kind"]: row["status"] for row in world.rows(tables.effects)}
+
+
+def test_a_mail_goes_with_what_owed_it_thirty_days_after_it_was_sent_or_failed(world: World) -> None:
+    mails, chore = Mails(world), purging(world)
+    mails.book(notify_staff=False)
+    mails.write()
+    world.clock.advance(HOUR)
+    record(mails, mails.claim(), Outcome.SENT)
+    mails.book("another-key-of-a-test", notify_staff=False)
+    mails.write()
+    record(mails, mails.claim(), Outcome.REFUSED)
+    assert {row["status"] for row in world.rows(tables.mails)} == {"sent", "failed"}
+    world.clock.advance(30 * DAY)
+    purge(chore)
+    assert (len(world.rows(tables.mails)), len(world.rows(tables.effects))) == (2, 2)
+    world.clock.advance(MINUTE)
+    assert purge(chore) >= 2
+    assert (world.rows(tables.mails), world.rows(tables.effects)) == ([], [])
+    assert world.examine() == []
+
+
+def test_what_waits_is_kept_with_what_owed_it_however_old(world: World) -> None:
+    mails, chore = Mails(world), purging(world)
+    mails.book()
+    mails.write()
+    record(mails, mails.claim(), Outcome.PARKED)
+    mails.book("another-key-of-a-test")
+    world.clock.advance(365 * DAY)
+    purge(chore)
+    assert [row["status"] for row in world.rows(tables.effects)].count("queued") == 2
+    assert [row["status"] for row in world.rows(tables.mails)] == ["queued", "queued"]
+    assert world.examine() == []
+    world.database.write(notifications.unpark)
+    mails.claim()
+    assert {row["last_error"] for row in world.rows(tables.mails)} == {"too_old"}
+    world.clock.advance(30 * DAY)
+    purge(chore)
+    assert len(world.rows(tables.mails)) == 2, "it failed 30 days ago, and no earlier"
+    world.clock.advance(MINUTE)
+    purge(chore)
+    assert world.rows(tables.mails) == []
+    assert [row["status"] for row in world.rows(tables.effects)] == ["queued", "queued"]
+
+
+def test_what_no_mail_came_of_goes_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    mails, chore = Mails(world), purging(world)
+    world.change(tables.organizations, world.org, staff_email=None)
+    mails.book()
+    monkeypatch.setattr(notifications.letters, "write", None)
+    for _ in range(10):
+        mails.write()
+        world.clock.advance(2 * HOUR)
+    assert owed(world) == {"booking_confirmation_mail": "failed", "staff_booking_mail": "done"}
+    world.clock.advance(30 * DAY - 20 * HOUR + MINUTE)
+    purge(chore)
+    assert owed(world) == {"booking_confirmation_mail": "failed"}
+    world.clock.advance(DAY)
+    purge(chore)
+    assert owed(world) == {}
+
+
+def test_many_mails_go_in_batches(world: World) -> None:
+    mails, chore = Mails(world), purging(world, batch=3)
+    for number in range(5):
+        mails.book(f"a-key-of-a-test-{number}", notify_staff=False, send_confirmation_email=number != 0)
+    mails.write()
+    record(mails, mails.claim(limit=2), Outcome.REFUSED)
+    record(mails, mails.claim(), Outcome.SENT)
+    world.clock.advance(30 * DAY + 1)
+    left = []
+    while purge(chore):
+        left.append(len(world.rows(tables.mails)))
+        assert len(world.rows(tables.effects)) == left[-1]
+        assert world.examine() == []
+        world.clock.advance(SECOND)
+    assert left == [1, 0]
+
+
+def test_a_key_that_staff_was_warned_of_is_not_told_of_again_once_that_is_forgotten(world: World) -> None:
+    mails, chore = Mails(world), purging(world)
+    world.key(expires_at=world.clock() + DAY)
+    (key,) = world.rows(tables.api_keys)
+
+    def warn() -> int:
+        return world.database.write(lambda tx: keys.warn_expiring(tx, limit=10))
+
+    assert warn() == 1
+    mails.write()
+    record(mails, mails.claim(), Outcome.SENT)
+    world.clock.advance(31 * DAY)
+    purge(chore)
+    assert world.rows(tables.effects) == []
+    world.change(tables.api_keys, key["id"], expires_at=world.clock() + DAY)
+    assert warn() == 0
+
+
+def test_holds_go_thirty_days_after_the_time_of_any_was_over(world: World) -> None:
+    ops, chore = Operations(world), purging(world)
+    departure = world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
+    ops.hold(departure, 1, for_s=86_400)
+    ops.hold(departure, 1)
+    ops.release(ops.hold(departure, 1))
+    world.clock.advance(31 * DAY)
+    live = ops.hold(departure, 1)
+    purge(chore)
+    assert len(world.rows(tables.holds)) == 4
+    world.clock.advance(MINUTE)
+    purge(chore)
+    assert [row["id"] for row in world.rows(tables.holds)] == [live]
+    assert world.examine() == []
+
+
+def test_all_that_is_old_goes_at_once_and_is_counted_before(world: World) -> None:
+    subscribe(world)
+    book(world, 5)
+    settle(world)
+    world.clock.advance(91 * DAY)
+    chore = purging(world, batch=2)
+    before = kept(world)
+    counts = {"deliveries": 5, "stored_answers": 5, "events": 2 * 5 + 1}
+    counted = asyncio.run(chore.run_all(is_rehearsal=True))
+    assert ({kind: count for kind, count in counted.items() if count}, kept(world)) == (counts, before)
+    deleted = asyncio.run(chore.run_all())
+    assert {kind: count for kind, count in deleted.items() if count} == counts
+    assert kept(world) == before | {"deliveries": 0, "idempotency": 0, "events": 0}
+    assert sum(asyncio.run(chore.run_all()).values()) == 0

@@ -1,0 +1,437 @@
+"""A clock that leaps or is set back: each job of the worker against each step, on both databases.
+
+Forward, nothing is given up for being late before the clock has settled; set back, nothing waits longer than its own
+wait. What purges do is in test_purging.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from support import databases
+from support.hooks import Hooks
+from support.mails import Mails
+from support.money import Till
+from support.operations import Operations
+from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
+
+from booking_core import notifications
+from booking_core.clock import END_OF_TIME, MINUTE, SECOND
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.models.limits import WEBHOOK_WAITS_S
+from booking_core.models.webhooks import AttemptError
+from booking_core.notifications import Outcome, Tried
+from booking_core.payments import LONGEST_WAIT_S
+from booking_core.payments import Outcome as RefundOutcome
+from booking_core.realign import all_kinds, delivery_waits
+from booking_core.settings import Settings
+from booking_server.adapters.webhook_client import Sent
+from booking_server.worker.clock_watch import SETTLES_S, ClockWatch
+from booking_server.worker.delivery_worker import Worker
+from booking_server.worker.jobs.expiry import Sweeping
+from booking_server.worker.jobs.mail import mailing
+
+LEASE_S = 31
+FORWARD = pytest.mark.parametrize("leap", [DAY, 366 * DAY], ids=["day", "year"])
+BACK = pytest.mark.parametrize("back", [HOUR, DAY, 366 * DAY], ids=["hour", "day", "year"])
+RESTARTS = pytest.mark.parametrize("restarts", [False, True], ids=["the same process", "a new process"])
+
+
+class Machine:
+    """One process that watches the clock of a database, and its sweeps."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.elapsed_s = 1000.0
+        self.start()
+
+    def start(self) -> None:
+        """A new process, which has seen nothing yet."""
+        self.watch = ClockWatch(elapsed_s=lambda: self.elapsed_s)
+        realign = all_kinds(self.world.installation, waits_s=WEBHOOK_WAITS_S, lease_s=LEASE_S)
+        self.sweeping = Sweeping(self.world.database, self.world.installation, watch=self.watch, realign=realign)
+
+    def turn(self) -> int:
+        return asyncio.run(self.sweeping.run_once())
+
+    def pass_time(self, micros: int) -> None:
+        self.world.clock.advance(micros)
+        self.elapsed_s += micros / SECOND
+        self.turn()
+
+    def step(self, micros: int, *, restarts: bool = False) -> None:
+        """Somebody sets the clock."""
+        self.world.clock.advance(micros)
+        if restarts:
+            self.start()
+        self.turn()
+
+
+@pytest.fixture
+def world(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
+    database = Database(fresh_database_url, clock=clock)
+    yield make_world(database, clock, cancel_under_minimum=True)
+    database.close()
+
+
+@pytest.fixture
+def machine(world: World) -> Machine:
+    running = Machine(world)
+    running.turn()
+    return running
+
+
+@pytest.fixture
+def hooks(world: World) -> Hooks:
+    return Hooks(world)
+
+
+def record(mails: Mails, claimed: Sequence[Any], outcome: Outcome) -> None:
+    tried = [Tried(each, outcome, "450 later") for each in claimed]
+    mails.world.database.write(lambda tx: notifications.record(tx, tried))
+
+
+# Set back --------------------------------------------------------------------------------------------------------
+
+
+@BACK
+@RESTARTS
+@pytest.mark.parametrize("failures", range(6))
+def test_a_delivery_waits_no_longer_than_its_own_wait_and_no_shorter(
+    machine: Machine, hooks: Hooks, back: int, restarts: bool, failures: int
+) -> None:
+    hooks.endpoint()
+    hooks.tell()
+    for number in range(failures):
+        hooks.fail(hooks.one())
+        if number < failures - 1:
+            machine.pass_time(WEBHOOK_WAITS_S[number] * SECOND)
+    wait = WEBHOOK_WAITS_S[failures - 1] * SECOND if failures else 0
+    before = hooks.delivery()["next_attempt_at"] - machine.world.clock()
+    assert before == wait
+    machine.step(-back, restarts=restarts)
+    left = hooks.delivery()["next_attempt_at"] - machine.world.clock()
+    assert left == round(wait * 1.05), "its wait from now, and the jitter that it may have had"
+    if left:
+        machine.pass_time(left - 1)
+        assert hooks.claim() == []
+        machine.pass_time(1)
+    assert hooks.one().number == failures + 1
+
+
+@BACK
+def test_a_delivery_that_somebody_asked_for_again_waits_for_nothing(machine: Machine, hooks: Hooks, back: int) -> None:
+    hooks.endpoint()
+    hooks.tell()
+    hooks.fail_until_dead()
+    asked = {"status": "queued", "max_attempts": 7, "completed_at": None, "next_attempt_at": machine.world.clock()}
+    machine.world.change(tables.deliveries, hooks.delivery()["id"], **asked)
+    machine.start()
+    machine.turn()
+    machine.step(-back)
+    assert hooks.one().number == 7
+
+
+@BACK
+@RESTARTS
+def test_a_lease_ends_after_its_length(machine: Machine, hooks: Hooks, back: int, restarts: bool) -> None:
+    hooks.endpoint()
+    hooks.tell()
+    hooks.claim(lease_s=LEASE_S)  # by a worker that dies then
+    machine.step(-back, restarts=restarts)
+    assert hooks.reclaim() == 0
+    machine.pass_time(LEASE_S * SECOND)
+    assert hooks.reclaim() == 1
+    machine.pass_time(SECOND)
+    assert hooks.one().number == 2
+
+
+@BACK
+def test_an_attempt_that_is_under_way_is_not_made_twice(machine: Machine, hooks: Hooks, back: int) -> None:
+    hooks.endpoint()
+    hooks.tell()
+    claimed = hooks.one(lease_s=LEASE_S)
+    machine.step(-back)
+    assert (hooks.claim(), hooks.reclaim()) == ([], 0)
+    hooks.succeed(claimed)
+    assert hooks.delivery()["status"] == "succeeded"
+
+
+@BACK
+@RESTARTS
+def test_mails_are_written_and_sent_after_their_own_wait(machine: Machine, back: int, restarts: bool) -> None:
+    mails = Mails(machine.world)
+    mails.book()
+    machine.step(-back, restarts=restarts)
+    assert mails.write() == 2
+    machine.world.clock.advance(back)
+    machine.start()
+    machine.turn()
+    mails.book("another-key-of-a-test", notify_staff=False)
+    assert mails.write() == 1
+    machine.step(-back, restarts=restarts)
+    claimed = mails.claim()
+    assert len(claimed) == 3
+    record(mails, claimed, Outcome.DELAYED)
+    machine.step(-back, restarts=restarts)
+    assert mails.claim() == []
+    machine.pass_time(15 * MINUTE)
+    assert len(mails.claim()) == 3
+
+
+@BACK
+def test_a_mail_that_waits_for_a_mail_server_goes_on_waiting(machine: Machine, back: int) -> None:
+    mails = Mails(machine.world)
+    mails.book(notify_staff=False)
+    mails.write()
+    record(mails, mails.claim(), Outcome.PARKED)
+    machine.step(-back, restarts=True)
+    assert [row["next_attempt_at"] for row in machine.world.rows(tables.mails)] == [END_OF_TIME]
+
+
+@BACK
+@RESTARTS
+def test_a_refund_is_sent_after_a_quarter_of_an_hour_at_most(machine: Machine, back: int, restarts: bool) -> None:
+    till = Till(machine.world)
+    booking = till.paid()
+    till.owe(booking)
+    machine.step(-back, restarts=restarts)
+    machine.pass_time(LONGEST_WAIT_S * SECOND)
+    (claimed,) = till.claim()
+    till.answer(claimed, RefundOutcome.UNKNOWN)
+    machine.step(-back, restarts=restarts)
+    machine.pass_time(LONGEST_WAIT_S * SECOND)
+    (again,) = till.claim()
+    assert again.look_first, "nobody knows how long ago the first one was sent"
+
+
+@BACK
+@RESTARTS
+def test_seats_are_held_no_longer_than_they_were_to_be(machine: Machine, back: int, restarts: bool) -> None:
+    ops, world = Operations(machine.world), machine.world
+    departure = world.departure(world.experience(), starts_at=world.clock() + 400 * DAY)
+    ops.check_out(departure)
+    hold = ops.hold(departure, 2, for_s=600)
+    machine.step(-back, restarts=restarts)
+    row, (booking,) = world.row(tables.holds, hold), world.rows(tables.bookings)
+    assert row["expires_at"] - world.clock() == 10 * MINUTE
+    assert booking["expires_at"] - world.clock() == 30 * MINUTE
+    machine.pass_time(30 * MINUTE - SECOND)
+    assert ops.taken(departure) == 1
+    machine.pass_time(2 * SECOND)
+    assert ops.taken(departure) == 0
+
+
+@BACK
+def test_a_second_look_finds_nothing(machine: Machine, hooks: Hooks, back: int) -> None:
+    mails, ops, till = Mails(machine.world), Operations(machine.world), Till(machine.world)
+    hooks.endpoint()
+    hooks.tell(times=3)
+    hooks.fail(*hooks.claim(free=2))
+    hooks.claim()
+    mails.book()
+    till.owed()
+    ops.hold(till.departure_id, 1)
+    ops.check_out(till.departure_id)
+    machine.step(-back)
+    everything = [machine.world.rows(table) for table in tables.metadata.sorted_tables if "organization_id" in table.c]
+    machine.start()
+    machine.turn()
+    assert everything == [
+        machine.world.rows(table) for table in tables.metadata.sorted_tables if "organization_id" in table.c
+    ]
+
+
+def test_what_is_due_by_a_right_clock_is_left_alone(machine: Machine, hooks: Hooks) -> None:
+    hooks.endpoint()
+    hooks.tell(times=40)
+    hooks.record(*(hooks.attempted(each, AttemptError.TIMEOUT) for each in hooks.claim()), luck=lambda: 1.0)
+    before = hooks.deliveries()
+    machine.start()
+    machine.turn()
+    assert hooks.deliveries() == before
+
+
+def test_the_longest_wait_is_that_of_the_table_with_its_jitter() -> None:
+    waits = delivery_waits(WEBHOOK_WAITS_S)
+    assert waits == {left: round(wait_s * 1.05 * SECOND) for left, wait_s in enumerate((0, 28800, 7200, 1800, 300, 60))}
+
+
+@BACK
+def test_an_endpoint_that_fails_is_switched_off_72_hours_after_the_clock_was_set_back(
+    machine: Machine, hooks: Hooks, back: int
+) -> None:
+    world = machine.world
+    endpoint = hooks.endpoint()
+    world.clock.advance(back)
+    hooks.tell()
+    hooks.succeed(*hooks.claim())
+    world.clock.advance(-back)
+    machine.turn()
+    for _ in range(8):
+        hooks.tell()
+        hooks.fail(*hooks.claim())
+        world.clock.advance(12 * HOUR)
+    assert hooks.row(endpoint)["status"] == "auto_disabled"
+
+
+# Forward ---------------------------------------------------------------------------------------------------------
+
+
+@FORWARD
+@RESTARTS
+def test_a_checkout_outlives_a_leap_that_is_taken_back(machine: Machine, leap: int, restarts: bool) -> None:
+    ops, world = Operations(machine.world), machine.world
+    departure = world.departure(world.experience(), starts_at=world.clock() + 400 * DAY)
+    observed(machine)
+    ops.check_out(departure)
+    machine.step(leap + SECOND, restarts=restarts)
+    machine.pass_time(10 * MINUTE)
+    assert ops.taken(departure) == 1
+    machine.step(-leap)
+    assert ops.taken(departure) == 1
+    machine.pass_time(21 * MINUTE)
+    assert ops.taken(departure) == 0
+
+
+def observed(machine: Machine) -> None:
+    """The retention clock stands at the present, as a worker that purges keeps it."""
+    world = machine.world
+    row = {"id": 1, "at": world.clock(), "moved_at": world.clock()}
+    url = world.database.url.render_as_string(hide_password=False)
+    databases.fill(url, tables.retention_clock, [row])
+
+
+@FORWARD
+def test_a_leap_that_stays_is_believed_after_half_an_hour(machine: Machine, leap: int) -> None:
+    ops, world = Operations(machine.world), machine.world
+    departure = world.departure(world.experience(), starts_at=world.clock() + 400 * DAY)
+    ops.check_out(departure)
+    machine.step(leap)
+    machine.pass_time(round(SETTLES_S - 1) * SECOND)
+    assert ops.taken(departure) == 1
+    machine.pass_time(SECOND)
+    assert ops.taken(departure) == 0
+
+
+@FORWARD
+@RESTARTS
+def test_no_departure_is_cancelled_and_no_key_warned_of_by_a_leap(machine: Machine, leap: int, restarts: bool) -> None:
+    ops, world = Operations(machine.world), machine.world
+    starts_at = world.clock() + leap + 5 * MINUTE
+    departure = world.departure(world.experience(min_participants=6), starts_at=starts_at)
+    world.key(expires_at=world.clock() + leap + 7 * DAY - HOUR)
+    ops.book(departure)
+    observed(machine)
+    machine.step(leap + SECOND, restarts=restarts)
+    machine.pass_time(10 * MINUTE)
+    assert ops.taken(departure) == 1
+    assert [row["warned_at"] for row in world.rows(tables.api_keys)] == [None]
+
+
+@FORWARD
+def test_a_mail_is_sent_and_not_given_up_after_a_leap(machine: Machine, leap: int, tmp_path: Any) -> None:
+    mails = Mails(machine.world)
+    mails.book()
+    mails.write()
+    machine.step(4 * leap)
+    settings = Settings(
+        database_url=machine.world.database.url.render_as_string(hide_password=False),
+        secret_key=SECRET,
+        mail_dir=str(tmp_path),
+    )
+    asyncio.run(mailing(settings, machine.world.database, machine.world.installation, machine.watch).run_once())
+    assert {row["last_error"] for row in machine.world.rows(tables.mails)} == {None}
+    assert {row["status"] for row in machine.world.rows(tables.mails)} == {"queued"}, "laid down, for want of a server"
+
+
+@FORWARD
+def test_no_endpoint_is_switched_off_by_a_leap(machine: Machine, hooks: Hooks, leap: int) -> None:
+    class Broken:
+        async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
+            return Sent(500, "no", AttemptError.HTTP_STATUS, 5)
+
+        async def close(self) -> None:
+            """There is nothing to close."""
+
+    world = machine.world
+    endpoint = hooks.endpoint()
+    hooks.tell(times=8)
+    settings = Settings(database_url=str(world.database.url), secret_key=SECRET)
+    worker = Worker(settings, world.database, world.installation, Broken(), watch=machine.watch)
+    machine.step(4 * leap)
+    asyncio.run(worker.run_once())
+    assert (hooks.row(endpoint)["status"], hooks.row(endpoint)["consecutive_failures"]) == ("enabled", 8)
+    machine.pass_time(round(SETTLES_S) * SECOND)
+    asyncio.run(worker.run_once())
+    assert hooks.row(endpoint)["status"] == "auto_disabled"
+
+
+# The watch -------------------------------------------------------------------------------------------------------
+
+Look = tuple[int, float, bool, bool]
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        [(0, 0.0, True, True), (5 * SECOND, 5.0, True, False)],
+        [(0, 0.0, True, True), (65 * SECOND, 5.0, True, False)],
+        [(0, 0.0, True, True), (66 * SECOND, 5.0, False, False), (DAY, 86400.0 - 61, True, False)],
+        [(0, 0.0, True, True), (DAY, 5.0, False, False), (6 * SECOND, 6.0, True, True)],
+        [
+            (0, 0.0, True, True),
+            (DAY, 5.0, False, False),
+            (2 * DAY, 10.0, False, False),
+            (15 * SECOND, 15.0, True, True),
+        ],
+        [(0, 0.0, True, True), (-2 * SECOND, 0.0, True, False), (-5 * SECOND, 0.0, True, True)],
+        [(0, 0.0, True, True), (DAY, 86400.0, True, False)],
+    ],
+    ids=["steady", "slewed", "settles", "taken back", "twice", "set back", "a machine that slept"],
+)
+def test_the_watch_tells_a_step_from_time_that_passed(looks: list[Look]) -> None:
+    times = iter([elapsed for _, elapsed, _, _ in looks])
+    watch = ClockWatch(elapsed_s=lambda: next(times))
+    for shown, _, is_settled, must_realign in looks:
+        watch.look(1000 * DAY + shown)
+        assert (watch.is_settled, watch.must_realign) == (is_settled, must_realign)
+        watch.must_realign = False
+
+
+def test_a_database_that_answers_late_is_no_step_of_its_clock() -> None:
+    """Whether it read its clock when it was asked, or when it answered."""
+    times = iter([5.0, 100.0, 105.0])
+    watch = ClockWatch(elapsed_s=lambda: next(times))
+    watch.look(5 * SECOND, asked_s=5.0)
+    watch.must_realign = False
+    watch.look(6 * SECOND, asked_s=6.0)
+    assert (watch.is_settled, watch.must_realign) == (True, False)
+    watch.look(105 * SECOND, asked_s=105.0)
+    assert (watch.is_settled, watch.must_realign) == (True, False)
+
+
+@pytest.mark.parametrize(("behind", "is_settled"), [(0, True), (DAY, True), (DAY + 1, False), (-400 * DAY, True)])
+def test_a_new_process_takes_more_than_a_day_for_a_leap(behind: int, is_settled: bool) -> None:
+    watch = ClockWatch(elapsed_s=lambda: 0.0)
+    watch.look(1000 * DAY, 1000 * DAY - behind)
+    assert watch.is_settled is is_settled
+
+
+def test_what_could_not_be_brought_back_is_tried_again(world: World) -> None:
+    calls: list[int] = []
+
+    def fail(_: Any) -> int:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ZeroDivisionError
+        return 0
+
+    chore = Sweeping(world.database, world.installation, watch=ClockWatch(), realign=[fail])
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(chore.run_once())
+    for _ in range(2):
+        asyncio.run(chore.run_once())
+    assert len(calls) == 2

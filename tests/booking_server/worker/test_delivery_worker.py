@@ -1,0 +1,316 @@
+"""The worker's turns: what is due is sent, signed, recorded, and sent again when it failed."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from support.api import Api
+from support.databases import is_sqlite
+from support.hooks import Hooks
+from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
+
+import webhook_verify
+from booking_core import tokens, webhooks
+from booking_core.clock import MINUTE, system_clock
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.errors import Unavailable
+from booking_core.models.webhooks import AttemptError
+from booking_core.settings import Settings
+from booking_server.adapters.webhook_client import Sent
+from booking_server.worker.delivery_worker import Worker, working
+from booking_server.worker.notifier import listening, ringing
+
+OK = Sent(200, "ok", None, 5)
+BROKEN = Sent(500, "no", AttemptError.HTTP_STATUS, 5)
+SECRET_OF_ENDPOINT = "whsec_" + base64.b64encode(b"0" * 32).decode()
+
+
+class Receiver:
+    """Answers what it is told to, and keeps what it was sent. A worker serves the whole database, which other tests
+    share: what is sent to their endpoints is answered 200 and not kept."""
+
+    def __init__(self, world: World, *answers: Sent) -> None:
+        self.url = url_of(world)
+        self.answers = list(answers)
+        self.requests: list[tuple[dict[str, str], bytes]] = []
+
+    async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
+        if url != self.url:
+            return OK
+        self.requests.append((dict(headers), body))
+        return self.answers.pop(0) if self.answers else OK
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def url_of(world: World) -> str:
+    return f"https://hooks.example/{world.org}"
+
+
+@pytest.fixture
+def endpoint(world: World) -> str:
+    made = {"url": url_of(world), "status": "enabled", "enabled_at": world.clock()}
+    endpoint_id = world.insert(tables.webhook_endpoints, **made, created_at=world.clock(), updated_at=world.clock())
+    for kind in ("booking.created", "booking.confirmed", "booking.cancelled"):
+        world.insert(tables.webhook_subscriptions, endpoint_id=endpoint_id, event_type=kind)
+    secret_id = tokens.new_id()
+    place = (world.org, endpoint_id, secret_id)
+    sealed = world.installation.secret_keys.seal("webhook_secret", SECRET_OF_ENDPOINT.encode(), *place)
+    secret = {"id": secret_id, "endpoint_id": endpoint_id, "secret_sealed": sealed}
+    world.insert(tables.webhook_secrets, **secret, created_at=world.clock())
+    return endpoint_id
+
+
+def worker(world: World, receiver: Receiver) -> Worker:
+    settings = Settings(database_url=str(world.database.url), secret_key=SECRET)
+    return Worker(settings, world.database, world.installation, receiver)
+
+
+def turn(world: World, receiver: Receiver) -> int:
+    return asyncio.run(worker(world, receiver).run_once())
+
+
+def deliveries(world: World) -> list[dict[str, object]]:
+    return sorted(world.rows(tables.deliveries), key=lambda row: row["event_sequence"])
+
+
+def test_events_are_delivered_in_order_and_verify(api: Api, world: World, endpoint: str) -> None:
+    booking = api.book(world.departure(world.experience())).json()
+    api.cancel(booking["id"])
+    receiver = Receiver(world)
+    turn(world, receiver)
+    mine = [request for request in receiver.requests if booking["id"].encode() in request[1]]
+    assert [headers["Svc-Event-Type"] for headers, _ in mine] == [
+        "booking.created",
+        "booking.confirmed",
+        "booking.cancelled",
+    ]
+    for headers, body in mine:
+        delivery = webhook_verify.verify(body, headers, SECRET_OF_ENDPOINT, now=world.clock() / 1e6)
+        assert delivery.event_id == headers["Svc-Event-Id"]
+        assert delivery.json()["data"]["object"]["manage_url"] is None
+        assert headers["User-Agent"] == "Svc-Webhooks/1.0"
+    assert {row["status"] for row in deliveries(world)} == {"succeeded"}
+
+
+def test_the_standard_headers_verify_by_their_own_recipe(api: Api, world: World, endpoint: str) -> None:
+    api.book(world.departure(world.experience()))
+    receiver = Receiver(world)
+    turn(world, receiver)
+    headers, body = receiver.requests[-1]
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    digest = hmac.digest(b"0" * 32, signed, hashlib.sha256)
+    assert headers["webhook-signature"] == "v1," + base64.b64encode(digest).decode()
+
+
+def test_a_failed_attempt_waits_and_is_made_again_with_the_same_bytes(api: Api, world: World, endpoint: str) -> None:
+    api.book(world.departure(world.experience()))
+    receiver = Receiver(world, BROKEN)
+    turn(world, receiver)
+    first = deliveries(world)[0]
+    assert (first["status"], first["attempt_count"]) == ("queued", 1)
+    assert isinstance(first["next_attempt_at"], int)
+    assert first["next_attempt_at"] >= world.clock() + 60_000_000
+    sent_before = len(receiver.requests)
+    world.clock.advance(59_000_000)
+    turn(world, receiver)
+    assert len(receiver.requests) == sent_before
+    world.clock.advance(10_000_000)
+    turn(world, receiver)
+    (before, body), (after, body_again) = receiver.requests[0], receiver.requests[-1]
+    assert (body, before["Svc-Event-Id"]) == (body_again, after["Svc-Event-Id"])
+    assert before["Svc-Delivery-Id"] != after["Svc-Delivery-Id"]
+    assert deliveries(world)[0]["status"] == "succeeded"
+
+
+def test_six_failures_make_a_delivery_dead(api: Api, world: World, endpoint: str) -> None:
+    api.book(world.departure(world.experience()))
+    receiver = Receiver(world, *[BROKEN] * 100)
+    for _ in range(8):
+        turn(world, receiver)
+        world.clock.advance(9 * 3_600_000_000)
+    rows = deliveries(world)
+    assert [(row["status"], row["attempt_count"]) for row in rows] == [("dead", 6), ("dead", 6)]
+    assert len(receiver.requests) == 12
+
+
+def test_a_sender_that_raises_does_not_stop_the_others(api: Api, world: World, endpoint: str) -> None:
+    class Broken(Receiver):
+        async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
+            await super().send(url, headers, body)
+            if url == self.url and len(self.requests) == 1:
+                raise ValueError(tokens.new_id())
+            return OK
+
+    api.book(world.departure(world.experience()))
+    api.book(world.departure(world.experience()))
+    receiver = Broken(world)
+    turn(world, receiver)
+    assert sum(row["status"] == "succeeded" for row in deliveries(world)) >= 2
+
+
+def test_what_is_claimed_when_it_is_told_to_stop_is_still_sent_and_recorded(
+    api: Api, world: World, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.book(world.departure(world.experience()))
+    receiver, claim = Receiver(world), webhooks.claim
+
+    async def work() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def claim_and_stop(*given: Any, **named: Any) -> list[webhooks.Claimed]:
+            claimed = claim(*given, **named)
+            if any(each.endpoint_id == endpoint for each in claimed):
+                loop.call_soon_threadsafe(stop.set)
+            return claimed
+
+        monkeypatch.setattr(webhooks, "claim", claim_and_stop)
+        async with asyncio.timeout(60):
+            await worker(world, receiver).run(stop)
+
+    asyncio.run(work())
+    # The second event waits for the first, which is about the same booking.
+    assert [row["status"] for row in deliveries(world)] == ["succeeded", "queued"]
+    assert [row["lease_until"] for row in deliveries(world)] == [None, None]
+    assert len(receiver.requests) == 1
+
+
+@pytest.fixture
+def alone(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
+    """The one organization of its database."""
+    database = Database(fresh_database_url, clock=clock)
+    yield make_world(database, clock)
+    database.close()
+
+
+def test_what_was_sent_while_the_database_was_away_is_not_sent_again(
+    alone: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks, receiver, record = Hooks(alone), Receiver(alone), webhooks.record
+    hooks.endpoint(url=receiver.url)
+    hooks.tell()
+
+    async def work() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        away = iter([True, True])
+
+        def record_late(*given: Any, **named: Any) -> None:
+            if next(away, False):
+                alone.clock.advance(MINUTE)  # longer than any lease
+                raise Unavailable
+            record(*given, **named)
+            loop.call_soon_threadsafe(stop.set)
+
+        monkeypatch.setattr(webhooks, "record", record_late)
+        async with asyncio.timeout(30):
+            await worker(alone, receiver).run(stop)
+
+    asyncio.run(work())
+    assert len(receiver.requests) == 1
+    assert hooks.delivery()["status"] == "succeeded"
+
+
+def test_a_worker_that_stops_while_the_database_is_away_closes_what_it_has(
+    alone: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Idle:
+        name = "idle"
+        is_closed = False
+
+        async def run_once(self) -> int:
+            return 0
+
+        async def close(self) -> None:
+            self.is_closed = True
+
+    hooks, receiver, chore = Hooks(alone), Receiver(alone), Idle()
+    hooks.endpoint(url=receiver.url)
+    hooks.tell()
+    settings = Settings(database_url=str(alone.database.url), secret_key=SECRET)
+    stopping = Worker(settings, alone.database, alone.installation, receiver, [chore])
+
+    async def work() -> None:
+        failed, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def fail(*_: Any, **__: Any) -> None:
+            loop.call_soon_threadsafe(failed.set)
+            raise Unavailable
+
+        monkeypatch.setattr(webhooks, "record", fail)
+        async with asyncio.timeout(30), working(stopping, receiver):
+            await failed.wait()
+
+    asyncio.run(work())
+    assert chore.is_closed
+
+
+def test_a_clock_that_was_ahead_and_was_set_back_leaves_no_lost_lease_behind(alone: World) -> None:
+    hooks, receiver = Hooks(alone), Receiver(alone)
+    hooks.endpoint(url=receiver.url)
+    lasting = worker(alone, receiver)
+    alone.clock.advance(400 * DAY)
+    asyncio.run(lasting.run_once())
+    alone.clock.advance(-400 * DAY)
+    hooks.tell()
+    hooks.claim()  # by a worker that then dies
+    alone.clock.advance(MINUTE)
+    asyncio.run(lasting.run_once())
+    assert hooks.delivery()["status"] == "succeeded"
+
+
+def test_a_worker_that_is_asleep_is_woken_by_a_commit_of_another_process(
+    fresh_database_url: str, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_sqlite(fresh_database_url):
+        pytest.skip("the worker of an SQLite file lives in the process that commits")
+    monkeypatch.setattr("booking_server.worker.delivery_worker.POLL_S", 3600)
+    world = make_world(Database(fresh_database_url, clock=clock), clock)
+    hooks, receiver = Hooks(world), Receiver(world)
+    hooks.endpoint(url=receiver.url)
+
+    async def work() -> None:
+        asleep, claimed = worker(world, receiver), asyncio.Event()
+        wrapped = receiver.send
+
+        async def send(url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
+            claimed.set()
+            return await wrapped(url, headers, body)
+
+        monkeypatch.setattr(receiver, "send", send)
+        async with working(asleep, receiver), listening(world.database, asleep.wake), ringing(world.database) as ring:
+            for _ in range(2):
+                await asyncio.to_thread(hooks.tell)
+                ring()
+                async with asyncio.timeout(60):
+                    await claimed.wait()
+                claimed.clear()
+
+    asyncio.run(work())
+    world.database.close()
+    assert len(receiver.requests) == 2
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_worker_whose_clock_is_wrong_signs_and_waits_by_the_databases(
+    fresh_database_url: str, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    if is_sqlite(fresh_database_url):
+        pytest.skip("with SQLite there is one process and one clock")
+    monkeypatch.setattr("booking_core.db.engine.system_clock", lambda: system_clock() + hours * HOUR)
+    world = make_world(Database(fresh_database_url), FixedClock(system_clock()))
+    hooks, receiver = Hooks(world), Receiver(world, BROKEN)
+    endpoint = hooks.endpoint(url=receiver.url)
+    hooks.tell()
+    turn(world, receiver)
+    ((headers, body),), now = receiver.requests, system_clock()
+    assert webhook_verify.is_valid(body, headers, hooks.secrets[endpoint], tolerance=60, now=now / 1e6)
+    row, (attempt,) = hooks.delivery(), hooks.attempts()
+    world.database.close()
+    assert 0 <= now - attempt["started_at"] < MINUTE
+    assert now < row["next_attempt_at"] < now + 2 * MINUTE
