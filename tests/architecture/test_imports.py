@@ -75,8 +75,8 @@ def test_what_a_client_imports_loads_no_storage_and_no_server(module: str) -> No
     assert not {name for name in loaded_by(f"import {module}") if name.startswith("booking_core.db")}
 
 
-def test_every_wire_module_loads_without_storage() -> None:
-    modules = [f"booking_core.models.{path.stem}" for path in (ROOT / "booking_core" / "wire").glob("[a-z]*.py")]
+def test_every_model_module_loads_without_storage() -> None:
+    modules = [f"booking_core.models.{path.stem}" for path in (ROOT / "booking_core" / "models").glob("[a-z]*.py")]
     assert modules
     assert not loaded_by(f"import {', '.join(modules)}") & {"sqlalchemy", "fastapi", "starlette", "httpx"}
 

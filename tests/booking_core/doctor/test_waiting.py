@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from booking_server.worker.delivery_worker.jobs import mail, refunds
+from booking_server.worker.jobs import mail, refunds
 from support.hooks import Hooks
 from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world

@@ -13,6 +13,7 @@ from support.smtp import DRIP, DROP, HANG, OK, TAKE_AND_DROP, MailServer, hang_u
 from support.world import NOON
 
 from booking_core.notifications import Claimed, Outcome, Tried
+from booking_server.adapters import smtp
 from booking_server.adapters.smtp import LANES, FilePost, SmtpPost, SmtpServer, Tell
 
 SENDER = "office@book.example"

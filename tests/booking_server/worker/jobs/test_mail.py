@@ -7,7 +7,7 @@ from email import message_from_bytes
 from pathlib import Path
 
 import pytest
-from booking_server.worker.delivery_worker.jobs import mail as chore
+from booking_server.worker.jobs import mail as chore
 from support import databases
 from support.mails import Mails
 from support.smtp import OK, MailServer
