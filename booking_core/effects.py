@@ -10,7 +10,7 @@ from enum import StrEnum
 import orjson
 
 from booking_core.db import tables
-from booking_core.db.writes import Writes
+from booking_core.db.engine import Tx
 
 
 class EffectKind(StrEnum):
@@ -38,7 +38,7 @@ class EffectKind(StrEnum):
 
 
 def owe(
-    pending: Writes,
+    tx: Tx,
     organization_id: str,
     kind: EffectKind,
     subject_id: str,
@@ -53,7 +53,7 @@ def owe(
     Args:
         occurrence: tells apart what may be owed to one subject more than once.
     """
-    pending.insert(
+    tx.insert(
         tables.effects,
         organization_id=organization_id,
         key=f"{kind}:{subject_id}:{occurrence}" if occurrence else f"{kind}:{subject_id}",

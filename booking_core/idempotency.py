@@ -16,7 +16,6 @@ from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Asked, Tx
 from booking_core.db.statements import Statement, chosen_once, given_all, rows
-from booking_core.db.writes import Writes
 from booking_core.errors import (
     BookingError,
     Conflict,
@@ -128,9 +127,9 @@ def replay(caller: Actor, once: Once, fingerprint: str, status: int, body_sealed
     return Answer(status, body, replayed=True)
 
 
-def keep(pending: Writes, caller: Actor, once: Once, answer: Answer, *, at: int) -> None:
-    """Stores the answer with whatever else is pending."""
-    pending.insert(
+def keep(tx: Tx, caller: Actor, once: Once, answer: Answer, *, at: int) -> None:
+    """Store the answer with the other writes of the transaction."""
+    tx.insert(
         tables.idempotency,
         organization_id=caller.organization.id,
         key=once.key,
@@ -141,10 +140,10 @@ def keep(pending: Writes, caller: Actor, once: Once, answer: Answer, *, at: int)
     )
 
 
-def execute(tx: Tx, caller: Actor, once: Once | None, act: Callable[[Writes], Answer], refuse: Refuse) -> Answer:
-    """The answer of `act`, which collects its writes; or, for a key that was used, the answer of then.
+def execute(tx: Tx, caller: Actor, once: Once | None, act: Callable[[], Answer], refuse: Refuse) -> Answer:
+    """Return the answer of `act`, or the stored answer of a key that was used before.
 
-    A refusal that is stored writes nothing else: what `act` collected before it raised is dropped.
+    A refusal that is stored writes nothing else: the rows that `act` collected before it raised are dropped.
 
     Raises:
         IdempotencyInProgress: a request with this key still runs.
@@ -152,16 +151,15 @@ def execute(tx: Tx, caller: Actor, once: Once | None, act: Callable[[Writes], An
     """
     if once and (stored := _stored(tx, caller, once)):
         return stored
-    pending = Writes()
     try:
-        answer = act(pending)
+        with tx.discard_on_error():
+            answer = act()
     except STORED_REFUSALS as error:
         if not once:
             raise
-        pending, answer = Writes(), refuse(error)
+        answer = refuse(error)
     if once:
-        keep(pending, caller, once, answer, at=caller.at)
-    tx.write(pending)
+        keep(tx, caller, once, answer, at=caller.at)
     return answer
 
 

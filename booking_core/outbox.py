@@ -32,7 +32,7 @@ from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, among, given, rows
-from booking_core.db.writes import Derived, Writes
+from booking_core.db.unit_of_work import InsertFromSelect
 from booking_core.models.events import EventType
 from booking_core.models.limits import API_VERSION, WEBHOOK_ATTEMPTS
 from booking_core.models.webhooks import DeliveryStatus, DeliveryTrigger, EndpointStatus, FailureReason
@@ -97,7 +97,7 @@ def lock_sequences(tx: Tx, wanted: Mapping[str, tuple[int, int]]) -> dict[str, t
 
     The last lock of a transaction, held until it ends: what is numbered is dense, and its order is the order of
     commits. What is written after it sees everything that an earlier holder of the lock committed. One statement for
-    any number of organizations.
+    any number of organizations. It sends no collected rows: those that the transaction writes go with the COMMIT.
 
     Returns:
         The last booking number and the last event sequence before the reserved ones, by organization.
@@ -115,8 +115,10 @@ def _reserve(tx: Tx, statement: Statement, wanted: Mapping[str, tuple[int, int]]
         {"organization_id": organization_id, "last_booking_number": booking_numbers, "last_event_sequence": events}
         for organization_id, (booking_numbers, events) in sorted(wanted.items())
     )
+    with tx.no_autoflush():
+        found = tx.all(statement, wanted=parameter)
     before = {}
-    for organization_id, booking_number, sequence in tx.all(statement, wanted=parameter):
+    for organization_id, booking_number, sequence in found:
         booking_numbers, events = wanted[organization_id]
         before[organization_id] = (booking_number - booking_numbers, sequence - events)
     return before
@@ -125,7 +127,7 @@ def _reserve(tx: Tx, statement: Statement, wanted: Mapping[str, tuple[int, int]]
 # Telling ---------------------------------------------------------------------------------------------------------
 
 
-def tell(pending: Writes, organization: Organization, told: Told, *, sequence: int, at: int) -> str:
+def tell(tx: Tx, organization: Organization, told: Told, *, sequence: int, at: int) -> str:
     """Adds the event and its deliveries to what is about to be written.
 
     The envelope (API v1 section 6) is rendered here, once: the feed and every attempt of every delivery send these
@@ -143,7 +145,7 @@ def tell(pending: Writes, organization: Organization, told: Told, *, sequence: i
         "sequence": sequence,
         "data": {"object": orjson.Fragment(told.object), **told.extra},
     }
-    pending.insert(
+    tx.insert(
         tables.events,
         organization_id=organization.id,
         sequence=sequence,
@@ -155,7 +157,7 @@ def tell(pending: Writes, organization: Organization, told: Told, *, sequence: i
         body=orjson.dumps(envelope).decode(),
         created_at=at,
     )
-    pending.derive(
+    tx.insert_from_select(
         DELIVERIES,
         organization_id=organization.id,
         event_id=event_id,
@@ -167,7 +169,7 @@ def tell(pending: Writes, organization: Organization, told: Told, *, sequence: i
     return event_id
 
 
-def publish(tx: Tx, pending: Writes, organization: Organization, tolds: Sequence[Told], *, at: int) -> list[str]:
+def publish(tx: Tx, organization: Organization, tolds: Sequence[Told], *, at: int) -> list[str]:
     """Numbers and tells the events of one organization, in order; the caller writes `pending` right after.
 
     Returns:
@@ -175,8 +177,7 @@ def publish(tx: Tx, pending: Writes, organization: Organization, tolds: Sequence
     """
     _, last = lock_sequences(tx, {organization.id: (0, len(tolds))})[organization.id]
     return [
-        tell(pending, organization, told, sequence=sequence, at=at)
-        for sequence, told in enumerate(tolds, start=last + 1)
+        tell(tx, organization, told, sequence=sequence, at=at) for sequence, told in enumerate(tolds, start=last + 1)
     ]
 
 
@@ -238,4 +239,4 @@ def _deliveries(dialect: Dialect, name: str) -> Insert:
     return insert(tables.deliveries).from_select(list(values), derived)
 
 
-DELIVERIES = Derived("deliveries_of_events", _deliveries)
+DELIVERIES = InsertFromSelect("deliveries_of_events", _deliveries)

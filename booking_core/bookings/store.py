@@ -30,33 +30,33 @@ from booking_core.db.engine import Asked, Row, Tx
 from booking_core.db.paging import Walk
 from booking_core.db.statements import Statement, among, given, now_us, rows
 from booking_core.db.tables import Id, bookings, customers, departures, experiences, holds, idempotency, timeline
-from booking_core.db.writes import Change
+from booking_core.db.unit_of_work import Update
 from booking_core.idempotency import has_lock
 from booking_core.models.pages import Order
 
-TAKE_SEATS = Change("take_seats", departures, sets=("updated_at",), adds=("seats_taken",))
+TAKE_SEATS = Update("take_seats", departures, sets=("updated_at",), adds=("seats_taken",))
 """Also gives them back, with a negative number. The table's own check refuses one seat too many."""
 
-CANCEL = Change(
+CANCEL = Update(
     "cancel_booking",
     bookings,
     sets=("status", "payment_status", "cancelled_at", "cancel_reason", "cancel_note", "expires_at", "updated_at"),
 )
-CONFIRM = Change(
+CONFIRM = Update(
     "confirm_booking",
     bookings,
     sets=("status", "payment_status", "confirmed_at", "expires_at", "updated_at"),
 )
-PAY = Change("pay_booking", bookings, sets=("payment_status", "updated_at"))
-RECORD = Change(
+PAY = Update("pay_booking", bookings, sets=("payment_status", "updated_at"))
+RECORD = Update(
     "record_payment", bookings, sets=("payment_status", "invoice_due", "updated_at"), adds=("recorded_minor",)
 )
-MOVE = Change("move_booking", bookings, sets=("departure_id", "experience_id", "manage_expires_at", "updated_at"))
-CANCEL_DEPARTURE = Change(
+MOVE = Update("move_booking", bookings, sets=("departure_id", "experience_id", "manage_expires_at", "updated_at"))
+CANCEL_DEPARTURE = Update(
     "cancel_departure", departures, sets=("status", "cancelling", "updated_at"), adds=("seats_taken",)
 )
 """With the seats of the bookings that are cancelled in the same breath: one row is changed once in a transaction."""
-CHECK_MINIMUM = Change("check_minimum", departures, sets=("minimum_checked_at",))
+CHECK_MINIMUM = Update("check_minimum", departures, sets=("minimum_checked_at",))
 
 _COLUMNS: dict[str, Any] = {
     "experience_title": experiences.c.title,

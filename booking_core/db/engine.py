@@ -1,7 +1,8 @@
-"""Transactions, one behaviour on SQLite and on PostgreSQL.
+"""Transactions that behave the same on SQLite and on PostgreSQL.
 
-A `Database` hands out transactions; a `Tx` runs statements. The drivers are used bare (see `statements`), in autocommit
-with our own BEGIN and COMMIT, so that nothing begins a transaction by surprise.
+A `Database` opens transactions; a `Tx` runs statements and collects writes. The drivers are used without SQLAlchemy's
+execution layer (see `statements`), in autocommit mode with an explicit BEGIN and COMMIT, so that no driver begins a
+transaction by itself.
 """
 
 import contextlib
@@ -19,10 +20,10 @@ from sqlalchemy import Table, select, text
 from sqlalchemy.engine import URL, make_url
 
 from booking_core.clock import Clock, system_clock
-from booking_core.db import writes as writing
+from booking_core.db import unit_of_work
 from booking_core.db.sqlite import SqliteDriver
 from booking_core.db.statements import Compiled, Row, Statement, now_us
-from booking_core.db.writes import Change, Writes
+from booking_core.db.unit_of_work import InsertFromSelect, Mark, UnitOfWork, Update
 from booking_core.errors import BookingError, Unavailable
 from booking_core.repeated_log import RepeatedLog
 
@@ -72,34 +73,119 @@ class Asked(Generic[T]):
 
 
 class Tx:
-    """A transaction, or for reads a connection on which each statement sees the newest commit."""
+    """A transaction. For reads: a connection on which each statement sees the newest commit.
 
-    def __init__(self, database: "Database", connection: Any) -> None:
+    `insert`, `update` and `insert_from_select` collect rows. They are sent before the next statement that reads or runs
+    (autoflush) and at the commit: as one statement on PostgreSQL, which travels with the COMMIT; as one statement for
+    each table on SQLite. An error in a collected row is raised when it is sent.
+    """
+
+    def __init__(self, database: "Database", connection: Connection, *, is_read_only: bool = False) -> None:
         self._database = database
         self._connection = connection
-        self._last: tuple[Compiled, dict[str, Any]] | None = None
+        self._is_read_only = is_read_only
+        self._work = UnitOfWork()
+        self._scopes: list[_Scope] = []
+        self._autoflush = True
         self.dialect = database.dialect
 
-    def _run(self, statement: Statement, parameters: dict[str, Any]) -> tuple[list[Row], int]:
-        self.flush()
-        compiled, parameters = self._ready(statement, parameters)
-        result: tuple[list[Row], int] = self._connection.execute(compiled, parameters)
-        return result
+    # Collected writes --------------------------------------------------------------------------------------------
 
-    def _ready(self, statement: Statement, parameters: dict[str, Any]) -> tuple[Compiled, dict[str, Any]]:
-        """The statement as the driver takes it, with every parameter."""
-        compiled = statement.compiled(self.dialect)
-        if compiled.constants:
-            parameters = compiled.constants | parameters
-        if compiled.wants_now and "now" not in parameters:
-            parameters["now"] = self._database.now_parameter()
-        if self._database.observer:
-            self._database.observer(compiled.text)
-        return compiled, parameters
+    def insert(self, table: Table, **row: object) -> None:
+        """Collect a row to insert."""
+        self._refuse_read_only()
+        while not self._work.insert(table, row):
+            self.flush()
+
+    def update(self, target: Update, **row: object) -> None:
+        """Collect an update of one row: its key, and the columns that the target sets or adds to."""
+        self._refuse_read_only()
+        while not self._work.update(target, row):
+            self.flush()
+
+    def insert_from_select(self, target: InsertFromSelect, **row: object) -> None:
+        """Collect a row from which the database derives the rows of the target."""
+        self._refuse_read_only()
+        self._work.insert_from_select(target, row)
+
+    def _refuse_read_only(self) -> None:
+        if self._is_read_only:
+            raise RuntimeError("This connection is read-only: collect writes in Database.write or Database.writing.")
+
+    def flush(self) -> None:
+        """Send the collected rows."""
+        work = self._taken()
+        if work is None:
+            return
+        if self.dialect.name == "postgresql":
+            self._connection.execute(*self._as_step(work))
+            return
+        for target, rows in work.in_order():
+            if isinstance(target, InsertFromSelect):
+                statement = unit_of_work.as_rows_statement(target)
+                self._connection.execute(*self._ready(statement, {target.name: unit_of_work.as_json(rows)}))
+            else:
+                self._run_many(target, rows)
+
+    def _taken(self) -> UnitOfWork | None:
+        """Return the collected rows, to be sent now; none when there are none."""
+        work = self._work
+        if not work.rows:
+            return None
+        for scope in self._scopes:
+            scope.was_sent |= work.has_grown(scope.mark)
+            scope.mark = {}
+        self._work = UnitOfWork()
+        return work
+
+    def _as_step(self, work: UnitOfWork) -> tuple[Compiled, dict[str, Any]]:
+        statement = unit_of_work.as_one_statement(unit_of_work.shape(work))
+        return self._ready(statement, unit_of_work.as_parameters(work))
+
+    def _run_many(self, target: Table | Update, rows: list[unit_of_work.Row]) -> None:
+        compiled = unit_of_work.as_row_statement(target, tuple(rows[0])).compiled(self.dialect)
+        if isinstance(target, Update):
+            rows = [{f"_{key}": value for key, value in row.items()} for row in rows]
+        self._observe(compiled)
+        self._connection.execute_many(compiled, rows)
+
+    @contextmanager
+    def discard_on_error(self) -> Iterator[None]:
+        """Drop the rows that are collected inside when an exception leaves the block, and keep those from before.
+
+        For work that may be refused while the transaction goes on. It only reaches rows that were not sent: a refusal
+        has to come before the first read that follows a write, or the work belongs in a savepoint.
+
+        Raises:
+            RuntimeError: rows that were collected inside were sent before the exception.
+        """
+        scope = _Scope(self._work.mark())
+        self._scopes.append(scope)
+        try:
+            yield
+        except BaseException as error:
+            if scope.was_sent and isinstance(error, Exception):
+                message = "Collected writes were sent before they were refused: refuse first, or use a savepoint."
+                raise RuntimeError(message) from error
+            self._work.discard(scope.mark)
+            raise
+        finally:
+            self._scopes.pop()
+
+    # Statements --------------------------------------------------------------------------------------------------
 
     def all(self, statement: Statement, **parameters: Any) -> list[Row]:
-        """Every row."""
+        """Return every row."""
         return self._run(statement, parameters)[0]
+
+    def first(self, statement: Statement, **parameters: Any) -> Row | None:
+        """Return the first row; none when there is none."""
+        found = self.all(statement, **parameters)
+        return found[0] if found else None
+
+    def run(self, statement: Statement, **parameters: Any) -> int:
+        """Run a statement and return the number of affected rows."""
+        return self._run(statement, parameters)[1]
 
     def together(self, *asked: Asked[Any]) -> list[Any]:
         """What each of them means, asked one after the other: on PostgreSQL at once, as one round trip. Each sees what
@@ -109,70 +195,60 @@ class Tx:
         found = iter(self._connection.execute_together(steps))
         return [each.read(next(found) if each.statement else []) for each in asked]
 
-    def first(self, statement: Statement, **parameters: Any) -> Row | None:
-        """The first row, or none."""
-        found = self._run(statement, parameters)[0]
-        return found[0] if found else None
+    @contextmanager
+    def no_autoflush(self) -> Iterator[None]:
+        """Inside, statements do not send the collected rows. Only for statements that read none of their tables."""
+        self._autoflush = False
+        try:
+            yield
+        finally:
+            self._autoflush = True
 
-    def run(self, statement: Statement, **parameters: Any) -> int:
-        """How many rows were touched."""
-        return self._run(statement, parameters)[1]
-
-    def write(self, pending: Writes) -> None:
-        """Writes all that was collected: one statement on PostgreSQL, one for each table on SQLite.
-
-        On PostgreSQL it is sent when the transaction goes on or ends: then with the COMMIT, and an error in it is
-        raised there.
-        """
-        if not pending.rows:
-            return
-        if self.dialect.name == "postgresql":
+    def _run(self, statement: Statement, parameters: dict[str, Any]) -> tuple[list[Row], int]:
+        if self._autoflush:
             self.flush()
-            statement = writing.as_one_statement(writing.shape(pending))
-            self._last = self._ready(statement, writing.as_parameters(pending))
-            return
-        for target, items in pending.rows.items():
-            if isinstance(target, writing.Derived):
-                self._run(writing.as_given_statement(target), {target.name: writing.as_json(items)})
-            else:
-                self._run_many(target, items)
+        result: tuple[list[Row], int] = self._connection.execute(*self._ready(statement, parameters))
+        return result
 
-    def flush(self) -> None:
-        """Sends what was written last, for whoever will not wait for the end of the transaction."""
-        last, self._last = self._last, None
-        if last:
-            self._connection.execute(*last)
+    def _ready(self, statement: Statement, parameters: dict[str, Any]) -> tuple[Compiled, dict[str, Any]]:
+        """Return the compiled statement and all its parameters, constants and `now` included."""
+        compiled = statement.compiled(self.dialect)
+        if compiled.constants:
+            parameters = compiled.constants | parameters
+        if compiled.wants_now and "now" not in parameters:
+            parameters["now"] = self._database.now_parameter()
+        self._observe(compiled)
+        return compiled, parameters
 
-    def commit(self) -> None:
-        """Ends the transaction; what was written last goes with it."""
-        if self._last:
-            self._connection.commit(self._last)
-        else:
-            self._connection.commit()
-
-    def _run_many(self, target: Table | Change, items: list[writing.Row]) -> None:
-        compiled = writing.as_row_statement(target, tuple(items[0])).compiled(self.dialect)
-        if isinstance(target, Change):
-            items = [{f"_{key}": value for key, value in item.items()} for item in items]
+    def _observe(self, compiled: Compiled) -> None:
         if self._database.observer:
             self._database.observer(compiled.text)
-        self._connection.execute_many(compiled, items)
 
     def now(self) -> int:
-        """The instant it is, by the clock that this database's processes share."""
-        row = self.first(_NOW)
-        assert row is not None
-        return int(row[0])
+        """Return the present instant, by the clock that all processes of this database share."""
+        with self.no_autoflush():
+            ((now,),) = self.all(_NOW)
+        return int(now)
 
     def name(self) -> str:
-        """What PostgreSQL calls the transaction, and later tells by how it ended."""
-        row = self.first(_NAME)
-        assert row is not None
-        return str(row[0])
+        """Return PostgreSQL's id of the transaction, by which its outcome can be asked for later."""
+        ((name,),) = self.all(_NAME)
+        return str(name)
+
+    # The transaction itself --------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Send the collected rows and end the transaction: one round trip on PostgreSQL."""
+        if self.dialect.name == "postgresql":
+            work = self._taken()
+            self._connection.commit(self._as_step(work) if work else None)
+        else:
+            self.flush()
+            self._connection.commit()
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction still stands."""
+        """Whether the transaction can go on: a full disk ends it on SQLite."""
         return bool(self._connection.in_transaction)
 
     @contextmanager
@@ -182,17 +258,28 @@ class Tx:
             yield
 
     def in_savepoint(self, fn: Callable[["Tx"], T]) -> T:
-        """What `fn` gives; when it raises, what it did is undone and the transaction goes on."""
+        """Return the result of `fn`. When it raises, its writes are undone and the transaction goes on."""
+        self.flush()
         self._connection.command("SAVEPOINT one_of_many")
         try:
             result = fn(self)
+            self.flush()
         except BaseException:
+            self._work = UnitOfWork()
             if self.is_open:
                 self._connection.command("ROLLBACK TO SAVEPOINT one_of_many")
                 self._connection.command("RELEASE SAVEPOINT one_of_many")
             raise
         self._connection.command("RELEASE SAVEPOINT one_of_many")
         return result
+
+
+@dataclass(slots=True)
+class _Scope:
+    """A block of `Tx.discard_on_error`."""
+
+    mark: Mark
+    was_sent: bool = False
 
 
 class Pool:
@@ -293,7 +380,7 @@ class Database:
     def reading(self) -> Iterator[Tx]:
         """A connection for reads; each statement sees the newest commit."""
         with self.translated(), self._readers.lend() as connection:
-            yield Tx(self, connection)
+            yield Tx(self, connection, is_read_only=True)
 
     @contextmanager
     def writing(self) -> Iterator[Tx]:

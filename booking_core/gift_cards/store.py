@@ -27,7 +27,7 @@ from booking_core.db.engine import Tx
 from booking_core.db.paging import Walk
 from booking_core.db.statements import Statement, among, rows
 from booking_core.db.tables import Id, gift_card_entries, gift_cards
-from booking_core.db.writes import Change
+from booking_core.db.unit_of_work import Update
 from booking_core.gift_cards.rules import GiftCardRow, LockedCard
 from booking_core.models.gift_cards import GiftCardStatus
 
@@ -154,9 +154,9 @@ def by_code(tx: Tx, organization_id: str, hashes: Iterable[str]) -> str | None:
     return row[0] if row else None
 
 
-MOVE = Change("move_gift_card", gift_cards, sets=("updated_at",), adds=("balance_minor",))
+MOVE = Update("move_gift_card", gift_cards, sets=("updated_at",), adds=("balance_minor",))
 """The table's own check refuses a balance below zero, or above the face value."""
-SWITCH = Change("switch_gift_card", gift_cards, sets=("deactivated_at", "updated_at"))
+SWITCH = Update("switch_gift_card", gift_cards, sets=("deactivated_at", "updated_at"))
 
 # The ledger ------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, among, given, now_us, rows
 from booking_core.db.tables import Id
-from booking_core.db.writes import Change, Writes
+from booking_core.db.unit_of_work import Update
 
 _KEYS = tables.api_keys
 _ORGANIZATIONS = tables.organizations
@@ -83,8 +83,8 @@ _ACTIVE = Statement(
         or_(_KEYS.c.expires_at.is_(None), _KEYS.c.expires_at > bindparam("at", type_=BigInteger)),
     )
 )
-_REVOKE = Change("revoke", _KEYS, sets=("revoked_at",))
-_EXPIRE = Change("expire", _KEYS, sets=("expires_at",))
+_REVOKE = Update("revoke", _KEYS, sets=("revoked_at",))
+_EXPIRE = Update("expire", _KEYS, sets=("expires_at",))
 
 
 def by_id(tx: Tx, key_id: str, *, lock: bool = False) -> tuple[ApiKey, Organization] | None:
@@ -107,22 +107,16 @@ def count_active(tx: Tx, organization_id: str, at: int) -> int:
 
 
 def insert(tx: Tx, key: ApiKey, key_hash: str) -> None:
-    pending = Writes()
     columns = {field.name: getattr(key, field.name) for field in fields(ApiKey)}
-    pending.insert(_KEYS, **columns | {"scopes": orjson.dumps(sorted(key.scopes)).decode(), "key_hash": key_hash})
-    tx.write(pending)
+    tx.insert(_KEYS, **columns | {"scopes": orjson.dumps(sorted(key.scopes)).decode(), "key_hash": key_hash})
 
 
 def revoke(tx: Tx, key: ApiKey, at: int) -> None:
-    pending = Writes()
-    pending.change(_REVOKE, organization_id=key.organization_id, id=key.id, revoked_at=at)
-    tx.write(pending)
+    tx.update(_REVOKE, organization_id=key.organization_id, id=key.id, revoked_at=at)
 
 
 def expire(tx: Tx, key: ApiKey, at: int) -> None:
-    pending = Writes()
-    pending.change(_EXPIRE, organization_id=key.organization_id, id=key.id, expires_at=at)
-    tx.write(pending)
+    tx.update(_EXPIRE, organization_id=key.organization_id, id=key.id, expires_at=at)
 
 
 def _touch(dialect: Dialect) -> ClauseElement:

@@ -23,7 +23,7 @@ from booking_core.db.tables import (
     refunds,
 )
 from booking_core.db.tables import organizations as organization_table
-from booking_core.db.writes import Change
+from booking_core.db.unit_of_work import Update
 from booking_core.notifications.rules import MAIL_KINDS
 from booking_core.notifications.summary import BookingRow
 
@@ -70,7 +70,7 @@ def owed(tx: Tx, *, limit: int) -> list[tuple[Owed, Organization, int]]:
     ]
 
 
-SETTLE = Change(
+SETTLE = Update(
     "settle_effects",
     effects,
     sets=("status", "attempt_count", "due_at", "last_error", "completed_at"),
@@ -176,16 +176,16 @@ def _due(dialect: Dialect) -> Any:
 
 
 _DUE = Statement(_due)
-LEASE = Change("lease_mails", mails, sets=("lease_token", "lease_until", "next_attempt_at", "attempt_count"))
+LEASE = Update("lease_mails", mails, sets=("lease_token", "lease_until", "next_attempt_at", "attempt_count"))
 _LEASED = ("organization_id", "id", "lease_token")
 """A mail whose lease was lost, and taken by another worker, is no longer ours to settle."""
-SETTLE_MAIL = Change(
+SETTLE_MAIL = Update(
     "settle_mails",
     mails,
     sets=("status", "attempt_count", "next_attempt_at", "lease_until", "last_error", "completed_at"),
     keys=_LEASED,
 )
-SENT = Change(
+SENT = Update(
     "sent_mails",
     mails,
     sets=("status", "next_attempt_at", "lease_until", "sent_at", "completed_at", "message"),

@@ -9,10 +9,10 @@ from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, chosen_once
 from booking_core.db.tables import Id, holds
-from booking_core.db.writes import Change
+from booking_core.db.unit_of_work import Update
 from booking_core.storefront.rules import HOLD_S_MAX, HoldRow
 
-END = Change("end_hold", holds, sets=("ended_at",))
+END = Update("end_hold", holds, sets=("ended_at",))
 
 _LOCK = Statement(
     select(*(holds.c[name] for name in HoldRow._fields))

@@ -31,7 +31,7 @@ from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, among, given, now_us, rows
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_subscriptions
 from booking_core.db.tables import organizations as organization_table
-from booking_core.db.writes import Change, Writes
+from booking_core.db.unit_of_work import Update
 from booking_core.webhooks import store
 from booking_core.webhooks.rules import EndpointRow, Leased
 
@@ -250,8 +250,8 @@ def live_secrets(secrets: str | None) -> list[tuple[str, str]]:
     return [(secret_id, sealed) for _, _, secret_id, sealed in split]
 
 
-LEASE = Change("lease", deliveries, sets=("lease_token", "lease_until", "last_attempt_at"))
-SERVED = Change("served", webhook_endpoints, sets=("last_claimed_at",))
+LEASE = Update("lease", deliveries, sets=("lease_token", "lease_until", "last_attempt_at"))
+SERVED = Update("served", webhook_endpoints, sets=("last_claimed_at",))
 
 # What is due next ------------------------------------------------------------------------------------------------
 
@@ -362,7 +362,7 @@ def lost(tx: Tx, *, limit: int, now: int | None) -> list[Key]:
     ]
 
 
-SETTLE = Change(
+SETTLE = Update(
     "settle",
     deliveries,
     sets=(
@@ -379,25 +379,24 @@ SETTLE = Change(
         "updated_at",
     ),
 )
-ATTEMPTED = Change(
+ATTEMPTED = Update(
     "attempted", attempts, sets=("started_at", "duration_ms", "response_status", "response_excerpt", "error")
 )
-JUDGED = Change(
+JUDGED = Update(
     "judged",
     webhook_endpoints,
     sets=("consecutive_failures", "last_success_at", "last_failure_at", "last_timed_out", "warned_hours"),
 )
-DISABLE = Change("disable", webhook_endpoints, sets=("status", "disabled_at", "disabled_reason", "updated_at"))
+DISABLE = Update("disable", webhook_endpoints, sets=("status", "disabled_at", "disabled_reason", "updated_at"))
 
 
 def disable(tx: Tx, endpoints: Iterable[tuple[str, EndpointRow]], reason: str, at: int) -> None:
-    """Switches the endpoints off as their rows say, and marks what waits for them as failed."""
-    pending = Writes()
+    """Switch the endpoints off as their rows say, and mark their queued deliveries as failed, at once."""
     for organization_id, row in endpoints:
         columns = {name: getattr(row, name) for name in DISABLE.sets}
-        pending.change(DISABLE, organization_id=organization_id, id=row.id, **columns)
-        pending.derive(store.GIVE_UP, **store.given_up(organization_id, row.id, reason, at))
-    tx.write(pending)
+        tx.update(DISABLE, organization_id=organization_id, id=row.id, **columns)
+        tx.insert_from_select(store.GIVE_UP, **store.given_up(organization_id, row.id, reason, at))
+    tx.flush()
 
 
 # Purging ---------------------------------------------------------------------------------------------------------

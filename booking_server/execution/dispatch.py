@@ -271,7 +271,7 @@ def _writing(incoming: Incoming, call: Call) -> Any:
     def work(tx: Tx) -> Answer:
         write = incoming.operation.write
         assert write is not None
-        return idempotency.execute(tx, call.caller, call.once, lambda pending: write(tx, call, pending), call.refuse)
+        return idempotency.execute(tx, call.caller, call.once, lambda: write(tx, call), call.refuse)
 
     return work
 

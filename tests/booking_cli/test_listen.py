@@ -33,7 +33,6 @@ from booking_cli.webhook_secrets import Secrets
 from booking_core import outbox, tokens
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.models.events import SUBSCRIBABLE, EventType
 from booking_core.outbox import Told
 from booking_server.worker.delivery_worker import signed_headers
@@ -206,10 +205,7 @@ def tell_all(hooks: Hooks) -> list[str]:
     ]
 
     def work(tx: Tx) -> list[str]:
-        pending = Writes()
-        ids = outbox.publish(tx, pending, world.organization, tolds, at=world.clock())
-        tx.write(pending)
-        return ids
+        return outbox.publish(tx, world.organization, tolds, at=world.clock())
 
     return hooks.database.write(work)
 

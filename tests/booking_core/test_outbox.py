@@ -16,7 +16,7 @@ from booking_core import outbox, tokens
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement, rows
-from booking_core.db.writes import Writes, as_given_statement
+from booking_core.db.unit_of_work import as_rows_statement
 from booking_core.errors import NotFound, Unavailable
 from booking_core.models.events import Envelope, EventType
 from booking_core.outbox import Told
@@ -34,10 +34,7 @@ def read(world: World, table: Table) -> list[dict[str, Any]]:
 
 def publish(world: World, *tolds: Told) -> list[str]:
     def work(tx: Tx) -> list[str]:
-        pending = Writes()
-        ids = outbox.publish(tx, pending, world.organization, tolds, at=world.clock())
-        tx.write(pending)
-        return ids
+        return outbox.publish(tx, world.organization, tolds, at=world.clock())
 
     return world.database.write(work)
 
@@ -243,20 +240,20 @@ def crowd(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
     """One organization among thousands, each with two endpoints."""
     database = Database(fresh_database_url, clock=clock)
     world = make_world(database, clock)
-    now, pending = clock(), Writes()
+    now = clock()
     settings = {name: getattr(world.organization, name) for name in world.organization.__slots__}
     others = [tokens.new_id() for _ in range(3_000)]
-    for other in others:
-        pending.insert(tables.organizations, **settings | {"id": other, "slug": other})
-    for other in others:
-        pending.insert(tables.counters, organization_id=other)
-    at = {"enabled_at": now, "created_at": now, "updated_at": now}
-    for organization_id in [world.org, *others, world.org, *others]:
-        one, kind = tokens.new_id(), EventType.GIFT_CARD_REDEEMED.value
-        own = {"organization_id": organization_id}
-        pending.insert(tables.webhook_endpoints, **own, id=one, url="https://x.org", status="enabled", **at)
-        pending.insert(tables.webhook_subscriptions, **own, endpoint_id=one, event_type=kind)
-    database.write(lambda tx: tx.write(pending))
+    with database.writing() as tx:
+        for other in others:
+            tx.insert(tables.organizations, **settings | {"id": other, "slug": other})
+        for other in others:
+            tx.insert(tables.counters, organization_id=other)
+        at = {"enabled_at": now, "created_at": now, "updated_at": now}
+        for organization_id in [world.org, *others, world.org, *others]:
+            one, kind = tokens.new_id(), EventType.GIFT_CARD_REDEEMED.value
+            own = {"organization_id": organization_id}
+            tx.insert(tables.webhook_endpoints, **own, id=one, url="https://x.org", status="enabled", **at)
+            tx.insert(tables.webhook_subscriptions, **own, endpoint_id=one, event_type=kind)
     if not database.is_sqlite:
         with database.writing() as tx:
             tx.run(Statement(text("ANALYZE")))
@@ -276,7 +273,7 @@ def test_numbering_and_deriving_deliveries_never_read_the_rows_of_every_organiza
     }
     for statement, parameters in [
         (outbox._LOCK_SEQUENCES, {"wanted": rows([numbers])}),
-        (as_given_statement(outbox.DELIVERIES), {"deliveries_of_events": rows([told])}),
+        (as_rows_statement(outbox.DELIVERIES), {"deliveries_of_events": rows([told])}),
     ]:
         with crowd.database.writing() as tx:
             shown = plan_of(tx, statement, **parameters)

@@ -6,7 +6,6 @@ from typing import Any
 from booking_core import outbox, tokens, webhooks
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
-from booking_core.db.writes import Writes
 from booking_core.models.events import EventType
 from booking_core.models.limits import WEBHOOK_WAITS_S
 from booking_core.models.webhooks import AttemptError
@@ -54,10 +53,7 @@ class Hooks:
         tolds = [Told(kind, resource_id or tokens.new_id(), b'{"id":"card"}') for _ in range(times)]
 
         def work(tx: Tx) -> list[str]:
-            pending = Writes()
-            ids = outbox.publish(tx, pending, self.world.organization, tolds, at=self.world.clock())
-            tx.write(pending)
-            return ids
+            return outbox.publish(tx, self.world.organization, tolds, at=self.world.clock())
 
         return self.database.write(work)
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from booking_core import effects, notifications
 from booking_core.db import tables
-from booking_core.db.writes import Writes
 from booking_core.effects import EffectKind
 from booking_core.idempotency import Answer
 from booking_core.notifications import Claimed, Mailbox
@@ -33,10 +32,9 @@ class Mails:
         return str(json.loads(answer.body)["id"])
 
     def owe(self, kind: EffectKind, subject_id: str, occurrence: str = "", **payload: object) -> None:
-        pending = Writes()
         at = self.world.clock()
-        effects.owe(pending, self.world.org, kind, subject_id, at=at, payload=payload, occurrence=occurrence)
-        self.world.database.write(lambda tx: tx.write(pending))
+        with self.world.database.writing() as tx:
+            effects.owe(tx, self.world.org, kind, subject_id, at=at, payload=payload, occurrence=occurrence)
 
     def write(self, limit: int = 100) -> int:
         installation = self.world.installation

@@ -22,7 +22,6 @@ from booking_core.bookings import rules as booking_rules
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement
-from booking_core.db.writes import Writes
 from booking_core.models.bookings import CancelReason
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import SubscribableType, WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
@@ -107,9 +106,7 @@ def switch_off(world: World) -> None:
     off = WebhookEndpointChange(status=WantedStatus.DISABLED)
 
     def work(tx: Tx) -> None:
-        pending = Writes()
-        webhooks.change(tx, world.caller(), pending, endpoint, off, is_public=lambda _: True)
-        tx.write(pending)
+        webhooks.change(tx, world.caller(), endpoint, off, is_public=lambda _: True)
 
     world.database.write(work)
 
@@ -119,9 +116,7 @@ def eleven_endpoints(world: World) -> None:
     wanted = WebhookEndpointCreate(url="https://receiver.example/hook", event_types=types)
 
     def work(tx: Tx) -> None:
-        pending = Writes()
-        webhooks.create(tx, world.caller(), pending, wanted, is_public=lambda _: True)
-        tx.write(pending)
+        webhooks.create(tx, world.caller(), wanted, is_public=lambda _: True)
 
     for _ in range(11):
         world.database.write(work)
@@ -150,13 +145,13 @@ def forgotten(target: str) -> Patch:
 
 def never_written(table: Table) -> Patch:
     """The row is written after the commit, and the process dies before."""
-    whole = Writes.insert
+    whole = Tx.insert
 
-    def insert(self: Writes, target: Table, **row: object) -> None:
+    def insert(self: Tx, target: Table, **row: object) -> None:
         if target is not table:
             whole(self, target, **row)
 
-    return instead("booking_core.db.writes.Writes.insert", insert)
+    return instead("booking_core.db.engine.Tx.insert", insert)
 
 
 def counted_by_max(tx: Tx, wanted: Any) -> dict[str, tuple[int, int]]:
@@ -261,7 +256,7 @@ BUGS = (
     ),
     Bug(
         "the deliveries of an event are forgotten",
-        forgotten("booking_core.db.writes.Writes.derive"),
+        forgotten("booking_core.db.engine.Tx.insert_from_select"),
         "an event has a delivery for each endpoint that subscribes to its type",
     ),
     Bug(

@@ -17,7 +17,6 @@ from booking_core.clock import MINUTE
 from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
-from booking_core.db.writes import Writes
 from booking_core.effects import EffectKind
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import AttemptError
@@ -45,9 +44,7 @@ class Past:
         told = Told(kind, resource_id, shown, extra or {})
 
         def work(tx: Tx) -> None:
-            pending = Writes()
-            outbox.publish(tx, pending, self.world.organization, [told], at=self.world.clock())
-            tx.write(pending)
+            outbox.publish(tx, self.world.organization, [told], at=self.world.clock())
 
         self.world.database.write(work)
 
@@ -58,16 +55,15 @@ class Past:
         }
 
     def owe(self, booking_id: str, *kinds: EffectKind) -> None:
-        pending = Writes()
-        for kind in kinds:
-            effects.owe(pending, self.world.org, kind, booking_id, at=self.world.clock())
-        self.world.database.write(lambda tx: tx.write(pending))
+        with self.world.database.writing() as tx:
+            for kind in kinds:
+                effects.owe(tx, self.world.org, kind, booking_id, at=self.world.clock())
 
     def note(self, booking_id: str, kind: TimelineKind, **data: object) -> None:
-        pending, at = Writes(), self.world.clock()
+        at = self.world.clock()
         customer_id = self.world.row(tables.bookings, booking_id)["customer_id"]
-        timeline.note(pending, self.world.org, kind, at=at, customer_id=customer_id, booking_id=booking_id, **data)
-        self.world.database.write(lambda tx: tx.write(pending))
+        with self.world.database.writing() as tx:
+            timeline.note(tx, self.world.org, kind, at=at, customer_id=customer_id, booking_id=booking_id, **data)
 
     def take_seats(self, seats: int) -> None:
         taken = self.world.row(tables.departures, self.departure)["seats_taken"]

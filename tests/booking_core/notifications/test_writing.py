@@ -14,7 +14,6 @@ from support.world import HOUR, World
 from booking_core import bookings, tokens
 from booking_core.context import Installation
 from booking_core.db import tables
-from booking_core.db.writes import Writes
 from booking_core.effects import EffectKind
 from booking_core.models.bookings import CancelReason
 from booking_core.notifications import default_sender
@@ -257,11 +256,9 @@ def test_a_booking_that_was_moved_takes_its_entry_with_it(mails: Mails) -> None:
     row = world.row(tables.bookings, booking)
     later = world.departure(row["experience_id"], starts_at=world.clock() + 100 * HOUR)
     world.clock.advance(HOUR)
-    pending = Writes()
 
     def work(tx: Any) -> None:
-        bookings.reschedule(tx, world.caller(), pending, booking, later)
-        tx.write(pending)
+        bookings.reschedule(tx, world.caller(), booking, later)
 
     world.database.write(work)
     mails.write()
@@ -277,9 +274,7 @@ def cancel(
     mails: Mails, booking_id: str, reason: CancelReason = CancelReason.CUSTOMER, note: str | None = None
 ) -> None:
     def work(tx: Any) -> None:
-        pending = Writes()
-        bookings.cancel(tx, mails.world.caller(), pending, booking_id, reason=reason, note=note)
-        tx.write(pending)
+        bookings.cancel(tx, mails.world.caller(), booking_id, reason=reason, note=note)
 
     mails.world.database.write(work)
 

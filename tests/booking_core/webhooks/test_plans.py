@@ -19,7 +19,7 @@ from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement, rows
-from booking_core.db.writes import Change, Writes, as_one_statement, as_row_statement
+from booking_core.db.unit_of_work import Update, as_one_statement, as_row_statement
 from booking_core.models.webhooks import DeliveryStatus
 from booking_core.webhooks import queue, store
 
@@ -172,7 +172,7 @@ def test_a_page_of_the_log_is_found_by_its_index(crowd: Hooks) -> None:
 
 
 @pytest.mark.parametrize("change", [queue.LEASE, queue.SERVED, queue.SETTLE, queue.ATTEMPTED, queue.JUDGED])
-def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Change) -> None:
+def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Update) -> None:
     row = dict.fromkeys(change.columns) | {"organization_id": crowd.world.org, "id": crowd.world.org}
     with crowd.database.writing() as tx:
         if crowd.database.is_sqlite:
@@ -264,10 +264,13 @@ def test_settling_keeps_to_its_rows_once_the_plan_has_settled(crowd: Hooks) -> N
 def test_what_is_settled_is_written_by_its_key_once_the_plan_has_settled(crowd: Hooks) -> None:
     if crowd.database.is_sqlite:
         pytest.skip("SQLite plans once")
-    pending = Writes()
-    for row in crowd.deliveries()[:5]:
-        pending.change(queue.SETTLE, **{name: row[name] for name in queue.SETTLE.columns})
+    rows = crowd.deliveries()[:5]
+
+    def settle(tx: Tx) -> None:
+        for row in rows:
+            tx.update(queue.SETTLE, **{name: row[name] for name in queue.SETTLE.columns})
+
     url = crowd.database.url.render_as_string(hide_password=False)
     with explaining(url) as explain:
-        (plan,) = explain(lambda tx: tx.write(pending))
+        (plan,) = explain(settle)
     assert plan.cost < 2_000, str(plan)
