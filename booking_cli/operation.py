@@ -100,7 +100,7 @@ class Session:
             shown = verb(tx, _actor(tx, self.installation, organization))
             return then(tx, _actor(tx, self.installation, organization), _read(shown)) if then else shown
 
-        return _read(self.database.rehearse(work) if dry_run else self.database.write_once(work))
+        return _read(self.database.dry_run(work) if dry_run else self.database.write_once(work))
 
     def _told(self, organization: "Organization") -> "Organization":
         """Return the organization, which is told on stderr the first time."""

@@ -31,7 +31,7 @@ from booking_core import tokens
 from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, among, given, rows
+from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
 from booking_core.db.unit_of_work import InsertFromSelect
 from booking_core.models.events import EventType
 from booking_core.models.limits import API_VERSION, WEBHOOK_ATTEMPTS
@@ -69,14 +69,14 @@ _WANTED = {key: column.type for key, column in tables.counters.c.items()}
 
 def _locking(dialect: Dialect, *, waits: bool) -> Update:
     counters = tables.counters.c
-    wanted = given(dialect, "wanted", _WANTED).c
+    wanted = rows_parameter(dialect, "wanted", _WANTED).c
     change = update(tables.counters).where(counters.organization_id == wanted.organization_id)
     if dialect.name == "postgresql":
         # Locked in the order of their ids before any is changed, so that two batches that meet in several organizations
         # wait for each other and never deadlock.
         in_order = (
             select(counters.organization_id)
-            .where(among(dialect, counters.organization_id, "wanted", "organization_id"))
+            .where(in_rows(dialect, counters.organization_id, "wanted", "organization_id"))
             .order_by(counters.organization_id)
             .with_for_update(key_share=True, skip_locked=not waits)
             .correlate(None)
@@ -111,7 +111,7 @@ def try_sequences(tx: Tx, wanted: Mapping[str, tuple[int, int]]) -> dict[str, tu
 
 
 def _reserve(tx: Tx, statement: Statement, wanted: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    parameter = rows(
+    parameter = as_json(
         {"organization_id": organization_id, "last_booking_number": booking_numbers, "last_event_sequence": events}
         for organization_id, (booking_numbers, events) in sorted(wanted.items())
     )
@@ -208,7 +208,7 @@ def _deliveries(dialect: Dialect, name: str) -> Insert:
     An endpoint that does not take events now gets a failed one, which `recover` can find (decision W6). An endpoint is
     never told about itself (decision W8).
     """
-    told = given(dialect, name, _TOLD).c
+    told = rows_parameter(dialect, name, _TOLD).c
     endpoint, subscription = tables.webhook_endpoints.c, tables.webhook_subscriptions.c
     enabled = endpoint.status == EndpointStatus.ENABLED.value
     values = {

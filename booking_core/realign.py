@@ -30,7 +30,7 @@ from booking_core import notifications, payments, webhooks
 from booking_core.clock import END_OF_TIME, MINUTE, SECOND
 from booking_core.context import Installation
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, given_all, now_us, rows
+from booking_core.db.statements import Statement, as_json, now_us, rows_from_json
 from booking_core.db.tables import bookings, deliveries, effects, holds, mails, organizations, refunds
 from booking_core.db.unit_of_work import Update
 
@@ -76,7 +76,7 @@ def _select(dialect: Dialect, table: Table, key: str, due: str, wait: ColumnElem
 
 def _by_attempts(dialect: Dialect, table: Table, key: str, due: str) -> Select[Any]:
     """By the wait that belongs to the number of attempts; with more of them, the last."""
-    waits = given_all(dialect, "waits", {"attempts": Integer, "wait": BigInteger})
+    waits = rows_from_json(dialect, "waits", {"attempts": Integer, "wait": BigInteger})
     last = bindparam("last", type_=Integer)
     number = case((table.c.attempt_count > last, last), else_=table.c.attempt_count)
     return (
@@ -90,7 +90,7 @@ def _attempts(waits: Sequence[int], at_least: int = 0) -> dict[str, object]:
     """The parameters of `_by_attempts`: without an attempt there is no wait."""
     by_number = {0: 0, **{number: max(wait, at_least) for number, wait in enumerate(waits, start=1)}}
     return {
-        "waits": rows({"attempts": number, "wait": wait} for number, wait in by_number.items()),
+        "waits": as_json({"attempts": number, "wait": wait} for number, wait in by_number.items()),
         "last": len(waits),
     }
 
@@ -100,7 +100,7 @@ def _attempts(waits: Sequence[int], at_least: int = 0) -> dict[str, object]:
 
 def _deliveries(dialect: Dialect) -> Select[Any]:
     """By the wait after the last attempt; the first one, and one that somebody asked for, has none."""
-    waits = given_all(dialect, "waits", {"left": Integer, "wait": BigInteger})
+    waits = rows_from_json(dialect, "waits", {"left": Integer, "wait": BigInteger})
     d, most = deliveries.c, bindparam("most", type_=Integer)
     left = d.max_attempts - d.attempt_count
     asked_for = or_(d.attempt_count == 0, d.failure_reason.is_not(None))
@@ -130,7 +130,7 @@ def delivery_waits(waits_s: Sequence[int]) -> dict[int, int]:
 
 
 def _realign_deliveries(tx: Tx, waits_s: Sequence[int]) -> int:
-    waits = rows({"left": left, "wait": wait} for left, wait in delivery_waits(waits_s).items())
+    waits = as_json({"left": left, "wait": wait} for left, wait in delivery_waits(waits_s).items())
     return _DELIVERIES.realign(tx, waits=waits, most=len(waits_s))
 
 

@@ -115,10 +115,10 @@ def create_many(tx: Tx, creates: Sequence[Create]) -> list[Outcome]:
 
 
 def _read(tx: Tx, creates: Sequence[Create]) -> Batch:
-    held, locked, surroundings = tx.together(
-        idempotency.asking_locks(tx.dialect, [create.key for create in creates]),
-        store.asking_departures((create.departure_key, idempotency.lock_name(*create.key)) for create in creates),
-        store.asking_surroundings(
+    held, locked, surroundings = tx.pipeline(
+        idempotency.locks_query(tx.dialect, [create.key for create in creates]),
+        store.departures_query((create.departure_key, idempotency.lock_name(*create.key)) for create in creates),
+        store.surroundings_query(
             {
                 "i": position,
                 "organization_id": create.organization_id,

@@ -26,7 +26,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, given, rows
+from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.db.tables import Id, customers, departures, experiences, gift_card_entries, gift_cards
 from booking_core.db.unit_of_work import Update
 
@@ -81,7 +81,7 @@ class _Reading:
         kinds = {"organization_id": Id, **kinds}
 
         def build(dialect: Dialect) -> Select[Any]:
-            wanted = given(dialect, "wanted", kinds)
+            wanted = rows_parameter(dialect, "wanted", kinds)
             return self._select.join(wanted, and_(*(self.table.c[name] == wanted.c[name] for name in kinds)))
 
         return Statement(build)
@@ -133,7 +133,7 @@ def _found(
     tx: Tx, reading: _Reading, statement: Statement, organization_id: str, wanted: Iterable[Mapping[str, object]]
 ) -> list[Row]:
     asked = [{"organization_id": organization_id, **each} for each in wanted]
-    return reading.all(tx, statement, wanted=rows(asked)) if asked else []
+    return reading.all(tx, statement, wanted=as_json(asked)) if asked else []
 
 
 def _by_ids(
@@ -180,7 +180,7 @@ _VACATE = Update("vacate", departures, sets=("starts_at",))
 
 def _resize(dialect: Dialect) -> dml.Update:
     """Sets the total and its ceiling, where the database sees what is sold by now (see `tables.departures`)."""
-    wanted = given(dialect, "wanted", {"organization_id": Id, "id": Id, "seats_total": Integer}).c
+    wanted = rows_parameter(dialect, "wanted", {"organization_id": Id, "id": Id, "seats_total": Integer}).c
     taken = departures.c.seats_taken
     return (
         update(departures)
@@ -230,4 +230,4 @@ def resize(tx: Tx, organization_id: str, totals: Mapping[str, int]) -> None:
     """New totals of seats by departure, in the order of ids that every transaction locks in."""
     wanted = [{"organization_id": organization_id, "id": each, "seats_total": totals[each]} for each in sorted(totals)]
     if wanted:
-        tx.run(_RESIZE, wanted=rows(wanted))
+        tx.run(_RESIZE, wanted=as_json(wanted))

@@ -21,7 +21,7 @@ from booking_core.timeline import TimelineKind
 def find(tx: Tx, caller: Caller, page: PageRequest, *, email: str | None = None) -> Page:
     """A page of customers; with an e-mail address the one it belongs to, whatever its case, or none."""
     zone = caller.organization.zone
-    return store.WALK.find(
+    return store.LIST.find(
         tx,
         caller,
         page,

@@ -4,7 +4,7 @@ from sqlalchemy import Text, bindparam, select
 
 from booking_core.customers.rules import CustomerRow
 from booking_core.db.engine import Tx
-from booking_core.db.paging import Walk
+from booking_core.db.paging import KeysetList
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, customers
 from booking_core.db.unit_of_work import Update
@@ -17,7 +17,7 @@ _BY_EMAIL = customers.c.email_key == bindparam("email_key", type_=Text)
 
 _UPDATE = Update("update_customer", customers, sets=("name", "email", "email_key", "phone", "updated_at"))
 
-WALK = Walk("customers", customers, _SHOWN, {"email_key": _BY_EMAIL})
+LIST = KeysetList("customers", customers, _SHOWN, {"email_key": _BY_EMAIL})
 
 _GET = Statement(_SHOWN.where(customers.c.id == bindparam("id", type_=Id)))
 _LOCK = Statement(

@@ -14,62 +14,56 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import Table, select, text
 from sqlalchemy.engine import URL, make_url
 
 from booking_core.clock import Clock, system_clock
 from booking_core.db import unit_of_work
-from booking_core.db.sqlite import SqliteDriver
-from booking_core.db.statements import Compiled, Row, Statement, now_us
+from booking_core.db.driver import Connection, Driver
+from booking_core.db.sqlite import SqliteConnection, SqliteDriver
+from booking_core.db.statements import Compiled, Row, Statement, as_json, now_us
 from booking_core.db.unit_of_work import InsertFromSelect, Mark, UnitOfWork, Update
 from booking_core.errors import BookingError, Unavailable
 from booking_core.repeated_log import RepeatedLog
 
-if TYPE_CHECKING:
-    from booking_core.db.postgres import PostgresDriver
-
-__all__ = ["Asked", "Database", "Row", "Tx"]
+__all__ = ["Database", "Query", "Row", "Tx"]
 
 T = TypeVar("T")
 
 log = logging.getLogger("booking.database")
-# A program that sets up no logging, as a command of one line does not, says by itself what failed.
+# A program that configures no logging reports the error itself, as the command line does.
 logging.getLogger("booking").addHandler(logging.NullHandler())
 
 POOL_TIMEOUT_S = 5.0
-_TRIES = 3
+_ATTEMPTS = 3
 
-ENDING_TIMEOUT_S = 5.0
-"""How long a transaction whose connection was lost may go on in the server before nobody waits for its end any more."""
-_ENDING_LOOK_S = 0.1
+OUTCOME_TIMEOUT_S = 5.0
+"""Seconds to wait for the outcome of a transaction whose connection was lost and that the server still runs."""
+_OUTCOME_POLL_S = 0.1
 
 _NOW = Statement(lambda dialect: select(now_us(dialect)))
-_NAME = Statement(text("SELECT CAST(pg_current_xact_id() AS text)"))
-_ENDING = Statement(text("SELECT pg_xact_status(CAST(:name AS xid8))"))
-
-Connection = Any
-"""A `SqliteConnection` or a `PostgresConnection`: the same methods, and neither is known here, since an operator on
-SQLite does not have the driver of the other."""
+_TRANSACTION_ID = Statement(text("SELECT CAST(pg_current_xact_id() AS text)"))
+_OUTCOME = Statement(text("SELECT pg_xact_status(CAST(:transaction_id AS xid8))"))
 
 
-def _driver(url: URL) -> "SqliteDriver | PostgresDriver":
+def _driver(url: URL) -> Driver:
     if url.get_backend_name() == "sqlite":
         return SqliteDriver(url)
-    from booking_core.db.postgres import PostgresDriver
+    from booking_core.db.postgres import PostgresDriver  # psycopg is not installed where only SQLite is used
 
     return PostgresDriver(url)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Generic[T]):
-    """A question whose answer others do not wait for; without a statement it is answered already."""
+class Query(Generic[T]):
+    """A statement of a pipeline. Without a statement its result is known and nothing is sent."""
 
     statement: Statement | None
     parameters: dict[str, Any]
     read: Callable[[list[Row]], T]
-    """What its rows mean."""
+    """Makes the result from the rows."""
 
 
 class Tx:
@@ -123,7 +117,7 @@ class Tx:
         for target, rows in work.in_order():
             if isinstance(target, InsertFromSelect):
                 statement = unit_of_work.as_rows_statement(target)
-                self._connection.execute(*self._ready(statement, {target.name: unit_of_work.as_json(rows)}))
+                self._connection.execute(*self._ready(statement, {target.name: as_json(rows)}))
             else:
                 self._run_many(target, rows)
 
@@ -147,7 +141,7 @@ class Tx:
         if isinstance(target, Update):
             rows = [{f"_{key}": value for key, value in row.items()} for row in rows]
         self._observe(compiled)
-        self._connection.execute_many(compiled, rows)
+        cast(SqliteConnection, self._connection).execute_many(compiled, rows)
 
     @contextmanager
     def discard_on_error(self) -> Iterator[None]:
@@ -187,13 +181,13 @@ class Tx:
         """Run a statement and return the number of affected rows."""
         return self._run(statement, parameters)[1]
 
-    def together(self, *asked: Asked[Any]) -> list[Any]:
-        """What each of them means, asked one after the other: on PostgreSQL at once, as one round trip. Each sees what
-        was committed when its turn came, so also what was waited for by those before it."""
+    def pipeline(self, *queries: Query[Any]) -> list[Any]:
+        """Run the queries in order and return their results: in one round trip on PostgreSQL. Each query sees what was
+        committed when it begins, so also rows that a query before it waited for."""
         self.flush()
-        steps = [self._ready(each.statement, each.parameters) for each in asked if each.statement]
-        found = iter(self._connection.execute_together(steps))
-        return [each.read(next(found) if each.statement else []) for each in asked]
+        steps = [self._ready(query.statement, query.parameters) for query in queries if query.statement]
+        found = iter(self._connection.execute_pipeline(steps))
+        return [query.read(next(found) if query.statement else []) for query in queries]
 
     @contextmanager
     def no_autoflush(self) -> Iterator[None]:
@@ -230,10 +224,10 @@ class Tx:
             ((now,),) = self.all(_NOW)
         return int(now)
 
-    def name(self) -> str:
-        """Return PostgreSQL's id of the transaction, by which its outcome can be asked for later."""
-        ((name,),) = self.all(_NAME)
-        return str(name)
+    def transaction_id(self) -> str:
+        """Return PostgreSQL's id of the transaction, by which its outcome can be queried later."""
+        ((transaction_id,),) = self.all(_TRANSACTION_ID)
+        return str(transaction_id)
 
     # The transaction itself --------------------------------------------------------------------------------------
 
@@ -252,9 +246,9 @@ class Tx:
         return bool(self._connection.in_transaction)
 
     @contextmanager
-    def unhurried(self) -> Iterator[None]:
-        """Inside, a statement may take as long as it does: on PostgreSQL that of a request is ended after seconds."""
-        with self._connection.unhurried():
+    def without_statement_timeout(self) -> Iterator[None]:
+        """Lift PostgreSQL's statement timeout inside the block, for statements of operators that read whole tables."""
+        with self._connection.without_statement_timeout():
             yield
 
     def in_savepoint(self, fn: Callable[["Tx"], T]) -> T:
@@ -283,53 +277,53 @@ class _Scope:
 
 
 class Pool:
-    """Connections that are lent out, the last returned first; made when needed, up to a bound."""
+    """Connections that are opened when needed, up to a bound, and reused: the last returned first."""
 
     def __init__(self, size: int, connect: Callable[[], Connection]) -> None:
-        self._idle: queue.LifoQueue[Any] = queue.LifoQueue()
+        self._idle: queue.LifoQueue[Connection] = queue.LifoQueue()
         self._connect = connect
-        self._room = threading.BoundedSemaphore(size)
+        self._permits = threading.BoundedSemaphore(size)
         self._closed = False
 
     @contextmanager
-    def lend(self) -> Iterator[Any]:
-        """A connection, for the time being.
+    def connection(self) -> Iterator[Connection]:
+        """Lend a connection for the time of the block.
 
         Raises:
-            Unavailable: none came free in time.
+            Unavailable: no connection was returned in time.
         """
-        if not self._room.acquire(timeout=POOL_TIMEOUT_S):
+        if not self._permits.acquire(timeout=POOL_TIMEOUT_S):
             raise Unavailable(for_all=True)
         try:
-            connection = self._take()
+            connection = self._acquire()
             try:
                 yield connection
             finally:
-                self._give_back(connection)
+                self._release(connection)
         finally:
-            self._room.release()
+            self._permits.release()
 
-    def _take(self) -> Any:
-        """One that is alive. A server that was restarted has left all that were idle: who asks first, be it hours
-        later, must not be told that it is away."""
+    def _acquire(self) -> Connection:
+        """Return a connection that is alive: a server that was restarted has closed all idle ones."""
         while True:
             try:
                 connection = self._idle.get_nowait()
             except queue.Empty:
                 return self._connect()
-            if not (connection.broken or connection.was_left):
+            if not (connection.broken or connection.was_closed_by_server):
                 return connection
-            _throw_away(connection)
+            _discard(connection)
 
-    def _give_back(self, connection: Any) -> None:
+    def _release(self, connection: Connection) -> None:
         if connection.broken:
-            _throw_away(connection)
+            _discard(connection)
             return
         self._idle.put(connection)
-        if self._closed:  # perhaps just now
+        if self._closed:  # `close` may have run since the connection was lent
             self.close()
 
     def close(self) -> None:
+        """Close the idle connections; a lent one is closed when it is returned."""
         self._closed = True
         while True:
             try:
@@ -338,38 +332,38 @@ class Pool:
                 return
 
 
-def _throw_away(connection: Connection) -> None:
-    with contextlib.suppress(Exception):  # whatever is the matter with it  # noqa: BLE001, RUF100
+def _discard(connection: Connection) -> None:
+    with contextlib.suppress(Exception):  # a broken connection may fail to close  # noqa: BLE001, RUF100
         connection.close()
 
 
-class _Rehearsed(Exception):
-    """Ends a transaction that is to be undone."""
+class _DryRun(Exception):
+    """Rolls back the transaction of a dry run."""
 
 
 class Database:
-    """The way into one database: reads, and writes that are tried again when another transaction was in the way."""
+    """A database: connections for reads, and transactions that are run again after a conflict with another one."""
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         self.url = make_url(url)
         self.driver = _driver(self.url)
         self.dialect = self.driver.dialect
         self.observer: Callable[[str], None] | None = None
-        """Sees the text of every statement; for tests that count them."""
+        """Called with the text of every statement, by tests that count them."""
         self.faults = RepeatedLog(log)
-        """What is the matter below the database, for every request, job and command that runs into it."""
+        """The log of faults below the database, such as a full disk: once for all requests that meet the same fault."""
         self._clock = clock
         self._readers = Pool(self.driver.readers, lambda: self.driver.connect(False))
         self._writers = Pool(self.driver.writers, lambda: self.driver.connect(True))
 
     def now_parameter(self) -> int | None:
-        """What `now` means: a clock that was passed in, else none on PostgreSQL, whose own clock then decides."""
+        """Return the parameter `now`: the injected clock's value; else none on PostgreSQL, which uses its own."""
         if self._clock:
             return self._clock()
         return system_clock() if self.is_sqlite else None
 
     def clock(self) -> int:
-        """The instant it is, by this process; for what no other process compares."""
+        """Return the present instant by this process's clock, for values that no other process compares."""
         return self._clock() if self._clock else system_clock()
 
     @property
@@ -378,23 +372,24 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Tx]:
-        """A connection for reads; each statement sees the newest commit."""
-        with self.translated(), self._readers.lend() as connection:
+        """Lend a connection for reads; each statement sees the newest commit."""
+        with self.translating_errors(), self._readers.connection() as connection:
             yield Tx(self, connection, is_read_only=True)
 
     @contextmanager
     def writing(self) -> Iterator[Tx]:
-        """One transaction: committed at the end, rolled back when anything is raised."""
-        with self.translated(), self._transaction() as tx:
+        """Open a transaction, committed at the end of the block and rolled back when an exception leaves it."""
+        with self.translating_errors(), self._transaction() as tx:
             yield tx
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
+    def translating_errors(self) -> Iterator[None]:
+        """Turn a driver's error into the error that clients get, and log a fault below the database."""
         try:
             yield
         except BookingError:
             raise
-        except Exception as error:  # every driver's error is looked at; what is not ours goes on as it is
+        except Exception as error:  # errors of both drivers; any other is raised unchanged
             translated = self.driver.translate(error)
             if translated is None:
                 raise
@@ -405,79 +400,79 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[Tx]:
-        with self._writers.lend() as connection:
+        with self._writers.connection() as connection:
             connection.begin()
             tx = Tx(self, connection)
             try:
                 yield tx
                 tx.commit()
             except BaseException:
-                with contextlib.suppress(Exception):  # the first error is the one to tell
+                with contextlib.suppress(Exception):  # the first error is the one to report
                     connection.rollback()
                 raise
 
     def read(self, fn: Callable[[Tx], T]) -> T:
-        """What `fn` gives from a reading connection."""
+        """Return the result of `fn`, run with a connection for reads."""
         with self.reading() as tx:
             return fn(tx)
 
     def write(self, fn: Callable[[Tx], T]) -> T:
-        """What `fn` gives from a transaction of its own; run again when another transaction was in its way.
+        """Return the result of `fn`, run in a transaction of its own; run again after a conflict with another one.
 
-        `fn` may run more than once, each time on a transaction that knows nothing of the one before; also when the
-        connection was lost at the COMMIT, and so perhaps after it. It must find then what it did, by an idempotency
-        key or by the row that it changes. What would be done twice is for `write_once`.
+        `fn` may run more than once, each time in a new transaction with nothing collected; also when the connection was
+        lost at the COMMIT, and so perhaps after it. It must then find what it did, by an idempotency key or by the row
+        that it changes. Work that a second run would do twice belongs in `write_once`.
 
         Raises:
-            Unavailable: the database is away or too busy.
+            Unavailable: the database cannot be reached or is too busy.
         """
-        return self._tried(fn)
+        return self._with_retries(fn)
 
     def write_once(self, fn: Callable[[Tx], T]) -> T:
-        """The same for what a second run would do a second time: seats are held, a key is made.
+        """As `write`, for work that a second run would do twice: seats are held, a key is made.
 
-        A connection that is lost at the COMMIT leaves open whether it was done. PostgreSQL remembers how each of its
-        transactions ended, so it is asked, which costs each of these transactions a statement more.
+        A connection that is lost at the COMMIT leaves the outcome unknown. PostgreSQL remembers the outcome of each
+        transaction, so it is queried by the transaction's id, which costs one statement more.
 
         Raises:
-            Unavailable: the database is away or too busy; or it cannot be learnt whether the work was done.
+            Unavailable: the database cannot be reached or is too busy; or the outcome cannot be learnt.
         """
-        return self._tried(fn, is_named=not self.is_sqlite)  # SQLite has no connection to be lost
+        return self._with_retries(fn, with_id=not self.is_sqlite)  # SQLite has no connection to be lost
 
-    def _tried(self, fn: Callable[[Tx], T], *, is_named: bool = False) -> T:
-        """Up to three times. With `is_named` it is asked how a transaction ended whose COMMIT nobody answered."""
-        with self.translated():
-            for again in range(_TRIES):
-                name: str | None = None
+    def _with_retries(self, fn: Callable[[Tx], T], *, with_id: bool = False) -> T:
+        """Run a transaction up to three times. With `with_id` a COMMIT without an answer is looked up, not repeated."""
+        with self.translating_errors():
+            for attempt in range(_ATTEMPTS):
+                transaction_id: str | None = None
                 done: list[T] = []
                 try:
                     with self._transaction() as tx:
-                        name = tx.name() if is_named else None
+                        transaction_id = tx.transaction_id() if with_id else None
                         done.append(fn(tx))
                     return done[0]
-                except Exception as error:  # only what a second look can settle is tried again
-                    is_worth_it = self.driver.worth_another_try(error)
-                    is_open = is_worth_it or isinstance(error, Unavailable)  # the server fell silent
-                    if name and done and is_open and self._has_committed(name):
+                except Exception as error:  # raised again unless another attempt can succeed
+                    is_retryable = self.driver.is_retryable(error)
+                    is_unknown = is_retryable or isinstance(error, Unavailable)  # the server did not respond
+                    if transaction_id and done and is_unknown and self._has_committed(transaction_id):
                         return done[0]
-                    if again == _TRIES - 1 or not is_worth_it:
+                    if attempt == _ATTEMPTS - 1 or not is_retryable:
                         raise
-                    time.sleep(random.uniform(0.001, 0.02) * (again + 1))
+                    time.sleep(random.uniform(0.001, 0.02) * (attempt + 1))
         raise Unavailable
 
-    def _has_committed(self, name: str) -> bool:
-        """How the transaction of that name ended."""
-        until = time.monotonic() + ENDING_TIMEOUT_S
+    def _has_committed(self, transaction_id: str) -> bool:
+        """Return whether the transaction of that id was committed, once it has ended."""
+        until = time.monotonic() + OUTCOME_TIMEOUT_S
         while time.monotonic() < until:
-            with contextlib.suppress(Unavailable):  # it may be on its way up again
-                row = self.write(lambda tx: tx.first(_ENDING, name=name))
+            with contextlib.suppress(Unavailable):  # the server may be restarting
+                row = self.write(lambda tx: tx.first(_OUTCOME, transaction_id=transaction_id))
                 if row is not None and row[0] in ("committed", "aborted"):
                     return bool(row[0] == "committed")
-            time.sleep(_ENDING_LOOK_S)  # the server has not noticed yet that nobody is there
+            time.sleep(_OUTCOME_POLL_S)  # the server still runs it, since it has not noticed the lost connection
         raise Unavailable("The connection was lost, perhaps after it was done: look before you try again.")
 
-    def rehearse(self, fn: Callable[[Tx], T]) -> T:
-        """Return what `fn` gives from a transaction that is undone: every check is made, and nothing stays.
+    def dry_run(self, fn: Callable[[Tx], T]) -> T:
+        """Return the result of `fn` from a transaction that is rolled back: every check is made and nothing is kept.
 
         Raises:
             Unavailable: as `write`.
@@ -486,50 +481,50 @@ class Database:
 
         def attempt(tx: Tx) -> None:
             results.append(fn(tx))
-            tx.flush()  # what the database itself refuses is refused now
-            raise _Rehearsed
+            tx.flush()  # constraints of the database are checked now
+            raise _DryRun
 
-        with contextlib.suppress(_Rehearsed):
+        with contextlib.suppress(_DryRun):
             self.write(attempt)
         return results[-1]
 
     def write_each(self, fns: Sequence[Callable[[Tx], T]], *, once: Sequence[bool] = ()) -> list[T | Exception]:
-        """What each of them gives, or raises.
+        """Return the result of each function, or its error.
 
-        On SQLite they share one transaction and one fsync, each in a savepoint, so that one that fails undoes only
-        itself; on PostgreSQL each has its own.
+        On SQLite they share one transaction and one fsync, each in a savepoint, so that a failure undoes only its own
+        writes; on PostgreSQL each has a transaction of its own.
 
         Args:
-            once: which of them a second run would do a second time (`write_once`); none unless said.
+            once: true for each function that `write_once` has to run; false for all by default.
         """
         if len(fns) > 1 and self.is_sqlite:
             try:
-                with self.translated():
-                    return self._write_together(fns)
-            except Exception as error:  # noqa: BLE001 - nothing is done, and each is tried by itself
-                if isinstance(error, Unavailable) and error.for_all:  # one after the other would wait as long, in vain
+                with self.translating_errors():
+                    return self._write_in_savepoints(fns)
+            except Exception as error:  # noqa: BLE001 - all of it was rolled back, and each is run by itself
+                if isinstance(error, Unavailable) and error.for_all:  # each would wait as long, and fail too
                     return [error] * len(fns)
         ways = [self.write_once if is_once else self.write for is_once in once or [False] * len(fns)]
         return [self._outcome(way, fn) for way, fn in zip(ways, fns, strict=True)]
 
-    def _write_together(self, fns: Sequence[Callable[[Tx], T]]) -> list[T | Exception]:
+    def _write_in_savepoints(self, fns: Sequence[Callable[[Tx], T]]) -> list[T | Exception]:
         with self._transaction() as tx:
             outcomes = []
             for fn in fns:
                 outcome = self._outcome(tx.in_savepoint, fn)
-                if not tx.is_open:  # a full disk ends the whole transaction, and with it what the others did
+                if not tx.is_open:  # a full disk has ended the whole transaction, with the writes of the others
                     raise outcome if isinstance(outcome, Unavailable) else Unavailable()
                 outcomes.append(outcome)
             return outcomes
 
     def _outcome(self, run: Callable[[Callable[[Tx], T]], T], fn: Callable[[Tx], T]) -> T | Exception:
         try:
-            with self.translated():
+            with self.translating_errors():
                 return run(fn)
-        except Exception as error:  # noqa: BLE001 - given to the one caller it belongs to
+        except Exception as error:  # noqa: BLE001 - returned to the caller of that function
             return error
 
     def close(self) -> None:
-        """Closes every idle connection; one that is lent out is closed when it comes back."""
+        """Close every idle connection; a lent one is closed when it is returned."""
         self._readers.close()
         self._writers.close()

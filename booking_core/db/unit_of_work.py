@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-import orjson
 from sqlalchemy import ARRAY, Integer, Table, Text, bindparam, cast, insert, literal_column, select, update
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 from sqlalchemy.sql.elements import Grouping
 
-from booking_core.db.statements import POSTGRESQL, Statement, given, given_all
+from booking_core.db.statements import POSTGRESQL, Statement, as_json, rows_from_json, rows_parameter
 
 Row = dict[str, Any]
 
@@ -49,7 +48,7 @@ class Update:
         """Return the statement: joined with the rows parameter on PostgreSQL, one row at a time on SQLite."""
         table = self.table
         if dialect.name == "postgresql":
-            source: Any = given(dialect, self.name, {key: table.c[key].type for key in self.columns}).c
+            source: Any = rows_parameter(dialect, self.name, {key: table.c[key].type for key in self.columns}).c
         else:
             source = {key: bindparam(f"_{key}", type_=table.c[key].type) for key in self.columns}
         changed = {key: source[key] for key in self.sets} | {key: table.c[key] + source[key] for key in self.adds}
@@ -143,7 +142,7 @@ def _long_columns(target: Target) -> tuple[str, ...]:
 def _insert_rows(dialect: Dialect, table: Table, columns: tuple[str, ...]) -> dml.Insert:
     long = _long_columns(table)
     kinds: dict[str, Any] = {key: table.c[key].type for key in columns if key not in long}
-    source = given_all(dialect, table.name, kinds | {_AT: Integer} if long else kinds).c
+    source = rows_from_json(dialect, table.name, kinds | {_AT: Integer} if long else kinds).c
     arrays: dict[str, Any] = {key: Grouping(cast(bindparam(f"{table.name}_{key}"), ARRAY(Text))) for key in long}
     values = (arrays[key][source[_AT]] if key in arrays else source[key] for key in columns)
     return insert(table).from_select(list(columns), select(*values))
@@ -197,7 +196,3 @@ def as_row_statement(target: Table | Update, columns: tuple[str, ...]) -> Statem
 def as_rows_statement(target: InsertFromSelect) -> Statement:
     """Return the statement that derives the rows of one target, by itself."""
     return Statement(lambda dialect: target.build(dialect, target.name))
-
-
-def as_json(rows: list[Row]) -> str:
-    return orjson.dumps(rows).decode()

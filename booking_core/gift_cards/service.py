@@ -31,7 +31,7 @@ def find(
 ) -> Page:
     """A page of gift cards, without their codes: of one status as it is now, or changed at an instant or later."""
     zone = caller.organization.zone
-    return store.WALK.find(
+    return store.LIST.find(
         tx,
         caller,
         page,

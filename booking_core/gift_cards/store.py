@@ -24,8 +24,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from booking_core.db.engine import Tx
-from booking_core.db.paging import Walk
-from booking_core.db.statements import Statement, among, rows
+from booking_core.db.paging import KeysetList
+from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import Id, gift_card_entries, gift_cards
 from booking_core.db.unit_of_work import Update
 from booking_core.gift_cards.rules import GiftCardRow, LockedCard
@@ -94,7 +94,7 @@ _SHOWN = select(
     *(_STATUS.label(name) if name == "status" else gift_cards.c[name] for name in GiftCardRow._fields)
 ).where(gift_cards.c.organization_id == _organization_id)
 
-WALK = Walk(
+LIST = KeysetList(
     "gift_cards",
     gift_cards,
     _SHOWN,
@@ -120,7 +120,7 @@ _LOCKED = _SHOWN.add_columns(*(gift_cards.c[name] for name in _KEPT)).with_for_u
 
 
 def _with_code(dialect: Dialect) -> ColumnElement[bool]:
-    return among(dialect, gift_cards.c.code_hash, "wanted", "code_hash")
+    return in_rows(dialect, gift_cards.c.code_hash, "wanted", "code_hash")
 
 
 _LOCK = Statement(_LOCKED.where(gift_cards.c.id == _id))
@@ -131,7 +131,7 @@ _FIND_BY_CODE = Statement(
 
 
 def _hashes(hashes: Iterable[str]) -> str:
-    return rows({"code_hash": each} for each in hashes)
+    return as_json({"code_hash": each} for each in hashes)
 
 
 def _locked(row: tuple[Any, ...] | None) -> LockedCard | None:

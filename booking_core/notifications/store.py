@@ -10,7 +10,7 @@ from booking_core import organizations
 from booking_core.clock import END_OF_TIME
 from booking_core.context import Organization
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, given, now_us, rows
+from booking_core.db.statements import Statement, as_json, now_us, rows_parameter
 from booking_core.db.tables import (
     Id,
     bookings,
@@ -98,7 +98,7 @@ _OF_OTHERS: dict[str, Any] = {
 
 
 def _bookings(dialect: Dialect) -> Any:
-    wanted = given(dialect, "wanted", {"organization_id": Id, "id": Id})
+    wanted = rows_parameter(dialect, "wanted", {"organization_id": Id, "id": Id})
     owner = bookings.c.organization_id
     paid = and_(
         payments.c.organization_id == owner,
@@ -132,7 +132,7 @@ def get_bookings(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, s
     keys = [{"organization_id": owner, "id": booking_id} for owner, booking_id in sorted(set(wanted))]
     if not keys:
         return {}
-    found = map(BookingRow._make, tx.all(_BOOKINGS, wanted=rows(keys)))
+    found = map(BookingRow._make, tx.all(_BOOKINGS, wanted=as_json(keys)))
     return {(row.organization_id, row.id): row for row in found}
 
 

@@ -8,7 +8,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, given, now_us, rows
+from booking_core.db.statements import Statement, as_json, now_us, rows_parameter
 from booking_core.db.tables import Id, bookings, payment_records, payments, refunds
 from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.models.bookings import PaymentStatus
@@ -53,7 +53,7 @@ RECEIVE = Update("receive_payment", payments, sets=("payment_intent", "status", 
 
 
 def _drop(dialect: Dialect, name: str) -> dml.Update:
-    of = given(dialect, name, {"organization_id": Id, "booking_id": Id, "at": BigInteger}).c
+    of = rows_parameter(dialect, name, {"organization_id": Id, "booking_id": Id, "at": BigInteger}).c
     return (
         update(payments)
         .where(
@@ -194,7 +194,7 @@ def _held(dialect: Dialect) -> Any:
 def _lock_leased(dialect: Dialect) -> Any:
     """Bookings in the order of their ids, each before its payment and its refund, so that all who settle wait for each
     other and never deadlock."""
-    wanted = given(dialect, "wanted", _WANTED).c
+    wanted = rows_parameter(dialect, "wanted", _WANTED).c
     return (
         _held(dialect)
         .join(
@@ -216,7 +216,7 @@ _LOCK_LEASED = Statement(_lock_leased)
 
 def lock_leased(tx: Tx, leases: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], LeasedRefund]:
     """The refunds of those (organization id, id, lease token) whose lease is still the last, by their key."""
-    wanted = rows({"organization_id": owner, "id": row_id, "lease_token": token} for owner, row_id, token in leases)
+    wanted = as_json({"organization_id": owner, "id": row_id, "lease_token": token} for owner, row_id, token in leases)
     found = map(LeasedRefund._make, tx.all(_LOCK_LEASED, wanted=wanted))
     return {(row.organization_id, row.id): row for row in found}
 

@@ -43,7 +43,7 @@ def find(
         NotFound: the organization has no such endpoint.
     """
     zone = caller.organization.zone
-    found = store.WALK.find(
+    found = store.LIST.find(
         tx,
         caller,
         page,

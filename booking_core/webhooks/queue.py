@@ -28,7 +28,7 @@ from booking_core import organizations
 from booking_core.clock import END_OF_TIME
 from booking_core.context import Organization
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, among, given, now_us, rows
+from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_subscriptions
 from booking_core.db.tables import organizations as organization_table
 from booking_core.db.unit_of_work import Update
@@ -229,7 +229,7 @@ def pick(
     now: int | None,
 ) -> list[Due]:
     """What may be sent now, at most `free` of it; on PostgreSQL locked, and what others have locked is passed over."""
-    busy = rows({"endpoint_id": endpoint_id, "attempts": count} for endpoint_id, count in in_flight.items())
+    busy = as_json({"endpoint_id": endpoint_id, "attempts": count} for endpoint_id, count in in_flight.items())
     found = tx.all(
         CLAIM,
         free=free,
@@ -284,7 +284,7 @@ def _lock(dialect: Dialect, *, skip_locked: bool) -> Any:
     its delivery, so that all who settle wait for each other and never deadlock; and each is found by its own key,
     where a join would rather look through all that an organization ever sent, for the few that most have sent.
     """
-    wanted = given(dialect, "wanted", _WANTED)
+    wanted = rows_parameter(dialect, "wanted", _WANTED)
     of_endpoint = (
         webhook_endpoints.c.organization_id == wanted.c.organization_id,
         webhook_endpoints.c.id == wanted.c.endpoint_id,
@@ -348,7 +348,7 @@ Key = tuple[str, str, str]
 
 def lock(tx: Tx, keys: Iterable[Key], *, now: int | None, skip_locked: bool = False) -> Settling:
     """Those of the deliveries that still exist; with `skip_locked`, those that nobody else has in hand."""
-    wanted = rows(
+    wanted = as_json(
         {"organization_id": owner, "endpoint_id": endpoint_id, "id": delivery_id}
         for owner, endpoint_id, delivery_id in sorted(set(keys))
     )
@@ -450,7 +450,7 @@ def _delete(of: ColumnElement[str]) -> Statement:
 
     def build(dialect: Dialect) -> Any:
         return table.delete().where(
-            among(dialect, table.c.organization_id, "purged", "organization_id"), among(dialect, of, "purged", "id")
+            in_rows(dialect, table.c.organization_id, "purged", "organization_id"), in_rows(dialect, of, "purged", "id")
         )
 
     return Statement(build)
@@ -477,7 +477,7 @@ def purge(tx: Tx, *, before: int, limit: int) -> int:
     """Removes deliveries that came to their end before that, with their attempts: how many."""
     found = tx.all(OLD, before=before, limit=limit)
     if found:
-        purged = rows({"organization_id": owner, "id": delivery_id} for owner, delivery_id in found)
+        purged = as_json({"organization_id": owner, "id": delivery_id} for owner, delivery_id in found)
         tx.run(_DELETE_ATTEMPTS, purged=purged)
         tx.run(_DELETE_DELIVERIES, purged=purged)
     return len(found)
@@ -487,7 +487,7 @@ def purge_endpoints(tx: Tx, *, before: int, limit: int) -> int:
     """Removes endpoints that were deleted before that and that nothing refers to: how many."""
     found = tx.all(_DELETED, before=before, limit=limit)
     if found:
-        purged = rows({"organization_id": owner, "id": endpoint_id} for owner, endpoint_id in found)
+        purged = as_json({"organization_id": owner, "id": endpoint_id} for owner, endpoint_id in found)
         for statement in _DELETE_ENDPOINTS:
             tx.run(statement, purged=purged)
     return len(found)

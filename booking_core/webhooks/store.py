@@ -27,8 +27,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from booking_core.db.engine import Row, Tx
-from booking_core.db.paging import Walk
-from booking_core.db.statements import Statement, among, given, rows
+from booking_core.db.paging import KeysetList
+from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_secrets, webhook_subscriptions
 from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.models.webhooks import DeliveryStatus, DeliveryTrigger
@@ -200,7 +200,7 @@ _OLD_SECRETS = Statement(
 _FORGET = Statement(
     lambda dialect: delete(webhook_secrets).where(
         webhook_secrets.c.organization_id == _organization_id,
-        among(dialect, webhook_secrets.c.id, "forgotten", "id"),
+        in_rows(dialect, webhook_secrets.c.id, "forgotten", "id"),
     )
 )
 _EXPIRE = Update("expire_secret", webhook_secrets, sets=("expires_at",))
@@ -234,7 +234,7 @@ def expire_secret(tx: Tx, organization_id: str, secret_id: str, at: int) -> None
 def forget_secrets(tx: Tx, organization_id: str, secret_ids: Iterable[str]) -> None:
     forgotten = [{"id": secret_id} for secret_id in secret_ids]
     if forgotten:
-        tx.run(_FORGET, organization_id=organization_id, forgotten=rows(forgotten))
+        tx.run(_FORGET, organization_id=organization_id, forgotten=as_json(forgotten))
 
 
 # Giving up -------------------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ _GIVEN_UP: dict[str, Any] = {"organization_id": Id, "endpoint_id": Id, "failure_
 def _give_up(dialect: Dialect, name: str) -> dml.Update:
     """Every queued delivery of the given endpoints becomes failed. One whose attempt is on its way keeps its lease, so
     that what comes of it is still recorded."""
-    of = given(dialect, name, _GIVEN_UP).c
+    of = rows_parameter(dialect, name, _GIVEN_UP).c
     return (
         update(deliveries)
         .where(
@@ -274,7 +274,7 @@ def given_up(organization_id: str, endpoint_id: str, reason: str, at: int) -> di
 
 def give_up(tx: Tx, organization_id: str, endpoint_id: str, reason: str, at: int) -> None:
     """Marks what waits for the endpoint as failed."""
-    tx.run(_GIVE_UP, given_up=rows([given_up(organization_id, endpoint_id, reason, at)]))
+    tx.run(_GIVE_UP, given_up=as_json([given_up(organization_id, endpoint_id, reason, at)]))
 
 
 # Deliveries ------------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def _with_attempts(page: Any) -> Select[Any]:
 
 # The endpoint is a filter of its own, so that a cursor of one endpoint opens no other's log. A status has an index of
 # its own once it is final, and what is queued another: each in words by which it is known to serve.
-WALK = Walk(
+LIST = KeysetList(
     "deliveries",
     deliveries,
     select(*_OWN).where(deliveries.c.organization_id == _organization_id, _ENDPOINT_STANDS),

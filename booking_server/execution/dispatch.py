@@ -112,7 +112,7 @@ class Service:
 
     def _read(self, tx: Tx, incoming: Incoming, call: Call) -> Answer | Exception:
         try:
-            with self.database.translated():
+            with self.database.translating_errors():
                 if incoming.operation.act is None:
                     raise IdempotencyInProgress  # sent here only because its key is in use in this process
                 result = incoming.operation.act(tx, call)

@@ -15,7 +15,7 @@ from support.world import FixedClock, World, make_world
 from booking_core import outbox, tokens
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
-from booking_core.db.statements import Statement, rows
+from booking_core.db.statements import Statement, as_json
 from booking_core.db.unit_of_work import as_rows_statement
 from booking_core.errors import NotFound, Unavailable
 from booking_core.models.events import Envelope, EventType
@@ -272,8 +272,8 @@ def test_numbering_and_deriving_deliveries_never_read_the_rows_of_every_organiza
         "created_at": crowd.clock(),
     }
     for statement, parameters in [
-        (outbox._LOCK_SEQUENCES, {"wanted": rows([numbers])}),
-        (as_rows_statement(outbox.DELIVERIES), {"deliveries_of_events": rows([told])}),
+        (outbox._LOCK_SEQUENCES, {"wanted": as_json([numbers])}),
+        (as_rows_statement(outbox.DELIVERIES), {"deliveries_of_events": as_json([told])}),
     ]:
         with crowd.database.writing() as tx:
             shown = plan_of(tx, statement, **parameters)

@@ -14,7 +14,7 @@ from support import databases
 from support.world import FixedClock, World, make_world
 
 from booking_core.db import engine, migrate, postgres, sqlite, tables
-from booking_core.db.engine import Asked, Database, Tx
+from booking_core.db.engine import Database, Query, Tx
 from booking_core.db.statements import Compiled, Statement
 from booking_core.db.unit_of_work import Update
 from booking_core.errors import NotFound, Unavailable
@@ -64,7 +64,7 @@ def test_what_is_rehearsed_gives_its_result_and_is_undone(world: World) -> None:
         assert found is not None
         return int(found[0])
 
-    assert world.database.rehearse(bumped) == 5
+    assert world.database.dry_run(bumped) == 5
     assert number(world.database, world.org) == 0
 
 
@@ -72,7 +72,7 @@ def test_what_the_database_refuses_is_refused_in_a_rehearsal(world: World) -> No
     """Also by the last statement, which is otherwise sent with the COMMIT."""
     departure = world.departure(world.experience(), seats=1)
     with pytest.raises((sqlite3.IntegrityError, psycopg.errors.CheckViolation)):
-        world.database.rehearse(lambda tx: take(tx, world, departure, 2))
+        world.database.dry_run(lambda tx: take(tx, world, departure, 2))
 
 
 def take(tx: Tx, world: World, departure_id: str, seats: int) -> None:
@@ -83,11 +83,11 @@ def take(tx: Tx, world: World, departure_id: str, seats: int) -> None:
 def test_what_is_asked_together_is_answered_in_order_within_the_transaction(world: World) -> None:
     def asking(tx: Tx) -> list[int]:
         bump(tx, world)
-        counted = Asked(LAST, {"o": world.org}, lambda found: int(found[0][0]))
-        return tx.together(counted, Asked(None, {}, lambda found: 7 + len(found)), counted)
+        counted = Query(LAST, {"o": world.org}, lambda found: int(found[0][0]))
+        return tx.pipeline(counted, Query(None, {}, lambda found: 7 + len(found)), counted)
 
     assert world.database.write(asking) == [1, 7, 1]
-    assert world.database.read(lambda tx: tx.together(Asked(LAST, {"o": world.org}, len))) == [1]
+    assert world.database.read(lambda tx: tx.pipeline(Query(LAST, {"o": world.org}, len))) == [1]
 
 
 def test_one_that_fails_of_those_asked_together_undoes_all(world: World) -> None:
@@ -95,8 +95,8 @@ def test_one_that_fails_of_those_asked_together_undoes_all(world: World) -> None
 
     def asking(tx: Tx) -> None:
         bump(tx, world)
-        counted = Asked(LAST, {"o": world.org}, list)
-        tx.together(counted, Asked(fails, {}, list), counted)
+        counted = Query(LAST, {"o": world.org}, list)
+        tx.pipeline(counted, Query(fails, {}, list), counted)
 
     with pytest.raises((sqlite3.OperationalError, psycopg.DataError)):
         world.database.write(asking)
@@ -156,7 +156,7 @@ def use_every_connection(database: Database) -> None:
     with ExitStack() as stack:
         for pool, size in ((database._readers, 2), (database._writers, 8)):
             for _ in range(size):
-                stack.enter_context(pool.lend())
+                stack.enter_context(pool.connection())
 
 
 def end_every_connection(database: Database) -> None:
@@ -176,10 +176,10 @@ def test_nobody_notices_that_the_server_was_restarted_while_nothing_was_asked(re
 
 
 def test_a_connection_that_is_alive_is_used_again(remote: World) -> None:
-    with remote.database._writers.lend() as first:
+    with remote.database._writers.connection() as first:
         pass
     remote.database.write(lambda tx: bump(tx, remote))
-    with remote.database._writers.lend() as again:
+    with remote.database._writers.connection() as again:
         assert again is first
 
 
@@ -202,7 +202,7 @@ def test_a_server_that_says_nothing_is_given_up(remote: World, monkeypatch: pyte
     """Its machine is frozen, and its kernel still answers; here it takes its time to answer a question."""
     sleep = Statement(text("SELECT pg_sleep(30)"))
     database = Database(remote.database.url.render_as_string(hide_password=False), clock=remote.clock)
-    monkeypatch.setattr(postgres, "SILENT_S", 0.05)
+    monkeypatch.setattr(postgres, "RESPONSE_TIMEOUT_S", 0.05)
     ran = 0
 
     def work(tx: Tx) -> None:
@@ -221,13 +221,13 @@ def test_a_server_that_says_nothing_is_given_up(remote: World, monkeypatch: pyte
 
 
 def test_who_is_in_no_hurry_waits(remote: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "SILENT_S", 0.05)
+    monkeypatch.setattr(postgres, "RESPONSE_TIMEOUT_S", 0.05)
     monkeypatch.setattr(postgres, "STATEMENT_TIMEOUT_MS", 40)
     database = Database(remote.database.url.render_as_string(hide_password=False), clock=remote.clock)
     slow = Statement(text("SELECT 1 FROM pg_sleep(0.2)"))
 
     def work(tx: Tx) -> int:
-        with tx.unhurried():
+        with tx.without_statement_timeout():
             found = tx.all(slow)
         return len(found)
 
@@ -283,16 +283,16 @@ def test_how_a_transaction_ended_can_be_asked_later_and_not_before_it_did(
 ) -> None:
     if backend == "sqlite":
         pytest.skip("SQLite has no connection to be lost")
-    monkeypatch.setattr(engine, "ENDING_TIMEOUT_S", 0.001)
+    monkeypatch.setattr(engine, "OUTCOME_TIMEOUT_S", 0.001)
     with database.writing() as tx:
-        committed = tx.name()
+        committed = tx.transaction_id()
         with pytest.raises(Unavailable, match="look before you try again"):
             database._has_committed(committed)
     assert database._has_committed(committed)
     names: list[str] = []
 
     def fail(tx: Tx) -> None:
-        names.append(tx.name())
+        names.append(tx.transaction_id())
         raise NotFound
 
     with pytest.raises(NotFound):

@@ -18,7 +18,7 @@ from booking_core import realign, webhooks
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
-from booking_core.db.statements import Statement, rows
+from booking_core.db.statements import Statement, as_json
 from booking_core.db.unit_of_work import Update, as_one_statement, as_row_statement
 from booking_core.models.webhooks import DeliveryStatus
 from booking_core.webhooks import queue, store
@@ -125,8 +125,8 @@ KEYS = ("organization_id", "endpoint_id", "id")
 
 def test_the_worker_never_reads_a_whole_table(crowd: Hooks) -> None:
     some = crowd.deliveries()[-1]
-    wanted = rows([{name: some[name] for name in KEYS}])
-    given_up = rows([store.given_up(some["organization_id"], some["endpoint_id"], "endpoint_disabled", NOON)])
+    wanted = as_json([{name: some[name] for name in KEYS}])
+    given_up = as_json([store.given_up(some["organization_id"], some["endpoint_id"], "endpoint_disabled", NOON)])
     with crowd.database.writing() as tx:
         check(tx, queue.CLAIM, **CLAIM, now=NOON)
         check(tx, queue.NEXT)
@@ -144,8 +144,8 @@ def test_the_worker_never_reads_a_whole_table(crowd: Hooks) -> None:
 
 def test_what_lies_too_far_ahead_is_looked_for_among_what_is_queued(crowd: Hooks) -> None:
     """A log of ten thousand deliveries is not read, nor all bookings, mails and effects."""
-    waits = rows([{"left": 0, "wait": 0}, {"left": 1, "wait": 60}])
-    attempted = rows([{"attempts": 0, "wait": 0}, {"attempts": 1, "wait": 60}])
+    waits = as_json([{"left": 0, "wait": 0}, {"left": 1, "wait": 60}])
+    attempted = as_json([{"attempts": 0, "wait": 0}, {"attempts": 1, "wait": 60}])
     with crowd.database.writing() as tx:
         shown = plan_of(tx, realign._DELIVERIES.found, waits=waits, most=1, limit=500, now=NOON)
         check(tx, realign._LEASES.found, lease=60, limit=500, now=NOON)
@@ -179,7 +179,7 @@ def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Update) -> No
             bound = {f"_{name}": value for name, value in row.items()}
             check(tx, as_row_statement(change, change.columns), **bound)
         else:
-            check(tx, as_one_statement(((change, change.columns),)), **{change.name: rows([row])})
+            check(tx, as_one_statement(((change, change.columns),)), **{change.name: as_json([row])})
 
 
 BACKLOG = 20_000

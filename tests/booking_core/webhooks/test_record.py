@@ -513,7 +513,7 @@ def test_an_attempt_settled_twice_counts_once(hooks: Hooks) -> None:
 @pytest.fixture
 def no_second_try(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shows a deadlock that would otherwise be settled by trying again."""
-    monkeypatch.setattr(hooks.database.driver, "worth_another_try", lambda error: False)
+    monkeypatch.setattr(hooks.database.driver, "is_retryable", lambda error: False)
 
 
 @pytest.mark.usefixtures("no_second_try")
