@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from booking_core import departures, effects, gift_cards, outbox, payments, timeline
+from booking_core import departures, events, gift_cards, outbox, payments, timeline
 from booking_core.bookings import service, store
 from booking_core.bookings.rules import BookingRow
 from booking_core.bookings.service import Live
@@ -18,13 +18,13 @@ from booking_core.clock import HOUR
 from booking_core.context import Actor, Installation
 from booking_core.db.engine import Tx
 from booking_core.departures import DepartureRow
-from booking_core.effects import EffectKind
 from booking_core.errors import Conflict
+from booking_core.events import NewEvent
 from booking_core.gift_cards import Redemption
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentSource, PaymentStatus, RefundMode
 from booking_core.models.departures import DepartureStatus
 from booking_core.models.events import EventType
-from booking_core.outbox import Told
+from booking_core.outbox import OutboxKind
 from booking_core.payments import PaymentRow
 from booking_core.timeline import TimelineKind
 
@@ -110,11 +110,11 @@ def _cancel(tx: Tx, actor: Actor, lives: Sequence[Live], cause: Cause) -> list[B
     money = [_lock_money(tx, actor, live, cause) for live in lives]
     rows = [_cancel_one(tx, actor, live, each, cause, at) for live, each in zip(lives, money, strict=True)]
     told = [
-        Told(EventType.BOOKING_CANCELLED, row.id, service.render(actor.organization, row), {"reason": cause.reason})
+        NewEvent(EventType.BOOKING_CANCELLED, row.id, service.render(actor.organization, row), {"reason": cause.reason})
         for row in rows
     ]
     if told:
-        outbox.publish(tx, actor.organization, told, at=at)
+        events.publish(tx, actor.organization, told, at=at)
     return rows
 
 
@@ -157,7 +157,7 @@ def _cancel_one(tx: Tx, actor: Actor, live: Live, money: _Money, cause: Cause, a
         expires_at=None,
         updated_at=at,
     )
-    _owe(tx, actor, live, cause, at)
+    _enqueue_mails(tx, actor, live, cause, at)
     return row
 
 
@@ -183,13 +183,13 @@ def _settle(tx: Tx, actor: Actor, live: Live, payment: PaymentRow | None, cause:
     return row.payment_status
 
 
-def _owe(tx: Tx, actor: Actor, live: Live, cause: Cause, at: int) -> None:
+def _enqueue_mails(tx: Tx, actor: Actor, live: Live, cause: Cause, at: int) -> None:
     """The mails and the timeline entry. Who walked away from a checkout is not written to, and staff neither."""
     organization, row = actor.organization, live.row
     if cause.reason is not CancelReason.ABANDONED:
-        effects.owe(tx, organization.id, EffectKind.BOOKING_CANCELLATION_MAIL, row.id, at=at)
+        outbox.enqueue(tx, organization.id, OutboxKind.BOOKING_CANCELLATION_MAIL, row.id, at=at)
         if organization.notify_staff:  # whatever the booking says: that is about its creation alone (decision B17)
-            effects.owe(tx, organization.id, EffectKind.STAFF_CANCELLATION_MAIL, row.id, at=at)
+            outbox.enqueue(tx, organization.id, OutboxKind.STAFF_CANCELLATION_MAIL, row.id, at=at)
     timeline.note(
         tx,
         organization.id,

@@ -1,15 +1,15 @@
 """From pending to confirmed: staff says so, or the card was charged (decision B8)."""
 
-from booking_core import effects, outbox, payments, timeline
+from booking_core import events, outbox, payments, timeline
 from booking_core.bookings import service, store
 from booking_core.bookings.service import Live
 from booking_core.context import Actor
 from booking_core.db.engine import Tx
-from booking_core.effects import EffectKind
 from booking_core.errors import Conflict
+from booking_core.events import NewEvent
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentSource, PaymentStatus
 from booking_core.models.events import EventType
-from booking_core.outbox import Told
+from booking_core.outbox import OutboxKind
 from booking_core.timeline import TimelineKind
 
 
@@ -65,8 +65,8 @@ def _return_late(tx: Tx, actor: Actor, live: Live, payment_intent: str | None) -
     if not is_news:
         return service.show(actor, live.row)
     if live.locked.cancel_reason == CancelReason.ABANDONED:  # with any other the guest was written to
-        kind, at = EffectKind.BOOKING_CANCELLATION_MAIL, actor.at
-        effects.owe(tx, actor.organization.id, kind, live.row.id, at=at)
+        kind, at = OutboxKind.BOOKING_CANCELLATION_MAIL, actor.at
+        outbox.enqueue(tx, actor.organization.id, kind, live.row.id, at=at)
     return _mark_paid(tx, actor, live)
 
 
@@ -91,12 +91,12 @@ def _confirm(tx: Tx, actor: Actor, live: Live, payment_status: str) -> bytes:
         expires_at=None,
         updated_at=at,
     )
-    told = Told(EventType.BOOKING_CONFIRMED, row.id, service.render(organization, row))
-    outbox.publish(tx, organization, [told], at=at)
+    told = NewEvent(EventType.BOOKING_CONFIRMED, row.id, service.render(organization, row))
+    events.publish(tx, organization, [told], at=at)
     if live.locked.send_confirmation_email:
-        effects.owe(tx, organization.id, EffectKind.BOOKING_CONFIRMATION_MAIL, row.id, at=at)
+        outbox.enqueue(tx, organization.id, OutboxKind.BOOKING_CONFIRMATION_MAIL, row.id, at=at)
     if live.locked.notify_staff and organization.notify_staff:
-        effects.owe(tx, organization.id, EffectKind.STAFF_BOOKING_MAIL, row.id, at=at)
+        outbox.enqueue(tx, organization.id, OutboxKind.STAFF_BOOKING_MAIL, row.id, at=at)
     timeline.note(
         tx,
         organization.id,

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from booking_core import departures, idempotency, outbox, tokens
+from booking_core import departures, events, idempotency, tokens
 from booking_core.bookings import rules, sale, service, store
 from booking_core.bookings.sale import Sale
 from booking_core.bookings.store import DepartureRow, Surroundings
@@ -192,16 +192,16 @@ def _reserve(tx: Tx, batch: Batch) -> dict[str, tuple[int, int]]:
     """The last booking number and event sequence of each organization that books, but for those to be put off."""
     wanted: dict[str, tuple[int, int]] = {}
     for accepted in batch.accepted:
-        numbers, events = wanted.get(accepted.create.organization_id, (0, 0))
-        wanted[accepted.create.organization_id] = numbers + 1, events + accepted.event_count
+        numbers, sequences = wanted.get(accepted.create.organization_id, (0, 0))
+        wanted[accepted.create.organization_id] = numbers + 1, sequences + accepted.event_count
     patient = {create.organization_id for create in batch.creates if create.waits or len(wanted) == 1}
     # Those that are waited for come first, and in order: nobody who waits has what it did not wait for, so none waits
     # in a circle.
     first = {each: numbers for each, numbers in wanted.items() if each in patient}
     others = {each: numbers for each, numbers in wanted.items() if each not in patient}
-    reserved = outbox.lock_sequences(tx, first) if first else {}
+    reserved = events.lock_sequences(tx, first) if first else {}
     if others:
-        reserved |= outbox.try_sequences(tx, others) or ({} if first else outbox.lock_sequences(tx, others))
+        reserved |= events.try_lock_sequences(tx, others) or ({} if first else events.lock_sequences(tx, others))
     return reserved
 
 

@@ -6,7 +6,7 @@ only these may have: a discount, a gift card, a hold that is taken over, and a c
 
 from dataclasses import dataclass
 
-from booking_core import departures, gift_cards, idempotency, outbox, payments, tokens
+from booking_core import departures, events, gift_cards, idempotency, payments, tokens
 from booking_core.bookings import rules, sale, store
 from booking_core.bookings.create import CREATED
 from booking_core.bookings.rules import BookingRow
@@ -145,8 +145,8 @@ def _write(tx: Tx, actor: Actor, sold: Sale, booking_id: str, redeemed: Redeemed
     organization_id = sold.organization.id
     booked = sale.row(sold, booking_id, actor.secret_keys.first_id)
     is_pending = booked.status is BookingStatus.PENDING
-    events = sold.brings_customer + 1 + bool(redeemed) + (not is_pending)
-    number, sequence = outbox.lock_sequences(tx, {organization_id: (1, events)})[organization_id]
+    event_count = sold.brings_customer + 1 + bool(redeemed) + (not is_pending)
+    number, sequence = events.lock_sequences(tx, {organization_id: (1, event_count)})[organization_id]
     booked = booked._replace(booking_number=number + 1)
     expiry = {"expires_at": _expires_at(actor, sold.at)} if is_pending else {}
     shown = sale.write(tx, sold, booked, sequence + 1, also=[redeemed.told] if redeemed else [], **expiry)

@@ -4,17 +4,17 @@ from typing import Any
 
 import orjson
 
-from booking_core import outbox, timeline, tokens
+from booking_core import events, timeline, tokens
 from booking_core.context import Actor, Caller, Organization
 from booking_core.customers import rules, store
 from booking_core.customers.rules import CustomerRow
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest
 from booking_core.errors import Conflict, NotFound
+from booking_core.events import NewEvent
 from booking_core.models.base import email_key
 from booking_core.models.customers import CustomerCreate
 from booking_core.models.events import EventType
-from booking_core.outbox import Told
 from booking_core.timeline import TimelineKind
 
 
@@ -64,8 +64,8 @@ def create(tx: Tx, caller: Caller, request: CustomerCreate) -> tuple[dict[str, A
         email_subscription=request.email_subscription is True,
         at=caller.at,
     )
-    told = Told(EventType.CUSTOMER_CREATED, customer_id, shown)
-    outbox.publish(tx, organization, [told], at=caller.at)
+    told = NewEvent(EventType.CUSTOMER_CREATED, customer_id, shown)
+    events.publish(tx, organization, [told], at=caller.at)
     return orjson.loads(shown), True
 
 
@@ -133,5 +133,5 @@ def update(
     store.update(tx, organization.id, row, at)
     kind = TimelineKind.CUSTOMER_UPDATED
     timeline.note(tx, organization.id, kind, at=at, customer_id=row.id, booking_id=None, changed=fields)
-    outbox.publish(tx, organization, [Told(EventType.CUSTOMER_UPDATED, row.id, shown)], at=at)
+    events.publish(tx, organization, [NewEvent(EventType.CUSTOMER_UPDATED, row.id, shown)], at=at)
     return shown

@@ -5,17 +5,17 @@ from typing import Any
 
 import orjson
 
-from booking_core import gift_codes, outbox, timeline, tokens
+from booking_core import events, gift_codes, timeline, tokens
 from booking_core.context import Actor, Caller
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest
 from booking_core.errors import Conflict, NotFound
+from booking_core.events import NewEvent
 from booking_core.gift_cards import rules, store
 from booking_core.gift_cards.rules import GiftCardIssue, GiftCardRow, LockedCard
 from booking_core.models.events import EventType
 from booking_core.models.gift_cards import GiftCardStatus
-from booking_core.outbox import Told
 from booking_core.timeline import TimelineKind
 
 # Reading ---------------------------------------------------------------------------------------------------------
@@ -95,8 +95,8 @@ def issue(tx: Tx, actor: Actor, request: GiftCardIssue) -> tuple[bytes, str]:
         valid_from=card.valid_from,
         updated_at=card.updated_at,
     )
-    told = Told(EventType.GIFT_CARD_ISSUED, card.shown.id, _shown(actor, card))
-    outbox.publish(tx, actor.organization, [told], at=actor.at)
+    told = NewEvent(EventType.GIFT_CARD_ISSUED, card.shown.id, _shown(actor, card))
+    events.publish(tx, actor.organization, [told], at=actor.at)
     return told.object, code
 
 
@@ -165,7 +165,7 @@ class Redeemed:
 
     gift_card_id: str
     amount_minor: int
-    told: Told
+    told: NewEvent
     """`gift_card.redeemed`, for whoever numbers the transaction's events."""
 
 
@@ -201,7 +201,7 @@ def redeem(
     _move(tx, actor, card, booking_id, "redeem", -amount)
     _note(tx, actor, TimelineKind.GIFT_CARD_REDEEMED, customer_id, booking_id, card, amount)
     extra = {"redeemed_amount": rules.money(amount, currency), "booking_id": booking_id}
-    return Redeemed(card.shown.id, amount, Told(EventType.GIFT_CARD_REDEEMED, card.shown.id, shown, extra))
+    return Redeemed(card.shown.id, amount, NewEvent(EventType.GIFT_CARD_REDEEMED, card.shown.id, shown, extra))
 
 
 @dataclass(frozen=True, slots=True)

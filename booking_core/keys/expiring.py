@@ -3,13 +3,13 @@
 from sqlalchemy import BigInteger, ClauseElement, Integer, bindparam, select
 from sqlalchemy.engine import Dialect
 
-from booking_core import effects
+from booking_core import outbox
 from booking_core.clock import DAY
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, now_us
 from booking_core.db.tables import api_keys, organizations
 from booking_core.db.unit_of_work import Update
-from booking_core.effects import EffectKind
+from booking_core.outbox import OutboxKind
 
 WARNED_AHEAD = 7 * DAY
 _WARNED = Update("warned", api_keys, sets=("warned_at",))
@@ -43,6 +43,6 @@ def warn_expiring(tx: Tx, *, limit: int) -> int:
     found = tx.all(_EXPIRING, ahead=WARNED_AHEAD, limit=limit)
     for organization_id, key_id, name, prefix, expires_at, at in found:
         payload = {"name": name, "prefix": prefix, "expires_at": expires_at}
-        effects.owe(tx, organization_id, EffectKind.STAFF_KEY_EXPIRING_MAIL, key_id, at=at, payload=payload)
+        outbox.enqueue(tx, organization_id, OutboxKind.STAFF_KEY_EXPIRING_MAIL, key_id, at=at, payload=payload)
         tx.update(_WARNED, organization_id=organization_id, id=key_id, warned_at=at)
     return len(found)

@@ -9,13 +9,13 @@ from booking_core import tokens
 from booking_core.context import Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.effects import EffectKind
 from booking_core.manage_links import ManageLinks
 from booking_core.notifications import letters, message, rules, store
 from booking_core.notifications.message import Mailbox
 from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, WRITING_WAITS, Unsent
 from booking_core.notifications.store import Owed
 from booking_core.notifications.summary import BookingRow
+from booking_core.outbox import OutboxKind
 
 log = logging.getLogger("booking.mail")
 
@@ -36,7 +36,7 @@ def write_due(tx: Tx, installation: Installation, *, limit: int, sender: Mailbox
         sender: whose address mails come from; by default one of the host of the public URL.
     """
     owed = store.owed(tx, limit=limit)
-    wanted = ((each.organization_id, each.subject_id) for each, _, _ in owed if EffectKind(each.kind) in BOOKING_KINDS)
+    wanted = ((each.organization_id, each.subject_id) for each, _, _ in owed if OutboxKind(each.kind) in BOOKING_KINDS)
     bookings = store.get_bookings(tx, wanted)
     desk = _Desk(installation, sender or default_sender(installation), bookings)
     for each, organization, at in owed:
@@ -65,7 +65,7 @@ class _Desk:
 
     def write(self, tx: Tx, owed: Owed, organization: Organization, at: int) -> None:
         """One effect: its mail, and what became of it."""
-        kind, booking = EffectKind(owed.kind), self.bookings.get((owed.organization_id, owed.subject_id))
+        kind, booking = OutboxKind(owed.kind), self.bookings.get((owed.organization_id, owed.subject_id))
         to = rules.recipient(kind, organization, booking)
         if isinstance(to, Unsent):
             _settle(tx, owed, at, status="done", note=to)
@@ -82,7 +82,7 @@ class _Desk:
         self,
         tx: Tx,
         owed: Owed,
-        kind: EffectKind,
+        kind: OutboxKind,
         organization: Organization,
         booking: BookingRow | None,
         to: str,

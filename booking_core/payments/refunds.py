@@ -13,10 +13,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from booking_core import effects, timeline, tokens
+from booking_core import outbox, timeline, tokens
 from booking_core.clock import SECOND
 from booking_core.db.engine import Tx
-from booking_core.effects import EffectKind
+from booking_core.outbox import OutboxKind
 from booking_core.payments import rules, store
 from booking_core.payments.rules import Answered, Claimed, LeasedRefund, Outcome
 from booking_core.payments.store import DueRefund
@@ -195,8 +195,8 @@ def book(tx: Tx, refund: LeasedRefund, amount_minor: int, **data: object) -> Non
 
 
 _KINDS = {
-    RefundStatus.FAILED: (EffectKind.STAFF_REFUND_REFUSED_MAIL, TimelineKind.REFUND_REFUSED),
-    RefundStatus.NEEDS_REVIEW: (EffectKind.STAFF_REFUND_REVIEW_MAIL, TimelineKind.REFUND_NEEDS_REVIEW),
+    RefundStatus.FAILED: (OutboxKind.STAFF_REFUND_REFUSED_MAIL, TimelineKind.REFUND_REFUSED),
+    RefundStatus.NEEDS_REVIEW: (OutboxKind.STAFF_REFUND_REVIEW_MAIL, TimelineKind.REFUND_NEEDS_REVIEW),
 }
 
 
@@ -210,7 +210,7 @@ def _tell_staff(tx: Tx, refund: DueRefund | LeasedRefund, status: RefundStatus, 
         "refund %s of booking %s waits for a person (%s): %s", refund.id, refund.booking_id, reason, state.for_staff()
     )
     mail, kind = _KINDS[status]
-    effects.owe(
+    outbox.enqueue(
         tx,
         refund.organization_id,
         mail,

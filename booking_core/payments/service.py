@@ -6,13 +6,13 @@ money is sent here: the storefront's gateway takes it, the worker gives it back 
 
 import logging
 
-from booking_core import effects, timeline, tokens
+from booking_core import outbox, timeline, tokens
 from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.effects import EffectKind
 from booking_core.errors import Conflict, NotFound
 from booking_core.models.bookings import PaymentStatus
+from booking_core.outbox import OutboxKind
 from booking_core.payments import rules, store
 from booking_core.payments.store import PaymentRow
 from booking_core.refund_states import RefundReason, RefundStatus
@@ -192,8 +192,8 @@ def owe_by_hand(
     refund_id = _insert(tx, actor, payment, booking_id, amount, RefundStatus.NEEDS_REVIEW, reason)
     log.warning("refund %s of booking %s waits for a person (%s)", refund_id, booking_id, reason)
     payload = {"amount_minor": amount, "currency": payment.currency, "reason": reason}
-    kind, at = EffectKind.STAFF_REFUND_REVIEW_MAIL, actor.at
-    effects.owe(tx, organization.id, kind, booking_id, at=at, payload=payload)
+    kind, at = OutboxKind.STAFF_REFUND_REVIEW_MAIL, actor.at
+    outbox.enqueue(tx, organization.id, kind, booking_id, at=at, payload=payload)
     noted = {"reason": reason, "was_sent": False}
     _note(tx, actor, TimelineKind.REFUND_NEEDS_REVIEW, booking_id, customer_id, amount, payment, **noted)
     return amount

@@ -4,11 +4,12 @@ from typing import Any
 
 import orjson
 
-from booking_core import outbox, tokens
+from booking_core import events, tokens
 from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest
 from booking_core.errors import Conflict, Malformed, NotFound, Unprocessable
+from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.limits import WEBHOOK_ATTEMPTS
 from booking_core.models.webhooks import (
@@ -18,7 +19,6 @@ from booking_core.models.webhooks import (
     EndpointStatus,
     RecoverableStatus,
 )
-from booking_core.outbox import Told
 from booking_core.webhooks import rules, store
 from booking_core.webhooks.rules import DeliveryRow, EndpointRow
 
@@ -84,8 +84,8 @@ def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> Delivery:
     organization, at = caller.organization, caller.at
     endpoint = _locked(tx, caller, endpoint_id)
     message = orjson.dumps({"message": PING_MESSAGE, "endpoint_id": endpoint_id})
-    _, last = outbox.lock_sequences(tx, {organization.id: (0, 1)})[organization.id]
-    event_id = outbox.tell(tx, organization, Told(EventType.PING, None, message), sequence=last + 1, at=at)
+    _, last = events.lock_sequences(tx, {organization.id: (0, 1)})[organization.id]
+    event_id = events.append(tx, organization, NewEvent(EventType.PING, None, message), sequence=last + 1, at=at)
     row = DeliveryRow(
         created_at=at,
         id=tokens.new_id(),

@@ -10,12 +10,13 @@ from typing import Any
 
 import orjson
 
-from booking_core import outbox, tokens
+from booking_core import events, tokens
 from booking_core.clock import SECOND
 from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, envelope
 from booking_core.errors import NotFound, Unprocessable
+from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.limits import SECRET_OVERLAP_S_DEFAULT
 from booking_core.models.webhooks import (
@@ -27,7 +28,6 @@ from booking_core.models.webhooks import (
     WebhookEndpointChange,
     WebhookEndpointCreate,
 )
-from booking_core.outbox import Told
 from booking_core.webhooks import rules, store
 from booking_core.webhooks.rules import EndpointRow
 from webhook_verify import generate_secret
@@ -48,7 +48,7 @@ def create(tx: Tx, caller: Caller, request: WebhookEndpointCreate, *, is_public:
     """
     organization, at = caller.organization, caller.at
     check(caller, request)
-    outbox.lock_sequences(tx, {organization.id: (0, 0)})  # creations take turns, so that ten are ten
+    events.lock_sequences(tx, {organization.id: (0, 0)})  # creations take turns, so that ten are ten
     rules.room_for_one_more(store.count(tx, organization.id))
     _check_address(request.url, is_public)
     row = EndpointRow(
@@ -184,7 +184,7 @@ def _save(tx: Tx, caller: Caller, before: EndpointRow, row: EndpointRow) -> None
     elif is_on and not was_on:
         _tell(tx, caller, EventType.WEBHOOK_ENABLED, row)
     elif row.event_types != before.event_types:
-        outbox.lock_sequences(tx, {organization.id: (0, 0)})
+        events.lock_sequences(tx, {organization.id: (0, 0)})
     if row.event_types != before.event_types:
         store.subscribe(tx, organization.id, row.id, rules.event_types(row))
     store.change(tx, organization.id, row.id, **{name: getattr(row, name) for name in _SAVED})
@@ -283,10 +283,10 @@ def _give_up(tx: Tx, caller: Caller, endpoint_id: str, reason: FailureReason) ->
     """
     organization_id = caller.organization.id
     store.give_up(tx, organization_id, endpoint_id, reason, caller.at)
-    outbox.lock_sequences(tx, {organization_id: (0, 0)})
+    events.lock_sequences(tx, {organization_id: (0, 0)})
     store.give_up(tx, organization_id, endpoint_id, reason, caller.at)
 
 
 def _tell(tx: Tx, caller: Caller, kind: EventType, row: EndpointRow) -> None:
     shown = orjson.dumps(rules.present(row, caller.organization.zone, caller.at))
-    outbox.publish(tx, caller.organization, [Told(kind, row.id, shown)], at=caller.at)
+    events.publish(tx, caller.organization, [NewEvent(kind, row.id, shown)], at=caller.at)

@@ -16,16 +16,16 @@ from typing import Any
 
 import orjson
 
-from booking_core import effects, outbox, tokens
+from booking_core import events, outbox, tokens
 from booking_core.clock import SECOND
 from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.effects import EffectKind
+from booking_core.events import NewEvent
 from booking_core.models.events import EventType, ResourceType
 from booking_core.models.limits import WEBHOOK_DISABLE_AFTER_S, WEBHOOK_WAITS_S
 from booking_core.models.webhooks import AttemptError, AttemptTrigger, DeliveryStatus, FailureReason
-from booking_core.outbox import Told
+from booking_core.outbox import OutboxKind
 from booking_core.tokens import SecretKeys
 from booking_core.webhooks import queue, rules, store
 from booking_core.webhooks.queue import Due, Settling
@@ -380,7 +380,7 @@ class _Batch:
             queue.disable(self.tx, rows, FailureReason.ENDPOINT_DISABLED, self.at)
         told = self._told(switched_off)
         counted = {owner: (0, len(tolds)) for owner, tolds in told.items()}
-        last = outbox.lock_sequences(self.tx, counted) if counted else {}
+        last = events.lock_sequences(self.tx, counted) if counted else {}
         self._write_deliveries(set(switched_off))
         self._write_endpoints()
         for owner, endpoint_id in switched_off:
@@ -388,7 +388,7 @@ class _Batch:
             self.tx.insert_from_select(store.GIVE_UP, **given_up)
         for owner, tolds in told.items():
             for sequence, each in enumerate(tolds, start=last[owner][1] + 1):
-                outbox.tell(self.tx, self.found.organizations[owner], each, sequence=sequence, at=self.at)
+                events.append(self.tx, self.found.organizations[owner], each, sequence=sequence, at=self.at)
         self._owe_mails()
 
     def _write_deliveries(self, switched_off: set[Key]) -> None:
@@ -412,22 +412,22 @@ class _Batch:
                 judged = {name: getattr(row, name) for name in queue.JUDGED.sets}
                 self.tx.update(queue.JUDGED, organization_id=owner, id=endpoint_id, **judged)
 
-    def _told(self, switched_off: Sequence[Key]) -> dict[str, list[Told]]:
+    def _told(self, switched_off: Sequence[Key]) -> dict[str, list[NewEvent]]:
         """What is told of, by organization: deliveries that are dead, then endpoints that were switched off."""
-        told: dict[str, list[Told]] = {}
+        told: dict[str, list[NewEvent]] = {}
         for (owner, delivery_id), (outcome, _) in self.settled.items():
             delivery = self.found.deliveries[owner, delivery_id]
             if outcome.status == DeliveryStatus.DEAD and _is_worth_telling(delivery):
                 told.setdefault(owner, []).append(self._dead(delivery))
         for owner, endpoint_id in switched_off:
-            off = Told(EventType.WEBHOOK_AUTO_DISABLED, endpoint_id, self._shown((owner, endpoint_id)))
+            off = NewEvent(EventType.WEBHOOK_AUTO_DISABLED, endpoint_id, self._shown((owner, endpoint_id)))
             told.setdefault(owner, []).append(off)
         return dict(sorted(told.items()))
 
-    def _dead(self, delivery: Leased) -> Told:
+    def _dead(self, delivery: Leased) -> NewEvent:
         named = {"delivery_id": delivery.id, "event_id": delivery.event_id, "event_type": delivery.event_type}
         shown = self._shown((delivery.organization_id, delivery.endpoint_id))
-        return Told(EventType.WEBHOOK_DELIVERY_DEAD, delivery.endpoint_id, shown, named)
+        return NewEvent(EventType.WEBHOOK_DELIVERY_DEAD, delivery.endpoint_id, shown, named)
 
     def _shown(self, key: Key) -> bytes:
         zone = self.found.organizations[key[0]].zone
@@ -446,12 +446,12 @@ def _is_worth_telling(delivery: Leased) -> bool:
 
 def _owe_mail(tx: Tx, organization_id: str, row: EndpointRow, verdict: Verdict, hours: int, at: int) -> None:
     kind = (
-        EffectKind.STAFF_WEBHOOK_DISABLED_MAIL if verdict is Verdict.DISABLE else EffectKind.STAFF_WEBHOOK_FAILING_MAIL
+        OutboxKind.STAFF_WEBHOOK_DISABLED_MAIL if verdict is Verdict.DISABLE else OutboxKind.STAFF_WEBHOOK_FAILING_MAIL
     )
     since = rules.failing_since(row)
     payload = {"url": row.url, "hours": hours, "failures": row.consecutive_failures, "since": since}
     # An endpoint may fail more than once in its life: a failure is named by when it began, and by how long it lasts.
-    effects.owe(tx, organization_id, kind, row.id, at=at, payload=payload, occurrence=f"{since}:{hours}")
+    outbox.enqueue(tx, organization_id, kind, row.id, at=at, payload=payload, occurrence=f"{since}:{hours}")
 
 
 # Purging ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import orjson
 from sqlalchemy import null, update
 
-from booking_core import gift_cards, outbox, payments, tokens
+from booking_core import events, gift_cards, payments, tokens
 from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
@@ -199,7 +199,7 @@ class Till:
             over = {"status": "confirmed", "cancelled_at": None, "subtotal_minor": wanted_minor}
             row = self.booking_row(booking_id, **over, gift_card_minor=amount, total_minor=wanted_minor - amount)
             tx.insert(tables.bookings, **row)
-            outbox.publish(tx, self.world.organization, [redeemed.told], at=self.world.clock())
+            events.publish(tx, self.world.organization, [redeemed.told], at=self.world.clock())
             return redeemed
 
         return self.write(act)

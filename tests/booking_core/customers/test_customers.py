@@ -10,17 +10,17 @@ from sqlalchemy import text
 from support.plans import Explained
 from support.world import DAY, NOON, World
 
-from booking_core import customers, events, outbox, tokens
+from booking_core import customers, events, tokens
 from booking_core.context import Caller
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement
 from booking_core.errors import Malformed, NotFound
+from booking_core.events import NewEvent
 from booking_core.models.customers import Customer, CustomerCreate
 from booking_core.models.events import EventType
 from booking_core.models.pages import Order, Page
-from booking_core.outbox import Told
 
 KARI = CustomerCreate(email="Kari@Example.com", name="Kari Nordmann", phone="+47 900 00 000")
 
@@ -145,8 +145,8 @@ def test_another_room_adds_a_customer_to_its_own_writes(world: World) -> None:
             email_subscription=False,
             at=world.clock(),
         )
-        event = Told(EventType.CUSTOMER_CREATED, customer_id, shown)
-        outbox.publish(tx, world.organization, [event], at=world.clock())
+        event = NewEvent(EventType.CUSTOMER_CREATED, customer_id, shown)
+        events.publish(tx, world.organization, [event], at=world.clock())
         return shown
 
     shown = orjson.loads(world.database.write(work))

@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import text
 from support.hooks import ISSUED, REDEEMED, Hooks
 
-from booking_core import outbox, webhooks
+from booking_core import events, webhooks
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
 from booking_core.errors import Conflict
+from booking_core.events import NewEvent
 from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
-from booking_core.outbox import Told
 
 CREATE = WebhookEndpointCreate(url="https://receiver.example/hook", event_types=[REDEEMED])
 Act = Callable[[Tx, Hooks, str], object]
@@ -92,7 +92,7 @@ def test_an_event_told_during_a_change_comes_before_it(hooks: Hooks, act: Act, s
     endpoint = hooks.endpoint()
     changing = threading.Thread(target=lambda: write(hooks, lambda tx: act(tx, hooks, endpoint)))
     with hooks.database.writing() as tx:
-        outbox.publish(tx, hooks.world.organization, [Told(REDEEMED, None, b"{}")], at=hooks.world.clock())
+        events.publish(tx, hooks.world.organization, [NewEvent(REDEEMED, None, b"{}")], at=hooks.world.clock())
         changing.start()
         while not hooks.database.read(lambda tx: tx.first(_WAITING)):
             pass

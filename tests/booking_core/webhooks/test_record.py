@@ -10,13 +10,13 @@ import pytest
 from support.hooks import ISSUED, REDEEMED, Hooks
 from support.world import HOUR, FixedClock
 
-from booking_core import outbox, webhooks
+from booking_core import events, webhooks
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.errors import Conflict
+from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import AttemptError, WantedStatus, WebhookEndpointChange
-from booking_core.outbox import Told
 
 SECOND, MINUTE = 1_000_000, 60_000_000
 DEAD, OFF = EventType.WEBHOOK_DELIVERY_DEAD, EventType.WEBHOOK_AUTO_DISABLED
@@ -310,9 +310,9 @@ def test_an_event_that_is_told_meanwhile_leaves_nothing_queued(hooks: Hooks, clo
         pytest.skip("SQLite has one writer: an event is told before or after")
     endpoint = failing(hooks, 6, 72)
     claimed = hooks.one()
-    told = Told(REDEEMED, None, b"{}")
+    told = NewEvent(REDEEMED, None, b"{}")
     with hooks.database.writing() as tx:
-        outbox.publish(tx, hooks.world.organization, [told], at=clock())
+        events.publish(tx, hooks.world.organization, [told], at=clock())
         recording = threading.Thread(target=hooks.fail, args=(claimed,))
         recording.start()
         wait_until_somebody_waits(hooks)
