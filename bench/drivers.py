@@ -103,7 +103,7 @@ Operation = Callable[[], object]
 
 
 def operations(database: Database) -> dict[str, Operation]:
-    """Return the look-up of a key, which is the statement of GET /me, and a booking, in an organization of their own."""
+    """Return the look-up of a key, as in GET /me, and a booking, in an organization of their own."""
     installation = Installation(tokens.SecretKeys("the-secret-key-of-a-measurement-000000"))
     now = system_clock()
 

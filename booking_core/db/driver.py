@@ -15,63 +15,31 @@ Step = tuple[Compiled, dict[str, Any]]
 class Connection(Protocol):
     """A connection in autocommit mode, with an explicit BEGIN and COMMIT."""
 
-    def execute(self, compiled: Compiled, parameters: dict[str, Any], /) -> tuple[list[Row], int]:
-        """Run a statement and return its rows and the number of affected rows."""
-
-    def execute_pipeline(self, steps: Sequence[Step], /) -> list[list[Row]]:
-        """Run the statements in order and return the rows of each."""
-
-    def command(self, text: str, /) -> None:
-        """Run a statement without parameters and rows, such as SAVEPOINT."""
-
-    def begin(self) -> None:
-        """Begin a transaction."""
-
-    def commit(self, last: Step | None = None, /) -> None:
-        """End the transaction, after a last statement whose rows are not read."""
-
-    def rollback(self) -> None:
-        """Undo the transaction."""
-
+    def execute(self, compiled: Compiled, parameters: dict[str, Any], /) -> tuple[list[Row], int]: ...
+    def execute_pipeline(self, steps: Sequence[Step], /) -> list[list[Row]]: ...
+    def command(self, text: str, /) -> None: ...
+    def begin(self) -> None: ...
+    def commit(self, last: Step | None = None, /) -> None: ...
+    def rollback(self) -> None: ...
     @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
-
+    def in_transaction(self) -> bool: ...
     @property
-    def broken(self) -> bool:
-        """Whether the connection must not be used again."""
-
+    def broken(self) -> bool: ...
     @property
-    def was_closed_by_server(self) -> bool:
-        """Whether the server has closed the connection while it was idle."""
-
-    def without_statement_timeout(self) -> AbstractContextManager[None]:
-        """Lift the statement timeout inside the block."""
-
-    def close(self) -> None:
-        """Close the connection."""
+    def was_closed_by_server(self) -> bool: ...
+    def without_statement_timeout(self) -> AbstractContextManager[None]: ...
+    def close(self) -> None: ...
 
 
 class Driver(Protocol):
     """Opens connections to one database and classifies its errors."""
 
     @property
-    def dialect(self) -> Dialect:
-        """The SQLAlchemy dialect that statements are compiled for."""
-
+    def dialect(self) -> Dialect: ...
     @property
-    def readers(self) -> int:
-        """The greatest number of connections for reads."""
-
+    def readers(self) -> int: ...
     @property
-    def writers(self) -> int:
-        """The greatest number of connections for transactions."""
-
-    def connect(self, writable: bool, /) -> Connection:
-        """Open a connection."""
-
-    def translate(self, error: Exception, /) -> Exception | None:
-        """Return the error that a client gets; none for an error of the program."""
-
-    def is_retryable(self, error: Exception, /) -> bool:
-        """Return whether another run of the transaction may succeed."""
+    def writers(self) -> int: ...
+    def connect(self, writable: bool, /) -> Connection: ...
+    def translate(self, error: Exception, /) -> Exception | None: ...
+    def is_retryable(self, error: Exception, /) -> bool: ...

@@ -55,6 +55,11 @@ def _own(table: str, *columns: str) -> ForeignKeyConstraint:
     return ForeignKeyConstraint(["organization_id", *columns], [f"{table}.organization_id", f"{table}.id"])
 
 
+def _partial(name: str, *columns: str, where: str) -> Index:
+    """Return an index of the rows that meet a condition."""
+    return Index(name, *columns, postgresql_where=text(where), sqlite_where=text(where))
+
+
 # Organizations ---------------------------------------------------------------------------------------------------
 
 organizations = Table(
@@ -170,12 +175,7 @@ departures = Table(
     CheckConstraint("seats_taken BETWEEN 0 AND seats_ceiling", name="seats_taken"),
     CheckConstraint("ends_at >= starts_at", name="ends_after_start"),
     Index(None, "organization_id", "starts_at", "id"),
-    Index(
-        "ix_departures_cancelling",
-        "starts_at",
-        postgresql_where=text("cancelling IS NOT NULL"),
-        sqlite_where=text("cancelling IS NOT NULL"),
-    ),
+    _partial("ix_departures_cancelling", "starts_at", where="cancelling IS NOT NULL"),
 )
 
 # Seats held in another checkout. A hold is live while ended_at is null and expires_at lies ahead; no job ends it.
@@ -268,12 +268,7 @@ bookings = Table(
     Index(None, "organization_id", "experience_id", "created_at", "id"),
     Index(None, "organization_id", "departure_id"),
     Index(None, "organization_id", "updated_at"),
-    Index(
-        "ix_bookings_pending_expires_at",
-        "expires_at",
-        postgresql_where=text("status = 'pending'"),
-        sqlite_where=text("status = 'pending'"),
-    ),
+    _partial("ix_bookings_pending_expires_at", "expires_at", where="status = 'pending'"),
 )
 
 # Gift cards ------------------------------------------------------------------------------------------------------
@@ -400,12 +395,7 @@ refunds = Table(
         "status IN ('requested', 'sending', 'succeeded', 'settled', 'failed', 'needs_review')", name="status"
     ),
     CheckConstraint("(status = 'settled') = (settled_minor IS NOT NULL)", name="settled"),
-    Index(
-        "ix_refunds_due",
-        "next_attempt_at",
-        postgresql_where=text("status IN ('requested', 'sending')"),
-        sqlite_where=text("status IN ('requested', 'sending')"),
-    ),
+    _partial("ix_refunds_due", "next_attempt_at", where="status IN ('requested', 'sending')"),
 )
 
 # Events ----------------------------------------------------------------------------------------------------------
@@ -453,12 +443,7 @@ webhook_endpoints = Table(
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
     CheckConstraint("status IN ('enabled', 'disabled', 'auto_disabled')", name="status"),
-    Index(
-        "ix_webhook_endpoints_deleted",
-        "deleted_at",
-        postgresql_where=text("deleted_at IS NOT NULL"),
-        sqlite_where=text("deleted_at IS NOT NULL"),
-    ),
+    _partial("ix_webhook_endpoints_deleted", "deleted_at", where="deleted_at IS NOT NULL"),
 )
 
 webhook_subscriptions = Table(
@@ -513,41 +498,27 @@ deliveries = Table(
     UniqueConstraint("organization_id", "endpoint_id", "event_id"),
     CheckConstraint("status IN ('queued', 'succeeded', 'failed', 'dead')", name="status"),
     Index(None, "organization_id", "endpoint_id", "created_at", "id"),
-    Index(
-        "ix_deliveries_due",
-        "organization_id",
-        "endpoint_id",
-        "next_attempt_at",
-        postgresql_where=text("status = 'queued'"),
-        sqlite_where=text("status = 'queued'"),
-    ),
-    Index(
+    _partial("ix_deliveries_due", "organization_id", "endpoint_id", "next_attempt_at", where="status = 'queued'"),
+    # A queued delivery is not completed. With this condition the query of this index cannot use the one above, which
+    # a planner with old statistics prefers, and then searches every queued delivery.
+    _partial(
         "ix_deliveries_first_attempts",
         "organization_id",
         "endpoint_id",
         "resource_id",
         "event_sequence",
-        # What is queued is not completed. In these words the look-up that this index is for cannot use the one above,
-        # which a planner that has not heard of a rush takes for as good, and then searches all that waits.
-        postgresql_where=text("completed_at IS NULL AND attempt_count = 0"),
-        sqlite_where=text("completed_at IS NULL AND attempt_count = 0"),
+        where="completed_at IS NULL AND attempt_count = 0",
     ),
-    Index(
+    _partial(
         "ix_deliveries_ended",
         "organization_id",
         "endpoint_id",
         "status",
         "created_at",
         "id",
-        postgresql_where=text("completed_at IS NOT NULL"),
-        sqlite_where=text("completed_at IS NOT NULL"),
+        where="completed_at IS NOT NULL",
     ),
-    Index(
-        "ix_deliveries_leased",
-        "lease_until",
-        postgresql_where=text("lease_until IS NOT NULL"),
-        sqlite_where=text("lease_until IS NOT NULL"),
-    ),
+    _partial("ix_deliveries_leased", "lease_until", where="lease_until IS NOT NULL"),
 )
 
 attempts = Table(
@@ -587,19 +558,10 @@ effects = Table(
     Column("created_at", At, nullable=False),
     Column("completed_at", At),
     CheckConstraint("status IN ('queued', 'done', 'failed')", name="status"),
-    Index(
-        "ix_effects_due",
-        "due_at",
-        postgresql_where=text("status = 'queued'"),
-        sqlite_where=text("status = 'queued'"),
-    ),
-    # Those that no mail came of: the others are found, and go, with their mails. None is among them when it is owed.
-    Index(
-        "ix_effects_unmailed",
-        "status",
-        "completed_at",
-        postgresql_where=text("completed_at IS NOT NULL AND last_error IS NOT NULL"),
-        sqlite_where=text("completed_at IS NOT NULL AND last_error IS NOT NULL"),
+    _partial("ix_effects_due", "due_at", where="status = 'queued'"),
+    # Rows without a mail: the others are purged with their mails.
+    _partial(
+        "ix_effects_unmailed", "status", "completed_at", where="completed_at IS NOT NULL AND last_error IS NOT NULL"
     ),
 )
 
@@ -626,19 +588,8 @@ mails = Table(
     UniqueConstraint("organization_id", "effect_key"),
     UniqueConstraint("organization_id", "message_id"),
     CheckConstraint("status IN ('queued', 'sent', 'failed')", name="status"),
-    Index(
-        "ix_mails_due",
-        "next_attempt_at",
-        postgresql_where=text("status = 'queued'"),
-        sqlite_where=text("status = 'queued'"),
-    ),
-    Index(
-        "ix_mails_ended",
-        "status",
-        "completed_at",
-        postgresql_where=text("completed_at IS NOT NULL"),
-        sqlite_where=text("completed_at IS NOT NULL"),
-    ),
+    _partial("ix_mails_due", "next_attempt_at", where="status = 'queued'"),
+    _partial("ix_mails_ended", "status", "completed_at", where="completed_at IS NOT NULL"),
 )
 
 # The timeline of a customer for staff, and with booking_id that of a booking. The primary key is its order.
