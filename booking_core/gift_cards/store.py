@@ -17,7 +17,6 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
-    text,
 )
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
@@ -159,18 +158,6 @@ MOVE = Update("move_gift_card", gift_cards, sets=("updated_at",), adds=("balance
 SWITCH = Update("switch_gift_card", gift_cards, sets=("deactivated_at", "updated_at"))
 
 # The ledger ------------------------------------------------------------------------------------------------------
-
-_FOREIGN_KEYS_LATER = Statement(text("PRAGMA defer_foreign_keys = ON"))
-
-
-def let_booking_follow(tx: Tx) -> None:
-    """The ledger may name a booking that is written after it, in the same transaction.
-
-    What a card pays is known before the booking is. PostgreSQL writes both with one statement and checks after it;
-    SQLite looks after each table, unless it is told to wait for the commit.
-    """
-    if tx.dialect.name == "sqlite":
-        tx.run(_FOREIGN_KEYS_LATER)
 
 
 class Redeemed(NamedTuple):

@@ -175,7 +175,8 @@ def counted_by_max(tx: Tx, wanted: Any) -> dict[str, tuple[int, int]]:
                  FROM organizations o"""
         )
     )
-    return {row[0]: (row[1], row[2]) for row in tx.all(highest)}
+    with tx.no_autoflush():
+        return {row[0]: (row[1], row[2]) for row in tx.all(highest)}
 
 
 _LOCK, _QUOTE, _PRESENT, _NEW_EVENT = events.lock_sequences, booking_rules.quote, booking_rules.present, events.NewEvent
