@@ -116,8 +116,8 @@ def update(
 
     changed = operation.act_on(
         cli,
-        lambda tx, actor, pending: customers.update(
-            tx, actor, pending, operation.stored_id(customer_id, "customer"), name=name, email=email, phone=phone
+        lambda tx, actor: customers.update(
+            tx, actor, operation.stored_id(customer_id, "customer"), name=name, email=email, phone=phone
         ),
         noun="customer",
         org=org,

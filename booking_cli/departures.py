@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from booking_core.bookings import CancelledBatch
     from booking_core.context import Actor
     from booking_core.db.engine import Tx
-    from booking_core.db.writes import Writes
 
 app = group("Departures: what leaves when, who comes; closed, reopened, cancelled. These commands open the database.")
 
@@ -165,7 +164,7 @@ def close(ctx: typer.Context, departure_id: DepartureId, org: Whose = None) -> N
     with storage.installed():
         from booking_core import departures
 
-    _change(ctx, departure_id, org, lambda tx, actor, pending, wanted: departures.close(tx, actor, pending, wanted))
+    _change(ctx, departure_id, org, lambda tx, actor, wanted: departures.close(tx, actor, wanted))
 
 
 @command(app, "reopen", f"booking departures reopen {_ID}", shape="staff_departure", changes=True)
@@ -177,7 +176,7 @@ def reopen(ctx: typer.Context, departure_id: DepartureId, org: Whose = None) -> 
     with storage.installed():
         from booking_core import departures
 
-    _change(ctx, departure_id, org, lambda tx, actor, pending, wanted: departures.reopen(tx, actor, pending, wanted))
+    _change(ctx, departure_id, org, lambda tx, actor, wanted: departures.reopen(tx, actor, wanted))
 
 
 @command(
@@ -203,8 +202,8 @@ def seats(
     with storage.installed():
         from booking_core import departures
 
-    def verb(tx: "Tx", actor: "Actor", pending: "Writes", wanted: str) -> bytes:
-        return departures.set_seats(tx, actor, pending, wanted, total, allow_oversold=force)
+    def verb(tx: "Tx", actor: "Actor", wanted: str) -> bytes:
+        return departures.set_seats(tx, actor, wanted, total, allow_oversold=force)
 
     _change(ctx, departure_id, org, verb)
 
@@ -213,7 +212,7 @@ def _change(
     ctx: typer.Context,
     departure_id: str,
     org: str | None,
-    verb: "Callable[[Tx, Actor, Writes, str], bytes]",
+    verb: "Callable[[Tx, Actor, str], bytes]",
 ) -> None:
     """Carry out one verb in a transaction of its own, and show the departure as it is then."""
     with storage.installed():
@@ -223,7 +222,7 @@ def _change(
     changed = operation.act(
         cli,
         _owner(departure_id, org),
-        lambda tx, actor, pending: verb(tx, actor, pending, wanted),
+        lambda tx, actor: verb(tx, actor, wanted),
         then=lambda tx, actor, _: bookings.get_departure(tx, actor, wanted),
     )
     cli.render.one(changed)
@@ -338,9 +337,9 @@ def _cancel_batch(
     from booking_core import bookings
     from booking_core.models.bookings import CancelReason
 
-    def verb(tx: "Tx", actor: "Actor", pending: "Writes") -> "CancelledBatch":
+    def verb(tx: "Tx", actor: "Actor") -> "CancelledBatch":
         reason = CancelReason(reason_code)
-        return bookings.cancel_departure_batch(tx, actor, pending, departure_id, reason=reason)
+        return bookings.cancel_departure_batch(tx, actor, departure_id, reason=reason)
 
     def then(tx: "Tx", actor: "Actor", batch: "CancelledBatch") -> tuple[list[Shown], int]:
         done = [json.loads(each) for each in batch.bookings]

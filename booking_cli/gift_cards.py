@@ -135,7 +135,7 @@ def issue(
         from booking_core import gift_cards, organizations
         from booking_core.gift_cards import GiftCardIssue
 
-    def verb(tx: Any, actor: Any, pending: Any) -> Any:
+    def verb(tx: Any, actor: Any) -> Any:
         request = GiftCardIssue(
             amount_minor=parse_amount(amount, currency or actor.organization.default_currency),
             currency=currency,
@@ -147,7 +147,7 @@ def issue(
             recipient_name=recipient_name,
             recipient_email=recipient_email,
         )
-        return gift_cards.issue(tx, actor, pending, request)
+        return gift_cards.issue(tx, actor, request)
 
     with secret_files.kept(secret_file) as keeper:
         card, made_code = operation.act(cli, lambda tx: organizations.get(tx, slug=org), verb)
@@ -193,9 +193,7 @@ def deactivate(ctx: typer.Context, card_id: CardId, org: Whose = None) -> None:
     cli.render.one(
         operation.act_on(
             cli,
-            lambda tx, actor, pending: gift_cards.deactivate(
-                tx, actor, pending, operation.stored_id(card_id, "gift card")
-            ),
+            lambda tx, actor: gift_cards.deactivate(tx, actor, operation.stored_id(card_id, "gift card")),
             noun="gift card",
             org=org,
         )
@@ -218,9 +216,7 @@ def reactivate(ctx: typer.Context, card_id: CardId, org: Whose = None) -> None:
     cli.render.one(
         operation.act_on(
             cli,
-            lambda tx, actor, pending: gift_cards.reactivate(
-                tx, actor, pending, operation.stored_id(card_id, "gift card")
-            ),
+            lambda tx, actor: gift_cards.reactivate(tx, actor, operation.stored_id(card_id, "gift card")),
             noun="gift card",
             org=org,
         )

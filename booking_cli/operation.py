@@ -13,11 +13,10 @@ from booking_cli.context import Cli, CliError
 if TYPE_CHECKING:
     from booking_core.context import Actor, Installation, Organization
     from booking_core.db.engine import Database, Tx
-    from booking_core.db.writes import Writes
 
 T = TypeVar("T")
 Owner = Callable[["Tx"], "Organization"]
-Verb = Callable[["Tx", "Actor", "Writes"], Any]
+Verb = Callable[["Tx", "Actor"], Any]
 Then = Callable[["Tx", "Actor", Any], Any]
 """Sees what a verb gives once it is written, in the same transaction, and gives what is shown."""
 
@@ -98,11 +97,10 @@ class Session:
 
         def work(tx: "Tx") -> Any:
             organization = self._told(owner(tx))
-            pending, shown = _done(tx, self.installation, organization, verb)
-            tx.write(pending)
+            shown = verb(tx, _actor(tx, self.installation, organization))
             return then(tx, _actor(tx, self.installation, organization), _read(shown)) if then else shown
 
-        return _read(self.database.rehearse(work) if dry_run else self.database.write_once(work))
+        return _read(self.database.dry_run(work) if dry_run else self.database.write_once(work))
 
     def _told(self, organization: "Organization") -> "Organization":
         """Return the organization, which is told on stderr the first time."""
@@ -155,32 +153,23 @@ def act_on(cli: Cli, verb: Verb, *, noun: str = "thing", org: str | None = None)
         from booking_core.errors import NotFound
 
         owners = organizations.find(tx) if org is None else [organizations.get(tx, slug=org)]
-        done: list[tuple[Organization, Writes, Any]] = []
+        done: list[tuple[Organization, Any]] = []
         for organization in owners:
             try:
-                done.append((organization, *_done(tx, installation, organization, verb)))
+                done.append((organization, verb(tx, _actor(tx, installation, organization))))
             except NotFound:
                 continue  # another organization's; nothing was collected
         if not done:
             raise NotFound(f"There is no such {noun}.")
         if len(done) > 1:
-            slugs = ", ".join(each.slug for each, _, _ in done)
+            slugs = ", ".join(each.slug for each, _ in done)
             raise CliError(f"Several organizations have that id: {slugs}.", code="ambiguous", hint="pass --org")
-        ((found, pending, shown),) = done
+        ((found, shown),) = done
         storage.tell_organization(cli, found)
-        tx.write(pending)
         return shown
 
     with opened(cli) as session:
         return _read(session.database.write_once(lambda tx: work(tx, session.installation)))
-
-
-def _done(tx: "Tx", installation: "Installation", organization: "Organization", verb: Verb) -> "tuple[Writes, Any]":
-    """What is to be written, and what the verb gives."""
-    from booking_core.db.writes import Writes
-
-    pending = Writes()
-    return pending, verb(tx, _actor(tx, installation, organization), pending)
 
 
 def _actor(tx: "Tx", installation: "Installation", organization: "Organization") -> "Actor":

@@ -81,7 +81,7 @@ def record(
     with storage.installed():
         from booking_core import bookings
 
-    def verb(tx: "Tx", actor: Any, pending: Any) -> Any:
+    def verb(tx: "Tx", actor: Any) -> Any:
         found = bookings.refer(tx, actor, booking)
         minor = amounts.parse_amount(amount, bookings.lock(tx, actor, found).row.currency)
         at = _instant(actor, received_at)
@@ -100,7 +100,7 @@ def list_(ctx: typer.Context, booking: BookingRef, org: Whose = None) -> None:
     with storage.installed():
         from booking_core import bookings, payments
 
-    def verb(tx: "Tx", actor: Any, pending: Any) -> list[dict[str, Any]]:
+    def verb(tx: "Tx", actor: Any) -> list[dict[str, Any]]:
         found = bookings.lock(tx, actor, bookings.refer(tx, actor, booking)).row.id
         records = payments.find_records(tx, actor.organization, found)
         return [payments.present_record(each, actor.organization) for each in records]
@@ -131,7 +131,7 @@ def void(
     shown = operation.act(
         cli,
         lambda tx: payments.record_owner(tx, record_id),
-        lambda tx, actor, pending: bookings.void_payment(tx, actor, record_id.lower(), note=note),
+        lambda tx, actor: bookings.void_payment(tx, actor, record_id.lower(), note=note),
     )
     cli.render.one(shown)
 

@@ -189,7 +189,7 @@ def record(
     with storage.installed():
         from booking_core import bookings, payments
 
-    def verb(tx: "Tx", actor: Any, pending: Any) -> Any:
+    def verb(tx: "Tx", actor: Any) -> Any:
         found = bookings.refer(tx, actor, booking)
         minor = amounts.parse_amount(amount, bookings.lock(tx, actor, found).row.currency)
         made = payments.record_refund(tx, actor, found, amount_minor=minor, note=note)
@@ -202,7 +202,7 @@ def _act(cli: Cli, refund_id: str, work: Any) -> Any:
     """Runs a verb on the refund of that id, and gives the refund ready for JSON."""
     from booking_core import payments
 
-    def verb(tx: "Tx", actor: Any, pending: Any) -> Any:
+    def verb(tx: "Tx", actor: Any) -> Any:
         found = payments.find_refund(tx, refund_id)[0].id
         return payments.present_refund(work(tx, actor, found), actor.organization)
 

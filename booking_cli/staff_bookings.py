@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from booking_core.bookings import Search
     from booking_core.context import Actor
     from booking_core.db.engine import Tx
-    from booking_core.db.writes import Writes
 
 SOURCES = ("admin", "agency", "ai")
 REASON_CODES = ("admin", "agent")
@@ -128,7 +127,7 @@ def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], given_key: 
     with remote.once(cli, given_key) as key:
         once = Once(key, idempotency.fingerprint("POST", "/staff/bookings", {**body, "source": source}))
 
-        def verb(tx: "Tx", actor: "Actor", pending: "Writes") -> tuple[Shown, bool]:
+        def verb(tx: "Tx", actor: "Actor") -> tuple[Shown, bool]:
             answer = bookings.create_once(tx, actor, draft, once)
             return json.loads(answer.body), answer.replayed
 
@@ -185,13 +184,12 @@ def cancel(
     whose = owner(reference, org)
     note = validated.request(BookingCancel, {"reason": reason}).reason
 
-    def verb(tx: "Tx", actor: "Actor", pending: "Writes") -> Shown:
+    def verb(tx: "Tx", actor: "Actor") -> Shown:
         booking_id = bookings.refer(tx, actor, reference)
         before = bookings.get(tx, actor, booking_id)["status"]
         cancelled = bookings.cancel(
             tx,
             actor,
-            pending,
             booking_id,
             reason=CancelReason(reason_code),
             note=note,
@@ -249,8 +247,8 @@ def confirm(cli: Cli, reference: str, *, org: str | None) -> None:
     with storage.installed():
         from booking_core import bookings
 
-    def verb(tx: "Tx", actor: "Actor", pending: "Writes") -> bytes:
-        return bookings.confirm(tx, actor, pending, bookings.refer(tx, actor, reference))
+    def verb(tx: "Tx", actor: "Actor") -> bytes:
+        return bookings.confirm(tx, actor, bookings.refer(tx, actor, reference))
 
     cli.render.one(operation.act(cli, owner(reference, org), verb))
 
@@ -262,10 +260,10 @@ def reschedule(cli: Cli, reference: str, departure: str, *, org: str | None, dry
 
     target = operation.stored_id(departure, "departure")
 
-    def verb(tx: "Tx", actor: "Actor", pending: "Writes") -> Shown:
+    def verb(tx: "Tx", actor: "Actor") -> Shown:
         booking_id = bookings.refer(tx, actor, reference)
         before = bookings.get(tx, actor, booking_id)["departure"]
-        return {"before": before, "booking": json.loads(bookings.reschedule(tx, actor, pending, booking_id, target))}
+        return {"before": before, "booking": json.loads(bookings.reschedule(tx, actor, booking_id, target))}
 
     def then(tx: "Tx", actor: "Actor", done: Shown) -> Shown:
         return done | {"seats_available": departures.get(tx, actor, target)["seats_available"]}

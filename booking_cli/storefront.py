@@ -12,7 +12,6 @@ from booking_cli.times import length_us
 if TYPE_CHECKING:
     from booking_core.context import Actor
     from booking_core.db.engine import Tx
-    from booking_core.db.writes import Writes
     from booking_core.storefront import Checkout
 
 app = group("The storefront: hold seats, check out, pay by card. The HTTP API never charges a card.")
@@ -46,9 +45,7 @@ def hold(
     _act(
         ctx,
         operation.of(org),
-        lambda tx, actor, pending: storefront.hold(
-            tx, actor, pending, operation.stored_id(departure, "departure"), seats, for_s=for_s
-        ),
+        lambda tx, actor: storefront.hold(tx, actor, operation.stored_id(departure, "departure"), seats, for_s=for_s),
     )
 
 
@@ -64,7 +61,7 @@ def release(
     _act(
         ctx,
         lambda tx: storefront.owner(tx, hold_id),
-        lambda tx, actor, pending: storefront.release(tx, actor, pending, hold_id.lower()),
+        lambda tx, actor: storefront.release(tx, actor, hold_id.lower()),
     )
 
 
@@ -111,7 +108,7 @@ def checkout(
     with storage.installed():
         from booking_core import storefront
 
-    def act(tx: "Tx", actor: "Actor", pending: "Writes") -> bytes:
+    def act(tx: "Tx", actor: "Actor") -> bytes:
         basket = _basket(
             operation.stored_id(departure, "departure"),
             guests,
@@ -122,7 +119,7 @@ def checkout(
             gift_card,
             None if hold_id is None else operation.stored_id(hold_id, "hold"),
         )
-        return storefront.check_out(tx, actor, pending, basket)
+        return storefront.check_out(tx, actor, basket)
 
     _act(ctx, operation.of(org), act)
 
@@ -154,9 +151,7 @@ def pay(
     paid = operation.act(
         cli,
         lambda tx: bookings.owner(tx, booking_id),
-        lambda tx, actor, pending: storefront.pay(
-            tx, actor, pending, booking_id.lower(), payment_intent=payment_intent
-        ),
+        lambda tx, actor: storefront.pay(tx, actor, booking_id.lower(), payment_intent=payment_intent),
         then=_with_refund,
     )
     sentence = paid.pop("sentence", None)

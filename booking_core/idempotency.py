@@ -14,9 +14,8 @@ from sqlalchemy.engine import Dialect
 
 from booking_core.context import Actor
 from booking_core.db import tables
-from booking_core.db.engine import Asked, Tx
-from booking_core.db.statements import Statement, chosen_once, given_all, rows
-from booking_core.db.writes import Writes
+from booking_core.db.engine import Query, Tx
+from booking_core.db.statements import Statement, as_json, materialized, rows_from_json
 from booking_core.errors import (
     BookingError,
     Conflict,
@@ -76,7 +75,7 @@ def has_lock(name: ColumnElement[str]) -> ColumnElement[bool]:
 
 
 def _try_locks(dialect: Dialect) -> Any:
-    wanted = given_all(dialect, "wanted", {"i": Integer, "lock": Text}).c
+    wanted = rows_from_json(dialect, "wanted", {"i": Integer, "lock": Text}).c
     return select(wanted.i, has_lock(wanted.lock))
 
 
@@ -95,16 +94,16 @@ def try_locks(tx: Tx, wanted: Sequence[tuple[str, str]]) -> list[bool]:
     The answers that were stored must be read by a later statement: only its snapshot sees what the former holder
     committed.
     """
-    held: list[bool] = tx.together(asking_locks(tx.dialect, wanted))[0]
+    held: list[bool] = tx.pipeline(locks_query(tx.dialect, wanted))[0]
     return held
 
 
-def asking_locks(dialect: Dialect, wanted: Sequence[tuple[str, str]]) -> Asked[list[bool]]:
+def locks_query(dialect: Dialect, wanted: Sequence[tuple[str, str]]) -> Query[list[bool]]:
     """The same, to be asked together with what follows."""
     if dialect.name == "sqlite":
-        return Asked(None, {}, lambda _: [True] * len(wanted))
-    locks = rows({"i": i, "lock": lock_name(*each)} for i, each in enumerate(wanted))
-    return Asked(_TRY_LOCKS, {"wanted": locks}, lambda found: [is_held for _, is_held in sorted(found)])
+        return Query(None, {}, lambda _: [True] * len(wanted))
+    locks = as_json({"i": i, "lock": lock_name(*each)} for i, each in enumerate(wanted))
+    return Query(_TRY_LOCKS, {"wanted": locks}, lambda found: [is_held for _, is_held in sorted(found)])
 
 
 def lock_name(organization_id: str, key: str) -> str:
@@ -128,9 +127,9 @@ def replay(caller: Actor, once: Once, fingerprint: str, status: int, body_sealed
     return Answer(status, body, replayed=True)
 
 
-def keep(pending: Writes, caller: Actor, once: Once, answer: Answer, *, at: int) -> None:
-    """Stores the answer with whatever else is pending."""
-    pending.insert(
+def keep(tx: Tx, caller: Actor, once: Once, answer: Answer, *, at: int) -> None:
+    """Store the answer with the other writes of the transaction."""
+    tx.insert(
         tables.idempotency,
         organization_id=caller.organization.id,
         key=once.key,
@@ -141,10 +140,10 @@ def keep(pending: Writes, caller: Actor, once: Once, answer: Answer, *, at: int)
     )
 
 
-def execute(tx: Tx, caller: Actor, once: Once | None, act: Callable[[Writes], Answer], refuse: Refuse) -> Answer:
-    """The answer of `act`, which collects its writes; or, for a key that was used, the answer of then.
+def execute(tx: Tx, caller: Actor, once: Once | None, act: Callable[[], Answer], refuse: Refuse) -> Answer:
+    """Return the answer of `act`, or the stored answer of a key that was used before.
 
-    A refusal that is stored writes nothing else: what `act` collected before it raised is dropped.
+    A refusal that is stored writes nothing else: the rows that `act` collected before it raised are dropped.
 
     Raises:
         IdempotencyInProgress: a request with this key still runs.
@@ -152,16 +151,15 @@ def execute(tx: Tx, caller: Actor, once: Once | None, act: Callable[[Writes], An
     """
     if once and (stored := _stored(tx, caller, once)):
         return stored
-    pending = Writes()
     try:
-        answer = act(pending)
+        with tx.discard_on_error():
+            answer = act()
     except STORED_REFUSALS as error:
         if not once:
             raise
-        pending, answer = Writes(), refuse(error)
+        answer = refuse(error)
     if once:
-        keep(pending, caller, once, answer, at=caller.at)
-    tx.write(pending)
+        keep(tx, caller, once, answer, at=caller.at)
     return answer
 
 
@@ -180,7 +178,7 @@ _OLD = (
     .with_for_update(skip_locked=True)
 )
 _KEY = tuple_(tables.idempotency.c.organization_id, tables.idempotency.c.key)
-_PURGE = Statement(lambda dialect: delete(tables.idempotency).where(_KEY.in_(chosen_once(dialect, _OLD))))
+_PURGE = Statement(lambda dialect: delete(tables.idempotency).where(_KEY.in_(materialized(dialect, _OLD))))
 
 
 def purge(tx: Tx, *, before: int, limit: int) -> int:

@@ -1,241 +1,68 @@
-"""Events on their way into the feed: numbered, rendered once, written in the transaction that they tell of.
+"""The transactional outbox: rows written in the transaction of their cause and carried out later by the worker.
 
-Whoever changes something tells of it in the same `Writes`: one row of the feed, and one delivery for each endpoint
-that subscribes to the type, which the database derives. A process that dies loses all of it or none of it. Reading
-the feed belongs to the room `events`, sending to the room `webhooks`.
+A booking calls neither mail nor a gateway. It enqueues a row, so that a crash keeps both or neither. The rows are in
+the table `effects`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from collections.abc import Mapping
+from enum import StrEnum
 
 import orjson
-from sqlalchemy import (
-    ColumnElement,
-    Text,
-    any_,
-    case,
-    cast,
-    func,
-    insert,
-    literal,
-    literal_column,
-    select,
-    update,
-)
-from sqlalchemy.engine import Dialect
-from sqlalchemy.sql.dml import Insert, Update
 
-from booking_core import tokens
-from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, among, given, rows
-from booking_core.db.writes import Derived, Writes
-from booking_core.models.events import EventType
-from booking_core.models.limits import API_VERSION, WEBHOOK_ATTEMPTS
-from booking_core.models.webhooks import DeliveryStatus, DeliveryTrigger, EndpointStatus, FailureReason
-
-_ONCE = frozenset(
-    {
-        EventType.BOOKING_CREATED,
-        EventType.BOOKING_CONFIRMED,
-        EventType.BOOKING_CANCELLED,
-        EventType.CUSTOMER_CREATED,
-        EventType.GIFT_CARD_ISSUED,
-    }
-)
-"""What a resource sees once in its life. Their occurrence is 0, so that a unique index refuses a second one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """An event about to be written."""
+class OutboxKind(StrEnum):
+    """The kinds of outbox rows, each a mail."""
 
-    type: EventType
-    resource_id: str | None
-    object: bytes
-    """The resource as JSON, exactly as REST shows it, less its secrets (manage_url null, no code)."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    """Fields beside `object` in `data`."""
-
-
-# Numbering -------------------------------------------------------------------------------------------------------
-
-_WANTED = {key: column.type for key, column in tables.counters.c.items()}
-"""Named as the columns that they are added to."""
-
-
-def _locking(dialect: Dialect, *, waits: bool) -> Update:
-    counters = tables.counters.c
-    wanted = given(dialect, "wanted", _WANTED).c
-    change = update(tables.counters).where(counters.organization_id == wanted.organization_id)
-    if dialect.name == "postgresql":
-        # Locked in the order of their ids before any is changed, so that two batches that meet in several organizations
-        # wait for each other and never deadlock.
-        in_order = (
-            select(counters.organization_id)
-            .where(among(dialect, counters.organization_id, "wanted", "organization_id"))
-            .order_by(counters.organization_id)
-            .with_for_update(key_share=True, skip_locked=not waits)
-            .correlate(None)
-        )
-        change = change.where(counters.organization_id == any_(func.array(in_order.scalar_subquery())))
-    return change.values(
-        last_booking_number=counters.last_booking_number + wanted.last_booking_number,
-        last_event_sequence=counters.last_event_sequence + wanted.last_event_sequence,
-    ).returning(counters.organization_id, counters.last_booking_number, counters.last_event_sequence)
+    BOOKING_CONFIRMATION_MAIL = "booking_confirmation_mail"
+    BOOKING_CANCELLATION_MAIL = "booking_cancellation_mail"
+    BOOKING_RESCHEDULING_MAIL = "booking_rescheduling_mail"
+    """The payload holds previous_starts_at (an instant)."""
+    STAFF_BOOKING_MAIL = "staff_booking_mail"
+    STAFF_CANCELLATION_MAIL = "staff_cancellation_mail"
+    STAFF_RESCHEDULING_MAIL = "staff_rescheduling_mail"
+    """The payload holds previous_starts_at (an instant)."""
+    STAFF_REFUND_REFUSED_MAIL = "staff_refund_refused_mail"
+    """The gateway refused a refund, which has to be made by hand; the subject is the booking, the payload holds
+    amount_minor, currency, reason."""
+    STAFF_REFUND_REVIEW_MAIL = "staff_refund_review_mail"
+    """A refund was never sent, or what became of it is unclear; the same payload."""
+    STAFF_KEY_EXPIRING_MAIL = "staff_key_expiring_mail"
+    """The subject is the API key; the payload holds name, prefix, expires_at (an instant)."""
+    STAFF_WEBHOOK_FAILING_MAIL = "staff_webhook_failing_mail"
+    """An endpoint fails and will be switched off; the payload holds url, hours, failures, since (an instant)."""
+    STAFF_WEBHOOK_DISABLED_MAIL = "staff_webhook_disabled_mail"
+    """An endpoint was switched off; the same payload."""
 
 
-_LOCK_SEQUENCES = Statement(partial(_locking, waits=True))
-_TRY_SEQUENCES = Statement(partial(_locking, waits=False))
+def enqueue(
+    tx: Tx,
+    organization_id: str,
+    kind: OutboxKind,
+    subject_id: str,
+    *,
+    at: int,
+    payload: Mapping[str, object] | None = None,
+    occurrence: str = "",
+) -> None:
+    """Enqueue a row of that kind for that subject, due now.
 
+    The key makes a second row of the same kind and subject impossible while the first is kept. It is purged some weeks
+    after it was done, so a caller decides by the subject's own row, never by a look into the outbox.
 
-def lock_sequences(tx: Tx, wanted: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """Reserves numbers: how many booking numbers and how many events, by organization.
-
-    The last lock of a transaction, held until it ends: what is numbered is dense, and its order is the order of
-    commits. What is written after it sees everything that an earlier holder of the lock committed. One statement for
-    any number of organizations.
-
-    Returns:
-        The last booking number and the last event sequence before the reserved ones, by organization.
+    Args:
+        occurrence: distinguishes rows of one kind that a subject may have more than once.
     """
-    return _reserve(tx, _LOCK_SEQUENCES, wanted)
-
-
-def try_sequences(tx: Tx, wanted: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """The same without waiting: organizations whose numbers another transaction has are left out."""
-    return _reserve(tx, _TRY_SEQUENCES, wanted)
-
-
-def _reserve(tx: Tx, statement: Statement, wanted: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    parameter = rows(
-        {"organization_id": organization_id, "last_booking_number": booking_numbers, "last_event_sequence": events}
-        for organization_id, (booking_numbers, events) in sorted(wanted.items())
-    )
-    before = {}
-    for organization_id, booking_number, sequence in tx.all(statement, wanted=parameter):
-        booking_numbers, events = wanted[organization_id]
-        before[organization_id] = (booking_number - booking_numbers, sequence - events)
-    return before
-
-
-# Telling ---------------------------------------------------------------------------------------------------------
-
-
-def tell(pending: Writes, organization: Organization, told: Told, *, sequence: int, at: int) -> str:
-    """Adds the event and its deliveries to what is about to be written.
-
-    The envelope (API v1 section 6) is rendered here, once: the feed and every attempt of every delivery send these
-    bytes.
-
-    Returns:
-        The event's id.
-    """
-    event_id = tokens.new_id()
-    envelope = {
-        "id": event_id,
-        "type": told.type,
-        "created_at": organization.zone.iso(at),
-        "api_version": API_VERSION,
-        "sequence": sequence,
-        "data": {"object": orjson.Fragment(told.object), **told.extra},
-    }
-    pending.insert(
-        tables.events,
-        organization_id=organization.id,
-        sequence=sequence,
-        id=event_id,
-        type=told.type.value,
-        resource_type=told.type.resource_type.value,
-        resource_id=told.resource_id,
-        occurrence=0 if told.type in _ONCE else sequence,
-        body=orjson.dumps(envelope).decode(),
+    tx.insert(
+        tables.effects,
+        organization_id=organization_id,
+        key=f"{kind}:{subject_id}:{occurrence}" if occurrence else f"{kind}:{subject_id}",
+        kind=str(kind),
+        subject_id=subject_id,
+        payload=orjson.dumps(payload or {}).decode(),
+        status="queued",
+        due_at=at,
         created_at=at,
     )
-    pending.derive(
-        DELIVERIES,
-        organization_id=organization.id,
-        event_id=event_id,
-        event_type=told.type.value,
-        event_sequence=sequence,
-        resource_id=told.resource_id,
-        created_at=at,
-    )
-    return event_id
-
-
-def publish(tx: Tx, pending: Writes, organization: Organization, tolds: Sequence[Told], *, at: int) -> list[str]:
-    """Numbers and tells the events of one organization, in order; the caller writes `pending` right after.
-
-    Returns:
-        The events' ids.
-    """
-    _, last = lock_sequences(tx, {organization.id: (0, len(tolds))})[organization.id]
-    return [
-        tell(pending, organization, told, sequence=sequence, at=at)
-        for sequence, told in enumerate(tolds, start=last + 1)
-    ]
-
-
-# Deliveries ------------------------------------------------------------------------------------------------------
-
-_TOLD = {
-    key: tables.deliveries.c[key].type
-    for key in ("organization_id", "event_id", "event_type", "event_sequence", "resource_id", "created_at")
-}
-
-
-def _delivery_id(dialect: Dialect, event_id: ColumnElement[str], endpoint_id: ColumnElement[str]) -> ColumnElement[str]:
-    """The id of a new delivery, made by the database: a UUID of version 8, the event's instant and then a hash of event
-    and endpoint. What begins with the instant lies together in an index; and PostgreSQL would ask the operating system
-    for a random one, at four times the cost. On SQLite, which has no hash, the rest is random."""
-    if dialect.name == "postgresql":
-        event, endpoint = func.uuid_send(event_id), func.uuid_send(endpoint_id)
-        instant = func.encode(func.substr(event, 1, 6), "hex")
-        hashed = func.md5(event.op("||")(endpoint))
-        return cast(func.overlay(func.overlay(hashed, instant.op("||")("8"), 1), "a", 17), tables.Id)
-    random = "lower('8' || substr(hex(randomblob(2)), 2) || '-a' || substr(hex(randomblob(2)), 2) || '-' ||"
-    return func.substr(event_id, 1, 14).concat(literal_column(f"{random} hex(randomblob(6)))", Text))
-
-
-def _deliveries(dialect: Dialect, name: str) -> Insert:
-    """One delivery for each told event and each endpoint that subscribes to its type.
-
-    An endpoint that does not take events now gets a failed one, which `recover` can find (decision W6). An endpoint is
-    never told about itself (decision W8).
-    """
-    told = given(dialect, name, _TOLD).c
-    endpoint, subscription = tables.webhook_endpoints.c, tables.webhook_subscriptions.c
-    enabled = endpoint.status == EndpointStatus.ENABLED.value
-    values = {
-        "organization_id": told.organization_id,
-        "id": _delivery_id(dialect, told.event_id, endpoint.id),
-        "endpoint_id": endpoint.id,
-        "event_id": told.event_id,
-        "event_type": told.event_type,
-        "event_sequence": told.event_sequence,
-        "resource_id": told.resource_id,
-        "status": case((enabled, DeliveryStatus.QUEUED.value), else_=DeliveryStatus.FAILED.value),
-        "failure_reason": case((enabled, None), else_=FailureReason.ENDPOINT_DISABLED.value),
-        "trigger": literal(DeliveryTrigger.EVENT.value),
-        "max_attempts": literal(WEBHOOK_ATTEMPTS),
-        "next_attempt_at": case((enabled, told.created_at)),
-        "completed_at": case((enabled, None), else_=told.created_at),
-        "created_at": told.created_at,
-        "updated_at": told.created_at,
-    }
-    derived = select(*values.values()).where(
-        subscription.organization_id == told.organization_id,
-        subscription.event_type == told.event_type,
-        endpoint.organization_id == told.organization_id,
-        endpoint.id == subscription.endpoint_id,
-        endpoint.id.is_distinct_from(told.resource_id),
-        endpoint.deleted_at.is_(None),
-    )
-    return insert(tables.deliveries).from_select(list(values), derived)
-
-
-DELIVERIES = Derived("deliveries_of_events", _deliveries)

@@ -30,9 +30,9 @@ from booking_core import notifications, payments, webhooks
 from booking_core.clock import END_OF_TIME, MINUTE, SECOND
 from booking_core.context import Installation
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, given_all, now_us, rows
+from booking_core.db.statements import Statement, as_json, now_us, rows_from_json
 from booking_core.db.tables import bookings, deliveries, effects, holds, mails, organizations, refunds
-from booking_core.db.writes import Change, Writes
+from booking_core.db.unit_of_work import Update
 
 BATCH = 500
 SLACK = 2 * SECOND
@@ -51,17 +51,15 @@ class _Ahead:
     """Rows of one kind that are too far ahead: organization, id, now, and the wait that they are given instead."""
 
     found: Statement
-    change: Change
+    change: Update
     key: str = "id"
 
     def realign(self, tx: Tx, **parameters: object) -> int:
         """Bring back a batch."""
-        pending = Writes()
         found = tx.all(self.found, limit=BATCH, **parameters)
         for organization_id, row_id, now, wait in found:
             columns = dict.fromkeys(self.change.sets, now + wait)
-            pending.change(self.change, **{"organization_id": organization_id, self.key: row_id}, **columns)
-        tx.write(pending)
+            tx.update(self.change, **{"organization_id": organization_id, self.key: row_id}, **columns)
         return len(found)
 
 
@@ -78,7 +76,7 @@ def _select(dialect: Dialect, table: Table, key: str, due: str, wait: ColumnElem
 
 def _by_attempts(dialect: Dialect, table: Table, key: str, due: str) -> Select[Any]:
     """By the wait that belongs to the number of attempts; with more of them, the last."""
-    waits = given_all(dialect, "waits", {"attempts": Integer, "wait": BigInteger})
+    waits = rows_from_json(dialect, "waits", {"attempts": Integer, "wait": BigInteger})
     last = bindparam("last", type_=Integer)
     number = case((table.c.attempt_count > last, last), else_=table.c.attempt_count)
     return (
@@ -92,7 +90,7 @@ def _attempts(waits: Sequence[int], at_least: int = 0) -> dict[str, object]:
     """The parameters of `_by_attempts`: without an attempt there is no wait."""
     by_number = {0: 0, **{number: max(wait, at_least) for number, wait in enumerate(waits, start=1)}}
     return {
-        "waits": rows({"attempts": number, "wait": wait} for number, wait in by_number.items()),
+        "waits": as_json({"attempts": number, "wait": wait} for number, wait in by_number.items()),
         "last": len(waits),
     }
 
@@ -102,7 +100,7 @@ def _attempts(waits: Sequence[int], at_least: int = 0) -> dict[str, object]:
 
 def _deliveries(dialect: Dialect) -> Select[Any]:
     """By the wait after the last attempt; the first one, and one that somebody asked for, has none."""
-    waits = given_all(dialect, "waits", {"left": Integer, "wait": BigInteger})
+    waits = rows_from_json(dialect, "waits", {"left": Integer, "wait": BigInteger})
     d, most = deliveries.c, bindparam("most", type_=Integer)
     left = d.max_attempts - d.attempt_count
     asked_for = or_(d.attempt_count == 0, d.failure_reason.is_not(None))
@@ -114,14 +112,14 @@ def _deliveries(dialect: Dialect) -> Select[Any]:
     )
 
 
-_DELIVERIES = _Ahead(Statement(_deliveries), Change("realign_delivery", deliveries, sets=("next_attempt_at",)))
+_DELIVERIES = _Ahead(Statement(_deliveries), Update("realign_delivery", deliveries, sets=("next_attempt_at",)))
 _LEASES = _Ahead(
     Statement(
         lambda dialect: _select(dialect, deliveries, "id", "lease_until", bindparam("lease", type_=BigInteger)).where(
             deliveries.c.lease_until.is_not(None)
         )
     ),
-    Change("realign_lease", deliveries, sets=("lease_until",)),
+    Update("realign_lease", deliveries, sets=("lease_until",)),
 )
 
 
@@ -132,7 +130,7 @@ def delivery_waits(waits_s: Sequence[int]) -> dict[int, int]:
 
 
 def _realign_deliveries(tx: Tx, waits_s: Sequence[int]) -> int:
-    waits = rows({"left": left, "wait": wait} for left, wait in delivery_waits(waits_s).items())
+    waits = as_json({"left": left, "wait": wait} for left, wait in delivery_waits(waits_s).items())
     return _DELIVERIES.realign(tx, waits=waits, most=len(waits_s))
 
 
@@ -140,11 +138,11 @@ def _realign_deliveries(tx: Tx, waits_s: Sequence[int]) -> int:
 
 _MAILS = _Ahead(
     Statement(lambda dialect: _by_attempts(dialect, mails, "id", "next_attempt_at")),
-    Change("realign_mail", mails, sets=("next_attempt_at",)),
+    Update("realign_mail", mails, sets=("next_attempt_at",)),
 )
 _EFFECTS = _Ahead(
     Statement(lambda dialect: _by_attempts(dialect, effects, "key", "due_at")),
-    Change("realign_effect", effects, sets=("due_at",), keys=("organization_id", "key")),
+    Update("realign_effect", effects, sets=("due_at",), keys=("organization_id", "key")),
     key="key",
 )
 _REFUNDS = _Ahead(
@@ -153,7 +151,7 @@ _REFUNDS = _Ahead(
             refunds.c.status.in_([literal_column("'requested'"), literal_column("'sending'")])
         )
     ),
-    Change("realign_refund", refunds, sets=("next_attempt_at",)),
+    Update("realign_refund", refunds, sets=("next_attempt_at",)),
 )
 
 # Seats -----------------------------------------------------------------------------------------------------------
@@ -179,19 +177,15 @@ def _holds(dialect: Dialect) -> Select[Any]:
     )
 
 
-_PENDING = _Ahead(Statement(_pending), Change("realign_booking", bookings, sets=("expires_at",)))
+_PENDING = _Ahead(Statement(_pending), Update("realign_booking", bookings, sets=("expires_at",)))
 _HOLDS = Statement(_holds)
-_HOLD = Change("realign_hold", holds, sets=("created_at", "expires_at"))
+_HOLD = Update("realign_hold", holds, sets=("created_at", "expires_at"))
 
 
 def _realign_holds(tx: Tx) -> int:
-    pending = Writes()
     found = tx.all(_HOLDS, limit=BATCH)
     for organization_id, hold_id, now, length in found:
-        pending.change(
-            _HOLD, organization_id=organization_id, id=hold_id, created_at=now, expires_at=now + max(0, length)
-        )
-    tx.write(pending)
+        tx.update(_HOLD, organization_id=organization_id, id=hold_id, created_at=now, expires_at=now + max(0, length))
     return len(found)
 
 

@@ -6,7 +6,7 @@ import orjson
 
 from booking_core import tokens
 from booking_core.db import tables
-from booking_core.db.writes import Writes
+from booking_core.db.engine import Tx
 
 
 class TimelineKind(StrEnum):
@@ -36,7 +36,7 @@ class TimelineKind(StrEnum):
 
 
 def note(
-    pending: Writes,
+    tx: Tx,
     organization_id: str,
     kind: TimelineKind,
     *,
@@ -48,7 +48,7 @@ def note(
     """One entry; none for a legacy booking, which has no customer to note it of."""
     if customer_id is None:
         return
-    pending.insert(
+    tx.insert(
         tables.timeline,
         organization_id=organization_id,
         id=tokens.new_id(),

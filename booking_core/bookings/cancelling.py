@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from booking_core import departures, effects, gift_cards, outbox, payments, timeline
+from booking_core import departures, events, gift_cards, outbox, payments, timeline
 from booking_core.bookings import service, store
 from booking_core.bookings.rules import BookingRow
 from booking_core.bookings.service import Live
@@ -17,14 +17,15 @@ from booking_core.bookings.store import Locked
 from booking_core.clock import HOUR
 from booking_core.context import Actor, Installation
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.departures import DepartureRow
-from booking_core.effects import EffectKind
 from booking_core.errors import Conflict
+from booking_core.events import NewEvent
+from booking_core.gift_cards import Redemption
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentSource, PaymentStatus, RefundMode
 from booking_core.models.departures import DepartureStatus
 from booking_core.models.events import EventType
-from booking_core.outbox import Told
+from booking_core.outbox import OutboxKind
+from booking_core.payments import PaymentRow
 from booking_core.timeline import TimelineKind
 
 BATCH = 50
@@ -49,7 +50,6 @@ class Cause:
 def cancel(
     tx: Tx,
     actor: Actor,
-    pending: Writes,
     booking_id: str,
     *,
     reason: CancelReason,
@@ -72,20 +72,28 @@ def cancel(
         return service.show(actor, live.row)
     if reason is CancelReason.ABANDONED and live.row.status == BookingStatus.CONFIRMED:
         raise Conflict("booking_confirmed", "The booking was confirmed, so nobody abandoned it.")
-    _give_seats_back(tx, pending, actor, [live])
-    (row,) = _cancel(tx, actor, pending, [live], Cause(reason, note, refund, in_full))
+    (row,) = _cancel_held(tx, actor, [live], Cause(reason, note, refund, in_full))
     return service.show(actor, row)
 
 
-def _give_seats_back(tx: Tx, pending: Writes, actor: Actor, lives: Sequence[Live]) -> None:
+def _cancel_held(tx: Tx, actor: Actor, lives: Sequence[Live], cause: Cause) -> list[BookingRow]:
+    """Cancel locked bookings and give back their seats, after locking their departures."""
+    organization_id = actor.organization.id
+    departure_ids = dict.fromkeys(live.row.departure_id for live in lives)
+    store.lock_departures(tx, [(organization_id, departure_id) for departure_id in departure_ids])
+    rows = _cancel(tx, actor, lives, cause)
+    _give_seats_back(tx, actor, lives)
+    return rows
+
+
+def _give_seats_back(tx: Tx, actor: Actor, lives: Sequence[Live]) -> None:
     seats: Counter[str] = Counter()
     for live in lives:
         seats[live.row.departure_id] += live.locked.seats
     organization_id, at = actor.organization.id, _instant(actor, lives)
-    store.lock_departures(tx, [(organization_id, departure_id) for departure_id in seats])
     for departure_id, count in seats.items():
         change = {"organization_id": organization_id, "id": departure_id, "updated_at": at, "seats_taken": -count}
-        pending.change(store.TAKE_SEATS, **change)
+        tx.update(store.TAKE_SEATS, **change)
 
 
 def _instant(actor: Actor, lives: Sequence[Live]) -> int:
@@ -93,30 +101,53 @@ def _instant(actor: Actor, lives: Sequence[Live]) -> int:
     return max(actor.at, *(live.row.updated_at for live in lives)) if lives else actor.at
 
 
-def _cancel(tx: Tx, actor: Actor, pending: Writes, lives: Sequence[Live], cause: Cause) -> list[BookingRow]:
-    """Cancels bookings that are held, whose departures are held too and get their seats back elsewhere."""
+def _cancel(tx: Tx, actor: Actor, lives: Sequence[Live], cause: Cause) -> list[BookingRow]:
+    """Cancel locked bookings whose departures are locked too. Their seats are given back by the caller.
+
+    Everything is locked and read before the first row is collected, so that one statement writes all of it.
+    """
     at = _instant(actor, lives)
-    rows = [_cancel_one(tx, actor, pending, live, cause, at) for live in lives]
+    money = [_lock_money(tx, actor, live, cause) for live in lives]
+    rows = [_cancel_one(tx, actor, live, each, cause, at) for live, each in zip(lives, money, strict=True)]
     told = [
-        Told(EventType.BOOKING_CANCELLED, row.id, service.render(actor.organization, row), {"reason": cause.reason})
+        NewEvent(EventType.BOOKING_CANCELLED, row.id, service.render(actor.organization, row), {"reason": cause.reason})
         for row in rows
     ]
     if told:
-        outbox.publish(tx, pending, actor.organization, told, at=at)
+        events.publish(tx, actor.organization, told, at=at)
     return rows
 
 
-def _cancel_one(tx: Tx, actor: Actor, pending: Writes, live: Live, cause: Cause, at: int) -> BookingRow:
-    """All that one cancelled booking leaves, but its event and its seats."""
-    row, organization_id = live.row, actor.organization.id
-    if row.gift_card_minor:
-        gift_cards.restore(tx, actor, pending, booking_id=row.id, customer_id=live.locked.customer_id)
+@dataclass(frozen=True, slots=True)
+class _Money:
+    """The locked gift card and payment of a booking, each none when nothing of it is given back."""
+
+    redemption: Redemption | None
+    payment: PaymentRow | None
+
+
+def _lock_money(tx: Tx, actor: Actor, live: Live, cause: Cause) -> _Money:
+    row = live.row
+    redemption = gift_cards.lock_redemption(tx, actor, row.id) if row.gift_card_minor else None
+    is_owed = cause.refund is RefundMode.AUTO and (_is_paid_by_card(live) or live.locked.recorded_minor)
+    return _Money(redemption, payments.lock(tx, actor, row.id) if is_owed else None)
+
+
+def _is_paid_by_card(live: Live) -> bool:
+    return live.row.payment_source == PaymentSource.STRIPE and live.row.payment_status == PaymentStatus.PAID
+
+
+def _cancel_one(tx: Tx, actor: Actor, live: Live, money: _Money, cause: Cause, at: int) -> BookingRow:
+    """Cancel one booking and settle its money. Its event and its seats are written by the caller."""
+    row = live.row
+    if money.redemption:
+        gift_cards.restore(tx, actor, money.redemption, customer_id=live.locked.customer_id)
     row = row._replace(
-        status=BookingStatus.CANCELLED, payment_status=_settle(tx, actor, pending, live, cause, at), updated_at=at
+        status=BookingStatus.CANCELLED, payment_status=_settle(tx, actor, live, money.payment, cause, at), updated_at=at
     )
-    pending.change(
+    tx.update(
         store.CANCEL,
-        organization_id=organization_id,
+        organization_id=actor.organization.id,
         id=row.id,
         status=row.status,
         payment_status=row.payment_status,
@@ -126,25 +157,24 @@ def _cancel_one(tx: Tx, actor: Actor, pending: Writes, live: Live, cause: Cause,
         expires_at=None,
         updated_at=at,
     )
-    _owe(pending, actor, live, cause, at)
+    _enqueue_mails(tx, actor, live, cause, at)
     return row
 
 
-def _settle(tx: Tx, actor: Actor, pending: Writes, live: Live, cause: Cause, at: int) -> str:
+def _settle(tx: Tx, actor: Actor, live: Live, payment: PaymentRow | None, cause: Cause, at: int) -> str:
     """The payment's status from now on: what was never paid by card has failed; what was is owed back, and stays paid
     until the gateway has answered. What staff took by hand is owed by hand; money that somebody else holds is nobody's
     business here."""
     row = live.row
     if row.payment_source == PaymentSource.STRIPE and row.payment_status == PaymentStatus.PENDING:
-        payments.drop(pending, actor.organization.id, booking_id=row.id, at=at)
+        payments.drop(tx, actor.organization.id, booking_id=row.id, at=at)
         return PaymentStatus.FAILED
-    is_by_card = row.payment_source == PaymentSource.STRIPE and row.payment_status == PaymentStatus.PAID
-    if cause.refund is RefundMode.AUTO and (is_by_card or live.locked.recorded_minor):
-        owe = payments.owe_refund if is_by_card else payments.owe_by_hand
+    if payment is not None:
+        owe = payments.owe_refund if _is_paid_by_card(live) else payments.owe_by_hand
         owe(
             tx,
             actor,
-            pending,
+            payment,
             booking_id=row.id,
             starts_at=row.starts_at,
             customer_id=live.locked.customer_id,
@@ -153,15 +183,15 @@ def _settle(tx: Tx, actor: Actor, pending: Writes, live: Live, cause: Cause, at:
     return row.payment_status
 
 
-def _owe(pending: Writes, actor: Actor, live: Live, cause: Cause, at: int) -> None:
+def _enqueue_mails(tx: Tx, actor: Actor, live: Live, cause: Cause, at: int) -> None:
     """The mails and the timeline entry. Who walked away from a checkout is not written to, and staff neither."""
     organization, row = actor.organization, live.row
     if cause.reason is not CancelReason.ABANDONED:
-        effects.owe(pending, organization.id, EffectKind.BOOKING_CANCELLATION_MAIL, row.id, at=at)
+        outbox.enqueue(tx, organization.id, OutboxKind.BOOKING_CANCELLATION_MAIL, row.id, at=at)
         if organization.notify_staff:  # whatever the booking says: that is about its creation alone (decision B17)
-            effects.owe(pending, organization.id, EffectKind.STAFF_CANCELLATION_MAIL, row.id, at=at)
+            outbox.enqueue(tx, organization.id, OutboxKind.STAFF_CANCELLATION_MAIL, row.id, at=at)
     timeline.note(
-        pending,
+        tx,
         organization.id,
         TimelineKind.BOOKING_CANCELLED,
         at=at,
@@ -202,16 +232,11 @@ def abandon_due(tx: Tx, installation: Installation, *, limit: int = BATCH) -> in
     actor = Actor(installation=installation, organization=organization, at=tx.now())
     lives = _read(tx, organization.id, store.lock_abandoned(tx, organization.id, limit))
     if lives:
-        pending = Writes()
-        _give_seats_back(tx, pending, actor, lives)
-        _cancel(tx, actor, pending, lives, Cause(CancelReason.ABANDONED))
-        tx.write(pending)
+        _cancel_held(tx, actor, lives, Cause(CancelReason.ABANDONED))
     return len(lives)
 
 
-def cancel_departure(
-    tx: Tx, actor: Actor, pending: Writes, departure_id: str, *, reason: CancelReason = CancelReason.ADMIN
-) -> bytes:
+def cancel_departure(tx: Tx, actor: Actor, departure_id: str, *, reason: CancelReason = CancelReason.ADMIN) -> bytes:
     """The departure as JSON, cancelled: nothing of it can be booked any more, and the bookings it has are cancelled.
 
     The first of them here, the others in batches by `cancel_on`. One that is cancelled already is given unchanged,
@@ -226,7 +251,7 @@ def cancel_departure(
     is_cancelled = row.status == DepartureStatus.CANCELLED
     if is_cancelled and (not lives or store.cancelling_reason(tx, organization_id, departure_id)):
         return departures.render(actor, row)
-    _cancel_batch(tx, actor, pending, row, lives, reason)
+    _cancel_batch(tx, actor, row, lives, reason)
     seats = sum(live.locked.seats for live in lives)
     cancelled = row._replace(status=DepartureStatus.CANCELLED.value, seats_taken=row.seats_taken - seats)
     return departures.render(actor, cancelled)
@@ -243,7 +268,7 @@ class CancelledBatch:
 
 
 def cancel_departure_batch(
-    tx: Tx, actor: Actor, pending: Writes, departure_id: str, *, reason: CancelReason = CancelReason.ADMIN
+    tx: Tx, actor: Actor, departure_id: str, *, reason: CancelReason = CancelReason.ADMIN
 ) -> CancelledBatch:
     """Cancel the departure, if it is not yet, and the next of its bookings.
 
@@ -260,18 +285,19 @@ def cancel_departure_batch(
     first = store.cancelling_reason(tx, organization_id, departure_id)
     if row.status == DepartureStatus.CANCELLED and not lives and first is None:
         return CancelledBatch([], 0)
-    rows, remaining = _cancel_batch(tx, actor, pending, row, lives, CancelReason(first or reason))
+    rows, remaining = _cancel_batch(tx, actor, row, lives, CancelReason(first or reason))
     return CancelledBatch([service.render(actor.organization, each) for each in rows], remaining)
 
 
 def _cancel_batch(
-    tx: Tx, actor: Actor, pending: Writes, row: DepartureRow, lives: Sequence[Live], reason: CancelReason
+    tx: Tx, actor: Actor, row: DepartureRow, lives: Sequence[Live], reason: CancelReason
 ) -> tuple[list[BookingRow], int]:
     """Cancel the departure with these of its bookings, and return them and how many it still has: while it has some
     the reason is kept for the next batch."""
     organization_id, seats = actor.organization.id, sum(live.locked.seats for live in lives)
     remaining = store.count_live(tx, organization_id, row.id) - len(lives)
-    pending.change(
+    rows = _cancel(tx, actor, lives, Cause(reason, in_full=True))
+    tx.update(
         store.CANCEL_DEPARTURE,
         organization_id=organization_id,
         id=row.id,
@@ -280,7 +306,7 @@ def _cancel_batch(
         updated_at=_instant(actor, lives),
         seats_taken=-seats,
     )
-    return _cancel(tx, actor, pending, lives, Cause(reason, in_full=True)), remaining
+    return rows, remaining
 
 
 def cancel_on(tx: Tx, installation: Installation) -> int:
@@ -289,12 +315,11 @@ def cancel_on(tx: Tx, installation: Installation) -> int:
     if found is None:
         return 0
     actor = Actor(installation=installation, organization=found.organization, at=tx.now())
-    organization_id, pending = found.organization.id, Writes()
+    organization_id = found.organization.id
     lives = _read(tx, organization_id, store.lock_live(tx, organization_id, found.departure_id, BATCH))
     row = departures.lock(tx, actor, found.departure_id)
     if row.status == DepartureStatus.CANCELLED:
-        _cancel_batch(tx, actor, pending, row, lives, CancelReason(found.reason))
-        tx.write(pending)
+        _cancel_batch(tx, actor, row, lives, CancelReason(found.reason))
     return 1
 
 
@@ -309,15 +334,14 @@ def cancel_under_minimum(tx: Tx, installation: Installation) -> int:
     if found is None:
         return 0
     actor = Actor(installation=installation, organization=found.organization, at=tx.now())
-    organization_id, pending = found.organization.id, Writes()
+    organization_id = found.organization.id
     lives = _read(tx, organization_id, store.lock_live(tx, organization_id, found.departure_id, BATCH))
     row = departures.lock(tx, actor, found.departure_id)
     if row.status != DepartureStatus.CANCELLED:  # meanwhile, by somebody else
         counted = store.count_participants(tx, organization_id, row.id)
         if counted.seats_confirmed >= found.min_participants:
             key = {"organization_id": organization_id, "id": row.id}
-            pending.change(store.CHECK_MINIMUM, **key, minimum_checked_at=actor.at)
+            tx.update(store.CHECK_MINIMUM, **key, minimum_checked_at=actor.at)
         elif not counted.bookings_pending:
-            _cancel_batch(tx, actor, pending, row, lives, CancelReason.MIN_PARTICIPANTS)
-    tx.write(pending)
+            _cancel_batch(tx, actor, row, lives, CancelReason.MIN_PARTICIPANTS)
     return 1

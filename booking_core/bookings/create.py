@@ -13,14 +13,12 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from booking_core import departures, idempotency, outbox, tokens
+from booking_core import departures, events, idempotency, tokens
 from booking_core.bookings import rules, sale, service, store
 from booking_core.bookings.sale import Sale
 from booking_core.bookings.store import DepartureRow, Surroundings
 from booking_core.context import Caller
-from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.errors import (
     BookingError,
     IdempotencyInProgress,
@@ -94,7 +92,6 @@ class Batch:
     creates: Sequence[Create]
     departures: dict[tuple[str, str], DepartureRow]
     surroundings: dict[int, Surroundings]
-    pending: Writes = field(default_factory=Writes)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     refused: dict[int, int] = field(default_factory=dict)
     """The instant of each refusal that is kept for its key."""
@@ -118,10 +115,10 @@ def create_many(tx: Tx, creates: Sequence[Create]) -> list[Outcome]:
 
 
 def _read(tx: Tx, creates: Sequence[Create]) -> Batch:
-    held, locked, surroundings = tx.together(
-        idempotency.asking_locks(tx.dialect, [create.key for create in creates]),
-        store.asking_departures((create.departure_key, idempotency.lock_name(*create.key)) for create in creates),
-        store.asking_surroundings(
+    held, locked, surroundings = tx.pipeline(
+        idempotency.locks_query(tx.dialect, [create.key for create in creates]),
+        store.departures_query((create.departure_key, idempotency.lock_name(*create.key)) for create in creates),
+        store.surroundings_query(
             {
                 "i": position,
                 "organization_id": create.organization_id,
@@ -179,36 +176,32 @@ def _accept(batch: Batch, position: int, create: Create, around: Surroundings) -
 def _write(tx: Tx, batch: Batch) -> None:
     counters = _reserve(tx, batch)
     _put_off(batch, counters)
-    if any(accepted.sale.brings_customer for accepted in batch.accepted):
-        # Named first, since SQLite writes table by table: a booking refers to its customer.
-        batch.pending.rows[tables.customers] = []
     for position, at in batch.refused.items():
         create, answer = batch.creates[position], batch.outcomes[position]
         assert isinstance(answer, Answer)
-        idempotency.keep(batch.pending, create.caller, create.once, answer, at=at)
+        idempotency.keep(tx, create.caller, create.once, answer, at=at)
     for accepted in batch.accepted:
         organization_id = accepted.create.organization_id
         number, sequence = counters[organization_id]
         counters[organization_id] = number + 1, sequence + accepted.event_count
-        batch.outcomes[accepted.position] = _write_one(batch.pending, accepted, number + 1, sequence + 1)
-    _write_seats(batch)
-    tx.write(batch.pending)
+        batch.outcomes[accepted.position] = _write_one(tx, accepted, number + 1, sequence + 1)
+    _write_seats(tx, batch)
 
 
 def _reserve(tx: Tx, batch: Batch) -> dict[str, tuple[int, int]]:
     """The last booking number and event sequence of each organization that books, but for those to be put off."""
     wanted: dict[str, tuple[int, int]] = {}
     for accepted in batch.accepted:
-        numbers, events = wanted.get(accepted.create.organization_id, (0, 0))
-        wanted[accepted.create.organization_id] = numbers + 1, events + accepted.event_count
+        numbers, sequences = wanted.get(accepted.create.organization_id, (0, 0))
+        wanted[accepted.create.organization_id] = numbers + 1, sequences + accepted.event_count
     patient = {create.organization_id for create in batch.creates if create.waits or len(wanted) == 1}
     # Those that are waited for come first, and in order: nobody who waits has what it did not wait for, so none waits
     # in a circle.
     first = {each: numbers for each, numbers in wanted.items() if each in patient}
     others = {each: numbers for each, numbers in wanted.items() if each not in patient}
-    reserved = outbox.lock_sequences(tx, first) if first else {}
+    reserved = events.lock_sequences(tx, first) if first else {}
     if others:
-        reserved |= outbox.try_sequences(tx, others) or ({} if first else outbox.lock_sequences(tx, others))
+        reserved |= events.try_lock_sequences(tx, others) or ({} if first else events.lock_sequences(tx, others))
     return reserved
 
 
@@ -227,22 +220,22 @@ def _put_off(batch: Batch, reserved: Collection[str]) -> None:
         del batch.seats_sold[key]
 
 
-def _write_seats(batch: Batch) -> None:
+def _write_seats(tx: Tx, batch: Batch) -> None:
     at = max((accepted.sale.at for accepted in batch.accepted), default=0)
     for (organization_id, departure_id), seats in batch.seats_sold.items():
         if seats:
             change = {"organization_id": organization_id, "id": departure_id, "updated_at": at, "seats_taken": seats}
-            batch.pending.change(store.TAKE_SEATS, **change)
+            tx.update(store.TAKE_SEATS, **change)
 
 
-def _write_one(pending: Writes, accepted: Accepted, number: int, sequence: int) -> Answer:
+def _write_one(tx: Tx, accepted: Accepted, number: int, sequence: int) -> Answer:
     create, sold = accepted.create, accepted.sale
     caller = create.caller
     booked = sale.row(sold, tokens.new_id(), caller.secret_keys.first_id, number)
-    shown = sale.write(pending, sold, booked, sequence)
+    shown = sale.write(tx, sold, booked, sequence)
     link = ManageLinks(caller.installation, caller.organization.id).of(booked, service.ends_at(booked), sold.at)
     answer = Answer(CREATED, rules.with_link(shown, link))
-    idempotency.keep(pending, caller, create.once, answer, at=sold.at)
+    idempotency.keep(tx, caller, create.once, answer, at=sold.at)
     return answer
 
 

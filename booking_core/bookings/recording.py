@@ -5,7 +5,6 @@ from booking_core.bookings import service, store
 from booking_core.bookings.service import Live
 from booking_core.context import Actor
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, NotFound
 from booking_core.models.bookings import BookingStatus, PaymentMethod, PaymentSource, PaymentStatus
 
@@ -33,11 +32,9 @@ def record_payment(
     """
     live = service.lock(tx, actor, booking_id)
     _refuse_unrecordable(live)
-    pending = Writes()
     status = payments.record(
         tx,
         actor,
-        pending,
         booking_id=live.row.id,
         currency=live.row.currency,
         total_minor=live.row.total_minor,
@@ -47,7 +44,7 @@ def record_payment(
         note=note,
         received_at=received_at,
     )
-    return _marked(tx, actor, pending, live, status, amount_minor)
+    return _marked(tx, actor, live, status, amount_minor)
 
 
 def void_payment(tx: Tx, actor: Actor, record_id: str, *, note: str | None = None) -> bytes:
@@ -64,9 +61,8 @@ def void_payment(tx: Tx, actor: Actor, record_id: str, *, note: str | None = Non
     live = service.lock(tx, actor, found.booking_id)
     if live.row.status == BookingStatus.CANCELLED:
         raise Conflict("booking_cancelled", "The booking is cancelled, and its money was settled then.")
-    pending = Writes()
-    status = payments.void(tx, actor, pending, found, customer_id=live.locked.customer_id, note=note)
-    return _marked(tx, actor, pending, live, status, -found.amount_minor)
+    status = payments.void(tx, actor, found, customer_id=live.locked.customer_id, note=note)
+    return _marked(tx, actor, live, status, -found.amount_minor)
 
 
 def _refuse_unrecordable(live: Live) -> None:
@@ -80,11 +76,11 @@ def _refuse_unrecordable(live: Live) -> None:
         raise Conflict("paid_already", "Nothing of the booking is left to pay.")
 
 
-def _marked(tx: Tx, actor: Actor, pending: Writes, live: Live, status: PaymentStatus, recorded_minor: int) -> bytes:
+def _marked(tx: Tx, actor: Actor, live: Live, status: PaymentStatus, recorded_minor: int) -> bytes:
     """Write the booking's new payment status, and return the booking as JSON."""
     row = live.row._replace(payment_status=status, updated_at=max(actor.at, live.row.updated_at))
     is_due = row.payment_method == PaymentMethod.INVOICE and status is not PaymentStatus.PAID
-    pending.change(
+    tx.update(
         store.RECORD,
         organization_id=actor.organization.id,
         id=row.id,
@@ -93,5 +89,4 @@ def _marked(tx: Tx, actor: Actor, pending: Writes, live: Live, status: PaymentSt
         updated_at=row.updated_at,
         recorded_minor=recorded_minor,
     )
-    tx.write(pending)
     return service.show(actor, row)

@@ -1,22 +1,21 @@
 """Moving a booking to another departure: its seats are swapped in one breath, its price stays as sold."""
 
-from booking_core import departures, effects, outbox, timeline
+from booking_core import departures, events, outbox, timeline
 from booking_core.bookings import sale, service, store
 from booking_core.bookings.rules import BookingRow
 from booking_core.bookings.service import Live
 from booking_core.bookings.store import DepartureRow
 from booking_core.context import Actor
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
-from booking_core.effects import EffectKind
 from booking_core.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
+from booking_core.events import NewEvent
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.events import EventType
-from booking_core.outbox import Told
+from booking_core.outbox import OutboxKind
 from booking_core.timeline import TimelineKind
 
 
-def reschedule(tx: Tx, actor: Actor, pending: Writes, booking_id: str, departure_id: str) -> bytes:
+def reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
     """The booking as JSON, on the other departure; one that is there already is given unchanged.
 
     Lines, totals and number of seats stay as they were sold, also when the other departure is another experience's.
@@ -35,7 +34,7 @@ def reschedule(tx: Tx, actor: Actor, pending: Writes, booking_id: str, departure
         return service.show(actor, live.row)
     target = _lock_target(tx, actor, live, departure_id)
     row = _moved(live.row, target, max(actor.at, live.row.updated_at))
-    _write(tx, actor, pending, live, row)
+    _write(tx, actor, live, row)
     return service.show(actor, row)
 
 
@@ -71,13 +70,13 @@ def _moved(row: BookingRow, target: DepartureRow, at: int) -> BookingRow:
     )
 
 
-def _write(tx: Tx, actor: Actor, pending: Writes, live: Live, row: BookingRow) -> None:
+def _write(tx: Tx, actor: Actor, live: Live, row: BookingRow) -> None:
     organization, before = actor.organization, live.row
     key = {"organization_id": organization.id, "updated_at": row.updated_at}
     if live.locked.seats:
-        pending.change(store.TAKE_SEATS, **key, id=before.departure_id, seats_taken=-live.locked.seats)
-        pending.change(store.TAKE_SEATS, **key, id=row.departure_id, seats_taken=live.locked.seats)
-    pending.change(
+        tx.update(store.TAKE_SEATS, **key, id=before.departure_id, seats_taken=-live.locked.seats)
+        tx.update(store.TAKE_SEATS, **key, id=row.departure_id, seats_taken=live.locked.seats)
+    tx.update(
         store.MOVE,
         **key,
         id=row.id,
@@ -87,22 +86,22 @@ def _write(tx: Tx, actor: Actor, pending: Writes, live: Live, row: BookingRow) -
     )
     previous = {"id": before.departure_id, "starts_at": organization.zone.iso(before.starts_at)}
     shown = service.render(organization, row)
-    told = Told(EventType.BOOKING_RESCHEDULED, row.id, shown, {"previous_departure": previous})
-    (event_id,) = outbox.publish(tx, pending, organization, [told], at=row.updated_at)
-    _owe(pending, actor, live, row, event_id)
+    told = NewEvent(EventType.BOOKING_RESCHEDULED, row.id, shown, {"previous_departure": previous})
+    (event_id,) = events.publish(tx, organization, [told], at=row.updated_at)
+    _enqueue_mails(tx, actor, live, row, event_id)
 
 
-def _owe(pending: Writes, actor: Actor, live: Live, row: BookingRow, event_id: str) -> None:
+def _enqueue_mails(tx: Tx, actor: Actor, live: Live, row: BookingRow, event_id: str) -> None:
     """A booking may move more than once, so its mails are told apart by the event."""
     organization, before, at = actor.organization, live.row, row.updated_at
-    kinds = [EffectKind.BOOKING_RESCHEDULING_MAIL]
+    kinds = [OutboxKind.BOOKING_RESCHEDULING_MAIL]
     if organization.notify_staff:  # whatever the booking says: that is about its creation alone (decision B17)
-        kinds.append(EffectKind.STAFF_RESCHEDULING_MAIL)
+        kinds.append(OutboxKind.STAFF_RESCHEDULING_MAIL)
     for kind in kinds:
         payload = {"previous_starts_at": before.starts_at}
-        effects.owe(pending, organization.id, kind, row.id, at=at, payload=payload, occurrence=event_id)
+        outbox.enqueue(tx, organization.id, kind, row.id, at=at, payload=payload, occurrence=event_id)
     timeline.note(
-        pending,
+        tx,
         organization.id,
         TimelineKind.BOOKING_RESCHEDULED,
         at=at,

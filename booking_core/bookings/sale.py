@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import orjson
 
-from booking_core import customers, departures, effects, experiences, outbox, timeline
+from booking_core import customers, departures, events, experiences, outbox, timeline
 from booking_core.bookings import rules
 from booking_core.bookings.rules import BookingRow, Charge, Quote
 from booking_core.bookings.store import DepartureRow
 from booking_core.context import Organization
 from booking_core.db import tables
-from booking_core.db.writes import Writes
-from booking_core.effects import EffectKind
+from booking_core.db.engine import Tx
 from booking_core.errors import Conflict
+from booking_core.events import NewEvent
 from booking_core.models.bookings import (
     AddOnInput,
     BookingCreate,
@@ -28,7 +28,7 @@ from booking_core.models.bookings import (
     PaymentSource,
 )
 from booking_core.models.events import EventType
-from booking_core.outbox import Told
+from booking_core.outbox import OutboxKind
 from booking_core.timeline import TimelineKind
 
 _SHOWN_OF_OTHERS = frozenset({"experience_title", "experience_slug", "starts_at", "ends_at", "duration_minutes"})
@@ -139,7 +139,7 @@ def row(sale: Sale, booking_id: str, manage_key_id: str, number: int | None = No
 
 
 def write(
-    pending: Writes, sale: Sale, booked: BookingRow, sequence: int, *, also: Sequence[Told] = (), **columns: object
+    tx: Tx, sale: Sale, booked: BookingRow, sequence: int, *, also: Sequence[NewEvent] = (), **columns: object
 ) -> bytes:
     """Adds the booking, its customer when new, its events and what it owes to what is about to be written.
 
@@ -152,24 +152,24 @@ def write(
     Returns:
         The booking as JSON.
     """
-    tolds = [add_customer(pending, sale)] if sale.brings_customer else []
-    insert(pending, sale, booked, columns)
+    tolds = [add_customer(tx, sale)] if sale.brings_customer else []
+    insert(tx, sale, booked, columns)
     shown = orjson.dumps(rules.present(booked, sale.organization.zone))
-    tolds.append(Told(EventType.BOOKING_CREATED, booked.id, shown))
+    tolds.append(NewEvent(EventType.BOOKING_CREATED, booked.id, shown))
     tolds.extend(also)
     if booked.status is BookingStatus.CONFIRMED:
-        tolds.append(Told(EventType.BOOKING_CONFIRMED, booked.id, shown))
+        tolds.append(NewEvent(EventType.BOOKING_CONFIRMED, booked.id, shown))
     for offset, told in enumerate(tolds):
-        outbox.tell(pending, sale.organization, told, sequence=sequence + offset, at=sale.at)
-    owe(pending, sale, booked)
+        events.append(tx, sale.organization, told, sequence=sequence + offset, at=sale.at)
+    owe(tx, sale, booked)
     return shown
 
 
-def add_customer(pending: Writes, sale: Sale) -> Told:
+def add_customer(tx: Tx, sale: Sale) -> NewEvent:
     """The guest as a new customer, to be told of."""
     guest = sale.terms.customer
     customer = customers.add(
-        pending,
+        tx,
         sale.organization,
         customer_id=sale.customer_id,
         email=guest.email,
@@ -178,13 +178,13 @@ def add_customer(pending: Writes, sale: Sale) -> Told:
         email_subscription=False,
         at=sale.at,
     )
-    return Told(EventType.CUSTOMER_CREATED, sale.customer_id, customer)
+    return NewEvent(EventType.CUSTOMER_CREATED, sale.customer_id, customer)
 
 
-def insert(pending: Writes, sale: Sale, booked: BookingRow, columns: dict[str, object]) -> None:
+def insert(tx: Tx, sale: Sale, booked: BookingRow, columns: dict[str, object]) -> None:
     terms, organization = sale.terms, sale.organization
     own = {name: value for name, value in booked._asdict().items() if name not in _SHOWN_OF_OTHERS}
-    pending.insert(
+    tx.insert(
         tables.bookings,
         organization_id=organization.id,
         **own,
@@ -199,16 +199,16 @@ def insert(pending: Writes, sale: Sale, booked: BookingRow, columns: dict[str, o
     )
 
 
-def owe(pending: Writes, sale: Sale, booked: BookingRow) -> None:
+def owe(tx: Tx, sale: Sale, booked: BookingRow) -> None:
     """The timeline entry of a new booking, and once it is confirmed the mails that go with that."""
     organization, at = sale.organization, booked.created_at
     if booked.status is BookingStatus.CONFIRMED:
         if sale.terms.send_confirmation_email is not False:
-            effects.owe(pending, organization.id, EffectKind.BOOKING_CONFIRMATION_MAIL, booked.id, at=at)
+            outbox.enqueue(tx, organization.id, OutboxKind.BOOKING_CONFIRMATION_MAIL, booked.id, at=at)
         if sale.terms.notify_staff is not False and organization.notify_staff:
-            effects.owe(pending, organization.id, EffectKind.STAFF_BOOKING_MAIL, booked.id, at=at)
+            outbox.enqueue(tx, organization.id, OutboxKind.STAFF_BOOKING_MAIL, booked.id, at=at)
     timeline.note(
-        pending,
+        tx,
         organization.id,
         TimelineKind.BOOKING_CREATED,
         at=at,

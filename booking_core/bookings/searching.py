@@ -62,7 +62,7 @@ def search(tx: Tx, actor: Actor, page: PageRequest, wanted: Search) -> Page:
         else:
             matches.append(lambda texts: email_key(texts.guest_email or "") == key)
     if not matches:
-        return store.WALK.find(tx, actor, page, service.presenter(actor), **filters)
+        return store.LIST.find(tx, actor, page, service.presenter(actor), **filters)
     return _matching(tx, actor, page, wanted, filters, lambda texts: all(matches_it(texts) for matches_it in matches))
 
 

@@ -59,7 +59,7 @@ def find(
     Raises:
         Unprocessable: the window of departures is reversed, or wider than 92 days.
     """
-    return store.WALK.find(
+    return store.LIST.find(
         tx,
         caller,
         page,

@@ -6,7 +6,7 @@ only these may have: a discount, a gift card, a hold that is taken over, and a c
 
 from dataclasses import dataclass
 
-from booking_core import departures, gift_cards, idempotency, outbox, payments, tokens
+from booking_core import departures, events, gift_cards, idempotency, payments, tokens
 from booking_core.bookings import rules, sale, store
 from booking_core.bookings.create import CREATED
 from booking_core.bookings.rules import BookingRow
@@ -15,7 +15,6 @@ from booking_core.bookings.store import DepartureRow
 from booking_core.clock import MINUTE
 from booking_core.context import Actor
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.errors import BookingError, InsufficientCapacity, Malformed, NotFound
 from booking_core.gift_cards import Redeemed
 from booking_core.idempotency import Answer, Once
@@ -71,7 +70,7 @@ def seats_left(tx: Tx, actor: Actor, departure_id: str) -> int:
     return lock_for_sale(tx, actor, departure_id).available
 
 
-def create(tx: Tx, actor: Actor, pending: Writes, draft: Draft) -> bytes:
+def create(tx: Tx, actor: Actor, draft: Draft) -> bytes:
     """The new booking as JSON: confirmed, or pending until its card is charged.
 
     Raises:
@@ -99,10 +98,10 @@ def create(tx: Tx, actor: Actor, pending: Writes, draft: Draft) -> bytes:
         discount_minor=draft.discount_minor,
     )
     booking_id = tokens.new_id()
-    redeemed = _redeem(tx, actor, pending, sold, booking_id, due)
+    redeemed = _redeem(tx, actor, sold, booking_id, due)
     if redeemed:
         sold.gift_card_minor = redeemed.amount_minor
-    return _write(tx, actor, pending, sold, booking_id, redeemed)
+    return _write(tx, actor, sold, booking_id, redeemed)
 
 
 def create_once(tx: Tx, actor: Actor, draft: Draft, once: Once) -> Answer:
@@ -116,8 +115,8 @@ def create_once(tx: Tx, actor: Actor, draft: Draft, once: Once) -> Answer:
         BookingError: as `create`.
     """
 
-    def act(pending: Writes) -> Answer:
-        return Answer(CREATED, create(tx, actor, pending, draft))
+    def act() -> Answer:
+        return Answer(CREATED, create(tx, actor, draft))
 
     def refuse(error: BookingError) -> Answer:
         raise error
@@ -125,7 +124,7 @@ def create_once(tx: Tx, actor: Actor, draft: Draft, once: Once) -> Answer:
     return idempotency.execute(tx, actor, once, act, refuse)
 
 
-def _redeem(tx: Tx, actor: Actor, pending: Writes, sold: Sale, booking_id: str, due_minor: int) -> Redeemed | None:
+def _redeem(tx: Tx, actor: Actor, sold: Sale, booking_id: str, due_minor: int) -> Redeemed | None:
     """What the draft's gift card pays of what is due; a card is not touched when nothing is."""
     assert isinstance(sold.terms, Draft)
     if sold.terms.gift_card_code is None or not due_minor:
@@ -133,7 +132,6 @@ def _redeem(tx: Tx, actor: Actor, pending: Writes, sold: Sale, booking_id: str, 
     return gift_cards.redeem(
         tx,
         actor,
-        pending,
         code=sold.terms.gift_card_code,
         booking_id=booking_id,
         currency=sold.departure.currency,
@@ -142,21 +140,21 @@ def _redeem(tx: Tx, actor: Actor, pending: Writes, sold: Sale, booking_id: str, 
     )
 
 
-def _write(tx: Tx, actor: Actor, pending: Writes, sold: Sale, booking_id: str, redeemed: Redeemed | None) -> bytes:
+def _write(tx: Tx, actor: Actor, sold: Sale, booking_id: str, redeemed: Redeemed | None) -> bytes:
     """Numbers the booking and its events, the last lock of the transaction, and collects all its rows."""
     organization_id = sold.organization.id
     booked = sale.row(sold, booking_id, actor.secret_keys.first_id)
     is_pending = booked.status is BookingStatus.PENDING
-    events = sold.brings_customer + 1 + bool(redeemed) + (not is_pending)
-    number, sequence = outbox.lock_sequences(tx, {organization_id: (1, events)})[organization_id]
+    event_count = sold.brings_customer + 1 + bool(redeemed) + (not is_pending)
+    number, sequence = events.lock_sequences(tx, {organization_id: (1, event_count)})[organization_id]
     booked = booked._replace(booking_number=number + 1)
     expiry = {"expires_at": _expires_at(actor, sold.at)} if is_pending else {}
-    shown = sale.write(pending, sold, booked, sequence + 1, also=[redeemed.told] if redeemed else [], **expiry)
+    shown = sale.write(tx, sold, booked, sequence + 1, also=[redeemed.told] if redeemed else [], **expiry)
     if is_pending:
-        _expect_payment(pending, sold, booked)
+        _expect_payment(tx, sold, booked)
     if sold.quote.seats:
         change = {"organization_id": organization_id, "id": sold.departure.id, "updated_at": sold.at}
-        pending.change(store.TAKE_SEATS, **change, seats_taken=sold.quote.seats)
+        tx.update(store.TAKE_SEATS, **change, seats_taken=sold.quote.seats)
     return shown
 
 
@@ -166,9 +164,9 @@ def _expires_at(actor: Actor, at: int) -> int:
     return at + (actor.installation.pending_minutes if own is None else own) * MINUTE
 
 
-def _expect_payment(pending: Writes, sold: Sale, booked: BookingRow) -> None:
+def _expect_payment(tx: Tx, sold: Sale, booked: BookingRow) -> None:
     payments.expect(
-        pending,
+        tx,
         sold.organization.id,
         booking_id=booked.id,
         amount_minor=booked.total_minor,

@@ -26,37 +26,37 @@ from booking_core.bookings.rules import BookingRow
 from booking_core.clock import HOUR
 from booking_core.context import Organization
 from booking_core.db import tables
-from booking_core.db.engine import Asked, Row, Tx
-from booking_core.db.paging import Walk
-from booking_core.db.statements import Statement, among, given, now_us, rows
+from booking_core.db.engine import Query, Row, Tx
+from booking_core.db.paging import KeysetList
+from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id, bookings, customers, departures, experiences, holds, idempotency, timeline
-from booking_core.db.writes import Change
+from booking_core.db.unit_of_work import Update
 from booking_core.idempotency import has_lock
 from booking_core.models.pages import Order
 
-TAKE_SEATS = Change("take_seats", departures, sets=("updated_at",), adds=("seats_taken",))
+TAKE_SEATS = Update("take_seats", departures, sets=("updated_at",), adds=("seats_taken",))
 """Also gives them back, with a negative number. The table's own check refuses one seat too many."""
 
-CANCEL = Change(
+CANCEL = Update(
     "cancel_booking",
     bookings,
     sets=("status", "payment_status", "cancelled_at", "cancel_reason", "cancel_note", "expires_at", "updated_at"),
 )
-CONFIRM = Change(
+CONFIRM = Update(
     "confirm_booking",
     bookings,
     sets=("status", "payment_status", "confirmed_at", "expires_at", "updated_at"),
 )
-PAY = Change("pay_booking", bookings, sets=("payment_status", "updated_at"))
-RECORD = Change(
+PAY = Update("pay_booking", bookings, sets=("payment_status", "updated_at"))
+RECORD = Update(
     "record_payment", bookings, sets=("payment_status", "invoice_due", "updated_at"), adds=("recorded_minor",)
 )
-MOVE = Change("move_booking", bookings, sets=("departure_id", "experience_id", "manage_expires_at", "updated_at"))
-CANCEL_DEPARTURE = Change(
+MOVE = Update("move_booking", bookings, sets=("departure_id", "experience_id", "manage_expires_at", "updated_at"))
+CANCEL_DEPARTURE = Update(
     "cancel_departure", departures, sets=("status", "cancelling", "updated_at"), adds=("seats_taken",)
 )
 """With the seats of the bookings that are cancelled in the same breath: one row is changed once in a transaction."""
-CHECK_MINIMUM = Change("check_minimum", departures, sets=("minimum_checked_at",))
+CHECK_MINIMUM = Update("check_minimum", departures, sets=("minimum_checked_at",))
 
 _COLUMNS: dict[str, Any] = {
     "experience_title": experiences.c.title,
@@ -106,7 +106,7 @@ _ABOARD = and_(
     bookings.c.organization_id == func.coalesce(departures.c.organization_id, departures.c.organization_id),
     bookings.c.departure_id == departures.c.id,
 )
-WALK = Walk(
+LIST = KeysetList(
     "bookings",
     bookings,
     _OWN,
@@ -191,7 +191,7 @@ class Texts(NamedTuple):
 def _texts(order: Order, is_continued: bool, filters: tuple[str, ...]) -> Statement:
     here = tuple_(bookings.c.created_at, bookings.c.id)
     there = tuple_(bindparam("after_created_at", type_=BigInteger), bindparam("after_id", type_=Id))
-    conditions = [WALK.filters[name] for name in filters]
+    conditions = [LIST.filters[name] for name in filters]
     if is_continued:
         conditions.append(here > there if order is Order.ASC else here < there)
     columns = [bookings.c[name] for name in Texts._fields]
@@ -204,7 +204,7 @@ def _texts(order: Order, is_continued: bool, filters: tuple[str, ...]) -> Statem
 def texts(
     tx: Tx, organization_id: str, *, order: Order, after: tuple[int, str] | None, filters: Mapping[str, Any]
 ) -> list[Texts]:
-    """Return what is compared of the next bookings that pass the filters of `WALK`, at most `SLICE`."""
+    """Return what is compared of the next bookings that pass the filters of `LIST`, at most `SLICE`."""
     parameters: dict[str, Any] = {"organization_id": organization_id}
     for name, value in filters.items():
         parameters |= value if isinstance(value, dict) else {name: value}
@@ -292,26 +292,30 @@ _DEPARTURE_KEY: Mapping[str, Any] = {"organization_id": Id, "id": Id}
 def _with_key_held(dialect: Dialect) -> Any:
     """Of those whose idempotency key this transaction has: who finds theirs in use is told so at once, and does not
     wait for the departure that the key's holder has."""
-    wanted = given(dialect, "wanted", {**_DEPARTURE_KEY, "lock": Text}).c
+    wanted = rows_parameter(dialect, "wanted", {**_DEPARTURE_KEY, "lock": Text}).c
     keys = select(wanted.organization_id, wanted.id).distinct()
     held = keys.where(has_lock(wanted.lock)) if dialect.name == "postgresql" else keys
     return _lock_departures(dialect, held.subquery("held"))
 
 
-_LOCK_DEPARTURES = Statement(lambda dialect: _lock_departures(dialect, given(dialect, "wanted", _DEPARTURE_KEY)))
+_LOCK_DEPARTURES = Statement(
+    lambda dialect: _lock_departures(dialect, rows_parameter(dialect, "wanted", _DEPARTURE_KEY))
+)
 _LOCK_WITH_KEY_HELD = Statement(_with_key_held)
 
 
 def lock_departures(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], DepartureRow]:
     """The departures of those (organization id, id), held until the transaction ends, locked in sorted order."""
-    keys = rows({"organization_id": organization_id, "id": row_id} for organization_id, row_id in sorted(set(wanted)))
+    keys = as_json(
+        {"organization_id": organization_id, "id": row_id} for organization_id, row_id in sorted(set(wanted))
+    )
     return _by_key(tx.all(_LOCK_DEPARTURES, wanted=keys))
 
 
-def asking_departures(wanted: Iterable[tuple[tuple[str, str], str]]) -> Asked[dict[tuple[str, str], DepartureRow]]:
+def departures_query(wanted: Iterable[tuple[tuple[str, str], str]]) -> Query[dict[tuple[str, str], DepartureRow]]:
     """The same for (organization id, id) and the name of a lock, as far as this transaction has or gets the lock."""
     keys = ({"organization_id": key[0], "id": key[1], "lock": lock} for key, lock in wanted)
-    return Asked(_LOCK_WITH_KEY_HELD, {"wanted": rows(keys)}, _by_key)
+    return Query(_LOCK_WITH_KEY_HELD, {"wanted": as_json(keys)}, _by_key)
 
 
 def _by_key(found: Iterable[Row]) -> dict[tuple[str, str], DepartureRow]:
@@ -342,7 +346,7 @@ def _held(dialect: Dialect, organization_id: ColumnElement[Any], departure_id: C
 
 def _surroundings(dialect: Dialect) -> Any:
     kinds: Mapping[str, Any] = {"i": Integer, "organization_id": Id, "key": Text, "departure_id": Id, "email_key": Text}
-    wanted = given(dialect, "wanted", kinds).c
+    wanted = rows_parameter(dialect, "wanted", kinds).c
     held = _held(dialect, wanted.organization_id, wanted.departure_id).correlate(wanted.i.table).scalar_subquery()
     stored = and_(idempotency.c.organization_id == wanted.organization_id, idempotency.c.key == wanted.key)
     known = and_(customers.c.organization_id == wanted.organization_id, customers.c.email_key == wanted.email_key)
@@ -365,13 +369,13 @@ def _surroundings(dialect: Dialect) -> Any:
 _SURROUNDINGS = Statement(_surroundings)
 
 
-def asking_surroundings(wanted: Iterable[Mapping[str, object]]) -> Asked[dict[int, Surroundings]]:
+def surroundings_query(wanted: Iterable[Mapping[str, object]]) -> Query[dict[int, Surroundings]]:
     """By position: the clock, the answer stored for the key, the seats held in other checkouts, the known customer.
 
     One statement for all of it, since a batch is bound by its round trips; and one of its own, after the locks, since
     only then does its snapshot hold what their former holders committed.
     """
-    return Asked(_SURROUNDINGS, {"wanted": rows(wanted)}, _by_position)
+    return Query(_SURROUNDINGS, {"wanted": as_json(wanted)}, _by_position)
 
 
 def _by_position(found: Iterable[Row]) -> dict[int, Surroundings]:
@@ -510,7 +514,9 @@ def _count_by_status(dialect: Dialect) -> Any:
     of = bookings.c.departure_id
     return (
         select(of, bookings.c.status, func.count(), func.sum(bookings.c.seats))
-        .where(bookings.c.organization_id == bindparam("organization_id", type_=Id), among(dialect, of, "wanted", "id"))
+        .where(
+            bookings.c.organization_id == bindparam("organization_id", type_=Id), in_rows(dialect, of, "wanted", "id")
+        )
         .group_by(of, bookings.c.status)
     )
 
@@ -520,7 +526,7 @@ _COUNT_BY_STATUS = Statement(_count_by_status)
 
 def count_by_status(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> list[Counted]:
     """Return how many bookings of each status those departures have."""
-    wanted = rows({"id": each} for each in departure_ids)
+    wanted = as_json({"id": each} for each in departure_ids)
     return [Counted._make(row) for row in tx.all(_COUNT_BY_STATUS, organization_id=organization_id, wanted=wanted)]
 
 
@@ -551,7 +557,7 @@ def _offered(dialect: Dialect) -> Any:
         .join_from(departures, experiences, same)
         .where(
             departures.c.organization_id == bindparam("organization_id", type_=Id),
-            among(dialect, departures.c.id, "wanted", "id"),
+            in_rows(dialect, departures.c.id, "wanted", "id"),
         )
     )
 
@@ -561,7 +567,7 @@ _OFFERED = Statement(_offered)
 
 def offered(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> dict[str, Offered]:
     """Return what those departures are of, by their ids."""
-    wanted = rows({"id": each} for each in departure_ids)
+    wanted = as_json({"id": each} for each in departure_ids)
     found = map(Offered._make, tx.all(_OFFERED, organization_id=organization_id, wanted=wanted))
     return {each.departure_id: each for each in found}
 
@@ -609,7 +615,7 @@ def cancelling_reason(tx: Tx, organization_id: str, departure_id: str) -> str | 
 
 def _get_many(dialect: Dialect) -> Any:
     mine = bookings.c.organization_id == bindparam("organization_id", type_=Id)
-    return _joined(select(bookings).where(mine, among(dialect, bookings.c.id, "wanted", "id")).subquery("page"))
+    return _joined(select(bookings).where(mine, in_rows(dialect, bookings.c.id, "wanted", "id")).subquery("page"))
 
 
 _GET_MANY = Statement(_get_many)
@@ -617,7 +623,7 @@ _GET_MANY = Statement(_get_many)
 
 def get_many(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, BookingRow]:
     """The bookings of those ids."""
-    wanted = rows({"id": each} for each in booking_ids)
+    wanted = as_json({"id": each} for each in booking_ids)
     found = map(BookingRow._make, tx.all(_GET_MANY, organization_id=organization_id, wanted=wanted))
     return {row.id: row for row in found}
 

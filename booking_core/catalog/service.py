@@ -20,7 +20,6 @@ from booking_core.clock import Zone, zone
 from booking_core.context import Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
-from booking_core.db.writes import Writes
 from booking_core.errors import Conflict
 from booking_core.tokens import SecretKeys
 
@@ -336,13 +335,11 @@ def _write_gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, decided: C
     yield _update(tx, tables.gift_cards, organization_id, decided, changed, now)
     new = [_kept(keys, organization_id, row, now) for row in decided.created]
     yield from _insert(tx, tables.gift_cards, organization_id, new, now)
-    pending = Writes()
     for row in new:
         if spent := row["initial_minor"] - row["balance_minor"]:
             # The ledger adds up to the balance: what was spent elsewhere is its first line.
             entry = {"id": tokens.new_id(), "gift_card_id": row["id"], "kind": "adjust", "amount_minor": -spent}
-            store.insert_entry(pending, organization_id, entry, now=now)
-    tx.write(pending)
+            store.insert_entry(tx, organization_id, entry, now=now)
 
 
 def _write_customers(tx: Tx, organization_id: str, decided: Changes, now: int) -> Iterable[int]:
@@ -357,19 +354,17 @@ def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
 def _update(tx: Tx, table: Table, organization_id: str, decided: Changes, rows: Sequence[Row], now: int) -> int:
     """How many entries are done by it: those that are stored already, changed or not."""
     for chunk in _chunks(rows):
-        pending = Writes()
         for row in chunk:
-            store.change(pending, table, organization_id, row, now=now)
-        tx.write(pending)
+            store.change(tx, table, organization_id, row, now=now)
+        tx.flush()  # a chunk at a time: neither the rows nor their statement grow with the file
     return len(decided.rows) - len(decided.created)
 
 
 def _insert(tx: Tx, table: Table, organization_id: str, rows: Sequence[Row], now: int) -> Iterator[int]:
     for chunk in _chunks(rows):
-        pending = Writes()
         for row in chunk:
-            store.insert(pending, table, organization_id, row, now=now)
-        tx.write(pending)
+            store.insert(tx, table, organization_id, row, now=now)
+        tx.flush()
         yield len(chunk)
 
 

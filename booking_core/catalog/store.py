@@ -23,12 +23,12 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine import Dialect
-from sqlalchemy.sql.dml import Update
+from sqlalchemy.sql import dml
 
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, given, rows
+from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.db.tables import Id, customers, departures, experiences, gift_card_entries, gift_cards
-from booking_core.db.writes import Change, Writes
+from booking_core.db.unit_of_work import Update
 
 Row = dict[str, Any]
 
@@ -81,7 +81,7 @@ class _Reading:
         kinds = {"organization_id": Id, **kinds}
 
         def build(dialect: Dialect) -> Select[Any]:
-            wanted = given(dialect, "wanted", kinds)
+            wanted = rows_parameter(dialect, "wanted", kinds)
             return self._select.join(wanted, and_(*(self.table.c[name] == wanted.c[name] for name in kinds)))
 
         return Statement(build)
@@ -133,7 +133,7 @@ def _found(
     tx: Tx, reading: _Reading, statement: Statement, organization_id: str, wanted: Iterable[Mapping[str, object]]
 ) -> list[Row]:
     asked = [{"organization_id": organization_id, **each} for each in wanted]
-    return reading.all(tx, statement, wanted=rows(asked)) if asked else []
+    return reading.all(tx, statement, wanted=as_json(asked)) if asked else []
 
 
 def _by_ids(
@@ -175,12 +175,12 @@ def gift_cards_by_hash(tx: Tx, organization_id: str, hashes: Iterable[str]) -> l
 
 # Writing ---------------------------------------------------------------------------------------------------------
 
-_VACATE = Change("vacate", departures, sets=("starts_at",))
+_VACATE = Update("vacate", departures, sets=("starts_at",))
 
 
-def _resize(dialect: Dialect) -> Update:
+def _resize(dialect: Dialect) -> dml.Update:
     """Sets the total and its ceiling, where the database sees what is sold by now (see `tables.departures`)."""
-    wanted = given(dialect, "wanted", {"organization_id": Id, "id": Id, "seats_total": Integer}).c
+    wanted = rows_parameter(dialect, "wanted", {"organization_id": Id, "id": Id, "seats_total": Integer}).c
     taken = departures.c.seats_taken
     return (
         update(departures)
@@ -201,34 +201,33 @@ def _stored(row: Row) -> Row:
     }
 
 
-def insert(pending: Writes, table: Table, organization_id: str, row: Row, *, now: int) -> None:
+def insert(tx: Tx, table: Table, organization_id: str, row: Row, *, now: int) -> None:
     """A new row of any of the four tables."""
-    pending.insert(table, organization_id=organization_id, **_stored(row), created_at=now, updated_at=now)
+    tx.insert(table, organization_id=organization_id, **_stored(row), created_at=now, updated_at=now)
 
 
-def change(pending: Writes, table: Table, organization_id: str, row: Row, *, now: int) -> None:
+def change(tx: Tx, table: Table, organization_id: str, row: Row, *, now: int) -> None:
     """Only the columns named beside the id, so that what is changed elsewhere at the same time is kept."""
     columns = _stored(row) | {"organization_id": organization_id, "updated_at": now}
     sets = tuple(sorted(columns.keys() - {"organization_id", "id"}))
     name = f"{table.name}_{zlib.crc32(','.join(sets).encode()):08x}"  # all the columns would be too long for a name
-    pending.change(Change(name, table, sets=sets), **columns)
+    tx.update(Update(name, table, sets=sets), **columns)
 
 
-def insert_entry(pending: Writes, organization_id: str, row: Row, *, now: int) -> None:
+def insert_entry(tx: Tx, organization_id: str, row: Row, *, now: int) -> None:
     """A line of a gift card's ledger."""
-    pending.insert(gift_card_entries, organization_id=organization_id, **row, booking_id=None, created_at=now)
+    tx.insert(gift_card_entries, organization_id=organization_id, **row, booking_id=None, created_at=now)
 
 
 def vacate(tx: Tx, organization_id: str, ids: Iterable[str]) -> None:
     """Moves departures to starts before 1970, each its own, so that others can take their starts."""
-    pending = Writes()
     for i, each in enumerate(sorted(ids)):
-        pending.change(_VACATE, organization_id=organization_id, id=each, starts_at=-1 - i)
-    tx.write(pending)
+        tx.update(_VACATE, organization_id=organization_id, id=each, starts_at=-1 - i)
+    tx.flush()  # before any start is taken: one statement would change both in any order
 
 
 def resize(tx: Tx, organization_id: str, totals: Mapping[str, int]) -> None:
     """New totals of seats by departure, in the order of ids that every transaction locks in."""
     wanted = [{"organization_id": organization_id, "id": each, "seats_total": totals[each]} for each in sorted(totals)]
     if wanted:
-        tx.run(_RESIZE, wanted=rows(wanted))
+        tx.run(_RESIZE, wanted=as_json(wanted))

@@ -4,25 +4,24 @@ from typing import Any
 
 import orjson
 
-from booking_core import outbox, timeline, tokens
+from booking_core import events, timeline, tokens
 from booking_core.context import Actor, Caller, Organization
 from booking_core.customers import rules, store
 from booking_core.customers.rules import CustomerRow
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest
-from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, NotFound
+from booking_core.events import NewEvent
 from booking_core.models.base import email_key
 from booking_core.models.customers import CustomerCreate
 from booking_core.models.events import EventType
-from booking_core.outbox import Told
 from booking_core.timeline import TimelineKind
 
 
 def find(tx: Tx, caller: Caller, page: PageRequest, *, email: str | None = None) -> Page:
     """A page of customers; with an e-mail address the one it belongs to, whatever its case, or none."""
     zone = caller.organization.zone
-    return store.WALK.find(
+    return store.LIST.find(
         tx,
         caller,
         page,
@@ -54,9 +53,9 @@ def create(tx: Tx, caller: Caller, request: CustomerCreate) -> tuple[dict[str, A
     known = store.get_by_email(tx, organization.id, request.email)
     if known:
         return rules.present(known, organization.zone), False
-    pending, customer_id = Writes(), tokens.new_id()
+    customer_id = tokens.new_id()
     shown = add(
-        pending,
+        tx,
         organization,
         customer_id=customer_id,
         email=request.email,
@@ -65,14 +64,13 @@ def create(tx: Tx, caller: Caller, request: CustomerCreate) -> tuple[dict[str, A
         email_subscription=request.email_subscription is True,
         at=caller.at,
     )
-    told = Told(EventType.CUSTOMER_CREATED, customer_id, shown)
-    outbox.publish(tx, pending, organization, [told], at=caller.at)
-    tx.write(pending)
+    told = NewEvent(EventType.CUSTOMER_CREATED, customer_id, shown)
+    events.publish(tx, organization, [told], at=caller.at)
     return orjson.loads(shown), True
 
 
 def add(
-    pending: Writes,
+    tx: Tx,
     organization: Organization,
     *,
     customer_id: str,
@@ -96,14 +94,13 @@ def add(
         tags="[]",
         email_subscription=email_subscription,
     )
-    store.insert(pending, organization.id, row)
+    store.insert(tx, organization.id, row)
     return orjson.dumps(rules.present(row, organization.zone))
 
 
 def update(
     tx: Tx,
     actor: Actor,
-    pending: Writes,
     customer_id: str,
     *,
     name: str | None = None,
@@ -133,8 +130,8 @@ def update(
     if holder is not None and holder.id != row.id:
         raise Conflict("email_taken", "Another customer has this e-mail address.", "email")
     at = max(actor.at, updated_at)
-    store.update(pending, organization.id, row, at)
+    store.update(tx, organization.id, row, at)
     kind = TimelineKind.CUSTOMER_UPDATED
-    timeline.note(pending, organization.id, kind, at=at, customer_id=row.id, booking_id=None, changed=fields)
-    outbox.publish(tx, pending, organization, [Told(EventType.CUSTOMER_UPDATED, row.id, shown)], at=at)
+    timeline.note(tx, organization.id, kind, at=at, customer_id=row.id, booking_id=None, changed=fields)
+    events.publish(tx, organization, [NewEvent(EventType.CUSTOMER_UPDATED, row.id, shown)], at=at)
     return shown

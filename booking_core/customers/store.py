@@ -4,10 +4,10 @@ from sqlalchemy import Text, bindparam, select
 
 from booking_core.customers.rules import CustomerRow
 from booking_core.db.engine import Tx
-from booking_core.db.paging import Walk
+from booking_core.db.paging import KeysetList
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, customers
-from booking_core.db.writes import Change, Writes
+from booking_core.db.unit_of_work import Update
 from booking_core.models.base import email_key
 
 _SHOWN = select(*(customers.c[name] for name in CustomerRow._fields)).where(
@@ -15,9 +15,9 @@ _SHOWN = select(*(customers.c[name] for name in CustomerRow._fields)).where(
 )
 _BY_EMAIL = customers.c.email_key == bindparam("email_key", type_=Text)
 
-_UPDATE = Change("update_customer", customers, sets=("name", "email", "email_key", "phone", "updated_at"))
+_UPDATE = Update("update_customer", customers, sets=("name", "email", "email_key", "phone", "updated_at"))
 
-WALK = Walk("customers", customers, _SHOWN, {"email_key": _BY_EMAIL})
+LIST = KeysetList("customers", customers, _SHOWN, {"email_key": _BY_EMAIL})
 
 _GET = Statement(_SHOWN.where(customers.c.id == bindparam("id", type_=Id)))
 _LOCK = Statement(
@@ -44,8 +44,8 @@ def get_by_email(tx: Tx, organization_id: str, email: str) -> CustomerRow | None
     return CustomerRow._make(row) if row else None
 
 
-def insert(pending: Writes, organization_id: str, row: CustomerRow) -> None:
-    pending.insert(
+def insert(tx: Tx, organization_id: str, row: CustomerRow) -> None:
+    tx.insert(
         customers,
         organization_id=organization_id,
         **row._asdict(),
@@ -54,9 +54,9 @@ def insert(pending: Writes, organization_id: str, row: CustomerRow) -> None:
     )
 
 
-def update(pending: Writes, organization_id: str, row: CustomerRow, at: int) -> None:
+def update(tx: Tx, organization_id: str, row: CustomerRow, at: int) -> None:
     """The customer's contact details as they are now."""
-    pending.change(
+    tx.update(
         _UPDATE,
         organization_id=organization_id,
         id=row.id,

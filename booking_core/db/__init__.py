@@ -1,1 +1,1 @@
-"""The cellar: tables, connections, transactions and paging, on SQLite and on PostgreSQL."""
+"""The data layer: tables, connections, transactions and keyset pagination, on SQLite and on PostgreSQL."""

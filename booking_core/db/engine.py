@@ -1,7 +1,8 @@
-"""Transactions, one behaviour on SQLite and on PostgreSQL.
+"""Transactions that behave the same on SQLite and on PostgreSQL.
 
-A `Database` hands out transactions; a `Tx` runs statements. The drivers are used bare (see `statements`), in autocommit
-with our own BEGIN and COMMIT, so that nothing begins a transaction by surprise.
+A `Database` opens transactions; a `Tx` runs statements and collects writes. The drivers are used without SQLAlchemy's
+execution layer (see `statements`), in autocommit mode with an explicit BEGIN and COMMIT, so that no driver begins a
+transaction by itself.
 """
 
 import contextlib
@@ -13,180 +14,252 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import Table, select, text
 from sqlalchemy.engine import URL, make_url
 
 from booking_core.clock import Clock, system_clock
-from booking_core.db import writes as writing
-from booking_core.db.sqlite import SqliteDriver
-from booking_core.db.statements import Compiled, Row, Statement, now_us
-from booking_core.db.writes import Change, Writes
+from booking_core.db import unit_of_work
+from booking_core.db.driver import Connection, Driver
+from booking_core.db.sqlite import SqliteConnection, SqliteDriver
+from booking_core.db.statements import Compiled, Row, Statement, as_json, now_us
+from booking_core.db.unit_of_work import InsertFromSelect, Mark, UnitOfWork, Update
 from booking_core.errors import BookingError, Unavailable
 from booking_core.repeated_log import RepeatedLog
 
-if TYPE_CHECKING:
-    from booking_core.db.postgres import PostgresDriver
-
-__all__ = ["Asked", "Database", "Row", "Tx"]
+__all__ = ["Database", "Query", "Row", "Tx"]
 
 T = TypeVar("T")
 
 log = logging.getLogger("booking.database")
-# A program that sets up no logging, as a command of one line does not, says by itself what failed.
+# A program that configures no logging reports the error itself, as the command line does.
 logging.getLogger("booking").addHandler(logging.NullHandler())
 
 POOL_TIMEOUT_S = 5.0
-_TRIES = 3
+_ATTEMPTS = 3
 
-ENDING_TIMEOUT_S = 5.0
-"""How long a transaction whose connection was lost may go on in the server before nobody waits for its end any more."""
-_ENDING_LOOK_S = 0.1
+OUTCOME_TIMEOUT_S = 5.0
+"""Seconds to wait for the outcome of a transaction whose connection was lost and that the server still runs."""
+_OUTCOME_POLL_S = 0.1
 
 _NOW = Statement(lambda dialect: select(now_us(dialect)))
-_NAME = Statement(text("SELECT CAST(pg_current_xact_id() AS text)"))
-_ENDING = Statement(text("SELECT pg_xact_status(CAST(:name AS xid8))"))
-
-Connection = Any
-"""A `SqliteConnection` or a `PostgresConnection`: the same methods, and neither is known here, since an operator on
-SQLite does not have the driver of the other."""
+_TRANSACTION_ID = Statement(text("SELECT CAST(pg_current_xact_id() AS text)"))
+_OUTCOME = Statement(text("SELECT pg_xact_status(CAST(:transaction_id AS xid8))"))
 
 
-def _driver(url: URL) -> "SqliteDriver | PostgresDriver":
+def _driver(url: URL) -> Driver:
     if url.get_backend_name() == "sqlite":
         return SqliteDriver(url)
-    from booking_core.db.postgres import PostgresDriver
+    from booking_core.db.postgres import PostgresDriver  # psycopg is not installed where only SQLite is used
 
     return PostgresDriver(url)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Generic[T]):
-    """A question whose answer others do not wait for; without a statement it is answered already."""
+class Query(Generic[T]):
+    """A statement of a pipeline. Without a statement its result is known and nothing is sent."""
 
     statement: Statement | None
     parameters: dict[str, Any]
     read: Callable[[list[Row]], T]
-    """What its rows mean."""
+    """Makes the result from the rows."""
 
 
 class Tx:
-    """A transaction, or for reads a connection on which each statement sees the newest commit."""
+    """A transaction. For reads: a connection on which each statement sees the newest commit.
 
-    def __init__(self, database: "Database", connection: Any) -> None:
+    `insert`, `update` and `insert_from_select` collect rows. They are sent before the next statement that reads or runs
+    (autoflush) and at the commit: as one statement on PostgreSQL, which travels with the COMMIT; as one statement for
+    each table on SQLite. An error in a collected row is raised when it is sent.
+    """
+
+    def __init__(self, database: "Database", connection: Connection, *, is_read_only: bool = False) -> None:
         self._database = database
         self._connection = connection
-        self._last: tuple[Compiled, dict[str, Any]] | None = None
+        self._is_read_only = is_read_only
+        self._work = UnitOfWork()
+        self._scopes: list[_Scope] = []
+        self._autoflush = True
         self.dialect = database.dialect
 
-    def _run(self, statement: Statement, parameters: dict[str, Any]) -> tuple[list[Row], int]:
+    # Collected writes --------------------------------------------------------------------------------------------
+
+    def insert(self, table: Table, **row: object) -> None:
+        """Collect a row to insert."""
+        self._refuse_read_only()
+        while not self._work.insert(table, row):
+            self.flush()
+
+    def update(self, target: Update, **row: object) -> None:
+        """Collect an update of one row: its key, and the columns that the target sets or adds to."""
+        self._refuse_read_only()
+        while not self._work.update(target, row):
+            self.flush()
+
+    def insert_from_select(self, target: InsertFromSelect, **row: object) -> None:
+        """Collect a row from which the database derives the rows of the target."""
+        self._refuse_read_only()
+        self._work.insert_from_select(target, row)
+
+    def _refuse_read_only(self) -> None:
+        if self._is_read_only:
+            raise RuntimeError("This connection is read-only: collect writes in Database.write or Database.writing.")
+
+    def flush(self) -> None:
+        """Send the collected rows."""
+        work = self._taken()
+        if work is None:
+            return
+        if self.dialect.name == "postgresql":
+            self._connection.execute(*self._as_step(work))
+            return
+        for target, rows in work.in_order():
+            if isinstance(target, InsertFromSelect):
+                statement = unit_of_work.as_rows_statement(target)
+                self._connection.execute(*self._ready(statement, {target.name: as_json(rows)}))
+            else:
+                self._run_many(target, rows)
+
+    def _taken(self) -> UnitOfWork | None:
+        """Return the collected rows, to be sent now; none when there are none."""
+        work = self._work
+        if not work.rows:
+            return None
+        for scope in self._scopes:
+            scope.was_sent |= work.has_grown(scope.mark)
+            scope.mark = {}
+        self._work = UnitOfWork()
+        return work
+
+    def _as_step(self, work: UnitOfWork) -> tuple[Compiled, dict[str, Any]]:
+        statement = unit_of_work.as_one_statement(unit_of_work.shape(work))
+        return self._ready(statement, unit_of_work.as_parameters(work))
+
+    def _run_many(self, target: Table | Update, rows: list[unit_of_work.Row]) -> None:
+        compiled = unit_of_work.as_row_statement(target, tuple(rows[0])).compiled(self.dialect)
+        if isinstance(target, Update):
+            rows = [{f"_{key}": value for key, value in row.items()} for row in rows]
+        self._observe(compiled)
+        cast(SqliteConnection, self._connection).execute_many(compiled, rows)
+
+    @contextmanager
+    def discard_on_error(self) -> Iterator[None]:
+        """Drop the rows that are collected inside when an exception leaves the block, and keep those from before.
+
+        For work that may be refused while the transaction goes on. It only reaches rows that were not sent: a refusal
+        has to come before the first read that follows a write, or the work belongs in a savepoint.
+
+        Raises:
+            RuntimeError: rows that were collected inside were sent before the exception.
+        """
+        scope = _Scope(self._work.mark())
+        self._scopes.append(scope)
+        try:
+            yield
+        except BaseException as error:
+            if scope.was_sent and isinstance(error, Exception):
+                message = "Collected writes were sent before they were refused: refuse first, or use a savepoint."
+                raise RuntimeError(message) from error
+            self._work.discard(scope.mark)
+            raise
+        finally:
+            self._scopes.pop()
+
+    # Statements --------------------------------------------------------------------------------------------------
+
+    def all(self, statement: Statement, **parameters: Any) -> list[Row]:
+        """Return every row."""
+        return self._run(statement, parameters)[0]
+
+    def first(self, statement: Statement, **parameters: Any) -> Row | None:
+        """Return the first row; none when there is none."""
+        found = self.all(statement, **parameters)
+        return found[0] if found else None
+
+    def run(self, statement: Statement, **parameters: Any) -> int:
+        """Run a statement and return the number of affected rows."""
+        return self._run(statement, parameters)[1]
+
+    def pipeline(self, *queries: Query[Any]) -> list[Any]:
+        """Run the queries in order and return their results: in one round trip on PostgreSQL. Each query sees what was
+        committed when it begins, so also rows that a query before it waited for."""
         self.flush()
-        compiled, parameters = self._ready(statement, parameters)
-        result: tuple[list[Row], int] = self._connection.execute(compiled, parameters)
+        steps = [self._ready(query.statement, query.parameters) for query in queries if query.statement]
+        found = iter(self._connection.execute_pipeline(steps))
+        return [query.read(next(found) if query.statement else []) for query in queries]
+
+    @contextmanager
+    def no_autoflush(self) -> Iterator[None]:
+        """Inside, statements do not send the collected rows. Only for statements that read none of their tables."""
+        self._autoflush = False
+        try:
+            yield
+        finally:
+            self._autoflush = True
+
+    def _run(self, statement: Statement, parameters: dict[str, Any]) -> tuple[list[Row], int]:
+        if self._autoflush:
+            self.flush()
+        result: tuple[list[Row], int] = self._connection.execute(*self._ready(statement, parameters))
         return result
 
     def _ready(self, statement: Statement, parameters: dict[str, Any]) -> tuple[Compiled, dict[str, Any]]:
-        """The statement as the driver takes it, with every parameter."""
+        """Return the compiled statement and all its parameters, constants and `now` included."""
         compiled = statement.compiled(self.dialect)
         if compiled.constants:
             parameters = compiled.constants | parameters
         if compiled.wants_now and "now" not in parameters:
             parameters["now"] = self._database.now_parameter()
-        if self._database.observer:
-            self._database.observer(compiled.text)
+        self._observe(compiled)
         return compiled, parameters
 
-    def all(self, statement: Statement, **parameters: Any) -> list[Row]:
-        """Every row."""
-        return self._run(statement, parameters)[0]
-
-    def together(self, *asked: Asked[Any]) -> list[Any]:
-        """What each of them means, asked one after the other: on PostgreSQL at once, as one round trip. Each sees what
-        was committed when its turn came, so also what was waited for by those before it."""
-        self.flush()
-        steps = [self._ready(each.statement, each.parameters) for each in asked if each.statement]
-        found = iter(self._connection.execute_together(steps))
-        return [each.read(next(found) if each.statement else []) for each in asked]
-
-    def first(self, statement: Statement, **parameters: Any) -> Row | None:
-        """The first row, or none."""
-        found = self._run(statement, parameters)[0]
-        return found[0] if found else None
-
-    def run(self, statement: Statement, **parameters: Any) -> int:
-        """How many rows were touched."""
-        return self._run(statement, parameters)[1]
-
-    def write(self, pending: Writes) -> None:
-        """Writes all that was collected: one statement on PostgreSQL, one for each table on SQLite.
-
-        On PostgreSQL it is sent when the transaction goes on or ends: then with the COMMIT, and an error in it is
-        raised there.
-        """
-        if not pending.rows:
-            return
-        if self.dialect.name == "postgresql":
-            self.flush()
-            statement = writing.as_one_statement(writing.shape(pending))
-            self._last = self._ready(statement, writing.as_parameters(pending))
-            return
-        for target, items in pending.rows.items():
-            if isinstance(target, writing.Derived):
-                self._run(writing.as_given_statement(target), {target.name: writing.as_json(items)})
-            else:
-                self._run_many(target, items)
-
-    def flush(self) -> None:
-        """Sends what was written last, for whoever will not wait for the end of the transaction."""
-        last, self._last = self._last, None
-        if last:
-            self._connection.execute(*last)
-
-    def commit(self) -> None:
-        """Ends the transaction; what was written last goes with it."""
-        if self._last:
-            self._connection.commit(self._last)
-        else:
-            self._connection.commit()
-
-    def _run_many(self, target: Table | Change, items: list[writing.Row]) -> None:
-        compiled = writing.as_row_statement(target, tuple(items[0])).compiled(self.dialect)
-        if isinstance(target, Change):
-            items = [{f"_{key}": value for key, value in item.items()} for item in items]
+    def _observe(self, compiled: Compiled) -> None:
         if self._database.observer:
             self._database.observer(compiled.text)
-        self._connection.execute_many(compiled, items)
 
     def now(self) -> int:
-        """The instant it is, by the clock that this database's processes share."""
-        row = self.first(_NOW)
-        assert row is not None
-        return int(row[0])
+        """Return the present instant, by the clock that all processes of this database share."""
+        with self.no_autoflush():
+            ((now,),) = self.all(_NOW)
+        return int(now)
 
-    def name(self) -> str:
-        """What PostgreSQL calls the transaction, and later tells by how it ended."""
-        row = self.first(_NAME)
-        assert row is not None
-        return str(row[0])
+    def transaction_id(self) -> str:
+        """Return PostgreSQL's id of the transaction, by which its outcome can be queried later."""
+        ((transaction_id,),) = self.all(_TRANSACTION_ID)
+        return str(transaction_id)
+
+    # The transaction itself --------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Send the collected rows and end the transaction: one round trip on PostgreSQL."""
+        if self.dialect.name == "postgresql":
+            work = self._taken()
+            self._connection.commit(self._as_step(work) if work else None)
+        else:
+            self.flush()
+            self._connection.commit()
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction still stands."""
+        """Whether the transaction can go on: a full disk ends it on SQLite."""
         return bool(self._connection.in_transaction)
 
     @contextmanager
-    def unhurried(self) -> Iterator[None]:
-        """Inside, a statement may take as long as it does: on PostgreSQL that of a request is ended after seconds."""
-        with self._connection.unhurried():
+    def without_statement_timeout(self) -> Iterator[None]:
+        """Lift PostgreSQL's statement timeout inside the block, for statements of operators that read whole tables."""
+        with self._connection.without_statement_timeout():
             yield
 
     def in_savepoint(self, fn: Callable[["Tx"], T]) -> T:
-        """What `fn` gives; when it raises, what it did is undone and the transaction goes on."""
+        """Return the result of `fn`. When it raises, its writes are undone and the transaction goes on."""
+        self.flush()
         self._connection.command("SAVEPOINT one_of_many")
         try:
             result = fn(self)
+            self.flush()
         except BaseException:
+            self._work = UnitOfWork()
             if self.is_open:
                 self._connection.command("ROLLBACK TO SAVEPOINT one_of_many")
                 self._connection.command("RELEASE SAVEPOINT one_of_many")
@@ -195,54 +268,62 @@ class Tx:
         return result
 
 
+@dataclass(slots=True)
+class _Scope:
+    """A block of `Tx.discard_on_error`."""
+
+    mark: Mark
+    was_sent: bool = False
+
+
 class Pool:
-    """Connections that are lent out, the last returned first; made when needed, up to a bound."""
+    """Connections that are opened when needed, up to a bound, and reused: the last returned first."""
 
     def __init__(self, size: int, connect: Callable[[], Connection]) -> None:
-        self._idle: queue.LifoQueue[Any] = queue.LifoQueue()
+        self._idle: queue.LifoQueue[Connection] = queue.LifoQueue()
         self._connect = connect
-        self._room = threading.BoundedSemaphore(size)
+        self._permits = threading.BoundedSemaphore(size)
         self._closed = False
 
     @contextmanager
-    def lend(self) -> Iterator[Any]:
-        """A connection, for the time being.
+    def connection(self) -> Iterator[Connection]:
+        """Lend a connection for the time of the block.
 
         Raises:
-            Unavailable: none came free in time.
+            Unavailable: no connection was returned in time.
         """
-        if not self._room.acquire(timeout=POOL_TIMEOUT_S):
+        if not self._permits.acquire(timeout=POOL_TIMEOUT_S):
             raise Unavailable(for_all=True)
         try:
-            connection = self._take()
+            connection = self._acquire()
             try:
                 yield connection
             finally:
-                self._give_back(connection)
+                self._release(connection)
         finally:
-            self._room.release()
+            self._permits.release()
 
-    def _take(self) -> Any:
-        """One that is alive. A server that was restarted has left all that were idle: who asks first, be it hours
-        later, must not be told that it is away."""
+    def _acquire(self) -> Connection:
+        """Return a connection that is alive: a server that was restarted has closed all idle ones."""
         while True:
             try:
                 connection = self._idle.get_nowait()
             except queue.Empty:
                 return self._connect()
-            if not (connection.broken or connection.was_left):
+            if not (connection.broken or connection.was_closed_by_server):
                 return connection
-            _throw_away(connection)
+            _discard(connection)
 
-    def _give_back(self, connection: Any) -> None:
+    def _release(self, connection: Connection) -> None:
         if connection.broken:
-            _throw_away(connection)
+            _discard(connection)
             return
         self._idle.put(connection)
-        if self._closed:  # perhaps just now
+        if self._closed:  # `close` may have run since the connection was lent
             self.close()
 
     def close(self) -> None:
+        """Close the idle connections; a lent one is closed when it is returned."""
         self._closed = True
         while True:
             try:
@@ -251,38 +332,38 @@ class Pool:
                 return
 
 
-def _throw_away(connection: Connection) -> None:
-    with contextlib.suppress(Exception):  # whatever is the matter with it  # noqa: BLE001, RUF100
+def _discard(connection: Connection) -> None:
+    with contextlib.suppress(Exception):  # a broken connection may fail to close  # noqa: BLE001, RUF100
         connection.close()
 
 
-class _Rehearsed(Exception):
-    """Ends a transaction that is to be undone."""
+class _DryRun(Exception):
+    """Rolls back the transaction of a dry run."""
 
 
 class Database:
-    """The way into one database: reads, and writes that are tried again when another transaction was in the way."""
+    """A database: connections for reads, and transactions that are run again after a conflict with another one."""
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         self.url = make_url(url)
         self.driver = _driver(self.url)
         self.dialect = self.driver.dialect
         self.observer: Callable[[str], None] | None = None
-        """Sees the text of every statement; for tests that count them."""
+        """Called with the text of every statement, by tests that count them."""
         self.faults = RepeatedLog(log)
-        """What is the matter below the database, for every request, job and command that runs into it."""
+        """The log of faults below the database, such as a full disk: once for all requests that meet the same fault."""
         self._clock = clock
         self._readers = Pool(self.driver.readers, lambda: self.driver.connect(False))
         self._writers = Pool(self.driver.writers, lambda: self.driver.connect(True))
 
     def now_parameter(self) -> int | None:
-        """What `now` means: a clock that was passed in, else none on PostgreSQL, whose own clock then decides."""
+        """Return the parameter `now`: the injected clock's value; else none on PostgreSQL, which uses its own."""
         if self._clock:
             return self._clock()
         return system_clock() if self.is_sqlite else None
 
     def clock(self) -> int:
-        """The instant it is, by this process; for what no other process compares."""
+        """Return the present instant by this process's clock, for values that no other process compares."""
         return self._clock() if self._clock else system_clock()
 
     @property
@@ -291,23 +372,24 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Tx]:
-        """A connection for reads; each statement sees the newest commit."""
-        with self.translated(), self._readers.lend() as connection:
-            yield Tx(self, connection)
+        """Lend a connection for reads; each statement sees the newest commit."""
+        with self.translating_errors(), self._readers.connection() as connection:
+            yield Tx(self, connection, is_read_only=True)
 
     @contextmanager
     def writing(self) -> Iterator[Tx]:
-        """One transaction: committed at the end, rolled back when anything is raised."""
-        with self.translated(), self._transaction() as tx:
+        """Open a transaction, committed at the end of the block and rolled back when an exception leaves it."""
+        with self.translating_errors(), self._transaction() as tx:
             yield tx
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
+    def translating_errors(self) -> Iterator[None]:
+        """Turn a driver's error into the error that clients get, and log a fault below the database."""
         try:
             yield
         except BookingError:
             raise
-        except Exception as error:  # every driver's error is looked at; what is not ours goes on as it is
+        except Exception as error:  # errors of both drivers; any other is raised unchanged
             translated = self.driver.translate(error)
             if translated is None:
                 raise
@@ -318,79 +400,79 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[Tx]:
-        with self._writers.lend() as connection:
+        with self._writers.connection() as connection:
             connection.begin()
             tx = Tx(self, connection)
             try:
                 yield tx
                 tx.commit()
             except BaseException:
-                with contextlib.suppress(Exception):  # the first error is the one to tell
+                with contextlib.suppress(Exception):  # the first error is the one to report
                     connection.rollback()
                 raise
 
     def read(self, fn: Callable[[Tx], T]) -> T:
-        """What `fn` gives from a reading connection."""
+        """Return the result of `fn`, run with a connection for reads."""
         with self.reading() as tx:
             return fn(tx)
 
     def write(self, fn: Callable[[Tx], T]) -> T:
-        """What `fn` gives from a transaction of its own; run again when another transaction was in its way.
+        """Return the result of `fn`, run in a transaction of its own; run again after a conflict with another one.
 
-        `fn` may run more than once, each time on a transaction that knows nothing of the one before; also when the
-        connection was lost at the COMMIT, and so perhaps after it. It must find then what it did, by an idempotency
-        key or by the row that it changes. What would be done twice is for `write_once`.
+        `fn` may run more than once, each time in a new transaction with nothing collected; also when the connection was
+        lost at the COMMIT, and so perhaps after it. It must then find what it did, by an idempotency key or by the row
+        that it changes. Work that a second run would do twice belongs in `write_once`.
 
         Raises:
-            Unavailable: the database is away or too busy.
+            Unavailable: the database cannot be reached or is too busy.
         """
-        return self._tried(fn)
+        return self._with_retries(fn)
 
     def write_once(self, fn: Callable[[Tx], T]) -> T:
-        """The same for what a second run would do a second time: seats are held, a key is made.
+        """As `write`, for work that a second run would do twice: seats are held, a key is made.
 
-        A connection that is lost at the COMMIT leaves open whether it was done. PostgreSQL remembers how each of its
-        transactions ended, so it is asked, which costs each of these transactions a statement more.
+        A connection that is lost at the COMMIT leaves the outcome unknown. PostgreSQL remembers the outcome of each
+        transaction, so it is queried by the transaction's id, which costs one statement more.
 
         Raises:
-            Unavailable: the database is away or too busy; or it cannot be learnt whether the work was done.
+            Unavailable: the database cannot be reached or is too busy; or the outcome cannot be learnt.
         """
-        return self._tried(fn, is_named=not self.is_sqlite)  # SQLite has no connection to be lost
+        return self._with_retries(fn, with_id=not self.is_sqlite)  # SQLite has no connection to be lost
 
-    def _tried(self, fn: Callable[[Tx], T], *, is_named: bool = False) -> T:
-        """Up to three times. With `is_named` it is asked how a transaction ended whose COMMIT nobody answered."""
-        with self.translated():
-            for again in range(_TRIES):
-                name: str | None = None
+    def _with_retries(self, fn: Callable[[Tx], T], *, with_id: bool = False) -> T:
+        """Run a transaction up to three times. With `with_id` a COMMIT without an answer is looked up, not repeated."""
+        with self.translating_errors():
+            for attempt in range(_ATTEMPTS):
+                transaction_id: str | None = None
                 done: list[T] = []
                 try:
                     with self._transaction() as tx:
-                        name = tx.name() if is_named else None
+                        transaction_id = tx.transaction_id() if with_id else None
                         done.append(fn(tx))
                     return done[0]
-                except Exception as error:  # only what a second look can settle is tried again
-                    is_worth_it = self.driver.worth_another_try(error)
-                    is_open = is_worth_it or isinstance(error, Unavailable)  # the server fell silent
-                    if name and done and is_open and self._has_committed(name):
+                except Exception as error:  # raised again unless another attempt can succeed
+                    is_retryable = self.driver.is_retryable(error)
+                    is_unknown = is_retryable or isinstance(error, Unavailable)  # the server did not respond
+                    if transaction_id and done and is_unknown and self._has_committed(transaction_id):
                         return done[0]
-                    if again == _TRIES - 1 or not is_worth_it:
+                    if attempt == _ATTEMPTS - 1 or not is_retryable:
                         raise
-                    time.sleep(random.uniform(0.001, 0.02) * (again + 1))
+                    time.sleep(random.uniform(0.001, 0.02) * (attempt + 1))
         raise Unavailable
 
-    def _has_committed(self, name: str) -> bool:
-        """How the transaction of that name ended."""
-        until = time.monotonic() + ENDING_TIMEOUT_S
+    def _has_committed(self, transaction_id: str) -> bool:
+        """Return whether the transaction of that id was committed, once it has ended."""
+        until = time.monotonic() + OUTCOME_TIMEOUT_S
         while time.monotonic() < until:
-            with contextlib.suppress(Unavailable):  # it may be on its way up again
-                row = self.write(lambda tx: tx.first(_ENDING, name=name))
+            with contextlib.suppress(Unavailable):  # the server may be restarting
+                row = self.write(lambda tx: tx.first(_OUTCOME, transaction_id=transaction_id))
                 if row is not None and row[0] in ("committed", "aborted"):
                     return bool(row[0] == "committed")
-            time.sleep(_ENDING_LOOK_S)  # the server has not noticed yet that nobody is there
+            time.sleep(_OUTCOME_POLL_S)  # the server still runs it, since it has not noticed the lost connection
         raise Unavailable("The connection was lost, perhaps after it was done: look before you try again.")
 
-    def rehearse(self, fn: Callable[[Tx], T]) -> T:
-        """Return what `fn` gives from a transaction that is undone: every check is made, and nothing stays.
+    def dry_run(self, fn: Callable[[Tx], T]) -> T:
+        """Return the result of `fn` from a transaction that is rolled back: every check is made and nothing is kept.
 
         Raises:
             Unavailable: as `write`.
@@ -399,50 +481,50 @@ class Database:
 
         def attempt(tx: Tx) -> None:
             results.append(fn(tx))
-            tx.flush()  # what the database itself refuses is refused now
-            raise _Rehearsed
+            tx.flush()  # constraints of the database are checked now
+            raise _DryRun
 
-        with contextlib.suppress(_Rehearsed):
+        with contextlib.suppress(_DryRun):
             self.write(attempt)
         return results[-1]
 
     def write_each(self, fns: Sequence[Callable[[Tx], T]], *, once: Sequence[bool] = ()) -> list[T | Exception]:
-        """What each of them gives, or raises.
+        """Return the result of each function, or its error.
 
-        On SQLite they share one transaction and one fsync, each in a savepoint, so that one that fails undoes only
-        itself; on PostgreSQL each has its own.
+        On SQLite they share one transaction and one fsync, each in a savepoint, so that a failure undoes only its own
+        writes; on PostgreSQL each has a transaction of its own.
 
         Args:
-            once: which of them a second run would do a second time (`write_once`); none unless said.
+            once: true for each function that `write_once` has to run; false for all by default.
         """
         if len(fns) > 1 and self.is_sqlite:
             try:
-                with self.translated():
-                    return self._write_together(fns)
-            except Exception as error:  # noqa: BLE001 - nothing is done, and each is tried by itself
-                if isinstance(error, Unavailable) and error.for_all:  # one after the other would wait as long, in vain
+                with self.translating_errors():
+                    return self._write_in_savepoints(fns)
+            except Exception as error:  # noqa: BLE001 - all of it was rolled back, and each is run by itself
+                if isinstance(error, Unavailable) and error.for_all:  # each would wait as long, and fail too
                     return [error] * len(fns)
         ways = [self.write_once if is_once else self.write for is_once in once or [False] * len(fns)]
         return [self._outcome(way, fn) for way, fn in zip(ways, fns, strict=True)]
 
-    def _write_together(self, fns: Sequence[Callable[[Tx], T]]) -> list[T | Exception]:
+    def _write_in_savepoints(self, fns: Sequence[Callable[[Tx], T]]) -> list[T | Exception]:
         with self._transaction() as tx:
             outcomes = []
             for fn in fns:
                 outcome = self._outcome(tx.in_savepoint, fn)
-                if not tx.is_open:  # a full disk ends the whole transaction, and with it what the others did
+                if not tx.is_open:  # a full disk has ended the whole transaction, with the writes of the others
                     raise outcome if isinstance(outcome, Unavailable) else Unavailable()
                 outcomes.append(outcome)
             return outcomes
 
     def _outcome(self, run: Callable[[Callable[[Tx], T]], T], fn: Callable[[Tx], T]) -> T | Exception:
         try:
-            with self.translated():
+            with self.translating_errors():
                 return run(fn)
-        except Exception as error:  # noqa: BLE001 - given to the one caller it belongs to
+        except Exception as error:  # noqa: BLE001 - returned to the caller of that function
             return error
 
     def close(self) -> None:
-        """Closes every idle connection; one that is lent out is closed when it comes back."""
+        """Close every idle connection; a lent one is closed when it is returned."""
         self._readers.close()
         self._writers.close()

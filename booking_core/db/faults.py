@@ -1,4 +1,4 @@
-"""Faults of the machine below a database: no client, no second try and no change of the code mends them."""
+"""Faults below a database, such as a full disk: neither a retry nor a change of the request helps."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """What is the matter, in the words of log lines and of the command line."""
+    """A fault, in the words of log lines and of the command line."""
 
     FULL = "the disk is full"
     READ_ONLY = "the database takes no writes"
@@ -35,7 +35,7 @@ _OF_CLASS: Mapping[str, Fault] = {"53": Fault.EXHAUSTED, "58": Fault.DISK}
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """Return SQLite's code without the details, which stand above its low byte (SQLITE_BUSY_SNAPSHOT, ...)."""
+    """Return SQLite's primary result code: the low byte of an extended one, such as SQLITE_BUSY_SNAPSHOT."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 

@@ -1,4 +1,4 @@
-"""Bringing a database to the schema of this release. Each run is one transaction: killed half way, it never was."""
+"""Migrations: a database is upgraded to the schema of this release in one transaction, all of it or nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from booking_core import private_files
 from booking_core.db.tables import metadata
 
 _LOCK = 0x626F6F6B
-"""Any number, the same in every process: two that upgrade at once take turns."""
+"""The advisory lock of upgrades, so that two processes that upgrade at once take turns."""
 
 
 def _config() -> Config:
@@ -34,7 +34,7 @@ def _engine(url: str) -> Engine:
     private_files.make_file(Path(parsed.database or ""))
     engine = create_engine(parsed)
 
-    # The driver would begin a transaction before INSERT only; a migration must be whole, so it begins before DDL too.
+    # The driver would begin a transaction before INSERT only; a migration is one transaction, so it begins before DDL.
     @event.listens_for(engine, "connect")
     def manual(connection: Any, _: Any) -> None:
         connection.isolation_level = None
@@ -59,20 +59,20 @@ def _connection(url: str) -> Iterator[Connection]:
 
 
 def head() -> str:
-    """The revision that this release needs."""
+    """Return the revision that this release needs."""
     revision = ScriptDirectory.from_config(_config()).get_current_head()
     assert revision is not None
     return revision
 
 
 def current(url: str) -> str | None:
-    """The database's revision; none when it is empty."""
+    """Return the database's revision; none when it is empty."""
     with _connection(url) as connection:
         return MigrationContext.configure(connection).get_current_revision()
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Brings the database to this release's schema, or to that of an earlier revision."""
+    """Upgrade the database to this release's schema, or to that of an earlier revision."""
     with _connection(url) as connection:
         config = _config()
         config.attributes["connection"] = connection
@@ -80,14 +80,14 @@ def upgrade(url: str, revision: str = "head") -> None:
 
 
 def differences(url: str) -> list[str]:
-    """Where the database's tables differ from this release's, in words; empty when they are the same."""
+    """Return the differences between the database's tables and this release's; empty when they are the same."""
     with _connection(url) as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": False})
         return [repr(difference) for difference in compare_metadata(context, metadata)]
 
 
 def write_revision(url: str, message: str) -> None:
-    """Writes a migration file with what the tables have beyond that database, numbered after the last one."""
+    """Write a migration file with the differences between the tables and that database, numbered after the last."""
     revisions = [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()]
     with _connection(url) as connection:
         config = _config()

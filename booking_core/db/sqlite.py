@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy.engine import URL, Dialect
 
 from booking_core import private_files
+from booking_core.db.driver import Step
 from booking_core.db.faults import fault_of, primary_code
 from booking_core.db.statements import SQLITE, Compiled, Row
 from booking_core.errors import Unavailable
@@ -26,7 +27,7 @@ _SUSPECT = frozenset(
 
 
 class SqliteConnection:
-    """One connection, with our own BEGIN and COMMIT."""
+    """A connection in autocommit mode, with an explicit BEGIN and COMMIT."""
 
     def __init__(self, path: Path, *, writable: bool, checkpoints: bool) -> None:
         private_files.make_file(path)  # SQLite gives the log and the index beside it the same mode
@@ -36,7 +37,7 @@ class SqliteConnection:
         self._is_suspect = False
         try:
             self._prepare(writable=writable, checkpoints=checkpoints)
-        except BaseException:  # no caller has it yet that could close it
+        except BaseException:  # no caller has the connection yet, so none could close it
             self._raw.close()
             raise
 
@@ -49,7 +50,7 @@ class SqliteConnection:
             self._raw.execute("PRAGMA wal_autocheckpoint=0")
 
     def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Row], int]:
-        """The rows, and how many were touched."""
+        """Run a statement and return its rows and the number of affected rows."""
         try:
             cursor = self._raw.execute(compiled.text, parameters)
             return cursor.fetchall(), cursor.rowcount
@@ -60,19 +61,20 @@ class SqliteConnection:
     def _note(self, error: sqlite3.Error) -> None:
         self._is_suspect |= primary_code(error) in _SUSPECT
 
-    def execute_together(self, steps: Sequence[tuple[Compiled, dict[str, Any]]]) -> list[list[Row]]:
-        """The rows of each."""
+    def execute_pipeline(self, steps: Sequence[Step]) -> list[list[Row]]:
+        """Run the statements in order and return the rows of each."""
         return [self.execute(*step)[0] for step in steps]
 
-    def execute_many(self, compiled: Compiled, items: list[dict[str, Any]]) -> None:
+    def execute_many(self, compiled: Compiled, rows: list[dict[str, Any]]) -> None:
+        """Run a statement once for each row of parameters."""
         try:
-            self._raw.executemany(compiled.text, items)
+            self._raw.executemany(compiled.text, rows)
         except sqlite3.Error as error:
             self._note(error)
             raise
 
     def command(self, text: str) -> None:
-        """A statement without parameters and rows, such as COMMIT."""
+        """Run a statement without parameters and rows, such as COMMIT."""
         try:
             self._raw.execute(text)
         except sqlite3.Error as error:
@@ -82,7 +84,10 @@ class SqliteConnection:
     def begin(self) -> None:
         self.command("BEGIN IMMEDIATE")
 
-    def commit(self) -> None:
+    def commit(self, last: Step | None = None) -> None:
+        """End the transaction, after a last statement whose rows are not read."""
+        if last:
+            self.execute(*last)
         self.command("COMMIT")
 
     def rollback(self) -> None:
@@ -94,15 +99,15 @@ class SqliteConnection:
 
     @property
     def broken(self) -> bool:
-        """Whether what it has open may be the reason of an error: a file that was opened while its disk took no writes
-        stays read-only on this connection for ever."""
+        """Whether an error may come from the open file: one that was opened while its disk took no writes stays
+        read-only on this connection for ever."""
         return self._is_suspect
 
     @property
-    def was_left(self) -> bool:
+    def was_closed_by_server(self) -> bool:
         return False
 
-    def unhurried(self) -> contextlib.AbstractContextManager[None]:
+    def without_statement_timeout(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def close(self) -> None:
@@ -110,7 +115,7 @@ class SqliteConnection:
 
 
 class SqliteDriver:
-    """How connections to one file are made, and what its errors mean."""
+    """Opens connections to one file and classifies its errors."""
 
     dialect: Dialect = SQLITE
     readers = 2
@@ -119,21 +124,22 @@ class SqliteDriver:
     def __init__(self, url: URL) -> None:
         self.path = Path(url.database or "")
         self.checkpoints = False
-        """Only the process that serves checkpoints: before 3.51.3 two that do so at once may corrupt the log."""
+        """Whether connections run checkpoints: only those of the serving process, since before SQLite 3.51.3 two
+        processes that run them at once may corrupt the log."""
 
     def connect(self, writable: bool) -> SqliteConnection:
         return SqliteConnection(self.path, writable=writable, checkpoints=writable and self.checkpoints)
 
     def translate(self, error: Exception) -> Exception | None:
-        """What a client is told; none for an error that is ours to mend."""
+        """Return the error that a client gets; none for an error of the program."""
         fault = fault_of(error)
         if fault:
             return Unavailable(for_all=True, fault=fault)
         is_busy = isinstance(error, sqlite3.OperationalError) and _is_busy(error)
-        return Unavailable(for_all=True) if is_busy else None  # there is one lock, and somebody else has it
+        return Unavailable(for_all=True) if is_busy else None  # another connection has the one lock
 
-    def worth_another_try(self, error: Exception) -> bool:
-        return False  # one writer: nothing is ever in its way but time
+    def is_retryable(self, error: Exception) -> bool:
+        return False  # with one writer there is no conflict
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:

@@ -1,7 +1,7 @@
-"""SQL written once with SQLAlchemy, compiled once for each database, run by the bare driver.
+"""Statements: SQL written once with SQLAlchemy, compiled once for each database, and run by the driver itself.
 
-SQLAlchemy builds the text; its execution layer is left out, since it costs more than most of our statements do. So a
-column holds only what both drivers take and give as it is: text, integers, floats, booleans and null.
+SQLAlchemy builds the text. Its execution layer is not used, since it costs more than most statements of this service.
+So a column has only types that both drivers take and return unchanged: text, integers, floats, booleans and null.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,8 +39,8 @@ Build = Callable[[Dialect], ClauseElement]
 class Statement:
     """A statement with named parameters, compiled for a dialect at its first use.
 
-    Takes an expression, or a function of the dialect for the few that differ. A parameter named `now` is filled in
-    with the instant by whoever runs it.
+    Made from an expression, or from a function of the dialect where the dialects differ. `Tx` fills in a parameter
+    named `now` with the present instant.
     """
 
     def __init__(self, source: ClauseElement | Build) -> None:
@@ -48,7 +48,7 @@ class Statement:
         self._compiled: dict[str, Compiled] = {}
 
     def compiled(self, dialect: Dialect) -> "Compiled":
-        """The text for the driver, and what goes with it."""
+        """Return the statement as the dialect's driver takes it."""
         known = self._compiled.get(dialect.name)
         if known is None:
             source = self._source if isinstance(self._source, ClauseElement) else self._source(dialect)
@@ -71,23 +71,25 @@ class Compiled(NamedTuple):
     wants_now: bool
 
 
-def given(dialect: Dialect, name: str, columns: Mapping[str, TypeEngine[Any] | type[TypeEngine[Any]]]) -> FromClause:
-    """Rows that the caller gives, to join with: one JSON parameter of that name (see `rows`).
+def rows_parameter(
+    dialect: Dialect, name: str, columns: Mapping[str, TypeEngine[Any] | type[TypeEngine[Any]]]
+) -> FromClause:
+    """Return the rows parameter of that name as a FROM clause, to join tables with: one JSON text (see `as_json`).
 
-    PostgreSQL expects a hundred rows of a function, and would rather read a whole table than look so many up in it.
-    Under a limit that it does not know it expects a tenth of them; this one is never reached.
+    PostgreSQL estimates a hundred rows for a function, and would rather read a whole table than look up so many rows.
+    Under a limit with an unknown value it estimates a tenth of them; the limit given here is never reached.
     """
-    source = given_all(dialect, name, columns)
+    source = rows_from_json(dialect, name, columns)
     if dialect.name != "postgresql":
         return source
     many = select(func.length(cast(bindparam(name, type_=Text), Text))).scalar_subquery()
     return select(*source.c).limit(many).subquery(name)
 
 
-def given_all(
+def rows_from_json(
     dialect: Dialect, name: str, columns: Mapping[str, TypeEngine[Any] | type[TypeEngine[Any]]]
 ) -> FromClause:
-    """The same rows, to be taken as they are."""
+    """Return the rows parameter of that name as a FROM clause, for statements that look no rows up by it."""
     if dialect.name == "postgresql":
         source = func.json_to_recordset(cast(bindparam(name, type_=Text), JSON))
         typed = [column(key, kind) for key, kind in columns.items()]
@@ -100,35 +102,35 @@ def given_all(
     return select(*picked).subquery(name)
 
 
-def among(dialect: Dialect, target: ColumnElement[Any], name: str, key: str) -> ColumnElement[bool]:
-    """Whether the column is one of the given rows' values, which are looked up in its index."""
-    values = select(given_all(dialect, name, {key: target.type}).c[key])
+def in_rows(dialect: Dialect, target: ColumnElement[Any], name: str, key: str) -> ColumnElement[bool]:
+    """Return the condition that the column has one of the values of a rows parameter, looked up in its index."""
+    values = select(rows_from_json(dialect, name, {key: target.type}).c[key])
     if dialect.name == "postgresql":
         array: ColumnElement[bool] = target == any_(func.array(values.scalar_subquery()))
         return array
     return target.in_(values)
 
 
-def chosen_once(dialect: Dialect, chosen: Select[Any]) -> Select[Any]:
-    """The rows that were chosen, for `in_`, chosen once.
+def materialized(dialect: Dialect, selected: Select[Any]) -> Select[Any]:
+    """Return the selected keys for `in_`, evaluated once.
 
-    A subquery with a limit that locks what it finds and passes over what is locked gives other rows each time it is
-    carried out, and PostgreSQL may carry it out again for each row that it is compared with. A CTE it does not; SQLite,
-    which does neither, would no longer count what was deleted.
+    A subquery with LIMIT and SKIP LOCKED returns other rows each time it is evaluated, and PostgreSQL may evaluate it
+    again for each row that is compared with it; a CTE is evaluated once. SQLite evaluates both once, and with a CTE
+    would no longer count the deleted rows.
     """
-    return chosen if dialect.name == "sqlite" else select(chosen.cte("chosen"))
+    return selected if dialect.name == "sqlite" else select(selected.cte("selected"))
 
 
-def rows(items: Iterable[Mapping[str, object]]) -> str:
-    """The parameter for `given`."""
-    return orjson.dumps(list(items)).decode()
+def as_json(rows: Iterable[Mapping[str, object]]) -> str:
+    """Return the value of a rows parameter."""
+    return orjson.dumps(list(rows)).decode()
 
 
 def now_us(dialect: Dialect) -> ColumnElement[int]:
-    """The instant it is: what `now` says, or on PostgreSQL, when it says nothing, the database's own clock, which is
-    the one clock that all processes share."""
-    given_now = cast(bindparam("now", type_=BigInteger), BigInteger)
+    """Return the present instant in microseconds: the parameter `now`, or on PostgreSQL, when that is null, the
+    database's clock, which all processes share."""
+    parameter = cast(bindparam("now", type_=BigInteger), BigInteger)
     if dialect.name != "postgresql":
-        return given_now
+        return parameter
     clock = cast(func.extract("epoch", func.clock_timestamp()) * literal_column("1000000"), BigInteger)
-    return func.coalesce(given_now, clock, type_=BigInteger)
+    return func.coalesce(parameter, clock, type_=BigInteger)

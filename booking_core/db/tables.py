@@ -9,8 +9,8 @@ Four rules hold for every table:
   in both databases, so that order, comparison and arithmetic are the same too.
 - A list that is only ever read and replaced whole with its owner (tiers of an experience, lines of a booking) is a
   JSON text in the owner's row.
-- What must never happen is refused here once more, however right the code above: a seat sold twice, a number used
-  twice, an event told twice, a card below zero.
+- A constraint refuses what the code above must never do: a seat sold twice, a number used twice, an event written
+  twice, a card below zero.
 """
 
 from sqlalchemy import (
@@ -47,15 +47,20 @@ At = BigInteger
 Minor = BigInteger
 Json = Text
 LONG = {"long": True}
-"""The info of a column whose texts are long: they travel beside the JSON of their rows (`writes`)."""
+"""The info of a column whose texts are long: they travel beside the JSON of their rows (`unit_of_work`)."""
 
 
 def _own(table: str, *columns: str) -> ForeignKeyConstraint:
-    """A reference to a row of the same organization."""
+    """Return a foreign key to a row of the same organization."""
     return ForeignKeyConstraint(["organization_id", *columns], [f"{table}.organization_id", f"{table}.id"])
 
 
-# Who -------------------------------------------------------------------------------------------------------------
+def _partial(name: str, *columns: str, where: str) -> Index:
+    """Return an index of the rows that meet a condition."""
+    return Index(name, *columns, postgresql_where=text(where), sqlite_where=text(where))
+
+
+# Organizations ---------------------------------------------------------------------------------------------------
 
 organizations = Table(
     "organizations",
@@ -81,8 +86,8 @@ organizations = Table(
     CheckConstraint("refund_late_percent BETWEEN 0 AND 100", name="refund_late_percent"),
 )
 
-# The last lock of every transaction that numbers a booking or tells an event. Held for one statement and the commit,
-# so that numbers are dense and their order is the order of commits.
+# Locked last by every transaction that numbers a booking or publishes an event, for one statement and the commit: so
+# numbers are dense and their order is the order of commits.
 counters = Table(
     "counters",
     metadata,
@@ -108,7 +113,7 @@ api_keys = Table(
     Column("warned_at", At),  # staff was mailed that it expires, which it is once
 )
 
-# What is sold ----------------------------------------------------------------------------------------------------
+# Catalogue -------------------------------------------------------------------------------------------------------
 
 experiences = Table(
     "experiences",
@@ -156,7 +161,7 @@ departures = Table(
     Column("seats_total", Integer, nullable=False),
     Column("seats_ceiling", Integer, nullable=False),
     Column("seats_taken", Integer, nullable=False, server_default=text("0")),
-    # Without tiers: the departure's price, null: price_from. With tiers: {tier id: minor}, null: what the tiers cost.
+    # Without tiers: the departure's price, null: price_from. With tiers: {tier id: minor}, null: the price of the tier.
     Column("price_minor", Minor),
     Column("prices", Json),
     Column("created_at", At, nullable=False),
@@ -170,15 +175,10 @@ departures = Table(
     CheckConstraint("seats_taken BETWEEN 0 AND seats_ceiling", name="seats_taken"),
     CheckConstraint("ends_at >= starts_at", name="ends_after_start"),
     Index(None, "organization_id", "starts_at", "id"),
-    Index(
-        "ix_departures_cancelling",
-        "starts_at",
-        postgresql_where=text("cancelling IS NOT NULL"),
-        sqlite_where=text("cancelling IS NOT NULL"),
-    ),
+    _partial("ix_departures_cancelling", "starts_at", where="cancelling IS NOT NULL"),
 )
 
-# Seats held in another checkout. A hold is live while ended_at is null and expires_at lies ahead: no sweeper decides.
+# Seats held in another checkout. A hold is live while ended_at is null and expires_at lies ahead; no job ends it.
 holds = Table(
     "holds",
     metadata,
@@ -196,7 +196,7 @@ holds = Table(
     Index(None, "created_at"),
 )
 
-# Who buys --------------------------------------------------------------------------------------------------------
+# Customers -------------------------------------------------------------------------------------------------------
 
 customers = Table(
     "customers",
@@ -268,12 +268,7 @@ bookings = Table(
     Index(None, "organization_id", "experience_id", "created_at", "id"),
     Index(None, "organization_id", "departure_id"),
     Index(None, "organization_id", "updated_at"),
-    Index(
-        "ix_bookings_pending_expires_at",
-        "expires_at",
-        postgresql_where=text("status = 'pending'"),
-        sqlite_where=text("status = 'pending'"),
-    ),
+    _partial("ix_bookings_pending_expires_at", "expires_at", where="status = 'pending'"),
 )
 
 # Gift cards ------------------------------------------------------------------------------------------------------
@@ -344,8 +339,8 @@ payments = Table(
     CheckConstraint("refunded_minor BETWEEN 0 AND amount_minor", name="refunded"),
 )
 
-# What staff recorded as received by hand, on site or for an invoice. A record is never changed; one that was a mistake
-# is voided, and counts for nothing from then on.
+# Payments that staff recorded, taken on site or for an invoice. A record is never changed; a mistaken one is voided,
+# and no longer counts.
 payment_records = Table(
     "payment_records",
     metadata,
@@ -400,18 +395,13 @@ refunds = Table(
         "status IN ('requested', 'sending', 'succeeded', 'settled', 'failed', 'needs_review')", name="status"
     ),
     CheckConstraint("(status = 'settled') = (settled_minor IS NOT NULL)", name="settled"),
-    Index(
-        "ix_refunds_due",
-        "next_attempt_at",
-        postgresql_where=text("status IN ('requested', 'sending')"),
-        sqlite_where=text("status IN ('requested', 'sending')"),
-    ),
+    _partial("ix_refunds_due", "next_attempt_at", where="status IN ('requested', 'sending')"),
 )
 
-# What happened ---------------------------------------------------------------------------------------------------
+# Events ----------------------------------------------------------------------------------------------------------
 
 # body is the webhook envelope, rendered once. occurrence is 0 for a type that a resource sees once in its life
-# (booking.created), else the sequence: one unique index guards the first and serves look-ups by resource.
+# (booking.created), else the sequence: one unique index guards the first and serves queries by resource.
 events = Table(
     "events",
     metadata,
@@ -453,12 +443,7 @@ webhook_endpoints = Table(
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
     CheckConstraint("status IN ('enabled', 'disabled', 'auto_disabled')", name="status"),
-    Index(
-        "ix_webhook_endpoints_deleted",
-        "deleted_at",
-        postgresql_where=text("deleted_at IS NOT NULL"),
-        sqlite_where=text("deleted_at IS NOT NULL"),
-    ),
+    _partial("ix_webhook_endpoints_deleted", "deleted_at", where="deleted_at IS NOT NULL"),
 )
 
 webhook_subscriptions = Table(
@@ -513,41 +498,27 @@ deliveries = Table(
     UniqueConstraint("organization_id", "endpoint_id", "event_id"),
     CheckConstraint("status IN ('queued', 'succeeded', 'failed', 'dead')", name="status"),
     Index(None, "organization_id", "endpoint_id", "created_at", "id"),
-    Index(
-        "ix_deliveries_due",
-        "organization_id",
-        "endpoint_id",
-        "next_attempt_at",
-        postgresql_where=text("status = 'queued'"),
-        sqlite_where=text("status = 'queued'"),
-    ),
-    Index(
+    _partial("ix_deliveries_due", "organization_id", "endpoint_id", "next_attempt_at", where="status = 'queued'"),
+    # A queued delivery is not completed. With this condition the query of this index cannot use the one above, which
+    # a planner with old statistics prefers, and then searches every queued delivery.
+    _partial(
         "ix_deliveries_first_attempts",
         "organization_id",
         "endpoint_id",
         "resource_id",
         "event_sequence",
-        # What is queued is not completed. In these words the look-up that this index is for cannot use the one above,
-        # which a planner that has not heard of a rush takes for as good, and then searches all that waits.
-        postgresql_where=text("completed_at IS NULL AND attempt_count = 0"),
-        sqlite_where=text("completed_at IS NULL AND attempt_count = 0"),
+        where="completed_at IS NULL AND attempt_count = 0",
     ),
-    Index(
+    _partial(
         "ix_deliveries_ended",
         "organization_id",
         "endpoint_id",
         "status",
         "created_at",
         "id",
-        postgresql_where=text("completed_at IS NOT NULL"),
-        sqlite_where=text("completed_at IS NOT NULL"),
+        where="completed_at IS NOT NULL",
     ),
-    Index(
-        "ix_deliveries_leased",
-        "lease_until",
-        postgresql_where=text("lease_until IS NOT NULL"),
-        sqlite_where=text("lease_until IS NOT NULL"),
-    ),
+    _partial("ix_deliveries_leased", "lease_until", where="lease_until IS NOT NULL"),
 )
 
 attempts = Table(
@@ -566,10 +537,10 @@ attempts = Table(
     Index(None, "organization_id", "delivery_id", "number"),
 )
 
-# What is still to be done ----------------------------------------------------------------------------------------
+# Outbox, mails, idempotency --------------------------------------------------------------------------------------
 
-# A side effect, written in the transaction of its cause and carried out by the worker. key makes it happen once, and
-# is all the identity there is: each index less is felt by every booking.
+# The transactional outbox: a row is written in the transaction of its cause and carried out by the worker. key makes it
+# happen once and is its only identity, since every index costs every booking.
 effects = Table(
     "effects",
     metadata,
@@ -587,19 +558,10 @@ effects = Table(
     Column("created_at", At, nullable=False),
     Column("completed_at", At),
     CheckConstraint("status IN ('queued', 'done', 'failed')", name="status"),
-    Index(
-        "ix_effects_due",
-        "due_at",
-        postgresql_where=text("status = 'queued'"),
-        sqlite_where=text("status = 'queued'"),
-    ),
-    # Those that no mail came of: the others are found, and go, with their mails. None is among them when it is owed.
-    Index(
-        "ix_effects_unmailed",
-        "status",
-        "completed_at",
-        postgresql_where=text("completed_at IS NOT NULL AND last_error IS NOT NULL"),
-        sqlite_where=text("completed_at IS NOT NULL AND last_error IS NOT NULL"),
+    _partial("ix_effects_due", "due_at", where="status = 'queued'"),
+    # Rows without a mail: the others are purged with their mails.
+    _partial(
+        "ix_effects_unmailed", "status", "completed_at", where="completed_at IS NOT NULL AND last_error IS NOT NULL"
     ),
 )
 
@@ -626,22 +588,11 @@ mails = Table(
     UniqueConstraint("organization_id", "effect_key"),
     UniqueConstraint("organization_id", "message_id"),
     CheckConstraint("status IN ('queued', 'sent', 'failed')", name="status"),
-    Index(
-        "ix_mails_due",
-        "next_attempt_at",
-        postgresql_where=text("status = 'queued'"),
-        sqlite_where=text("status = 'queued'"),
-    ),
-    Index(
-        "ix_mails_ended",
-        "status",
-        "completed_at",
-        postgresql_where=text("completed_at IS NOT NULL"),
-        sqlite_where=text("completed_at IS NOT NULL"),
-    ),
+    _partial("ix_mails_due", "next_attempt_at", where="status = 'queued'"),
+    _partial("ix_mails_ended", "status", "completed_at", where="completed_at IS NOT NULL"),
 )
 
-# What staff sees of a customer, and with booking_id of one of their bookings, in order: the key is that order.
+# The timeline of a customer for staff, and with booking_id that of a booking. The primary key is its order.
 timeline = Table(
     "timeline",
     metadata,
@@ -654,7 +605,7 @@ timeline = Table(
     Column("data", Json, nullable=False),
 )
 
-# What the guests' links of a former secret key are made with, sealed by the secret key in use: links outlive their key
+# The keys of guests' links of former secret keys, sealed with the current one: links outlive their key
 # (decisions/0020). It belongs to the installation, as the secret keys do, and to no organization.
 link_keys = Table(
     "link_keys",
@@ -664,8 +615,8 @@ link_keys = Table(
     Column("created_at", At, nullable=False),
 )
 
-# The answers that a retry gets back. Committed with the work they tell of, so that no kill can part the two. The body
-# is sealed: the answer to a create holds the guest's secret link.
+# The answers that a retry gets, committed with their work, so that a crash keeps both or neither. The body is sealed:
+# the answer to a create holds the guest's secret link.
 idempotency = Table(
     "idempotency",
     metadata,
@@ -678,7 +629,7 @@ idempotency = Table(
     Index(None, "created_at"),
 )
 
-# The instant that purges believe it is, for the whole installation. It follows the clock in bounded steps, so that a
+# The present instant for purges, of the whole installation. It follows the clock in bounded steps, so that a
 # clock that leaps forward deletes nothing (decision I7).
 retention_clock = Table(
     "retention_clock",

@@ -8,7 +8,6 @@ import orjson
 from booking_core.context import Actor, Organization
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, envelope
-from booking_core.db.writes import Writes
 from booking_core.departures import rules, store
 from booking_core.departures.rules import DepartureRow
 from booking_core.errors import Conflict, Malformed, NotFound
@@ -75,37 +74,35 @@ def _present(actor: Actor, row: DepartureRow) -> dict[str, Any]:
     return rules.presenter(organization.zone, organization.hours_before_booking_closes, actor.at)(row)
 
 
-def close(tx: Tx, actor: Actor, pending: Writes, departure_id: str) -> bytes:
+def close(tx: Tx, actor: Actor, departure_id: str) -> bytes:
     """The departure as JSON, closed: what is booked stays, and nothing more can be booked.
 
     Raises:
         NotFound: the organization has no such departure.
         Conflict: `departure_cancelled`.
     """
-    return _set_status(tx, actor, pending, departure_id, DepartureStatus.CLOSED)
+    return _set_status(tx, actor, departure_id, DepartureStatus.CLOSED)
 
 
-def reopen(tx: Tx, actor: Actor, pending: Writes, departure_id: str) -> bytes:
+def reopen(tx: Tx, actor: Actor, departure_id: str) -> bytes:
     """The departure as JSON, for sale again as long as its booking close lies ahead.
 
     Raises:
         NotFound: the organization has no such departure.
         Conflict: `departure_cancelled`; its guests were told so.
     """
-    return _set_status(tx, actor, pending, departure_id, DepartureStatus.OPEN)
+    return _set_status(tx, actor, departure_id, DepartureStatus.OPEN)
 
 
-def _set_status(tx: Tx, actor: Actor, pending: Writes, departure_id: str, status: DepartureStatus) -> bytes:
+def _set_status(tx: Tx, actor: Actor, departure_id: str, status: DepartureStatus) -> bytes:
     row = _lock_running(tx, actor, departure_id)
     if row.status != status:
         key = {"organization_id": actor.organization.id, "id": departure_id}
-        pending.change(store.SET_STATUS, **key, status=str(status), updated_at=actor.at)
+        tx.update(store.SET_STATUS, **key, status=str(status), updated_at=actor.at)
     return render(actor, row._replace(status=str(status)))
 
 
-def set_seats(
-    tx: Tx, actor: Actor, pending: Writes, departure_id: str, seats_total: int, *, allow_oversold: bool = True
-) -> bytes:
+def set_seats(tx: Tx, actor: Actor, departure_id: str, seats_total: int, *, allow_oversold: bool = True) -> bytes:
     """The departure as JSON, with so many seats in all. Under what was sold nobody loses a seat, and none is for sale.
 
     Args:
@@ -122,7 +119,7 @@ def set_seats(
     if seats_total < row.seats_taken and not allow_oversold:
         raise Conflict("seats_sold", f"{row.seats_taken} seats are sold, more than {seats_total}.", "seats_total")
     if row.seats_total != seats_total:
-        pending.change(
+        tx.update(
             store.SET_SEATS,
             organization_id=actor.organization.id,
             id=departure_id,

@@ -8,11 +8,11 @@ from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, departures, experiences, holds
-from booking_core.db.writes import Change
+from booking_core.db.unit_of_work import Update
 from booking_core.departures.rules import DepartureRow
 
-SET_STATUS = Change("set_departure_status", departures, sets=("status", "updated_at"))
-SET_SEATS = Change("set_departure_seats", departures, sets=("seats_total", "seats_ceiling", "updated_at"))
+SET_STATUS = Update("set_departure_status", departures, sets=("status", "updated_at"))
+SET_SEATS = Update("set_departure_seats", departures, sets=("seats_total", "seats_ceiling", "updated_at"))
 
 
 def _window(table: FromClause, *, of_experience: bool) -> ColumnElement[bool]:

@@ -1,5 +1,18 @@
-"""The event feed: what happened in an organization, in the order it happened, for as long as events are kept."""
+"""Events of an organization: published in the transaction of their cause, and read as a feed while they are kept."""
 
+from booking_core.events.publish import DELIVERIES, NewEvent, append, lock_sequences, publish, try_lock_sequences
 from booking_core.events.service import FeedPage, find, get, organizations_before, purge
 
-__all__ = ["FeedPage", "find", "get", "organizations_before", "purge"]
+__all__ = [
+    "DELIVERIES",
+    "FeedPage",
+    "NewEvent",
+    "append",
+    "find",
+    "get",
+    "lock_sequences",
+    "organizations_before",
+    "publish",
+    "purge",
+    "try_lock_sequences",
+]

@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from booking_core.clock import END_OF_TIME, MINUTE
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, chosen_once
+from booking_core.db.statements import Statement, materialized
 from booking_core.db.tables import Id, deliveries, events, organizations
 from booking_core.events.rules import EventRow
 from booking_core.models.pages import Order
@@ -190,7 +190,7 @@ _OLD = (
 _PURGE = Statement(
     lambda dialect: delete(events).where(
         events.c.organization_id == bindparam("organization_id", type_=Id),
-        events.c.sequence.in_(chosen_once(dialect, _OLD)),
+        events.c.sequence.in_(materialized(dialect, _OLD)),
     )
 )
 

@@ -16,7 +16,7 @@ def find(
     """A page of experiences, unpublished ones included unless asked otherwise; `updated_since` is an instant, and
     what changed at that very instant belongs to the answer."""
     zone = caller.organization.zone
-    return store.WALK.find(
+    return store.LIST.find(
         tx,
         caller,
         page,

@@ -3,7 +3,7 @@
 from sqlalchemy import BigInteger, Boolean, bindparam, select
 
 from booking_core.db.engine import Tx
-from booking_core.db.paging import Walk
+from booking_core.db.paging import KeysetList
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, experiences
 from booking_core.experiences.rules import ExperienceRow
@@ -12,7 +12,7 @@ _SHOWN = select(*(experiences.c[name] for name in ExperienceRow._fields)).where(
     experiences.c.organization_id == bindparam("organization_id", type_=Id)
 )
 
-WALK = Walk(
+LIST = KeysetList(
     "experiences",
     experiences,
     _SHOWN,

@@ -4,6 +4,29 @@ A card's balance is its face value and its ledger; what a booking takes and gets
 """
 
 from booking_core.gift_cards.rules import GiftCardIssue
-from booking_core.gift_cards.service import Redeemed, deactivate, find, get, issue, reactivate, redeem, restore
+from booking_core.gift_cards.service import (
+    Redeemed,
+    Redemption,
+    deactivate,
+    find,
+    get,
+    issue,
+    lock_redemption,
+    reactivate,
+    redeem,
+    restore,
+)
 
-__all__ = ["GiftCardIssue", "Redeemed", "deactivate", "find", "get", "issue", "reactivate", "redeem", "restore"]
+__all__ = [
+    "GiftCardIssue",
+    "Redeemed",
+    "Redemption",
+    "deactivate",
+    "find",
+    "get",
+    "issue",
+    "lock_redemption",
+    "reactivate",
+    "redeem",
+    "restore",
+]

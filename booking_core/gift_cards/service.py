@@ -5,18 +5,17 @@ from typing import Any
 
 import orjson
 
-from booking_core import gift_codes, outbox, timeline, tokens
+from booking_core import events, gift_codes, timeline, tokens
 from booking_core.context import Actor, Caller
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest
-from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, NotFound
+from booking_core.events import NewEvent
 from booking_core.gift_cards import rules, store
 from booking_core.gift_cards.rules import GiftCardIssue, GiftCardRow, LockedCard
 from booking_core.models.events import EventType
 from booking_core.models.gift_cards import GiftCardStatus
-from booking_core.outbox import Told
 from booking_core.timeline import TimelineKind
 
 # Reading ---------------------------------------------------------------------------------------------------------
@@ -32,7 +31,7 @@ def find(
 ) -> Page:
     """A page of gift cards, without their codes: of one status as it is now, or changed at an instant or later."""
     zone = caller.organization.zone
-    return store.WALK.find(
+    return store.LIST.find(
         tx,
         caller,
         page,
@@ -71,7 +70,7 @@ def _shown(actor: Actor, card: LockedCard) -> bytes:
 # Issuing ---------------------------------------------------------------------------------------------------------
 
 
-def issue(tx: Tx, actor: Actor, pending: Writes, request: GiftCardIssue) -> tuple[bytes, str]:
+def issue(tx: Tx, actor: Actor, request: GiftCardIssue) -> tuple[bytes, str]:
     """A new card as JSON, and its code, which is shown to whoever issued it and to nobody else. Tells
     `gift_card.issued`.
 
@@ -87,7 +86,7 @@ def issue(tx: Tx, actor: Actor, pending: Writes, request: GiftCardIssue) -> tupl
     card = store.with_status(tx, _new(actor, request, code), actor.at)
     shown = card.shown._asdict()
     del shown["status"]
-    pending.insert(
+    tx.insert(
         tables.gift_cards,
         organization_id=organization_id,
         **shown,
@@ -96,8 +95,8 @@ def issue(tx: Tx, actor: Actor, pending: Writes, request: GiftCardIssue) -> tupl
         valid_from=card.valid_from,
         updated_at=card.updated_at,
     )
-    told = Told(EventType.GIFT_CARD_ISSUED, card.shown.id, _shown(actor, card))
-    outbox.publish(tx, pending, actor.organization, [told], at=actor.at)
+    told = NewEvent(EventType.GIFT_CARD_ISSUED, card.shown.id, _shown(actor, card))
+    events.publish(tx, actor.organization, [told], at=actor.at)
     return told.object, code
 
 
@@ -122,32 +121,32 @@ def _new(actor: Actor, request: GiftCardIssue, code: str) -> LockedCard:
 # Switching -------------------------------------------------------------------------------------------------------
 
 
-def deactivate(tx: Tx, actor: Actor, pending: Writes, gift_card_id: str) -> bytes:
+def deactivate(tx: Tx, actor: Actor, gift_card_id: str) -> bytes:
     """The card as JSON, which pays for nothing from now on; one that is deactivated already is given unchanged.
 
     Raises:
         NotFound: the organization has no such card.
     """
-    return _switch(tx, actor, pending, gift_card_id, actor.at)
+    return _switch(tx, actor, gift_card_id, actor.at)
 
 
-def reactivate(tx: Tx, actor: Actor, pending: Writes, gift_card_id: str) -> bytes:
+def reactivate(tx: Tx, actor: Actor, gift_card_id: str) -> bytes:
     """The card as JSON, usable again as far as its validity and balance go.
 
     Raises:
         NotFound: the organization has no such card.
     """
-    return _switch(tx, actor, pending, gift_card_id, None)
+    return _switch(tx, actor, gift_card_id, None)
 
 
-def _switch(tx: Tx, actor: Actor, pending: Writes, gift_card_id: str, deactivated_at: int | None) -> bytes:
+def _switch(tx: Tx, actor: Actor, gift_card_id: str, deactivated_at: int | None) -> bytes:
     card = store.lock(tx, actor.organization.id, gift_card_id, actor.at)
     if card is None:
         raise NotFound
     if (card.deactivated_at is None) == (deactivated_at is None):
         return _shown(actor, card)
     card = store.with_status(tx, card.changed(actor.at, deactivated_at=deactivated_at), actor.at)
-    pending.change(
+    tx.update(
         store.SWITCH,
         organization_id=actor.organization.id,
         id=gift_card_id,
@@ -166,14 +165,13 @@ class Redeemed:
 
     gift_card_id: str
     amount_minor: int
-    told: Told
+    told: NewEvent
     """`gift_card.redeemed`, for whoever numbers the transaction's events."""
 
 
 def redeem(
     tx: Tx,
     actor: Actor,
-    pending: Writes,
     *,
     code: str,
     booking_id: str,
@@ -198,37 +196,49 @@ def redeem(
     amount = rules.taken(card, currency=currency, wanted_minor=wanted_minor)
     assert card is not None
     assert amount > 0
-    store.let_booking_follow(tx)
-    card = _move(pending, actor, card, booking_id, "redeem", -amount)
+    card = card.changed(actor.at, balance_minor=card.shown.balance_minor - amount)
     shown = _shown(actor, store.with_status(tx, card, actor.at))
-    _note(pending, actor, TimelineKind.GIFT_CARD_REDEEMED, customer_id, booking_id, card, amount)
+    _move(tx, actor, card, booking_id, "redeem", -amount)
+    _note(tx, actor, TimelineKind.GIFT_CARD_REDEEMED, customer_id, booking_id, card, amount)
     extra = {"redeemed_amount": rules.money(amount, currency), "booking_id": booking_id}
-    return Redeemed(card.shown.id, amount, Told(EventType.GIFT_CARD_REDEEMED, card.shown.id, shown, extra))
+    return Redeemed(card.shown.id, amount, NewEvent(EventType.GIFT_CARD_REDEEMED, card.shown.id, shown, extra))
 
 
-def restore(tx: Tx, actor: Actor, pending: Writes, *, booking_id: str, customer_id: str | None = None) -> int:
-    """Gives the card back what the booking took, once, whatever has become of the card: how much, in minor units.
+@dataclass(frozen=True, slots=True)
+class Redemption:
+    """An amount that a booking took from a card and that was not given back yet, and the card, which is locked."""
 
-    Nothing is told: the API has no event for it. Whoever asks holds the booking.
+    booking_id: str
+    card: LockedCard
+    amount_minor: int
 
-    Args:
-        customer_id: whose timeline notes it; none: nobody's.
-    """
+
+def lock_redemption(tx: Tx, actor: Actor, booking_id: str) -> Redemption | None:
+    """Lock the card that paid for a booking, whose row the caller has locked; none when no amount is to be restored."""
     redeemed = store.redeemed(tx, actor.organization.id, booking_id)
     if redeemed is None:
-        return 0
+        return None
     card = store.lock(tx, actor.organization.id, redeemed.gift_card_id, actor.at)
     assert card is not None
-    card = _move(pending, actor, card, booking_id, "restore", redeemed.amount_minor)
-    _note(pending, actor, TimelineKind.GIFT_CARD_RESTORED, customer_id, booking_id, card, redeemed.amount_minor)
-    return redeemed.amount_minor
+    return Redemption(booking_id, card, redeemed.amount_minor)
 
 
-def _move(pending: Writes, actor: Actor, card: LockedCard, booking_id: str, kind: str, amount_minor: int) -> LockedCard:
-    """A line of the ledger, and the balance with it."""
-    card = card.changed(actor.at, balance_minor=card.shown.balance_minor + amount_minor)
+def restore(tx: Tx, actor: Actor, redemption: Redemption, *, customer_id: str | None = None) -> None:
+    """Return to the card the amount that the booking took, whatever the card's status. The API has no event for it.
+
+    Args:
+        customer_id: the customer whose timeline gets an entry; none: no entry.
+    """
+    amount, booking_id = redemption.amount_minor, redemption.booking_id
+    card = redemption.card.changed(actor.at, balance_minor=redemption.card.shown.balance_minor + amount)
+    _move(tx, actor, card, booking_id, "restore", amount)
+    _note(tx, actor, TimelineKind.GIFT_CARD_RESTORED, customer_id, booking_id, card, amount)
+
+
+def _move(tx: Tx, actor: Actor, card: LockedCard, booking_id: str, kind: str, amount_minor: int) -> None:
+    """Write a line of the ledger, and change the card's balance by its amount."""
     organization_id, gift_card_id = actor.organization.id, card.shown.id
-    pending.insert(
+    tx.insert(
         tables.gift_card_entries,
         organization_id=organization_id,
         id=tokens.new_id(),
@@ -239,12 +249,11 @@ def _move(pending: Writes, actor: Actor, card: LockedCard, booking_id: str, kind
         created_at=card.updated_at,
     )
     change = {"organization_id": organization_id, "id": gift_card_id, "updated_at": card.updated_at}
-    pending.change(store.MOVE, **change, balance_minor=amount_minor)
-    return card
+    tx.update(store.MOVE, **change, balance_minor=amount_minor)
 
 
 def _note(
-    pending: Writes,
+    tx: Tx,
     actor: Actor,
     kind: TimelineKind,
     customer_id: str | None,
@@ -253,7 +262,7 @@ def _note(
     amount_minor: int,
 ) -> None:
     timeline.note(
-        pending,
+        tx,
         actor.organization.id,
         kind,
         at=card.updated_at,

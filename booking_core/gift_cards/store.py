@@ -17,17 +17,16 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
-    text,
 )
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from booking_core.db.engine import Tx
-from booking_core.db.paging import Walk
-from booking_core.db.statements import Statement, among, rows
+from booking_core.db.paging import KeysetList
+from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import Id, gift_card_entries, gift_cards
-from booking_core.db.writes import Change
+from booking_core.db.unit_of_work import Update
 from booking_core.gift_cards.rules import GiftCardRow, LockedCard
 from booking_core.models.gift_cards import GiftCardStatus
 
@@ -94,7 +93,7 @@ _SHOWN = select(
     *(_STATUS.label(name) if name == "status" else gift_cards.c[name] for name in GiftCardRow._fields)
 ).where(gift_cards.c.organization_id == _organization_id)
 
-WALK = Walk(
+LIST = KeysetList(
     "gift_cards",
     gift_cards,
     _SHOWN,
@@ -120,7 +119,7 @@ _LOCKED = _SHOWN.add_columns(*(gift_cards.c[name] for name in _KEPT)).with_for_u
 
 
 def _with_code(dialect: Dialect) -> ColumnElement[bool]:
-    return among(dialect, gift_cards.c.code_hash, "wanted", "code_hash")
+    return in_rows(dialect, gift_cards.c.code_hash, "wanted", "code_hash")
 
 
 _LOCK = Statement(_LOCKED.where(gift_cards.c.id == _id))
@@ -131,7 +130,7 @@ _FIND_BY_CODE = Statement(
 
 
 def _hashes(hashes: Iterable[str]) -> str:
-    return rows({"code_hash": each} for each in hashes)
+    return as_json({"code_hash": each} for each in hashes)
 
 
 def _locked(row: tuple[Any, ...] | None) -> LockedCard | None:
@@ -154,23 +153,11 @@ def by_code(tx: Tx, organization_id: str, hashes: Iterable[str]) -> str | None:
     return row[0] if row else None
 
 
-MOVE = Change("move_gift_card", gift_cards, sets=("updated_at",), adds=("balance_minor",))
+MOVE = Update("move_gift_card", gift_cards, sets=("updated_at",), adds=("balance_minor",))
 """The table's own check refuses a balance below zero, or above the face value."""
-SWITCH = Change("switch_gift_card", gift_cards, sets=("deactivated_at", "updated_at"))
+SWITCH = Update("switch_gift_card", gift_cards, sets=("deactivated_at", "updated_at"))
 
 # The ledger ------------------------------------------------------------------------------------------------------
-
-_FOREIGN_KEYS_LATER = Statement(text("PRAGMA defer_foreign_keys = ON"))
-
-
-def let_booking_follow(tx: Tx) -> None:
-    """The ledger may name a booking that is written after it, in the same transaction.
-
-    What a card pays is known before the booking is. PostgreSQL writes both with one statement and checks after it;
-    SQLite looks after each table, unless it is told to wait for the commit.
-    """
-    if tx.dialect.name == "sqlite":
-        tx.run(_FOREIGN_KEYS_LATER)
 
 
 class Redeemed(NamedTuple):

@@ -3,16 +3,16 @@
 from sqlalchemy import BigInteger, ClauseElement, Integer, bindparam, select
 from sqlalchemy.engine import Dialect
 
-from booking_core import effects
+from booking_core import outbox
 from booking_core.clock import DAY
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, now_us
 from booking_core.db.tables import api_keys, organizations
-from booking_core.db.writes import Change, Writes
-from booking_core.effects import EffectKind
+from booking_core.db.unit_of_work import Update
+from booking_core.outbox import OutboxKind
 
 WARNED_AHEAD = 7 * DAY
-_WARNED = Change("warned", api_keys, sets=("warned_at",))
+_WARNED = Update("warned", api_keys, sets=("warned_at",))
 
 
 def _expiring(dialect: Dialect) -> ClauseElement:
@@ -41,10 +41,8 @@ def warn_expiring(tx: Tx, *, limit: int) -> int:
     """Owes staff a mail about keys that expire within a week, where the organization wants such mails; gives how many
     keys those were. A key is told of once, whatever becomes of its end, and of the mail."""
     found = tx.all(_EXPIRING, ahead=WARNED_AHEAD, limit=limit)
-    pending = Writes()
     for organization_id, key_id, name, prefix, expires_at, at in found:
         payload = {"name": name, "prefix": prefix, "expires_at": expires_at}
-        effects.owe(pending, organization_id, EffectKind.STAFF_KEY_EXPIRING_MAIL, key_id, at=at, payload=payload)
-        pending.change(_WARNED, organization_id=organization_id, id=key_id, warned_at=at)
-    tx.write(pending)
+        outbox.enqueue(tx, organization_id, OutboxKind.STAFF_KEY_EXPIRING_MAIL, key_id, at=at, payload=payload)
+        tx.update(_WARNED, organization_id=organization_id, id=key_id, warned_at=at)
     return len(found)

@@ -14,9 +14,9 @@ from booking_core.clock import HOUR
 from booking_core.context import ApiKey, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import Statement, among, given, now_us, rows
+from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id
-from booking_core.db.writes import Change, Writes
+from booking_core.db.unit_of_work import Update
 
 _KEYS = tables.api_keys
 _ORGANIZATIONS = tables.organizations
@@ -47,7 +47,7 @@ def _by_hashes(dialect: Dialect) -> ClauseElement:
     return (
         select(*_COLUMNS, *organizations.COLUMNS, _KEYS.c.key_hash, now_us(dialect).label("at"))
         .join_from(_KEYS, _ORGANIZATIONS, _ORGANIZATIONS.c.id == _KEYS.c.organization_id)
-        .where(among(dialect, _KEYS.c.key_hash, "wanted", "key_hash"))
+        .where(in_rows(dialect, _KEYS.c.key_hash, "wanted", "key_hash"))
     )
 
 
@@ -56,7 +56,7 @@ _BY_HASHES = Statement(_by_hashes)
 
 def by_hashes(tx: Tx, hashes: Iterable[str]) -> list[Found]:
     """The keys of these hashes that exist, in any order."""
-    found = tx.all(_BY_HASHES, wanted=rows({"key_hash": each} for each in hashes))
+    found = tx.all(_BY_HASHES, wanted=as_json({"key_hash": each} for each in hashes))
     return [Found(row[-2], _from_row(row), organizations.from_row(row[_WIDTH:]), row[-1]) for row in found]
 
 
@@ -83,8 +83,8 @@ _ACTIVE = Statement(
         or_(_KEYS.c.expires_at.is_(None), _KEYS.c.expires_at > bindparam("at", type_=BigInteger)),
     )
 )
-_REVOKE = Change("revoke", _KEYS, sets=("revoked_at",))
-_EXPIRE = Change("expire", _KEYS, sets=("expires_at",))
+_REVOKE = Update("revoke", _KEYS, sets=("revoked_at",))
+_EXPIRE = Update("expire", _KEYS, sets=("expires_at",))
 
 
 def by_id(tx: Tx, key_id: str, *, lock: bool = False) -> tuple[ApiKey, Organization] | None:
@@ -107,27 +107,21 @@ def count_active(tx: Tx, organization_id: str, at: int) -> int:
 
 
 def insert(tx: Tx, key: ApiKey, key_hash: str) -> None:
-    pending = Writes()
     columns = {field.name: getattr(key, field.name) for field in fields(ApiKey)}
-    pending.insert(_KEYS, **columns | {"scopes": orjson.dumps(sorted(key.scopes)).decode(), "key_hash": key_hash})
-    tx.write(pending)
+    tx.insert(_KEYS, **columns | {"scopes": orjson.dumps(sorted(key.scopes)).decode(), "key_hash": key_hash})
 
 
 def revoke(tx: Tx, key: ApiKey, at: int) -> None:
-    pending = Writes()
-    pending.change(_REVOKE, organization_id=key.organization_id, id=key.id, revoked_at=at)
-    tx.write(pending)
+    tx.update(_REVOKE, organization_id=key.organization_id, id=key.id, revoked_at=at)
 
 
 def expire(tx: Tx, key: ApiKey, at: int) -> None:
-    pending = Writes()
-    pending.change(_EXPIRE, organization_id=key.organization_id, id=key.id, expires_at=at)
-    tx.write(pending)
+    tx.update(_EXPIRE, organization_id=key.organization_id, id=key.id, expires_at=at)
 
 
 def _touch(dialect: Dialect) -> ClauseElement:
     """A key that another transaction holds is passed over: it is being touched, or revoked, at this moment."""
-    used = given(dialect, "used", {"organization_id": Id, "id": Id, "at": BigInteger})
+    used = rows_parameter(dialect, "used", {"organization_id": Id, "id": Id, "at": BigInteger})
     last = _KEYS.c.last_used_at
     older = or_(last.is_(None), last < used.c.at, last > used.c.at + literal_column(str(HOUR)))
     due = (
@@ -151,4 +145,4 @@ def touch(tx: Tx, used: Iterable[tuple[str, str, int]]) -> None:
     """Move `last_used_at` forward to those instants, and back only where it lies more than an hour ahead, as a clock
     wrote it that was set back since. A key occurs once."""
     items = [{"organization_id": owner, "id": key_id, "at": at} for owner, key_id, at in used]
-    tx.run(_TOUCH, used=rows(items))
+    tx.run(_TOUCH, used=as_json(items))

@@ -29,7 +29,7 @@ from sqlalchemy.sql.type_api import TypeEngine
 from booking_core import organizations
 from booking_core.context import Organization
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import Statement, given, rows
+from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.db.tables import Id, effects, mails
 from booking_core.db.tables import organizations as organization_table
 from booking_core.notifications.rules import BOOKING_KINDS, Mail, MailStatus, status_of_effect
@@ -160,14 +160,14 @@ _KEYS: dict[str, TypeEngine[Any] | type[TypeEngine[Any]]] = {"organization_id": 
 
 
 def _lock_mails(dialect: Dialect) -> Any:
-    wanted = given(dialect, "wanted", _KEYS)
+    wanted = rows_parameter(dialect, "wanted", _KEYS)
     same = and_(mails.c.organization_id == wanted.c.organization_id, mails.c.effect_key == wanted.c.key)
     chosen = select(*_MAIL).join_from(wanted, mails, same)
     return chosen.order_by(mails.c.organization_id, mails.c.id).with_for_update(of=mails)
 
 
 def _lock_effects(dialect: Dialect) -> Any:
-    wanted = given(dialect, "wanted", _KEYS)
+    wanted = rows_parameter(dialect, "wanted", _KEYS)
     same = and_(effects.c.organization_id == wanted.c.organization_id, effects.c.key == wanted.c.key)
     owned = organization_table.c.id == effects.c.organization_id
     chosen = select(*_EFFECT, *organizations.COLUMNS).join_from(wanted, effects, same).join(organization_table, owned)
@@ -203,14 +203,14 @@ def lock(tx: Tx, keys: Iterable[Key]) -> dict[Key, Held]:
 
 
 def _given(keys: Iterable[Key]) -> str:
-    return rows({"organization_id": owner, "key": key} for owner, key in keys)
+    return as_json({"organization_id": owner, "key": key} for owner, key in keys)
 
 
 def _delete(table: Table, key: ColumnElement[Any]) -> Statement:
     """Removes the rows of these effects."""
 
     def build(dialect: Dialect) -> Any:
-        doomed = given(dialect, "doomed", _KEYS).c
+        doomed = rows_parameter(dialect, "doomed", _KEYS).c
         return delete(table).where(tuple_(table.c.organization_id, key).in_(select(doomed.organization_id, doomed.key)))
 
     return Statement(build)

@@ -15,13 +15,13 @@ from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import Markup
 
 from booking_core.context import Organization
-from booking_core.effects import EffectKind
 from booking_core.notifications import calendar
 from booking_core.notifications.message import Letter
 from booking_core.notifications.rules import GUEST_KINDS
 from booking_core.notifications.summary import BookingRow, Summary, summary
 from booking_core.notifications.wording import moment as wall_moment
 from booking_core.notifications.wording import money, one_line, shortened, zone_name
+from booking_core.outbox import OutboxKind
 
 _FOLDER = Path(__file__).with_name("templates")
 _SUBJECT_LENGTH_MAX = 150
@@ -49,20 +49,20 @@ def _environments() -> Mapping[str, SandboxedEnvironment]:
     }
 
 
-_BOOKED: Mapping[EffectKind, Callable[[Summary], str]] = {
-    EffectKind.BOOKING_CONFIRMATION_MAIL: lambda it: f"Booking confirmed: {it.title}, {it.day}",
-    EffectKind.BOOKING_CANCELLATION_MAIL: lambda it: f"Booking cancelled: {it.title}, {it.day}",
-    EffectKind.BOOKING_RESCHEDULING_MAIL: lambda it: f"New time for your booking: {it.title}, {it.day}",
-    EffectKind.STAFF_BOOKING_MAIL: lambda it: f"New booking{_number(it)}: {it.title}, {it.day}",
-    EffectKind.STAFF_CANCELLATION_MAIL: lambda it: f"Cancelled{_number(it)}: {it.title}, {it.day}",
-    EffectKind.STAFF_RESCHEDULING_MAIL: lambda it: f"Moved{_number(it)}: {it.title}, {it.day}",
-    EffectKind.STAFF_REFUND_REFUSED_MAIL: lambda it: f"{it.refund_task}{_number(it)}: {it.title}, {it.day}",
-    EffectKind.STAFF_REFUND_REVIEW_MAIL: lambda it: f"{it.refund_task}{_number(it)}: {it.title}, {it.day}",
+_BOOKED: Mapping[OutboxKind, Callable[[Summary], str]] = {
+    OutboxKind.BOOKING_CONFIRMATION_MAIL: lambda it: f"Booking confirmed: {it.title}, {it.day}",
+    OutboxKind.BOOKING_CANCELLATION_MAIL: lambda it: f"Booking cancelled: {it.title}, {it.day}",
+    OutboxKind.BOOKING_RESCHEDULING_MAIL: lambda it: f"New time for your booking: {it.title}, {it.day}",
+    OutboxKind.STAFF_BOOKING_MAIL: lambda it: f"New booking{_number(it)}: {it.title}, {it.day}",
+    OutboxKind.STAFF_CANCELLATION_MAIL: lambda it: f"Cancelled{_number(it)}: {it.title}, {it.day}",
+    OutboxKind.STAFF_RESCHEDULING_MAIL: lambda it: f"Moved{_number(it)}: {it.title}, {it.day}",
+    OutboxKind.STAFF_REFUND_REFUSED_MAIL: lambda it: f"{it.refund_task}{_number(it)}: {it.title}, {it.day}",
+    OutboxKind.STAFF_REFUND_REVIEW_MAIL: lambda it: f"{it.refund_task}{_number(it)}: {it.title}, {it.day}",
 }
-_OTHER: Mapping[EffectKind, Callable[[Mapping[str, Any]], str]] = {
-    EffectKind.STAFF_KEY_EXPIRING_MAIL: lambda it: f"The API key {it['name']} is about to expire",
-    EffectKind.STAFF_WEBHOOK_FAILING_MAIL: lambda it: "A webhook endpoint is failing",
-    EffectKind.STAFF_WEBHOOK_DISABLED_MAIL: lambda it: "A webhook endpoint was switched off",
+_OTHER: Mapping[OutboxKind, Callable[[Mapping[str, Any]], str]] = {
+    OutboxKind.STAFF_KEY_EXPIRING_MAIL: lambda it: f"The API key {it['name']} is about to expire",
+    OutboxKind.STAFF_WEBHOOK_FAILING_MAIL: lambda it: "A webhook endpoint is failing",
+    OutboxKind.STAFF_WEBHOOK_DISABLED_MAIL: lambda it: "A webhook endpoint was switched off",
 }
 
 
@@ -86,7 +86,7 @@ def _facts(organization: Organization, payload: Mapping[str, Any]) -> dict[str, 
 
 
 def write(
-    kind: EffectKind,
+    kind: OutboxKind,
     organization: Organization,
     booking: BookingRow | None,
     payload: str,

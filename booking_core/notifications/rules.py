@@ -6,43 +6,43 @@ from typing import Any, NamedTuple
 
 from booking_core.clock import END_OF_TIME, HOUR, MINUTE
 from booking_core.context import Organization
-from booking_core.effects import EffectKind
 from booking_core.errors import Conflict
 from booking_core.models.base import UUID_PATTERN
 from booking_core.notifications.summary import BookingRow
+from booking_core.outbox import OutboxKind
 
 GUEST_KINDS = frozenset(
     {
-        EffectKind.BOOKING_CONFIRMATION_MAIL,
-        EffectKind.BOOKING_CANCELLATION_MAIL,
-        EffectKind.BOOKING_RESCHEDULING_MAIL,
+        OutboxKind.BOOKING_CONFIRMATION_MAIL,
+        OutboxKind.BOOKING_CANCELLATION_MAIL,
+        OutboxKind.BOOKING_RESCHEDULING_MAIL,
     }
 )
 STAFF_BOOKING_KINDS = frozenset(
     {
-        EffectKind.STAFF_BOOKING_MAIL,
-        EffectKind.STAFF_CANCELLATION_MAIL,
-        EffectKind.STAFF_RESCHEDULING_MAIL,
+        OutboxKind.STAFF_BOOKING_MAIL,
+        OutboxKind.STAFF_CANCELLATION_MAIL,
+        OutboxKind.STAFF_RESCHEDULING_MAIL,
     }
 )
 """News of a booking."""
-STAFF_REFUND_KINDS = frozenset({EffectKind.STAFF_REFUND_REFUSED_MAIL, EffectKind.STAFF_REFUND_REVIEW_MAIL})
+STAFF_REFUND_KINDS = frozenset({OutboxKind.STAFF_REFUND_REFUSED_MAIL, OutboxKind.STAFF_REFUND_REVIEW_MAIL})
 """A refund waits for a person. It is about a guest's money, so it is sent whatever was switched off."""
 ANNOUNCING_KINDS = frozenset(
     {
-        EffectKind.BOOKING_CONFIRMATION_MAIL,
-        EffectKind.BOOKING_RESCHEDULING_MAIL,
-        EffectKind.STAFF_BOOKING_MAIL,
-        EffectKind.STAFF_RESCHEDULING_MAIL,
+        OutboxKind.BOOKING_CONFIRMATION_MAIL,
+        OutboxKind.BOOKING_RESCHEDULING_MAIL,
+        OutboxKind.STAFF_BOOKING_MAIL,
+        OutboxKind.STAFF_RESCHEDULING_MAIL,
     }
 )
 """They tell of a departure that is to come. A cancellation or a refund is of use after it, too: it is about money."""
 BOOKING_KINDS = GUEST_KINDS | STAFF_BOOKING_KINDS | STAFF_REFUND_KINDS
 """Their subject is a booking."""
 MAIL_KINDS = BOOKING_KINDS | {
-    EffectKind.STAFF_KEY_EXPIRING_MAIL,
-    EffectKind.STAFF_WEBHOOK_FAILING_MAIL,
-    EffectKind.STAFF_WEBHOOK_DISABLED_MAIL,
+    OutboxKind.STAFF_KEY_EXPIRING_MAIL,
+    OutboxKind.STAFF_WEBHOOK_FAILING_MAIL,
+    OutboxKind.STAFF_WEBHOOK_DISABLED_MAIL,
 }
 
 WRITING_WAITS = (MINUTE, 5 * MINUTE, 30 * MINUTE, 2 * HOUR)
@@ -60,7 +60,7 @@ class Unsent(StrEnum):
     NO_RECIPIENT = "no_recipient"
 
 
-def recipient(kind: EffectKind, organization: Organization, booking: BookingRow | None) -> str | Unsent:
+def recipient(kind: OutboxKind, organization: Organization, booking: BookingRow | None) -> str | Unsent:
     """The address that a mail goes to, or why there is none.
 
     What the booking and the organization say now decides, not what they said when the mail was owed.
@@ -69,13 +69,13 @@ def recipient(kind: EffectKind, organization: Organization, booking: BookingRow 
         return Unsent.NO_RECIPIENT
     if kind in GUEST_KINDS:
         assert booking is not None
-        if kind is EffectKind.BOOKING_CONFIRMATION_MAIL and not booking.send_confirmation_email:
+        if kind is OutboxKind.BOOKING_CONFIRMATION_MAIL and not booking.send_confirmation_email:
             return Unsent.SUPPRESSED
         return booking.guest_email or Unsent.NO_RECIPIENT
     if not (organization.notify_staff or kind in STAFF_REFUND_KINDS):
         return Unsent.SUPPRESSED
     # The booking's own switch is about the notice of its creation alone (decision B17).
-    if kind is EffectKind.STAFF_BOOKING_MAIL and booking is not None and not booking.notify_staff:
+    if kind is OutboxKind.STAFF_BOOKING_MAIL and booking is not None and not booking.notify_staff:
         return Unsent.SUPPRESSED
     return organization.staff_email or Unsent.NO_RECIPIENT
 

@@ -13,7 +13,6 @@ from booking_core import tokens
 from booking_core.clock import END_OF_TIME, SECOND
 from booking_core.context import Installation
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.notifications import rules, store
 from booking_core.notifications.rules import SENDING_WAITS, SENT_WITHIN
 from booking_core.notifications.store import Queued
@@ -68,12 +67,11 @@ def claim(tx: Tx, installation: Installation, *, limit: int, lease_s: int, gives
         gives_up_old: whether the clock can be believed about how old a mail is.
     """
     found = store.due(tx, limit=limit)
-    token, claimed, pending = tokens.new_id(), [], Writes()
+    token, claimed = tokens.new_id(), []
     for queued, at in found:
         error, message = _fault(installation, queued, at if gives_up_old else queued.created_at)
-        _lease(pending, queued, token, at + lease_s * SECOND)
+        _lease(tx, queued, token, at + lease_s * SECOND)
         claimed.append((_claimed(queued, message, token), error))
-    tx.write(pending)
     given_up = [Tried(each, Outcome.REFUSED, error) for each, error in claimed if error]
     if given_up:
         record(tx, given_up)
@@ -105,8 +103,8 @@ def _claimed(queued: Queued, message: bytes, token: str) -> Claimed:
     )
 
 
-def _lease(pending: Writes, queued: Queued, token: str, until: int) -> None:
-    pending.change(
+def _lease(tx: Tx, queued: Queued, token: str, until: int) -> None:
+    tx.update(
         store.LEASE,
         organization_id=queued.organization_id,
         id=queued.id,
@@ -122,7 +120,7 @@ def record(tx: Tx, tried: Sequence[Tried]) -> None:
 
     What was sent is no longer kept: it is with the guest, and holds a secret.
     """
-    at, pending = tx.now(), Writes()
+    at = tx.now()
     for each in tried:
         key = {
             "organization_id": each.claimed.organization_id,
@@ -131,10 +129,9 @@ def record(tx: Tx, tried: Sequence[Tried]) -> None:
         }
         if each.outcome is Outcome.SENT:
             sent = {"status": "sent", "next_attempt_at": None, "lease_until": None, "sent_at": at, "completed_at": at}
-            pending.change(store.SENT, **key, **sent, message="")
+            tx.update(store.SENT, **key, **sent, message="")
         else:
-            pending.change(store.SETTLE_MAIL, **key, **_settled(each, at))
-    tx.write(pending)
+            tx.update(store.SETTLE_MAIL, **key, **_settled(each, at))
 
 
 def _settled(tried: Tried, at: int) -> dict[str, object]:

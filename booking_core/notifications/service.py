@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from booking_core import organizations
 from booking_core.context import Organization
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, NotFound
 from booking_core.notifications import history, rules, store
 from booking_core.notifications.history import Held, Key
@@ -83,16 +82,15 @@ def retry_each(tx: Tx, keys: Sequence[Key], *, anyway: bool = False) -> list[Own
     at, found = tx.now(), history.lock(tx, keys)
     bookings = store.get_bookings(tx, _about(found.values()))
     outcomes: list[Owned | Conflict] = []
-    pending, gone = Writes(), list[Key]()
+    gone = list[Key]()
     for key, held in ((key, found[key]) for key in keys if key in found):
         booking = bookings.get((key[0], held.effect.booking_id or ""))
-        outcome = _owe_again(pending, held, booking.starts_at if booking else None, at, anyway=anyway)
+        outcome = _owe_again(tx, held, booking.starts_at if booking else None, at, anyway=anyway)
         if not isinstance(outcome, Conflict):
             gone.append(key)
         outcomes.append(outcome)
     if gone:
         history.delete_mails(tx, gone)
-    tx.write(pending)
     return outcomes
 
 
@@ -101,13 +99,13 @@ def _about(held: Iterable[Held]) -> list[tuple[str, str]]:
     return [(each.effect.organization_id, each.effect.booking_id) for each in held if each.effect.booking_id]
 
 
-def _owe_again(pending: Writes, held: Held, starts_at: int | None, at: int, *, anyway: bool) -> Owned | Conflict:
+def _owe_again(tx: Tx, held: Held, starts_at: int | None, at: int, *, anyway: bool) -> Owned | Conflict:
     mail, effect, organization = held
     try:
         rules.check_retry(mail, organization, owed_at=effect.created_at, starts_at=starts_at, at=at, anyway=anyway)
     except Conflict as refused:
         return refused
-    pending.change(
+    tx.update(
         store.SETTLE,
         organization_id=effect.organization_id,
         key=effect.effect_key,

@@ -10,7 +10,7 @@ from booking_core import organizations
 from booking_core.clock import END_OF_TIME
 from booking_core.context import Organization
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, given, now_us, rows
+from booking_core.db.statements import Statement, as_json, now_us, rows_parameter
 from booking_core.db.tables import (
     Id,
     bookings,
@@ -23,7 +23,7 @@ from booking_core.db.tables import (
     refunds,
 )
 from booking_core.db.tables import organizations as organization_table
-from booking_core.db.writes import Change
+from booking_core.db.unit_of_work import Update
 from booking_core.notifications.rules import MAIL_KINDS
 from booking_core.notifications.summary import BookingRow
 
@@ -70,7 +70,7 @@ def owed(tx: Tx, *, limit: int) -> list[tuple[Owed, Organization, int]]:
     ]
 
 
-SETTLE = Change(
+SETTLE = Update(
     "settle_effects",
     effects,
     sets=("status", "attempt_count", "due_at", "last_error", "completed_at"),
@@ -98,7 +98,7 @@ _OF_OTHERS: dict[str, Any] = {
 
 
 def _bookings(dialect: Dialect) -> Any:
-    wanted = given(dialect, "wanted", {"organization_id": Id, "id": Id})
+    wanted = rows_parameter(dialect, "wanted", {"organization_id": Id, "id": Id})
     owner = bookings.c.organization_id
     paid = and_(
         payments.c.organization_id == owner,
@@ -132,7 +132,7 @@ def get_bookings(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, s
     keys = [{"organization_id": owner, "id": booking_id} for owner, booking_id in sorted(set(wanted))]
     if not keys:
         return {}
-    found = map(BookingRow._make, tx.all(_BOOKINGS, wanted=rows(keys)))
+    found = map(BookingRow._make, tx.all(_BOOKINGS, wanted=as_json(keys)))
     return {(row.organization_id, row.id): row for row in found}
 
 
@@ -176,16 +176,16 @@ def _due(dialect: Dialect) -> Any:
 
 
 _DUE = Statement(_due)
-LEASE = Change("lease_mails", mails, sets=("lease_token", "lease_until", "next_attempt_at", "attempt_count"))
+LEASE = Update("lease_mails", mails, sets=("lease_token", "lease_until", "next_attempt_at", "attempt_count"))
 _LEASED = ("organization_id", "id", "lease_token")
 """A mail whose lease was lost, and taken by another worker, is no longer ours to settle."""
-SETTLE_MAIL = Change(
+SETTLE_MAIL = Update(
     "settle_mails",
     mails,
     sets=("status", "attempt_count", "next_attempt_at", "lease_until", "last_error", "completed_at"),
     keys=_LEASED,
 )
-SENT = Change(
+SENT = Update(
     "sent_mails",
     mails,
     sets=("status", "next_attempt_at", "lease_until", "sent_at", "completed_at", "message"),

@@ -9,14 +9,13 @@ from booking_core import tokens
 from booking_core.context import Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
-from booking_core.effects import EffectKind
 from booking_core.manage_links import ManageLinks
 from booking_core.notifications import letters, message, rules, store
 from booking_core.notifications.message import Mailbox
 from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, WRITING_WAITS, Unsent
 from booking_core.notifications.store import Owed
 from booking_core.notifications.summary import BookingRow
+from booking_core.outbox import OutboxKind
 
 log = logging.getLogger("booking.mail")
 
@@ -37,12 +36,11 @@ def write_due(tx: Tx, installation: Installation, *, limit: int, sender: Mailbox
         sender: whose address mails come from; by default one of the host of the public URL.
     """
     owed = store.owed(tx, limit=limit)
-    wanted = ((each.organization_id, each.subject_id) for each, _, _ in owed if EffectKind(each.kind) in BOOKING_KINDS)
+    wanted = ((each.organization_id, each.subject_id) for each, _, _ in owed if OutboxKind(each.kind) in BOOKING_KINDS)
     bookings = store.get_bookings(tx, wanted)
-    desk, pending = _Desk(installation, sender or default_sender(installation), bookings), Writes()
+    desk = _Desk(installation, sender or default_sender(installation), bookings)
     for each, organization, at in owed:
-        desk.write(pending, each, organization, at)
-    tx.write(pending)
+        desk.write(tx, each, organization, at)
     return len(owed)
 
 
@@ -65,26 +63,26 @@ class _Desk:
     sender: Mailbox
     bookings: Mapping[tuple[str, str], BookingRow]
 
-    def write(self, pending: Writes, owed: Owed, organization: Organization, at: int) -> None:
+    def write(self, tx: Tx, owed: Owed, organization: Organization, at: int) -> None:
         """One effect: its mail, and what became of it."""
-        kind, booking = EffectKind(owed.kind), self.bookings.get((owed.organization_id, owed.subject_id))
+        kind, booking = OutboxKind(owed.kind), self.bookings.get((owed.organization_id, owed.subject_id))
         to = rules.recipient(kind, organization, booking)
         if isinstance(to, Unsent):
-            _settle(pending, owed, at, status="done", note=to)
+            _settle(tx, owed, at, status="done", note=to)
             return
         try:
-            self._write(pending, owed, kind, organization, booking, to, at)
+            self._write(tx, owed, kind, organization, booking, to, at)
         except Exception as error:  # told in the effect's own row; the others are written  # noqa: BLE001, RUF100
             log.exception("the mail %s of organization %s cannot be written", owed.key, owed.organization_id)
-            _put_off(pending, owed, at, error)
+            _put_off(tx, owed, at, error)
         else:
-            _settle(pending, owed, at, status="done")
+            _settle(tx, owed, at, status="done")
 
     def _write(
         self,
-        pending: Writes,
+        tx: Tx,
         owed: Owed,
-        kind: EffectKind,
+        kind: OutboxKind,
         organization: Organization,
         booking: BookingRow | None,
         to: str,
@@ -113,7 +111,7 @@ class _Desk:
             at=at,
         )
         mail_id = tokens.new_id()
-        pending.insert(
+        tx.insert(
             tables.mails,
             organization_id=owed.organization_id,
             id=mail_id,
@@ -139,19 +137,19 @@ def _id_of(owed: Owed) -> str:
     return tokens.sha256_hex(f"{owed.organization_id}:{owed.key}".encode())[:32]
 
 
-def _put_off(pending: Writes, owed: Owed, at: int, error: Exception) -> None:
+def _put_off(tx: Tx, owed: Owed, at: int, error: Exception) -> None:
     attempts = owed.attempt_count + 1
     wait = rules.wait(WRITING_WAITS, attempts)
     # The kind of error only: its words may hold what the mail would have held.
     note = type(error).__name__
     if wait is None:
-        _settle(pending, owed, at, status="failed", note=note, attempts=attempts)
+        _settle(tx, owed, at, status="failed", note=note, attempts=attempts)
     else:
-        _settle(pending, owed, at, status="queued", note=note, attempts=attempts, due_at=at + wait)
+        _settle(tx, owed, at, status="queued", note=note, attempts=attempts, due_at=at + wait)
 
 
 def _settle(
-    pending: Writes,
+    tx: Tx,
     owed: Owed,
     at: int,
     *,
@@ -160,7 +158,7 @@ def _settle(
     attempts: int | None = None,
     due_at: int | None = None,
 ) -> None:
-    pending.change(
+    tx.update(
         store.SETTLE,
         organization_id=owed.organization_id,
         key=owed.key,

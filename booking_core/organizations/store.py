@@ -8,7 +8,7 @@ from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
-from booking_core.db.writes import Change, Writes
+from booking_core.db.unit_of_work import Update
 
 _TABLE = tables.organizations
 
@@ -44,15 +44,11 @@ def every(tx: Tx) -> list[Organization]:
 
 def insert(tx: Tx, **columns: object) -> None:
     """The organization and its counters. A setting that is not named takes the schema's default."""
-    pending = Writes()
-    pending.insert(_TABLE, **columns)
-    pending.insert(tables.counters, organization_id=columns["id"])
-    tx.write(pending)
+    tx.insert(_TABLE, **columns)
+    tx.insert(tables.counters, organization_id=columns["id"])
 
 
 def update(tx: Tx, organization_id: str, columns: dict[str, object]) -> None:
     """Only the columns named, so that two settings changed at once are both kept."""
-    pending = Writes()
-    change = Change("settings", _TABLE, sets=tuple(sorted(columns)), keys=("id",))
-    pending.change(change, id=organization_id, **columns)
-    tx.write(pending)
+    change = Update("settings", _TABLE, sets=tuple(sorted(columns)), keys=("id",))
+    tx.update(change, id=organization_id, **columns)

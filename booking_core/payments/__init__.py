@@ -39,7 +39,8 @@ from booking_core.payments.rules import (
     gateway_unit,
     owed,
 )
-from booking_core.payments.service import drop, expect, owe_by_hand, owe_refund, receive, return_late
+from booking_core.payments.service import drop, expect, lock, owe_by_hand, owe_refund, receive, return_late
+from booking_core.payments.store import PaymentRow
 
 __all__ = [
     "FIRST_WAIT_S",
@@ -51,6 +52,7 @@ __all__ = [
     "MoneyState",
     "Outcome",
     "OwnedRefund",
+    "PaymentRow",
     "Record",
     "Refund",
     "RefundFilter",
@@ -66,6 +68,7 @@ __all__ = [
     "gateway_unit",
     "get_record",
     "get_refund",
+    "lock",
     "outcome_of",
     "outcomes_of",
     "owe_by_hand",

@@ -10,7 +10,6 @@ from booking_core import timeline, tokens
 from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, Malformed, NotFound, Unprocessable
 from booking_core.models.base import multi_line, single_line
 from booking_core.models.bookings import BookingStatus, PaymentSource, PaymentStatus
@@ -32,7 +31,6 @@ NOTE_LENGTH_MAX = 500
 def record(
     tx: Tx,
     actor: Actor,
-    pending: Writes,
     *,
     booking_id: str,
     currency: str,
@@ -58,9 +56,9 @@ def record(
     paid = payment.amount_minor if payment else 0
     _refuse_too_much(amount_minor, total_minor - paid, currency)
     status = PaymentStatus.PAID if paid + amount_minor == total_minor else PaymentStatus.UNPAID
-    payment_id = _receive(actor, pending, payment, booking_id, currency, amount_minor, status)
+    payment_id = _receive(tx, actor, payment, booking_id, currency, amount_minor, status)
     record_id = tokens.new_id()
-    pending.insert(
+    tx.insert(
         tables.payment_records,
         organization_id=actor.organization.id,
         id=record_id,
@@ -74,7 +72,7 @@ def record(
         created_at=actor.at,
     )
     noted = {"amount_minor": amount_minor, "currency": currency, "method": method, "record_id": record_id}
-    _note(actor, pending, TimelineKind.PAYMENT_RECORDED, booking_id, customer_id, **noted, note=note)
+    _note(tx, actor, TimelineKind.PAYMENT_RECORDED, booking_id, customer_id, **noted, note=note)
     return status
 
 
@@ -93,8 +91,8 @@ def _refuse_too_much(amount_minor: int, left_minor: int, currency: str) -> None:
 
 
 def _receive(
+    tx: Tx,
     actor: Actor,
-    pending: Writes,
     payment: PaymentRow | None,
     booking_id: str,
     currency: str,
@@ -104,10 +102,10 @@ def _receive(
     """Add the amount to the booking's payment, which is made with its first record; return the payment's id."""
     organization_id = actor.organization.id
     if payment is not None:
-        _adjust(actor, pending, payment, amount_minor, status)
+        _adjust(tx, actor, payment, amount_minor, status)
         return payment.id
     payment_id = tokens.new_id()
-    pending.insert(
+    tx.insert(
         tables.payments,
         organization_id=organization_id,
         id=payment_id,
@@ -121,8 +119,8 @@ def _receive(
     return payment_id
 
 
-def _adjust(actor: Actor, pending: Writes, payment: PaymentRow, amount_minor: int, status: PaymentStatus) -> None:
-    pending.change(
+def _adjust(tx: Tx, actor: Actor, payment: PaymentRow, amount_minor: int, status: PaymentStatus) -> None:
+    tx.update(
         store.ADJUST,
         organization_id=actor.organization.id,
         id=payment.id,
@@ -132,9 +130,7 @@ def _adjust(actor: Actor, pending: Writes, payment: PaymentRow, amount_minor: in
     )
 
 
-def void(
-    tx: Tx, actor: Actor, pending: Writes, found: Record, *, customer_id: str | None, note: str | None = None
-) -> PaymentStatus:
+def void(tx: Tx, actor: Actor, found: Record, *, customer_id: str | None, note: str | None = None) -> PaymentStatus:
     """Void a record that was a mistake, of a booking whose row the caller holds.
 
     Returns:
@@ -151,11 +147,11 @@ def void(
         raise Conflict("payment_voided", "The payment was voided before.")
     if payment.has_refund:
         raise Conflict("refund_exists", "The booking has a refund, so its payments cannot be voided any more.")
-    _adjust(actor, pending, payment, -found.amount_minor, PaymentStatus.UNPAID)
+    _adjust(tx, actor, payment, -found.amount_minor, PaymentStatus.UNPAID)
     key = {"organization_id": actor.organization.id, "id": found.id}
-    pending.change(store.VOID, **key, voided_at=actor.at, voided_note=note)
+    tx.update(store.VOID, **key, voided_at=actor.at, voided_note=note)
     noted = {"amount_minor": found.amount_minor, "currency": found.currency, "record_id": found.id, "note": note}
-    _note(actor, pending, TimelineKind.PAYMENT_VOIDED, found.booking_id, customer_id, **noted)
+    _note(tx, actor, TimelineKind.PAYMENT_VOIDED, found.booking_id, customer_id, **noted)
     return PaymentStatus.UNPAID
 
 
@@ -182,8 +178,7 @@ def settle_refund(tx: Tx, actor: Actor, refund_id: str, *, note: str, amount_min
         raise _not_waiting(refund)
     amount = refund.amount_minor if amount_minor is None else amount_minor
     _refuse_more_than_paid(amount, refund.paid_minor - refund.refunded_minor, refund.currency)
-    pending = Writes()
-    pending.change(
+    tx.update(
         store.SETTLE_BY_HAND,
         organization_id=actor.organization.id,
         id=refund.id,
@@ -194,8 +189,7 @@ def settle_refund(tx: Tx, actor: Actor, refund_id: str, *, note: str, amount_min
         settled_at=refund.at,
         updated_at=refund.at,
     )
-    refunds.book(pending, refund, amount, by_hand=True, note=note)
-    tx.write(pending)
+    refunds.book(tx, refund, amount, by_hand=True, note=note)
     return listing.get_refund(tx, actor.organization, refund.id)
 
 
@@ -219,10 +213,8 @@ def reopen_refund(tx: Tx, actor: Actor, refund_id: str) -> Refund:
     if refund.payment_intent is None:
         message = "The payment has no payment intent, so the gateway cannot return it. `storefront pay` can name it."
         raise Conflict(RefundReason.NO_PAYMENT_INTENT, message)
-    pending = Writes()
-    pending.change(store.REOPEN, organization_id=actor.organization.id, id=refund.id, **_reopened(refund))
-    refunds.note(pending, refund, TimelineKind.REFUND_REOPENED)
-    tx.write(pending)
+    tx.update(store.REOPEN, organization_id=actor.organization.id, id=refund.id, **_reopened(refund))
+    refunds.note(tx, refund, TimelineKind.REFUND_REOPENED)
     return listing.get_refund(tx, actor.organization, refund.id)
 
 
@@ -271,8 +263,7 @@ def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, n
         raise Malformed.at("amount", "must be more than zero", "range")
     _refuse_more_than_paid(amount_minor, payment.amount_minor - payment.refunded_minor, payment.currency)
     refund = _settled(actor, held, payment, booking_id, amount_minor)
-    pending = Writes()
-    pending.insert(
+    tx.insert(
         tables.refunds,
         organization_id=actor.organization.id,
         id=refund.id,
@@ -287,8 +278,7 @@ def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, n
         created_at=actor.at,
         updated_at=actor.at,
     )
-    refunds.book(pending, refund, amount_minor, by_hand=True, note=note)
-    tx.write(pending)
+    refunds.book(tx, refund, amount_minor, by_hand=True, note=note)
     return listing.get_refund(tx, actor.organization, refund.id)
 
 
@@ -366,9 +356,5 @@ def _required(name: str, text: str, length_max: int) -> str:
     return checked
 
 
-def _note(
-    actor: Actor, pending: Writes, kind: TimelineKind, booking_id: str, customer_id: str | None, **data: object
-) -> None:
-    timeline.note(
-        pending, actor.organization.id, kind, at=actor.at, customer_id=customer_id, booking_id=booking_id, **data
-    )
+def _note(tx: Tx, actor: Actor, kind: TimelineKind, booking_id: str, customer_id: str | None, **data: object) -> None:
+    timeline.note(tx, actor.organization.id, kind, at=actor.at, customer_id=customer_id, booking_id=booking_id, **data)

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Dialect
 from booking_core import organizations
 from booking_core.context import Organization
 from booking_core.db.engine import Row, Tx
-from booking_core.db.statements import Statement, among, rows
+from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import (
     Id,
     bookings,
@@ -152,7 +152,7 @@ def find_refunds(
     for a person: the gateway refused them, they were never sent, or what became of them is unclear."""
     parameters: dict[str, Any] = {} if organization is None else {"organization_id": organization.id}
     statement = _listing(status, of_one=organization is not None)
-    with tx.unhurried():
+    with tx.without_statement_timeout():
         return [_owned(row) for row in tx.all(statement, limit=limit, **parameters)]
 
 
@@ -368,7 +368,7 @@ def find_due(
     that is made, and this list is asked for by a person now and then.
     """
     parameters: dict[str, Any] = {"at": tx.now()} if overdue else {}
-    with tx.unhurried():
+    with tx.without_statement_timeout():
         found = tx.all(_due(method, overdue=overdue), organization_id=organization.id, limit=limit, **parameters)
     return [DueBooking._make(row) for row in found]
 
@@ -470,14 +470,14 @@ def _outcomes(dialect: Dialect) -> Select[Any]:
     return (
         select(*columns)
         .join_from(bookings, gift_card_entries, restored, isouter=True)
-        .where(bookings.c.organization_id == _ORGANIZATION, among(dialect, bookings.c.id, "wanted", "id"))
+        .where(bookings.c.organization_id == _ORGANIZATION, in_rows(dialect, bookings.c.id, "wanted", "id"))
     )
 
 
 _OUTCOMES = Statement(_outcomes)
 _OF_BOOKINGS_AMONG = Statement(
     lambda dialect: _refunds(
-        refunds.c.organization_id == _ORGANIZATION, among(dialect, refunds.c.booking_id, "wanted", "id")
+        refunds.c.organization_id == _ORGANIZATION, in_rows(dialect, refunds.c.booking_id, "wanted", "id")
     )
 )
 
@@ -498,7 +498,7 @@ def outcome_of(tx: Tx, organization_id: str, booking_id: str) -> MoneyOutcome:
 
 def outcomes_of(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, MoneyOutcome]:
     """Return the same for each of the bookings that the organization has, by its id, with two statements."""
-    wanted = rows({"id": each} for each in booking_ids)
+    wanted = as_json({"id": each} for each in booking_ids)
     paid = [_Paid._make(row) for row in tx.all(_OUTCOMES, organization_id=organization_id, wanted=wanted)]
     found = tx.all(_OF_BOOKINGS_AMONG, organization_id=organization_id, wanted=wanted)
     owed = {refund.booking_id: refund for refund, _ in map(_owned, found)}
@@ -544,7 +544,7 @@ def _left(dialect: Dialect) -> Select[Any]:
         select(payments.c.booking_id, left, payments.c.currency, bookings.c.payment_source)
         .join_from(payments, bookings, booked)
         .join(refunds, owed, isouter=True)
-        .where(payments.c.organization_id == _ORGANIZATION, among(dialect, payments.c.booking_id, "wanted", "id"))
+        .where(payments.c.organization_id == _ORGANIZATION, in_rows(dialect, payments.c.booking_id, "wanted", "id"))
         .where(refunds.c.id.is_(None), payments.c.status.not_in(awaited), left > literal_column("0", Integer))
     )
 
@@ -557,7 +557,7 @@ def full_refunds(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> di
 
     Left out are bookings without a payment, and those that are owed a refund already.
     """
-    wanted = rows({"id": each} for each in booking_ids)
+    wanted = as_json({"id": each} for each in booking_ids)
     found = tx.all(_LEFT, organization_id=organization_id, wanted=wanted)
     return {
         booking_id: _money(_returned(left, currency, source), currency) for booking_id, left, currency, source in found

@@ -13,11 +13,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from booking_core import effects, timeline, tokens
+from booking_core import outbox, timeline, tokens
 from booking_core.clock import SECOND
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
-from booking_core.effects import EffectKind
+from booking_core.outbox import OutboxKind
 from booking_core.payments import rules, store
 from booking_core.payments.rules import Answered, Claimed, LeasedRefund, Outcome
 from booking_core.payments.store import DueRefund
@@ -31,32 +30,29 @@ log = logging.getLogger("booking.refunds")
 
 def claim(tx: Tx, *, limit: int, lease_s: float) -> list[Claimed]:
     """Leases what is due, at most `limit` refunds. What no gateway can settle is left to staff instead."""
-    pending, token = Writes(), tokens.new_id()
+    token = tokens.new_id()
     claimed = []
     for due in store.due(tx, limit=limit):
         if due.payment_intent is None:
-            _refer(pending, due, RefundReason.NO_PAYMENT_INTENT)
+            _refer(tx, due, RefundReason.NO_PAYMENT_INTENT)
         elif due.attempt_count >= rules.ATTEMPTS_MAX:
-            _refer(pending, due, RefundReason.NEVER_SETTLED)
+            _refer(tx, due, RefundReason.NEVER_SETTLED)
         else:
-            claimed.append(_lease(pending, due, due.payment_intent, token, due.at + round(lease_s * SECOND)))
-    tx.write(pending)
+            claimed.append(_lease(tx, due, due.payment_intent, token, due.at + round(lease_s * SECOND)))
     return claimed
 
 
 def refer(tx: Tx, *, limit: int) -> int:
     """Leaves what is due to staff, since there is no gateway: how many, at most `limit`."""
-    pending = Writes()
     found = store.due(tx, limit=limit)
     for due in found:
-        _refer(pending, due, RefundReason.NO_GATEWAY)
-    tx.write(pending)
+        _refer(tx, due, RefundReason.NO_GATEWAY)
     return len(found)
 
 
-def _lease(pending: Writes, due: DueRefund, payment_intent: str, token: str, until: int) -> Claimed:
+def _lease(tx: Tx, due: DueRefund, payment_intent: str, token: str, until: int) -> Claimed:
     first_sent_at = due.at if due.first_sent_at is None else due.first_sent_at
-    pending.change(
+    tx.update(
         store.LEASE,
         organization_id=due.organization_id,
         id=due.id,
@@ -84,9 +80,9 @@ def _lease(pending: Writes, due: DueRefund, payment_intent: str, token: str, unt
     )
 
 
-def _refer(pending: Writes, refund: DueRefund | LeasedRefund, reason: str) -> None:
-    _close(pending, refund, RefundStatus.NEEDS_REVIEW, refund.provider_refund_id, reason)
-    _tell_staff(pending, refund, RefundStatus.NEEDS_REVIEW, reason)
+def _refer(tx: Tx, refund: DueRefund | LeasedRefund, reason: str) -> None:
+    _close(tx, refund, RefundStatus.NEEDS_REVIEW, refund.provider_refund_id, reason)
+    _tell_staff(tx, refund, RefundStatus.NEEDS_REVIEW, reason)
 
 
 # Settling --------------------------------------------------------------------------------------------------------
@@ -109,40 +105,38 @@ def settle(
     """
     leases = ((each.claimed.organization_id, each.claimed.id, each.claimed.lease_token) for each in answers)
     found = store.lock_leased(tx, leases)
-    pending = Writes()
     for answered in answers:
         refund = found.get((answered.claimed.organization_id, answered.claimed.id))
         if refund is not None:
-            _settle(pending, refund, answered, rules.wait_s(refund.attempt_count, luck(), first_wait_s))
-    tx.write(pending)
+            _settle(tx, refund, answered, rules.wait_s(refund.attempt_count, luck(), first_wait_s))
     return len(found)
 
 
 _LEFT_TO_STAFF = {Outcome.REFUSED: RefundStatus.FAILED, Outcome.UNCLEAR: RefundStatus.NEEDS_REVIEW}
 
 
-def _settle(pending: Writes, refund: LeasedRefund, answered: Answered, wait_s: float) -> None:
+def _settle(tx: Tx, refund: LeasedRefund, answered: Answered, wait_s: float) -> None:
     provider_refund_id = answered.provider_refund_id or refund.provider_refund_id
     if answered.outcome is Outcome.REFUNDED:
-        _close(pending, refund, RefundStatus.SUCCEEDED, provider_refund_id, answered.reason)
-        book(pending, refund, min(refund.amount_minor, refund.paid_minor - refund.refunded_minor))
+        _close(tx, refund, RefundStatus.SUCCEEDED, provider_refund_id, answered.reason)
+        book(tx, refund, min(refund.amount_minor, refund.paid_minor - refund.refunded_minor))
     elif answered.outcome in _LEFT_TO_STAFF:
         status, reason = _LEFT_TO_STAFF[answered.outcome], answered.reason or answered.outcome
-        _close(pending, refund, status, provider_refund_id, reason)
-        _tell_staff(pending, refund, status, reason)
+        _close(tx, refund, status, provider_refund_id, reason)
+        _tell_staff(tx, refund, status, reason)
     else:
-        _wait(pending, refund, answered, provider_refund_id, wait_s)
+        _wait(tx, refund, answered, provider_refund_id, wait_s)
 
 
 def _close(
-    pending: Writes,
+    tx: Tx,
     refund: DueRefund | LeasedRefund,
     status: RefundStatus,
     provider_refund_id: str | None,
     reason: str | None,
 ) -> None:
     _change(
-        pending,
+        tx,
         refund,
         status=status.value,
         provider_refund_id=provider_refund_id,
@@ -151,15 +145,13 @@ def _close(
     )
 
 
-def _wait(
-    pending: Writes, refund: LeasedRefund, answered: Answered, provider_refund_id: str | None, wait_s: float
-) -> None:
+def _wait(tx: Tx, refund: LeasedRefund, answered: Answered, provider_refund_id: str | None, wait_s: float) -> None:
     if answered.outcome is Outcome.ACCEPTED:
         wait_s = rules.ACCEPTED_WAIT_S
     else:
         log.warning("refund %s is not settled yet (%s), attempt %d", refund.id, answered.reason, refund.attempt_count)
     _change(
-        pending,
+        tx,
         refund,
         status=RefundStatus.SENDING.value,
         provider_refund_id=provider_refund_id,
@@ -168,8 +160,8 @@ def _wait(
     )
 
 
-def _change(pending: Writes, refund: DueRefund | LeasedRefund, **columns: Any) -> None:
-    pending.change(
+def _change(tx: Tx, refund: DueRefund | LeasedRefund, **columns: Any) -> None:
+    tx.update(
         store.SETTLE,
         organization_id=refund.organization_id,
         id=refund.id,
@@ -180,7 +172,7 @@ def _change(pending: Writes, refund: DueRefund | LeasedRefund, **columns: Any) -
     )
 
 
-def book(pending: Writes, refund: LeasedRefund, amount_minor: int, **data: object) -> None:
+def book(tx: Tx, refund: LeasedRefund, amount_minor: int, **data: object) -> None:
     """Add to the writes that the money has gone back: to the payment, to the booking and to the guest's timeline.
 
     Args:
@@ -189,7 +181,7 @@ def book(pending: Writes, refund: LeasedRefund, amount_minor: int, **data: objec
     """
     owner, returned = refund.organization_id, refund.refunded_minor + amount_minor
     status = rules.status_after(refund.paid_minor, returned).value if amount_minor else refund.payment_status
-    pending.change(
+    tx.update(
         store.REFUND,
         organization_id=owner,
         id=refund.payment_id,
@@ -198,19 +190,17 @@ def book(pending: Writes, refund: LeasedRefund, amount_minor: int, **data: objec
         refunded_minor=amount_minor,
     )
     updated_at = max(refund.at, refund.booking_updated_at)
-    pending.change(
-        store.MARK, organization_id=owner, id=refund.booking_id, payment_status=status, updated_at=updated_at
-    )
-    note(pending, refund, TimelineKind.REFUND_SETTLED, **({"amount_minor": amount_minor} | data))
+    tx.update(store.MARK, organization_id=owner, id=refund.booking_id, payment_status=status, updated_at=updated_at)
+    note(tx, refund, TimelineKind.REFUND_SETTLED, **({"amount_minor": amount_minor} | data))
 
 
 _KINDS = {
-    RefundStatus.FAILED: (EffectKind.STAFF_REFUND_REFUSED_MAIL, TimelineKind.REFUND_REFUSED),
-    RefundStatus.NEEDS_REVIEW: (EffectKind.STAFF_REFUND_REVIEW_MAIL, TimelineKind.REFUND_NEEDS_REVIEW),
+    RefundStatus.FAILED: (OutboxKind.STAFF_REFUND_REFUSED_MAIL, TimelineKind.REFUND_REFUSED),
+    RefundStatus.NEEDS_REVIEW: (OutboxKind.STAFF_REFUND_REVIEW_MAIL, TimelineKind.REFUND_NEEDS_REVIEW),
 }
 
 
-def _tell_staff(pending: Writes, refund: DueRefund | LeasedRefund, status: RefundStatus, reason: str) -> None:
+def _tell_staff(tx: Tx, refund: DueRefund | LeasedRefund, status: RefundStatus, reason: str) -> None:
     """Add the mail, the timeline entry and the log line about a refund that waits for a person. It is not a matter of
     the organization's notification settings, since it is about a guest's money. The log tells the operator, because an
     organization may have no address to write to."""
@@ -220,8 +210,8 @@ def _tell_staff(pending: Writes, refund: DueRefund | LeasedRefund, status: Refun
         "refund %s of booking %s waits for a person (%s): %s", refund.id, refund.booking_id, reason, state.for_staff()
     )
     mail, kind = _KINDS[status]
-    effects.owe(
-        pending,
+    outbox.enqueue(
+        tx,
         refund.organization_id,
         mail,
         refund.booking_id,
@@ -229,13 +219,13 @@ def _tell_staff(pending: Writes, refund: DueRefund | LeasedRefund, status: Refun
         payload={"amount_minor": refund.amount_minor, "currency": refund.currency, "reason": reason},
         occurrence=str(refund.reopened_count or ""),
     )
-    note(pending, refund, kind, reason=reason, was_sent=was_sent)
+    note(tx, refund, kind, reason=reason, was_sent=was_sent)
 
 
-def note(pending: Writes, refund: DueRefund | LeasedRefund, kind: TimelineKind, **data: object) -> None:
+def note(tx: Tx, refund: DueRefund | LeasedRefund, kind: TimelineKind, **data: object) -> None:
     """Add an entry about the refund to the guest's timeline."""
     timeline.note(
-        pending,
+        tx,
         refund.organization_id,
         kind,
         at=refund.at,

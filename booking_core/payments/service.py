@@ -6,14 +6,13 @@ money is sent here: the storefront's gateway takes it, the worker gives it back 
 
 import logging
 
-from booking_core import effects, timeline, tokens
+from booking_core import outbox, timeline, tokens
 from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
-from booking_core.effects import EffectKind
 from booking_core.errors import Conflict, NotFound
 from booking_core.models.bookings import PaymentStatus
+from booking_core.outbox import OutboxKind
 from booking_core.payments import rules, store
 from booking_core.payments.store import PaymentRow
 from booking_core.refund_states import RefundReason, RefundStatus
@@ -26,11 +25,9 @@ _AWAITED = frozenset({PaymentStatus.PENDING, PaymentStatus.FAILED})
 _REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
 
 
-def expect(
-    pending: Writes, organization_id: str, *, booking_id: str, amount_minor: int, currency: str, at: int
-) -> None:
+def expect(tx: Tx, organization_id: str, *, booking_id: str, amount_minor: int, currency: str, at: int) -> None:
     """The payment that a card booking waits for. The booking is written before it, in the same transaction."""
-    pending.insert(
+    tx.insert(
         tables.payments,
         organization_id=organization_id,
         id=tokens.new_id(),
@@ -46,7 +43,6 @@ def expect(
 def receive(
     tx: Tx,
     actor: Actor,
-    pending: Writes,
     *,
     booking_id: str,
     payment_intent: str | None,
@@ -66,23 +62,21 @@ def receive(
     if payment is None:
         raise NotFound("The booking expects no payment.")
     if payment.status in _AWAITED:
-        _receive(actor, pending, payment, booking_id, payment_intent, customer_id)
+        _receive(tx, actor, payment, booking_id, payment_intent, customer_id)
     else:
-        _hear_again(actor, pending, payment, payment_intent)
+        _hear_again(tx, actor, payment, payment_intent)
 
 
-def _hear_again(actor: Actor, pending: Writes, payment: PaymentRow, payment_intent: str | None) -> None:
+def _hear_again(tx: Tx, actor: Actor, payment: PaymentRow, payment_intent: str | None) -> None:
     if payment_intent in (None, payment.payment_intent):
         return
     if payment.payment_intent is not None:
         message = f"The booking was paid by {payment.payment_intent}: {payment_intent} has to be given back by hand."
         raise Conflict("paid_already", message)
-    _name(actor, pending, payment, payment_intent, payment.status)
+    _name(tx, actor, payment, payment_intent, payment.status)
 
 
-def return_late(
-    tx: Tx, actor: Actor, pending: Writes, *, booking_id: str, payment_intent: str | None, customer_id: str | None
-) -> bool:
+def return_late(tx: Tx, actor: Actor, *, booking_id: str, payment_intent: str | None, customer_id: str | None) -> bool:
     """The money has come for a booking that is cancelled: it is received, and all of it is owed back, whatever the
     organization's policy, since nothing was sold for it. Said again, it changes nothing.
 
@@ -96,29 +90,29 @@ def return_late(
     if payment is None:
         return False
     if payment.status not in _AWAITED:
-        _hear_again(actor, pending, payment, payment_intent)
+        _hear_again(tx, actor, payment, payment_intent)
         return False
-    _receive(actor, pending, payment, booking_id, payment_intent, customer_id)
+    _receive(tx, actor, payment, booking_id, payment_intent, customer_id)
     amount = rules.returnable(payment.amount_minor, payment.currency, payment.amount_minor)
     if amount:
-        _owe(actor, pending, payment, booking_id, amount, customer_id, kept_minor=payment.amount_minor - amount)
+        _owe(tx, actor, payment, booking_id, amount, customer_id, kept_minor=payment.amount_minor - amount)
     return True
 
 
 def _receive(
+    tx: Tx,
     actor: Actor,
-    pending: Writes,
     payment: PaymentRow,
     booking_id: str,
     payment_intent: str | None,
     customer_id: str | None,
 ) -> None:
-    _name(actor, pending, payment, payment_intent, PaymentStatus.PAID.value)
-    _note(actor, pending, TimelineKind.PAYMENT_RECEIVED, booking_id, customer_id, payment.amount_minor, payment)
+    _name(tx, actor, payment, payment_intent, PaymentStatus.PAID.value)
+    _note(tx, actor, TimelineKind.PAYMENT_RECEIVED, booking_id, customer_id, payment.amount_minor, payment)
 
 
-def _name(actor: Actor, pending: Writes, payment: PaymentRow, payment_intent: str | None, status: str) -> None:
-    pending.change(
+def _name(tx: Tx, actor: Actor, payment: PaymentRow, payment_intent: str | None, status: str) -> None:
+    tx.update(
         store.RECEIVE,
         organization_id=actor.organization.id,
         id=payment.id,
@@ -128,15 +122,20 @@ def _name(actor: Actor, pending: Writes, payment: PaymentRow, payment_intent: st
     )
 
 
-def drop(pending: Writes, organization_id: str, *, booking_id: str, at: int) -> None:
+def drop(tx: Tx, organization_id: str, *, booking_id: str, at: int) -> None:
     """Nobody waits for the payment any longer. One that has come is left as it is; so is a booking without one."""
-    pending.derive(store.DROP, organization_id=organization_id, booking_id=booking_id, at=at)
+    tx.insert_from_select(store.DROP, organization_id=organization_id, booking_id=booking_id, at=at)
+
+
+def lock(tx: Tx, actor: Actor, booking_id: str) -> PaymentRow | None:
+    """Lock the payment of a booking whose row the caller has locked; none when it has none."""
+    return store.lock_payment(tx, actor.organization.id, booking_id)
 
 
 def owe_refund(
     tx: Tx,
     actor: Actor,
-    pending: Writes,
+    payment: PaymentRow,
     *,
     booking_id: str,
     starts_at: int,
@@ -152,8 +151,7 @@ def owe_refund(
         How much, in minor units; 0 when nothing was paid by card, the policy keeps it, or it is owed already.
     """
     organization = actor.organization
-    payment = store.lock_payment(tx, organization.id, booking_id)
-    if payment is None or payment.status not in _REFUNDABLE or payment.has_refund:
+    if payment.status not in _REFUNDABLE or payment.has_refund:
         return 0
     wanted, left = payment.amount_minor, payment.amount_minor - payment.refunded_minor
     if not in_full:
@@ -161,14 +159,14 @@ def owe_refund(
     amount = rules.returnable(wanted, payment.currency, left)
     if amount <= 0:
         return 0
-    _owe(actor, pending, payment, booking_id, amount, customer_id, kept_minor=min(wanted, left) - amount)
+    _owe(tx, actor, payment, booking_id, amount, customer_id, kept_minor=min(wanted, left) - amount)
     return amount
 
 
 def owe_by_hand(
     tx: Tx,
     actor: Actor,
-    pending: Writes,
+    payment: PaymentRow,
     *,
     booking_id: str,
     starts_at: int,
@@ -183,8 +181,7 @@ def owe_by_hand(
         How much, in minor units; as `owe_refund`.
     """
     organization = actor.organization
-    payment = store.lock_payment(tx, organization.id, booking_id)
-    if payment is None or payment.has_refund:
+    if payment.has_refund:
         return 0
     amount = payment.amount_minor
     if not in_full:
@@ -192,19 +189,19 @@ def owe_by_hand(
     if amount <= 0:
         return 0
     reason = RefundReason.PAID_BY_HAND
-    refund_id = _insert(actor, pending, payment, booking_id, amount, RefundStatus.NEEDS_REVIEW, reason)
+    refund_id = _insert(tx, actor, payment, booking_id, amount, RefundStatus.NEEDS_REVIEW, reason)
     log.warning("refund %s of booking %s waits for a person (%s)", refund_id, booking_id, reason)
     payload = {"amount_minor": amount, "currency": payment.currency, "reason": reason}
-    kind, at = EffectKind.STAFF_REFUND_REVIEW_MAIL, actor.at
-    effects.owe(pending, organization.id, kind, booking_id, at=at, payload=payload)
+    kind, at = OutboxKind.STAFF_REFUND_REVIEW_MAIL, actor.at
+    outbox.enqueue(tx, organization.id, kind, booking_id, at=at, payload=payload)
     noted = {"reason": reason, "was_sent": False}
-    _note(actor, pending, TimelineKind.REFUND_NEEDS_REVIEW, booking_id, customer_id, amount, payment, **noted)
+    _note(tx, actor, TimelineKind.REFUND_NEEDS_REVIEW, booking_id, customer_id, amount, payment, **noted)
     return amount
 
 
 def _owe(
+    tx: Tx,
     actor: Actor,
-    pending: Writes,
     payment: PaymentRow,
     booking_id: str,
     amount_minor: int,
@@ -218,14 +215,14 @@ def _owe(
         kept_minor: what is not owed although it was wanted, since the gateway cannot return so small an amount. The
             timeline says so; negative: the guest gets more.
     """
-    _insert(actor, pending, payment, booking_id, amount_minor, RefundStatus.REQUESTED, None)
+    _insert(tx, actor, payment, booking_id, amount_minor, RefundStatus.REQUESTED, None)
     noted = {"rounded_off_minor": kept_minor} if kept_minor else {}
-    _note(actor, pending, TimelineKind.REFUND_REQUESTED, booking_id, customer_id, amount_minor, payment, **noted)
+    _note(tx, actor, TimelineKind.REFUND_REQUESTED, booking_id, customer_id, amount_minor, payment, **noted)
 
 
 def _insert(
+    tx: Tx,
     actor: Actor,
-    pending: Writes,
     payment: PaymentRow,
     booking_id: str,
     amount_minor: int,
@@ -234,7 +231,7 @@ def _insert(
 ) -> str:
     """Add the row of a refund, and return its id."""
     refund_id = tokens.new_id()
-    pending.insert(
+    tx.insert(
         tables.refunds,
         organization_id=actor.organization.id,
         id=refund_id,
@@ -252,8 +249,8 @@ def _insert(
 
 
 def _note(
+    tx: Tx,
     actor: Actor,
-    pending: Writes,
     kind: TimelineKind,
     booking_id: str,
     customer_id: str | None,
@@ -262,7 +259,7 @@ def _note(
     **data: object,
 ) -> None:
     timeline.note(
-        pending,
+        tx,
         actor.organization.id,
         kind,
         at=actor.at,

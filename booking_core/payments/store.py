@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, exists, literal_column, select, update
 from sqlalchemy.engine import Dialect
-from sqlalchemy.sql.dml import Update
+from sqlalchemy.sql import dml
 
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, given, now_us, rows
+from booking_core.db.statements import Statement, as_json, now_us, rows_parameter
 from booking_core.db.tables import Id, bookings, payment_records, payments, refunds
-from booking_core.db.writes import Change, Derived
+from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.models.bookings import PaymentStatus
 from booking_core.payments.rules import LeasedRefund
 
@@ -49,11 +49,11 @@ def lock_payment(tx: Tx, organization_id: str, booking_id: str) -> PaymentRow | 
     return PaymentRow._make(row) if row else None
 
 
-RECEIVE = Change("receive_payment", payments, sets=("payment_intent", "status", "updated_at"))
+RECEIVE = Update("receive_payment", payments, sets=("payment_intent", "status", "updated_at"))
 
 
-def _drop(dialect: Dialect, name: str) -> Update:
-    of = given(dialect, name, {"organization_id": Id, "booking_id": Id, "at": BigInteger}).c
+def _drop(dialect: Dialect, name: str) -> dml.Update:
+    of = rows_parameter(dialect, name, {"organization_id": Id, "booking_id": Id, "at": BigInteger}).c
     return (
         update(payments)
         .where(
@@ -65,10 +65,10 @@ def _drop(dialect: Dialect, name: str) -> Update:
     )
 
 
-DROP = Derived("dropped_payments", _drop)
+DROP = InsertFromSelect("dropped_payments", _drop)
 
-ADJUST = Change("adjust_payment", payments, sets=("status", "updated_at"), adds=("amount_minor",))
-VOID = Change("void_payment_record", payment_records, sets=("voided_at", "voided_note"))
+ADJUST = Update("adjust_payment", payments, sets=("status", "updated_at"), adds=("amount_minor",))
+VOID = Update("void_payment_record", payment_records, sets=("voided_at", "voided_note"))
 
 
 class HeldBooking(NamedTuple):
@@ -148,7 +148,7 @@ def due(tx: Tx, *, limit: int) -> list[DueRefund]:
     return [DueRefund._make(row) for row in tx.all(DUE, limit=limit)]
 
 
-LEASE = Change(
+LEASE = Update(
     "lease_refund",
     refunds,
     sets=(
@@ -194,7 +194,7 @@ def _held(dialect: Dialect) -> Any:
 def _lock_leased(dialect: Dialect) -> Any:
     """Bookings in the order of their ids, each before its payment and its refund, so that all who settle wait for each
     other and never deadlock."""
-    wanted = given(dialect, "wanted", _WANTED).c
+    wanted = rows_parameter(dialect, "wanted", _WANTED).c
     return (
         _held(dialect)
         .join(
@@ -216,7 +216,7 @@ _LOCK_LEASED = Statement(_lock_leased)
 
 def lock_leased(tx: Tx, leases: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], LeasedRefund]:
     """The refunds of those (organization id, id, lease token) whose lease is still the last, by their key."""
-    wanted = rows({"organization_id": owner, "id": row_id, "lease_token": token} for owner, row_id, token in leases)
+    wanted = as_json({"organization_id": owner, "id": row_id, "lease_token": token} for owner, row_id, token in leases)
     found = map(LeasedRefund._make, tx.all(_LOCK_LEASED, wanted=wanted))
     return {(row.organization_id, row.id): row for row in found}
 
@@ -242,17 +242,17 @@ def lock_refund(tx: Tx, organization_id: str, refund_id: str) -> LeasedRefund | 
     return LeasedRefund._make(row) if row else None
 
 
-SETTLE = Change(
+SETTLE = Update(
     "settle_refund",
     refunds,
     sets=("status", "provider_refund_id", "next_attempt_at", "lease_token", "lease_until", "last_error", "updated_at"),
 )
-SETTLE_BY_HAND = Change(
+SETTLE_BY_HAND = Update(
     "settle_refund_by_hand",
     refunds,
     sets=("status", "next_attempt_at", "settled_minor", "settled_note", "settled_at", "updated_at"),
 )
-REOPEN = Change(
+REOPEN = Update(
     "reopen_refund",
     refunds,
     sets=(
@@ -266,5 +266,5 @@ REOPEN = Change(
         "updated_at",
     ),
 )
-REFUND = Change("refund_payment", payments, sets=("status", "updated_at"), adds=("refunded_minor",))
-MARK = Change("mark_booking_refunded", bookings, sets=("payment_status", "updated_at"))
+REFUND = Update("refund_payment", payments, sets=("status", "updated_at"), adds=("refunded_minor",))
+MARK = Update("mark_booking_refunded", bookings, sets=("payment_status", "updated_at"))

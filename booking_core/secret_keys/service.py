@@ -127,7 +127,7 @@ def status(database: Database, keys: SecretKeys) -> list[Count]:
 
 
 def _count(database: Database, keys: SecretKeys, kind: Kind) -> Iterator[Count]:
-    with database.reading() as tx, tx.unhurried():
+    with database.reading() as tx, tx.without_statement_timeout():
         by_key = store.counts(tx, kind)
     unbound = by_key.pop("", 0)
     for key_id, values in sorted(by_key.items()):
@@ -156,7 +156,7 @@ def _count_unbound(database: Database, keys: SecretKeys, kind: Kind) -> Counter[
 
 def _count_links(database: Database, keys: SecretKeys) -> list[Count]:
     """Count guests' links by the key that they need: for a former one, the key that sealed its link key."""
-    with database.reading() as tx, tx.unhurried():
+    with database.reading() as tx, tx.without_statement_timeout():
         links, kept = store.open_links(tx, tx.now()), store.link_keys(tx)
     counted: Counter[tuple[str, State]] = Counter()
     for key_id, values in links.items():

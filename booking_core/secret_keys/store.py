@@ -26,7 +26,7 @@ from sqlalchemy.engine import Dialect
 
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, given, rows
+from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.secret_keys.kinds import Kind
 from booking_core.tokens import SEALED_PREFIX
 
@@ -160,7 +160,7 @@ def _columns(kind: Kind) -> list[ColumnElement[Any]]:
 def others(tx: Tx, kind: Kind, key_id: str, after: Row | None, limit: int) -> list[Row]:
     """Return values that the key of that id did not seal, in the order of their primary key."""
     position = {f"after_{name}": after[name] for name in kind.key} if after else {}
-    with tx.unhurried():
+    with tx.without_statement_timeout():
         found = tx.all(_others(kind, after=after is not None), head=head(key_id), limit=limit, **position)
     return [dict(zip(_names(kind), row, strict=True)) for row in found]
 
@@ -172,7 +172,7 @@ def _count_others(kind: Kind) -> Statement:
 
 def count_others(tx: Tx, kind: Kind, key_id: str) -> int:
     """Return how many values the key of that id did not seal."""
-    with tx.unhurried():
+    with tx.without_statement_timeout():
         row = tx.first(_count_others(kind), head=head(key_id))
     return int(row[0]) if row else 0
 
@@ -187,7 +187,7 @@ def _replace(kind: Kind) -> Statement:
         kinds |= {"former": Text, "sealed_anew": Text}
         if kind.table is tables.gift_cards:
             kinds["hashed_anew"] = Text
-        new = given(dialect, "anew", kinds).c
+        new = rows_parameter(dialect, "anew", kinds).c
         values = {kind.column: new.sealed_anew}
         if kind.table is tables.gift_cards:
             values["code_hash"] = new.hashed_anew
@@ -199,7 +199,7 @@ def _replace(kind: Kind) -> Statement:
 
 def replace(tx: Tx, kind: Kind, anew: Sequence[Mapping[str, object]]) -> int:
     """Write values that were sealed anew, and return how many: none that another transaction changed since."""
-    return tx.run(_replace(kind), anew=rows(anew))
+    return tx.run(_replace(kind), anew=as_json(anew))
 
 
 # What links are made with ----------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def link_keys(tx: Tx) -> dict[str, str]:
 
 def made_links(tx: Tx, key_id: str) -> bool:
     """Tell whether the key of that id made the link of any booking."""
-    with tx.unhurried():
+    with tx.without_statement_timeout():
         return tx.first(_MADE_LINKS, key_id=key_id) is not None
 
 
@@ -259,13 +259,13 @@ def _former_links(*, after: bool) -> Statement:
 def former_links(tx: Tx, key_id: str, after: Row | None, limit: int) -> list[Row]:
     """Return bookings whose link another key made than the one of that id."""
     position = {f"after_{name}": after[name] for name in _ID} if after else {}
-    with tx.unhurried():
+    with tx.without_statement_timeout():
         found = tx.all(_former_links(after=after is not None), key_id=key_id, limit=limit, **position)
     return [dict(zip(_ID, row, strict=True)) for row in found]
 
 
 def _new_links(dialect: Dialect) -> Any:
-    wanted, booking = given(dialect, "wanted", _ID).c, tables.bookings.c
+    wanted, booking = rows_parameter(dialect, "wanted", _ID).c, tables.bookings.c
     here = and_(booking.organization_id == wanted.organization_id, booking.id == wanted.id, _HAS_FORMER_LINK)
     return update(tables.bookings).where(here).values(manage_key_id=bindparam("key_id", type_=Text))
 
@@ -275,4 +275,4 @@ _NEW_LINKS = Statement(_new_links)
 
 def make_new_links(tx: Tx, key_id: str, bookings: Sequence[Row]) -> int:
     """Give the bookings links of the key of that id; those that their guests have end."""
-    return tx.run(_NEW_LINKS, key_id=key_id, wanted=rows(bookings))
+    return tx.run(_NEW_LINKS, key_id=key_id, wanted=as_json(bookings))

@@ -10,7 +10,6 @@ from booking_core.clock import SECOND
 from booking_core.context import Actor, Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, InsufficientCapacity, NotFound
 from booking_core.models.base import Note
 from booking_core.models.bookings import AddOnInput, BookingSource, GuestInput, GuestLineInput, PaymentMethod
@@ -20,9 +19,7 @@ from booking_core.storefront.rules import HOLD_S_DEFAULT, HoldRow
 # Holds -----------------------------------------------------------------------------------------------------------
 
 
-def hold(
-    tx: Tx, actor: Actor, pending: Writes, departure_id: str, seats: int, *, for_s: int = HOLD_S_DEFAULT
-) -> dict[str, Any]:
+def hold(tx: Tx, actor: Actor, departure_id: str, seats: int, *, for_s: int = HOLD_S_DEFAULT) -> dict[str, Any]:
     """Seats that nobody else can have for so many seconds: id, departure_id, seats, expires_at.
 
     Raises:
@@ -36,11 +33,11 @@ def hold(
     if seats > left:
         raise InsufficientCapacity(left)
     row = HoldRow(tokens.new_id(), departure_id, seats, actor.at + for_s * SECOND, None)
-    pending.insert(tables.holds, organization_id=actor.organization.id, **row._asdict(), created_at=actor.at)
+    tx.insert(tables.holds, organization_id=actor.organization.id, **row._asdict(), created_at=actor.at)
     return rules.present(row, actor.organization.zone)
 
 
-def release(tx: Tx, actor: Actor, pending: Writes, hold_id: str) -> dict[str, Any]:
+def release(tx: Tx, actor: Actor, hold_id: str) -> dict[str, Any]:
     """The hold, whose seats are anybody's from now on; one that has ended already is given unchanged.
 
     Raises:
@@ -48,7 +45,7 @@ def release(tx: Tx, actor: Actor, pending: Writes, hold_id: str) -> dict[str, An
     """
     row = _lock(tx, actor, hold_id)
     if row.ended_at is None:
-        _end(actor, pending, row)
+        _end(tx, actor, row)
     return rules.present(row, actor.organization.zone)
 
 
@@ -71,8 +68,8 @@ def _lock(tx: Tx, actor: Actor, hold_id: str) -> HoldRow:
     return row
 
 
-def _end(actor: Actor, pending: Writes, row: HoldRow) -> None:
-    pending.change(store.END, organization_id=actor.organization.id, id=row.id, ended_at=actor.at)
+def _end(tx: Tx, actor: Actor, row: HoldRow) -> None:
+    tx.update(store.END, organization_id=actor.organization.id, id=row.id, ended_at=actor.at)
 
 
 def purge_holds(tx: Tx, *, before: int, limit: int) -> int:
@@ -99,7 +96,7 @@ class Checkout:
     """The hold of this checkout, if it has one: it is used up, and its seats are this booking's."""
 
 
-def check_out(tx: Tx, actor: Actor, pending: Writes, checkout: Checkout) -> bytes:
+def check_out(tx: Tx, actor: Actor, checkout: Checkout) -> bytes:
     """The booking as JSON, pending until its card is charged; confirmed at once when nothing is left to pay.
 
     A hold that has run out does no harm: its seats are anybody's, and so may still be this guest's.
@@ -110,13 +107,7 @@ def check_out(tx: Tx, actor: Actor, pending: Writes, checkout: Checkout) -> byte
             refuses.
         Malformed, Unprocessable, InsufficientCapacity: as `bookings.create`.
     """
-    if checkout.hold_id is not None:
-        held = _lock(tx, actor, checkout.hold_id)
-        if held.departure_id != checkout.departure_id:
-            raise Conflict("hold_of_another_departure", "The hold is of another departure.", "hold_id")
-        if held.ended_at is not None:
-            raise Conflict("hold_ended", "The hold was released, or checked out before.", "hold_id")
-        _end(actor, pending, held)
+    held = None if checkout.hold_id is None else _lock_unused(tx, actor, checkout.hold_id, checkout.departure_id)
     draft = Draft(
         departure_id=checkout.departure_id,
         guests=checkout.guests,
@@ -129,10 +120,22 @@ def check_out(tx: Tx, actor: Actor, pending: Writes, checkout: Checkout) -> byte
         gift_card_code=checkout.gift_card_code,
         hold_id=checkout.hold_id,
     )
-    return bookings.create(tx, actor, pending, draft)
+    booking = bookings.create(tx, actor, draft)
+    if held:
+        _end(tx, actor, held)
+    return booking
 
 
-def pay(tx: Tx, actor: Actor, pending: Writes, booking_id: str, *, payment_intent: str | None = None) -> bytes:
+def _lock_unused(tx: Tx, actor: Actor, hold_id: str, departure_id: str) -> HoldRow:
+    held = _lock(tx, actor, hold_id)
+    if held.departure_id != departure_id:
+        raise Conflict("hold_of_another_departure", "The hold is of another departure.", "hold_id")
+    if held.ended_at is not None:
+        raise Conflict("hold_ended", "The hold was released, or checked out before.", "hold_id")
+    return held
+
+
+def pay(tx: Tx, actor: Actor, booking_id: str, *, payment_intent: str | None = None) -> bytes:
     """The booking as JSON, paid by card and so confirmed; one that is paid already is given unchanged. One that was
     abandoned stays cancelled, and all of its payment is owed back.
 
@@ -143,12 +146,12 @@ def pay(tx: Tx, actor: Actor, pending: Writes, booking_id: str, *, payment_inten
         NotFound: the organization has no such booking.
         Conflict: `not_paid_by_card`.
     """
-    return bookings.pay(tx, actor, pending, booking_id, payment_intent=payment_intent)
+    return bookings.pay(tx, actor, booking_id, payment_intent=payment_intent)
 
 
 def abandon_due(tx: Tx, installation: Installation, *, limit: int) -> int:
     """Cancels checkouts that were not paid in time, of one organization, and gives how many; 0 when none is due.
 
-    Seats and gift card go back. Opens its own list of writes, since it acts for whoever is due.
+    Seats and gift card go back.
     """
     return bookings.abandon_due(tx, installation, limit=limit)

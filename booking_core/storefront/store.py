@@ -7,12 +7,12 @@ from booking_core.clock import SECOND
 from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, chosen_once
+from booking_core.db.statements import Statement, materialized
 from booking_core.db.tables import Id, holds
-from booking_core.db.writes import Change
+from booking_core.db.unit_of_work import Update
 from booking_core.storefront.rules import HOLD_S_MAX, HoldRow
 
-END = Change("end_hold", holds, sets=("ended_at",))
+END = Update("end_hold", holds, sets=("ended_at",))
 
 _LOCK = Statement(
     select(*(holds.c[name] for name in HoldRow._fields))
@@ -50,7 +50,7 @@ _OLD = (
     .with_for_update(skip_locked=True)
 )
 _KEY = tuple_(holds.c.organization_id, holds.c.id)
-_PURGE = Statement(lambda dialect: delete(holds).where(_KEY.in_(chosen_once(dialect, _OLD))))
+_PURGE = Statement(lambda dialect: delete(holds).where(_KEY.in_(materialized(dialect, _OLD))))
 
 
 def purge(tx: Tx, before: int, limit: int) -> int:

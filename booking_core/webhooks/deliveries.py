@@ -4,12 +4,12 @@ from typing import Any
 
 import orjson
 
-from booking_core import outbox, tokens
+from booking_core import events, tokens
 from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest
-from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, Malformed, NotFound, Unprocessable
+from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.limits import WEBHOOK_ATTEMPTS
 from booking_core.models.webhooks import (
@@ -19,7 +19,6 @@ from booking_core.models.webhooks import (
     EndpointStatus,
     RecoverableStatus,
 )
-from booking_core.outbox import Told
 from booking_core.webhooks import rules, store
 from booking_core.webhooks.rules import DeliveryRow, EndpointRow
 
@@ -44,7 +43,7 @@ def find(
         NotFound: the organization has no such endpoint.
     """
     zone = caller.organization.zone
-    found = store.WALK.find(
+    found = store.LIST.find(
         tx,
         caller,
         page,
@@ -73,7 +72,7 @@ def get(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Delivery:
     return rules.present_delivery(row, caller.organization.zone)
 
 
-def send_test(tx: Tx, caller: Caller, pending: Writes, endpoint_id: str) -> Delivery:
+def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> Delivery:
     """Queues a `ping` for that one endpoint (decision W4).
 
     It is a delivery like any other while the endpoint is enabled. One that is off gets a single attempt, by which
@@ -85,8 +84,8 @@ def send_test(tx: Tx, caller: Caller, pending: Writes, endpoint_id: str) -> Deli
     organization, at = caller.organization, caller.at
     endpoint = _locked(tx, caller, endpoint_id)
     message = orjson.dumps({"message": PING_MESSAGE, "endpoint_id": endpoint_id})
-    _, last = outbox.lock_sequences(tx, {organization.id: (0, 1)})[organization.id]
-    event_id = outbox.tell(pending, organization, Told(EventType.PING, None, message), sequence=last + 1, at=at)
+    _, last = events.lock_sequences(tx, {organization.id: (0, 1)})[organization.id]
+    event_id = events.append(tx, organization, NewEvent(EventType.PING, None, message), sequence=last + 1, at=at)
     row = DeliveryRow(
         created_at=at,
         id=tokens.new_id(),
@@ -106,11 +105,11 @@ def send_test(tx: Tx, caller: Caller, pending: Writes, endpoint_id: str) -> Deli
         updated_at=at,
         attempts=None,
     )
-    store.insert_delivery(pending, organization.id, row, event_sequence=last + 1)
+    store.insert_delivery(tx, organization.id, row, event_sequence=last + 1)
     return rules.present_delivery(row, organization.zone)
 
 
-def retry(tx: Tx, caller: Caller, pending: Writes, endpoint_id: str, delivery_id: str) -> Delivery:
+def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Delivery:
     """A dead delivery, queued for one more attempt (decision W5).
 
     Raises:
@@ -132,7 +131,7 @@ def retry(tx: Tx, caller: Caller, pending: Writes, endpoint_id: str, delivery_id
         completed_at=None,
         updated_at=max(caller.at, row.updated_at),
     )
-    store.retry(pending, organization.id, row)
+    store.retry(tx, organization.id, row)
     return rules.present_delivery(row, organization.zone)
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import orjson
 
-from booking_core import outbox, tokens
+from booking_core import events, tokens
 from booking_core.clock import SECOND
 from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, envelope
-from booking_core.db.writes import Writes
 from booking_core.errors import NotFound, Unprocessable
+from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.limits import SECRET_OVERLAP_S_DEFAULT
 from booking_core.models.webhooks import (
@@ -28,7 +28,6 @@ from booking_core.models.webhooks import (
     WebhookEndpointChange,
     WebhookEndpointCreate,
 )
-from booking_core.outbox import Told
 from booking_core.webhooks import rules, store
 from booking_core.webhooks.rules import EndpointRow
 from webhook_verify import generate_secret
@@ -38,7 +37,7 @@ IsPublic = Callable[[str], bool]
 """Whether everybody could reach the host of a URL."""
 
 
-def create(tx: Tx, caller: Caller, pending: Writes, request: WebhookEndpointCreate, *, is_public: IsPublic) -> Endpoint:
+def create(tx: Tx, caller: Caller, request: WebhookEndpointCreate, *, is_public: IsPublic) -> Endpoint:
     """A new endpoint with its secret, which is shown nowhere else again. Ten of an organization at most (decision W1).
 
     Raises:
@@ -49,7 +48,7 @@ def create(tx: Tx, caller: Caller, pending: Writes, request: WebhookEndpointCrea
     """
     organization, at = caller.organization, caller.at
     check(caller, request)
-    outbox.lock_sequences(tx, {organization.id: (0, 0)})  # creations take turns, so that ten are ten
+    events.lock_sequences(tx, {organization.id: (0, 0)})  # creations take turns, so that ten are ten
     rules.room_for_one_more(store.count(tx, organization.id))
     _check_address(request.url, is_public)
     row = EndpointRow(
@@ -70,8 +69,8 @@ def create(tx: Tx, caller: Caller, pending: Writes, request: WebhookEndpointCrea
         event_types=",".join(request.event_types),
         secret_expires_at=None,
     )
-    store.insert(pending, organization.id, row)
-    return _present(caller, row) | {"secret": _new_secret(caller, pending, row.id)}
+    store.insert(tx, organization.id, row)
+    return _present(caller, row) | {"secret": _new_secret(tx, caller, row.id)}
 
 
 def check(caller: Caller, request: WebhookEndpointCreate | WebhookEndpointChange) -> None:
@@ -106,7 +105,6 @@ def get(tx: Tx, caller: Caller, endpoint_id: str) -> Endpoint:
 def change(
     tx: Tx,
     caller: Caller,
-    pending: Writes,
     endpoint_id: str,
     request: WebhookEndpointChange,
     *,
@@ -135,8 +133,7 @@ def change(
     row = row._replace(updated_at=_after(caller, before))
     if row.event_types != before.event_types:
         store.unsubscribe(tx, organization.id, endpoint_id)
-        store.subscribe(pending, organization.id, endpoint_id, rules.event_types(row))
-    _save(tx, caller, pending, before, row)
+    _save(tx, caller, before, row)
     return _present(caller, row)
 
 
@@ -178,19 +175,22 @@ _SAVED = (
 )
 
 
-def _save(tx: Tx, caller: Caller, pending: Writes, before: EndpointRow, row: EndpointRow) -> None:
+def _save(tx: Tx, caller: Caller, before: EndpointRow, row: EndpointRow) -> None:
+    """Write the changed endpoint. The statements that run come first, so that the rest is one statement."""
     organization = caller.organization
     was_on, is_on = (each.status == EndpointStatus.ENABLED for each in (before, row))
-    store.change(pending, organization.id, row.id, **{name: getattr(row, name) for name in _SAVED})
     if was_on and not is_on:
         _give_up(tx, caller, row.id, FailureReason.ENDPOINT_DISABLED)
     elif is_on and not was_on:
-        _tell(tx, caller, pending, EventType.WEBHOOK_ENABLED, row)
+        _tell(tx, caller, EventType.WEBHOOK_ENABLED, row)
     elif row.event_types != before.event_types:
-        outbox.lock_sequences(tx, {organization.id: (0, 0)})
+        events.lock_sequences(tx, {organization.id: (0, 0)})
+    if row.event_types != before.event_types:
+        store.subscribe(tx, organization.id, row.id, rules.event_types(row))
+    store.change(tx, organization.id, row.id, **{name: getattr(row, name) for name in _SAVED})
 
 
-def delete(tx: Tx, caller: Caller, pending: Writes, endpoint_id: str) -> None:
+def delete(tx: Tx, caller: Caller, endpoint_id: str) -> None:
     """Ends the endpoint for good. Its row is kept for its deliveries; its secrets are not.
 
     Raises:
@@ -202,10 +202,10 @@ def delete(tx: Tx, caller: Caller, pending: Writes, endpoint_id: str) -> None:
     store.forget_secrets(tx, caller.organization.id, [*current, *(secret.id for secret in old)])
     at = _after(caller, row)
     off = {"status": EndpointStatus.DISABLED, "disabled_at": at, "disabled_reason": DisabledReason.MANUAL}
-    store.change(pending, caller.organization.id, row.id, **off, deleted_at=at, updated_at=at)
+    store.change(tx, caller.organization.id, row.id, **off, deleted_at=at, updated_at=at)
 
 
-def rotate_secret(tx: Tx, caller: Caller, pending: Writes, endpoint_id: str, request: SecretRotate) -> Endpoint:
+def rotate_secret(tx: Tx, caller: Caller, endpoint_id: str, request: SecretRotate) -> Endpoint:
     """The endpoint with its new secret. The former one signs beside it until the overlap ends; of those before it two
     may still be running out, and no more (decision W2); with no overlap, which is for a secret that leaked, all end at
     once. `webhook.secret_rotated` is told to the others.
@@ -223,12 +223,12 @@ def rotate_secret(tx: Tx, caller: Caller, pending: Writes, endpoint_id: str, req
     store.forget_secrets(tx, organization.id, surplus)
     for secret_id in current:
         if secret_id not in surplus:
-            store.expire_secret(pending, organization.id, secret_id, ends_at)
+            store.expire_secret(tx, organization.id, secret_id, ends_at)
     kept = [secret.expires_at for secret in former if secret.id not in surplus]
     row = row._replace(secret_expires_at=max(kept, default=None), updated_at=_after(caller, row))
-    store.change(pending, organization.id, endpoint_id, updated_at=row.updated_at)
-    secret = _new_secret(caller, pending, endpoint_id)
-    _tell(tx, caller, pending, EventType.WEBHOOK_SECRET_ROTATED, row)
+    store.change(tx, organization.id, endpoint_id, updated_at=row.updated_at)
+    secret = _new_secret(tx, caller, endpoint_id)
+    _tell(tx, caller, EventType.WEBHOOK_SECRET_ROTATED, row)
     return _present(caller, row) | {"secret": secret}
 
 
@@ -259,13 +259,13 @@ def _check_address(url: str, is_public: IsPublic) -> None:
         raise Unprocessable.at("url", message, "address_not_public")
 
 
-def _new_secret(caller: Caller, pending: Writes, endpoint_id: str) -> str:
+def _new_secret(tx: Tx, caller: Caller, endpoint_id: str) -> str:
     secret = generate_secret()
     organization_id, secret_id = caller.organization.id, tokens.new_id()
     row = (organization_id, endpoint_id, secret_id)
     sealed = caller.secret_keys.seal(rules.SECRET_PURPOSE, secret.encode(), *row)
     store.insert_secret(
-        pending,
+        tx,
         organization_id,
         secret_id=secret_id,
         endpoint_id=endpoint_id,
@@ -283,10 +283,10 @@ def _give_up(tx: Tx, caller: Caller, endpoint_id: str, reason: FailureReason) ->
     """
     organization_id = caller.organization.id
     store.give_up(tx, organization_id, endpoint_id, reason, caller.at)
-    outbox.lock_sequences(tx, {organization_id: (0, 0)})
+    events.lock_sequences(tx, {organization_id: (0, 0)})
     store.give_up(tx, organization_id, endpoint_id, reason, caller.at)
 
 
-def _tell(tx: Tx, caller: Caller, pending: Writes, kind: EventType, row: EndpointRow) -> None:
+def _tell(tx: Tx, caller: Caller, kind: EventType, row: EndpointRow) -> None:
     shown = orjson.dumps(rules.present(row, caller.organization.zone, caller.at))
-    outbox.publish(tx, pending, caller.organization, [Told(kind, row.id, shown)], at=caller.at)
+    events.publish(tx, caller.organization, [NewEvent(kind, row.id, shown)], at=caller.at)

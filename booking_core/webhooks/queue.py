@@ -28,10 +28,10 @@ from booking_core import organizations
 from booking_core.clock import END_OF_TIME
 from booking_core.context import Organization
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, among, given, now_us, rows
+from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_subscriptions
 from booking_core.db.tables import organizations as organization_table
-from booking_core.db.writes import Change, Writes
+from booking_core.db.unit_of_work import Update
 from booking_core.webhooks import store
 from booking_core.webhooks.rules import EndpointRow, Leased
 
@@ -229,7 +229,7 @@ def pick(
     now: int | None,
 ) -> list[Due]:
     """What may be sent now, at most `free` of it; on PostgreSQL locked, and what others have locked is passed over."""
-    busy = rows({"endpoint_id": endpoint_id, "attempts": count} for endpoint_id, count in in_flight.items())
+    busy = as_json({"endpoint_id": endpoint_id, "attempts": count} for endpoint_id, count in in_flight.items())
     found = tx.all(
         CLAIM,
         free=free,
@@ -250,8 +250,8 @@ def live_secrets(secrets: str | None) -> list[tuple[str, str]]:
     return [(secret_id, sealed) for _, _, secret_id, sealed in split]
 
 
-LEASE = Change("lease", deliveries, sets=("lease_token", "lease_until", "last_attempt_at"))
-SERVED = Change("served", webhook_endpoints, sets=("last_claimed_at",))
+LEASE = Update("lease", deliveries, sets=("lease_token", "lease_until", "last_attempt_at"))
+SERVED = Update("served", webhook_endpoints, sets=("last_claimed_at",))
 
 # What is due next ------------------------------------------------------------------------------------------------
 
@@ -284,7 +284,7 @@ def _lock(dialect: Dialect, *, skip_locked: bool) -> Any:
     its delivery, so that all who settle wait for each other and never deadlock; and each is found by its own key,
     where a join would rather look through all that an organization ever sent, for the few that most have sent.
     """
-    wanted = given(dialect, "wanted", _WANTED)
+    wanted = rows_parameter(dialect, "wanted", _WANTED)
     of_endpoint = (
         webhook_endpoints.c.organization_id == wanted.c.organization_id,
         webhook_endpoints.c.id == wanted.c.endpoint_id,
@@ -348,7 +348,7 @@ Key = tuple[str, str, str]
 
 def lock(tx: Tx, keys: Iterable[Key], *, now: int | None, skip_locked: bool = False) -> Settling:
     """Those of the deliveries that still exist; with `skip_locked`, those that nobody else has in hand."""
-    wanted = rows(
+    wanted = as_json(
         {"organization_id": owner, "endpoint_id": endpoint_id, "id": delivery_id}
         for owner, endpoint_id, delivery_id in sorted(set(keys))
     )
@@ -362,7 +362,7 @@ def lost(tx: Tx, *, limit: int, now: int | None) -> list[Key]:
     ]
 
 
-SETTLE = Change(
+SETTLE = Update(
     "settle",
     deliveries,
     sets=(
@@ -379,25 +379,24 @@ SETTLE = Change(
         "updated_at",
     ),
 )
-ATTEMPTED = Change(
+ATTEMPTED = Update(
     "attempted", attempts, sets=("started_at", "duration_ms", "response_status", "response_excerpt", "error")
 )
-JUDGED = Change(
+JUDGED = Update(
     "judged",
     webhook_endpoints,
     sets=("consecutive_failures", "last_success_at", "last_failure_at", "last_timed_out", "warned_hours"),
 )
-DISABLE = Change("disable", webhook_endpoints, sets=("status", "disabled_at", "disabled_reason", "updated_at"))
+DISABLE = Update("disable", webhook_endpoints, sets=("status", "disabled_at", "disabled_reason", "updated_at"))
 
 
 def disable(tx: Tx, endpoints: Iterable[tuple[str, EndpointRow]], reason: str, at: int) -> None:
-    """Switches the endpoints off as their rows say, and marks what waits for them as failed."""
-    pending = Writes()
+    """Switch the endpoints off as their rows say, and mark their queued deliveries as failed, at once."""
     for organization_id, row in endpoints:
         columns = {name: getattr(row, name) for name in DISABLE.sets}
-        pending.change(DISABLE, organization_id=organization_id, id=row.id, **columns)
-        pending.derive(store.GIVE_UP, **store.given_up(organization_id, row.id, reason, at))
-    tx.write(pending)
+        tx.update(DISABLE, organization_id=organization_id, id=row.id, **columns)
+        tx.insert_from_select(store.GIVE_UP, **store.given_up(organization_id, row.id, reason, at))
+    tx.flush()
 
 
 # Purging ---------------------------------------------------------------------------------------------------------
@@ -451,7 +450,7 @@ def _delete(of: ColumnElement[str]) -> Statement:
 
     def build(dialect: Dialect) -> Any:
         return table.delete().where(
-            among(dialect, table.c.organization_id, "purged", "organization_id"), among(dialect, of, "purged", "id")
+            in_rows(dialect, table.c.organization_id, "purged", "organization_id"), in_rows(dialect, of, "purged", "id")
         )
 
     return Statement(build)
@@ -478,7 +477,7 @@ def purge(tx: Tx, *, before: int, limit: int) -> int:
     """Removes deliveries that came to their end before that, with their attempts: how many."""
     found = tx.all(OLD, before=before, limit=limit)
     if found:
-        purged = rows({"organization_id": owner, "id": delivery_id} for owner, delivery_id in found)
+        purged = as_json({"organization_id": owner, "id": delivery_id} for owner, delivery_id in found)
         tx.run(_DELETE_ATTEMPTS, purged=purged)
         tx.run(_DELETE_DELIVERIES, purged=purged)
     return len(found)
@@ -488,7 +487,7 @@ def purge_endpoints(tx: Tx, *, before: int, limit: int) -> int:
     """Removes endpoints that were deleted before that and that nothing refers to: how many."""
     found = tx.all(_DELETED, before=before, limit=limit)
     if found:
-        purged = rows({"organization_id": owner, "id": endpoint_id} for owner, endpoint_id in found)
+        purged = as_json({"organization_id": owner, "id": endpoint_id} for owner, endpoint_id in found)
         for statement in _DELETE_ENDPOINTS:
             tx.run(statement, purged=purged)
     return len(found)

@@ -16,17 +16,16 @@ from typing import Any
 
 import orjson
 
-from booking_core import effects, outbox, tokens
+from booking_core import events, outbox, tokens
 from booking_core.clock import SECOND
 from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
-from booking_core.effects import EffectKind
+from booking_core.events import NewEvent
 from booking_core.models.events import EventType, ResourceType
 from booking_core.models.limits import WEBHOOK_DISABLE_AFTER_S, WEBHOOK_WAITS_S
 from booking_core.models.webhooks import AttemptError, AttemptTrigger, DeliveryStatus, FailureReason
-from booking_core.outbox import Told
+from booking_core.outbox import OutboxKind
 from booking_core.tokens import SecretKeys
 from booking_core.webhooks import queue, rules, store
 from booking_core.webhooks.queue import Due, Settling
@@ -128,11 +127,10 @@ def claim(
         now=now,
     )
     token, unsealed = tokens.new_id(), _Unsealed(installation.secret_keys)
-    claimed, pending = [_claimed(due, token, unsealed) for due in picked], Writes()
+    claimed = [_claimed(due, token, unsealed) for due in picked]
     for due, each in zip(picked, claimed, strict=True):
-        _lease(pending, due, each, due.at + lease_s * SECOND)
-    _serve(pending, picked)
-    tx.write(pending)
+        _lease(tx, due, each, due.at + lease_s * SECOND)
+    _serve(tx, picked)
     return [each for each in claimed if _can_be_sent(each)]
 
 
@@ -186,8 +184,8 @@ def _can_be_sent(claimed: Claimed) -> bool:
     return False
 
 
-def _lease(pending: Writes, due: Due, claimed: Claimed, until: int) -> None:
-    pending.change(
+def _lease(tx: Tx, due: Due, claimed: Claimed, until: int) -> None:
+    tx.update(
         queue.LEASE,
         organization_id=due.organization_id,
         id=due.id,
@@ -195,7 +193,7 @@ def _lease(pending: Writes, due: Due, claimed: Claimed, until: int) -> None:
         lease_until=until,
         last_attempt_at=due.at,
     )
-    pending.insert(
+    tx.insert(
         tables.attempts,
         organization_id=due.organization_id,
         id=claimed.attempt_id,
@@ -206,10 +204,10 @@ def _lease(pending: Writes, due: Due, claimed: Claimed, until: int) -> None:
     )
 
 
-def _serve(pending: Writes, picked: Sequence[Due]) -> None:
+def _serve(tx: Tx, picked: Sequence[Due]) -> None:
     served = {(due.organization_id, due.endpoint_id): due.at for due in picked if due.is_served}
     for (organization_id, endpoint_id), at in sorted(served.items()):
-        pending.change(queue.SERVED, organization_id=organization_id, id=endpoint_id, last_claimed_at=at)
+        tx.update(queue.SERVED, organization_id=organization_id, id=endpoint_id, last_claimed_at=at)
 
 
 def next_due_at(tx: Tx) -> int | None:
@@ -249,11 +247,11 @@ def record(
     found = queue.lock(
         tx, ((a.claimed.organization_id, a.claimed.endpoint_id, a.claimed.delivery_id) for a in attempts), now=now
     )
-    batch = _Batch(found, waits_s, disable_after_s, luck)
+    batch = _Batch(tx, found, waits_s, disable_after_s, luck)
     for attempted in sorted(attempts, key=lambda each: each.ended_at):
         batch.log(attempted)
         batch.settle(attempted)
-    batch.write(tx)
+    batch.write()
 
 
 def reclaim_lost(
@@ -272,13 +270,13 @@ def reclaim_lost(
     if not lost:
         return 0
     found = queue.lock(tx, lost, skip_locked=True, now=now)
-    batch = _Batch(found, waits_s, WEBHOOK_DISABLE_AFTER_S, luck)
+    batch = _Batch(tx, found, waits_s, WEBHOOK_DISABLE_AFTER_S, luck)
     passed = [
         each for each in found.deliveries.values() if each.lease_until is not None and each.lease_until <= found.at
     ]
     for delivery in passed:
         batch.lose(delivery)
-    batch.write(tx)
+    batch.write()
     return len(passed)
 
 
@@ -286,13 +284,13 @@ class _Batch:
     """Attempts that are settled together: decided in memory one after the other, then written with a few statements."""
 
     def __init__(
-        self, found: Settling, waits_s: Sequence[int], disable_after_s: int, luck: Callable[[], float]
+        self, tx: Tx, found: Settling, waits_s: Sequence[int], disable_after_s: int, luck: Callable[[], float]
     ) -> None:
+        self.tx = tx
         self.found = found
         self.waits_s = waits_s
         self.disable_after_s = disable_after_s
         self.luck = luck
-        self.pending = Writes()
         self.settled: dict[Key, tuple[Outcome, dict[str, Any]]] = {}
         self.endpoints = dict(found.endpoints)
         self.verdicts: dict[Key, tuple[Verdict, int]] = {}
@@ -304,7 +302,7 @@ class _Batch:
     def log(self, attempted: Attempted) -> None:
         """Writes the attempt down."""
         claimed = attempted.claimed
-        self.pending.change(
+        self.tx.update(
             queue.ATTEMPTED,
             organization_id=claimed.organization_id,
             id=claimed.attempt_id,
@@ -372,33 +370,32 @@ class _Batch:
 
     # Writing ---------------------------------------------------------------------------------------------------
 
-    def write(self, tx: Tx) -> None:
+    def write(self) -> None:
         """Everything that was decided."""
         switched_off = sorted(key for key, (verdict, _) in self.verdicts.items() if verdict is Verdict.DISABLE)
         if switched_off:
             # Before the counters are locked, so that no booking waits while a long queue is marked; and once more
             # under the lock, since an event that was being told meanwhile has queued one more delivery.
             rows = [(owner, self.endpoints[owner, endpoint_id]) for owner, endpoint_id in switched_off]
-            queue.disable(tx, rows, FailureReason.ENDPOINT_DISABLED, self.at)
+            queue.disable(self.tx, rows, FailureReason.ENDPOINT_DISABLED, self.at)
         told = self._told(switched_off)
         counted = {owner: (0, len(tolds)) for owner, tolds in told.items()}
-        last = outbox.lock_sequences(tx, counted) if counted else {}
+        last = events.lock_sequences(self.tx, counted) if counted else {}
         self._write_deliveries(set(switched_off))
         self._write_endpoints()
         for owner, endpoint_id in switched_off:
             given_up = store.given_up(owner, endpoint_id, FailureReason.ENDPOINT_DISABLED, self.at)
-            self.pending.derive(store.GIVE_UP, **given_up)
+            self.tx.insert_from_select(store.GIVE_UP, **given_up)
         for owner, tolds in told.items():
             for sequence, each in enumerate(tolds, start=last[owner][1] + 1):
-                outbox.tell(self.pending, self.found.organizations[owner], each, sequence=sequence, at=self.at)
+                events.append(self.tx, self.found.organizations[owner], each, sequence=sequence, at=self.at)
         self._owe_mails()
-        tx.write(self.pending)
 
     def _write_deliveries(self, switched_off: set[Key]) -> None:
         for (owner, delivery_id), (outcome, more) in sorted(self.settled.items()):
             if (owner, self.found.deliveries[owner, delivery_id].endpoint_id) in switched_off:
                 outcome = rules.after_disable(outcome, self.at)
-            self.pending.change(
+            self.tx.update(
                 queue.SETTLE,
                 organization_id=owner,
                 id=delivery_id,
@@ -413,24 +410,24 @@ class _Batch:
         for (owner, endpoint_id), row in sorted(self.endpoints.items()):
             if row != self.found.endpoints[owner, endpoint_id]:
                 judged = {name: getattr(row, name) for name in queue.JUDGED.sets}
-                self.pending.change(queue.JUDGED, organization_id=owner, id=endpoint_id, **judged)
+                self.tx.update(queue.JUDGED, organization_id=owner, id=endpoint_id, **judged)
 
-    def _told(self, switched_off: Sequence[Key]) -> dict[str, list[Told]]:
+    def _told(self, switched_off: Sequence[Key]) -> dict[str, list[NewEvent]]:
         """What is told of, by organization: deliveries that are dead, then endpoints that were switched off."""
-        told: dict[str, list[Told]] = {}
+        told: dict[str, list[NewEvent]] = {}
         for (owner, delivery_id), (outcome, _) in self.settled.items():
             delivery = self.found.deliveries[owner, delivery_id]
             if outcome.status == DeliveryStatus.DEAD and _is_worth_telling(delivery):
                 told.setdefault(owner, []).append(self._dead(delivery))
         for owner, endpoint_id in switched_off:
-            off = Told(EventType.WEBHOOK_AUTO_DISABLED, endpoint_id, self._shown((owner, endpoint_id)))
+            off = NewEvent(EventType.WEBHOOK_AUTO_DISABLED, endpoint_id, self._shown((owner, endpoint_id)))
             told.setdefault(owner, []).append(off)
         return dict(sorted(told.items()))
 
-    def _dead(self, delivery: Leased) -> Told:
+    def _dead(self, delivery: Leased) -> NewEvent:
         named = {"delivery_id": delivery.id, "event_id": delivery.event_id, "event_type": delivery.event_type}
         shown = self._shown((delivery.organization_id, delivery.endpoint_id))
-        return Told(EventType.WEBHOOK_DELIVERY_DEAD, delivery.endpoint_id, shown, named)
+        return NewEvent(EventType.WEBHOOK_DELIVERY_DEAD, delivery.endpoint_id, shown, named)
 
     def _shown(self, key: Key) -> bytes:
         zone = self.found.organizations[key[0]].zone
@@ -439,7 +436,7 @@ class _Batch:
     def _owe_mails(self) -> None:
         for (owner, endpoint_id), (verdict, hours) in sorted(self.verdicts.items()):
             if self.found.organizations[owner].notify_staff:
-                _owe_mail(self.pending, owner, self.endpoints[owner, endpoint_id], verdict, hours, self.at)
+                _owe_mail(self.tx, owner, self.endpoints[owner, endpoint_id], verdict, hours, self.at)
 
 
 def _is_worth_telling(delivery: Leased) -> bool:
@@ -447,14 +444,14 @@ def _is_worth_telling(delivery: Leased) -> bool:
     return rules.counts(delivery) and not delivery.event_type.startswith(f"{ResourceType.WEBHOOK}.")
 
 
-def _owe_mail(pending: Writes, organization_id: str, row: EndpointRow, verdict: Verdict, hours: int, at: int) -> None:
+def _owe_mail(tx: Tx, organization_id: str, row: EndpointRow, verdict: Verdict, hours: int, at: int) -> None:
     kind = (
-        EffectKind.STAFF_WEBHOOK_DISABLED_MAIL if verdict is Verdict.DISABLE else EffectKind.STAFF_WEBHOOK_FAILING_MAIL
+        OutboxKind.STAFF_WEBHOOK_DISABLED_MAIL if verdict is Verdict.DISABLE else OutboxKind.STAFF_WEBHOOK_FAILING_MAIL
     )
     since = rules.failing_since(row)
     payload = {"url": row.url, "hours": hours, "failures": row.consecutive_failures, "since": since}
     # An endpoint may fail more than once in its life: a failure is named by when it began, and by how long it lasts.
-    effects.owe(pending, organization_id, kind, row.id, at=at, payload=payload, occurrence=f"{since}:{hours}")
+    outbox.enqueue(tx, organization_id, kind, row.id, at=at, payload=payload, occurrence=f"{since}:{hours}")
 
 
 # Purging ---------------------------------------------------------------------------------------------------------

@@ -22,15 +22,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import dml
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.dml import Update
 from sqlalchemy.sql.functions import FunctionElement
 
 from booking_core.db.engine import Row, Tx
-from booking_core.db.paging import Walk
-from booking_core.db.statements import Statement, among, given, rows
+from booking_core.db.paging import KeysetList
+from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_secrets, webhook_subscriptions
-from booking_core.db.writes import Change, Derived, Writes
+from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.models.webhooks import DeliveryStatus, DeliveryTrigger
 from booking_core.webhooks.rules import ATTEMPT, DeliveryRow, EndpointRow, OldSecret
 
@@ -155,15 +155,15 @@ def count(tx: Tx, organization_id: str) -> int:
     return int(row[0])
 
 
-def insert(pending: Writes, organization_id: str, row: EndpointRow) -> None:
+def insert(tx: Tx, organization_id: str, row: EndpointRow) -> None:
     columns = {name: value for name, value in row._asdict().items() if name not in _DERIVED}
-    pending.insert(webhook_endpoints, organization_id=organization_id, **columns)
-    subscribe(pending, organization_id, row.id, row.event_types.split(","))
+    tx.insert(webhook_endpoints, organization_id=organization_id, **columns)
+    subscribe(tx, organization_id, row.id, row.event_types.split(","))
 
 
-def subscribe(pending: Writes, organization_id: str, endpoint_id: str, types: Iterable[str]) -> None:
+def subscribe(tx: Tx, organization_id: str, endpoint_id: str, types: Iterable[str]) -> None:
     for kind in sorted(types):
-        pending.insert(webhook_subscriptions, organization_id=organization_id, endpoint_id=endpoint_id, event_type=kind)
+        tx.insert(webhook_subscriptions, organization_id=organization_id, endpoint_id=endpoint_id, event_type=kind)
 
 
 _UNSUBSCRIBE = Statement(
@@ -179,14 +179,14 @@ def unsubscribe(tx: Tx, organization_id: str, endpoint_id: str) -> None:
 
 
 @lru_cache(maxsize=64)
-def _change(columns: tuple[str, ...]) -> Change:
-    return Change("change_endpoint", webhook_endpoints, sets=columns)
+def _change(columns: tuple[str, ...]) -> Update:
+    return Update("change_endpoint", webhook_endpoints, sets=columns)
 
 
-def change(pending: Writes, organization_id: str, endpoint_id: str, **columns: object) -> None:
+def change(tx: Tx, organization_id: str, endpoint_id: str, **columns: object) -> None:
     """Sets those columns of one endpoint."""
     target = _change(tuple(sorted(columns)))
-    pending.change(target, organization_id=organization_id, id=endpoint_id, **columns)
+    tx.update(target, organization_id=organization_id, id=endpoint_id, **columns)
 
 
 # Secrets ---------------------------------------------------------------------------------------------------------
@@ -200,16 +200,16 @@ _OLD_SECRETS = Statement(
 _FORGET = Statement(
     lambda dialect: delete(webhook_secrets).where(
         webhook_secrets.c.organization_id == _organization_id,
-        among(dialect, webhook_secrets.c.id, "forgotten", "id"),
+        in_rows(dialect, webhook_secrets.c.id, "forgotten", "id"),
     )
 )
-_EXPIRE = Change("expire_secret", webhook_secrets, sets=("expires_at",))
+_EXPIRE = Update("expire_secret", webhook_secrets, sets=("expires_at",))
 
 
 def insert_secret(
-    pending: Writes, organization_id: str, *, secret_id: str, endpoint_id: str, secret_sealed: str, at: int
+    tx: Tx, organization_id: str, *, secret_id: str, endpoint_id: str, secret_sealed: str, at: int
 ) -> None:
-    pending.insert(
+    tx.insert(
         webhook_secrets,
         organization_id=organization_id,
         id=secret_id,
@@ -227,14 +227,14 @@ def secrets(tx: Tx, organization_id: str, endpoint_id: str) -> tuple[list[str], 
     return current, [OldSecret(*row) for row in found if row[1] is not None]
 
 
-def expire_secret(pending: Writes, organization_id: str, secret_id: str, at: int) -> None:
-    pending.change(_EXPIRE, organization_id=organization_id, id=secret_id, expires_at=at)
+def expire_secret(tx: Tx, organization_id: str, secret_id: str, at: int) -> None:
+    tx.update(_EXPIRE, organization_id=organization_id, id=secret_id, expires_at=at)
 
 
 def forget_secrets(tx: Tx, organization_id: str, secret_ids: Iterable[str]) -> None:
     forgotten = [{"id": secret_id} for secret_id in secret_ids]
     if forgotten:
-        tx.run(_FORGET, organization_id=organization_id, forgotten=rows(forgotten))
+        tx.run(_FORGET, organization_id=organization_id, forgotten=as_json(forgotten))
 
 
 # Giving up -------------------------------------------------------------------------------------------------------
@@ -242,10 +242,10 @@ def forget_secrets(tx: Tx, organization_id: str, secret_ids: Iterable[str]) -> N
 _GIVEN_UP: dict[str, Any] = {"organization_id": Id, "endpoint_id": Id, "failure_reason": Text, "at": BigInteger}
 
 
-def _give_up(dialect: Dialect, name: str) -> Update:
+def _give_up(dialect: Dialect, name: str) -> dml.Update:
     """Every queued delivery of the given endpoints becomes failed. One whose attempt is on its way keeps its lease, so
     that what comes of it is still recorded."""
-    of = given(dialect, name, _GIVEN_UP).c
+    of = rows_parameter(dialect, name, _GIVEN_UP).c
     return (
         update(deliveries)
         .where(
@@ -263,7 +263,7 @@ def _give_up(dialect: Dialect, name: str) -> Update:
     )
 
 
-GIVE_UP = Derived("given_up", _give_up)
+GIVE_UP = InsertFromSelect("given_up", _give_up)
 _GIVE_UP = Statement(lambda dialect: _give_up(dialect, "given_up"))
 
 
@@ -274,7 +274,7 @@ def given_up(organization_id: str, endpoint_id: str, reason: str, at: int) -> di
 
 def give_up(tx: Tx, organization_id: str, endpoint_id: str, reason: str, at: int) -> None:
     """Marks what waits for the endpoint as failed."""
-    tx.run(_GIVE_UP, given_up=rows([given_up(organization_id, endpoint_id, reason, at)]))
+    tx.run(_GIVE_UP, given_up=as_json([given_up(organization_id, endpoint_id, reason, at)]))
 
 
 # Deliveries ------------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def _with_attempts(page: Any) -> Select[Any]:
 
 # The endpoint is a filter of its own, so that a cursor of one endpoint opens no other's log. A status has an index of
 # its own once it is final, and what is queued another: each in words by which it is known to serve.
-WALK = Walk(
+LIST = KeysetList(
     "deliveries",
     deliveries,
     select(*_OWN).where(deliveries.c.organization_id == _organization_id, _ENDPOINT_STANDS),
@@ -338,7 +338,7 @@ _NAMED = deliveries.c.id == func.coalesce(
 _DELIVERY = select(*_OWN, _attempts(deliveries).label("attempts")).where(_OF_ENDPOINT, _NAMED)
 _GET_DELIVERY = Statement(_DELIVERY.where(_ENDPOINT_STANDS))
 _LOCK_DELIVERY = Statement(_DELIVERY.with_for_update(of=deliveries, key_share=True))
-_RETRY = Change(
+_RETRY = Update(
     "retry",
     deliveries,
     sets=("status", "max_attempts", "next_attempt_at", "completed_at", "updated_at"),
@@ -357,18 +357,18 @@ def lock_delivery(tx: Tx, organization_id: str, endpoint_id: str, delivery_id: s
     return DeliveryRow._make(row) if row else None
 
 
-def insert_delivery(pending: Writes, organization_id: str, row: DeliveryRow, *, event_sequence: int) -> None:
+def insert_delivery(tx: Tx, organization_id: str, row: DeliveryRow, *, event_sequence: int) -> None:
     columns = {name: value for name, value in row._asdict().items() if name != "attempts"}
-    pending.insert(deliveries, organization_id=organization_id, event_sequence=event_sequence, **columns)
+    tx.insert(deliveries, organization_id=organization_id, event_sequence=event_sequence, **columns)
 
 
-def retry(pending: Writes, organization_id: str, row: DeliveryRow) -> None:
+def retry(tx: Tx, organization_id: str, row: DeliveryRow) -> None:
     """Queues the delivery; the reason for which it was dead stays, and marks the attempt as one that was asked for."""
     changed = {name: getattr(row, name) for name in _RETRY.sets}
-    pending.change(_RETRY, organization_id=organization_id, id=row.id, **changed)
+    tx.update(_RETRY, organization_id=organization_id, id=row.id, **changed)
 
 
-def _recover(statuses: int, types: int, until: bool) -> Update:
+def _recover(statuses: int, types: int, until: bool) -> dml.Update:
     wanted: list[ColumnElement[bool]] = [
         deliveries.c.status.in_([bindparam(f"status_{i}", type_=Text) for i in range(statuses)])
     ]

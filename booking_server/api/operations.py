@@ -7,7 +7,6 @@ from typing import Any
 
 from booking_core.context import Caller
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.errors import BookingError
 from booking_core.idempotency import Answer, Once
 from booking_core.models.base import Request
@@ -31,7 +30,7 @@ class Call:
 
 Read = Callable[[Tx, Call], object]
 """Gives what is answered with 200: a dict for JSON, or JSON bytes."""
-Write = Callable[[Tx, Call, Writes], Answer]
+Write = Callable[[Tx, Call], Answer]
 """Collects its writes, and gives the answer that is stored for the idempotency key."""
 Prepare = Callable[[Call, Callable[[str], bool]], Any]
 """Asks the world outside what a write has to know, before its transaction begins; it is given what tells whether a URL

@@ -112,7 +112,7 @@ class Service:
 
     def _read(self, tx: Tx, incoming: Incoming, call: Call) -> Answer | Exception:
         try:
-            with self.database.translated():
+            with self.database.translating_errors():
                 if incoming.operation.act is None:
                     raise IdempotencyInProgress  # sent here only because its key is in use in this process
                 result = incoming.operation.act(tx, call)
@@ -271,7 +271,7 @@ def _writing(incoming: Incoming, call: Call) -> Any:
     def work(tx: Tx) -> Answer:
         write = incoming.operation.write
         assert write is not None
-        return idempotency.execute(tx, call.caller, call.once, lambda pending: write(tx, call, pending), call.refuse)
+        return idempotency.execute(tx, call.caller, call.once, lambda: write(tx, call), call.refuse)
 
     return work
 

@@ -20,7 +20,6 @@ from markupsafe import Markup
 
 from booking_core import bookings, notifications, payments
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.errors import BookingError, MethodNotAllowed, RateLimited
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentSource, PaymentStatus
 from booking_core.notifications import GuestView
@@ -244,9 +243,7 @@ class Manage:
                 return _shown(view, path, 409)
             if offered != str(offer(view).minor):
                 return _asked(view, path, 409)
-            pending = Writes()
-            bookings.cancel(tx, view.actor, pending, view.row.id, reason=CancelReason.CUSTOMER)
-            tx.write(pending)
+            bookings.cancel(tx, view.actor, view.row.id, reason=CancelReason.CUSTOMER)
             return _moved(path)
 
         return cancel

@@ -219,7 +219,7 @@ commit, count = Tx.commit, 0
 
 def committing(tx):
     global count
-    count += tx._last is not None or tx._connection.in_transaction
+    count += bool(tx._work.rows) or tx._connection.in_transaction
     if (count, WHEN) == (2, "before"):
         os.kill(os.getpid(), signal.SIGKILL)
     commit(tx)

@@ -1,7 +1,8 @@
 """`booking doctor` says when something is off or waits for a person, and what to do about it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,54 +14,54 @@ from booking_cli.render import Renderer
 from booking_core import tokens
 from booking_core.clock import MINUTE, system_clock
 from booking_core.db import tables
-from booking_core.db.engine import Database
-from booking_core.db.writes import Change, Writes
+from booking_core.db.engine import Database, Tx
+from booking_core.db.unit_of_work import Update
 from booking_core.doctor import Finding, FindingKind
 
 ANOTHER = ("--slug", "isla-tours", "--name", "Isla Tours", "--timezone", "America/Santiago", "--currency", "CLP")
-MISCOUNT = Change("miscount", tables.counters, sets=("last_booking_number",), keys=("organization_id",))
+MISCOUNT = Update("miscount", tables.counters, sets=("last_booking_number",), keys=("organization_id",))
 
 
-def write(url: str, pending: Writes) -> None:
-    database = Database(url)
-    database.write(lambda tx: tx.write(pending))
-    database.close()
+@contextmanager
+def writing(url: str) -> Iterator[Tx]:
+    """Open a transaction of the database at that URL."""
+    with closing(Database(url)) as database, database.writing() as tx:
+        yield tx
 
 
 def miscount(url: str, organization_id: str) -> None:
     """Makes the counter say that a booking was numbered which is not there."""
-    pending = Writes()
-    pending.change(MISCOUNT, organization_id=organization_id, last_booking_number=1)
-    write(url, pending)
+    with writing(url) as tx:
+        tx.update(MISCOUNT, organization_id=organization_id, last_booking_number=1)
 
 
 def owe(url: str, organization_id: str, due_at: int) -> None:
     """A mail that nobody has taken up."""
-    pending, subject = Writes(), "00000000-0000-4000-8000-000000000001"
-    pending.insert(
-        tables.effects,
-        organization_id=organization_id,
-        key=f"some_other_kind:{subject}",
-        kind="some_other_kind",
-        subject_id=subject,
-        payload="{}",
-        status="queued",
-        due_at=due_at,
-        created_at=due_at,
-    )
-    write(url, pending)
+    subject = "00000000-0000-4000-8000-000000000001"
+    with writing(url) as tx:
+        tx.insert(
+            tables.effects,
+            organization_id=organization_id,
+            key=f"some_other_kind:{subject}",
+            kind="some_other_kind",
+            subject_id=subject,
+            payload="{}",
+            status="queued",
+            due_at=due_at,
+            created_at=due_at,
+        )
 
 
 def fail_mail(url: str, organization_id: str) -> str:
     """The id of a mail that the mail server refused."""
-    pending, mail_id, at = Writes(), tokens.new_id(), system_clock()
+    mail_id, at = tokens.new_id(), system_clock()
     effect = {"organization_id": organization_id, "key": f"some_mail:{mail_id}", "kind": "some_mail"}
     ended = {"status": "done", "due_at": at, "created_at": at, "completed_at": at}
-    pending.insert(tables.effects, **effect, subject_id=mail_id, payload="{}", **ended)
     mail = {"organization_id": organization_id, "id": mail_id, "effect_key": f"some_mail:{mail_id}"}
     text = {"kind": "some_mail", "recipient": "guest@example.com", "message_id": "<1@example.com>", "message": ""}
-    pending.insert(tables.mails, **mail, **text, status="failed", created_at=at, completed_at=at)
-    write(url, pending)
+    with writing(url) as tx:
+        tx.insert(tables.effects, **effect, subject_id=mail_id, payload="{}", **ended)
+        tx.insert(tables.mails, **mail, **text, status="failed", created_at=at, completed_at=at)
     return mail_id
 
 
@@ -104,11 +105,10 @@ def test_what_nobody_takes_up_is_off_after_ten_minutes(
     off = fjord_id(fjord_on_both)
     owe(fresh_database_url, off, system_clock() - 9 * MINUTE)
     assert fjord_on_both("doctor").code == 0
-    owe_longer = Change("owe_longer", tables.effects, sets=("due_at",), keys=("organization_id", "key"))
-    pending = Writes()
+    owe_longer = Update("owe_longer", tables.effects, sets=("due_at",), keys=("organization_id", "key"))
     key = "some_other_kind:00000000-0000-4000-8000-000000000001"
-    pending.change(owe_longer, organization_id=off, key=key, due_at=system_clock() - 11 * MINUTE)
-    write(fresh_database_url, pending)
+    with writing(fresh_database_url) as tx:
+        tx.update(owe_longer, organization_id=off, key=key, due_at=system_clock() - 11 * MINUTE)
     result = fjord_on_both("doctor", "-o", "json")
     assert result.code == 1
     (finding,) = result.json["data"]
@@ -118,12 +118,12 @@ def test_what_nobody_takes_up_is_off_after_ten_minutes(
 def test_what_was_purged_is_judged_by_the_settings(
     fjord_on_both: Callable[..., Any], fresh_database_url: str, environment: Callable[[str, str], None]
 ) -> None:
-    pending = Writes()
-    counted = Change("counted", tables.counters, sets=("last_event_sequence",), keys=("organization_id",))
-    pending.change(counted, organization_id=fjord_id(fjord_on_both), last_event_sequence=7)
-    age = Change("age", tables.organizations, sets=("created_at",), keys=("id",))
-    pending.change(age, id=fjord_id(fjord_on_both), created_at=system_clock() - 50 * 24 * 60 * MINUTE)
-    write(fresh_database_url, pending)
+    counted = Update("counted", tables.counters, sets=("last_event_sequence",), keys=("organization_id",))
+    age = Update("age", tables.organizations, sets=("created_at",), keys=("id",))
+    fjord = fjord_id(fjord_on_both)
+    with writing(fresh_database_url) as tx:
+        tx.update(counted, organization_id=fjord, last_event_sequence=7)
+        tx.update(age, id=fjord, created_at=system_clock() - 50 * 24 * 60 * MINUTE)
     assert fjord_on_both("doctor").code == 1
     environment("BOOKING_EVENT_RETENTION_DAYS", "40")
     assert fjord_on_both("doctor").code == 0

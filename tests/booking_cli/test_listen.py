@@ -30,12 +30,11 @@ from booking_cli.forwarding import Answer
 from booking_cli.listen import Forwarded, Forwarder
 from booking_cli.listen_view import Screen, View
 from booking_cli.webhook_secrets import Secrets
-from booking_core import outbox, tokens
+from booking_core import events, tokens
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
+from booking_core.events import NewEvent
 from booking_core.models.events import SUBSCRIBABLE, EventType
-from booking_core.outbox import Told
 from booking_server.worker.delivery_worker import signed_headers
 from webhook_verify import Verifier, generate_secret
 
@@ -201,15 +200,12 @@ def tell_all(hooks: Hooks) -> list[str]:
     world = hooks.world
     extra = {"previous": AWKWARD, "reason": "på"}
     tolds = [
-        Told(kind, None if number % 5 == 4 else tokens.new_id(), orjson.dumps(AWKWARD | {"kind": kind}), extra)
+        NewEvent(kind, None if number % 5 == 4 else tokens.new_id(), orjson.dumps(AWKWARD | {"kind": kind}), extra)
         for number, kind in enumerate(sorted(SUBSCRIBABLE))
     ]
 
     def work(tx: Tx) -> list[str]:
-        pending = Writes()
-        ids = outbox.publish(tx, pending, world.organization, tolds, at=world.clock())
-        tx.write(pending)
-        return ids
+        return events.publish(tx, world.organization, tolds, at=world.clock())
 
     return hooks.database.write(work)
 

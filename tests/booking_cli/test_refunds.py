@@ -12,7 +12,6 @@ from booking_cli import money
 from booking_core import bookings, organizations, payments
 from booking_core.context import Actor
 from booking_core.db.engine import Database
-from booking_core.db.writes import Writes
 from booking_core.models.bookings import (
     BookingSource,
     CancelReason,
@@ -61,10 +60,8 @@ class Office:
         def work(tx: Any) -> bytes:
             organization = organizations.get(tx, slug="fjord-tours")
             installation = Settings.from_environment().installation()
-            actor, pending = Actor(installation=installation, organization=organization, at=tx.now()), Writes()
-            shown = verb(tx, actor, pending)
-            tx.write(pending)
-            return shown
+            actor = Actor(installation=installation, organization=organization, at=tx.now())
+            return verb(tx, actor)
 
         return json.loads(self.database.write(work))
 
@@ -85,11 +82,11 @@ class Office:
             source=BookingSource.ADMIN,
             payment=mode,
         )
-        return str(self.act(lambda tx, actor, pending: bookings.create(tx, actor, pending, draft))["id"])
+        return str(self.act(lambda tx, actor: bookings.create(tx, actor, draft))["id"])
 
     def cancel(self, booking_id: str, refund: RefundMode = RefundMode.AUTO) -> None:
         why = {"reason": CancelReason.ADMIN, "refund": refund}
-        self.act(lambda tx, actor, pending: bookings.cancel(tx, actor, pending, booking_id, **why))
+        self.act(lambda tx, actor: bookings.cancel(tx, actor, booking_id, **why))
 
     def waiting(self, **over: Any) -> str:
         """The id of a cancelled booking whose refund was left to staff, since there is no gateway."""

@@ -66,7 +66,7 @@ def drop_idle_connections(database: Any) -> None:
 
 def pages(database: Any, limit: str) -> None:
     """Sets how many pages the file may have, where it is written."""
-    with database._writers.lend() as connection:
+    with database._writers.connection() as connection:
         connection._raw.execute(f"PRAGMA max_page_count = {limit}").fetchall()
 
 

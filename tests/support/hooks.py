@@ -3,14 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from booking_core import outbox, tokens, webhooks
+from booking_core import events, tokens, webhooks
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
-from booking_core.db.writes import Writes
+from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.limits import WEBHOOK_WAITS_S
 from booking_core.models.webhooks import AttemptError
-from booking_core.outbox import Told
 from booking_core.webhooks import Attempted, Claimed
 from support.world import World
 from webhook_verify import generate_secret
@@ -51,13 +50,10 @@ class Hooks:
 
     def tell(self, resource_id: str | None = None, *, kind: EventType = REDEEMED, times: int = 1) -> list[str]:
         """Events about one gift card, or each about its own."""
-        tolds = [Told(kind, resource_id or tokens.new_id(), b'{"id":"card"}') for _ in range(times)]
+        tolds = [NewEvent(kind, resource_id or tokens.new_id(), b'{"id":"card"}') for _ in range(times)]
 
         def work(tx: Tx) -> list[str]:
-            pending = Writes()
-            ids = outbox.publish(tx, pending, self.world.organization, tolds, at=self.world.clock())
-            tx.write(pending)
-            return ids
+            return events.publish(tx, self.world.organization, tolds, at=self.world.clock())
 
         return self.database.write(work)
 

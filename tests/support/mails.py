@@ -7,12 +7,11 @@ from email.message import EmailMessage
 from email.policy import default
 from typing import Any
 
-from booking_core import effects, notifications
+from booking_core import notifications, outbox
 from booking_core.db import tables
-from booking_core.db.writes import Writes
-from booking_core.effects import EffectKind
 from booking_core.idempotency import Answer
 from booking_core.notifications import Claimed, Mailbox
+from booking_core.outbox import OutboxKind
 from support.creating import create, created
 from support.world import World
 
@@ -32,11 +31,10 @@ class Mails:
         assert isinstance(answer, Answer)
         return str(json.loads(answer.body)["id"])
 
-    def owe(self, kind: EffectKind, subject_id: str, occurrence: str = "", **payload: object) -> None:
-        pending = Writes()
+    def owe(self, kind: OutboxKind, subject_id: str, occurrence: str = "", **payload: object) -> None:
         at = self.world.clock()
-        effects.owe(pending, self.world.org, kind, subject_id, at=at, payload=payload, occurrence=occurrence)
-        self.world.database.write(lambda tx: tx.write(pending))
+        with self.world.database.writing() as tx:
+            outbox.enqueue(tx, self.world.org, kind, subject_id, at=at, payload=payload, occurrence=occurrence)
 
     def write(self, limit: int = 100) -> int:
         installation = self.world.installation
@@ -52,11 +50,11 @@ class Mails:
         """The rows of mails by kind."""
         return {row["kind"]: row for row in self.world.rows(tables.mails)}
 
-    def raw(self, kind: EffectKind) -> bytes:
+    def raw(self, kind: OutboxKind) -> bytes:
         row = self.rows()[kind]
         return self.world.installation.secret_keys.open("mail", row["message"], self.world.org, row["id"])
 
-    def read(self, kind: EffectKind) -> EmailMessage:
+    def read(self, kind: OutboxKind) -> EmailMessage:
         """The mail as a mail program reads it."""
         return message_from_bytes(self.raw(kind), policy=default)
 
@@ -65,13 +63,13 @@ class Mails:
         installation = self.world.installation
         return self.world.database.write(lambda tx: notifications.claim(tx, installation, **wanted))
 
-    def text(self, kind: EffectKind) -> str:
+    def text(self, kind: OutboxKind) -> str:
         """The plain text of the mail, its lines ended by a line feed."""
         plain = self.read(kind).get_body(("plain",))
         assert plain is not None
         return str(plain.get_content()).replace("\r\n", "\n")
 
-    def html(self, kind: EffectKind) -> str:
+    def html(self, kind: OutboxKind) -> str:
         html = self.read(kind).get_body(("html",))
         assert html is not None
         return str(html.get_content())

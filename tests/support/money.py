@@ -8,12 +8,11 @@ from typing import Any, TypeVar
 import orjson
 from sqlalchemy import null, update
 
-from booking_core import gift_cards, outbox, payments, tokens
+from booking_core import events, gift_cards, payments, tokens
 from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement
-from booking_core.db.writes import Writes
 from booking_core.gift_cards import GiftCardIssue, Redeemed
 from booking_core.payments import Answered, Claimed, Outcome
 from support import rows
@@ -60,16 +59,9 @@ class Till:
         world = self.world
         return Actor(installation=world.installation, organization=world.organization, at=world.clock())
 
-    def write(self, act: Callable[[Tx, Writes], T]) -> T:
-        """What the verbs give, in a transaction that ends with what they collected."""
-
-        def work(tx: Tx) -> T:
-            pending = Writes()
-            result = act(tx, pending)
-            tx.write(pending)
-            return result
-
-        return self.world.database.write(work)
+    def write(self, act: Callable[[Tx], T]) -> T:
+        """Run the verbs in a transaction of their own, and return their result."""
+        return self.world.database.write(act)
 
     # Bookings ----------------------------------------------------------------------------------------------------
 
@@ -85,9 +77,9 @@ class Till:
         return self.world.insert(tables.bookings, **row)
 
     def expect(self, booking_id: str, amount_minor: int = TOTAL) -> None:
-        def act(_: Tx, pending: Writes) -> None:
+        def act(tx: Tx) -> None:
             payments.expect(
-                pending,
+                tx,
                 self.world.org,
                 booking_id=booking_id,
                 amount_minor=amount_minor,
@@ -99,10 +91,9 @@ class Till:
 
     def receive(self, booking_id: str, payment_intent: str | None = None) -> None:
         self.write(
-            lambda tx, pending: payments.receive(
+            lambda tx: payments.receive(
                 tx,
                 self.actor,
-                pending,
                 booking_id=booking_id,
                 payment_intent=payment_intent,
                 customer_id=self.customer_id,
@@ -110,9 +101,7 @@ class Till:
         )
 
     def drop(self, booking_id: str) -> None:
-        self.write(
-            lambda _, pending: payments.drop(pending, self.world.org, booking_id=booking_id, at=self.world.clock())
-        )
+        self.write(lambda tx: payments.drop(tx, self.world.org, booking_id=booking_id, at=self.world.clock()))
 
     def paid(self, amount_minor: int = TOTAL, *, intent: str | None = "", **over: Any) -> str:
         """The id of a booking whose payment has come."""
@@ -122,16 +111,14 @@ class Till:
         return booking_id
 
     def owe(self, booking_id: str) -> int:
-        return self.write(
-            lambda tx, pending: payments.owe_refund(
-                tx,
-                self.actor,
-                pending,
-                booking_id=booking_id,
-                starts_at=self.starts_at,
-                customer_id=self.customer_id,
-            )
-        )
+        def act(tx: Tx) -> int:
+            payment = payments.lock(tx, self.actor, booking_id)
+            if payment is None:
+                return 0
+            named = {"booking_id": booking_id, "starts_at": self.starts_at, "customer_id": self.customer_id}
+            return payments.owe_refund(tx, self.actor, payment, **named)
+
+        return self.write(act)
 
     def owed(self, amount_minor: int = TOTAL, **over: Any) -> str:
         """The id of a booking of which all is to be given back."""
@@ -188,9 +175,7 @@ class Till:
     def issue(self, amount_minor: int = 50_000, **over: Any) -> tuple[dict[str, Any], str]:
         """The card and its code."""
         shown, code = self.write(
-            lambda tx, pending: gift_cards.issue(
-                tx, self.actor, pending, GiftCardIssue(amount_minor=amount_minor, **over)
-            )
+            lambda tx: gift_cards.issue(tx, self.actor, GiftCardIssue(amount_minor=amount_minor, **over))
         )
         return orjson.loads(shown), code
 
@@ -200,11 +185,10 @@ class Till:
         """Pays for a new booking, which is written after its gift card, and tells of it."""
         booking_id = booking_id or tokens.new_id()
 
-        def act(tx: Tx, pending: Writes) -> Redeemed:
+        def act(tx: Tx) -> Redeemed:
             redeemed = gift_cards.redeem(
                 tx,
                 self.actor,
-                pending,
                 code=code,
                 booking_id=booking_id,
                 currency=currency,
@@ -214,29 +198,28 @@ class Till:
             amount = redeemed.amount_minor
             over = {"status": "confirmed", "cancelled_at": None, "subtotal_minor": wanted_minor}
             row = self.booking_row(booking_id, **over, gift_card_minor=amount, total_minor=wanted_minor - amount)
-            pending.insert(tables.bookings, **row)
-            outbox.publish(tx, pending, self.world.organization, [redeemed.told], at=self.world.clock())
+            tx.insert(tables.bookings, **row)
+            events.publish(tx, self.world.organization, [redeemed.told], at=self.world.clock())
             return redeemed
 
         return self.write(act)
 
     def restore(self, booking_id: str) -> int:
-        return self.write(
-            lambda tx, pending: gift_cards.restore(
-                tx, self.actor, pending, booking_id=booking_id, customer_id=self.customer_id
-            )
-        )
+        def act(tx: Tx) -> int:
+            redemption = gift_cards.lock_redemption(tx, self.actor, booking_id)
+            if redemption is None:
+                return 0
+            gift_cards.restore(tx, self.actor, redemption, customer_id=self.customer_id)
+            return redemption.amount_minor
+
+        return self.write(act)
 
     def deactivate(self, gift_card_id: str) -> dict[str, Any]:
-        shown: dict[str, Any] = orjson.loads(
-            self.write(lambda tx, pending: gift_cards.deactivate(tx, self.actor, pending, gift_card_id))
-        )
+        shown: dict[str, Any] = orjson.loads(self.write(lambda tx: gift_cards.deactivate(tx, self.actor, gift_card_id)))
         return shown
 
     def reactivate(self, gift_card_id: str) -> dict[str, Any]:
-        shown: dict[str, Any] = orjson.loads(
-            self.write(lambda tx, pending: gift_cards.reactivate(tx, self.actor, pending, gift_card_id))
-        )
+        shown: dict[str, Any] = orjson.loads(self.write(lambda tx: gift_cards.reactivate(tx, self.actor, gift_card_id)))
         return shown
 
     def card(self, gift_card_id: str) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from booking_core.bookings import Draft
 from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.errors import BookingError
 from booking_core.gift_cards import GiftCardIssue
 from booking_core.models.bookings import (
@@ -26,7 +25,7 @@ from booking_core.storefront import Checkout
 from support.world import World
 
 Booking = dict[str, Any]
-Verb = Callable[[Tx, Actor, Writes], Any]
+Verb = Callable[[Tx, Actor], Any]
 
 ADA = "ada@example.com"
 OWN_INTENT = "one for the booking"
@@ -59,10 +58,7 @@ class Operations:
         """What the verb gives, read when it is JSON."""
 
         def work(tx: Tx) -> Any:
-            pending = Writes()
-            shown = verb(tx, self.actor, pending)
-            tx.write(pending)
-            return shown
+            return verb(tx, self.actor)
 
         shown = self.world.database.write(work)
         return orjson.loads(shown) if isinstance(shown, bytes) else shown
@@ -78,25 +74,25 @@ class Operations:
     # The storefront --------------------------------------------------------------------------------------------
 
     def hold(self, departure_id: str, seats: int, *, for_s: int = 600) -> str:
-        def verb(tx: Tx, actor: Actor, pending: Writes) -> Any:
-            return storefront.hold(tx, actor, pending, departure_id, seats, for_s=for_s)
+        def verb(tx: Tx, actor: Actor) -> Any:
+            return storefront.hold(tx, actor, departure_id, seats, for_s=for_s)
 
         return str(self.act(verb)["id"])
 
     def release(self, hold_id: str) -> dict[str, Any]:
-        return self.act(lambda tx, actor, pending: storefront.release(tx, actor, pending, hold_id))
+        return self.act(lambda tx, actor: storefront.release(tx, actor, hold_id))
 
     def check_out(self, departure_id: str, count: int = 1, *, email: str = ADA, suits: int = 0, **over: Any) -> Booking:
         checkout = {"guests": lines(count), "customer": guest(email), "add_ons": add_ons(suits)} | over
         wanted = Checkout(departure_id=departure_id, **checkout)
-        return self.act(lambda tx, actor, pending: storefront.check_out(tx, actor, pending, wanted))
+        return self.act(lambda tx, actor: storefront.check_out(tx, actor, wanted))
 
     def pay(self, booking_id: str, payment_intent: str | None = OWN_INTENT) -> Booking:
         if payment_intent is OWN_INTENT:
             payment_intent = f"pi_{booking_id}"
 
-        def verb(tx: Tx, actor: Actor, pending: Writes) -> Any:
-            return storefront.pay(tx, actor, pending, booking_id, payment_intent=payment_intent)
+        def verb(tx: Tx, actor: Actor) -> Any:
+            return storefront.pay(tx, actor, booking_id, payment_intent=payment_intent)
 
         return self.act(verb)
 
@@ -118,10 +114,10 @@ class Operations:
             "payment": PaymentMode.EXTERNAL_PAID,
         }
         wanted = Draft(departure_id=departure_id, **(draft | over))
-        return self.act(lambda tx, actor, pending: bookings.create(tx, actor, pending, wanted))
+        return self.act(lambda tx, actor: bookings.create(tx, actor, wanted))
 
     def confirm(self, booking_id: str) -> Booking:
-        return self.act(lambda tx, actor, pending: bookings.confirm(tx, actor, pending, booking_id))
+        return self.act(lambda tx, actor: bookings.confirm(tx, actor, booking_id))
 
     def cancel(
         self,
@@ -131,28 +127,28 @@ class Operations:
         note: str | None = None,
         refund: RefundMode = RefundMode.AUTO,
     ) -> Booking:
-        def verb(tx: Tx, actor: Actor, pending: Writes) -> Any:
-            return bookings.cancel(tx, actor, pending, booking_id, reason=reason, note=note, refund=refund)
+        def verb(tx: Tx, actor: Actor) -> Any:
+            return bookings.cancel(tx, actor, booking_id, reason=reason, note=note, refund=refund)
 
         return self.act(verb)
 
     def reschedule(self, booking_id: str, departure_id: str) -> Booking:
-        return self.act(lambda tx, actor, pending: bookings.reschedule(tx, actor, pending, booking_id, departure_id))
+        return self.act(lambda tx, actor: bookings.reschedule(tx, actor, booking_id, departure_id))
 
     def update_customer(self, customer_id: str, **changes: str) -> dict[str, Any]:
-        return self.act(lambda tx, actor, pending: customers.update(tx, actor, pending, customer_id, **changes))
+        return self.act(lambda tx, actor: customers.update(tx, actor, customer_id, **changes))
 
     def close(self, departure_id: str) -> dict[str, Any]:
-        return self.act(lambda tx, actor, pending: departures.close(tx, actor, pending, departure_id))
+        return self.act(lambda tx, actor: departures.close(tx, actor, departure_id))
 
     def reopen(self, departure_id: str) -> dict[str, Any]:
-        return self.act(lambda tx, actor, pending: departures.reopen(tx, actor, pending, departure_id))
+        return self.act(lambda tx, actor: departures.reopen(tx, actor, departure_id))
 
     def set_seats(self, departure_id: str, seats: int) -> dict[str, Any]:
-        return self.act(lambda tx, actor, pending: departures.set_seats(tx, actor, pending, departure_id, seats))
+        return self.act(lambda tx, actor: departures.set_seats(tx, actor, departure_id, seats))
 
     def cancel_departure(self, departure_id: str) -> dict[str, Any]:
-        return self.act(lambda tx, actor, pending: bookings.cancel_departure(tx, actor, pending, departure_id))
+        return self.act(lambda tx, actor: bookings.cancel_departure(tx, actor, departure_id))
 
     def cancel_on(self) -> int:
         return self._sweep(bookings.cancel_on)
@@ -169,7 +165,7 @@ class Operations:
     def issue(self, amount_minor: int, **over: Any) -> tuple[str, str]:
         """A gift card's id and its code."""
         request = GiftCardIssue(amount_minor=amount_minor, **over)
-        shown, code = self.act(lambda tx, actor, pending: gift_cards.issue(tx, actor, pending, request))
+        shown, code = self.act(lambda tx, actor: gift_cards.issue(tx, actor, request))
         return str(orjson.loads(shown)["id"]), code
 
     # What is there ---------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class _Asked:
     def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Any], int]:
         raise NotImplementedError
 
-    def execute_together(self, steps: Sequence[tuple[Compiled, dict[str, Any]]]) -> list[list[Any]]:
+    def execute_pipeline(self, steps: Sequence[tuple[Compiled, dict[str, Any]]]) -> list[list[Any]]:
         return [self.execute(*step)[0] for step in steps]
 
 

@@ -8,8 +8,8 @@ from booking_core import gift_cards, gift_codes, notifications, secret_keys
 from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.effects import EffectKind
 from booking_core.idempotency import Answer
+from booking_core.outbox import OutboxKind
 from booking_core.tokens import SecretKeys
 from support.creating import create, created
 from support.hooks import Hooks
@@ -100,7 +100,7 @@ class Sealed:
 
     def opened_mail(self) -> bytes:
         """Return the guest's confirmation of the first booking, as it will be sent."""
-        wanted = (self.booking, EffectKind.BOOKING_CONFIRMATION_MAIL.value)
+        wanted = (self.booking, OutboxKind.BOOKING_CONFIRMATION_MAIL.value)
         (row,) = [row for row in self.world.rows(tables.mails) if (row["booking_id"], row["kind"]) == wanted]
         return self.world.installation.secret_keys.open("mail", row["message"], self.world.org, row["id"])
 

@@ -171,7 +171,7 @@ def create_patient_app() -> Any:
     own = f"SET lock_timeout = {postgres.LOCK_TIMEOUT_MS}; SET statement_timeout = {postgres.STATEMENT_TIMEOUT_MS};"
     assert own in postgres._SESSION
     postgres._SESSION = postgres._SESSION.replace(own, "SET lock_timeout = 600000; SET statement_timeout = 600000;")
-    postgres.SILENT_S = 610
+    postgres.RESPONSE_TIMEOUT_S = 610
     return create_app()
 
 

@@ -11,7 +11,7 @@ from booking_core.context import ApiKey, Caller, Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
-from booking_core.db.writes import Change, Writes
+from booking_core.db.unit_of_work import Update
 from booking_core.models.scopes import Scope
 
 SECRET = "oYy2f2pVn0B7a5R8mXwQe4tLz1Kc9HjSdG3uT6vAiZE"
@@ -56,9 +56,8 @@ class World:
         """One row; the id is made when the table has one and none is given."""
         if "id" in table.c and "id" not in row:
             row["id"] = tokens.new_id()
-        pending = Writes()
-        pending.insert(table, organization_id=self.org, **row)
-        self.database.write(lambda tx: tx.write(pending))
+        with self.database.writing() as tx:
+            tx.insert(table, organization_id=self.org, **row)
         return str(row.get("id", ""))
 
     def code_columns(self, code: str) -> dict[str, str]:
@@ -86,10 +85,9 @@ class World:
     def change(self, table: Any, row_id: str, **values: Any) -> None:
         """Changes one row, or the organization itself."""
         keys = ("id",) if table is tables.organizations else ("organization_id", "id")
-        pending = Writes()
         row = {"id": row_id, **values} if len(keys) == 1 else {"organization_id": self.org, "id": row_id, **values}
-        pending.change(Change(f"change_{table.name}", table, sets=tuple(values), keys=keys), **row)
-        self.database.write(lambda tx: tx.write(pending))
+        with self.database.writing() as tx:
+            tx.update(Update(f"change_{table.name}", table, sets=tuple(values), keys=keys), **row)
 
     def examine(self) -> list[doctor.Finding]:
         """What the doctor finds in this organization."""
@@ -170,8 +168,7 @@ def make_world(database: Database, clock: FixedClock, **columns: Any) -> World:
         "created_at": clock(),
         "updated_at": clock(),
     } | columns
-    pending = Writes()
-    pending.insert(tables.organizations, **row)
-    pending.insert(tables.counters, organization_id=row["id"])
-    database.write(lambda tx: tx.write(pending))
+    with database.writing() as tx:
+        tx.insert(tables.organizations, **row)
+        tx.insert(tables.counters, organization_id=row["id"])
     return World(database, clock, Organization(**row))

@@ -301,7 +301,7 @@ class Machine(RuleBasedStateMachine):
     def switch_card(self, which: int, is_active: bool) -> None:
         card = self.pick(self.model.cards, which)
         verb = gift_cards.reactivate if is_active else gift_cards.deactivate
-        act: Verb = lambda tx, actor, pending: verb(tx, actor, pending, card.id)  # noqa: E731
+        act: Verb = lambda tx, actor: verb(tx, actor, card.id)  # noqa: E731
         self.ops.act(act)
         card.is_active = is_active
 

@@ -16,7 +16,6 @@ from booking_cli.exit_codes import ExitCode
 from booking_core import webhooks
 from booking_core.clock import SECOND, system_clock
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange
 from webhook_verify import is_valid
 
@@ -272,13 +271,11 @@ def switch_off(hooks: Hooks, endpoint: str, change: str) -> None:
     caller = hooks.world.caller()
 
     def work(tx: Tx) -> None:
-        pending = Writes()
         if change == "disable":
             wanted = WebhookEndpointChange(status=WantedStatus.DISABLED)
-            webhooks.change(tx, caller, pending, endpoint, wanted, is_public=lambda _: True)
+            webhooks.change(tx, caller, endpoint, wanted, is_public=lambda _: True)
         else:
-            webhooks.delete(tx, caller, pending, endpoint)
-        tx.write(pending)
+            webhooks.delete(tx, caller, endpoint)
 
     hooks.database.write(work)
 

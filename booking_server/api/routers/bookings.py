@@ -3,7 +3,6 @@
 from booking_core import bookings
 from booking_core.bookings import Create
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
 from booking_core.idempotency import Answer
 from booking_core.models.bookings import (
@@ -44,11 +43,10 @@ def _create(call: Call) -> Create:
     return Create(call.caller, call.body, call.once, call.refuse)
 
 
-def _cancel(tx: Tx, call: Call, pending: Writes) -> Answer:
+def _cancel(tx: Tx, call: Call) -> Answer:
     shown = bookings.cancel(
         tx,
         call.caller,
-        pending,
         call.ids["id"],
         reason=CancelReason.API,
         note=call.body.reason,

@@ -4,7 +4,6 @@ import orjson
 
 from booking_core import customers
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.errors import NotFound
 from booking_core.idempotency import Answer
 from booking_core.models.customers import Customer, CustomerCreate
@@ -23,7 +22,7 @@ def _get(tx: Tx, call: Call) -> object:
     return customers.get(tx, call.caller, call.ids["id"])
 
 
-def _create(tx: Tx, call: Call, _: Writes) -> Answer:
+def _create(tx: Tx, call: Call) -> Answer:
     customer, created = customers.create(tx, call.caller, call.body)
     return Answer(201 if created else 200, orjson.dumps(customer))
 

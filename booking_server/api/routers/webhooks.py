@@ -6,7 +6,6 @@ import orjson
 
 from booking_core import webhooks
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.errors import Conflict, NotFound, Unprocessable
 from booking_core.idempotency import Answer
 from booking_core.models.events import EventType
@@ -42,32 +41,32 @@ def _look_up(call: Call, is_public: Callable[[str], bool]) -> bool:
     return call.body.url is None or is_public(call.body.url)
 
 
-def _create(tx: Tx, call: Call, pending: Writes) -> Answer:
-    created = webhooks.create(tx, call.caller, pending, call.body, is_public=lambda _: call.prepared)
+def _create(tx: Tx, call: Call) -> Answer:
+    created = webhooks.create(tx, call.caller, call.body, is_public=lambda _: call.prepared)
     return Answer(201, orjson.dumps(created))
 
 
-def _change(tx: Tx, call: Call, pending: Writes) -> Answer:
+def _change(tx: Tx, call: Call) -> Answer:
     endpoint_id = call.ids["id"]
-    changed = webhooks.change(tx, call.caller, pending, endpoint_id, call.body, is_public=lambda _: call.prepared)
+    changed = webhooks.change(tx, call.caller, endpoint_id, call.body, is_public=lambda _: call.prepared)
     return Answer(200, orjson.dumps(changed))
 
 
-def _delete(tx: Tx, call: Call, pending: Writes) -> Answer:
-    webhooks.delete(tx, call.caller, pending, call.ids["id"])
+def _delete(tx: Tx, call: Call) -> Answer:
+    webhooks.delete(tx, call.caller, call.ids["id"])
     return Answer(204, b"")
 
 
-def _rotate_secret(tx: Tx, call: Call, pending: Writes) -> Answer:
-    rotated = webhooks.rotate_secret(tx, call.caller, pending, call.ids["id"], call.body)
+def _rotate_secret(tx: Tx, call: Call) -> Answer:
+    rotated = webhooks.rotate_secret(tx, call.caller, call.ids["id"], call.body)
     return Answer(200, orjson.dumps(rotated))
 
 
-def _send_test(tx: Tx, call: Call, pending: Writes) -> Answer:
-    return Answer(202, orjson.dumps(webhooks.send_test(tx, call.caller, pending, call.ids["id"])))
+def _send_test(tx: Tx, call: Call) -> Answer:
+    return Answer(202, orjson.dumps(webhooks.send_test(tx, call.caller, call.ids["id"])))
 
 
-def _recover(tx: Tx, call: Call, _: Writes) -> Answer:
+def _recover(tx: Tx, call: Call) -> Answer:
     return Answer(202, orjson.dumps({"matched": webhooks.recover(tx, call.caller, call.ids["id"], call.body)}))
 
 
@@ -88,8 +87,8 @@ def _get_delivery(tx: Tx, call: Call) -> object:
     return webhooks.get_delivery(tx, call.caller, call.ids["id"], call.ids["deliveryId"])
 
 
-def _retry(tx: Tx, call: Call, pending: Writes) -> Answer:
-    delivery = webhooks.retry(tx, call.caller, pending, call.ids["id"], call.ids["deliveryId"])
+def _retry(tx: Tx, call: Call) -> Answer:
+    delivery = webhooks.retry(tx, call.caller, call.ids["id"], call.ids["deliveryId"])
     return Answer(202, orjson.dumps(delivery))
 
 

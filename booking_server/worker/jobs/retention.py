@@ -100,7 +100,7 @@ class Purging:
         """
         counts: Counter[str] = Counter()
         limit = REHEARSED if is_rehearsal else self._batch
-        carry_out = self._database.rehearse if is_rehearsal else self._database.write
+        carry_out = self._database.dry_run if is_rehearsal else self._database.write
         for kind, purge in await self._purges(await self._believed(), limit):
             purged = limit
             while purged == limit:

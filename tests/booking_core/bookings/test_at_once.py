@@ -231,7 +231,7 @@ def test_departures_that_fall_under_their_minimum_are_cancelled_once_by_two_work
 
 def record(ops: Operations, booking_id: str) -> Callable[[], Any]:
     """Records two thirds of what is to be paid."""
-    return partial(ops.act, lambda tx, actor, _: bookings.record_payment(tx, actor, booking_id, amount_minor=60_000))
+    return partial(ops.act, lambda tx, actor: bookings.record_payment(tx, actor, booking_id, amount_minor=60_000))
 
 
 def test_two_who_record_the_last_payment_at_once_record_it_once(ops: Operations) -> None:

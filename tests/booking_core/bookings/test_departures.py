@@ -153,7 +153,7 @@ def test_several_who_cancel_a_departure_at_once_cancel_each_booking_once(
     def cancel_all() -> int:
         done, remaining = 0, 1
         while remaining:
-            batch = ops.act(lambda tx, actor, pending: bookings.cancel_departure_batch(tx, actor, pending, departure))
+            batch = ops.act(lambda tx, actor: bookings.cancel_departure_batch(tx, actor, departure))
             done, remaining = done + len(batch.bookings), batch.remaining
         return done
 
@@ -180,11 +180,11 @@ def test_the_reason_that_was_given_first_holds_for_all(
         ops.book(departure)
     for reason in (CancelReason.AGENT, CancelReason.ADMIN, CancelReason.ADMIN):
         cancel = partial(bookings.cancel_departure_batch, departure_id=departure, reason=reason)
-        batch = ops.act(lambda tx, actor, pending, cancel=cancel: cancel(tx, actor, pending))
+        batch = ops.act(lambda tx, actor, cancel=cancel: cancel(tx, actor))
     assert (batch.remaining, len(batch.bookings)) == (0, 1)
     assert {row["cancel_reason"] for row in world.rows(tables.bookings)} == {"agent"}
     with nothing_changes(world):
-        batch = ops.act(lambda tx, actor, pending: bookings.cancel_departure_batch(tx, actor, pending, departure))
+        batch = ops.act(lambda tx, actor: bookings.cancel_departure_batch(tx, actor, departure))
     assert (batch.remaining, batch.bookings) == (0, [])
 
 

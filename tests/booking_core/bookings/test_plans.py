@@ -20,7 +20,6 @@ from booking_core.cursors import Binding
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
-from booking_core.db.writes import Writes
 from booking_core.idempotency import Answer, Once
 from booking_core.models.bookings import (
     BookingCreate,
@@ -340,20 +339,16 @@ def test_a_cancellation_touches_its_own_rows(filled: Filled) -> None:
     booking_id, caller = first_bookings(filled, 1)[0], filled.world.caller()
 
     def cancel(tx: Tx) -> None:
-        pending = Writes()
-        bookings.cancel(tx, caller, pending, booking_id, reason=CancelReason.API)
-        tx.write(pending)
+        bookings.cancel(tx, caller, booking_id, reason=CancelReason.API)
 
     assert_indexed(filled.plans_of(cancel), filled)
 
 
-def written(filled: Filled, verb: Callable[[Tx, Caller, Writes], object]) -> list[Plan]:
+def written(filled: Filled, verb: Callable[[Tx, Caller], object]) -> list[Plan]:
     """How a verb and what it writes are carried out."""
 
     def work(tx: Tx) -> None:
-        pending = Writes()
-        verb(tx, filled.world.caller(), pending)
-        tx.write(pending)
+        verb(tx, filled.world.caller())
 
     return filled.plans_of(work)
 
@@ -368,14 +363,14 @@ def test_a_booking_by_staff_and_a_move_touch_their_own_rows(filled: Filled) -> N
         source=BookingSource.ADMIN,
         payment=PaymentMode.INVOICE,
     )
-    assert_indexed(written(filled, lambda tx, caller, pending: bookings.create(tx, caller, pending, draft)), filled)
-    move = written(filled, lambda tx, caller, pending: bookings.reschedule(tx, caller, pending, booking_id, second))
+    assert_indexed(written(filled, lambda tx, caller: bookings.create(tx, caller, draft)), filled)
+    move = written(filled, lambda tx, caller: bookings.reschedule(tx, caller, booking_id, second))
     assert_indexed(move, filled)
 
 
 def test_a_cancelled_departure_looks_up_its_own_bookings(filled: Filled) -> None:
     departure_id = first_departures(filled, 1)[0]
-    plans = written(filled, lambda tx, caller, pending: bookings.cancel_departure(tx, caller, pending, departure_id))
+    plans = written(filled, lambda tx, caller: bookings.cancel_departure(tx, caller, departure_id))
     assert_indexed(plans, filled)
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.creating import create
 from support.world import World
 
-from booking_core import bookings, outbox
+from booking_core import bookings, events
 from booking_core.bookings import Create, Outcome, PutOff
 from booking_core.db import tables
 from booking_core.db.engine import Tx
@@ -29,7 +29,7 @@ def other(new_world: Callable[..., World], world: World) -> World:
 def holding(world: World) -> Iterator[Tx]:
     """Another transaction that has the organization's numbers."""
     with world.database.writing() as tx:
-        outbox.lock_sequences(tx, {world.org: (0, 0)})
+        events.lock_sequences(tx, {world.org: (0, 0)})
         yield tx
 
 

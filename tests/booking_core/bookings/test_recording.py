@@ -28,13 +28,11 @@ def departure(world: World) -> str:
 
 
 def record(ops: Operations, booking_id: str, amount_minor: int, **over: Any) -> dict[str, Any]:
-    return ops.act(
-        lambda tx, actor, _: bookings.record_payment(tx, actor, booking_id, amount_minor=amount_minor, **over)
-    )
+    return ops.act(lambda tx, actor: bookings.record_payment(tx, actor, booking_id, amount_minor=amount_minor, **over))
 
 
 def void(ops: Operations, record_id: str, note: str | None = None) -> dict[str, Any]:
-    return ops.act(lambda tx, actor, _: bookings.void_payment(tx, actor, record_id, note=note))
+    return ops.act(lambda tx, actor: bookings.void_payment(tx, actor, record_id, note=note))
 
 
 def records(ops: Operations, booking_id: str) -> list[payments.Record]:
@@ -180,7 +178,7 @@ def test_what_was_taken_by_hand_is_owed_by_hand_once(
     assert "the payment was taken by hand" in found.sentence
     assert world.examine() == []
 
-    def settle(tx: Any, actor: Any, _: Any) -> Any:
+    def settle(tx: Any, actor: Any) -> Any:
         return payments.settle_refund(tx, actor, refund["id"], note="Cash")
 
     ops.act(settle)
@@ -195,7 +193,7 @@ def test_what_was_taken_by_hand_is_never_sent_to_the_gateway(ops: Operations, wo
     (refund,) = world.rows(tables.refunds)
 
     def reopen() -> Any:
-        return ops.act(lambda tx, actor, _: payments.reopen_refund(tx, actor, refund["id"]))
+        return ops.act(lambda tx, actor: payments.reopen_refund(tx, actor, refund["id"]))
 
     assert ops.refusal(reopen) == ("conflict", "paid_by_hand")
 

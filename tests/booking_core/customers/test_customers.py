@@ -10,18 +10,17 @@ from sqlalchemy import text
 from support.plans import Explained
 from support.world import DAY, NOON, World
 
-from booking_core import customers, events, outbox, tokens
+from booking_core import customers, events, tokens
 from booking_core.context import Caller
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement
-from booking_core.db.writes import Writes
 from booking_core.errors import Malformed, NotFound
+from booking_core.events import NewEvent
 from booking_core.models.customers import Customer, CustomerCreate
 from booking_core.models.events import EventType
 from booking_core.models.pages import Order, Page
-from booking_core.outbox import Told
 
 KARI = CustomerCreate(email="Kari@Example.com", name="Kari Nordmann", phone="+47 900 00 000")
 
@@ -135,9 +134,9 @@ def test_many_who_create_one_address_at_once_get_one_customer_and_one_event(worl
 
 def test_another_room_adds_a_customer_to_its_own_writes(world: World) -> None:
     def work(tx: Tx) -> bytes:
-        pending, customer_id = Writes(), tokens.new_id()
+        customer_id = tokens.new_id()
         shown = customers.add(
-            pending,
+            tx,
             world.organization,
             customer_id=customer_id,
             email="Ola@example.com",
@@ -146,9 +145,8 @@ def test_another_room_adds_a_customer_to_its_own_writes(world: World) -> None:
             email_subscription=False,
             at=world.clock(),
         )
-        event = Told(EventType.CUSTOMER_CREATED, customer_id, shown)
-        outbox.publish(tx, pending, world.organization, [event], at=world.clock())
-        tx.write(pending)
+        event = NewEvent(EventType.CUSTOMER_CREATED, customer_id, shown)
+        events.publish(tx, world.organization, [event], at=world.clock())
         return shown
 
     shown = orjson.loads(world.database.write(work))
@@ -230,21 +228,20 @@ def test_creating_takes_a_look_a_lock_and_a_write(world: World, statements: list
 
 
 def test_lists_and_look_ups_use_their_index_among_many_customers(world: World) -> None:
-    pending = Writes()
-    for i in range(20_000):
-        pending.insert(
-            tables.customers,
-            organization_id=world.org,
-            id=tokens.new_id(),
-            email=f"g{i}@example.com",
-            email_key=f"g{i}@example.com",
-            name="Guest",
-            tags="[]",
-            email_subscription=False,
-            created_at=NOON + i,
-            updated_at=NOON + i,
-        )
-    world.database.write(lambda tx: tx.write(pending))
+    with world.database.writing() as tx:
+        for i in range(20_000):
+            tx.insert(
+                tables.customers,
+                organization_id=world.org,
+                id=tokens.new_id(),
+                email=f"g{i}@example.com",
+                email_key=f"g{i}@example.com",
+                name="Guest",
+                tags="[]",
+                email_subscription=False,
+                created_at=NOON + i,
+                updated_at=NOON + i,
+            )
     with world.database.reading() as tx:
         if not world.database.is_sqlite:
             tx.run(Statement(text("ANALYZE customers")))

@@ -14,12 +14,12 @@ from support import databases
 from support.world import FixedClock, World, make_world
 
 from booking_core.db import engine, migrate, postgres, sqlite, tables
-from booking_core.db.engine import Asked, Database, Tx
+from booking_core.db.engine import Database, Query, Tx
 from booking_core.db.statements import Compiled, Statement
-from booking_core.db.writes import Change, Writes
+from booking_core.db.unit_of_work import Update
 from booking_core.errors import NotFound, Unavailable
 
-BUMP = Change("bump", tables.counters, adds=("last_booking_number",), keys=("organization_id",))
+BUMP = Update("bump", tables.counters, adds=("last_booking_number",), keys=("organization_id",))
 
 
 LAST = Statement(
@@ -33,10 +33,8 @@ def number(database: Database, organization_id: str) -> int:
     return int(row[0])
 
 
-def bump(world: World, by: int = 1) -> Writes:
-    pending = Writes()
-    pending.change(BUMP, organization_id=world.org, last_booking_number=by)
-    return pending
+def bump(tx: Tx, world: World, by: int = 1) -> None:
+    tx.update(BUMP, organization_id=world.org, last_booking_number=by)
 
 
 def test_a_migrated_database_has_exactly_the_tables_of_the_schema(shared_database_url: str) -> None:
@@ -51,7 +49,7 @@ def test_upgrading_twice_changes_nothing(fresh_database_url: str) -> None:
 
 def test_what_raises_is_rolled_back(world: World) -> None:
     def fail(tx: Tx) -> None:
-        tx.write(bump(world))
+        bump(tx, world)
         raise NotFound
 
     with pytest.raises(NotFound):
@@ -61,12 +59,12 @@ def test_what_raises_is_rolled_back(world: World) -> None:
 
 def test_what_is_rehearsed_gives_its_result_and_is_undone(world: World) -> None:
     def bumped(tx: Tx) -> int:
-        tx.write(bump(world, 5))
+        bump(tx, world, 5)
         found = tx.first(LAST, o=world.org)
         assert found is not None
         return int(found[0])
 
-    assert world.database.rehearse(bumped) == 5
+    assert world.database.dry_run(bumped) == 5
     assert number(world.database, world.org) == 0
 
 
@@ -74,48 +72,46 @@ def test_what_the_database_refuses_is_refused_in_a_rehearsal(world: World) -> No
     """Also by the last statement, which is otherwise sent with the COMMIT."""
     departure = world.departure(world.experience(), seats=1)
     with pytest.raises((sqlite3.IntegrityError, psycopg.errors.CheckViolation)):
-        world.database.rehearse(lambda tx: tx.write(taking(world, departure, 2)))
+        world.database.dry_run(lambda tx: take(tx, world, departure, 2))
 
 
-def taking(world: World, departure_id: str, seats: int) -> Writes:
-    pending = Writes()
-    take = Change("take", tables.departures, adds=("seats_taken",))
-    pending.change(take, organization_id=world.org, id=departure_id, seats_taken=seats)
-    return pending
+def take(tx: Tx, world: World, departure_id: str, seats: int) -> None:
+    update = Update("take", tables.departures, adds=("seats_taken",))
+    tx.update(update, organization_id=world.org, id=departure_id, seats_taken=seats)
 
 
 def test_what_is_asked_together_is_answered_in_order_within_the_transaction(world: World) -> None:
     def asking(tx: Tx) -> list[int]:
-        tx.write(bump(world))
-        counted = Asked(LAST, {"o": world.org}, lambda found: int(found[0][0]))
-        return tx.together(counted, Asked(None, {}, lambda found: 7 + len(found)), counted)
+        bump(tx, world)
+        counted = Query(LAST, {"o": world.org}, lambda found: int(found[0][0]))
+        return tx.pipeline(counted, Query(None, {}, lambda found: 7 + len(found)), counted)
 
     assert world.database.write(asking) == [1, 7, 1]
-    assert world.database.read(lambda tx: tx.together(Asked(LAST, {"o": world.org}, len))) == [1]
+    assert world.database.read(lambda tx: tx.pipeline(Query(LAST, {"o": world.org}, len))) == [1]
 
 
 def test_one_that_fails_of_those_asked_together_undoes_all(world: World) -> None:
     fails = Statement(select(literal_column("json('no')" if world.database.is_sqlite else "CAST(lower('NO') AS json)")))
 
     def asking(tx: Tx) -> None:
-        tx.write(bump(world))
-        counted = Asked(LAST, {"o": world.org}, list)
-        tx.together(counted, Asked(fails, {}, list), counted)
+        bump(tx, world)
+        counted = Query(LAST, {"o": world.org}, list)
+        tx.pipeline(counted, Query(fails, {}, list), counted)
 
     with pytest.raises((sqlite3.OperationalError, psycopg.DataError)):
         world.database.write(asking)
     assert number(world.database, world.org) == 0
-    world.database.write(lambda tx: tx.write(bump(world)))
+    world.database.write(lambda tx: bump(tx, world))
     assert number(world.database, world.org) == 1
 
 
 def test_one_that_fails_among_many_undoes_only_itself(world: World) -> None:
     def fail(tx: Tx) -> int:
-        tx.write(bump(world, 100))
+        bump(tx, world, 100)
         raise NotFound
 
     def work(tx: Tx) -> int:
-        tx.write(bump(world))
+        bump(tx, world)
         return 7
 
     first, second, third = world.database.write_each([work, fail, work])
@@ -160,7 +156,7 @@ def use_every_connection(database: Database) -> None:
     with ExitStack() as stack:
         for pool, size in ((database._readers, 2), (database._writers, 8)):
             for _ in range(size):
-                stack.enter_context(pool.lend())
+                stack.enter_context(pool.connection())
 
 
 def end_every_connection(database: Database) -> None:
@@ -175,15 +171,15 @@ def test_nobody_notices_that_the_server_was_restarted_while_nothing_was_asked(re
     use_every_connection(database)
     end_every_connection(database)
     for count in range(1, 11):
-        database.write(lambda tx: tx.write(bump(remote)))
+        database.write(lambda tx: bump(tx, remote))
         assert number(database, remote.org) == count
 
 
 def test_a_connection_that_is_alive_is_used_again(remote: World) -> None:
-    with remote.database._writers.lend() as first:
+    with remote.database._writers.connection() as first:
         pass
-    remote.database.write(lambda tx: tx.write(bump(remote)))
-    with remote.database._writers.lend() as again:
+    remote.database.write(lambda tx: bump(tx, remote))
+    with remote.database._writers.connection() as again:
         assert again is first
 
 
@@ -195,43 +191,43 @@ def test_a_connection_to_a_server_that_takes_no_writes_is_not_kept(remote: World
     end_every_connection(database)
     use_every_connection(database)
     with pytest.raises(Unavailable):
-        database.write(lambda tx: tx.write(bump(remote)))
+        database.write(lambda tx: bump(tx, remote))
     databases.run(url, "SET default_transaction_read_only = off", f"ALTER DATABASE {name} RESET ALL")
     for _ in range(3):  # three tries each, and eight connections to be rid of
-        database.write_each([lambda tx: tx.write(bump(remote))])
-    database.write(lambda tx: tx.write(bump(remote)))
+        database.write_each([lambda tx: bump(tx, remote)])
+    database.write(lambda tx: bump(tx, remote))
 
 
 def test_a_server_that_says_nothing_is_given_up(remote: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its machine is frozen, and its kernel still answers; here it takes its time to answer a question."""
     sleep = Statement(text("SELECT pg_sleep(30)"))
     database = Database(remote.database.url.render_as_string(hide_password=False), clock=remote.clock)
-    monkeypatch.setattr(postgres, "SILENT_S", 0.05)
+    monkeypatch.setattr(postgres, "RESPONSE_TIMEOUT_S", 0.05)
     ran = 0
 
     def work(tx: Tx) -> None:
         nonlocal ran
         ran += 1
-        tx.write(bump(remote))
+        bump(tx, remote)
         tx.all(sleep)
 
     with pytest.raises(Unavailable) as raised:
         database.write(work)
     assert (ran, raised.value.for_all) == (1, True)
     monkeypatch.undo()
-    database.write(lambda tx: tx.write(bump(remote)))
+    database.write(lambda tx: bump(tx, remote))
     assert number(database, remote.org) == 1
     database.close()
 
 
 def test_who_is_in_no_hurry_waits(remote: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "SILENT_S", 0.05)
+    monkeypatch.setattr(postgres, "RESPONSE_TIMEOUT_S", 0.05)
     monkeypatch.setattr(postgres, "STATEMENT_TIMEOUT_MS", 40)
     database = Database(remote.database.url.render_as_string(hide_password=False), clock=remote.clock)
     slow = Statement(text("SELECT 1 FROM pg_sleep(0.2)"))
 
     def work(tx: Tx) -> int:
-        with tx.unhurried():
+        with tx.without_statement_timeout():
             found = tx.all(slow)
         return len(found)
 
@@ -256,11 +252,11 @@ def test_a_file_that_somebody_else_holds_is_waited_for_once_by_all_that_came_tog
 
     monkeypatch.setattr(sqlite.SqliteConnection, "begin", counted)
     with databases.numbers_held(str(database.url), world.org):
-        outcomes = database.write_each([lambda tx: tx.write(bump(world))] * 8)
+        outcomes = database.write_each([lambda tx: bump(tx, world)] * 8)
     assert begun == 1
     assert [type(outcome) for outcome in outcomes] == [Unavailable] * 8
     assert number(database, world.org) == 0
-    assert database.write_each([lambda tx: tx.write(bump(world))] * 8) == [None] * 8
+    assert database.write_each([lambda tx: bump(tx, world)] * 8) == [None] * 8
     database.close()
 
 
@@ -287,16 +283,16 @@ def test_how_a_transaction_ended_can_be_asked_later_and_not_before_it_did(
 ) -> None:
     if backend == "sqlite":
         pytest.skip("SQLite has no connection to be lost")
-    monkeypatch.setattr(engine, "ENDING_TIMEOUT_S", 0.001)
+    monkeypatch.setattr(engine, "OUTCOME_TIMEOUT_S", 0.001)
     with database.writing() as tx:
-        committed = tx.name()
+        committed = tx.transaction_id()
         with pytest.raises(Unavailable, match="look before you try again"):
             database._has_committed(committed)
     assert database._has_committed(committed)
     names: list[str] = []
 
     def fail(tx: Tx) -> None:
-        names.append(tx.name())
+        names.append(tx.transaction_id())
         raise NotFound
 
     with pytest.raises(NotFound):

@@ -12,16 +12,15 @@ from support.databases import unbind
 from support.hooks import Hooks
 from support.world import DAY, HOUR, NOON, FixedClock, World, make_world
 
-from booking_core import bookings, effects, gift_codes, outbox, payments, timeline, tokens
+from booking_core import bookings, events, gift_codes, outbox, payments, timeline, tokens
 from booking_core.clock import MINUTE
 from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
-from booking_core.db.writes import Writes
-from booking_core.effects import EffectKind
+from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import AttemptError
-from booking_core.outbox import Told
+from booking_core.outbox import OutboxKind
 from booking_core.timeline import TimelineKind
 
 PRICE, FACE, PART, REFUND = 89_000, 50_000, 30_000, 20_000
@@ -42,12 +41,10 @@ class Past:
         shown = json.dumps({"id": resource_id}).encode()
         if kind.startswith("booking."):
             shown = orjson.dumps(self.shown(resource_id))
-        told = Told(kind, resource_id, shown, extra or {})
+        told = NewEvent(kind, resource_id, shown, extra or {})
 
         def work(tx: Tx) -> None:
-            pending = Writes()
-            outbox.publish(tx, pending, self.world.organization, [told], at=self.world.clock())
-            tx.write(pending)
+            events.publish(tx, self.world.organization, [told], at=self.world.clock())
 
         self.world.database.write(work)
 
@@ -57,17 +54,16 @@ class Past:
             "manage_url": None
         }
 
-    def owe(self, booking_id: str, *kinds: EffectKind) -> None:
-        pending = Writes()
-        for kind in kinds:
-            effects.owe(pending, self.world.org, kind, booking_id, at=self.world.clock())
-        self.world.database.write(lambda tx: tx.write(pending))
+    def owe(self, booking_id: str, *kinds: OutboxKind) -> None:
+        with self.world.database.writing() as tx:
+            for kind in kinds:
+                outbox.enqueue(tx, self.world.org, kind, booking_id, at=self.world.clock())
 
     def note(self, booking_id: str, kind: TimelineKind, **data: object) -> None:
-        pending, at = Writes(), self.world.clock()
+        at = self.world.clock()
         customer_id = self.world.row(tables.bookings, booking_id)["customer_id"]
-        timeline.note(pending, self.world.org, kind, at=at, customer_id=customer_id, booking_id=booking_id, **data)
-        self.world.database.write(lambda tx: tx.write(pending))
+        with self.world.database.writing() as tx:
+            timeline.note(tx, self.world.org, kind, at=at, customer_id=customer_id, booking_id=booking_id, **data)
 
     def take_seats(self, seats: int) -> None:
         taken = self.world.row(tables.departures, self.departure)["seats_taken"]
@@ -107,7 +103,7 @@ class Past:
     def checked_out(self, gift_card_minor: int = 0) -> str:
         """The id of a pending booking of one seat, by card, of one new customer."""
         world, now, customer_id = self.world, self.world.clock(), self.customer()
-        numbers = world.database.write(lambda tx: outbox.lock_sequences(tx, {world.org: (1, 0)}))
+        numbers = world.database.write(lambda tx: events.lock_sequences(tx, {world.org: (1, 0)}))
         booking_id = world.insert(
             tables.bookings,
             booking_number=numbers[world.org][0] + 1,
@@ -161,7 +157,7 @@ class Past:
         world.change(tables.bookings, booking_id, payment_status="paid")
         world.change(tables.payments, self._payment(booking_id), status="paid", payment_intent=f"pi_{booking_id}")
         self.tell(EventType.BOOKING_CONFIRMED, booking_id)
-        self.owe(booking_id, EffectKind.BOOKING_CONFIRMATION_MAIL, EffectKind.STAFF_BOOKING_MAIL)
+        self.owe(booking_id, OutboxKind.BOOKING_CONFIRMATION_MAIL, OutboxKind.STAFF_BOOKING_MAIL)
         self.note(booking_id, TimelineKind.PAYMENT_RECEIVED)
 
     def mailed(self, booking_id: str) -> None:
@@ -188,7 +184,7 @@ class Past:
         self.world.change(tables.bookings, booking_id, **cancelled, **columns)
         self.take_seats(-1)
         self.tell(EventType.BOOKING_CANCELLED, booking_id, {"reason": reason})
-        self.owe(booking_id, EffectKind.BOOKING_CANCELLATION_MAIL, EffectKind.STAFF_CANCELLATION_MAIL)
+        self.owe(booking_id, OutboxKind.BOOKING_CANCELLATION_MAIL, OutboxKind.STAFF_CANCELLATION_MAIL)
         self.note(booking_id, TimelineKind.BOOKING_CANCELLED, reason=reason, refund="auto")
 
     def refund(self, booking_id: str, **columns: Any) -> None:

@@ -9,17 +9,16 @@ import pytest
 from sqlalchemy import bindparam, delete
 from support.world import DAY, HOUR, NOON, World
 
-from booking_core import events, outbox, tokens
+from booking_core import events, tokens
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement
-from booking_core.db.writes import Writes
 from booking_core.errors import InsufficientScope, Malformed, NotFound
+from booking_core.events import NewEvent
 from booking_core.models.events import Envelope, Event, EventType, ResourceType
 from booking_core.models.pages import EventPage, Order
 from booking_core.models.scopes import READ_SCOPES, Scope
-from booking_core.outbox import Told
 
 ASC, DESC = Order.ASC, Order.DESC
 PURGE = Statement(
@@ -34,11 +33,8 @@ def publish(world: World, *types: EventType, resource_id: str | None = None, **e
     """One event of each type, about one resource or each about another."""
 
     def work(tx: Tx) -> list[str]:
-        pending = Writes()
-        tolds = [Told(kind, resource_id or tokens.new_id(), b'{"id":"\xc3\xa5"}', extra) for kind in types]
-        ids = outbox.publish(tx, pending, world.organization, tolds, at=world.clock())
-        tx.write(pending)
-        return ids
+        tolds = [NewEvent(kind, resource_id or tokens.new_id(), b'{"id":"\xc3\xa5"}', extra) for kind in types]
+        return events.publish(tx, world.organization, tolds, at=world.clock())
 
     return world.database.write(work)
 
@@ -83,9 +79,7 @@ def test_an_event_is_what_the_wire_calls_one(world: World) -> None:
 
 def test_an_event_about_no_resource_says_so(world: World) -> None:
     def work(tx: Tx) -> None:
-        pending = Writes()
-        outbox.publish(tx, pending, world.organization, [Told(EventType.PING, None, b"{}")], at=world.clock())
-        tx.write(pending)
+        events.publish(tx, world.organization, [NewEvent(EventType.PING, None, b"{}")], at=world.clock())
 
     world.database.write(work)
     (event,) = find(world, resource_type=ResourceType.WEBHOOK)["data"]

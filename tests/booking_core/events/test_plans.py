@@ -17,7 +17,6 @@ from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Compiled, Statement
-from booking_core.db.writes import Writes
 from booking_core.models.events import EventType
 from booking_core.models.pages import Order
 from booking_core.models.scopes import READ_SCOPES, Scope
@@ -74,22 +73,21 @@ def feed(backend: str, new_database_url: Callable[[str], str]) -> Iterator[World
     database = Database(new_database_url(backend), clock=clock)
     world = make_world(database, clock)
     often = [EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED, EventType.CUSTOMER_CREATED]
-    pending = Writes()
-    for sequence in range(1, MANY + 1):
-        kind = RARE.get(sequence) or luck.choice(often)
-        pending.insert(
-            tables.events,
-            organization_id=world.org,
-            sequence=sequence,
-            id=tokens.new_id(),
-            type=kind.value,
-            resource_type=kind.resource_type.value,
-            resource_id=tokens.new_id(),
-            occurrence=0,
-            body=f'{{"sequence":{sequence}}}',
-            created_at=NOON - 90 * DAY + sequence * STEP,
-        )
-    database.write(lambda tx: tx.write(pending))
+    with database.writing() as tx:
+        for sequence in range(1, MANY + 1):
+            kind = RARE.get(sequence) or luck.choice(often)
+            tx.insert(
+                tables.events,
+                organization_id=world.org,
+                sequence=sequence,
+                id=tokens.new_id(),
+                type=kind.value,
+                resource_type=kind.resource_type.value,
+                resource_id=tokens.new_id(),
+                occurrence=0,
+                body=f'{{"sequence":{sequence}}}',
+                created_at=NOON - 90 * DAY + sequence * STEP,
+            )
     if not database.is_sqlite:
         with database.reading() as tx:
             tx.run(Statement(text("ANALYZE events")))

@@ -15,7 +15,6 @@ from booking_core import gift_cards
 from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.errors import Unavailable, Unprocessable
 from booking_core.gift_cards import rules
 from booking_core.tokens import SecretKeys, new_id
@@ -168,9 +167,9 @@ def test_the_ledger_takes_a_booking_once(till: Till) -> None:
     booking_id = new_id()
     till.redeem(code, 500, booking_id=booking_id)
 
-    def again(tx: Tx, pending: Writes) -> None:
+    def again(tx: Tx) -> None:
         wanted = {"booking_id": booking_id, "currency": "NOK", "wanted_minor": 500}
-        gift_cards.redeem(tx, till.actor, pending, code=code, **wanted)
+        gift_cards.redeem(tx, till.actor, code=code, **wanted)
 
     # No request leads here: the schema is the last to refuse.
     with pytest.raises((Unavailable, sqlite3.IntegrityError)):

@@ -11,8 +11,7 @@ from support.world import NOON, FixedClock, World, make_world
 from booking_core import notifications
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
-from booking_core.db.statements import Statement
-from booking_core.db.statements import rows as given_rows
+from booking_core.db.statements import Statement, as_json
 from booking_core.notifications import MailStatus, history
 
 BOOKED, DUE = 10_000, 3
@@ -163,7 +162,7 @@ def shown(tx: Tx, statement: Statement, **parameters: object) -> str:
 def test_what_is_old_is_found_by_an_index_that_holds_what_has_ended_alone(kept_url: str) -> None:
     database = Database(kept_url)
     bounds = {"before": NOON + 3, "limit": 2_000}
-    doomed = given_rows([{"organization_id": "00000000-0000-4000-8000-000000000000", "key": "x"}])
+    doomed = as_json([{"organization_id": "00000000-0000-4000-8000-000000000000", "key": "x"}])
     with database.writing() as tx:
         for status in ("sent", "failed"):
             assert "ix_mails_ended" in shown(tx, history._OLD_MAILS, status=status, **bounds)

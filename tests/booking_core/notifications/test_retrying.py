@@ -12,13 +12,13 @@ from booking_core import notifications
 from booking_core.clock import MINUTE
 from booking_core.context import Organization
 from booking_core.db import tables
-from booking_core.effects import EffectKind
 from booking_core.errors import Conflict, NotFound
 from booking_core.notifications import Mail, MailStatus, Outcome, Tried, letters
 from booking_core.notifications.rules import SENT_WITHIN
+from booking_core.outbox import OutboxKind
 
-CONFIRMATION = EffectKind.BOOKING_CONFIRMATION_MAIL
-STAFF = EffectKind.STAFF_BOOKING_MAIL
+CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
+STAFF = OutboxKind.STAFF_BOOKING_MAIL
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 

@@ -10,14 +10,14 @@ from support.world import HOUR
 from booking_core import notifications
 from booking_core.clock import END_OF_TIME
 from booking_core.context import Installation
-from booking_core.effects import EffectKind
 from booking_core.notifications import Claimed, Outcome, Tried
 from booking_core.notifications.rules import SENDING_WAITS, SENT_WITHIN
+from booking_core.outbox import OutboxKind
 from booking_core.tokens import SecretKeys
 
 SECOND = 1_000_000
 LEASE_S = 60
-CONFIRMATION = EffectKind.BOOKING_CONFIRMATION_MAIL
+CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
 
 
 @pytest.fixture

@@ -14,23 +14,22 @@ from support.world import HOUR, World
 from booking_core import bookings, tokens
 from booking_core.context import Installation
 from booking_core.db import tables
-from booking_core.db.writes import Writes
-from booking_core.effects import EffectKind
 from booking_core.models.bookings import CancelReason
 from booking_core.notifications import default_sender
 from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, MAIL_KINDS, WRITING_WAITS
+from booking_core.outbox import OutboxKind
 from booking_core.tokens import SecretKeys
 
-CONFIRMATION = EffectKind.BOOKING_CONFIRMATION_MAIL
-CANCELLATION = EffectKind.BOOKING_CANCELLATION_MAIL
-RESCHEDULING = EffectKind.BOOKING_RESCHEDULING_MAIL
-STAFF = EffectKind.STAFF_BOOKING_MAIL
-STAFF_CANCELLATION = EffectKind.STAFF_CANCELLATION_MAIL
-REFUSED = EffectKind.STAFF_REFUND_REFUSED_MAIL
-REVIEW = EffectKind.STAFF_REFUND_REVIEW_MAIL
-KEY = EffectKind.STAFF_KEY_EXPIRING_MAIL
-FAILING = EffectKind.STAFF_WEBHOOK_FAILING_MAIL
-DISABLED = EffectKind.STAFF_WEBHOOK_DISABLED_MAIL
+CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
+CANCELLATION = OutboxKind.BOOKING_CANCELLATION_MAIL
+RESCHEDULING = OutboxKind.BOOKING_RESCHEDULING_MAIL
+STAFF = OutboxKind.STAFF_BOOKING_MAIL
+STAFF_CANCELLATION = OutboxKind.STAFF_CANCELLATION_MAIL
+REFUSED = OutboxKind.STAFF_REFUND_REFUSED_MAIL
+REVIEW = OutboxKind.STAFF_REFUND_REVIEW_MAIL
+KEY = OutboxKind.STAFF_KEY_EXPIRING_MAIL
+FAILING = OutboxKind.STAFF_WEBHOOK_FAILING_MAIL
+DISABLED = OutboxKind.STAFF_WEBHOOK_DISABLED_MAIL
 
 LINK = re.compile(r"http://127\.0\.0\.1:8000/manage/[A-Za-z0-9_-]{64}")
 TYPED = [
@@ -118,7 +117,7 @@ def test_a_guest_hears_from_the_organization_and_can_answer_it(mails: Mails) -> 
     assert "Reply-To" not in staff
 
 
-SAYS: Mapping[EffectKind, tuple[str, list[str]]] = {
+SAYS: Mapping[OutboxKind, tuple[str, list[str]]] = {
     CONFIRMATION: ("Booking confirmed: Fjord kayak, 23 November 2026", ["Your booking is confirmed", "Booking: 1"]),
     CANCELLATION: ("Booking cancelled: Fjord kayak, 23 November 2026", ["Your booking is cancelled"]),
     RESCHEDULING: (
@@ -127,7 +126,7 @@ SAYS: Mapping[EffectKind, tuple[str, list[str]]] = {
     ),
     STAFF: ("New booking 1: Fjord kayak, 23 November 2026", ["ada@example.com", "+47 900 00 000", "Source: api"]),
     STAFF_CANCELLATION: ("Cancelled 1: Fjord kayak, 23 November 2026", ["Its seats are free again", "Ada Lovelace"]),
-    EffectKind.STAFF_RESCHEDULING_MAIL: (
+    OutboxKind.STAFF_RESCHEDULING_MAIL: (
         "Moved 1: Fjord kayak, 23 November 2026",
         ["Before: Sunday 22 November 2026, 13:00"],
     ),
@@ -140,7 +139,7 @@ SAYS: Mapping[EffectKind, tuple[str, list[str]]] = {
 
 
 @pytest.mark.parametrize("kind", sorted(MAIL_KINDS))
-def test_it_says_the_same_in_plain_text_and_in_html(mails: Mails, kind: EffectKind) -> None:
+def test_it_says_the_same_in_plain_text_and_in_html(mails: Mails, kind: OutboxKind) -> None:
     owe_all(mails, mails.book())
     mails.write()
     subject, said = SAYS[kind]
@@ -196,7 +195,7 @@ def test_an_invoice_that_is_due_is_told_to_staff(mails: Mails) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(MAIL_KINDS))
-def test_the_secret_link_is_in_the_mails_of_the_guest_alone(mails: Mails, kind: EffectKind) -> None:
+def test_the_secret_link_is_in_the_mails_of_the_guest_alone(mails: Mails, kind: OutboxKind) -> None:
     owe_all(mails, mails.book())
     mails.write()
     for text in (mails.text(kind), mails.html(kind)):
@@ -222,7 +221,7 @@ def test_what_is_stored_shows_neither_the_link_nor_the_guest(mails: Mails) -> No
 
 
 @pytest.mark.parametrize("kind", sorted(MAIL_KINDS))
-def test_a_calendar_entry_goes_with_what_a_guest_is_told(mails: Mails, kind: EffectKind) -> None:
+def test_a_calendar_entry_goes_with_what_a_guest_is_told(mails: Mails, kind: OutboxKind) -> None:
     owe_all(mails, mails.book())
     mails.write()
     entries = [part.get_content() for part in mails.read(kind).walk() if part.get_content_type() == "text/calendar"]
@@ -233,7 +232,7 @@ def test_a_calendar_entry_goes_with_what_a_guest_is_told(mails: Mails, kind: Eff
         assert event["STATUS"] == "CONFIRMED"
 
 
-def entry_of(mails: Mails, kind: EffectKind) -> Any:
+def entry_of(mails: Mails, kind: OutboxKind) -> Any:
     (part,) = [part for part in mails.read(kind).walk() if part.get_content_type() == "text/calendar"]
     (event,) = icalendar.Calendar.from_ical(part.get_content()).walk("VEVENT")
     return event
@@ -257,11 +256,9 @@ def test_a_booking_that_was_moved_takes_its_entry_with_it(mails: Mails) -> None:
     row = world.row(tables.bookings, booking)
     later = world.departure(row["experience_id"], starts_at=world.clock() + 100 * HOUR)
     world.clock.advance(HOUR)
-    pending = Writes()
 
     def work(tx: Any) -> None:
-        bookings.reschedule(tx, world.caller(), pending, booking, later)
-        tx.write(pending)
+        bookings.reschedule(tx, world.caller(), booking, later)
 
     world.database.write(work)
     mails.write()
@@ -277,9 +274,7 @@ def cancel(
     mails: Mails, booking_id: str, reason: CancelReason = CancelReason.CUSTOMER, note: str | None = None
 ) -> None:
     def work(tx: Any) -> None:
-        pending = Writes()
-        bookings.cancel(tx, mails.world.caller(), pending, booking_id, reason=reason, note=note)
-        tx.write(pending)
+        bookings.cancel(tx, mails.world.caller(), booking_id, reason=reason, note=note)
 
     mails.world.database.write(work)
 
@@ -436,7 +431,7 @@ def test_a_cancellation_says_what_is_true_of_the_refund(mails: Mails, state: str
 )
 @pytest.mark.parametrize("kind", [REFUSED, REVIEW])
 def test_staff_is_told_the_true_reason_why_a_refund_waits(
-    mails: Mails, kind: EffectKind, state: str, subject: str
+    mails: Mails, kind: OutboxKind, state: str, subject: str
 ) -> None:
     columns, _, to_staff = REFUNDS[state]
     booking = paid_by_card(mails)
@@ -486,7 +481,7 @@ def test_a_booking_whose_creation_staff_is_not_to_hear_of_is_quiet_about_that_al
     mails.owe(STAFF, booking)
     mails.write()
     assert outcomes(mails) == {STAFF: "suppressed"}
-    assert {STAFF_CANCELLATION, EffectKind.STAFF_RESCHEDULING_MAIL} <= set(mails.rows())
+    assert {STAFF_CANCELLATION, OutboxKind.STAFF_RESCHEDULING_MAIL} <= set(mails.rows())
 
 
 def test_who_has_no_address_gets_no_mail_and_holds_up_nothing(mails: Mails) -> None:

@@ -13,7 +13,6 @@ from booking_core import payments, tokens
 from booking_core.clock import SECOND
 from booking_core.db import tables
 from booking_core.db.statements import Statement
-from booking_core.db.writes import Writes
 from booking_core.payments import Answered, Claimed, Outcome, rules, store
 
 # Claiming --------------------------------------------------------------------------------------------------------
@@ -281,23 +280,23 @@ def test_what_the_key_may_not_tell_of_is_looked_for_first(age: int, attempts: in
 
 
 def test_what_is_due_is_found_among_many_that_are_settled(till: Till) -> None:
-    world, pending = till.world, Writes()
-    for number in range(3_000):
-        booking_id, payment_id, settled = tokens.new_id(), tokens.new_id(), number % 100 != 0
-        pending.insert(tables.bookings, **till.booking_row(booking_id))
-        own = {"organization_id": world.org, "booking_id": booking_id, "amount_minor": 1, "currency": "NOK"}
-        when = {"created_at": NOON, "updated_at": NOON}
-        pending.insert(tables.payments, id=payment_id, payment_intent="pi_1", **own, status="paid", **when)
-        pending.insert(
-            tables.refunds,
-            id=tokens.new_id(),
-            payment_id=payment_id,
-            **own,
-            **when,
-            status="succeeded" if settled else "requested",
-            next_attempt_at=None if settled else NOON,
-        )
-    world.database.write(lambda tx: tx.write(pending))
+    world = till.world
+    with world.database.writing() as tx:
+        for number in range(3_000):
+            booking_id, payment_id, settled = tokens.new_id(), tokens.new_id(), number % 100 != 0
+            tx.insert(tables.bookings, **till.booking_row(booking_id))
+            own = {"organization_id": world.org, "booking_id": booking_id, "amount_minor": 1, "currency": "NOK"}
+            when = {"created_at": NOON, "updated_at": NOON}
+            tx.insert(tables.payments, id=payment_id, payment_intent="pi_1", **own, status="paid", **when)
+            tx.insert(
+                tables.refunds,
+                id=tokens.new_id(),
+                payment_id=payment_id,
+                **own,
+                **when,
+                status="succeeded" if settled else "requested",
+                next_attempt_at=None if settled else NOON,
+            )
     world.database.write(lambda tx: tx.run(Statement(text("ANALYZE"))))
     with world.database.reading() as tx:
         plan = plan_of(tx, store.DUE, limit=16, now=NOON)

@@ -42,7 +42,7 @@ def available(world: World, departure_id: str) -> int:
 
 
 def test_a_hold_says_what_it_holds_and_until_when(ops: Operations, world: World, departure: str) -> None:
-    shown = ops.act(lambda tx, actor, pending: storefront.hold(tx, actor, pending, departure, 2))
+    shown = ops.act(lambda tx, actor: storefront.hold(tx, actor, departure, 2))
     assert shown == {
         "id": shown["id"],
         "departure_id": departure,

@@ -9,38 +9,29 @@ import pytest
 from sqlalchemy import text
 from support.hooks import ISSUED, REDEEMED, Hooks
 
-from booking_core import outbox, webhooks
+from booking_core import events, webhooks
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
-from booking_core.db.writes import Writes
 from booking_core.errors import Conflict
+from booking_core.events import NewEvent
 from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
-from booking_core.outbox import Told
 
 CREATE = WebhookEndpointCreate(url="https://receiver.example/hook", event_types=[REDEEMED])
-Act = Callable[[Tx, Hooks, Writes, str], object]
+Act = Callable[[Tx, Hooks, str], object]
 
 _WAITING = Statement(
     text("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
 )
 
 
-def write(hooks: Hooks, act: Callable[[Tx, Writes], Any]) -> Any:
-    def work(tx: Tx) -> Any:
-        pending = Writes()
-        result = act(tx, pending)
-        tx.write(pending)
-        return result
-
-    return hooks.database.write(work)
+def write(hooks: Hooks, act: Callable[[Tx], Any]) -> Any:
+    return hooks.database.write(act)
 
 
 def create(hooks: Hooks) -> dict[str, Any]:
     caller = hooks.world.caller()
-    shown: dict[str, Any] = write(
-        hooks, lambda tx, pending: webhooks.create(tx, caller, pending, CREATE, is_public=lambda _: True)
-    )
+    shown: dict[str, Any] = write(hooks, lambda tx: webhooks.create(tx, caller, CREATE, is_public=lambda _: True))
     return shown
 
 
@@ -76,18 +67,18 @@ def test_a_secret_is_sealed_at_rest(hooks: Hooks) -> None:
     assert opened.decode() == secret
 
 
-def disable(tx: Tx, hooks: Hooks, pending: Writes, endpoint: str) -> None:
+def disable(tx: Tx, hooks: Hooks, endpoint: str) -> None:
     request = WebhookEndpointChange(status=WantedStatus.DISABLED)
-    webhooks.change(tx, hooks.world.caller(), pending, endpoint, request, is_public=lambda _: True)
+    webhooks.change(tx, hooks.world.caller(), endpoint, request, is_public=lambda _: True)
 
 
-def unsubscribe(tx: Tx, hooks: Hooks, pending: Writes, endpoint: str) -> None:
+def unsubscribe(tx: Tx, hooks: Hooks, endpoint: str) -> None:
     request = WebhookEndpointChange(event_types=[ISSUED])
-    webhooks.change(tx, hooks.world.caller(), pending, endpoint, request, is_public=lambda _: True)
+    webhooks.change(tx, hooks.world.caller(), endpoint, request, is_public=lambda _: True)
 
 
-def delete(tx: Tx, hooks: Hooks, pending: Writes, endpoint: str) -> None:
-    webhooks.delete(tx, hooks.world.caller(), pending, endpoint)
+def delete(tx: Tx, hooks: Hooks, endpoint: str) -> None:
+    webhooks.delete(tx, hooks.world.caller(), endpoint)
 
 
 @pytest.mark.parametrize(
@@ -99,14 +90,12 @@ def test_an_event_told_during_a_change_comes_before_it(hooks: Hooks, act: Act, s
     if hooks.database.is_sqlite:
         pytest.skip("SQLite has one writer: an event is told before or after")
     endpoint = hooks.endpoint()
-    pending = Writes()
-    changing = threading.Thread(target=lambda: write(hooks, lambda tx, pending: act(tx, hooks, pending, endpoint)))
+    changing = threading.Thread(target=lambda: write(hooks, lambda tx: act(tx, hooks, endpoint)))
     with hooks.database.writing() as tx:
-        outbox.publish(tx, pending, hooks.world.organization, [Told(REDEEMED, None, b"{}")], at=hooks.world.clock())
+        events.publish(tx, hooks.world.organization, [NewEvent(REDEEMED, None, b"{}")], at=hooks.world.clock())
         changing.start()
         while not hooks.database.read(lambda tx: tx.first(_WAITING)):
             pass
-        tx.write(pending)
     changing.join()
     assert [row["status"] for row in hooks.deliveries(endpoint)] == [status]
     hooks.tell()

@@ -18,8 +18,8 @@ from booking_core import realign, webhooks
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
-from booking_core.db.statements import Statement, rows
-from booking_core.db.writes import Change, Writes, as_one_statement, as_row_statement
+from booking_core.db.statements import Statement, as_json
+from booking_core.db.unit_of_work import Update, as_one_statement, as_row_statement
 from booking_core.models.webhooks import DeliveryStatus
 from booking_core.webhooks import queue, store
 
@@ -125,8 +125,8 @@ KEYS = ("organization_id", "endpoint_id", "id")
 
 def test_the_worker_never_reads_a_whole_table(crowd: Hooks) -> None:
     some = crowd.deliveries()[-1]
-    wanted = rows([{name: some[name] for name in KEYS}])
-    given_up = rows([store.given_up(some["organization_id"], some["endpoint_id"], "endpoint_disabled", NOON)])
+    wanted = as_json([{name: some[name] for name in KEYS}])
+    given_up = as_json([store.given_up(some["organization_id"], some["endpoint_id"], "endpoint_disabled", NOON)])
     with crowd.database.writing() as tx:
         check(tx, queue.CLAIM, **CLAIM, now=NOON)
         check(tx, queue.NEXT)
@@ -144,8 +144,8 @@ def test_the_worker_never_reads_a_whole_table(crowd: Hooks) -> None:
 
 def test_what_lies_too_far_ahead_is_looked_for_among_what_is_queued(crowd: Hooks) -> None:
     """A log of ten thousand deliveries is not read, nor all bookings, mails and effects."""
-    waits = rows([{"left": 0, "wait": 0}, {"left": 1, "wait": 60}])
-    attempted = rows([{"attempts": 0, "wait": 0}, {"attempts": 1, "wait": 60}])
+    waits = as_json([{"left": 0, "wait": 0}, {"left": 1, "wait": 60}])
+    attempted = as_json([{"attempts": 0, "wait": 0}, {"attempts": 1, "wait": 60}])
     with crowd.database.writing() as tx:
         shown = plan_of(tx, realign._DELIVERIES.found, waits=waits, most=1, limit=500, now=NOON)
         check(tx, realign._LEASES.found, lease=60, limit=500, now=NOON)
@@ -172,14 +172,14 @@ def test_a_page_of_the_log_is_found_by_its_index(crowd: Hooks) -> None:
 
 
 @pytest.mark.parametrize("change", [queue.LEASE, queue.SERVED, queue.SETTLE, queue.ATTEMPTED, queue.JUDGED])
-def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Change) -> None:
+def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Update) -> None:
     row = dict.fromkeys(change.columns) | {"organization_id": crowd.world.org, "id": crowd.world.org}
     with crowd.database.writing() as tx:
         if crowd.database.is_sqlite:
             bound = {f"_{name}": value for name, value in row.items()}
             check(tx, as_row_statement(change, change.columns), **bound)
         else:
-            check(tx, as_one_statement(((change, change.columns),)), **{change.name: rows([row])})
+            check(tx, as_one_statement(((change, change.columns),)), **{change.name: as_json([row])})
 
 
 BACKLOG = 20_000
@@ -264,10 +264,13 @@ def test_settling_keeps_to_its_rows_once_the_plan_has_settled(crowd: Hooks) -> N
 def test_what_is_settled_is_written_by_its_key_once_the_plan_has_settled(crowd: Hooks) -> None:
     if crowd.database.is_sqlite:
         pytest.skip("SQLite plans once")
-    pending = Writes()
-    for row in crowd.deliveries()[:5]:
-        pending.change(queue.SETTLE, **{name: row[name] for name in queue.SETTLE.columns})
+    rows = crowd.deliveries()[:5]
+
+    def settle(tx: Tx) -> None:
+        for row in rows:
+            tx.update(queue.SETTLE, **{name: row[name] for name in queue.SETTLE.columns})
+
     url = crowd.database.url.render_as_string(hide_password=False)
     with explaining(url) as explain:
-        (plan,) = explain(lambda tx: tx.write(pending))
+        (plan,) = explain(settle)
     assert plan.cost < 2_000, str(plan)

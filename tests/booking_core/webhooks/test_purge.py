@@ -9,7 +9,6 @@ from support.world import DAY, HOUR, FixedClock
 from booking_core import webhooks
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 
 
 def purge(hooks: Hooks, *, before: int, limit: int = 1000) -> int:
@@ -24,9 +23,7 @@ def delete(hooks: Hooks, endpoint_id: str) -> None:
     caller = hooks.world.caller()
 
     def work(tx: Tx) -> None:
-        pending = Writes()
-        webhooks.delete(tx, caller, pending, endpoint_id)
-        tx.write(pending)
+        webhooks.delete(tx, caller, endpoint_id)
 
     hooks.database.write(work)
 

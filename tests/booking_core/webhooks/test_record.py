@@ -10,14 +10,13 @@ import pytest
 from support.hooks import ISSUED, REDEEMED, Hooks
 from support.world import HOUR, FixedClock
 
-from booking_core import outbox, webhooks
+from booking_core import events, webhooks
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.db.writes import Writes
 from booking_core.errors import Conflict
+from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import AttemptError, WantedStatus, WebhookEndpointChange
-from booking_core.outbox import Told
 
 SECOND, MINUTE = 1_000_000, 60_000_000
 DEAD, OFF = EventType.WEBHOOK_DELIVERY_DEAD, EventType.WEBHOOK_AUTO_DISABLED
@@ -27,20 +26,15 @@ def change(hooks: Hooks, endpoint: str, **fields: Any) -> None:
     """As a client changes it."""
 
     def work(tx: Tx) -> None:
-        pending = Writes()
         request = WebhookEndpointChange(**fields)
-        webhooks.change(tx, hooks.world.caller(), pending, endpoint, request, is_public=lambda _: True)
-        tx.write(pending)
+        webhooks.change(tx, hooks.world.caller(), endpoint, request, is_public=lambda _: True)
 
     hooks.database.write(work)
 
 
 def retry(hooks: Hooks, endpoint: str, delivery_id: str) -> dict[str, Any]:
     def work(tx: Tx) -> dict[str, Any]:
-        pending = Writes()
-        shown = webhooks.retry(tx, hooks.world.caller(), pending, endpoint, delivery_id)
-        tx.write(pending)
-        return shown
+        return webhooks.retry(tx, hooks.world.caller(), endpoint, delivery_id)
 
     return hooks.database.write(work)
 
@@ -316,14 +310,12 @@ def test_an_event_that_is_told_meanwhile_leaves_nothing_queued(hooks: Hooks, clo
         pytest.skip("SQLite has one writer: an event is told before or after")
     endpoint = failing(hooks, 6, 72)
     claimed = hooks.one()
-    told = Told(REDEEMED, None, b"{}")
-    pending = Writes()
+    told = NewEvent(REDEEMED, None, b"{}")
     with hooks.database.writing() as tx:
-        outbox.publish(tx, pending, hooks.world.organization, [told], at=clock())
+        events.publish(tx, hooks.world.organization, [told], at=clock())
         recording = threading.Thread(target=hooks.fail, args=(claimed,))
         recording.start()
         wait_until_somebody_waits(hooks)
-        tx.write(pending)
     recording.join()
     assert hooks.row(endpoint)["status"] == "auto_disabled"
     assert [row["status"] for row in hooks.deliveries(endpoint)] == ["failed", "failed"]
@@ -379,9 +371,7 @@ def test_what_comes_of_an_attempt_is_recorded_though_its_endpoint_is_gone(hooks:
     one, two = hooks.claim()
 
     def delete(tx: Tx) -> None:
-        pending = Writes()
-        webhooks.delete(tx, hooks.world.caller(), pending, endpoint)
-        tx.write(pending)
+        webhooks.delete(tx, hooks.world.caller(), endpoint)
 
     hooks.database.write(delete)
     clock.advance(100 * HOUR)
@@ -412,10 +402,7 @@ def test_switched_on_again_it_starts_anew(hooks: Hooks, clock: FixedClock) -> No
 
 def ping(hooks: Hooks, endpoint: str) -> dict[str, Any]:
     def work(tx: Tx) -> dict[str, Any]:
-        pending = Writes()
-        shown = webhooks.send_test(tx, hooks.world.caller(), pending, endpoint)
-        tx.write(pending)
-        return shown
+        return webhooks.send_test(tx, hooks.world.caller(), endpoint)
 
     return hooks.database.write(work)
 
@@ -526,7 +513,7 @@ def test_an_attempt_settled_twice_counts_once(hooks: Hooks) -> None:
 @pytest.fixture
 def no_second_try(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shows a deadlock that would otherwise be settled by trying again."""
-    monkeypatch.setattr(hooks.database.driver, "worth_another_try", lambda error: False)
+    monkeypatch.setattr(hooks.database.driver, "is_retryable", lambda error: False)
 
 
 @pytest.mark.usefixtures("no_second_try")

@@ -227,7 +227,7 @@ def test_the_page_says_what_is_true_of_the_refund(guest: Guest, columns: dict[st
 def test_what_was_paid_by_hand_is_returned_by_hand(guest: Guest) -> None:
     """The booking of the fixture is paid on site."""
     ops, booking_id = Operations(guest.api.world), guest.booking["id"]
-    ops.act(lambda tx, actor, _: bookings.record_payment(tx, actor, booking_id, amount_minor=40000))
+    ops.act(lambda tx, actor: bookings.record_payment(tx, actor, booking_id, amount_minor=40000))
     assert "400.00 NOK paid, 490.00 NOK to be paid on arrival" in text_of(guest.open())
     assert "400.00 NOK is returned to you by Fjord Tours." in text_of(guest.open("/cancel"))
     assert guest.confirm(0).status_code == 409

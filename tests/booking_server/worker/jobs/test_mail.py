@@ -15,17 +15,17 @@ from support.world import SECRET, FixedClock, World, make_world
 from booking_core.clock import MINUTE
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.effects import EffectKind
 from booking_core.notifications import Claimed, Outcome, Tried
 from booking_core.notifications.rules import SENDING_WAITS
+from booking_core.outbox import OutboxKind
 from booking_core.settings import SettingError, Settings
 from booking_server.adapters.smtp import Tell
 from booking_server.worker.jobs import mail as chore
 from booking_server.worker.jobs.mail import SENT_AT_ONCE, WRITTEN_AT_ONCE, Mailing, mail_folder, mailing
 from booking_server.worker.jobs.periodic import chores_of
 
-CONFIRMATION = EffectKind.BOOKING_CONFIRMATION_MAIL
-STAFF = EffectKind.STAFF_BOOKING_MAIL
+CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
+STAFF = OutboxKind.STAFF_BOOKING_MAIL
 
 
 @pytest.fixture(autouse=True)

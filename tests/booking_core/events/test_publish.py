@@ -12,14 +12,15 @@ from sqlalchemy import Table, bindparam, select, text
 from support.plans import plan_of
 from support.world import FixedClock, World, make_world
 
-from booking_core import outbox, tokens
+from booking_core import events, tokens
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
-from booking_core.db.statements import Statement, rows
-from booking_core.db.writes import Writes, as_given_statement
+from booking_core.db.statements import Statement, as_json
+from booking_core.db.unit_of_work import as_rows_statement
 from booking_core.errors import NotFound, Unavailable
+from booking_core.events import NewEvent
+from booking_core.events.publish import _LOCK_SEQUENCES
 from booking_core.models.events import Envelope, EventType
-from booking_core.outbox import Told
 
 UUID_V8 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 CARD = b'{"id":"c","balance":{"amount_minor":1,"currency":"NOK"}}'
@@ -32,12 +33,9 @@ def read(world: World, table: Table) -> list[dict[str, Any]]:
     return [dict(zip(table.c.keys(), row, strict=True)) for row in found]
 
 
-def publish(world: World, *tolds: Told) -> list[str]:
+def publish(world: World, *tolds: NewEvent) -> list[str]:
     def work(tx: Tx) -> list[str]:
-        pending = Writes()
-        ids = outbox.publish(tx, pending, world.organization, tolds, at=world.clock())
-        tx.write(pending)
-        return ids
+        return events.publish(tx, world.organization, tolds, at=world.clock())
 
     return world.database.write(work)
 
@@ -51,16 +49,16 @@ def endpoint(world: World, *types: EventType, **columns: Any) -> str:
     return endpoint_id
 
 
-def redeemed(resource_id: str | None = None, **extra: Any) -> Told:
-    return Told(EventType.GIFT_CARD_REDEEMED, resource_id or tokens.new_id(), CARD, extra)
+def redeemed(resource_id: str | None = None, **extra: Any) -> NewEvent:
+    return NewEvent(EventType.GIFT_CARD_REDEEMED, resource_id or tokens.new_id(), CARD, extra)
 
 
 # Numbers ---------------------------------------------------------------------------------------------------------
 
 
 def test_numbers_go_on_where_they_stood(world: World) -> None:
-    def lock(numbers: int, events: int) -> tuple[int, int]:
-        return world.database.write(lambda tx: outbox.lock_sequences(tx, {world.org: (numbers, events)}))[world.org]
+    def lock(numbers: int, sequences: int) -> tuple[int, int]:
+        return world.database.write(lambda tx: events.lock_sequences(tx, {world.org: (numbers, sequences)}))[world.org]
 
     assert lock(1, 3) == (0, 0)
     assert lock(0, 0) == (1, 3)
@@ -74,7 +72,7 @@ def test_many_organizations_are_numbered_by_one_statement(
     others = [new_world() for _ in range(3)]
     statements.clear()
     wanted = {each.org: (1, i) for i, each in enumerate([world, *others])}
-    before = world.database.write(lambda tx: outbox.lock_sequences(tx, wanted))
+    before = world.database.write(lambda tx: events.lock_sequences(tx, wanted))
     assert before == dict.fromkeys(wanted, (0, 0))
     assert len(statements) == 1
 
@@ -89,7 +87,7 @@ def test_batches_that_meet_in_several_organizations_never_deadlock(
         try:
             for _ in range(15):
                 with world.database.writing() as tx:  # without the second try that would settle a deadlock
-                    outbox.lock_sequences(tx, dict.fromkeys(order, (1, 1)))
+                    events.lock_sequences(tx, dict.fromkeys(order, (1, 1)))
         except Exception as error:  # noqa: BLE001
             failed.append(error)
 
@@ -100,7 +98,7 @@ def test_batches_that_meet_in_several_organizations_never_deadlock(
     for thread in threads:
         thread.join()
     assert failed == []
-    last = world.database.write(lambda tx: outbox.lock_sequences(tx, dict.fromkeys(organizations, (0, 0))))
+    last = world.database.write(lambda tx: events.lock_sequences(tx, dict.fromkeys(organizations, (0, 0))))
     assert sorted(last.values()) == [(45, 45), (45, 45), (60, 60), (60, 60)]
 
 
@@ -136,8 +134,8 @@ def test_events_of_one_transaction_follow_each_other(world: World) -> None:
 
 def test_a_resource_sees_some_types_once_and_others_often(world: World) -> None:
     booking = tokens.new_id()
-    moved = Told(EventType.BOOKING_RESCHEDULED, booking, b"{}")
-    created = Told(EventType.BOOKING_CREATED, booking, b"{}")
+    moved = NewEvent(EventType.BOOKING_RESCHEDULED, booking, b"{}")
+    created = NewEvent(EventType.BOOKING_CREATED, booking, b"{}")
     publish(world, created, moved, moved)
     with pytest.raises((sqlite3.IntegrityError, Unavailable)):
         publish(world, created)
@@ -146,7 +144,7 @@ def test_a_resource_sees_some_types_once_and_others_often(world: World) -> None:
 
 def test_what_is_not_committed_uses_no_number(world: World) -> None:
     def fail(tx: Tx) -> None:
-        outbox.lock_sequences(tx, {world.org: (1, 1)})
+        events.lock_sequences(tx, {world.org: (1, 1)})
         raise NotFound
 
     with pytest.raises(NotFound):
@@ -212,13 +210,13 @@ def test_a_deleted_endpoint_gets_nothing(world: World) -> None:
 def test_an_endpoint_is_never_told_about_itself(world: World) -> None:
     failing = endpoint(world, EventType.WEBHOOK_AUTO_DISABLED)
     watching = endpoint(world, EventType.WEBHOOK_AUTO_DISABLED)
-    publish(world, Told(EventType.WEBHOOK_AUTO_DISABLED, failing, b"{}"))
+    publish(world, NewEvent(EventType.WEBHOOK_AUTO_DISABLED, failing, b"{}"))
     assert [row["endpoint_id"] for row in read(world, tables.deliveries)] == [watching]
 
 
 def test_a_ping_reaches_no_subscriber(world: World) -> None:
     endpoint(world, *(kind for kind in EventType if kind is not EventType.PING))
-    publish(world, Told(EventType.PING, None, b"{}"))
+    publish(world, NewEvent(EventType.PING, None, b"{}"))
     assert read(world, tables.deliveries) == []
     (row,) = read(world, tables.events)
     assert (row["resource_type"], row["resource_id"]) == ("webhook", None)
@@ -243,20 +241,20 @@ def crowd(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
     """One organization among thousands, each with two endpoints."""
     database = Database(fresh_database_url, clock=clock)
     world = make_world(database, clock)
-    now, pending = clock(), Writes()
+    now = clock()
     settings = {name: getattr(world.organization, name) for name in world.organization.__slots__}
     others = [tokens.new_id() for _ in range(3_000)]
-    for other in others:
-        pending.insert(tables.organizations, **settings | {"id": other, "slug": other})
-    for other in others:
-        pending.insert(tables.counters, organization_id=other)
-    at = {"enabled_at": now, "created_at": now, "updated_at": now}
-    for organization_id in [world.org, *others, world.org, *others]:
-        one, kind = tokens.new_id(), EventType.GIFT_CARD_REDEEMED.value
-        own = {"organization_id": organization_id}
-        pending.insert(tables.webhook_endpoints, **own, id=one, url="https://x.org", status="enabled", **at)
-        pending.insert(tables.webhook_subscriptions, **own, endpoint_id=one, event_type=kind)
-    database.write(lambda tx: tx.write(pending))
+    with database.writing() as tx:
+        for other in others:
+            tx.insert(tables.organizations, **settings | {"id": other, "slug": other})
+        for other in others:
+            tx.insert(tables.counters, organization_id=other)
+        at = {"enabled_at": now, "created_at": now, "updated_at": now}
+        for organization_id in [world.org, *others, world.org, *others]:
+            one, kind = tokens.new_id(), EventType.GIFT_CARD_REDEEMED.value
+            own = {"organization_id": organization_id}
+            tx.insert(tables.webhook_endpoints, **own, id=one, url="https://x.org", status="enabled", **at)
+            tx.insert(tables.webhook_subscriptions, **own, endpoint_id=one, event_type=kind)
     if not database.is_sqlite:
         with database.writing() as tx:
             tx.run(Statement(text("ANALYZE")))
@@ -275,8 +273,8 @@ def test_numbering_and_deriving_deliveries_never_read_the_rows_of_every_organiza
         "created_at": crowd.clock(),
     }
     for statement, parameters in [
-        (outbox._LOCK_SEQUENCES, {"wanted": rows([numbers])}),
-        (as_given_statement(outbox.DELIVERIES), {"deliveries_of_events": rows([told])}),
+        (_LOCK_SEQUENCES, {"wanted": as_json([numbers])}),
+        (as_rows_statement(events.DELIVERIES), {"deliveries_of_events": as_json([told])}),
     ]:
         with crowd.database.writing() as tx:
             shown = plan_of(tx, statement, **parameters)

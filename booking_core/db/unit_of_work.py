@@ -1,0 +1,198 @@
+"""The unit of work: rows that a transaction collects and sends together.
+
+On PostgreSQL all of them are one statement, whatever the number of rows: each table's rows travel as one JSON parameter
+into a data-modifying CTE, and long texts beside it as arrays, since quoting and parsing them costs more than storing
+them. On SQLite each table is one `executemany`. A batch of bookings is bound by its round trips, and the lock of the
+sequences is held until the last of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from sqlalchemy import ARRAY, Integer, Table, Text, bindparam, cast, insert, literal_column, select, update
+from sqlalchemy.engine import Dialect
+from sqlalchemy.sql import dml
+from sqlalchemy.sql.elements import Grouping
+
+from booking_core.db.statements import POSTGRESQL, Statement, as_json, rows_from_json, rows_parameter
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Update:
+    """An update of rows found by their key: columns to set, and columns to add to (`seats_taken += n`)."""
+
+    name: str
+    table: Table
+    sets: tuple[str, ...] = ()
+    adds: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ("organization_id", "id")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.keys, *self.sets, *self.adds)
+
+    @cached_property
+    def primary_key(self) -> tuple[str, ...]:
+        """The keys that are columns of the primary key: others, such as a lease token, are conditions."""
+        return tuple(key for key in self.keys if self.table.c[key].primary_key)
+
+    def identity(self, row: Row) -> tuple[object, ...]:
+        """Return the table and the primary key of a row, equal for two updates of one row."""
+        return (self.table, *(row[key] for key in self.primary_key))
+
+    def on(self, dialect: Dialect) -> dml.Update:
+        """Return the statement: joined with the rows parameter on PostgreSQL, one row at a time on SQLite."""
+        table = self.table
+        if dialect.name == "postgresql":
+            source: Any = rows_parameter(dialect, self.name, {key: table.c[key].type for key in self.columns}).c
+        else:
+            source = {key: bindparam(f"_{key}", type_=table.c[key].type) for key in self.columns}
+        changed = {key: source[key] for key in self.sets} | {key: table.c[key] + source[key] for key in self.adds}
+        return update(table).where(*(table.c[key] == source[key] for key in self.keys)).values(changed)
+
+
+@dataclass(frozen=True)
+class InsertFromSelect:
+    """Rows that the database derives from collected rows, such as the deliveries of an event; also to update."""
+
+    name: str
+    build: Callable[[Dialect, str], dml.Insert | dml.Update]
+    """Makes the statement from the dialect and the name of its rows parameter."""
+
+
+Target = Table | Update | InsertFromSelect
+
+
+class UnitOfWork:
+    """Collected rows by target, in the order in which the targets were first named."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Target, list[Row]] = {}
+        self._updated: set[tuple[object, ...]] = set()
+
+    def insert(self, table: Table, row: Row) -> bool:
+        """Collect a row of the table. Return False for a row that names other columns than those collected before:
+        they have to be sent first."""
+        rows = self.rows.setdefault(table, [])
+        if rows and rows[0].keys() != row.keys():
+            return False
+        rows.append(row)
+        return True
+
+    def update(self, target: Update, row: Row) -> bool:
+        """Collect an update of a row. Return False when one of that row is collected already: one PostgreSQL statement
+        changes a row once, so that has to be sent first."""
+        key = target.identity(row)
+        if key in self._updated:
+            return False
+        self._updated.add(key)
+        self.rows.setdefault(target, []).append(row)
+        return True
+
+    def insert_from_select(self, target: InsertFromSelect, row: Row) -> None:
+        """Collect a row to derive others from."""
+        self.rows.setdefault(target, []).append(row)
+
+    def in_order(self) -> list[tuple[Target, list[Row]]]:
+        """Return the rows by target, referenced tables before those that refer to them, then the updates."""
+        return sorted(self.rows.items(), key=lambda item: _position(item[0]))
+
+    def mark(self) -> "Mark":
+        """Return the present extent, for `discard`."""
+        return {target: len(rows) for target, rows in self.rows.items()}
+
+    def has_grown(self, mark: "Mark") -> bool:
+        """Return whether a row was collected since the mark."""
+        return any(len(rows) > mark.get(target, 0) for target, rows in self.rows.items())
+
+    def discard(self, mark: "Mark") -> None:
+        """Drop every row that was collected since the mark."""
+        for target, rows in self.rows.items():
+            dropped = rows[mark.get(target, 0) :]
+            del rows[mark.get(target, 0) :]
+            if isinstance(target, Update):
+                self._updated.difference_update(map(target.identity, dropped))
+        self.rows = {target: rows for target, rows in self.rows.items() if rows}
+
+
+Mark = dict[Target, int]
+"""The number of rows by target."""
+
+_LAST = 1_000
+
+
+@lru_cache
+def _position(target: Target) -> int:
+    return target.metadata.sorted_tables.index(target) if isinstance(target, Table) else _LAST
+
+
+_AT = "at_"
+"""The column with the position of a row's long texts in their arrays, counted from 1 as PostgreSQL does."""
+
+
+@lru_cache
+def _long_columns(target: Target) -> tuple[str, ...]:
+    return tuple(column.name for column in target.c if column.info.get("long")) if isinstance(target, Table) else ()
+
+
+def _insert_rows(dialect: Dialect, table: Table, columns: tuple[str, ...]) -> dml.Insert:
+    long = _long_columns(table)
+    kinds: dict[str, Any] = {key: table.c[key].type for key in columns if key not in long}
+    source = rows_from_json(dialect, table.name, kinds | {_AT: Integer} if long else kinds).c
+    arrays: dict[str, Any] = {key: Grouping(cast(bindparam(f"{table.name}_{key}"), ARRAY(Text))) for key in long}
+    values = (arrays[key][source[_AT]] if key in arrays else source[key] for key in columns)
+    return insert(table).from_select(list(columns), select(*values))
+
+
+def as_parameters(work: UnitOfWork) -> dict[str, str | list[str]]:
+    """Return the parameters of `as_one_statement`: each target's rows as JSON, and arrays of its long texts."""
+    parameters: dict[str, str | list[str]] = {}
+    for target, rows in work.rows.items():
+        long = _long_columns(target)
+        for key in long:
+            parameters[f"{target.name}_{key}"] = [row[key] for row in rows]
+        if long:
+            apart: Row = dict.fromkeys(long)
+            rows = [row | apart | {_AT: at} for at, row in enumerate(rows, start=1)]
+        parameters[target.name] = as_json(rows)
+    return parameters
+
+
+Shape = tuple[tuple[Target, tuple[str, ...]], ...]
+
+
+def shape(work: UnitOfWork) -> Shape:
+    """Return the targets and their columns: one compiled statement serves every unit of work of one shape."""
+    return tuple((target, tuple(rows[0])) for target, rows in work.rows.items())
+
+
+@lru_cache(maxsize=512)
+def as_one_statement(wanted: Shape) -> Statement:
+    """Return one PostgreSQL statement that writes all targets."""
+    parts: list[Any] = []
+    for target, columns in wanted:
+        if isinstance(target, Table):
+            parts.append(_insert_rows(POSTGRESQL, target, columns))
+        elif isinstance(target, Update):
+            parts.append(target.on(POSTGRESQL))
+        else:
+            parts.append(target.build(POSTGRESQL, target.name))
+    return Statement(select(literal_column("1")).add_cte(*(part.cte(f"w{i}") for i, part in enumerate(parts))))
+
+
+@lru_cache(maxsize=512)
+def as_row_statement(target: Table | Update, columns: tuple[str, ...]) -> Statement:
+    """Return the statement that writes one row of a target, for `executemany`."""
+    if isinstance(target, Update):
+        return Statement(target.on)
+    return Statement(insert(target).values({key: bindparam(key, type_=target.c[key].type) for key in columns}))
+
+
+@lru_cache(maxsize=512)
+def as_rows_statement(target: InsertFromSelect) -> Statement:
+    """Return the statement that derives the rows of one target, by itself."""
+    return Statement(lambda dialect: target.build(dialect, target.name))
