@@ -66,8 +66,8 @@ def create_app(
         async with contextlib.AsyncExitStack() as stack:
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_HOPS, "hop"))
             stack.push_async_callback(asyncio.to_thread, service.close)
-            stack.enter_context(gc_tuning.seldom())
-            await stack.enter_async_context(service.uses.flushing(flush_s))
+            stack.enter_context(gc_tuning.reduced_collection())
+            await stack.enter_async_context(service.key_usage.flushing(flush_s))
             if worker:
                 await stack.enter_async_context(_worker_of(service))
             await stack.enter_async_context(_bell_of(service))

@@ -377,7 +377,7 @@ async def serve_forever(settings: Settings) -> None:
     watch = ClockWatch()
     chores = chores_of(settings, database, installation, watch)
     worker = Worker(settings, database, installation, sender, chores, watch)
-    with gc_tuning.seldom():
+    with gc_tuning.reduced_collection():
         async with working(worker, sender), listening(database, worker.wake):
             log.info("the worker runs")
             await stop.wait()
