@@ -23,7 +23,7 @@ from booking_core.db import writes as writing
 from booking_core.db.sqlite import SqliteDriver
 from booking_core.db.statements import Compiled, Row, Statement, now_us
 from booking_core.db.writes import Change, Writes
-from booking_core.errors import BookingError, Unavailable
+from booking_core.errors import BookingError, Unavailable, is_outage
 from booking_core.repeated_log import RepeatedLog
 
 if TYPE_CHECKING:
@@ -420,7 +420,7 @@ class Database:
                 with self.translated():
                     return self._write_together(fns)
             except Exception as error:  # noqa: BLE001 - nothing is done, and each is tried by itself
-                if isinstance(error, Unavailable) and error.for_all:  # one after the other would wait as long, in vain
+                if is_outage(error):  # one after the other would wait as long, in vain
                     return [error] * len(fns)
         ways = [self.write_once if is_once else self.write for is_once in once or [False] * len(fns)]
         return [self._outcome(way, fn) for way, fn in zip(ways, fns, strict=True)]

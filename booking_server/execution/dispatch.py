@@ -25,7 +25,7 @@ from booking_core.errors import (
     MethodNotAllowed,
     NotFound,
     RateLimited,
-    Unavailable,
+    is_outage,
 )
 from booking_core.idempotency import Answer, Once
 from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MIN
@@ -167,7 +167,7 @@ class Service:
         try:
             return self.database.write(lambda tx: bookings.create_many(tx, creates))
         except Exception as error:  # noqa: BLE001 - told to its one request, or tried apart
-            if len(creates) == 1 or (isinstance(error, Unavailable) and error.for_all):
+            if len(creates) == 1 or is_outage(error):
                 return [error] * len(creates)
             log.warning("a batch of %d bookings failed and is run one by one: %r", len(creates), error)
             return [self._create_all([create])[0] for create in creates]

@@ -36,7 +36,7 @@ from booking_core.db.engine import Tx
 from booking_core.db.writes import Writes
 from booking_core.models.events import SUBSCRIBABLE, EventType
 from booking_core.outbox import Told
-from booking_server.worker.delivery_worker import signed_headers
+from booking_server.worker.signing import signed_headers
 from webhook_verify import Verifier, generate_secret
 
 Booking = Callable[..., Any]

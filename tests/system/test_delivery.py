@@ -49,7 +49,7 @@ import webhook_verify
 from booking_core import tokens
 from booking_core.clock import SECOND
 from booking_core.db import tables
-from booking_server.worker.delivery_worker import SLOTS
+from booking_server.worker.slots import SLOTS
 
 # Everything at once ----------------------------------------------------------------------------------------------
 

@@ -350,10 +350,10 @@ def test_a_worker_that_no_bell_can_wake_finds_what_is_due(scene: Scene) -> None:
         pytest.skip("the worker of an SQLite file lives in the process that commits")
     worker = scene.crew[0].start().wait_until_it_runs()
     with connect(url.render_as_string(hide_password=False)) as connection:
-        bell = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'booking bell'"
-        bell += " AND datname = current_database()"
+        terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'booking notifier'"
+        terminate += " AND datname = current_database()"
         for count in (1, 2, 3):
-            wait_until(lambda: connection.execute(bell).fetchall(), "it listens, and is cut off")
+            wait_until(lambda: connection.execute(terminate).fetchall(), "it listens, and is cut off")
             scene.hooks.tell()
             scene.receiver.wait_for(count)
     assert worker.stop() == ExitCode.OK
