@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -23,7 +24,7 @@ from booking_server.api.middleware import Edge
 from booking_server.api.routers import OPERATIONS
 from booking_server.execution import key_usage
 from booking_server.execution.dispatch import Endpoint, Service, refuse
-from booking_server.guest_pages import views
+from booking_server.guest_pages.router import router as guest_pages
 from booking_server.worker.notifier import open_notifier
 from booking_server.worker.process import running_worker
 
@@ -84,6 +85,7 @@ def create_app(
         routes=list(_routes(service)),
     )
     app.state.service = service
+    app.include_router(guest_pages)
     app.router.default = _not_found
     return app
 
@@ -108,12 +110,11 @@ class Application(FastAPI):
             scope["path_params"] = {}
             await app(scope, receive, send)
 
-        return Edge(find)
+        return Edge(AsyncExitStackMiddleware(find))
 
 
 def _routes(service: Service) -> Iterable[Route]:
     yield _route(description.OPERATION.path, description.Description(service, openapi.rendered()))
-    yield _route(views.PATH, views.Manage(service))
     by_path = groupby(sorted(OPERATIONS, key=lambda operation: operation.path), key=lambda operation: operation.path)
     for path, operations in by_path:
         yield _route(path, Endpoint(list(operations), service))
