@@ -405,7 +405,7 @@ def test_an_unavailable_database_gets_a_page(guest: Guest, monkeypatch: pytest.M
     assert "Please try again" in text_of(response)
 
 
-def test_a_cancellation_with_an_unknown_outcome_is_reported_as_unknown(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_outcome_of_a_cancellation_is_reported(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection is lost after the commit and before its response."""
     from booking_core.errors import Unavailable
 
