@@ -9,7 +9,7 @@ from booking_core.notifications import GuestView
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the guest gets back."""
+    """The refund for a cancellation, as the page shows it."""
 
     minor: int
     """The refund, in minor units of the booking's currency."""

@@ -78,7 +78,7 @@ class CoalescingTransport:
 
 
 class RequestCycle(RequestResponseCycle):
-    """One request and its response. The connection closes if the response starts before the request is complete."""
+    """A request and its response. The connection closes if the response starts before the request is complete."""
 
     @property
     def keep_alive(self) -> bool:

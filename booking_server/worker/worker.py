@@ -18,7 +18,7 @@ from booking_server.worker.loops import FailureLog
 
 
 class Worker:
-    """One delivery loop, and one loop for each periodic job."""
+    """The delivery loop, and a loop for each periodic job."""
 
     def __init__(
         self,
