@@ -71,15 +71,15 @@ def purge(
 
     cli, settings = context.of(ctx), storage.settings()
     with storage.database(cli) as database, storage.installed():
-        from booking_server.worker.jobs.retention import REHEARSED, Purging
+        from booking_server.worker.jobs.retention import DRY_RUN_MAX, RetentionJob
 
-        counts = asyncio.run(Purging(settings, database).run_all(is_rehearsal=dry_run))
+        counts = asyncio.run(RetentionJob(settings, database).run_all(dry_run=dry_run))
     shown = {**dict.fromkeys(PURGED, 0), **counts}
     cli.render.one({**shown, "total": sum(counts.values()), "dry_run": dry_run})
     if dry_run:
         cli.render.note("Nothing was deleted (--dry-run).")
-        if REHEARSED in counts.values():
-            cli.render.note(f"{REHEARSED} is where counting ends: there may be more.")
+        if DRY_RUN_MAX in counts.values():
+            cli.render.note(f"{DRY_RUN_MAX} is where counting ends: there may be more.")
 
 
 def bring_to_head(settings: "Settings") -> None:

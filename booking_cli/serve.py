@@ -147,7 +147,7 @@ def start(
             workers=workers,
             reload=reload,
             loop="asyncio" if sys.platform == "win32" else "uvloop",
-            http="booking_server.protocol:HttpProtocol",
+            http="booking_server.http.protocol:HttpProtocol",
             ws="none",
             lifespan="on",
             log_config=log_config,

@@ -42,7 +42,7 @@ from booking_core.models.money import Money
 from booking_core.models.scopes import Scope
 from booking_core.settings import Settings
 from booking_server.app import create_app
-from booking_server.protocol import HttpProtocol
+from booking_server.http.protocol import HttpProtocol
 from webhook_verify import VerifiedDelivery, Verifier, WebhookVerificationError
 
 log = logging.getLogger("booking.demo")

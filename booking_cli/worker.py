@@ -39,7 +39,7 @@ def run(settings: "Settings") -> None:
     """Works until SIGINT or SIGTERM; what is being sent then is finished and recorded."""
     import asyncio
 
-    from booking_server.worker.delivery_worker import serve_forever
+    from booking_server.worker.process import serve_forever
 
     allow_many_sockets()
     if sys.platform == "win32":

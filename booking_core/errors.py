@@ -187,3 +187,8 @@ class Unavailable(BookingError):
         self.for_all = for_all
         self.fault = fault
         self.retry_after_s = 1 if fault is None else 10
+
+
+def is_outage(error: BaseException) -> bool:
+    """Return whether the database fails for every caller, so that trying other work at once would fail too."""
+    return isinstance(error, Unavailable) and error.for_all

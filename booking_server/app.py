@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -18,25 +19,23 @@ from booking_core.errors import NotFound
 from booking_core.models.limits import API_VERSION
 from booking_core.settings import SettingError, Settings
 from booking_server import gc_tuning
-from booking_server.adapters.webhook_client import WebhookSender
 from booking_server.api import description, openapi
 from booking_server.api.middleware import Edge
 from booking_server.api.routers import OPERATIONS
 from booking_server.execution import key_usage
 from booking_server.execution.dispatch import Endpoint, Service, refuse
-from booking_server.guest_pages import views
-from booking_server.worker.clock_watch import ClockWatch
-from booking_server.worker.delivery_worker import Worker, working
-from booking_server.worker.jobs.periodic import chores_of
-from booking_server.worker.notifier import ringing
+from booking_server.guest_pages.router import router as guest_pages
+from booking_server.worker.notifier import open_notifier
+from booking_server.worker.process import running_worker
 
 _HOPS = 32
-"""Threads beside those of the desks: for the worker and its chores, guests' pages and a limiter that is asked over a
-network. A machine with two processors would have six, and a database that is silent would hold all of them."""
+"""Threads beside those of the executors: for the worker and its periodic jobs, guests' pages and a limiter that is
+asked over a network. A machine with two processors would have six, and a database that is silent would hold all of
+them."""
 
 
 def create_app_with_worker() -> FastAPI:
-    """The application as `booking serve` runs it: it also delivers webhooks and keeps house."""
+    """The application as `booking serve` runs it: it also delivers webhooks and runs the periodic jobs."""
     return create_app(worker=True)
 
 
@@ -51,7 +50,7 @@ def create_app(
 
     Args:
         worker: whether this process also does the worker's part.
-        flush_s: seconds from one time that the uses of keys are written down to the next.
+        flush_s: seconds between two writes of the last uses of keys.
 
     Raises:
         SettingError: a setting cannot be understood, or the database is not at this release's schema.
@@ -66,11 +65,11 @@ def create_app(
         async with contextlib.AsyncExitStack() as stack:
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_HOPS, "hop"))
             stack.push_async_callback(asyncio.to_thread, service.close)
-            stack.enter_context(gc_tuning.seldom())
-            await stack.enter_async_context(service.uses.flushing(flush_s))
+            stack.enter_context(gc_tuning.reduced_collection())
+            await stack.enter_async_context(service.key_usage.flushing(flush_s))
             if worker:
                 await stack.enter_async_context(_worker_of(service))
-            await stack.enter_async_context(_bell_of(service))
+            await stack.enter_async_context(_notifier_of(service))
             yield
 
     app = Application(
@@ -86,6 +85,7 @@ def create_app(
         routes=list(_routes(service)),
     )
     app.state.service = service
+    app.include_router(guest_pages)
     app.router.default = _not_found
     return app
 
@@ -110,12 +110,11 @@ class Application(FastAPI):
             scope["path_params"] = {}
             await app(scope, receive, send)
 
-        return Edge(find)
+        return Edge(AsyncExitStackMiddleware(find))
 
 
 def _routes(service: Service) -> Iterable[Route]:
     yield _route(description.OPERATION.path, description.Description(service, openapi.rendered()))
-    yield _route(views.PATH, views.Manage(service))
     by_path = groupby(sorted(OPERATIONS, key=lambda operation: operation.path), key=lambda operation: operation.path)
     for path, operations in by_path:
         yield _route(path, Endpoint(list(operations), service))
@@ -138,25 +137,21 @@ async def _not_found(scope: Any, receive: Any, send: Any) -> None:
 @contextlib.asynccontextmanager
 async def _worker_of(service: Service) -> AsyncIterator[None]:
     """A worker in this process, which is woken by what this process commits."""
-    sender = WebhookSender(service.settings)
-    watch = ClockWatch()
-    chores = chores_of(service.settings, service.database, service.installation, watch)
-    worker = Worker(service.settings, service.database, service.installation, sender, chores, watch)
-    service.committed = worker.wake
-    async with working(worker, sender):
+    async with running_worker(service.settings, service.database, service.installation) as worker:
+        service.committed = worker.wake
         yield
     service.committed = lambda: None
 
 
 @contextlib.asynccontextmanager
-async def _bell_of(service: Service) -> AsyncIterator[None]:
+async def _notifier_of(service: Service) -> AsyncIterator[None]:
     """Workers of other processes are woken too by what this process commits."""
     own = service.committed
-    async with ringing(service.database) as ring:
+    async with open_notifier(service.database) as notify:
 
         def committed() -> None:
             own()
-            ring()
+            notify()
 
         service.committed = committed
         yield

@@ -1,17 +1,17 @@
-"""How often Python looks for cycles, in a process that serves or delivers."""
+"""Garbage collection settings of a process that serves requests or delivers webhooks."""
 
 import contextlib
 import gc
 from collections.abc import Iterator
 
 _YOUNG_OBJECTS = 20_000
-"""How many new containers Python makes before it looks for cycles among them; its own figure is 700. A batch of
-bookings makes some thousands, all of which go by themselves, and looking for cycles took a tenth of the time."""
+"""How many new containers Python makes before it searches them for cycles; its own default is 700. A batch of bookings
+makes some thousands, all of which are freed by reference counting, and the search took a tenth of the time."""
 
 
 @contextlib.contextmanager
-def seldom() -> Iterator[None]:
-    """What was loaded for the service is never searched for cycles, and what is new more seldom."""
+def reduced_collection() -> Iterator[None]:
+    """Exclude all loaded objects from the search for cycles, and search new ones less often."""
     before = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, *before[1:])

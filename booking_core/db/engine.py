@@ -25,7 +25,7 @@ from booking_core.db.driver import Connection, Driver
 from booking_core.db.sqlite import SqliteConnection, SqliteDriver
 from booking_core.db.statements import Compiled, Row, Statement, as_json, now_us
 from booking_core.db.unit_of_work import InsertFromSelect, Mark, UnitOfWork, Update
-from booking_core.errors import BookingError, Unavailable
+from booking_core.errors import BookingError, Unavailable, is_outage
 from booking_core.repeated_log import RepeatedLog
 
 __all__ = ["Database", "Query", "Row", "Tx"]
@@ -502,7 +502,7 @@ class Database:
                 with self.translating_errors():
                     return self._write_in_savepoints(fns)
             except Exception as error:  # noqa: BLE001 - all of it was rolled back, and each is run by itself
-                if isinstance(error, Unavailable) and error.for_all:  # each would wait as long, and fail too
+                if is_outage(error):  # each would wait as long, and fail too
                     return [error] * len(fns)
         ways = [self.write_once if is_once else self.write for is_once in once or [False] * len(fns)]
         return [self._outcome(way, fn) for way, fn in zip(ways, fns, strict=True)]

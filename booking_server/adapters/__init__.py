@@ -1,1 +1,1 @@
-"""The outside world behind the ports of the core: one module for each thing that is connected to."""
+"""Clients of external systems: webhook receivers, mail servers, Stripe."""

@@ -1,9 +1,9 @@
-"""Which addresses a webhook may be sent to, and how a URL becomes addresses that were checked.
+"""Protects against server-side request forgery: resolves a webhook's URL to addresses that may be called.
 
-Receivers' URLs come from customers, and this service stands inside somebody's network: a URL must not lead to that
-network, to the machine itself or to a cloud's metadata service, however it is written and whatever DNS answers. The
-tables are our own, because the standard library's `is_global` lets through a third of what must be refused; it only
-parses here. What is checked is what gets connected to: no name is resolved a second time.
+Customers choose the URLs, and this service runs inside a private network: a URL must not lead to that network, to the
+machine itself or to a cloud's metadata service, however it is written and whatever DNS answers. The tables are our own,
+because the standard library's `is_global` allows a third of the addresses that must be refused; the library only parses
+here. Connections go to the checked addresses: no name is resolved a second time.
 """
 
 import asyncio
@@ -50,8 +50,8 @@ _DENIED_V4 = (
     "224.0.0.0/3",  # multicast, reserved, broadcast
 )
 _ALLOWED_V6 = "2000::/3"
-"""The only part of IPv6 that is given out for global use. Everything outside is refused unlisted: loopback, unique
-local, link-local, multicast, and IPv4 as mapped, compatible, translated or NAT64 addresses."""
+"""The only part of IPv6 that is allocated for global use. Everything else is refused: loopback, unique local,
+link-local, multicast, and IPv4 as mapped, compatible, translated or NAT64 addresses."""
 _DENIED_V6 = (
     "2001::/23",  # protocol assignments, among them Teredo, which carries an IPv4 address
     "2001:db8::/32",  # documentation
@@ -67,7 +67,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class _Ranges:
-    """Disjoint networks of one family, searched by halving."""
+    """Disjoint networks of one address family, with binary search."""
 
     def __init__(self, networks: Iterable[str]) -> None:
         parsed = sorted((ipaddress.ip_network(text) for text in networks), key=lambda network: int(network[0]))
@@ -85,7 +85,7 @@ _denied_v6 = _Ranges(_DENIED_V6)
 
 
 def is_public(address: str) -> bool:
-    """Whether anybody on the internet could be reached there; False for what is not plainly an address."""
+    """Return whether the text is an address that is reachable on the public internet."""
     parsed = _address(address)
     return parsed is not None and _is_public(parsed)
 
@@ -100,7 +100,7 @@ def _is_public(address: Address) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _address(text: str) -> Address | None:
-    """The address in its usual notation; a zone (`%eth0`) makes it one of this machine's links, so none."""
+    """Parse an address in its usual notation; None for anything else, and for a link-local zone (`%eth0`)."""
     try:
         return None if "%" in text else ipaddress.ip_address(text)
     except ValueError:
@@ -111,12 +111,12 @@ def _address(text: str) -> Address | None:
 
 
 class TargetError(ValueError):
-    """A URL that no webhook is ever sent to, whatever its host resolves to. The message is for its author."""
+    """A URL that is invalid for webhooks, whatever its host resolves to. The message is for the customer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A URL taken apart."""
+    """The parts of a URL."""
 
     is_tls: bool
     host: str
@@ -125,22 +125,22 @@ class Target:
     path: str
     """Path and query in ASCII, as the request line carries them."""
     address: str | None
-    """The host again when it is an address."""
+    """The host, when it is an address."""
     is_private_name: bool
-    """The name belongs to some private network by its very form."""
+    """The form of the name shows that it belongs to a private network."""
 
     @property
     def authority(self) -> str:
-        """The value of the Host header."""
+        """Return the value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.is_tls else 80) else f"{host}:{self.port}"
 
 
 _URL = re.compile(r"(https?)://([^/?]+)(/[^?]*)?(\?.*)?", re.IGNORECASE)
-_UNFIT = re.compile(r"[\x00-\x20\x7f-\xa0\\#\u2028\u2029\ufeff\ud800-\udfff]|\s")
-"""Controls, white space, backslash, fragment: parsers disagree about where such a URL leads."""
+_FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\xa0\\#\u2028\u2029\ufeff\ud800-\udfff]|\s")
+"""Control characters, white space, backslashes and fragments: parsers interpret such URLs differently."""
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@%]+))(?::([0-9]{1,5}))?")
-"""No userinfo; nothing percent-encoded, a zone of IPv6 included."""
+"""Without user information, and without percent-encoding, which excludes IPv6 zones."""
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _HOST_LENGTH_MAX = 253
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
@@ -149,12 +149,12 @@ _PRIVATE_SUFFIXES = ("localhost", "local", "internal", "localdomain", "home.arpa
 
 @functools.lru_cache(maxsize=4096)
 def parse_target(url: str, *, allow_http: bool = False) -> Target:
-    """The parts of a URL, read strictly.
+    """Parse a URL strictly.
 
     Raises:
-        TargetError: the URL can be read in more than one way, or is nothing that webhooks are sent to.
+        TargetError: the URL is ambiguous, or not allowed for webhooks.
     """
-    if len(url) > limits.WEBHOOK_URL_LENGTH_MAX or _UNFIT.search(url):
+    if len(url) > limits.WEBHOOK_URL_LENGTH_MAX or _FORBIDDEN.search(url):
         raise TargetError("is too long, or has white space, control characters, a backslash or a fragment")
     parts = _URL.fullmatch(url)
     if not parts or (parts[1].lower() == "http" and not allow_http):
@@ -191,9 +191,9 @@ def _bracketed(text: str) -> tuple[str, str]:
 
 
 def _host(text: str) -> tuple[str, str | None]:
-    """The host in ASCII, and as an address where the system's resolver would take it for one."""
+    """Return the host in ASCII, and as an address if the system's resolver would interpret it as one."""
     if not text.isascii():
-        try:  # maps full-width digits and dots as browsers do, before anything is judged
+        try:  # maps full-width digits and dots as browsers do, before any check
             text = idna.encode(text, uts46=True).decode()
         except (idna.IDNAError, UnicodeError):
             raise TargetError("must name a host that can be written in ASCII") from None
@@ -208,7 +208,7 @@ def _host(text: str) -> tuple[str, str | None]:
 
 
 def _numeric(labels: Sequence[str]) -> ipaddress.IPv4Address:
-    """The IPv4 address of `127.1`, `0x7f000001`, `0177.0.0.1` and the like, as inet_aton and browsers read them."""
+    """Parse `127.1`, `0x7f000001`, `0177.0.0.1` and similar forms of IPv4, as inet_aton and browsers do."""
     try:
         *leading, last = [_number(label) for label in labels]
         number = last
@@ -224,7 +224,7 @@ def _numeric(labels: Sequence[str]) -> ipaddress.IPv4Address:
 
 
 def _number(label: str) -> int:
-    """Hexadecimal after 0x, octal after 0, else decimal."""
+    """Parse a number: hexadecimal after 0x, octal after 0, else decimal."""
     if not _NUMBER.fullmatch(label):
         raise ValueError
     if label.startswith("0x"):
@@ -246,11 +246,11 @@ def _percent_encoded(path: str) -> str:
 # Names -----------------------------------------------------------------------------------------------------------
 
 _REGISTRATION_LOOKUP_S = 2.0
-"""How long a registration waits for DNS; then the name counts as unanswered, and sending will judge it."""
+"""The time that a registration waits for DNS. After it the URL is accepted, and checked again before each attempt."""
 
 
 class Resolver(Protocol):
-    """Where names become addresses. An empty answer, or an OSError, says that there is none."""
+    """Resolves names. An empty result or an OSError means that there is no address."""
 
     async def resolve(self, host: str) -> Sequence[str]: ...
 
@@ -260,9 +260,8 @@ class Resolver(Protocol):
 class SystemResolver:
     """The operating system's resolver, hosts file included.
 
-    A look-up cannot be cancelled and may hang for half a minute. Each has a daemon thread of its own, so that it holds
-    up neither another name nor the end of the process, and all who ask for one name at one time share one look-up, so
-    that a name which hangs costs one thread.
+    A lookup cannot be cancelled and may hang for half a minute. Each has a daemon thread of its own, so that it blocks
+    neither another name nor the end of the process. Concurrent lookups of one name share a thread.
     """
 
     def __init__(self) -> None:
@@ -280,12 +279,12 @@ class SystemResolver:
             future = self._running.get(host)
             if future is None:
                 future = self._running[host] = Future()
-                future.set_running_or_notify_cancel()  # so that one who gives up cannot cancel it for the others
+                future.set_running_or_notify_cancel()  # so that no caller can cancel it for the others
                 thread = threading.Thread(target=self._run, args=(host, future), name="lookup", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError as error:  # no more threads are to be had
-                    del self._running[host]  # else nobody would ever answer whoever asks for that name
+                except RuntimeError as error:  # no thread can be started
+                    del self._running[host]  # or later lookups of this name would wait forever
                     raise OSError(str(error)) from error
             return future
 
@@ -293,9 +292,9 @@ class SystemResolver:
         addresses: list[str] = []
         try:
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            addresses = list(dict.fromkeys(str(place[0]) for *_, place in found))
+            addresses = list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
         except (OSError, UnicodeError):
-            pass  # no answer: the one thing that callers tell apart
+            pass  # reported as no address
         finally:
             with self._lock:
                 del self._running[host]
@@ -306,7 +305,8 @@ class SystemResolver:
 
 
 class BlockedAddress(Exception):
-    """The URL leads, or may lead, to where webhooks are not sent. Says no more: it must not help to map a network."""
+    """The URL leads, or may lead, to a forbidden address. It has no message, so that it cannot help to map a
+    network."""
 
 
 class NoAddress(Exception):
@@ -314,7 +314,7 @@ class NoAddress(Exception):
 
 
 class AddressGuard:
-    """Turns a URL into addresses that may be connected to. Threads may share one."""
+    """Resolves URLs to allowed addresses. Threads may share it."""
 
     def __init__(self, settings: Settings, resolver: Resolver | None = None) -> None:
         self._resolver = resolver or SystemResolver()
@@ -325,30 +325,32 @@ class AddressGuard:
             log.warning("webhooks may be sent to private addresses: %s", ", ".join(settings.webhook_allow_cidrs))
 
     def is_public_url(self, url: str) -> bool:
-        """Whether an endpoint may be registered there. Waits for DNS, so not inside a transaction.
+        """Return whether an endpoint may be registered with the URL. Waits for DNS, so not to be called in a
+        transaction.
 
-        A name without an answer passes: DNS may be away, or the receiver not set up yet. Sending judges again.
+        A name without an address is allowed: DNS may be down, or the receiver not set up yet. Each attempt checks
+        again.
         """
         try:
             target = self._target(url)
-            self._judged(target, self._addresses_now(target))
+            self._check(target, self._addresses_now(target))
         except BlockedAddress:
             return False
         return True
 
     async def resolve(self, url: str) -> tuple[Target, Sequence[str]]:
-        """The parts of the URL, and its addresses, all of them checked, in the order of preference.
+        """Return the parts of the URL and its addresses, all of them checked, in the order of preference.
 
         Raises:
-            BlockedAddress: the URL is not one that webhooks are sent to, or one of its addresses is not allowed.
-            NoAddress: DNS has no answer.
+            BlockedAddress: the URL is invalid for webhooks, or one of its addresses is not allowed.
+            NoAddress: the name has no address.
         """
         target = self._target(url)
         try:
             found = [target.address] if target.address else await self._resolver.resolve(target.host)
         except OSError:
             raise NoAddress from None
-        addresses = self._judged(target, found)
+        addresses = self._check(target, found)
         if not addresses:
             raise NoAddress
         return target, addresses
@@ -365,23 +367,24 @@ class AddressGuard:
         except OSError:
             return []
 
-    def _judged(self, target: Target, found: Sequence[str]) -> list[str]:
-        """The addresses, when every one of them may be connected to: which one it will be is not left to chance.
+    def _check(self, target: Target, found: Sequence[str]) -> list[str]:
+        """Return the addresses if every one of them is allowed.
 
-        A private name stands for private addresses, and passes only where it leads to ones that are allowed.
+        A private name is allowed only if it leads to private addresses that the settings allow.
         """
         addresses = [address for address in map(_address, found) if address is not None]
         allowed = [any(address in network for network in self._allowed) for address in addresses]
         if target.is_private_name:
-            passes = bool(addresses) and all(allowed)
+            is_allowed = bool(addresses) and all(allowed)
         else:
-            passes = all(exempt or _is_public(each) for each, exempt in zip(addresses, allowed, strict=True))
-        if not passes or len(addresses) < len(found) or self._is_own(target, allowed):
+            is_allowed = all(exempt or _is_public(each) for each, exempt in zip(addresses, allowed, strict=True))
+        if not is_allowed or len(addresses) < len(found) or self._is_own(target, allowed):
             raise BlockedAddress
         return [str(address) for address in addresses]
 
     def _is_own(self, target: Target, allowed: Sequence[bool]) -> bool:
-        """This service: its own host or, on a private address that is allowed, its own port there."""
+        """Return whether the URL leads to this service: its host or, on an allowed private address, its host and
+        port."""
         if self._own is None or target.host != self._own.host:
             return False
         return target.port == self._own.port or not (allowed and all(allowed))

@@ -1,8 +1,8 @@
 """Refunds through Stripe.
 
-One call makes at most one refund, however often it is made for the same one: the idempotency key is the refund's own,
-and so is the metadata by which it is found once Stripe has forgotten the key. What Stripe answers is judged here, and
-only a clear refusal counts as one: whatever else goes wrong may have gone right on the other side.
+However often a refund is sent, Stripe makes it once: it has its own idempotency key, and its own metadata, by which it
+is found after Stripe has forgotten the key. Stripe's response is classified here. Only a clear refusal counts as
+refused: after any other failure Stripe may have made the refund.
 """
 
 import logging
@@ -23,21 +23,21 @@ _REOPENED = "reopened"
 _GIVEN_UP = frozenset({"failed", "canceled"})
 
 _DIGITS = {"ISK": 2, "UGX": 2, "MGA": 0}
-"""Where Stripe counts in other units than ISO 4217 (docs.stripe.com/currencies, special cases): 5 ISK are 500 there."""
+"""Currencies whose minor unit differs from ISO 4217 (docs.stripe.com/currencies, special cases): 5 ISK are 500."""
 
 _TRANSIENT = frozenset({"lock_timeout", "rate_limit", "idempotency_key_in_use"})
-"""Codes of requests that did nothing, whatever the status they came with."""
+"""Error codes of requests that had no effect, whatever their HTTP status."""
 _OUTCOMES = {
     "succeeded": Outcome.REFUNDED,
     "pending": Outcome.ACCEPTED,
     "failed": Outcome.REFUSED,
     "canceled": Outcome.REFUSED,
 }
-"""By the status of a refund that exists; any other wants something of a person."""
+"""Outcomes by the status of a refund that exists; any other status needs staff."""
 
 
 class StripeGateway:
-    """One Stripe account. Its calls block, and may be made by several threads at once."""
+    """A gateway to one Stripe account. Its calls block, and several threads may share it."""
 
     def __init__(
         self, api_key: str, base_url: str | None = None, *, connect_s: float = CONNECT_S, read_s: float = READ_S
@@ -45,23 +45,22 @@ class StripeGateway:
         client = stripe.StripeClient(
             api_key,
             base_addresses={"api": base_url} if base_url else {},
-            # Tried again by the worker, which remembers; a retry in here would only hold the lease longer.
+            # The worker retries, and records it; a retry here would only hold the lease longer.
             max_network_retries=0,
             http_client=stripe.RequestsClient(timeout=(connect_s, read_s)),
         )
         self._refunds = client.v1.refunds
 
     def refund(self, claimed: Claimed) -> Answered:
-        """What Stripe says to this refund; never raises for what Stripe or the network does."""
+        """Make a refund, or find out its state. Raises for nothing that Stripe or the network does."""
         try:
-            return self._answered(claimed)
+            return self._refund_or_classify(claimed)
         except Exception:
-            # An answer of a shape that Stripe never gives, perhaps by a proxy in between: the library takes what it is
-            # given, and whoever uses it falls over it.
-            log.exception("the answer to refund %s cannot be read", claimed.id)
+            # A response of a shape that Stripe never sends, perhaps from a proxy: the library does not validate it.
+            log.exception("the response to refund %s cannot be read", claimed.id)
             return Answered(claimed, Outcome.UNKNOWN, reason="unreadable_answer")
 
-    def _answered(self, claimed: Claimed) -> Answered:
+    def _refund_or_classify(self, claimed: Claimed) -> Answered:
         try:
             try:
                 return self._refund(claimed)
@@ -70,16 +69,16 @@ class StripeGateway:
                     raise
                 return self._already_refunded(claimed)
         except stripe.StripeError as error:
-            return _failed(claimed, error)
+            return _from_error(claimed, error)
 
     def _refund(self, claimed: Claimed) -> Answered:
         if claimed.provider_refund_id is not None:
-            return _judged(claimed, self._refunds.retrieve(claimed.provider_refund_id))
+            return _from_refund(claimed, self._refunds.retrieve(claimed.provider_refund_id))
         if claimed.look_first:
-            known = self._known(claimed, list(self._all(claimed)))
+            known = self._find_existing(claimed, list(self._list(claimed)))
             if known is not None:
                 return known
-        return _judged(claimed, self._create(claimed))
+        return _from_refund(claimed, self._create(claimed))
 
     def _create(self, claimed: Claimed) -> stripe.Refund:
         return self._refunds.create(
@@ -91,18 +90,18 @@ class StripeGateway:
             {"idempotency_key": claimed.idempotency_key},
         )
 
-    def _all(self, claimed: Claimed) -> Iterator[stripe.Refund]:
+    def _list(self, claimed: Claimed) -> Iterator[stripe.Refund]:
         return self._refunds.list({"payment_intent": claimed.payment_intent, "limit": _PAGE}).auto_paging_iter()
 
-    def _known(self, claimed: Claimed, made: list[stripe.Refund]) -> Answered | None:
-        """Return what the refunds of the payment say of this one; none: it was not made.
+    def _find_existing(self, claimed: Claimed, made: list[stripe.Refund]) -> Answered | None:
+        """Return the result of this refund from the refunds of its payment, or None when it was not made.
 
-        A refund that staff reopened had been left to people, so one that somebody made at the dashboard is taken for
-        it. Only when such a one is smaller is it for people to say what is still owed.
+        A refund that staff reopened had been left to staff, so a refund from the dashboard counts as this one. Only if
+        that is smaller, staff must decide about the difference.
         """
         ours = next((each for each in made if _is_of(claimed, each)), None)
         if ours is not None:
-            return _judged(claimed, ours)
+            return _from_refund(claimed, ours)
         others = _made_elsewhere(made) if claimed.reopened_count else []
         if not others:
             return None
@@ -111,14 +110,15 @@ class StripeGateway:
         return Answered(claimed, Outcome.REFUNDED, others[0].id, RefundReason.REFUNDED_ELSEWHERE)
 
     def _already_refunded(self, claimed: Claimed) -> Answered:
-        """Nothing is left to refund: by this refund, of which the answer was lost, or by somebody at the dashboard.
+        """Return the result when nothing is left to refund.
 
-        What another refund of ours gave back, was for another booking that names the same payment.
+        Either this refund was made and its response was lost, or staff refunded at the dashboard. Other refunds of this
+        service were for other bookings with the same payment.
         """
-        made = list(self._all(claimed))
+        made = list(self._list(claimed))
         for each in made:
             if _is_of(claimed, each):
-                return _judged(claimed, each)
+                return _from_refund(claimed, each)
         others = _made_elsewhere(made)
         if sum(each.amount for each in others) < _amount(claimed):
             return Answered(claimed, Outcome.UNCLEAR, reason="charge_already_refunded")
@@ -126,8 +126,10 @@ class StripeGateway:
 
 
 def _amount(claimed: Claimed) -> int:
-    """Return the amount in Stripe's unit of the currency. It was rounded to that when it became owed; an amount
-    of an older release is rounded half up here."""
+    """Return the amount in Stripe's unit of the currency.
+
+    It was rounded to this unit when it became owed; an amount from an older release is rounded half up here.
+    """
     ours = minor_digits(claimed.currency)
     theirs = _DIGITS.get(claimed.currency, ours)
     amount: int = (2 * claimed.amount_minor * 10**theirs + 10**ours) // (2 * 10**ours)
@@ -135,7 +137,7 @@ def _amount(claimed: Claimed) -> int:
 
 
 def _refund_id(refund: stripe.Refund) -> str | None:
-    """Of the refund of ours that it was made for; none: somebody made it by hand."""
+    """Return the id of this service's refund from the metadata, or None for a refund made at the dashboard."""
     return None if refund.metadata is None else refund.metadata.to_dict().get(_REFUND_ID)
 
 
@@ -145,7 +147,7 @@ def _metadata(claimed: Claimed) -> dict[str, str]:
 
 
 def _is_of(claimed: Claimed, refund: stripe.Refund) -> bool:
-    """Return whether it was made for this one; and not in vain, before staff reopened it."""
+    """Return whether Stripe's refund belongs to this one, and did not fail before staff reopened it."""
     if _refund_id(refund) != claimed.id:
         return False
     reopened = refund.metadata.to_dict().get(_REOPENED) if refund.metadata is not None else None
@@ -155,11 +157,11 @@ def _is_of(claimed: Claimed, refund: stripe.Refund) -> bool:
 
 
 def _made_elsewhere(made: list[stripe.Refund]) -> list[stripe.Refund]:
-    """Return the refunds that stand and that are none of ours."""
+    """Return the successful and pending refunds that this service did not make."""
     return [each for each in made if each.status in ("succeeded", "pending") and _refund_id(each) is None]
 
 
-def _judged(claimed: Claimed, refund: stripe.Refund) -> Answered:
+def _from_refund(claimed: Claimed, refund: stripe.Refund) -> Answered:
     outcome = _OUTCOMES.get(refund.status or "", Outcome.UNCLEAR)
     reason = None
     if outcome is not Outcome.REFUNDED:
@@ -167,14 +169,14 @@ def _judged(claimed: Claimed, refund: stripe.Refund) -> Answered:
     return Answered(claimed, outcome, refund.id, reason)
 
 
-def _failed(claimed: Claimed, error: stripe.StripeError) -> Answered:
+def _from_error(claimed: Claimed, error: stripe.StripeError) -> Answered:
     reason = error.code or (f"http_{error.http_status}" if error.http_status else "no_answer")
     if isinstance(error, stripe.IdempotencyError):
-        outcome = Outcome.UNCLEAR  # somebody used our key for something else
+        outcome = Outcome.UNCLEAR  # the idempotency key was used for another request
     elif not isinstance(error, stripe.InvalidRequestError | stripe.CardError) or error.code in _TRANSIENT:
         outcome = Outcome.UNKNOWN
     elif claimed.provider_refund_id is not None:
-        outcome = Outcome.UNCLEAR  # it was accepted once, and now cannot be read
+        outcome = Outcome.UNCLEAR  # it was accepted before, and cannot be read now
     else:
         outcome = Outcome.REFUSED
     return Answered(claimed, outcome, reason=reason)

@@ -25,7 +25,7 @@ from booking_core.errors import (
     MethodNotAllowed,
     NotFound,
     RateLimited,
-    Unavailable,
+    is_outage,
 )
 from booking_core.idempotency import Answer, Once
 from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MIN
@@ -37,8 +37,8 @@ from booking_server.api.middleware import App, Receive, Scope, Send, read_body
 from booking_server.api.operations import Call, Operation
 from booking_server.api.rate_limit import ANONYMOUS, Limiter, Reading, anonymous_bucket, open_limiter
 from booking_server.api.reply import Reply
-from booking_server.execution.executor import AGAIN, Again, Desk
-from booking_server.execution.key_usage import Uses
+from booking_server.execution.executor import RETRY, BatchExecutor, Retry
+from booking_server.execution.key_usage import KeyUsage
 
 log = logging.getLogger("booking.http")
 
@@ -80,24 +80,24 @@ class Service:
         self.running: set[tuple[str, str]] = set()
         self.committed: Callable[[], None] = lambda: None
         """Called on the loop after a request that may have written something to be delivered."""
-        self.uses = Uses(database)
+        self.key_usage = KeyUsage(database)
         driver = database.driver
         if isinstance(driver, SqliteDriver):
             driver.checkpoints = True  # this process serves the file
-        self.reads = Desk("read", self._read_batch, threads=driver.readers, batch=4)
-        self.writes = Desk(
+        self.reads = BatchExecutor("read", self._read_batch, threads=driver.readers, batch=4)
+        self.writes = BatchExecutor(
             "write", self._write_batch, threads=driver.writers, batch=_BATCH if database.is_sqlite else 1
         )
         # One thread: what waits while it commits is the next batch, and a booking in a batch of sixteen costs half of
         # what it costs in one of four. A second thread would only split what there is to do on the same processor.
-        self.creates = Desk("book", self._create_batch, threads=1, batch=_BATCH, gathers=True)
+        self.creates = BatchExecutor("book", self._create_batch, threads=1, batch=_BATCH, coalesce=True)
         # Apart from the writes, which on SQLite all wait for one thread: it must not wait for somebody's DNS.
-        self.preparations = Desk("prepare", self._prepare_batch, threads=_PREPARING_THREADS, batch=1)
+        self.preparations = BatchExecutor("prepare", self._prepare_batch, threads=_PREPARING_THREADS, batch=1)
 
     def close(self) -> None:
         """Finishes what waits and closes the database."""
-        for desk in (self.preparations, self.creates, self.writes, self.reads):
-            desk.close()
+        for executor in (self.preparations, self.creates, self.writes, self.reads):
+            executor.close()
         self.database.close()
 
     # What the threads do ---------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class Service:
         done = iter(self.database.write_each(work, once=once))
         return [next(done) if isinstance(call, Call) else call for call in calls]
 
-    def _create_batch(self, jobs: Sequence[Incoming]) -> list[Answer | Exception | Again]:
+    def _create_batch(self, jobs: Sequence[Incoming]) -> list[Answer | Exception | Retry]:
         calls = self._checked_before(jobs)
         creates = [
             _creating(incoming, call) for incoming, call in zip(jobs, calls, strict=True) if isinstance(call, Call)
@@ -167,7 +167,7 @@ class Service:
         try:
             return self.database.write(lambda tx: bookings.create_many(tx, creates))
         except Exception as error:  # noqa: BLE001 - told to its one request, or tried apart
-            if len(creates) == 1 or (isinstance(error, Unavailable) and error.for_all):
+            if len(creates) == 1 or is_outage(error):
                 return [error] * len(creates)
             log.warning("a batch of %d bookings failed and is run one by one: %r", len(creates), error)
             return [self._create_all([create])[0] for create in creates]
@@ -195,7 +195,7 @@ class Service:
         self._limit(incoming, caller)
         if isinstance(caller, BookingError):
             raise caller
-        self.uses.note(caller)
+        self.key_usage.note(caller)
         auth.pass_gates(caller)
         operation = incoming.operation
         if operation.scope:
@@ -260,11 +260,11 @@ def _creating(incoming: Incoming, call: Call) -> Create:
     return replace(create, waits=True) if incoming.was_put_off else create
 
 
-def _settled(incoming: Incoming, call: Call, outcome: Answer | Exception | PutOff) -> Answer | Exception | Again:
+def _settled(incoming: Incoming, call: Call, outcome: Answer | Exception | PutOff) -> Answer | Exception | Retry:
     if not isinstance(outcome, PutOff):
         return outcome
     incoming.call, incoming.was_put_off = call, True
-    return AGAIN
+    return RETRY
 
 
 def _writing(incoming: Incoming, call: Call) -> Any:
@@ -362,15 +362,15 @@ class Endpoint:
             return await service.reads.submit(incoming)
         if operation.prepare:
             incoming.call = await service.preparations.submit(incoming)
-        desk = service.creates if operation.book else service.writes
+        executor = service.creates if operation.book else service.writes
         running = _in_use(incoming) if operation.idempotency else None
         if running is None:
-            return await desk.submit(incoming)
+            return await executor.submit(incoming)
         if running in service.running:
             return await service.reads.submit(incoming)
         service.running.add(running)
         try:
-            return await desk.submit(incoming)
+            return await executor.submit(incoming)
         finally:
             service.running.discard(running)
 

@@ -1,8 +1,8 @@
-"""Where the event loop hands work to threads: one hop for a request, and what waits is taken together.
+"""Thread pools that run the jobs of the event loop in batches.
 
-The core is synchronous, so that a client that hangs up can never cancel a transaction half way. Threads take from one
-queue whatever waits, up to a bound: an idle service has batches of one. Each caller is answered by itself, all callers
-of a batch with one wake-up of the loop.
+The core is synchronous, so a client that disconnects can never cancel a transaction half way. Each request takes one
+hop to a thread. A thread takes all waiting jobs up to a limit, so an idle service runs batches of one. Each job has a
+future of its own; all futures of a batch are resolved with one wake-up of the event loop.
 """
 
 import asyncio
@@ -10,100 +10,117 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from booking_core.errors import Unavailable
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
 
-Waiting = tuple[JobT, "asyncio.Future[ResultT]", float]
-"""A job, what its caller awaits, and when it came."""
-
-WAITING_MAX = 2048
-"""More than this many waiting, and the next is refused at once with 503: a longer queue only makes all of them late."""
+QUEUE_MAX = 2048
+"""A job is refused with 503 at once when this many are waiting: a longer queue would only make all of them late."""
 WAIT_MAX_S = 10.0
-"""Who waited for longer is refused with 503 and nothing done. While the database is silent each batch takes seconds to
-learn that, and who stands far behind would wait for many of them."""
-LOOK_S = 0.0005
-"""How long a desk that gathers pauses before it looks again who has come."""
-LOOKS = 4
-"""After so many looks at which nobody had come it goes on with who is there."""
+"""A job that waited longer than this is refused with 503 and not run. While the database does not answer, each batch
+takes seconds to notice it, and a job at the end of the queue would wait for many batches."""
+COALESCE_PAUSE_S = 0.0005
+"""The pause of a coalescing executor between two looks at its queue."""
+COALESCE_PAUSES = 4
+"""After this many pauses in a row without a new job, a coalescing executor runs the batch that it has."""
 
 
-class Again:
-    """Instead of a result: the job is the first of the thread's next batch."""
+class QueuedJob(NamedTuple, Generic[JobT, ResultT]):
+    """A job that waits for a thread."""
+
+    job: JobT
+    future: "asyncio.Future[ResultT]"
+    submitted_s: float
 
 
-AGAIN = Again()
-Handle = Callable[[Sequence[JobT]], Sequence[ResultT | Exception | Again]]
-"""Does a batch, and gives a result or an exception for each job, or says that it comes again."""
+class Retry:
+    """Returned in the place of a result: the job becomes the first of its thread's next batch."""
 
 
-class Desk(Generic[JobT, ResultT]):
-    """Threads that do jobs in batches.
+RETRY = Retry()
+BatchHandler = Callable[[Sequence[JobT]], Sequence[ResultT | Exception | Retry]]
+"""Runs a batch and returns one result, exception or `RETRY` for each job, in the same order."""
+
+
+class BatchExecutor(Generic[JobT, ResultT]):
+    """A thread pool that runs jobs in batches.
 
     Args:
-        gathers: whether a thread first waits a moment for as many as came together before. For a desk with one thread
-            whose batches cost much before their first job: who is answered together asks again together, and would be
-            taken in a small batch and a large one by turns. Who comes alone waits for nobody.
-        pause: sleeps so many seconds.
-        clock: gives seconds that never go back.
+        batch: the largest number of jobs in one batch.
+        coalesce: let a thread wait a moment for as many jobs as recently came together. For an executor with one thread
+            whose batches have a high fixed cost: clients that are answered together send their next requests together,
+            and without this they would alternate between a small batch and a large one. A client that comes alone is
+            never delayed.
+        pause: sleeps for the given number of seconds.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
         self,
         name: str,
-        handle: Handle[JobT, ResultT],
+        handle: BatchHandler[JobT, ResultT],
         *,
         threads: int,
         batch: int,
-        gathers: bool = False,
+        coalesce: bool = False,
         pause: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._handle = handle
         self._batch = batch
-        self._gathers = gathers
+        self._coalesce = coalesce
         self._pause = pause
         self._clock = clock
-        self._together = 1
-        self._waiting: queue.SimpleQueue[Waiting[JobT, ResultT] | None] = queue.SimpleQueue()
-        self._stopping = False
+        self._expected = 1
+        """How many jobs are expected to come together, from the batches before."""
+        self._waiting: queue.SimpleQueue[QueuedJob[JobT, ResultT] | None] = queue.SimpleQueue()
+        self._is_closing = False
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
         for thread in self._threads:
             thread.start()
 
     def submit(self, job: JobT) -> "asyncio.Future[ResultT]":
-        """The result of the job, to be awaited.
+        """Queue a job and return the future of its result.
 
         Raises:
-            Unavailable: too many wait already, or this one did for too long.
+            Unavailable: the queue is full or the executor is closing. The future raises it too, for a job that waited
+                too long.
         """
-        if self._stopping or self._waiting.qsize() >= WAITING_MAX:
+        if self._is_closing or self._waiting.qsize() >= QUEUE_MAX:
             raise Unavailable
         future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
-        self._waiting.put((job, future, self._clock()))
+        self._waiting.put(QueuedJob(job, future, self._clock()))
         return future
 
     def close(self) -> None:
-        """Finishes what waits, then ends the threads."""
-        self._stopping = True
+        """Run the jobs that are waiting, then end the threads."""
+        self._is_closing = True
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:
             thread.join()
 
-    def _take(self, again: list["Waiting[JobT, ResultT]"]) -> list["Waiting[JobT, ResultT]"]:
-        """What comes again and what waits, a fair share for each thread; empty when the desk closes."""
-        if not again:
+    # In a thread -----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        retried: list[QueuedJob[JobT, ResultT]] = []
+        while taken := self._take(retried):
+            on_time = self._refuse_late(taken)
+            retried = self._run_batch(on_time) if on_time else []
+
+    def _take(self, retried: list[QueuedJob[JobT, ResultT]]) -> list[QueuedJob[JobT, ResultT]]:
+        """Return the next batch: retried jobs first, then this thread's share of the queue; empty when closing."""
+        if not retried:
             first = self._waiting.get()
             if first is None:
                 return []
-            again = [first]
-        taken = again
-        if self._gathers:
-            self._gather(len(taken))
+            retried = [first]
+        taken = retried
+        if self._coalesce:
+            self._wait_for_more(len(taken))
         share = -(-self._waiting.qsize() // len(self._threads))
         for _ in range(min(self._batch - len(taken), share)):
             try:
@@ -111,61 +128,54 @@ class Desk(Generic[JobT, ResultT]):
             except queue.Empty:
                 break
             if following is None:
-                self._waiting.put(None)  # another thread's end, or this one's at its next turn
+                self._waiting.put(None)  # the end of another thread, or of this one at its next turn
                 break
             taken.append(following)
         return taken
 
-    def _gather(self, taken: int) -> None:
-        """Waits while more come, until there are as many as there lately were."""
+    def _wait_for_more(self, taken: int) -> None:
+        """Pause while jobs keep coming, until there are as many as expected."""
         vain, waiting = 0, self._waiting.qsize()
-        while vain < LOOKS and waiting < min(self._together, self._batch) - taken and not self._stopping:
-            self._pause(LOOK_S)
+        while vain < COALESCE_PAUSES and waiting < min(self._expected, self._batch) - taken and not self._is_closing:
+            self._pause(COALESCE_PAUSE_S)
             before, waiting = waiting, self._waiting.qsize()
             vain = 0 if waiting > before else vain + 1
 
-    def _run(self) -> None:
-        again: list[Waiting[JobT, ResultT]] = []
-        while taken := self._take(again):
-            in_time = self._in_time(taken)
-            again = self._do(in_time) if in_time else []
-
-    def _in_time(self, taken: list["Waiting[JobT, ResultT]"]) -> list["Waiting[JobT, ResultT]"]:
-        """Refuses those who waited for too long, and gives the others."""
+    def _refuse_late(self, taken: list[QueuedJob[JobT, ResultT]]) -> list[QueuedJob[JobT, ResultT]]:
+        """Refuse the jobs that waited too long and return the others."""
         oldest = self._clock() - WAIT_MAX_S
-        late = [each for each in taken if each[2] < oldest]
+        late = [each for each in taken if each.submitted_s < oldest]
         if not late:
             return taken
-        _tell(late, [Unavailable()] * len(late))
-        return [each for each in taken if each[2] >= oldest]
+        _resolve(late, [Unavailable()] * len(late))
+        return [each for each in taken if each.submitted_s >= oldest]
 
-    def _count(self, taken: int) -> None:
-        """Remembers how many are there at once: those who are about to be answered, and those who came meanwhile. It
-        forgets a larger number by and by."""
-        now = taken + self._waiting.qsize()
-        self._together = max(now, self._together - max(1, self._together // 8))
-
-    def _do(self, taken: list["Waiting[JobT, ResultT]"]) -> list["Waiting[JobT, ResultT]"]:
-        """Answers, and gives what comes again."""
+    def _run_batch(self, taken: list[QueuedJob[JobT, ResultT]]) -> list[QueuedJob[JobT, ResultT]]:
+        """Run a batch, resolve its futures, and return the jobs to retry."""
         try:
-            results = self._handle([job for job, _, _ in taken])
-        except Exception as error:  # noqa: BLE001 - every caller of the batch is told, the thread lives on
+            results = self._handle([each.job for each in taken])
+        except Exception as error:  # noqa: BLE001 - every future of the batch gets it, and the thread goes on
             results = [error] * len(taken)
-        if self._gathers:
-            self._count(len(taken))  # before anybody is answered, or who asks again at once is counted twice
-        _tell(taken, results)
-        return [each for each, result in zip(taken, results, strict=True) if result is AGAIN]
+        if self._coalesce:
+            self._update_expected(len(taken))  # before the answers, or a client that asks again at once counts twice
+        _resolve(taken, results)
+        return [each for each, result in zip(taken, results, strict=True) if result is RETRY]
+
+    def _update_expected(self, taken: int) -> None:
+        """Expect as many jobs as there are now, in this batch and in the queue; a larger number decays slowly."""
+        now = taken + self._waiting.qsize()
+        self._expected = max(now, self._expected - max(1, self._expected // 8))
 
 
-def _tell(waiting: Sequence["Waiting[Any, Any]"], results: Sequence[Any]) -> None:
-    """All callers with one wake-up of the loop."""
-    futures = [future for _, future, _ in waiting]
-    futures[0].get_loop().call_soon_threadsafe(_answer, futures, results)
+def _resolve(jobs: Sequence[QueuedJob[Any, Any]], results: Sequence[Any]) -> None:
+    """Resolve the futures of a batch with one wake-up of the event loop."""
+    futures = [each.future for each in jobs]
+    futures[0].get_loop().call_soon_threadsafe(_set_results, futures, results)
 
 
-def _answer(futures: Sequence["asyncio.Future[Any]"], results: Sequence[Any]) -> None:
+def _set_results(futures: Sequence["asyncio.Future[Any]"], results: Sequence[Any]) -> None:
     for future, result in zip(futures, results, strict=True):
-        if result is AGAIN or future.done():  # its caller has gone; what was done is done
+        if result is RETRY or future.done():  # done: the client has disconnected, and the job was run all the same
             continue
         if isinstance(result, Exception):
             future.set_exception(result)

@@ -1,4 +1,4 @@
-"""When each key was last used: known to the minute, without a write for each request (decision K4)."""
+"""Records when each API key was last used: to the minute, without a write for each request (decision K4)."""
 
 import asyncio
 import contextlib
@@ -13,67 +13,68 @@ from booking_core.db.engine import Database
 from booking_core.errors import Unavailable
 from booking_core.repeated_log import RepeatedLog
 
-log = logging.getLogger("booking.uses")
+log = logging.getLogger("booking.key_usage")
 
 FLUSH_S = 15.0
-"""What a process that is killed forgets at most."""
+"""The interval between two writes, and so the most that a killed process loses."""
 
 
-class Uses:
-    """The uses that a process has seen and not yet written down."""
+class KeyUsage:
+    """The uses of keys that this process has seen and not yet written to the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._failed = RepeatedLog(log)
+        self._failures = RepeatedLog(log)
         self._lock = threading.Lock()
-        self._seen: dict[tuple[str, str], int] = {}
-        """The minute, by organization and key."""
+        self._unwritten: dict[tuple[str, str], int] = {}
+        """The minute of the last use, by organization and key."""
 
     def note(self, caller: Caller) -> None:
-        """Remembers that the key is used now, unless it is known to have been used in this minute."""
+        """Remember that the key is used now, unless the database already has a use in this minute."""
         minute = caller.at - caller.at % MINUTE
         last = caller.key.last_used_at or 0
-        if not minute <= last <= minute + HOUR:  # further ahead is of a clock that was set back since
+        # A last use more than an hour ahead was written by a clock that has been set back since.
+        if not minute <= last <= minute + HOUR:
             with self._lock:
-                self._seen[caller.organization.id, caller.key.id] = minute
+                self._unwritten[caller.organization.id, caller.key.id] = minute
 
     def flush(self) -> None:
-        """Writes down what was noted since the last time; what cannot be written is kept for the next.
+        """Write the remembered uses to the database; keep them when that fails.
 
         Raises:
             Unavailable: the database is away or too busy.
         """
         with self._lock:
-            seen, self._seen = self._seen, {}
-        if not seen:
+            uses, self._unwritten = self._unwritten, {}
+        if not uses:
             return
         try:
-            self._database.write(lambda tx: keys.touch(tx, [(*key, at) for key, at in sorted(seen.items())]))
+            self._database.write(lambda tx: keys.touch(tx, [(*key, at) for key, at in sorted(uses.items())]))
         except BaseException:
             with self._lock:
-                self._seen = seen | self._seen  # what was noted meanwhile is newer
+                self._unwritten = uses | self._unwritten  # a use that was noted meanwhile is newer
             raise
 
     @contextlib.asynccontextmanager
     async def flushing(self, every_s: float = FLUSH_S) -> AsyncIterator[None]:
-        """Flushes again and again for as long as one is inside, and a last time at the end."""
-        task = asyncio.create_task(self._keep_flushing(every_s))
+        """Flush at an interval while the body runs, and once more at its end."""
+        task = asyncio.create_task(self._flush_forever(every_s))
         try:
             yield
         finally:
             task.cancel()
-            await self._try_to_flush()
+            await self._try_flush()
 
-    async def _keep_flushing(self, every_s: float) -> None:
+    async def _flush_forever(self, every_s: float) -> None:
         while True:
             await asyncio.sleep(every_s)
-            await self._try_to_flush()
+            await self._try_flush()
 
-    async def _try_to_flush(self) -> None:
+    async def _try_flush(self) -> None:
         try:
             await asyncio.to_thread(self.flush)
-        except Exception as error:  # noqa: BLE001 - when a key was used is worth no outage, and is tried again
+        except Exception as error:  # noqa: BLE001 - the time of a use is worth no outage, and is tried again
             if isinstance(error, Unavailable) and error.fault:
-                return  # the database logs it, once for everything that runs into it
-            text = f"when keys were used could not be written down, and is kept: {error}"
-            self._failed.note(logging.WARNING, type(error).__name__, text)
+                return  # the database logs such a fault itself, once for all callers
+            text = f"the last uses of keys could not be written and are kept: {error}"
+            self._failures.note(logging.WARNING, type(error).__name__, text)

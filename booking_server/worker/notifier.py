@@ -1,12 +1,12 @@
-"""A bell between processes: whoever commits rings it, and the workers beside the same PostgreSQL look at once.
+"""Wakes the workers of other processes through PostgreSQL's LISTEN and NOTIFY.
 
-It is a hint and nothing more. Workers poll anyway, so a ring that is lost, or a connection, costs half a second. That
-is what lets it be rung after the commit, on a connection of its own. Within the transaction, NOTIFY takes a lock that
-the whole server has one of, and holds it until the commit is on disk: transactions then commit one by one. On
-PostgreSQL 18 and two cores, sixteen connections committed 3,300 times a second without it, 490 times with a NOTIFY in
-each transaction, and 3,400 times with this bell rung beside them.
+A notification is only a hint. Workers poll anyway, so a lost notification or connection costs half a second. That is
+why it can be sent after the commit, on a connection of its own. Within the transaction, NOTIFY takes a lock of which
+the whole server has one, and holds it until the commit is on disk: transactions then commit one by one. On PostgreSQL
+18 and two cores, sixteen connections committed 3,300 times a second without NOTIFY, 490 times with a NOTIFY in each
+transaction, and 3,400 times with this notifier beside them.
 
-With SQLite there is nobody to ring for: the worker lives in the process that commits.
+SQLite needs no notifier: its worker runs in the process that commits.
 """
 
 import asyncio
@@ -18,36 +18,38 @@ from typing import Any
 
 from booking_core.db.engine import Database
 
-log = logging.getLogger("booking.bell")
+log = logging.getLogger("booking.notifier")
 
 CHANNEL = "booking_committed"
-PAUSE_S = 0.025
-"""It is rung once for all that is committed in this time: how often does not grow with how much is booked."""
-AGAIN_S = 1.0
-"""Between two tries to connect."""
+DEBOUNCE_S = 0.025
+"""One notification is sent for all commits within this time, so that their number does not grow with the load."""
+RECONNECT_S = 1.0
+"""The pause between two attempts to connect."""
 _CONNECT_TIMEOUT_S = 5
 
-Ring = Callable[[], None]
+Notify = Callable[[], None]
 
 
 @contextlib.asynccontextmanager
-async def ringing(database: Database, *, again_s: float = AGAIN_S) -> AsyncIterator[Ring]:
-    """What rings the bell, for as long as one is inside. It waits for nobody, and is called on the loop."""
-    wanted = asyncio.Event()
-    async with _beside(_ring(database, wanted, again_s), database):
-        yield wanted.set
+async def open_notifier(database: Database, *, reconnect_s: float = RECONNECT_S) -> AsyncIterator[Notify]:
+    """Yield a function that notifies all listeners. It returns at once, and must be called on the event loop."""
+    requested = asyncio.Event()
+    async with _background_task(_send_notifications(database, requested, reconnect_s), database):
+        yield requested.set
 
 
 @contextlib.asynccontextmanager
-async def listening(database: Database, heard: Callable[[], None], *, again_s: float = AGAIN_S) -> AsyncIterator[None]:
-    """Calls `heard` on the loop whenever the bell is rung, and when it may have been rung unheard."""
-    async with _beside(_listen(database, heard, again_s), database):
+async def listen(
+    database: Database, on_notification: Callable[[], None], *, reconnect_s: float = RECONNECT_S
+) -> AsyncIterator[None]:
+    """Call `on_notification` on the event loop for each notification, and once after each connect."""
+    async with _background_task(_receive_notifications(database, on_notification, reconnect_s), database):
         yield
 
 
 @contextlib.asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None], database: Database) -> AsyncIterator[None]:
-    if database.is_sqlite or sys.platform == "win32":  # psycopg cannot wait on the loop that Windows has
+async def _background_task(work: Coroutine[Any, Any, None], database: Database) -> AsyncIterator[None]:
+    if database.is_sqlite or sys.platform == "win32":  # psycopg cannot use the event loop that Windows has
         work.close()
         yield
         return
@@ -60,38 +62,38 @@ async def _beside(work: Coroutine[Any, Any, None], database: Database) -> AsyncI
             await task
 
 
-async def _ring(database: Database, wanted: asyncio.Event, again_s: float) -> None:
+async def _send_notifications(database: Database, requested: asyncio.Event, reconnect_s: float) -> None:
     import psycopg
 
     while True:
-        await wanted.wait()
+        await requested.wait()
         try:
             async with await _connect(database) as connection:
-                await connection.execute("SET synchronous_commit = off")  # no flush to disk for a hint
+                await connection.execute("SET synchronous_commit = off")  # a hint needs no flush to disk
                 while True:
-                    await wanted.wait()
-                    wanted.clear()
+                    await requested.wait()
+                    requested.clear()
                     await connection.execute(f"NOTIFY {CHANNEL}")
-                    await asyncio.sleep(PAUSE_S)
+                    await asyncio.sleep(DEBOUNCE_S)
         except psycopg.Error as error:
-            log.warning("workers are not woken, and poll: %s", error)
-            wanted.set()
-        await asyncio.sleep(again_s)
+            log.warning("workers of other processes cannot be notified and poll instead: %s", error)
+            requested.set()
+        await asyncio.sleep(reconnect_s)
 
 
-async def _listen(database: Database, heard: Callable[[], None], again_s: float) -> None:
+async def _receive_notifications(database: Database, on_notification: Callable[[], None], reconnect_s: float) -> None:
     import psycopg
 
     while True:
         try:
             async with await _connect(database) as connection:
                 await connection.execute(f"LISTEN {CHANNEL}")
-                heard()
+                on_notification()
                 async for _ in connection.notifies():
-                    heard()
+                    on_notification()
         except psycopg.Error as error:
-            log.warning("the worker is not woken by others, and polls: %s", error)
-        await asyncio.sleep(again_s)
+            log.warning("the worker cannot listen for notifications and polls instead: %s", error)
+        await asyncio.sleep(reconnect_s)
 
 
 async def _connect(database: Database) -> Any:
@@ -101,5 +103,5 @@ async def _connect(database: Database) -> Any:
         database.url.set(drivername="postgresql").render_as_string(hide_password=False),
         autocommit=True,
         connect_timeout=_CONNECT_TIMEOUT_S,
-        application_name="booking bell",
+        application_name="booking notifier",
     )

@@ -35,7 +35,7 @@ from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.events import NewEvent
 from booking_core.models.events import SUBSCRIBABLE, EventType
-from booking_server.worker.delivery_worker import signed_headers
+from booking_server.worker.signing import signed_headers
 from webhook_verify import Verifier, generate_secret
 
 Booking = Callable[..., Any]

@@ -100,7 +100,7 @@ def test_a_delivery_that_does_not_verify_ends_the_story(
 
 def test_a_delivery_that_does_not_come_ends_the_story(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(story, "_PATIENCE_S", 1)
-    monkeypatch.setattr("booking_server.worker.delivery_worker.webhooks.claim", lambda *_, **__: [])
+    monkeypatch.setattr("booking_server.worker.delivery_queue.webhooks.claim", lambda *_, **__: [])
     told = booking("demo", "--once")
     assert told.code == 1
     assert told.out.splitlines()[-1].split("\t") == ["deliver", "the receiver", "no booking.created in 1 s", "false"]

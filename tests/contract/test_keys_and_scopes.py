@@ -245,12 +245,12 @@ def test_a_key_is_shown_without_its_secret(api: Api) -> None:
 
 def test_the_last_use_is_known_to_the_minute_and_costs_no_write(api: Api, statements: list[str]) -> None:
     service = api.client.app.state.service  # type: ignore[attr-defined]
-    service.uses.flush()
+    service.key_usage.flush()
     api.world.clock.advance(MINUTE + 30 * SECOND)
     statements.clear()
     assert api.get("/me").json()["key"]["last_used_at"] is None
     assert [text for text in statements if not text.lstrip().upper().startswith(("SELECT", "WITH"))] == []
-    service.uses.flush()
+    service.key_usage.flush()
     assert api.get("/me").json()["key"]["last_used_at"] == "2026-11-21T13:01:00+01:00"
     (row,) = api.world.rows(tables.api_keys)
     assert row["last_used_at"] == NOON + MINUTE

@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from booking_server.protocol import HttpProtocol
+from booking_server.http.protocol import HttpProtocol
 
 _TURNS = 12
 """Of the loop: enough for everything that one piece of bytes sets off."""

@@ -25,9 +25,9 @@ from booking_core.db.engine import Database
 from booking_core.settings import Settings
 from booking_server.adapters.stripe import StripeGateway
 from booking_server.adapters.webhook_client import WebhookSender
-from booking_server.worker.delivery_worker import Worker as RealWorker
-from booking_server.worker.delivery_worker import working
-from booking_server.worker.jobs.refunds import Refunding
+from booking_server.worker.jobs.refunds import RefundJob
+from booking_server.worker.process import running
+from booking_server.worker.worker import Worker as RealWorker
 from support.receivers import Worker
 
 KEY = "sk_test_of_ours"
@@ -343,12 +343,12 @@ def refund() -> None:
     database = Database(settings.database_url)
     assert settings.stripe_api_key
     gateway = StripeGateway(settings.stripe_api_key, settings.stripe_base_url, connect_s=2, read_s=READ_S)
-    chore = Refunding(database, gateway, lease_s=LEASE_S, first_wait_s=FIRST_WAIT_S)
-    asyncio.run(_work(settings, database, chore))
+    job = RefundJob(database, gateway, lease_s=LEASE_S, first_wait_s=FIRST_WAIT_S)
+    asyncio.run(_work(settings, database, job))
 
 
-async def _work(settings: Settings, database: Database, chore: Refunding) -> None:
+async def _work(settings: Settings, database: Database, job: RefundJob) -> None:
     sender = WebhookSender(settings)
-    async with working(RealWorker(settings, database, settings.installation(), sender, [chore]), sender):
+    async with running(RealWorker(settings, database, settings.installation(), sender, [job]), sender):
         print("the worker runs", flush=True)
         await asyncio.Event().wait()

@@ -49,7 +49,7 @@ import webhook_verify
 from booking_core import tokens
 from booking_core.clock import SECOND
 from booking_core.db import tables
-from booking_server.worker.delivery_worker import SLOTS
+from booking_server.worker.slots import SLOTS
 
 # Everything at once ----------------------------------------------------------------------------------------------
 
@@ -280,8 +280,8 @@ WITH_WORKER = "booking_server.app:create_app_with_worker"
 
 
 @dataclass
-class Desk:
-    """The service with its worker inside, and one organization's key to it."""
+class RunningService:
+    """A client of the service with its worker, with the key of one organization."""
 
     client: httpx.Client
     world: World
@@ -302,23 +302,23 @@ class Desk:
 
 
 @contextmanager
-def serving(url: str, folder: Path, **settings: str) -> Iterator[Desk]:
+def serving(url: str, folder: Path, **settings: str) -> Iterator[RunningService]:
     service = Service(url, folder / "service.log", **(LOCAL | settings)).start(WITH_WORKER)
     try:
         base = f"http://127.0.0.1:{service.ports[0]}/api/v1"
         with new_world(url) as world:
             headers = {"Authorization": f"Bearer {world.key()}"}
             with httpx.Client(base_url=base, headers=headers, timeout=60) as client:
-                yield Desk(client, world)
+                yield RunningService(client, world)
     finally:
         service.kill()
 
 
-def book_and_wait(desk: Desk, healthy: Receiver) -> None:
-    """Books again and again, and waits until the receiver has heard of all of it."""
-    departure, committed = desk.departure(), {}
+def book_and_wait(service: RunningService, healthy: Receiver) -> None:
+    """Create many bookings, and wait until the receiver has their events."""
+    departure, committed = service.departure(), {}
     for _ in range(BOOKINGS):
-        booking = desk.book(departure)
+        booking = service.book(departure)
         committed[booking] = time.time()
     healthy.wait_for(BOOKINGS, within_s=HANGS_FOR_S - 15)
     assert {booking_of(receipt) for receipt in healthy.receipts} == set(committed)
@@ -332,14 +332,14 @@ def booking_of(receipt: Receipt) -> str:
 
 def test_a_healthy_receiver_gets_everything_while_nine_others_hang(fresh_database_url: str, tmp_path: Path) -> None:
     settings = {"BOOKING_WEBHOOK_DEADLINE": str(HANGS_FOR_S)}  # nobody is known to be slow before the end
-    with Receivers() as receivers, serving(fresh_database_url, tmp_path, **settings) as desk:
+    with Receivers() as receivers, serving(fresh_database_url, tmp_path, **settings) as service:
         hanging = [receivers.open(lambda _: hang) for _ in range(HANGING)]
         healthy = receivers.open()
         for receiver in (*hanging, healthy):
-            desk.endpoint(receiver)
-        book_and_wait(desk, healthy)
+            service.endpoint(receiver)
+        book_and_wait(service, healthy)
         assert all(receiver.hanging > 0 for receiver in hanging)
-        assert {attempt["error"] for attempt in desk.world.rows(tables.attempts)} == {None}
+        assert {attempt["error"] for attempt in service.world.rows(tables.attempts)} == {None}
 
 
 def test_a_healthy_receiver_gets_everything_while_fifty_of_others_hang(fresh_database_url: str, tmp_path: Path) -> None:
@@ -352,25 +352,25 @@ def test_a_healthy_receiver_gets_everything_while_fifty_of_others_hang(fresh_dat
                     hooks.endpoint(url=hanging.url)
                 hooks.tell(times=20)
         settings = {"BOOKING_WEBHOOK_DEADLINE": str(HANGS_FOR_S)}
-        with serving(fresh_database_url, tmp_path, **settings) as desk:
+        with serving(fresh_database_url, tmp_path, **settings) as service:
             hanging.wait_for(HANGING_ELSEWHERE)
             healthy = receivers.open()
-            desk.endpoint(healthy)
-            book_and_wait(desk, healthy)
+            service.endpoint(healthy)
+            book_and_wait(service, healthy)
             assert hanging.hanging >= HANGING_ELSEWHERE
 
 
 def test_what_a_delivery_tells_of_is_there_when_its_receiver_asks(fresh_database_url: str, tmp_path: Path) -> None:
-    with Receivers() as receivers, serving(fresh_database_url, tmp_path) as desk:
+    with Receivers() as receivers, serving(fresh_database_url, tmp_path) as service:
         asked: list[httpx.Response] = []
 
         def ask(receipt: Receipt) -> Answer:
-            asked.append(desk.client.get(f"/bookings/{booking_of(receipt)}"))
+            asked.append(service.client.get(f"/bookings/{booking_of(receipt)}"))
             return OK
 
         receiver = receivers.open(ask)
-        desk.endpoint(receiver)
-        booking = desk.book(desk.departure())
+        service.endpoint(receiver)
+        booking = service.book(service.departure())
         receiver.wait_for(1)
         assert [(answer.status_code, answer.json()["id"]) for answer in asked] == [(200, booking)]
 
@@ -392,16 +392,16 @@ class Rotated:
 @pytest.fixture(scope="module")
 def rotated(backend: str, new_database_url: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Rotated:
     url = new_database_url(backend)
-    with Receivers() as receivers, serving(url, tmp_path_factory.mktemp("rotated")) as desk:
-        receiver, departure = receivers.open(), desk.departure()
-        endpoint = desk.endpoint(receiver)
-        desk.book(departure)
+    with Receivers() as receivers, serving(url, tmp_path_factory.mktemp("rotated")) as service:
+        receiver, departure = receivers.open(), service.departure()
+        endpoint = service.endpoint(receiver)
+        service.book(departure)
         receiver.wait_for(1)
-        new = desk.post(f"/webhooks/{endpoint['id']}/rotate-secret", {"overlap_seconds": 3600})["secret"]
-        desk.book(departure)
+        new = service.post(f"/webhooks/{endpoint['id']}/rotate-secret", {"overlap_seconds": 3600})["secret"]
+        service.book(departure)
         receiver.wait_for(2)
         run(url, "UPDATE webhook_secrets SET expires_at = 1 WHERE expires_at IS NOT NULL")  # the overlap is over
-        desk.book(departure)
+        service.book(departure)
         receiver.wait_for(3)
         before, during, after = receiver.receipts
         return Rotated(endpoint["secret"], new, before, during, after)

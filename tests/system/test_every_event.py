@@ -22,7 +22,7 @@ from booking_core.models.gift_cards import GiftCard
 from booking_core.models.limits import API_VERSION
 from booking_core.settings import Settings
 from booking_server.adapters.webhook_client import Sent
-from booking_server.worker.delivery_worker import Worker
+from booking_server.worker.worker import Worker
 
 EXTRA: Mapping[str, set[str]] = {
     "booking.created": set(),

@@ -20,7 +20,7 @@ from support.world import World
 from booking_cli.exit_codes import ExitCode
 from booking_core.db import tables
 from booking_core.idempotency import Answer
-from booking_server.adapters.smtp import LANES
+from booking_server.adapters.smtp import CONNECTIONS_MAX
 
 BOOKINGS = int(os.environ.get("BOOKING_TEST_MAIL_BOOKINGS", "30"))
 KILLS = int(os.environ.get("BOOKING_TEST_MAIL_KILLS", "2"))
@@ -100,5 +100,5 @@ def check(world: World, server: MailServer) -> None:
     assert recipients == guests | {"staff@example.com": BOOKINGS}
     twice = sum(times - 1 for times in arrived.values())
     print(f"{2 * BOOKINGS} mails, {KILLS} kills: {twice} arrived once more than needed")
-    assert twice <= KILLS * LANES
+    assert twice <= KILLS * CONNECTIONS_MAX
     assert world.examine() == []

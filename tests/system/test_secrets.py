@@ -357,7 +357,7 @@ def sell(day: Day, departure: str, server: Chatty) -> Any:
     day.canaries.append(canaries.manage_link("mailed link", mailed["manage_url"]))
     blocked = day.book("POST /bookings", departure, "", customer={"name": "Eve", "email": _BLOCKED})
     day.canaries.append(canaries.manage_link("blocked link", blocked["manage_url"]))
-    wait_until(lambda: b"was not taken (refused)" in day.log.read_bytes(), "a mail is refused")
+    wait_until(lambda: b"was not accepted (refused)" in day.log.read_bytes(), "a mail is refused")
     wait_until(lambda: any(mailed["manage_url"] in links(each) for each in server.received), "the guest has a link")
     return first
 

@@ -25,8 +25,9 @@ from booking_core.db.statements import Statement
 from booking_core.repeated_log import RepeatedLog
 from booking_core.settings import Settings
 from booking_server.app import create_app
-from booking_server.worker.delivery_worker import Worker, backoff_s
-from booking_server.worker.delivery_worker import delivery_worker as working
+from booking_server.worker import loops
+from booking_server.worker.loops import backoff_s
+from booking_server.worker.worker import Worker
 
 NewUrl = Callable[[str], str]
 SQLSTATES = ("53100", "53200", "53400", "58030", "XX001")
@@ -163,8 +164,8 @@ def test_a_full_disk_of_a_postgresql_server_is_a_503(new_database_url: NewUrl, t
         databases.run(url, "ALTER TABLE idempotency SET TABLESPACE pg_default", f"DROP TABLESPACE {name}")
 
 
-class Nobody:
-    """A sender that is never asked."""
+class UnusedSender:
+    """A sender that must not be called."""
 
     async def send(self, *_: object) -> Any:
         raise AssertionError("nothing is due")
@@ -174,7 +175,7 @@ class Nobody:
 
 
 class Growing:
-    """A chore that needs room on the disk."""
+    """A periodic job that needs space on the disk."""
 
     name = "growing"
 
@@ -193,34 +194,34 @@ class Growing:
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
-def test_the_worker_outlives_it_asks_less_and_less_and_goes_on(
+def test_the_worker_backs_off_while_the_storage_is_full_and_goes_on_afterwards(
     backend: str, new_database_url: NewUrl, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = new_database_url(backend)
     databases.run(url, "CREATE TABLE padding (content TEXT)")
-    settings, database, rests = Settings(database_url=url, secret_key=SECRET), Database(url), [0]
+    settings, database, pauses = Settings(database_url=url, secret_key=SECRET), Database(url), [0]
 
-    async def rest(_: asyncio.Event, failures: int) -> None:
-        rests.append(failures)
+    async def back_off(_: asyncio.Event, failures: int) -> None:
+        pauses.append(failures)
         await asyncio.sleep(0)
 
-    monkeypatch.setattr(working, "_rest", rest)
-    chore = Growing(database)
-    worker = Worker(settings, database, settings.installation(), Nobody(), [chore])
+    monkeypatch.setattr(loops, "back_off", back_off)
+    job = Growing(database)
+    worker = Worker(settings, database, settings.installation(), UnusedSender(), [job])
 
-    def mend() -> None:
+    def repair() -> None:
         faults.pages(database, "1000000") if database.is_sqlite else faults.read_only(url, "off")
 
     async def run() -> None:
         stop = asyncio.Event()
         running = asyncio.create_task(worker.run(stop))
-        while max(rests) < 5:
+        while max(pauses) < 5:
             await asyncio.sleep(0.001)
-        assert chore.done == 0
+        assert job.done == 0
         await asyncio.to_thread(faults.pages, database, "1000000") if database.is_sqlite else faults.read_only(
             url, "off"
         )
-        while not chore.done:
+        while not job.done:
             await asyncio.sleep(0.001)
         stop.set()
         await running
@@ -231,10 +232,10 @@ def test_the_worker_outlives_it_asks_less_and_less_and_goes_on(
     told = [record for record in lines(caplog) if record.levelno >= logging.WARNING]
     assert [record.name for record in told].count("booking.database") == 1
     assert not [record for record in told if record.exc_info]
-    assert len(told) <= 3  # where the server also ended connections, the worker and its chore say once that it was away
+    assert len(told) <= 3  # where the server also ended connections, the worker and its job log once that it was away
 
 
-def test_it_rests_longer_after_each_failure_up_to_five_seconds() -> None:
+def test_the_backoff_grows_with_each_failure_up_to_five_seconds() -> None:
     assert [backoff_s(failures) for failures in range(1, 8)] == [0.5, 1, 2, 4, 5, 5, 5]
     assert backoff_s(100_000) == 5
 

@@ -1,4 +1,4 @@
-"""What happens to the worker, one thing at a time: it is killed, stopped, doubled, and receivers act in the middle."""
+"""Faults of the worker, one at a time: it is killed, stopped, duplicated, and receivers fail in the middle."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -30,14 +30,14 @@ RECLAIMED_WITHIN_S = LEASE_S + 60
 
 
 @dataclass
-class Scene:
+class Setup:
     """One receiver, its endpoint, and workers that are not started yet."""
 
     receivers: Receivers
     receiver: Receiver
     hooks: Hooks
     endpoint: str
-    crew: list[Worker]
+    workers: list[Worker]
 
     def delivery(self) -> dict[str, Any]:
         return self.hooks.delivery()
@@ -46,7 +46,7 @@ class Scene:
         return all(row["status"] != "queued" for row in self.hooks.deliveries())
 
     def outcomes(self) -> list[str | None]:
-        """How each attempt ended, in order."""
+        """Return the outcome of each attempt, in order."""
         return [outcome(attempt) for attempt in self.hooks.attempts()]
 
 
@@ -65,14 +65,14 @@ with_short_leases = pytest.mark.parametrize("deadline", [pytest.param(DEADLINE, 
 
 
 @pytest.fixture
-def scene(fresh_database_url: str, tmp_path: Path, deadline: dict[str, str]) -> Iterator[Scene]:
+def setup(fresh_database_url: str, tmp_path: Path, deadline: dict[str, str]) -> Iterator[Setup]:
     with (
         Receivers() as receivers,
         new_world(fresh_database_url) as world,
-        workers(fresh_database_url, tmp_path, 2, **deadline) as crew,
+        workers(fresh_database_url, tmp_path, 2, **deadline) as started,
     ):
         receiver, hooks = receivers.open(), Hooks(world)
-        yield Scene(receivers, receiver, hooks, hooks.endpoint(url=receiver.url), list(crew))
+        yield Setup(receivers, receiver, hooks, hooks.endpoint(url=receiver.url), list(started))
 
 
 def lease_has_passed(hooks: Hooks) -> None:
@@ -95,51 +95,51 @@ def in_turn(*answers: Answer) -> Callable[[Receipt], Answer]:
 
 
 @with_short_leases
-def test_what_a_killed_worker_was_sending_is_sent_once_more(scene: Scene) -> None:
-    worker = scene.crew[0]
+def test_what_a_killed_worker_was_sending_is_sent_once_more(setup: Setup) -> None:
+    worker = setup.workers[0]
 
     def kill_and_hang(_: Receipt) -> Answer:
-        scene.receiver.choose = in_turn()
+        setup.receiver.choose = in_turn()
         worker.kill()
         return hang
 
-    scene.receiver.choose = kill_and_hang
-    (event,) = scene.hooks.tell()
+    setup.receiver.choose = kill_and_hang
+    (event,) = setup.hooks.tell()
     worker.start()
-    scene.receiver.wait_for(1)
+    setup.receiver.wait_for(1)
     worker.start()
-    wait_until(scene.is_over, "the delivery is over")
-    first, second = scene.receiver.receipts
+    wait_until(setup.is_over, "the delivery is over")
+    first, second = setup.receiver.receipts
     assert (first.event_id, second.event_id) == (event, event)
     assert first.attempt_id != second.attempt_id
     assert first.body == second.body
-    assert scene.outcomes() == ["lost", "ok"]
-    assert [attempt["id"] for attempt in scene.hooks.attempts()] == [first.attempt_id, second.attempt_id]
-    assert (scene.delivery()["status"], scene.delivery()["attempt_count"]) == ("succeeded", 1)
-    before, after = (attempt["started_at"] for attempt in scene.hooks.attempts())
+    assert setup.outcomes() == ["lost", "ok"]
+    assert [attempt["id"] for attempt in setup.hooks.attempts()] == [first.attempt_id, second.attempt_id]
+    assert (setup.delivery()["status"], setup.delivery()["attempt_count"]) == ("succeeded", 1)
+    before, after = (attempt["started_at"] for attempt in setup.hooks.attempts())
     assert LEASE_S * SECOND <= after - before <= RECLAIMED_WITHIN_S * SECOND
 
 
 @with_short_leases
-def test_what_was_accepted_as_the_worker_died_comes_twice_with_the_same_event_id(scene: Scene) -> None:
-    worker = scene.crew[0]
+def test_what_was_accepted_as_the_worker_died_comes_twice_with_the_same_event_id(setup: Setup) -> None:
+    worker = setup.workers[0]
 
     def kill_and_accept(_: Receipt) -> Answer:
-        scene.receiver.choose = in_turn()
+        setup.receiver.choose = in_turn()
         worker.kill()
         return OK
 
-    scene.receiver.choose = kill_and_accept
-    scene.hooks.tell()
+    setup.receiver.choose = kill_and_accept
+    setup.hooks.tell()
     worker.start()
-    wait_until(lambda: scene.receiver.accepted, "the first request is accepted")
-    lease_has_passed(scene.hooks)
+    wait_until(lambda: setup.receiver.accepted, "the first request is accepted")
+    lease_has_passed(setup.hooks)
     worker.start()
-    wait_until(scene.is_over, "the delivery is over")
-    first, second = scene.receiver.accepted
+    wait_until(setup.is_over, "the delivery is over")
+    first, second = setup.receiver.accepted
     assert first.event_id == second.event_id
     assert first.attempt_id != second.attempt_id
-    assert scene.outcomes() == ["lost", "ok"]
+    assert setup.outcomes() == ["lost", "ok"]
 
 
 def test_a_delivery_that_brings_down_every_worker_is_parked_and_the_others_go_on(
@@ -184,85 +184,85 @@ def test_a_delivery_that_brings_down_every_worker_is_parked_and_the_others_go_on
 # Stops -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_is_told_to_stop_finishes_what_it_sends(scene: Scene) -> None:
-    held, let_go = scene.receivers.holding()
-    scene.receiver.choose = in_turn(held)
-    scene.hooks.tell()
-    worker = scene.crew[0].start()
-    scene.receiver.wait_for(1)
+def test_a_worker_that_is_told_to_stop_finishes_what_it_sends(setup: Setup) -> None:
+    held, let_go = setup.receivers.holding()
+    setup.receiver.choose = in_turn(held)
+    setup.hooks.tell()
+    worker = setup.workers[0].start()
+    setup.receiver.wait_for(1)
     worker.signal(signal.SIGTERM)
     let_go()
     assert worker.wait_until_it_ends() == ExitCode.OK
-    assert scene.outcomes() == ["ok"]
-    assert scene.delivery()["status"] == "succeeded"
+    assert setup.outcomes() == ["ok"]
+    assert setup.delivery()["status"] == "succeeded"
 
 
-def test_a_worker_that_is_told_twice_finishes_nothing_more(scene: Scene) -> None:
-    scene.receiver.choose = lambda _: hang
-    scene.hooks.tell()
-    worker = scene.crew[0].start()
-    scene.receiver.wait_for(1)
+def test_a_worker_that_is_told_twice_finishes_nothing_more(setup: Setup) -> None:
+    setup.receiver.choose = lambda _: hang
+    setup.hooks.tell()
+    worker = setup.workers[0].start()
+    setup.receiver.wait_for(1)
     worker.signal(signal.SIGTERM)
     wait_until(lambda: "the worker stops" in worker.log, "it has heard that it is to stop")
     worker.signal(signal.SIGTERM)
     assert worker.wait_until_it_ends() == -signal.SIGTERM
-    assert scene.outcomes() == ["lost"]
+    assert setup.outcomes() == ["lost"]
 
 
 @with_short_leases
 @pytest.mark.parametrize("ends", ["well", "badly"])
 def test_a_worker_that_slept_past_its_lease_changes_nothing_but_its_own_line_of_the_log(
-    scene: Scene, ends: str
+    setup: Setup, ends: str
 ) -> None:
-    if scene.hooks.database.url.get_backend_name() == "sqlite":
+    if setup.hooks.database.url.get_backend_name() == "sqlite":
         pytest.skip("an SQLite file has one worker")
-    held, let_go = scene.receivers.holding()
-    asleep, awake = scene.crew
+    held, let_go = setup.receivers.holding()
+    asleep, awake = setup.workers
 
     def fall_asleep(_: Receipt) -> Answer:
-        scene.receiver.choose = in_turn()
+        setup.receiver.choose = in_turn()
         asleep.signal(signal.SIGSTOP)
         return held if ends == "well" else hang
 
-    scene.receiver.choose = fall_asleep
-    scene.hooks.tell()
+    setup.receiver.choose = fall_asleep
+    setup.hooks.tell()
     asleep.start()
-    scene.receiver.wait_for(1)
-    lease_has_passed(scene.hooks)
+    setup.receiver.wait_for(1)
+    lease_has_passed(setup.hooks)
     awake.start()
-    wait_until(scene.is_over, "the other worker delivers it")
-    settled = scene.delivery()
+    wait_until(setup.is_over, "the other worker delivers it")
+    settled = setup.delivery()
     let_go()
     asleep.signal(signal.SIGCONT)
-    wait_until(lambda: "lost" not in scene.outcomes(), "the sleeper writes down what became of its attempt")
+    wait_until(lambda: "lost" not in setup.outcomes(), "the sleeper writes down what became of its attempt")
     assert asleep.stop() == ExitCode.OK
-    assert scene.delivery() == settled
+    assert setup.delivery() == settled
     assert (settled["status"], settled["attempt_count"]) == ("succeeded", 1)
-    assert len(scene.outcomes()) == 2
-    assert scene.outcomes()[1] == "ok"
+    assert len(setup.outcomes()) == 2
+    assert setup.outcomes()[1] == "ok"
 
 
 # Changes while something is being sent ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("change", ["disable", "delete"])
-def test_an_endpoint_that_is_switched_off_while_something_is_sent_to_it(scene: Scene, change: str) -> None:
-    hooks, endpoint = scene.hooks, scene.endpoint
-    held, let_go = scene.receivers.holding()
-    scene.receiver.choose = in_turn(held)
+def test_an_endpoint_that_is_switched_off_while_something_is_sent_to_it(setup: Setup, change: str) -> None:
+    hooks, endpoint = setup.hooks, setup.endpoint
+    held, let_go = setup.receivers.holding()
+    setup.receiver.choose = in_turn(held)
     card = hooks.tell()[0]
-    worker = scene.crew[0].start()
-    scene.receiver.wait_for(1)
+    worker = setup.workers[0].start()
+    setup.receiver.wait_for(1)
     switch_off(hooks, endpoint, change)
     later = hooks.tell() if change == "disable" else []
     let_go()
-    wait_until(lambda: scene.outcomes() == ["ok"], "the attempt is written down")
+    wait_until(lambda: setup.outcomes() == ["ok"], "the attempt is written down")
     assert worker.stop() == ExitCode.OK
     by_event = {row["event_id"]: row for row in hooks.deliveries()}
     assert by_event[card]["status"] == "succeeded"
     for event in later:
         assert (by_event[event]["status"], by_event[event]["failure_reason"]) == ("failed", "endpoint_disabled")
-    assert len(scene.receiver.receipts) == 1
+    assert len(setup.receiver.receipts) == 1
     if change == "disable":
         assert hooks.row(endpoint)["status"] == "disabled"
 
@@ -280,79 +280,79 @@ def switch_off(hooks: Hooks, endpoint: str, change: str) -> None:
     hooks.database.write(work)
 
 
-def test_two_endpoints_of_one_url_get_a_delivery_each_with_a_secret_each(scene: Scene) -> None:
-    other = scene.hooks.endpoint(url=scene.receiver.url)
-    scene.hooks.tell()
-    scene.crew[0].start()
-    scene.receiver.wait_for(2)
+def test_two_endpoints_of_one_url_get_a_delivery_each_with_a_secret_each(setup: Setup) -> None:
+    other = setup.hooks.endpoint(url=setup.receiver.url)
+    setup.hooks.tell()
+    setup.workers[0].start()
+    setup.receiver.wait_for(2)
     valid = [
         {
             name
-            for name in (scene.endpoint, other)
-            if is_valid(receipt.body, receipt.headers, scene.hooks.secrets[name], now=receipt.at)
+            for name in (setup.endpoint, other)
+            if is_valid(receipt.body, receipt.headers, setup.hooks.secrets[name], now=receipt.at)
         }
-        for receipt in scene.receiver.receipts
+        for receipt in setup.receiver.receipts
     ]
-    assert sorted(map(sorted, valid)) == sorted([[scene.endpoint], [other]])
+    assert sorted(map(sorted, valid)) == sorted([[setup.endpoint], [other]])
 
 
 # More than one worker --------------------------------------------------------------------------------------------
 
 
-def test_a_second_worker_is_refused_beside_sqlite_and_welcome_beside_postgresql(scene: Scene) -> None:
-    first, second = scene.crew
+def test_a_second_worker_is_refused_beside_sqlite_and_welcome_beside_postgresql(setup: Setup) -> None:
+    first, second = setup.workers
     first.start().wait_until_it_runs()
     second.start()
-    if scene.hooks.database.url.get_backend_name() == "sqlite":
+    if setup.hooks.database.url.get_backend_name() == "sqlite":
         assert second.wait_until_it_ends() == ExitCode.USAGE
         assert "already" in second.log
         assert "Traceback" not in second.log
     else:
         second.wait_until_it_runs()
         assert second.stop() == ExitCode.OK
-    scene.hooks.tell()
-    scene.receiver.wait_for(1)
+    setup.hooks.tell()
+    setup.receiver.wait_for(1)
     assert first.stop() == ExitCode.OK
-    assert scene.delivery()["status"] == "succeeded"
+    assert setup.delivery()["status"] == "succeeded"
 
 
-def test_two_workers_share_what_is_due_and_send_nothing_twice(scene: Scene) -> None:
-    if scene.hooks.database.url.get_backend_name() == "sqlite":
+def test_two_workers_share_what_is_due_and_send_nothing_twice(setup: Setup) -> None:
+    if setup.hooks.database.url.get_backend_name() == "sqlite":
         pytest.skip("an SQLite file has one worker")
-    for worker in scene.crew:
+    for worker in setup.workers:
         worker.start()
-    for worker in scene.crew:
+    for worker in setup.workers:
         worker.wait_until_it_runs()
-    events = [event for _ in range(10) for event in scene.hooks.tell(times=20)]
-    wait_until(scene.is_over, "all are delivered")
-    assert sorted(receipt.event_id for receipt in scene.receiver.receipts) == sorted(events)
-    assert [worker.stop() for worker in scene.crew] == [ExitCode.OK, ExitCode.OK]
-    assert set(scene.outcomes()) == {"ok"}
+    events = [event for _ in range(10) for event in setup.hooks.tell(times=20)]
+    wait_until(setup.is_over, "all are delivered")
+    assert sorted(receipt.event_id for receipt in setup.receiver.receipts) == sorted(events)
+    assert [worker.stop() for worker in setup.workers] == [ExitCode.OK, ExitCode.OK]
+    assert set(setup.outcomes()) == {"ok"}
 
 
-def test_a_worker_that_is_not_told_of_a_commit_finds_what_is_due(scene: Scene) -> None:
-    worker = scene.crew[0].start().wait_until_it_runs()
-    scene.receiver.choose = in_turn(plain(500))
-    scene.hooks.tell()
-    scene.receiver.wait_for(2)
+def test_a_worker_that_is_not_told_of_a_commit_finds_what_is_due(setup: Setup) -> None:
+    worker = setup.workers[0].start().wait_until_it_runs()
+    setup.receiver.choose = in_turn(plain(500))
+    setup.hooks.tell()
+    setup.receiver.wait_for(2)
     assert worker.stop() == ExitCode.OK
-    assert scene.outcomes() == ["http_status", "ok"]
-    first, second = scene.hooks.attempts()
+    assert setup.outcomes() == ["http_status", "ok"]
+    first, second = setup.hooks.attempts()
     assert second["started_at"] >= first["started_at"] + SECOND
 
 
-def test_a_worker_that_no_bell_can_wake_finds_what_is_due(scene: Scene) -> None:
-    url = scene.hooks.database.url
+def test_a_worker_that_no_bell_can_wake_finds_what_is_due(setup: Setup) -> None:
+    url = setup.hooks.database.url
     if url.get_backend_name() == "sqlite":
         pytest.skip("the worker of an SQLite file lives in the process that commits")
-    worker = scene.crew[0].start().wait_until_it_runs()
+    worker = setup.workers[0].start().wait_until_it_runs()
     with connect(url.render_as_string(hide_password=False)) as connection:
-        bell = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'booking bell'"
-        bell += " AND datname = current_database()"
+        terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'booking notifier'"
+        terminate += " AND datname = current_database()"
         for count in (1, 2, 3):
-            wait_until(lambda: connection.execute(bell).fetchall(), "it listens, and is cut off")
-            scene.hooks.tell()
-            scene.receiver.wait_for(count)
+            wait_until(lambda: connection.execute(terminate).fetchall(), "it listens, and is cut off")
+            setup.hooks.tell()
+            setup.receiver.wait_for(count)
     assert worker.stop() == ExitCode.OK
-    assert set(scene.outcomes()) == {"ok"}
+    assert set(setup.outcomes()) == {"ok"}
     assert "Traceback" not in worker.log

@@ -1,33 +1,52 @@
-"""What falls due by the clock alone: checkouts that nobody paid, departures that too few booked, keys that expire."""
+"""The job for everything that expires: unpaid checkouts, departures under their minimum, API keys."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from booking_core import bookings, keys, retention_clock, storefront
 from booking_core.clock import HOUR, MINUTE, SECOND, has_passed
 from booking_core.context import Installation
 from booking_core.db.engine import Database, Tx
-from booking_core.errors import Unavailable
 from booking_server.worker.clock_watch import ClockWatch
+from booking_server.worker.jobs.isolation import FailureIsolation
 
 log = logging.getLogger("booking.clock")
 
 BATCH = 50
 ABANDON_EVERY = SECOND
-"""Checkouts that expired keep seats from others. Not at every turn: each booking wakes the worker, and what comes with
-a rush must not stand in its way."""
+"""Expired checkouts hold seats that others could book. Not at every turn, though: each commit wakes the worker, and a
+rush of bookings must not be slowed down by what it causes."""
 MINIMUM_EVERY = MINUTE
-KEYS_EVERY = HOUR
-"""Whoever is told a week ahead does not mind an hour."""
+WARN_EVERY = HOUR
+"""Staff is warned a week ahead, so an hour makes no difference."""
 
-Sweep = Callable[[Tx], int]
+Batch = Callable[[Tx], int]
+"""Processes some rows in a short transaction, and returns how many; 0 when none is left."""
 
 
-class Sweeping:
-    """Several sweeps, each at its own pace, in short transactions."""
+@dataclass(slots=True)
+class Task:
+    """Something that expires, checked at an interval."""
 
-    name = "sweeping"
+    run: Batch
+    every: int
+    """Microseconds."""
+    needs_settled_clock: bool = True
+    """False only for a task that finishes what was begun; every other one cannot be undone."""
+    ran_at: int = 0
+
+
+class ExpiryJob:
+    """Runs several tasks, each at its own interval, in short transactions.
+
+    Args:
+        watch: without it the clock is trusted as it is.
+        realign: batches that correct times which a clock ahead of this one wrote.
+    """
+
+    name = "expiry"
 
     def __init__(
         self,
@@ -35,80 +54,66 @@ class Sweeping:
         installation: Installation,
         *,
         watch: ClockWatch | None = None,
-        realign: Sequence[Sweep] = (),
+        realign: Sequence[Batch] = (),
     ) -> None:
-        """Without a watch the clock is believed as it is.
-
-        Args:
-            realign: brings back what a clock that was set back has left too far ahead.
-        """
         self._database = database
         self._watch = watch
         self._realign = realign
-        self._looked_at = 0
-        cancel_on: Sweep = lambda tx: bookings.cancel_on(tx, installation)  # noqa: E731
-        self._paces: dict[Sweep, int] = {
-            lambda tx: storefront.abandon_due(tx, installation, limit=BATCH): ABANDON_EVERY,
-            lambda tx: bookings.cancel_under_minimum(tx, installation): MINIMUM_EVERY,
-            cancel_on: ABANDON_EVERY,
-            lambda tx: keys.warn_expiring(tx, limit=BATCH): KEYS_EVERY,
-        }
-        self._swept_at = dict.fromkeys(self._paces, 0)
-        self._whatever_the_clock_says = {cancel_on}
-        """What goes on with what was begun; every other sweep does what cannot be undone because it is late."""
-
-    async def run_once(self) -> int:
-        """Does all that is due, and gives how much that was. A sweep that fails keeps no other from its turn."""
-        now, done = self._database.clock(), 0
-        await self._look(now)
-        failed: Exception | None = None
-        for sweep in self._due(now):
-            try:
-                done += await self._in_batches(sweep)
-            except Exception as error:  # told when the others have had their turn
-                if isinstance(error, Unavailable) and error.for_all:
-                    raise
-                failed = error
-            self._swept_at[sweep] = now
-        if failed:
-            raise failed
-        return done + await self._bring_back()
-
-    async def _look(self, now: int) -> None:
-        """Compare the database's clock with this process's own, as often as anything may be swept."""
-        if self._watch is not None and has_passed(ABANDON_EVERY, self._looked_at, now):
-            asked_s = self._watch.elapsed_s()
-            shown, observed = await asyncio.to_thread(self._database.read, retention_clock.read)
-            self._watch.look(shown, observed, asked_s=asked_s)
-            self._looked_at = now
-
-    def _due(self, now: int) -> list[Sweep]:
-        is_settled = self._watch is None or self._watch.is_settled
-        return [
-            sweep
-            for sweep, pace in self._paces.items()
-            if has_passed(pace, self._swept_at[sweep], now) and (is_settled or sweep in self._whatever_the_clock_says)
+        self._observed_at = 0
+        self._tasks = [
+            Task(lambda tx: storefront.abandon_due(tx, installation, limit=BATCH), ABANDON_EVERY),
+            Task(lambda tx: bookings.cancel_under_minimum(tx, installation), MINIMUM_EVERY),
+            Task(lambda tx: bookings.cancel_on(tx, installation), ABANDON_EVERY, needs_settled_clock=False),
+            Task(lambda tx: keys.warn_expiring(tx, limit=BATCH), WARN_EVERY),
         ]
 
-    async def _bring_back(self) -> int:
-        """Realign what a clock wrote that was ahead of this one, when there may be such."""
+    async def run_once(self) -> int:
+        """Run the tasks that are due, and return how many rows they processed."""
+        now, total = self._database.clock(), 0
+        await self._observe_clock(now)
+        failures = FailureIsolation()
+        for task in self._due(now):
+            with failures.isolated():
+                total += await self._run_batches(task.run)
+            task.ran_at = now
+        failures.raise_last()
+        return total + await self._realign_times()
+
+    async def close(self) -> None:
+        """Do nothing: the job holds no resources."""
+
+    async def _observe_clock(self, now: int) -> None:
+        """Compare the database's clock with this process's own, as often as any task may run."""
+        if self._watch is not None and has_passed(ABANDON_EVERY, self._observed_at, now):
+            read_at_s = self._watch.elapsed_s()
+            reading, observed = await asyncio.to_thread(self._database.read, retention_clock.read)
+            self._watch.observe(reading, observed, read_at_s=read_at_s)
+            self._observed_at = now
+
+    def _due(self, now: int) -> list[Task]:
+        is_settled = self._watch is None or self._watch.is_settled
+        return [
+            task
+            for task in self._tasks
+            if has_passed(task.every, task.ran_at, now) and (is_settled or not task.needs_settled_clock)
+        ]
+
+    async def _realign_times(self) -> int:
+        """Correct the times that a clock ahead of this one wrote, when there may be some."""
         if self._watch is None or not self._watch.must_realign:
             return 0
         self._watch.must_realign = False  # set again when the clock is set back meanwhile
         try:
-            done = sum([await self._in_batches(realign) for realign in self._realign])
+            total = sum([await self._run_batches(batch) for batch in self._realign])
         except BaseException:
             self._watch.must_realign = True
             raise
-        if done:
-            log.warning("%d instants lay too far ahead and were brought back", done)
-        return done
+        if total:
+            log.warning("%d times lay too far ahead and were corrected", total)
+        return total
 
-    async def _in_batches(self, sweep: Sweep) -> int:
-        done = 0
-        while count := await asyncio.to_thread(self._database.write, sweep):
-            done += count
-        return done
-
-    async def close(self) -> None:
-        """Nothing is held open."""
+    async def _run_batches(self, batch: Batch) -> int:
+        total = 0
+        while count := await asyncio.to_thread(self._database.write, batch):
+            total += count
+        return total

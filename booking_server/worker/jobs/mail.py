@@ -1,41 +1,38 @@
-"""The chore of mails: those that are owed are written, those that are due are sent, what became of them is recorded.
+"""The job that writes and sends mails.
 
-In short batches, and with no transaction open while a mail server is spoken to. Every mail is sent at least once, and
-each time with the same Message-ID.
+Mails are processed in short batches, with no transaction open while a mail server is called. Every mail is sent at
+least once, and each time with the same Message-ID.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from booking_core import notifications
 from booking_core.clock import MINUTE, has_passed
 from booking_core.context import Installation
 from booking_core.db.engine import Database, Tx
-from booking_core.notifications import Mailbox, Outcome, Tried
+from booking_core.notifications import Claimed, Mailbox, Outcome, Tried
 from booking_core.settings import Settings, named_mailbox
-from booking_server.adapters.smtp import BATCH_S, MAIL_S, FilePost, Post, SmtpPost, SmtpServer
+from booking_server.adapters.smtp import BATCH_S, MAIL_S, FileMailer, Mailer, SmtpMailer, SmtpServer
 from booking_server.worker.clock_watch import ClockWatch
+from booking_server.worker.jobs.leasing import LeaseJob
 
 log = logging.getLogger("booking.mail")
 
-T = TypeVar("T")
-
-WRITTEN_AT_ONCE = 20
-"""So few that on SQLite, which has one writer, a booking waits for a moment only."""
-SENT_AT_ONCE = 32
+WRITE_BATCH = 20
+"""Small, because on SQLite, which has one writer, bookings wait while a batch is written."""
+SEND_BATCH = 32
 LEASE_S = int(BATCH_S + MAIL_S) + 5
 """Longer than a batch can take, so that no heartbeat is needed."""
 TURN_S = 5.0
-"""A turn ends after so long, whatever is left, so that a worker that is told to stop does."""
 UNPARK_EVERY = MINUTE
-"""More than once: a process that knows of no mail server, since it is about to be replaced, parks what it claims."""
+"""Repeated, because an older process that has no mail server and is about to be replaced parks the mails it claims."""
 
 
-class Mailing:
-    """The mails of all organizations."""
+class MailJob(LeaseJob[list[Claimed], None]):
+    """Writes and sends the mails of all organizations, one batch at a time."""
 
     name = "mail"
 
@@ -43,90 +40,76 @@ class Mailing:
         self,
         database: Database,
         installation: Installation,
-        post: Post,
+        mailer: Mailer,
         sender: Mailbox,
         watch: ClockWatch | None = None,
     ) -> None:
-        self._database = database
+        super().__init__(database, in_flight_max=1, turn_s=TURN_S)
         self._installation = installation
-        self._post = post
+        self._mailer = mailer
         self._sender = sender
         self._watch = watch
         self._unparked_at = 0
 
     async def run_once(self) -> int:
-        """Writes and sends what is due now, and gives how many mails that moved."""
         await self._unpark()
-        loop = asyncio.get_running_loop()
-        done, until = 0, loop.time() + TURN_S
-        while moved := await self._turn():
-            done += moved
-            if loop.time() >= until:
-                break
-        return done
+        return await super().run_once()
 
-    async def close(self) -> None:
-        """There is nothing to let go of: a connection ends with its batch."""
+    async def claim(self, limit: int) -> tuple[list[list[Claimed]], int]:
+        """Write the mails that are owed, then lease a batch of those that are due."""
+        owed, due = await asyncio.to_thread(self._database.read, notifications.pending)
+        written = await self._write(self._write_owed) if owed else 0
+        batch = await self._write(self._claim_due) if due or written else []
+        return [batch] if batch else [], written + len(batch)
+
+    def start(self, unit: list[Claimed]) -> "asyncio.Future[None]":
+        return asyncio.ensure_future(self._mailer.send(unit, self._record))
+
+    async def settle(self, finished: "Sequence[asyncio.Future[None]]") -> None:
+        """Raise the exception of a batch; its results were recorded one by one, as soon as they were known."""
+        for future in finished:
+            future.result()
 
     async def _unpark(self) -> None:
-        """Mails that waited for a mail server have one now."""
+        """Make the mails due that were parked while there was no mail server."""
         now = self._database.clock()
-        if self._post.reaches_people and has_passed(UNPARK_EVERY, self._unparked_at, now):
+        if self._mailer.delivers and has_passed(UNPARK_EVERY, self._unparked_at, now):
             await self._write(notifications.unpark)
             self._unparked_at = now
 
-    async def _turn(self) -> int:
-        owed, due = await asyncio.to_thread(self._database.read, notifications.pending)
-        written = await self._write(self._write_due) if owed else 0
-        sent = await self._send() if due or written else 0
-        return written + sent
+    def _write_owed(self, tx: Tx) -> int:
+        return notifications.write_due(tx, self._installation, limit=WRITE_BATCH, sender=self._sender)
 
-    def _write_due(self, tx: Tx) -> int:
-        return notifications.write_due(tx, self._installation, limit=WRITTEN_AT_ONCE, sender=self._sender)
-
-    async def _send(self) -> int:
+    def _claim_due(self, tx: Tx) -> list[Claimed]:
         is_settled = self._watch is None or self._watch.is_settled
-        claimed = await self._write(
-            lambda tx: notifications.claim(
-                tx, self._installation, limit=SENT_AT_ONCE, lease_s=LEASE_S, gives_up_old=is_settled
-            )
-        )
-        if not claimed:
-            return 0
-        await self._post.carry(claimed, self._record)
-        return len(claimed)
+        return notifications.claim(tx, self._installation, limit=SEND_BATCH, lease_s=LEASE_S, gives_up_old=is_settled)
 
-    async def _record(self, tried: Sequence[Tried]) -> None:
-        await self._write(lambda tx: notifications.record(tx, tried))
-        _log(tried)
-
-    async def _write(self, fn: Callable[[Tx], T]) -> T:
-        return await asyncio.to_thread(self._database.write, fn)
+    async def _record(self, results: Sequence[Tried]) -> None:
+        await self._write(lambda tx: notifications.record(tx, results))
+        for result in results:
+            if result.outcome in (Outcome.REFUSED, Outcome.DELAYED):
+                log.warning("the mail %s was not accepted (%s): %s", result.claimed.id, result.outcome, result.error)
 
 
-def _log(tried: Sequence[Tried]) -> None:
-    for each in tried:
-        if each.outcome in (Outcome.REFUSED, Outcome.DELAYED):
-            log.warning("the mail %s was not taken (%s): %s", each.claimed.id, each.outcome, each.error)
-
-
-def mailing(
+def mail_job(
     settings: Settings, database: Database, installation: Installation, watch: ClockWatch | None = None
-) -> Mailing:
-    """The chore, as the settings want it."""
+) -> MailJob:
+    """Create the job of an installation, with the mailer that its settings name."""
     sender = Mailbox(*named_mailbox(settings.mail_from)) if settings.mail_from else None
     sender = sender or notifications.default_sender(installation)
-    post: Post
+    mailer: Mailer
     if settings.smtp_url:
-        post = SmtpPost(SmtpServer.of(settings.smtp_url), sender.address)
+        mailer = SmtpMailer(SmtpServer.of(settings.smtp_url), sender.address)
     else:
-        post = FilePost(mail_folder(settings))
-    return Mailing(database, installation, post, sender, watch)
+        mailer = FileMailer(mail_folder(settings))
+    return MailJob(database, installation, mailer, sender, watch)
 
 
 def mail_folder(settings: Settings) -> Path | None:
-    """Where mails are laid down while there is no mail server: beside an SQLite file unless said. PostgreSQL is shared
-    by machines that share no folder, so there one has to be named."""
+    """Return the folder for mails while there is no mail server, by default beside the SQLite file.
+
+    None for PostgreSQL unless it is set: machines that share a database share no folder.
+    """
     if settings.mail_dir:
         return Path(settings.mail_dir)
     path = settings.sqlite_path

@@ -1,5 +1,4 @@
-"""What the worker does besides deliveries: mail, refunds, sweeps, retention. Each chore keeps its own pace, so that a
-slow mail server holds up no refund."""
+"""The list of periodic jobs, which a worker runs beside the deliveries."""
 
 from typing import Protocol
 
@@ -9,34 +8,34 @@ from booking_core.db.engine import Database
 from booking_core.realign import all_kinds
 from booking_core.settings import Settings
 from booking_server.worker.clock_watch import ClockWatch
-from booking_server.worker.jobs.expiry import Sweeping
-from booking_server.worker.jobs.mail import mailing
-from booking_server.worker.jobs.refunds import refunding
-from booking_server.worker.jobs.retention import Purging
+from booking_server.worker.jobs.expiry import ExpiryJob
+from booking_server.worker.jobs.mail import mail_job
+from booking_server.worker.jobs.refunds import refund_job
+from booking_server.worker.jobs.retention import RetentionJob
 
 
-class Chore(Protocol):
-    """Something that falls due by itself."""
+class PeriodicJob(Protocol):
+    """Work that becomes due by itself. Each job runs in a loop of its own, so a slow mail server delays no refund."""
 
     name: str
 
     async def run_once(self) -> int:
-        """Does all that is due now, and gives how much that was."""
+        """Process what is due now, and return how many rows that were."""
 
     async def close(self) -> None:
-        """Lets go of what it holds open."""
+        """Release the job's resources."""
 
 
-def chores_of(
+def periodic_jobs(
     settings: Settings, database: Database, installation: Installation, watch: ClockWatch | None = None
-) -> list[Chore]:
-    """Every chore of an installation; all of them believe the same watch."""
+) -> list[PeriodicJob]:
+    """Create the jobs of an installation, which share one clock watch."""
     watch = watch or ClockWatch()
     lease_s = webhooks.lease_s(settings.webhook_deadline_s)
     realign = all_kinds(installation, waits_s=settings.webhook_waits_s, lease_s=lease_s)
     return [
-        Sweeping(database, installation, watch=watch, realign=realign),
-        refunding(settings, database),
-        mailing(settings, database, installation, watch),
-        Purging(settings, database),
+        ExpiryJob(database, installation, watch=watch, realign=realign),
+        refund_job(settings, database),
+        mail_job(settings, database, installation, watch),
+        RetentionJob(settings, database),
     ]

@@ -1,9 +1,9 @@
-"""The chore that forgets what is past its retention: deliveries and events, deleted endpoints, stored answers (decision
-L8); and, for as long as the log of deliveries, mails with what owed them, and holds.
+"""The job that deletes rows past their retention (decision L8).
 
-In batches, each a short transaction, with a pause after each: whoever reads or books in the meantime notices nothing,
-and neither do deliveries, which this leaves to their own task. How old something is, is said by the retention clock,
-which follows the database's clock and never leaps with it.
+Deliveries, deleted endpoints, events and stored answers have retentions of their own; mails with their outbox rows and
+holds are kept as long as deliveries. Each batch is a short transaction with a pause after it, so that requests and
+deliveries are not slowed down. The age of a row is measured with the retention clock, which follows the database's
+clock but never jumps with it.
 """
 
 import asyncio
@@ -14,27 +14,27 @@ from collections.abc import Callable
 from booking_core import events, idempotency, notifications, retention_clock, storefront, webhooks
 from booking_core.clock import DAY, MINUTE, SECOND, elapsed_s, has_passed
 from booking_core.db.engine import Database, Tx
-from booking_core.errors import Unavailable
 from booking_core.retention_clock import Measured, Reading
 from booking_core.settings import Settings
+from booking_server.worker.jobs.isolation import FailureIsolation
 
-log = logging.getLogger("booking.purging")
+log = logging.getLogger("booking.retention")
 
 BATCH = 2_000
-"""Rows of each kind, in one transaction."""
+"""Rows of each kind in one transaction."""
 EVERY = MINUTE
 PAUSE = SECOND // 4
-"""While there is more."""
-REHEARSED = 20_000
-"""Rows of each kind that a rehearsal counts: it deletes them, and undoes that."""
+"""The interval while there is more to delete."""
+DRY_RUN_MAX = 20_000
+"""Rows of each kind that a dry run counts at most: it deletes them and rolls back."""
 
 Purge = Callable[[Tx], int]
 
 
-class Purging:
-    """What is old, of all organizations."""
+class RetentionJob:
+    """Deletes the old rows of all organizations."""
 
-    name = "purging"
+    name = "retention"
 
     def __init__(
         self,
@@ -49,66 +49,63 @@ class Purging:
         self._batch = batch
         self._elapsed_s = elapsed_s
         self._measured: Measured | None = None
-        self._is_held_back = False
+        self._is_clock_ahead = False
         self._purged_at = 0
         self._pause = EVERY
 
     async def run_once(self) -> int:
-        """Forgets a batch of each kind when it is time, and gives how much that was. One that fails keeps no other from
-        being forgotten."""
+        """Delete a batch of each kind when the pause is over, and return the number of rows."""
         now = self._database.clock()
         if not has_passed(self._pause, self._purged_at, now):
             return 0
-        purged: list[int] = []
-        failed: Exception | None = None
-        for _, purge in await self._purges(await self._believed(), self._batch):
-            try:
-                purged.append(await asyncio.to_thread(self._database.write, purge))
-            except Exception as error:  # told when the others have had their turn
-                if isinstance(error, Unavailable) and error.for_all:
-                    raise
-                failed = error
-        self._purged_at, self._pause = now, PAUSE if self._batch in purged else EVERY
-        if failed:
-            raise failed
-        return sum(purged)
+        counts: list[int] = []
+        failures = FailureIsolation()
+        for _, purge in await self._purges(await self._advance_clock(), self._batch):
+            with failures.isolated():
+                counts.append(await asyncio.to_thread(self._database.write, purge))
+        self._purged_at, self._pause = now, PAUSE if self._batch in counts else EVERY
+        failures.raise_last()
+        return sum(counts)
 
-    async def _believed(self) -> int:
-        """Move the retention clock, and return what it says."""
+    async def run_all(self, *, dry_run: bool = False) -> dict[str, int]:
+        """Delete everything past its retention, batch after batch, and return the number of rows of each kind.
+
+        Args:
+            dry_run: only count, at most `DRY_RUN_MAX` of each kind.
+        """
+        counts: Counter[str] = Counter()
+        limit = DRY_RUN_MAX if dry_run else self._batch
+        run = self._database.dry_run if dry_run else self._database.write
+        for kind, purge in await self._purges(await self._advance_clock(), limit):
+            count = limit
+            while count == limit:
+                count = await asyncio.to_thread(run, purge)
+                counts[kind] += count
+                if dry_run:
+                    break
+        return dict(counts)
+
+    async def close(self) -> None:
+        """Do nothing: the job holds no resources."""
+
+    async def _advance_clock(self) -> int:
+        """Advance the retention clock and return its reading."""
         elapsed_s = self._elapsed_s()
         advance = lambda tx: retention_clock.advance(tx, self._measured, elapsed_s)  # noqa: E731
         reading: Reading = await asyncio.to_thread(self._database.write, advance)
         self._measured = reading.measured
-        self._tell(reading)
+        self._log_difference(reading)
         return reading.at
 
-    def _tell(self, reading: Reading) -> None:
-        """Log when the clock has run away from what purges believe, and when they agree again."""
-        is_held_back = reading.behind > DAY
-        if is_held_back and not self._is_held_back:
+    def _log_difference(self, reading: Reading) -> None:
+        """Log when the clock runs ahead of the retention clock, and when the two agree again."""
+        is_ahead = reading.behind > DAY
+        if is_ahead and not self._is_clock_ahead:
             days = reading.behind / DAY
-            log.warning("the clock is %.1f days ahead of what has been observed: less is deleted meanwhile", days)
-        if self._is_held_back and not is_held_back:
-            log.info("the clock agrees with what has been observed again")
-        self._is_held_back = is_held_back
-
-    async def run_all(self, *, is_rehearsal: bool = False) -> dict[str, int]:
-        """Delete all that is past its retention, batch after batch, and return how much of each kind that was.
-
-        Args:
-            is_rehearsal: only count, at most `REHEARSED` of each kind.
-        """
-        counts: Counter[str] = Counter()
-        limit = REHEARSED if is_rehearsal else self._batch
-        carry_out = self._database.dry_run if is_rehearsal else self._database.write
-        for kind, purge in await self._purges(await self._believed(), limit):
-            purged = limit
-            while purged == limit:
-                purged = await asyncio.to_thread(carry_out, purge)
-                counts[kind] += purged
-                if is_rehearsal:
-                    break
-        return dict(counts)
+            log.warning("the clock is %.1f days ahead of the retention clock: fewer rows are deleted meanwhile", days)
+        if self._is_clock_ahead and not is_ahead:
+            log.info("the clock and the retention clock agree again")
+        self._is_clock_ahead = is_ahead
 
     async def _purges(self, now: int, limit: int) -> list[tuple[str, Purge]]:
         settings = self._settings
@@ -123,12 +120,9 @@ class Purging:
             ("effects", lambda tx: notifications.purge_unmailed(tx, before=deliveries_before, limit=limit)),
             ("holds", lambda tx: storefront.purge_holds(tx, before=deliveries_before, limit=limit)),
             ("stored_answers", lambda tx: idempotency.purge(tx, before=answers_before, limit=limit)),
-            *(("events", _of_organization(organization_id, events_before, limit)) for organization_id in old),
+            *(("events", _purge_events(organization_id, events_before, limit)) for organization_id in old),
         ]
 
-    async def close(self) -> None:
-        """Nothing is held open."""
 
-
-def _of_organization(organization_id: str, before: int, limit: int) -> Purge:
+def _purge_events(organization_id: str, before: int, limit: int) -> Purge:
     return lambda tx: events.purge(tx, organization_id, before=before, limit=limit)

@@ -31,7 +31,7 @@ from booking_server.adapters.webhook_client import Sent, WebhookSender
 
 HOST = "127.0.0.1"
 LATE_S = 20.0
-"""So much later than its deadline an attempt may end on a busy machine; what no deadline ends lasts longer."""
+"""The tolerance after a deadline on a busy machine; an attempt without a deadline lasts longer."""
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -39,14 +39,14 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Call:
-    """One connection that a receiver has taken."""
+    """A connection that a receiver has accepted."""
 
     def __init__(self, conn: socket.socket, receiver: "Receiver") -> None:
         self.conn = conn
         self.receiver = receiver
 
     def read(self) -> bytes:
-        """One whole request, which the receiver remembers; nothing when the sender has closed."""
+        """Read and record a request; return None when the client has closed the connection."""
         read = b""
         while b"\r\n\r\n" not in read:
             if not (piece := self.conn.recv(65_536)):
@@ -90,7 +90,7 @@ Handle = Callable[[Call], None]
 
 
 class Receiver:
-    """Serves each connection in a thread of its own, by a function that may do whatever receivers do."""
+    """A server that runs a function for each connection, in a thread of its own."""
 
     def __init__(self, handle: Handle, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[bytes] = []
@@ -152,7 +152,7 @@ class Receiver:
 
 
 def answer(head_and_body: bytes) -> Handle:
-    """Reads a request, answers it so, and closes."""
+    """Read a request, send the answer, and close."""
 
     def handle(call: Call) -> None:
         call.read()
@@ -162,14 +162,14 @@ def answer(head_and_body: bytes) -> Handle:
 
 
 def keep_answering(call: Call) -> None:
-    """What an ordinary server does."""
+    """Respond like an ordinary server."""
     while call.read():
         call.send(OK)
 
 
 @pytest.fixture
 def receive() -> Iterator[Callable[..., Receiver]]:
-    """Starts a receiver: of a function, or of the bytes it answers with."""
+    """Start a receiver with a function, or with the bytes of its response."""
     started: list[Receiver] = []
 
     def start(handle: Handle | bytes = keep_answering, **options: Any) -> Receiver:
@@ -185,7 +185,7 @@ def receive() -> Iterator[Callable[..., Receiver]]:
 
 
 class Names:
-    """A DNS. A value is a list of addresses, an exception, or a function that gives either."""
+    """A DNS resolver. A value is a list of addresses, an exception, or a function that returns either."""
 
     def __init__(self, known: Mapping[str, Any]) -> None:
         self.known = dict(known)
@@ -216,14 +216,14 @@ def names() -> Callable[..., Names]:
 
 @pytest.fixture(scope="session")
 def uvloop_begun() -> None:
-    """The first loop of uvloop opens what all later ones share."""
+    """Start uvloop once, since its first loop opens descriptors that all later ones share."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(asyncio.sleep(0))
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[Any]], Any]:
-    """Runs a coroutine to its end, on either event loop; the loop has nothing to complain of."""
+    """Run a coroutine on either event loop, and fail if the loop reports an error."""
 
     def runs(main: Any) -> Any:
         factory = uvloop.new_event_loop if request.param == "uvloop" else None
@@ -239,7 +239,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[Any]], Any]:
 
 @pytest.fixture
 def settings(authority: "Authority") -> Callable[..., Settings]:
-    """Settings of a machine on which 127.0.0.1 may be called."""
+    """Return settings that allow calls to 127.0.0.1."""
     usual = {
         "webhook_allow_http": True,
         "webhook_allow_cidrs": (f"{HOST}/32",),
@@ -252,7 +252,7 @@ def settings(authority: "Authority") -> Callable[..., Settings]:
 
 @pytest.fixture
 def deliver(run: Callable[[Any], Any], settings: Callable[..., Settings]) -> Callable[..., Any]:
-    """Sends once to each URL, one after the other by the same sender; gives the outcome, or their list."""
+    """Send once to each URL with the same client, and return the result, or a list of results."""
 
     def delivers(
         *urls: str,
@@ -284,7 +284,7 @@ def deliver(run: Callable[[Any], Any], settings: Callable[..., Settings]) -> Cal
 
 @pytest.fixture
 def descriptors(uvloop_begun: None) -> Iterator[None]:
-    """No socket of the test is left open."""
+    """Assert that no socket of the test is left open."""
     before = set(Path("/proc/self/fd").iterdir())
     yield
     assert set(Path("/proc/self/fd").iterdir()) <= before
@@ -294,7 +294,7 @@ def descriptors(uvloop_begun: None) -> Iterator[None]:
 
 
 class Canaries:
-    """Listeners on one port of several addresses of this machine; none of them must ever be called."""
+    """Open listeners on one port of several addresses of this machine, which must never be called."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self.port = 0
@@ -338,7 +338,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
 
 @pytest.fixture
 def connected_to(request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    """Every address to which this process opens a connection during the test, whoever asks for it."""
+    """Record every address to which this process connects during the test."""
     _install_audit()
     seen: list[str] = []
     _watchers.append(seen)
@@ -365,7 +365,7 @@ def _name(text: str) -> x509.Name:
 
 
 class Authority:
-    """A certificate authority of the test's own, that the sender trusts through its setting."""
+    """Create a certificate authority that the client trusts through its setting."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -394,7 +394,7 @@ class Authority:
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
 
     def server(self, *names: str, expired: bool = False, self_signed: bool = False, weak: bool = False) -> Any:
-        """A server's TLS context with a certificate for these names or addresses."""
+        """Return a server's TLS context with a certificate for these names or addresses."""
         key: Any = rsa.generate_private_key(65_537, 1024) if weak else ec.generate_private_key(ec.SECP256R1())
         since, until = (-2 * _DAY, -_DAY) if expired else (-_DAY, _DAY)
         subjects = [
@@ -425,7 +425,7 @@ class Authority:
 
 @pytest.fixture(autouse=True)
 def no_authority_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None of the test's certificates comes from one, and reading them all takes longer than most tests."""
+    """Skip the system's certificate authorities, which the tests do not need and which are slow to load."""
     monkeypatch.setenv("SSL_CERT_FILE", "/dev/null")
     monkeypatch.setenv("SSL_CERT_DIR", "/dev/null")
 

@@ -1,4 +1,4 @@
-"""Which addresses and URLs may be called: the tables, the notations of hosts, and the judgement of names."""
+"""The address guard: tables of addresses, notations of hosts, and checks of names."""
 
 import asyncio
 import socket
@@ -79,7 +79,7 @@ def expected_v6(value: int) -> bool:
 # The tables ------------------------------------------------------------------------------------------------------
 
 
-def test_every_16_of_ipv4_is_judged_as_the_registries_say() -> None:
+def test_every_16_of_ipv4_matches_the_registries() -> None:
     ranges = [(number(first), number(last)) for first, last in DENIED_V4]
     for prefix in range(65_536):
         for value in (prefix << 16, (prefix << 16) | 0x8001, (prefix << 16) | 0xFFFF):
@@ -87,7 +87,7 @@ def test_every_16_of_ipv4_is_judged_as_the_registries_say() -> None:
             assert is_public(text_v4(value)) is expected, text_v4(value)
 
 
-def test_every_16_of_ipv6_is_judged_as_the_registries_say() -> None:
+def test_every_16_of_ipv6_matches_the_registries() -> None:
     ranges = [(number(first), number(last)) for first, last in ALLOWED_V6]
     for prefix in range(65_536):
         for rest in (0, 1, (1 << 112) - 1):
@@ -97,14 +97,14 @@ def test_every_16_of_ipv6_is_judged_as_the_registries_say() -> None:
 
 
 @pytest.mark.parametrize(("first", "last"), DENIED_V4)
-def test_an_ipv4_range_ends_where_it_ends(first: str, last: str) -> None:
+def test_the_ends_of_an_ipv4_range_are_exact(first: str, last: str) -> None:
     for value in (number(first) - 1, number(first), number(last), number(last) + 1):
         if 0 <= value < 1 << 32:
             assert is_public(text_v4(value)) is expected_v4(value), text_v4(value)
 
 
 @pytest.mark.parametrize(("first", "last"), ALLOWED_V6)
-def test_an_ipv6_range_ends_where_it_ends(first: str, last: str) -> None:
+def test_the_ends_of_an_ipv6_range_are_exact(first: str, last: str) -> None:
     for value in (number(first) - 1, number(first), number(last), number(last) + 1):
         assert is_public(text_v6(value)) is expected_v6(value), text_v6(value)
 
@@ -123,14 +123,14 @@ def test_no_form_of_ipv6_that_carries_an_ipv4_address_is_public(value: int) -> N
 @pytest.mark.parametrize(
     "text", ["", "example.com", "127.1", "0x7f000001", "2130706433", "8.8.8", "fe80::1%eth0", "2a00:1450::1%1", "[::1]"]
 )
-def test_what_is_not_plainly_an_address_is_not_public(text: str) -> None:
+def test_an_invalid_address_is_not_public(text: str) -> None:
     assert not is_public(text)
 
 
 # URLs ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_url_is_taken_apart() -> None:
+def test_a_url_is_parsed() -> None:
     target = parse_target("HTTPS://Hooks.Example:8443/a/b?c=d")
     assert (target.is_tls, target.host, target.port, target.path) == (True, "hooks.example", 8443, "/a/b?c=d")
     assert (target.address, target.is_private_name, target.authority) == (None, False, "hooks.example:8443")
@@ -151,7 +151,7 @@ def test_a_url_is_taken_apart() -> None:
         ("https://0x08.010.2056/", "8.8.8.8", "/"),
     ],
 )
-def test_the_request_says_what_the_url_says(url: str, authority: str, path: str) -> None:
+def test_the_request_has_the_host_and_path_of_the_url(url: str, authority: str, path: str) -> None:
     target = parse_target(url)
     assert (target.authority, target.path) == (authority, path)
 
@@ -177,7 +177,7 @@ def test_the_request_says_what_the_url_says(url: str, authority: str, path: str)
         *("https://hooks.example:/", "https://hooks.example:a/", "https://hooks.example:-1/"),
     ],
 )
-def test_a_url_that_can_be_read_in_two_ways_is_refused(url: str) -> None:
+def test_an_ambiguous_url_is_refused(url: str) -> None:
     with pytest.raises(TargetError):
         parse_target(url)
 
@@ -189,11 +189,11 @@ def test_a_port_of_another_service_is_refused(port: int) -> None:
 
 
 @pytest.mark.parametrize("port", [443, 1024, 8080, 8443, 65535])
-def test_a_port_of_a_web_server_is_fine(port: int) -> None:
+def test_a_port_of_a_web_server_is_allowed(port: int) -> None:
     assert parse_target(f"https://hooks.example:{port}/").port == port
 
 
-def test_plain_http_is_for_development() -> None:
+def test_plain_http_needs_a_setting() -> None:
     for url, port in (
         ("http://hooks.example/", 80),
         ("http://hooks.example:80/", 80),
@@ -208,7 +208,7 @@ def test_plain_http_is_for_development() -> None:
 
 
 @given(st.text(max_size=60))
-def test_whatever_is_written_is_a_target_or_an_error(text: str) -> None:
+def test_any_text_is_a_target_or_an_error(text: str) -> None:
     for url in (text, f"https://{text}", f"https://hooks.example/{text}", f"https://{text}/"):
         try:
             target = parse_target(url)
@@ -266,7 +266,7 @@ def guard(names: Callable[..., Any]) -> AddressGuard:
 
 
 @pytest.mark.parametrize("host", [*S2, *S3, *S4, *S5, *S6])
-def test_a_host_that_leads_inside_is_not_public(guard: AddressGuard, host: str) -> None:
+def test_a_host_of_a_private_network_is_not_public(guard: AddressGuard, host: str) -> None:
     for url in (f"https://{host}/", f"https://{host}:8443/hook?a=b"):
         assert guard.is_public_url(url) is False
         with pytest.raises(BlockedAddress):
@@ -285,8 +285,8 @@ def test_there_are_enough_controls() -> None:
 
 
 @pytest.mark.parametrize("port", [22, 80, 444, 1023, 6379])
-def test_a_port_that_is_not_allowed_is_judged_without_dns_and_not_sent_to(names: Callable[..., Any], port: int) -> None:
-    """Also on an address that a setting allows: the setting is about addresses."""
+def test_a_forbidden_port_is_refused_without_dns(names: Callable[..., Any], port: int) -> None:
+    """The setting allows addresses, not ports."""
     resolver = names(hooks_example=[PUBLIC])
     guard = AddressGuard(Settings(webhook_allow_cidrs=("127.0.0.0/8",)), resolver)
     for host in ("hooks.example", "127.0.0.1"):
@@ -331,14 +331,14 @@ def test_fifty_public_addresses_are_public(names: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("found", [[], socket.gaierror(socket.EAI_NONAME, "no"), TimeoutError()])
-def test_a_name_without_an_answer_may_be_registered_and_not_sent_to(names: Callable[..., Any], found: Any) -> None:
+def test_a_name_without_an_address_may_be_registered_but_not_called(names: Callable[..., Any], found: Any) -> None:
     guard = AddressGuard(Settings(), names(hooks_example=found))
     assert guard.is_public_url("https://hooks.example/")
     with pytest.raises(NoAddress):
         asyncio.run(guard.resolve("https://hooks.example/"))
 
 
-def test_a_refusal_says_nothing_of_what_was_found(names: Callable[..., Any]) -> None:
+def test_a_refusal_does_not_contain_the_addresses(names: Callable[..., Any]) -> None:
     guard = AddressGuard(Settings(), names(hooks_example=["10.0.0.1"]))
     for url in ("https://hooks.example/", "https://127.0.0.1/", "https://db/", "ftp://hooks.example/"):
         with pytest.raises(BlockedAddress) as raised:
@@ -347,9 +347,7 @@ def test_a_refusal_says_nothing_of_what_was_found(names: Callable[..., Any]) -> 
         assert raised.value.__cause__ is None
 
 
-def test_allowed_ranges_are_allowed_and_nothing_beside_them(
-    names: Callable[..., Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_only_the_allowed_ranges_are_allowed(names: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
     settings = Settings(webhook_allow_cidrs=("10.1.0.0/16", "fd00::/64"))
     guard = AddressGuard(settings, names(hooks_example=["10.1.2.3", "fd00::1", PUBLIC], near_example=["10.2.0.1"]))
     assert guard.is_public_url("https://hooks.example/")
@@ -360,7 +358,7 @@ def test_allowed_ranges_are_allowed_and_nothing_beside_them(
     assert "10.1.0.0/16, fd00::/64" in caplog.text
 
 
-def test_a_private_name_passes_only_where_it_leads_to_allowed_addresses(names: Callable[..., Any]) -> None:
+def test_a_private_name_is_allowed_only_with_allowed_addresses(names: Callable[..., Any]) -> None:
     resolver = names(
         localhost=["127.0.0.1"], receiver=["10.1.2.3"], x_internal=[PUBLIC], y_internal=["127.0.0.1", PUBLIC]
     )
@@ -374,7 +372,7 @@ def test_a_private_name_passes_only_where_it_leads_to_allowed_addresses(names: C
 
 
 class Lookups:
-    """Stands in for getaddrinfo; holds up the names that begin with "slow"."""
+    """A replacement for getaddrinfo that blocks names that begin with "slow"."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -397,7 +395,7 @@ def lookups(monkeypatch: pytest.MonkeyPatch) -> Lookups:
     return made
 
 
-def test_the_resolver_gives_each_address_once(lookups: Lookups) -> None:
+def test_the_resolver_returns_each_address_once(lookups: Lookups) -> None:
     resolver = SystemResolver()
     assert resolver.resolve_now("a.example") == [PUBLIC, PUBLIC_V6]
     assert asyncio.run(resolver.resolve("a.example")) == [PUBLIC, PUBLIC_V6]
@@ -405,9 +403,7 @@ def test_the_resolver_gives_each_address_once(lookups: Lookups) -> None:
     assert lookups.asked == ["a.example", "a.example", "none.example"]
 
 
-def test_a_name_that_hangs_costs_one_thread_and_holds_up_no_other(
-    lookups: Lookups, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_name_uses_one_thread_and_delays_no_other(lookups: Lookups, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(address_guard, "_REGISTRATION_LOOKUP_S", 0.01)
     resolver = SystemResolver()
 
@@ -430,7 +426,7 @@ def test_a_name_that_hangs_costs_one_thread_and_holds_up_no_other(
     assert lookups.asked.count("slow.example") == 1
 
 
-def test_a_name_is_looked_up_again_when_no_thread_was_to_be_had(
+def test_a_name_is_looked_up_again_after_a_thread_could_not_start(
     lookups: Lookups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolver = SystemResolver()
@@ -451,5 +447,5 @@ def test_a_registration_does_not_wait_long_for_dns(lookups: Lookups, monkeypatch
     lookups.free.set()
 
 
-def test_the_system_knows_localhost() -> None:
+def test_the_system_resolves_localhost() -> None:
     assert "127.0.0.1" in SystemResolver().resolve_now("localhost")

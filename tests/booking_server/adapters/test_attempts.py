@@ -14,12 +14,12 @@ from support.world import SECRET, FixedClock, make_world
 
 from booking_core.db.engine import Database
 from booking_server.adapters.webhook_client import WebhookSender
-from booking_server.worker.delivery_worker import Worker
+from booking_server.worker.worker import Worker
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 EVENTS = 60
 KEPT = 0.6
-"""So many requests of a receiver are answered on a connection that stays open."""
+"""The number of requests that a receiver answers on a connection that stays open."""
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def reset(call: Any) -> None:
 
 
 def read_until(call: Any, is_enough: Callable[[bytes], bool]) -> None:
-    """Read a request as far as that, and remember it."""
+    """Read a part of a request, and record it."""
     read = b""
     while not is_enough(read):
         if not (byte := call.conn.recv(1)):
@@ -76,7 +76,7 @@ def faulty(seed: int) -> Callable[[Any], None]:
 
 
 def settle(hooks: Hooks, settings: Any) -> None:
-    """Let the worker do all there is, each attempt at its time."""
+    """Let the worker make all attempts, each when it is due."""
 
     async def main() -> None:
         sender = WebhookSender(settings)
@@ -118,7 +118,7 @@ def test_every_request_that_a_faulty_receiver_saw_is_an_attempt_of_its_own(
     assert {row["error"] for row in rows.values()} == {None, "http_status", "protocol_error"}
 
 
-def test_a_lost_request_waits_as_any_failed_attempt_does(hooks: Hooks, settings: Any, receive: Any) -> None:
+def test_a_lost_request_waits_like_any_failed_attempt(hooks: Hooks, settings: Any, receive: Any) -> None:
     def handle(call: Any) -> None:
         first = call.read()
         call.send(OK)
@@ -158,7 +158,7 @@ def test_a_lost_request_waits_as_any_failed_attempt_does(hooks: Hooks, settings:
     ],
 )
 @pytest.mark.parametrize("status", [200, 500])
-def test_what_a_receiver_says_is_in_the_log(
+def test_the_response_of_a_receiver_is_in_the_log(
     hooks: Hooks, settings: Any, receive: Any, status: int, said: bytes, kept: str
 ) -> None:
     def handle(call: Any) -> None:

@@ -1,4 +1,4 @@
-"""The post, against a real mail server that does not always behave."""
+"""The mailers, against a real mail server that does not always behave."""
 
 import asyncio
 import ssl
@@ -14,7 +14,7 @@ from support.world import NOON
 
 from booking_core.notifications import Claimed, Outcome, Tried
 from booking_server.adapters import smtp
-from booking_server.adapters.smtp import LANES, FilePost, SmtpPost, SmtpServer, Tell
+from booking_server.adapters.smtp import CONNECTIONS_MAX, FileMailer, Report, SmtpMailer, SmtpServer
 
 SENDER = "office@book.example"
 
@@ -39,38 +39,37 @@ def server() -> Iterator[MailServer]:
         yield running
 
 
-def carry(server: MailServer | str, *mails: Claimed, mail_s: float = 10.0, tls: ssl.SSLContext | None = None) -> list[
+def send(server: MailServer | str, *mails: Claimed, mail_s: float = 10.0, tls: ssl.SSLContext | None = None) -> list[
     tuple[str, Outcome, str | None]
 ]:  # fmt: skip
-    """What became of each mail, by the last digit of its id, in that order."""
+    """Send the mails and return the result of each, sorted by the last digit of its id."""
     url = server if isinstance(server, str) else server.url
-    post = SmtpPost(SmtpServer.of(url), SENDER, mail_s=mail_s, tls=tls)
+    mailer = SmtpMailer(SmtpServer.of(url), SENDER, mail_s=mail_s, tls=tls)
 
-    async def carried() -> list[Tried]:
-        tried: list[Tried] = []
-        await post.carry(mails, told_to(tried))
+    async def run() -> list[Tried]:
+        results: list[Tried] = []
+        await mailer.send(mails, report_to(results))
         await hang_up()
-        return tried
+        return results
 
-    tried = asyncio.run(carried())
-    return sorted((each.claimed.id[-1], each.outcome, each.error) for each in tried)
+    return sorted((each.claimed.id[-1], each.outcome, each.error) for each in asyncio.run(run()))
 
 
-def told_to(tried: list[Tried]) -> Tell:
-    async def tell(news: Sequence[Tried]) -> None:
-        tried.extend(news)
+def report_to(results: list[Tried]) -> Report:
+    async def report(new: Sequence[Tried]) -> None:
+        results.extend(new)
 
-    return tell
+    return report
 
 
 def in_turn(*answers: str) -> Callable[[object], str]:
-    """These answers, then acceptance."""
+    """Return a server callback that gives these answers, then accepts."""
     left = list(answers)
     return lambda _: left.pop(0) if left else OK
 
 
 def outcome(server: MailServer | str, **options: float) -> tuple[Outcome, str | None]:
-    ((_, result, error),) = carry(server, a_mail(), **options)
+    ((_, result, error),) = send(server, a_mail(), **options)
     return result, error
 
 
@@ -86,35 +85,35 @@ def test_a_mail_arrives_as_it_was_written(server: MailServer) -> None:
 
 def test_mails_of_a_batch_share_a_few_connections(server: MailServer) -> None:
     mails = [a_mail(number) for number in range(10)]
-    assert {result for _, result, _ in carry(server, *mails)} == {Outcome.SENT}
+    assert {result for _, result, _ in send(server, *mails)} == {Outcome.SENT}
     assert sorted(received.raw for received in server.received) == sorted(each.message for each in mails)
-    assert server.connections == LANES
+    assert server.connections == CONNECTIONS_MAX
 
 
-def test_a_mail_is_told_of_before_the_next_of_its_connection_begins(server: MailServer) -> None:
-    told: list[Tried] = []
+def test_a_mail_is_reported_before_the_next_mail_of_its_connection_starts(server: MailServer) -> None:
+    reported: list[Tried] = []
     most = 0
 
-    def taken(_: object) -> str:
+    def accept(_: object) -> str:
         nonlocal most
-        most = max(most, len(server.received) + 1 - len(told))
+        most = max(most, len(server.received) + 1 - len(reported))
         return OK
 
-    server.on_message = taken
-    post = SmtpPost(SmtpServer.of(server.url), SENDER)
-    asyncio.run(post.carry([a_mail(number) for number in range(20)], told_to(told)))
-    assert len(told) == 20
-    assert most <= LANES
+    server.on_message = accept
+    mailer = SmtpMailer(SmtpServer.of(server.url), SENDER)
+    asyncio.run(mailer.send([a_mail(number) for number in range(20)], report_to(reported)))
+    assert len(reported) == 20
+    assert most <= CONNECTIONS_MAX
 
 
 @pytest.mark.parametrize(
     ("url", "sender"),
     [(f"smtp://{'a' * 70}.example", SENDER), (None, "office@bücher.example")],
-    ids=["a server that cannot be looked up", "a host of ours that cannot be said"],
+    ids=["a server that cannot be looked up", "a local host name that is invalid"],
 )
-def test_a_wrong_setting_costs_nobody_a_mail(server: MailServer, url: str | None, sender: str) -> None:
+def test_a_wrong_setting_makes_no_mail_fail(server: MailServer, url: str | None, sender: str) -> None:
     tried: list[Tried] = []
-    asyncio.run(SmtpPost(SmtpServer.of(url or server.url), sender).carry([a_mail()], told_to(tried)))
+    asyncio.run(SmtpMailer(SmtpServer.of(url or server.url), sender).send([a_mail()], report_to(tried)))
     assert [(each.outcome, each.error) for each in tried] == [
         (Outcome.DELAYED, "connect failed: not a host name"),
     ]
@@ -125,7 +124,7 @@ def test_one_mail_takes_one_connection(server: MailServer) -> None:
     assert server.connections == 1
 
 
-# Refused, or put off ---------------------------------------------------------------------------------------------
+# Refused or delayed -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -139,25 +138,23 @@ def test_one_mail_takes_one_connection(server: MailServer) -> None:
     ],
 )
 @pytest.mark.parametrize("about", ["on_recipient", "on_message"])
-def test_4xx_may_be_different_next_time_and_5xx_is_final(
-    server: MailServer, about: str, answer: str, result: Outcome
-) -> None:
+def test_4xx_is_retried_and_5xx_is_final(server: MailServer, about: str, answer: str, result: Outcome) -> None:
     setattr(server, about, in_turn(answer))
     assert outcome(server) == (result, answer)
     assert server.received == []
 
 
-def test_a_refusal_is_about_its_own_mail_alone(server: MailServer) -> None:
+def test_a_refusal_affects_only_its_own_mail(server: MailServer) -> None:
     server.on_recipient = lambda address: "550 no such user" if address.startswith("gone") else OK
     server.on_message = lambda received: "451 later" if received.recipient.startswith("full") else OK
     addresses = ["gone@example.com", "ada@example.com", "full@example.com"] * 3
     mails = [a_mail(number, to) for number, to in enumerate(addresses)]
-    results = [result for _, result, _ in carry(server, *mails)]
+    results = [result for _, result, _ in send(server, *mails)]
     assert results == [Outcome.REFUSED, Outcome.SENT, Outcome.DELAYED] * 3
     assert [received.recipient for received in server.received] == ["ada@example.com"] * 3
 
 
-def test_what_a_server_says_is_kept_short_and_printable(server: MailServer) -> None:
+def test_a_server_reply_is_kept_short_and_printable(server: MailServer) -> None:
     server.on_message = in_turn(f"550 {'no ' * 150}")
     _, error = outcome(server)
     assert error is not None
@@ -169,50 +166,52 @@ def test_what_a_server_says_is_kept_short_and_printable(server: MailServer) -> N
 
 
 @pytest.mark.parametrize(("how", "arrived"), [(DROP, 0), (TAKE_AND_DROP, 1)])
-def test_a_connection_that_is_lost_after_data_leaves_it_open_and_the_next_mail_gets_a_new_one(
+def test_a_connection_lost_after_data_delays_its_mail_and_the_next_mail_gets_a_new_one(
     server: MailServer, how: str, arrived: int
 ) -> None:
     server.on_message = in_turn(how)
     mails = [a_mail(0), *(a_mail(number) for number in range(1, 9))]
-    results = carry(server, *mails)
+    results = send(server, *mails)
     assert [result for _, result, _ in results].count(Outcome.DELAYED) == 1
     assert {error for _, result, error in results if result is Outcome.DELAYED} == {"connection lost"}
     assert [result for _, result, _ in results].count(Outcome.SENT) == 8
     assert len(server.received) == 8 + arrived
-    assert server.connections == LANES + 1
+    assert server.connections == CONNECTIONS_MAX + 1
 
 
 @pytest.mark.parametrize("how", [HANG, DRIP])
 @pytest.mark.parametrize("about", ["on_recipient", "on_message"])
-def test_a_server_that_does_not_come_to_an_end_is_left(server: MailServer, about: str, how: str) -> None:
+def test_a_server_that_never_finishes_is_disconnected(server: MailServer, about: str, how: str) -> None:
     setattr(server, about, lambda _: how)
     assert outcome(server, mail_s=0.3) == (Outcome.DELAYED, "timeout")
 
 
-def test_what_could_not_be_begun_in_time_is_given_back(server: MailServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mail_that_could_not_be_started_in_time_is_untried(
+    server: MailServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(smtp, "BATCH_S", 0.0)
     assert outcome(server) == (Outcome.UNTRIED, None)
     assert server.connections == 0
 
 
-def test_where_nobody_listens_no_mail_of_the_batch_tries_by_itself(server: MailServer) -> None:
+def test_after_a_failed_connect_the_rest_of_the_batch_does_not_try_again(server: MailServer) -> None:
     with MailServer() as gone:
         url = gone.url
-    results = carry(url, *(a_mail(number) for number in range(9)))
+    results = send(url, *(a_mail(number) for number in range(9)))
     assert [(result, error) for _, result, error in results] == [(Outcome.DELAYED, "connect failed")] * 9
 
 
-# Who may ---------------------------------------------------------------------------------------------------------
+# Login and TLS ---------------------------------------------------------------------------------------------------
 
 
-def test_it_logs_in_when_the_url_says_so() -> None:
+def test_it_logs_in_with_the_credentials_of_the_url() -> None:
     with MailServer(login=("tours@example.com", "p:ss w/rd")) as server:
         url = f"smtp://tours%40example.com:p%3Ass%20w%2Frd@127.0.0.1:{server.port}"
         assert outcome(url) == (Outcome.SENT, None)
         assert server.logins == [(b"tours@example.com", b"p:ss w/rd")]
 
 
-def test_a_wrong_password_costs_no_guest_a_mail() -> None:
+def test_a_wrong_password_makes_no_mail_fail() -> None:
     with MailServer(login=("tours", "right")) as server:
         result, error = outcome(f"smtp://tours:wrong@127.0.0.1:{server.port}")
         assert result is Outcome.DELAYED
@@ -236,20 +235,20 @@ def trusting(authority: Authority) -> ssl.SSLContext:
 
 def test_starttls_is_used_when_it_is_offered(authority: Authority) -> None:
     with MailServer(starttls=authority.server("127.0.0.1")) as server:
-        assert carry(server, a_mail(), tls=trusting(authority)) == [("0", Outcome.SENT, None)]
+        assert send(server, a_mail(), tls=trusting(authority)) == [("0", Outcome.SENT, None)]
         (received,) = server.received
         assert received.raw == a_mail().message
 
 
-def test_smtps_speaks_tls_from_the_first_byte(authority: Authority) -> None:
+def test_smtps_uses_tls_from_the_first_byte(authority: Authority) -> None:
     with MailServer(tls=authority.server("127.0.0.1")) as server:
         url = server.url.replace("smtp:", "smtps:")
-        assert carry(url, a_mail(), tls=trusting(authority)) == [("0", Outcome.SENT, None)]
+        assert send(url, a_mail(), tls=trusting(authority)) == [("0", Outcome.SENT, None)]
 
 
 @pytest.mark.parametrize("how", ["starttls", "tls"])
 @pytest.mark.parametrize("flaw", ["expired", "self_signed", "name"])
-def test_a_certificate_that_is_not_good_keeps_mails_back(authority: Authority, how: str, flaw: str) -> None:
+def test_an_invalid_certificate_delays_mails(authority: Authority, how: str, flaw: str) -> None:
     if flaw == "name":
         context = authority.server("mail.example")
     else:
@@ -257,7 +256,7 @@ def test_a_certificate_that_is_not_good_keeps_mails_back(authority: Authority, h
     server = MailServer(tls=context) if how == "tls" else MailServer(starttls=context)
     with server:
         url = server.url.replace("smtp:", "smtps:") if how == "tls" else server.url
-        ((_, result, error),) = carry(url, a_mail(), tls=trusting(authority))
+        ((_, result, error),) = send(url, a_mail(), tls=trusting(authority))
         assert (result, str(error).partition(":")[0]) == (Outcome.DELAYED, "tls failed")
         assert server.received == []
 
@@ -265,31 +264,31 @@ def test_a_certificate_that_is_not_good_keeps_mails_back(authority: Authority, h
 # Addresses -------------------------------------------------------------------------------------------------------
 
 
-def test_an_address_beyond_ascii_goes_to_a_server_that_takes_it() -> None:
+def test_an_address_beyond_ascii_is_sent_to_a_server_with_smtputf8() -> None:
     message = a_mail(to="søren@example.com", head="To: søren@example.com\r\n".encode())
     with MailServer(smtputf8=True) as server:
-        assert carry(server, message) == [("0", Outcome.SENT, None)]
+        assert send(server, message) == [("0", Outcome.SENT, None)]
         assert server.received[0].recipient == "søren@example.com"
         assert "SMTPUTF8" in server.received[0].options
 
 
-def test_an_address_beyond_ascii_is_refused_where_the_server_takes_none(server: MailServer) -> None:
+def test_an_address_beyond_ascii_is_refused_without_smtputf8(server: MailServer) -> None:
     message = a_mail(to="søren@example.com")
-    ((_, result, error),) = carry(server, message)
-    assert (result, error) == (Outcome.REFUSED, "the mail server takes no such address")
+    ((_, result, error),) = send(server, message)
+    assert (result, error) == (Outcome.REFUSED, "the mail server does not support this address")
 
 
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
         ("smtp://mail.example", SmtpServer("mail.example", 25, False, None, None)),
-        ("smtp://u:p@smtp.example", SmtpServer("mail.example", 587, False, "u", "p")),
-        ("smtps://u:p%40@smtp.example", SmtpServer("mail.example", 465, True, "u", "p@")),
+        ("smtp://u:p@mail.example", SmtpServer("mail.example", 587, False, "u", "p")),
+        ("smtps://u:p%40@mail.example", SmtpServer("mail.example", 465, True, "u", "p@")),
         ("smtp://mail.example:2525/", SmtpServer("mail.example", 2525, False, None, None)),
         ("smtp://u@[::1]:26", SmtpServer("::1", 26, False, "u", None)),
     ],
 )
-def test_the_url_names_the_server(url: str, expected: SmtpServer) -> None:
+def test_the_server_is_parsed_from_the_url(url: str, expected: SmtpServer) -> None:
     assert SmtpServer.of(url) == expected
 
 
@@ -298,7 +297,7 @@ def test_the_url_names_the_server(url: str, expected: SmtpServer) -> None:
 
 def keep(folder: Path | None, *mails: Claimed) -> Sequence[Tried]:
     tried: list[Tried] = []
-    asyncio.run(FilePost(folder).carry(mails, told_to(tried)))
+    asyncio.run(FileMailer(folder).send(mails, report_to(tried)))
     return tried
 
 
@@ -314,7 +313,7 @@ def test_without_a_server_each_mail_becomes_one_file_that_sorts_by_time(tmp_path
     assert message_from_bytes(files[0].read_bytes())["Subject"] == "x"
 
 
-def test_nobody_else_may_read_them(tmp_path: Path) -> None:
+def test_mail_files_are_private(tmp_path: Path) -> None:
     folder = tmp_path / "mail"
     keep(folder, a_mail())
     (file,) = folder.iterdir()
@@ -322,13 +321,13 @@ def test_nobody_else_may_read_them(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_a_folder_that_cannot_be_written_to_delays_them(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_delays_mails(tmp_path: Path) -> None:
     (tmp_path / "mail").write_text("in the way")
     (tried,) = keep(tmp_path / "mail", a_mail())
     assert tried.outcome is Outcome.DELAYED
     assert str(tried.error).startswith("not written: ")
 
 
-def test_without_a_folder_they_wait() -> None:
+def test_without_a_folder_mails_are_parked() -> None:
     (tried,) = keep(None, a_mail())
     assert tried.outcome is Outcome.PARKED

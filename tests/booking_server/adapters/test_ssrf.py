@@ -28,7 +28,7 @@ Receive = Callable[..., Any]
 
 
 def shown(sent: Sent) -> tuple[Any, ...]:
-    """All that a customer learns of an attempt, but for its time."""
+    """Return everything that a customer learns about an attempt, except its duration."""
     return sent.status, sent.excerpt, sent.error
 
 
@@ -57,7 +57,7 @@ HOSTS = [
 
 
 @pytest.mark.parametrize("allow_http", [False, True], ids=["https", "http"])
-def test_no_notation_of_an_inner_address_leads_there(
+def test_no_notation_of_a_private_address_is_called(
     deliver: Deliver, settings: Any, names: Any, canaries: Any, connected_to: list[str], allow_http: bool
 ) -> None:
     canary = canaries("127.0.0.1", "127.0.0.2", "::1", "192.0.2.2", "fd00::2")
@@ -90,7 +90,7 @@ def test_no_notation_of_an_inner_address_leads_there(
         *("https://good.example/#a", "https://good.example/a b", "https://good.example/\n"),
     ],
 )
-def test_what_is_no_address_of_a_receiver_is_not_called(
+def test_a_forbidden_url_is_not_called(
     deliver: Deliver, settings: Any, names: Any, connected_to: list[str], url: str
 ) -> None:
     """Rows S1 and S11, also when the row stands in the database already."""
@@ -115,7 +115,7 @@ def test_what_is_no_address_of_a_receiver_is_not_called(
     ],
     ids=lambda found: f"{found[-1]} of {len(found)}",
 )
-def test_one_denied_answer_is_enough(
+def test_one_denied_address_denies_all(
     deliver: Deliver, settings: Any, names: Any, canaries: Any, connected_to: list[str], found: list[str]
 ) -> None:
     """Row S8; 127.0.0.1 stands for a public address."""
@@ -128,7 +128,7 @@ def test_one_denied_answer_is_enough(
     assert connected_to == []
 
 
-def test_a_name_that_moves_inside_after_registration_is_not_followed(
+def test_a_name_that_moves_to_a_private_address_after_registration_is_not_called(
     run: Any, settings: Any, receive: Receive, names: Any, canaries: Any, connected_to: list[str]
 ) -> None:
     """Row S9: a thousand times public when registered, and one of four things when sent to."""
@@ -160,7 +160,7 @@ def test_a_name_that_moves_inside_after_registration_is_not_followed(
 def test_a_name_is_resolved_once_for_one_send(
     deliver: Deliver, receive: Receive, names: Any, canaries: Any, connected_to: list[str]
 ) -> None:
-    """Row S9: what was checked is what is connected to, however short DNS says that its answer holds."""
+    """Row S9: the client connects to the checked address, however short its TTL is."""
     receiver = receive()
     canary = canaries("127.0.0.2")
     answers = iter([["127.0.0.1"]])
@@ -208,7 +208,7 @@ def test_no_proxy_of_the_environment_is_used(
     assert canary.are_untouched
 
 
-def test_registration_tells_nothing_of_what_stands_behind_an_address(
+def test_registration_reveals_nothing_about_a_private_address(
     settings: Any, receive: Receive, canaries: Any, connected_to: list[str]
 ) -> None:
     """Row S13: nothing is called when an endpoint is registered, so open, closed and silent look alike."""
@@ -227,7 +227,7 @@ def test_registration_tells_nothing_of_what_stands_behind_an_address(
 def test_an_address_in_the_standard_form_is_compared_with_the_ranges(
     run: Any, settings: Any, receive: Receive, names: Any
 ) -> None:
-    """A resolver may write an address of IPv6 in any of its forms."""
+    """Resolvers may return any form of an IPv6 address."""
     resolver = names(good_example=["0000:0:0::0001"])
 
     async def main() -> Any:

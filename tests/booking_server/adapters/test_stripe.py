@@ -1,4 +1,4 @@
-"""What Stripe says, and what is made of it, over a real socket."""
+"""The Stripe gateway and its outcomes, over a real socket."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -41,13 +41,13 @@ def test_a_refund_carries_its_key_its_amount_and_its_name(ledger: Ledger, gatewa
     assert made["metadata"] == {"refund_id": REFUND, "booking_id": BOOKING}
 
 
-def test_the_same_refund_twice_is_one(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_the_same_refund_twice_is_made_once(ledger: Ledger, gateway: StripeGateway) -> None:
     assert gateway.refund(CLAIMED) == gateway.refund(CLAIMED)
     assert len(ledger.refunds("pi_1")) == 1
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_whatever_goes_wrong_is_unknown_and_the_next_try_makes_one_refund(
+def test_a_fault_is_unknown_and_the_next_attempt_makes_one_refund(
     ledger: Ledger, gateway: StripeGateway, fault: Fault
 ) -> None:
     ledger.next_faults.append(fault)
@@ -69,7 +69,7 @@ def test_whatever_goes_wrong_is_unknown_and_the_next_try_makes_one_refund(
 )
 @pytest.mark.parametrize("status", [200, 400, 502])
 @pytest.mark.parametrize("claimed", [CLAIMED, LATE, replace(CLAIMED, provider_refund_id="re_000001")])
-def test_an_answer_that_is_not_stripes_is_unknown(
+def test_a_response_that_is_not_stripes_is_unknown(
     ledger: Ledger, gateway: StripeGateway, claimed: Claimed, status: int, body: bytes
 ) -> None:
     ledger.in_between = (status, body)
@@ -103,7 +103,7 @@ def test_an_amount_is_sent_in_stripes_unit_of_its_currency(
 @pytest.mark.parametrize(
     "shown", [{}, [], None, "x", 1, {"object": "refund", "id": "re_1"}, {"error": "x"}, {"error": {"code": [1]}}]
 )
-def test_an_answer_of_another_shape_is_unknown_too(
+def test_a_response_of_another_shape_is_unknown_too(
     ledger: Ledger, gateway: StripeGateway, monkeypatch: pytest.MonkeyPatch, status: int, shown: Any
 ) -> None:
     create = ledger.create
@@ -127,32 +127,32 @@ def test_each_call_is_made_once(ledger: Ledger, gateway: StripeGateway) -> None:
         assert ledger.met.total() == number
 
 
-def test_nobody_listens(ledger: Ledger) -> None:
+def test_a_closed_port_is_unknown(ledger: Ledger) -> None:
     gateway = StripeGateway(KEY, "http://127.0.0.1:1")
     assert said(gateway.refund(CLAIMED)) == (Outcome.UNKNOWN, None, "no_answer")
 
 
-def test_a_key_that_stripe_does_not_know_is_no_refusal(ledger: Ledger) -> None:
+def test_an_invalid_stripe_key_is_no_refusal(ledger: Ledger) -> None:
     gateway = StripeGateway("sk_wrong", ledger.base_url)
     assert said(gateway.refund(CLAIMED)) == (Outcome.UNKNOWN, None, "http_401")
 
 
 @pytest.mark.parametrize("code", ["charge_disputed", "balance_insufficient", "expired_or_canceled_card"])
-def test_a_refusal_is_told_by_its_code(ledger: Ledger, gateway: StripeGateway, code: str) -> None:
+def test_a_refusal_has_its_code_as_reason(ledger: Ledger, gateway: StripeGateway, code: str) -> None:
     ledger.refusals["pi_1"] = code
     assert said(gateway.refund(CLAIMED)) == (Outcome.REFUSED, None, code)
 
 
-def test_a_payment_that_stripe_does_not_know_is_refused(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_an_unknown_payment_is_refused(ledger: Ledger, gateway: StripeGateway) -> None:
     assert said(gateway.refund(replace(CLAIMED, payment_intent="pi_2"))) == (Outcome.REFUSED, None, "resource_missing")
 
 
-def test_a_lock_that_could_not_be_had_is_no_refusal(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_a_lock_timeout_is_no_refusal(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.refusals["pi_1"] = "lock_timeout"
     assert said(gateway.refund(CLAIMED)) == (Outcome.UNKNOWN, None, "lock_timeout")
 
 
-def test_our_key_used_for_another_request_is_for_people(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_a_reused_idempotency_key_is_left_to_staff(ledger: Ledger, gateway: StripeGateway) -> None:
     gateway.refund(CLAIMED)
     assert gateway.refund(replace(CLAIMED, amount_minor=400)).outcome is Outcome.UNCLEAR
 
@@ -160,7 +160,7 @@ def test_our_key_used_for_another_request_is_for_people(ledger: Ledger, gateway:
 # Looking before sending ------------------------------------------------------------------------------------------
 
 
-def test_a_refund_whose_key_was_forgotten_is_found_and_not_made_again(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_a_refund_whose_key_has_expired_is_found_and_not_repeated(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.charge("pi_1", 1_000)
     ledger.next_faults.append(Fault.DROPPED_AFTER)
     assert gateway.refund(CLAIMED).outcome is Outcome.UNKNOWN
@@ -172,7 +172,7 @@ def test_a_refund_whose_key_was_forgotten_is_found_and_not_made_again(ledger: Le
     assert len(ledger.refunds("pi_1")) == 2
 
 
-def test_a_refund_that_was_never_made_is_made_after_looking(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_a_refund_that_was_never_made_is_made_after_the_search(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.charge("pi_1", 1_000)
     ledger.refund_at_the_dashboard("pi_1", 100)
     assert gateway.refund(LATE).outcome is Outcome.REFUNDED
@@ -180,7 +180,7 @@ def test_a_refund_that_was_never_made_is_made_after_looking(ledger: Ledger, gate
     assert [refund["amount"] for refund in ledger.refunds("pi_1")] == [500, 100]
 
 
-def test_it_is_found_behind_a_hundred_others(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_a_refund_is_found_on_the_second_page(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.charge("pi_1", 1_000)
     gateway.refund(CLAIMED)
     for _ in range(150):
@@ -189,7 +189,7 @@ def test_it_is_found_behind_a_hundred_others(ledger: Ledger, gateway: StripeGate
     assert [what for what, _ in ledger.requests] == ["create", "find", "find"]
 
 
-def test_looking_may_fail_too(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_a_failed_search_is_unknown(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.next_faults.append(Fault.ERROR_BEFORE)
     assert gateway.refund(LATE).outcome is Outcome.UNKNOWN
     assert ledger.refunds("pi_1") == []
@@ -200,7 +200,9 @@ def test_looking_may_fail_too(ledger: Ledger, gateway: StripeGateway) -> None:
 AGAIN = replace(CLAIMED, reopened_count=1)
 
 
-def test_a_refusal_that_is_stored_for_the_key_is_not_met_again(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_a_refusal_stored_for_the_old_key_does_not_apply_after_reopening(
+    ledger: Ledger, gateway: StripeGateway
+) -> None:
     ledger.refusals["pi_1"] = "balance_insufficient"
     assert gateway.refund(CLAIMED).outcome is Outcome.REFUSED
     del ledger.refusals["pi_1"]
@@ -210,14 +212,16 @@ def test_a_refusal_that_is_stored_for_the_key_is_not_met_again(ledger: Ledger, g
     assert made["metadata"] == {"refund_id": REFUND, "booking_id": BOOKING, "reopened": "1"}
 
 
-def test_what_had_been_made_after_all_is_found_and_not_made_again(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_a_refund_that_was_made_before_reopening_is_found_and_not_repeated(
+    ledger: Ledger, gateway: StripeGateway
+) -> None:
     ledger.charge("pi_1", 1_000)
     gateway.refund(CLAIMED)
     assert said(gateway.refund(AGAIN)) == (Outcome.REFUNDED, "re_000001", None)
     assert len(ledger.refunds("pi_1")) == 1
 
 
-def test_what_the_gateway_gave_up_is_made_anew_and_once(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_a_failed_refund_is_made_once_more_after_reopening(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.charge("pi_1", 1_000)
     ledger.born = "pending"
     gateway.refund(CLAIMED)
@@ -229,7 +233,7 @@ def test_what_the_gateway_gave_up_is_made_anew_and_once(ledger: Ledger, gateway:
     assert ledger.charges["pi_1"].refunded == 500
 
 
-def test_what_is_given_up_again_is_refused_again(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_a_refund_that_fails_again_is_refused_again(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.charge("pi_1", 1_000)
     ledger.born = "pending"
     gateway.refund(AGAIN)
@@ -238,17 +242,15 @@ def test_what_is_given_up_again_is_refused_again(ledger: Ledger, gateway: Stripe
     assert len(ledger.refunds("pi_1")) == 1
 
 
-def test_what_somebody_refunded_at_the_dashboard_meanwhile_is_taken_for_it(
-    ledger: Ledger, gateway: StripeGateway
-) -> None:
-    """It had been left to people. Half of the payment is owed, so the gateway itself would not refuse a second one."""
+def test_a_refund_from_the_dashboard_counts_after_reopening(ledger: Ledger, gateway: StripeGateway) -> None:
+    """The refund had been left to staff. Half of the payment is owed, so Stripe would accept a second refund."""
     ledger.charge("pi_1", 1_000)
     ledger.refund_at_the_dashboard("pi_1", 500)
     assert said(gateway.refund(AGAIN)) == (Outcome.REFUNDED, "re_000001", "refunded_elsewhere")
     assert ledger.charges["pi_1"].refunded == 500
 
 
-def test_a_part_that_somebody_refunded_meanwhile_is_for_people(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_a_partial_refund_from_the_dashboard_is_left_to_staff(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.charge("pi_1", 1_000)
     ledger.refund_at_the_dashboard("pi_1", 100)
     assert said(gateway.refund(AGAIN)) == (Outcome.UNCLEAR, None, "partly_refunded_elsewhere")
@@ -258,7 +260,7 @@ def test_a_part_that_somebody_refunded_meanwhile_is_for_people(ledger: Ledger, g
 # Already refunded ------------------------------------------------------------------------------------------------
 
 
-def test_already_refunded_by_ourselves_is_read_and_matched(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_already_refunded_by_this_service_is_found(ledger: Ledger, gateway: StripeGateway) -> None:
     gateway.refund(CLAIMED)
     ledger.ahead_s = 25 * 3600
     assert said(gateway.refund(CLAIMED)) == (Outcome.REFUNDED, "re_000001", None)
@@ -271,7 +273,7 @@ def test_already_refunded_at_the_dashboard_is_settled(ledger: Ledger, gateway: S
     assert said(gateway.refund(CLAIMED)) == (Outcome.REFUNDED, "re_000001", "refunded_elsewhere")
 
 
-def test_what_was_refunded_elsewhere_is_counted_in_stripes_unit(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_refunds_from_the_dashboard_are_counted_in_stripes_unit(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.charge("pi_1", 500)
     ledger.refund_at_the_dashboard("pi_1", 500)  # 5 ISK
     krona = replace(CLAIMED, amount_minor=500, currency="ISK")
@@ -279,19 +281,19 @@ def test_what_was_refunded_elsewhere_is_counted_in_stripes_unit(ledger: Ledger, 
     assert gateway.refund(replace(krona, id="another", amount_minor=5)).outcome is Outcome.REFUNDED
 
 
-def test_what_was_refunded_for_another_booking_is_not_counted(ledger: Ledger, gateway: StripeGateway) -> None:
-    """Two bookings name one payment: the guest of the second has got nothing back."""
+def test_refunds_of_another_booking_are_not_counted(ledger: Ledger, gateway: StripeGateway) -> None:
+    """Two bookings have the same payment, and the second has not been refunded."""
     gateway.refund(CLAIMED)
     other = replace(CLAIMED, id="0190d3c1-0000-7000-8000-000000000003", booking_id="another")
     assert said(gateway.refund(other)) == (Outcome.UNCLEAR, None, "charge_already_refunded")
 
 
-def test_already_refunded_and_nothing_to_show_for_it_is_for_people(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_already_refunded_without_a_refund_is_left_to_staff(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.refusals["pi_1"] = "charge_already_refunded"
     assert said(gateway.refund(CLAIMED)) == (Outcome.UNCLEAR, None, "charge_already_refunded")
 
 
-def test_reading_what_was_refunded_may_fail_too(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_a_failed_list_of_refunds_is_unknown(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.refund_at_the_dashboard("pi_1", 500)
     ledger.next_faults += [None, Fault.DROPPED_AFTER]
     assert gateway.refund(CLAIMED).outcome is Outcome.UNKNOWN
@@ -310,7 +312,7 @@ def test_reading_what_was_refunded_may_fail_too(ledger: Ledger, gateway: StripeG
         ("requires_action", Outcome.UNCLEAR),
     ],
 )
-def test_a_refund_is_judged_by_its_status(
+def test_the_outcome_follows_the_status_of_the_refund(
     ledger: Ledger, gateway: StripeGateway, status: str, outcome: Outcome
 ) -> None:
     ledger.born = status
@@ -330,6 +332,6 @@ def test_an_accepted_refund_is_read_by_its_id(
     assert ledger.requests[1:] == [("read", "re_000001")] * 2
 
 
-def test_an_accepted_refund_that_cannot_be_read_is_for_people(ledger: Ledger, gateway: StripeGateway) -> None:
+def test_an_accepted_refund_that_cannot_be_read_is_left_to_staff(ledger: Ledger, gateway: StripeGateway) -> None:
     lost: dict[str, Any] = {"provider_refund_id": "re_999999"}
     assert said(gateway.refund(replace(CLAIMED, **lost))) == (Outcome.UNCLEAR, None, "resource_missing")

@@ -19,14 +19,15 @@ from hypothesis import strategies as st
 
 from booking_core.models.webhooks import AttemptError
 from booking_core.settings import SettingError, Settings
-from booking_server.adapters import webhook_client
-from booking_server.adapters.webhook_client import Sent, WebhookSender, _Reply
+from booking_server.adapters import connections
+from booking_server.adapters.webhook_client import Sent, WebhookSender
+from booking_server.adapters.webhook_response import WebhookResponse
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 SHORT_S = 0.3
-"""A deadline for receivers that make the sender wait for it."""
+"""A deadline for receivers that make the client wait until it."""
 LATE_S = 20.0
-"""So much later than that an attempt may end on a busy machine; these receivers would go on for longer."""
+"""The tolerance after the deadline on a busy machine; these receivers would continue for longer."""
 
 pytestmark = pytest.mark.usefixtures("descriptors")
 
@@ -41,7 +42,7 @@ def outcome(sent: Sent) -> tuple[int | None, AttemptError | None]:
 def outcome_in_time(
     attempt: Callable[[float], Sent], deadline_s: float = SHORT_S
 ) -> tuple[int | None, AttemptError | None]:
-    """That of an attempt which is answered in time: where the machine was too busy for it, with ever more time."""
+    """Return the result of an attempt that succeeds in time; repeat it with more time on a busy machine."""
     for patience in (1, 4, 16):
         found = outcome(attempt(patience * deadline_s))
         if found[1] is not AttemptError.TIMEOUT:
@@ -52,7 +53,7 @@ def outcome_in_time(
 # What is sent ----------------------------------------------------------------------------------------------------
 
 
-def test_the_request_is_what_the_worker_gave(deliver: Deliver, receive: Receive) -> None:
+def test_the_request_has_the_headers_and_body_of_the_worker(deliver: Deliver, receive: Receive) -> None:
     receiver = receive()
     headers = [("Content-Type", "application/json"), ("Svc-Event-Id", "e1"), ("User-Agent", "Svc-Webhooks/1.0")]
     body = '{"note": "Grüße 🛶", "amount": "1.10"}'.encode()
@@ -78,14 +79,12 @@ def test_the_body_arrives_byte_for_byte(deliver: Deliver, receive: Receive, body
 
 
 @pytest.mark.parametrize("header", [("A", "b\r\nC: d"), ("A\n", "b"), ("A", "ü"), ("A b", "c"), ("", "a"), ("A", "\0")])
-def test_a_header_that_is_not_one_line_is_a_mistake_of_ours(
-    deliver: Deliver, receive: Receive, header: tuple[str, str]
-) -> None:
+def test_a_header_with_a_line_break_raises(deliver: Deliver, receive: Receive, header: tuple[str, str]) -> None:
     with pytest.raises(ValueError):
         deliver(receive().url(), headers=[header])
 
 
-def test_the_outcome_tells_how_long_it_took(run: Any, settings: Any, receive: Receive) -> None:
+def test_the_result_has_the_duration(run: Any, settings: Any, receive: Receive) -> None:
     receiver = receive(OK)
     times = iter([5.0, 5.25])
 
@@ -111,7 +110,7 @@ def reset_after(data: bytes) -> Callable[[Any], None]:
 
 
 def answer_unread(call: Any) -> None:
-    """Answers before it has read the whole request, and takes the rest afterwards."""
+    """Respond before the whole request is read, and read the rest afterwards."""
     call.conn.recv(100)
     call.send(b"HTTP/1.1 202 Fine\r\n\r\n")
     call.conn.shutdown(socket.SHUT_WR)
@@ -169,13 +168,13 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     ],
     ids=["drips", "drips chunks", "never comes", "never ends"],
 )
-def test_a_body_that_never_ends_is_cut_at_the_deadline(deliver: Deliver, receive: Receive, handle: Any) -> None:
+def test_an_endless_body_is_cut_at_the_deadline(deliver: Deliver, receive: Receive, handle: Any) -> None:
     receiver = receive(handle)
     assert outcome_in_time(lambda within_s: deliver(receiver.url(), webhook_deadline_s=within_s)) == (200, None)
     assert receiver.left.acquire(timeout=30)
 
 
-def test_a_failure_is_judged_by_its_head_as_well(deliver: Deliver, receive: Receive) -> None:
+def test_a_failure_is_decided_by_its_head_too(deliver: Deliver, receive: Receive) -> None:
     handle = after_head(b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n", lambda call: call.wait_until_left())
     url = receive(handle).url()
     found = outcome_in_time(lambda within_s: deliver(url, webhook_deadline_s=within_s))
@@ -207,7 +206,7 @@ def interim_for_ever(call: Any) -> None:
     ],
     ids=["head drips", "interim for ever", "silence", "reads nothing", "TLS drips", "TLS silence"],
 )
-def test_a_receiver_cannot_stretch_the_deadline(deliver: Deliver, receive: Receive, handle: Any, scheme: str) -> None:
+def test_a_receiver_cannot_extend_the_deadline(deliver: Deliver, receive: Receive, handle: Any, scheme: str) -> None:
     receiver = receive(handle)
     sent = deliver(receiver.url(scheme=scheme), webhook_deadline_s=SHORT_S, body=bytes(8_000_000))
     assert outcome(sent) == (None, AttemptError.TIMEOUT)
@@ -216,7 +215,7 @@ def test_a_receiver_cannot_stretch_the_deadline(deliver: Deliver, receive: Recei
 
 @pytest.fixture
 def black_hole() -> Iterator[int]:
-    """A port that answers no SYN: its queue is full, and nobody takes from it."""
+    """Return a port that answers no SYN: its backlog is full, and no connection is accepted."""
     with contextlib.ExitStack() as opened:
         listener = opened.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -233,7 +232,7 @@ def black_hole() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def test_a_black_hole_is_a_timeout(deliver: Deliver, black_hole: int) -> None:
+def test_an_address_without_any_answer_is_a_timeout(deliver: Deliver, black_hole: int) -> None:
     sent = deliver(f"http://127.0.0.1:{black_hole}/", webhook_deadline_s=SHORT_S)
     assert outcome(sent) == (None, AttemptError.TIMEOUT)
 
@@ -241,7 +240,7 @@ def test_a_black_hole_is_a_timeout(deliver: Deliver, black_hole: int) -> None:
 def test_the_next_address_is_tried_when_one_is_silent_or_closed(
     deliver: Deliver, receive: Receive, names: Any, black_hole: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook_client, "ADDRESS_S", 0.05)
+    monkeypatch.setattr(connections, "ADDRESS_S", 0.05)
     first_closed = names(hooks_example=["127.0.0.3", "127.0.0.1"])
     receiver = receive()
     ranges = {"webhook_allow_cidrs": ("127.0.0.0/8",)}
@@ -252,7 +251,7 @@ def test_the_next_address_is_tried_when_one_is_silent_or_closed(
     assert outcome(sent) == (None, AttemptError.CONNECT_FAILED)
 
 
-def test_dns_is_under_the_deadline(deliver: Deliver, names: Any) -> None:
+def test_the_deadline_includes_dns(deliver: Deliver, names: Any) -> None:
     sent = deliver("https://hooks.example/", names=names(hooks_example=asyncio.Event), webhook_deadline_s=SHORT_S)
     assert outcome(sent) == (None, AttemptError.TIMEOUT)
 
@@ -260,7 +259,7 @@ def test_dns_is_under_the_deadline(deliver: Deliver, names: Any) -> None:
 # W4: just in time, and too late ----------------------------------------------------------------------------------
 
 
-def test_an_answer_shortly_before_the_deadline_counts(deliver: Deliver, receive: Receive) -> None:
+def test_a_response_shortly_before_the_deadline_counts(deliver: Deliver, receive: Receive) -> None:
     def attempt(within_s: float) -> Sent:
         def handle(call: Any) -> None:
             call.read()
@@ -273,7 +272,7 @@ def test_an_answer_shortly_before_the_deadline_counts(deliver: Deliver, receive:
     assert outcome_in_time(attempt, 1.0) == (200, None)
 
 
-def test_an_answer_after_the_deadline_does_not(deliver: Deliver, receive: Receive) -> None:
+def test_a_response_after_the_deadline_does_not_count(deliver: Deliver, receive: Receive) -> None:
     def handle(call: Any) -> None:
         call.read()
         call.wait_until_left()  # which the sender does at the deadline
@@ -301,8 +300,8 @@ def test_no_more_than_64_kib_of_a_body_is_read(
     deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch, head: bytes
 ) -> None:
     read: list[int] = []
-    feed = _Reply.feed
-    monkeypatch.setattr(_Reply, "feed", lambda self, data: (read.append(len(data)), feed(self, data))[1])
+    feed = WebhookResponse.feed
+    monkeypatch.setattr(WebhookResponse, "feed", lambda self, data: (read.append(len(data)), feed(self, data))[1])
     receiver = receive(after_head(head, lambda call: call.pour(ZEROS)))
     assert outcome(deliver(receiver.url())) == (200, None)
     assert sum(read) <= 64 * 1024 + 16 * 1024
@@ -310,7 +309,7 @@ def test_no_more_than_64_kib_of_a_body_is_read(
 
 
 def head_of(size: int) -> bytes:
-    """A response whose head has this many bytes."""
+    """Return a response whose head has this size in bytes."""
     begin, end = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nA: ", b"\r\n\r\n"
     return begin + b"a" * (size - len(begin) - len(end)) + end + b"ok"
 
@@ -332,7 +331,7 @@ def test_a_head_of_32_kib_is_read_and_a_longer_one_is_not(deliver: Deliver, rece
     ],
     ids=["long header", "10,000 headers", "interim", "long interim", "zeros", "empty lines"],
 )
-def test_a_head_without_end_is_cut(deliver: Deliver, receive: Receive, pour: Any) -> None:
+def test_an_endless_head_is_cut(deliver: Deliver, receive: Receive, pour: Any) -> None:
     receiver = receive(pour)
     assert outcome(deliver(receiver.url())) == (None, AttemptError.PROTOCOL_ERROR)
     assert receiver.left.acquire(timeout=30)
@@ -374,7 +373,7 @@ asyncio.run(main()) if loop == "asyncio" else uvloop.run(main())
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_bombs_cost_less_than_20_mb(receive: Receive, authority: Any, loop: str) -> None:
+def test_decompression_bombs_use_less_than_20_mb(receive: Receive, authority: Any, loop: str) -> None:
     tls = authority.server("127.0.0.1")
     ordinary = receive(tls=tls)
     bombs = [
@@ -434,7 +433,7 @@ def test_bombs_cost_less_than_20_mb(receive: Receive, authority: Any, loop: str)
         b"HTTP/1.1 100 Continue\r\n\r\n" * 9 + OK,
     ],
 )
-def test_what_is_not_http_fails_and_harms_nobody(deliver: Deliver, receive: Receive, answered: bytes) -> None:
+def test_a_response_that_is_not_http_fails(deliver: Deliver, receive: Receive, answered: bytes) -> None:
     bad, good = receive(answered), receive()
     first, second = deliver(bad.url(), good.url())
     assert outcome(first) == (None, AttemptError.PROTOCOL_ERROR)
@@ -442,14 +441,14 @@ def test_what_is_not_http_fails_and_harms_nobody(deliver: Deliver, receive: Rece
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_an_end_is_not_an_answer(deliver: Deliver, receive: Receive, authority: Any, scheme: str) -> None:
+def test_a_closed_connection_is_not_a_response(deliver: Deliver, receive: Receive, authority: Any, scheme: str) -> None:
     tls = authority.server("127.0.0.1") if scheme == "https" else None
     for handle in (reset_after(b""), reset_after(b"HTTP/1.1 200 O"), b"", lambda call: call.conn.recv(1)):
         sent = deliver(receive(handle, tls=tls).url())
         assert outcome(sent) == (None, AttemptError.PROTOCOL_ERROR)
 
 
-def test_a_closed_port_is_told_from_a_silent_one(deliver: Deliver, names: Any) -> None:
+def test_a_closed_port_differs_from_a_silent_one(deliver: Deliver, names: Any) -> None:
     with socket.socket() as closed:  # it is bound, so that nobody else listens there, and does not listen itself
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/"
@@ -460,23 +459,29 @@ def test_a_closed_port_is_told_from_a_silent_one(deliver: Deliver, names: Any) -
 
 
 @pytest.mark.parametrize(
-    ("rest", "can_be_followed"),
+    ("rest", "can_reuse_connection"),
     [
         *((rest, True) for rest in (b"", b"\r", b"\n", b"\r\n", b"\n\r\n")),
         *((rest, False) for rest in (b" ", b"x", b"\r\nx", b"\0", b"HTTP/1.1 200 OK\r\n\r\n")),
     ],
 )
-def test_what_follows_a_reply_says_whether_its_connection_is_used_again(rest: bytes, can_be_followed: bool) -> None:
-    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-    for pieces in ([reply + rest], [reply, rest], [reply, *(rest[i : i + 1] for i in range(len(rest)))]):
-        judged = _Reply()
+def test_bytes_after_a_response_decide_whether_its_connection_is_reused(
+    rest: bytes, can_reuse_connection: bool
+) -> None:
+    head_and_body = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    for pieces in (
+        [head_and_body + rest],
+        [head_and_body, rest],
+        [head_and_body, *(rest[i : i + 1] for i in range(len(rest)))],
+    ):
+        response = WebhookResponse()
         for piece in pieces:
-            judged.feed(piece)
-        assert (judged.status, judged.is_over, judged.can_be_followed) == (200, True, can_be_followed)
+            response.feed(piece)
+        assert (response.status, response.is_over, response.can_reuse_connection) == (200, True, can_reuse_connection)
 
 
 @given(st.data())
-def test_a_reply_never_raises_and_is_the_same_in_any_pieces(data: st.DataObject) -> None:
+def test_a_response_never_raises_and_is_the_same_in_pieces_of_any_size(data: st.DataObject) -> None:
     line = st.sampled_from([b"HTTP/1.1 ", b"200", b" OK", b"\r\n", b": ", b"A", b"Content-Length", b"2", b"ok", b"0"])
     other = st.sampled_from([b"Transfer-Encoding: chunked", b"100", b"HTTP/1.0 ", b"\0", b"\n", b"\r", b"\xff", b" "])
     whole = data.draw(
@@ -486,7 +491,7 @@ def test_a_reply_never_raises_and_is_the_same_in_any_pieces(data: st.DataObject)
             st.lists(st.one_of(line, other), max_size=20).map(lambda parts: OK[:-6] + b"\r\n" + b"".join(parts)),
         )
     )
-    at_once, in_pieces = _Reply(), _Reply()
+    at_once, in_pieces = WebhookResponse(), WebhookResponse()
     at_once.feed(whole)
     while whole:
         cut = data.draw(st.integers(1, len(whole)))
@@ -494,7 +499,7 @@ def test_a_reply_never_raises_and_is_the_same_in_any_pieces(data: st.DataObject)
         whole = whole[cut:]
     assert in_pieces.status == at_once.status
     assert in_pieces.is_over == at_once.is_over
-    assert in_pieces.can_be_followed == at_once.can_be_followed
+    assert in_pieces.can_reuse_connection == at_once.can_reuse_connection
 
 
 # W7: TLS ---------------------------------------------------------------------------------------------------------
@@ -544,7 +549,7 @@ def test_a_wrong_certificate_is_refused(
     assert receiver.requests == []
 
 
-def test_an_authority_that_is_not_named_is_not_trusted(
+def test_an_unknown_certificate_authority_is_not_trusted(
     deliver: Deliver, receive: Receive, authority: Any, hooks: Any
 ) -> None:
     receiver = receive(tls=authority.server("hooks.example"))
@@ -561,7 +566,7 @@ def test_old_tls_is_refused(deliver: Deliver, receive: Receive, authority: Any, 
         assert deliver(receive(tls=tls).url("hooks.example"), names=hooks).error == expected
 
 
-def test_what_is_not_tls_is_told_so(deliver: Deliver, receive: Receive, authority: Any) -> None:
+def test_a_receiver_without_tls_is_a_tls_error(deliver: Deliver, receive: Receive, authority: Any) -> None:
     for handle in (
         lambda call: call.send(OK),
         lambda call: call.send(b"\0" * 100),
@@ -572,8 +577,10 @@ def test_what_is_not_tls_is_told_so(deliver: Deliver, receive: Receive, authorit
         assert outcome(sent) == (None, AttemptError.TLS_FAILED)
 
 
-def test_a_receiver_may_refuse_us_after_the_handshake(deliver: Deliver, receive: Receive, authority: Any) -> None:
-    """As TLS 1.3 does to a client without a certificate."""
+def test_a_receiver_may_refuse_the_client_after_the_handshake(
+    deliver: Deliver, receive: Receive, authority: Any
+) -> None:
+    """TLS 1.3 does so for a client without a certificate."""
     tls = authority.server("127.0.0.1")
     tls.verify_mode = ssl.CERT_REQUIRED
 
@@ -622,7 +629,7 @@ LENGTH, FRAMED, CLOSED = "Content-Length", "chunks", "until it closes"
 
 
 def in_packets(status: int, body: bytes, framing: str, *headers: str) -> Callable[[Any], None]:
-    """The head in one packet, the body in two later ones."""
+    """Send the head in one packet and the body in two later ones."""
     framed = {LENGTH: f"Content-Length: {len(body)}", FRAMED: "Transfer-Encoding: chunked", CLOSED: "A: b"}[framing]
     head = "\r\n".join([f"HTTP/1.1 {status} Said", framed, *headers, "\r\n"]).encode()
     pieces = [body[: len(body) // 2], body[len(body) // 2 :]]
@@ -642,7 +649,7 @@ def in_packets(status: int, body: bytes, framing: str, *headers: str) -> Callabl
 @pytest.mark.parametrize("framing", [LENGTH, FRAMED, CLOSED])
 @pytest.mark.parametrize("status", [200, 404, 500])
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_the_excerpt_is_there_however_the_body_comes(
+def test_the_excerpt_does_not_depend_on_the_packets_of_the_body(
     deliver: Deliver, receive: Receive, authority: Any, scheme: str, status: int, framing: str
 ) -> None:
     tls = authority.server("127.0.0.1") if scheme == "https" else None
@@ -690,13 +697,13 @@ def test_a_compressed_body_is_named_and_not_decompressed(
     assert deliver(receive(in_packets(200, body, LENGTH, f"Content-Encoding: {encoding}")).url()).excerpt == excerpt
 
 
-def test_an_encoding_of_an_interim_response_says_nothing_of_the_body(deliver: Deliver, receive: Receive) -> None:
+def test_the_encoding_of_an_interim_response_does_not_apply_to_the_body(deliver: Deliver, receive: Receive) -> None:
     assert deliver(receive(b"HTTP/1.1 103 Hints\r\nContent-Encoding: gzip\r\n\r\n" + OK).url()).excerpt == "ok"
 
 
 @pytest.mark.parametrize("status", [200, 299])
 @pytest.mark.parametrize(("said", "excerpt"), [(b"sold", "sold"), ("sold 🛶".encode()[:-1], "sold "), (b"", None)])
-def test_a_body_that_does_not_end_is_cut_a_moment_after_its_head(
+def test_an_endless_body_is_cut_shortly_after_a_2xx_head(
     deliver: Deliver,
     receive: Receive,
     monkeypatch: pytest.MonkeyPatch,
@@ -704,8 +711,8 @@ def test_a_body_that_does_not_end_is_cut_a_moment_after_its_head(
     said: bytes,
     excerpt: str | None,
 ) -> None:
-    """It has succeeded; neither the slot nor the next event waits for the deadline."""
-    monkeypatch.setattr(webhook_client, "BODY_S", 0.05)
+    """The attempt has succeeded; neither the slot nor the next event waits for the deadline."""
+    monkeypatch.setattr(connections, "BODY_S", 0.05)
     head = b"HTTP/1.1 %d Said\r\nContent-Length: 100\r\n\r\n" % status
     receiver = receive(after_head(head + said, lambda call: call.wait_until_left()))
     sent = deliver(receiver.url(), webhook_deadline_s=3600.0)
@@ -714,28 +721,28 @@ def test_a_body_that_does_not_end_is_cut_a_moment_after_its_head(
     assert receiver.left.acquire(timeout=30)
 
 
-def test_what_a_failed_attempt_is_told_is_read_until_the_deadline(
+def test_the_body_of_a_failed_attempt_is_read_until_the_deadline(
     deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook_client, "BODY_S", 0.0)
+    monkeypatch.setattr(connections, "BODY_S", 0.0)
     sent = deliver(receive(in_packets(500, b"no seat left", LENGTH)).url())
     assert (sent.excerpt, sent.error) == ("no seat left", AttemptError.HTTP_STATUS)
 
 
-def test_a_complete_answer_is_not_waited_for(
+def test_a_complete_response_returns_at_once(
     deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook_client, "BODY_S", 3600.0)
+    monkeypatch.setattr(connections, "BODY_S", 3600.0)
     for answered in (OK, b"HTTP/1.1 204 No\r\n\r\n", b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"):
         receiver = receive(after_head(answered, lambda call: call.wait_until_left()))
         assert deliver(receiver.url(), webhook_deadline_s=3600.0).duration_ms < LATE_S * 1000
 
 
-# W9: cookies, and connections that are kept ----------------------------------------------------------------------
+# W9: cookies, and reused connections -----------------------------------------------------------------------------
 
 
 def answering(*answers: bytes) -> Callable[[Any], None]:
-    """Answers the requests of a connection in turn, then closes without a word."""
+    """Respond to the requests of a connection in order, then close without a response."""
 
     def handle(call: Any) -> None:
         for each in answers:
@@ -746,7 +753,7 @@ def answering(*answers: bytes) -> Callable[[Any], None]:
     return handle
 
 
-def test_no_cookie_comes_back(deliver: Deliver, receive: Receive) -> None:
+def test_cookies_are_not_sent_back(deliver: Deliver, receive: Receive) -> None:
     head = b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b; Path=/\r\nSet-Cookie: c=d\r\nContent-Length: 0\r\n\r\n"
     receiver = receive(answering(head, head, head))
     deliver(*[receiver.url()] * 3)
@@ -755,7 +762,7 @@ def test_no_cookie_comes_back(deliver: Deliver, receive: Receive) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_connection_is_used_again(deliver: Deliver, receive: Receive, authority: Any, scheme: str) -> None:
+def test_a_connection_is_reused(deliver: Deliver, receive: Receive, authority: Any, scheme: str) -> None:
     receiver = receive(tls=authority.server("127.0.0.1") if scheme == "https" else None)
     sent = deliver(*(receiver.url(path=f"/{i}") for i in range(20)))
     assert {outcome(each) for each in sent} == {(200, None)}
@@ -776,18 +783,16 @@ def test_a_connection_is_used_again(deliver: Deliver, receive: Receive, authorit
     ],
     ids=lambda answered: str(answered[:60]),
 )
-def test_a_connection_that_is_not_plainly_at_rest_is_not_used_again(
-    deliver: Deliver, receive: Receive, answered: bytes
-) -> None:
+def test_a_connection_that_is_not_idle_is_not_reused(deliver: Deliver, receive: Receive, answered: bytes) -> None:
     receiver = receive(answering(answered, OK))
     assert [outcome(each)[1] for each in deliver(receiver.url(), receiver.url())] == [None, None]
     assert receiver.connections == 2
 
 
-def test_what_is_sent_unasked_never_answers_the_next_request(
+def test_unsolicited_bytes_never_answer_the_next_request(
     run: Any, settings: Any, receive: Receive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook_client, "IDLE_S", 3600.0)  # it is not for being unused that it is closed
+    monkeypatch.setattr(connections, "IDLE_S", 3600.0)  # so that it is not closed for being idle
     sent_unasked = threading.Event()
 
     def handle(call: Any) -> None:
@@ -840,7 +845,7 @@ def test_a_connection_is_never_shared_between_hosts(
     assert receiver.connections == 2
 
 
-def test_requests_at_one_time_have_connections_of_their_own(run: Any, settings: Any, receive: Receive) -> None:
+def test_concurrent_requests_have_connections_of_their_own(run: Any, settings: Any, receive: Receive) -> None:
     together = threading.Barrier(8)
 
     def handle(call: Any) -> None:
@@ -863,7 +868,7 @@ def test_requests_at_one_time_have_connections_of_their_own(run: Any, settings: 
 
 
 def end_after(call: Any, part: str, end: str) -> None:
-    """Take that part of a request and end the connection without an answer."""
+    """Read a part of a request and close the connection without a response."""
     if part == "head":
         read = b""
         while b"\r\n\r\n" not in read:
@@ -883,10 +888,10 @@ def end_after(call: Any, part: str, end: str) -> None:
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("end", ["close", "reset"])
 @pytest.mark.parametrize("part", ["head", "half a body", "all"])
-def test_a_request_that_a_kept_connection_lost_fails_and_is_not_sent_again(
+def test_a_request_lost_on_a_reused_connection_fails_and_is_not_repeated(
     deliver: Deliver, receive: Receive, authority: Any, scheme: str, end: str, part: str
 ) -> None:
-    """Nobody can tell whether the receiver has acted on it. The receiver gets no kept connection after that."""
+    """The receiver may have processed it. After that, no connection to the receiver is reused."""
 
     def handle(call: Any) -> None:
         first_head = call.read()
@@ -905,7 +910,7 @@ def test_a_request_that_a_kept_connection_lost_fails_and_is_not_sent_again(
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("end", ["close", "reset"])
-def test_a_request_that_a_new_connection_lost_fails_and_is_not_sent_again(
+def test_a_request_lost_on_a_new_connection_fails_and_is_not_repeated(
     deliver: Deliver, receive: Receive, authority: Any, scheme: str, end: str
 ) -> None:
     for part in ("head", "half a body", "all"):
@@ -920,10 +925,10 @@ def test_a_request_that_a_new_connection_lost_fails_and_is_not_sent_again(
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("end", ["close", "reset"])
-def test_a_kept_connection_whose_end_nobody_has_looked_at_is_not_used(
+def test_a_connection_with_an_unread_end_of_stream_is_not_reused(
     run: Any, settings: Any, receive: Receive, authority: Any, scheme: str, end: str
 ) -> None:
-    """The end has arrived and the event loop has not had a turn since: the request is sent on a new connection."""
+    """The end of stream has arrived but the event loop has not run: the request is sent on a new connection."""
     answered = threading.Semaphore(0)
 
     def handle(call: Any) -> None:
@@ -950,27 +955,25 @@ def test_a_kept_connection_whose_end_nobody_has_looked_at_is_not_used(
     assert not any(b"Connection: close" in request for request in receiver.requests)
 
 
-def test_a_connection_that_was_unused_for_too_long_is_not_used_before_it_is_dropped(
-    run: Any, settings: Any, receive: Receive
-) -> None:
+def test_a_connection_that_was_idle_for_too_long_is_not_reused(run: Any, settings: Any, receive: Receive) -> None:
     receiver = receive()
 
     async def main() -> None:
         sender = WebhookSender(settings())
         for _ in range(2):
             await sender.send(receiver.url(), [], b"{}")
-            ((idle,),) = sender._kept._idle.values()
-            idle.idle_at -= webhook_client.IDLE_S
+            ((idle,),) = sender._pool._idle.values()
+            idle.idle_at -= connections.IDLE_S
         await sender.close()
 
     run(main())
     assert receiver.connections == 2
 
 
-def test_a_silent_kept_connection_costs_its_receiver_one_attempt(
+def test_a_silent_reused_connection_costs_one_attempt(
     deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A firewall between the two has forgotten it, say."""
+    """For example, a firewall between the two has dropped the connection."""
     calls = iter(range(100))
 
     def handle(call: Any) -> None:
@@ -980,23 +983,23 @@ def test_a_silent_kept_connection_costs_its_receiver_one_attempt(
         if first:
             call.wait_until_left()
 
-    monkeypatch.setattr(webhook_client, "IDLE_S", 3600.0)
+    monkeypatch.setattr(connections, "IDLE_S", 3600.0)
     receiver = receive(handle)
     sent = deliver(*[receiver.url()] * 3, webhook_deadline_s=2.0)
     assert [each.error for each in sent] == [None, AttemptError.TIMEOUT, None]
     assert b"Connection: close" in receiver.requests[-1]
 
 
-def test_a_request_that_was_begun_to_be_answered_is_not_repeated(deliver: Deliver, receive: Receive) -> None:
+def test_a_request_with_a_partial_response_is_not_repeated(deliver: Deliver, receive: Receive) -> None:
     receiver = receive(answering(OK, b"HTTP/1.1 20"))
     assert [each.error for each in deliver(*[receiver.url()] * 2)] == [None, AttemptError.PROTOCOL_ERROR]
     assert len(receiver.requests) == 2
 
 
-def test_an_unused_connection_is_dropped_whatever_the_receiver_promised(
+def test_an_idle_connection_is_closed_whatever_keep_alive_the_receiver_sent(
     run: Any, settings: Any, receive: Receive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook_client, "IDLE_S", 0.02)
+    monkeypatch.setattr(connections, "IDLE_S", 0.02)
     head = b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=36000\r\nContent-Length: 0\r\n\r\n"
     receiver = receive(answering(*[head] * 10))
 
@@ -1009,24 +1012,24 @@ def test_an_unused_connection_is_dropped_whatever_the_receiver_promised(
     run(main())
 
 
-def test_an_old_connection_is_not_kept(deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook_client, "AGE_S", -1.0)
+def test_an_old_connection_is_not_reused(deliver: Deliver, receive: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "AGE_S", -1.0)
     receiver = receive()
     deliver(*[receiver.url()] * 3)
     assert receiver.connections == 3
 
 
-def test_kept_connections_are_bounded(
+def test_the_number_of_idle_connections_is_limited(
     run: Any, settings: Any, receive: Receive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook_client, "IDLE_CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(connections, "IDLE_CONNECTIONS_MAX", 3)
     receiver = receive()
 
     async def main() -> None:
         sender = WebhookSender(settings())
         for _ in range(2):
             await asyncio.gather(*(sender.send(receiver.url(), [], b"{}") for _ in range(20)))
-        assert sum(map(len, sender._kept._idle.values())) == sender._kept._count == 3
+        assert sum(map(len, sender._pool._idle.values())) == sender._pool._count == 3
         await sender.close()
 
     run(main())

@@ -1,4 +1,4 @@
-"""Uses of keys are written down in time, and none is lost because the database was away."""
+"""Uses of keys are written at an interval, and none is lost while the database is away."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from booking_core.context import Caller
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.errors import Unavailable
-from booking_server.execution.key_usage import Uses
+from booking_server.execution.key_usage import KeyUsage
 
 Identify = Callable[[str], Caller]
 
@@ -29,7 +29,7 @@ def identify(world: World) -> Identify:
 
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether the database is away, at each of the next writes; and then it is there."""
+    """Return a list that tests fill: for each of the next writes, True makes the database unavailable."""
     answers: list[bool] = []
     touch = keys.touch
 
@@ -46,100 +46,100 @@ def last_uses(world: World) -> list[int | None]:
     return [row["last_used_at"] for row in world.rows(tables.api_keys)]
 
 
-def test_a_use_is_written_once_in_its_minute(world: World, identify: Identify, statements: list[str]) -> None:
-    text, uses = world.key(), Uses(world.database)
+def test_a_key_is_written_once_in_a_minute(world: World, identify: Identify, statements: list[str]) -> None:
+    text, usage = world.key(), KeyUsage(world.database)
     for _ in range(3):
         world.clock.advance(5 * SECOND)
-        uses.note(identify(text))
-    uses.flush()
+        usage.note(identify(text))
+    usage.flush()
     assert last_uses(world) == [NOON]
-    uses.note(identify(text))
+    usage.note(identify(text))
     statements.clear()
-    uses.flush()
+    usage.flush()
     assert statements == []
 
 
-def test_a_use_is_written_down_after_the_clock_was_set_back(world: World, identify: Identify) -> None:
-    text, uses = world.key(), Uses(world.database)
+def test_a_use_is_written_after_the_clock_was_set_back(world: World, identify: Identify) -> None:
+    text, usage = world.key(), KeyUsage(world.database)
     for step in (0, HOUR, -DAY, MINUTE):
         world.clock.advance(step)
-        uses.note(identify(text))
-        uses.flush()
+        usage.note(identify(text))
+        usage.flush()
         assert last_uses(world) == [world.clock()]
 
 
-def test_what_could_not_be_written_is_written_the_next_time(world: World, identify: Identify, away: list[bool]) -> None:
-    first, second, uses = world.key(), world.key(), Uses(world.database)
-    uses.note(identify(first))
-    uses.note(identify(second))
+def test_a_failed_flush_is_written_the_next_time(world: World, identify: Identify, away: list[bool]) -> None:
+    first, second, usage = world.key(), world.key(), KeyUsage(world.database)
+    usage.note(identify(first))
+    usage.note(identify(second))
     away.append(True)
     with pytest.raises(Unavailable):
-        uses.flush()
+        usage.flush()
     assert last_uses(world) == [None, None]
     world.clock.advance(MINUTE)
-    uses.note(identify(second))
-    uses.flush()
+    usage.note(identify(second))
+    usage.flush()
     assert sorted(filter(None, last_uses(world))) == [NOON, NOON + MINUTE]
 
 
-def test_what_was_noted_while_a_write_failed_is_the_newer(
+def test_a_use_noted_during_a_failed_write_is_kept_as_the_newer(
     world: World, identify: Identify, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text, uses = world.key(), Uses(world.database)
-    uses.note(identify(text))
+    text, usage = world.key(), KeyUsage(world.database)
+    usage.note(identify(text))
     later = MINUTE
 
     def fails(*_: object) -> None:
         world.clock.advance(later)
-        uses.note(identify(text))
+        usage.note(identify(text))
         raise Unavailable
 
     with monkeypatch.context() as patched:
         patched.setattr(keys, "touch", fails)
         with pytest.raises(Unavailable):
-            uses.flush()
-    uses.flush()
+            usage.flush()
+    usage.flush()
     assert last_uses(world) == [NOON + MINUTE]
 
 
-def test_a_process_goes_on_writing_after_the_database_was_away(
+def test_flushing_goes_on_after_the_database_was_away(
     world: World, identify: Identify, away: list[bool], caplog: pytest.LogCaptureFixture
 ) -> None:
-    text, uses = world.key(), Uses(world.database)
+    text, usage = world.key(), KeyUsage(world.database)
     caller = identify(text)
     away.extend([True, True])
 
     async def serve() -> None:
-        async with uses.flushing(every_s=0.001):
-            uses.note(caller)
+        async with usage.flushing(every_s=0.001):
+            usage.note(caller)
             while last_uses(world) != [NOON]:
                 await asyncio.sleep(0.001)  # a turn of the loop, in which it is written
 
     asyncio.run(asyncio.wait_for(serve(), 60))
     assert away == []
-    assert caplog.text.count("is kept") == 1  # of two failures: one line for a period
+    assert caplog.text.count("are kept") == 1  # of two failures: one line for a period
 
 
 def test_the_last_uses_are_written_when_the_process_stops(world: World, identify: Identify) -> None:
-    text, uses = world.key(), Uses(world.database)
+    text, usage = world.key(), KeyUsage(world.database)
 
     async def serve() -> None:
-        async with uses.flushing(every_s=3600):
-            uses.note(identify(text))
+        async with usage.flushing(every_s=3600):
+            usage.note(identify(text))
 
     asyncio.run(serve())
     assert last_uses(world) == [NOON]
 
 
-def test_a_database_that_is_away_keeps_no_process_from_stopping(
+def test_an_unavailable_database_does_not_keep_the_process_from_stopping(
     world: World, identify: Identify, away: list[bool]
 ) -> None:
-    uses = Uses(world.database)
-    uses.note(identify(world.key()))
+    usage = KeyUsage(world.database)
+    usage.note(identify(world.key()))
     away.append(True)
 
     async def serve() -> None:
-        async with uses.flushing(every_s=3600):
+        async with usage.flushing(every_s=3600):
             pass
 
     asyncio.run(serve())

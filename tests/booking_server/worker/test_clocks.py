@@ -1,7 +1,7 @@
-"""A clock that leaps or is set back: each job of the worker against each step, on both databases.
+"""A clock that jumps ahead or is set back, against each job of the worker, on both databases.
 
-Forward, nothing is given up for being late before the clock has settled; set back, nothing waits longer than its own
-wait. What purges do is in test_purging.
+After a jump ahead nothing expires before the clock has settled; after it was set back nothing waits longer than its own
+wait. The tests of the retention job are in `jobs/test_retention.py`.
 """
 
 import asyncio
@@ -28,19 +28,19 @@ from booking_core.payments import Outcome as RefundOutcome
 from booking_core.realign import all_kinds, delivery_waits
 from booking_core.settings import Settings
 from booking_server.adapters.webhook_client import Sent
-from booking_server.worker.clock_watch import SETTLES_S, ClockWatch
-from booking_server.worker.delivery_worker import Worker
-from booking_server.worker.jobs.expiry import Sweeping
-from booking_server.worker.jobs.mail import mailing
+from booking_server.worker.clock_watch import SETTLE_S, ClockWatch
+from booking_server.worker.jobs.expiry import ExpiryJob
+from booking_server.worker.jobs.mail import mail_job
+from booking_server.worker.worker import Worker
 
 LEASE_S = 31
-FORWARD = pytest.mark.parametrize("leap", [DAY, 366 * DAY], ids=["day", "year"])
+FORWARD = pytest.mark.parametrize("jump", [DAY, 366 * DAY], ids=["day", "year"])
 BACK = pytest.mark.parametrize("back", [HOUR, DAY, 366 * DAY], ids=["hour", "day", "year"])
 RESTARTS = pytest.mark.parametrize("restarts", [False, True], ids=["the same process", "a new process"])
 
 
 class Machine:
-    """One process that watches the clock of a database, and its sweeps."""
+    """A process that watches the clock of a database and runs the expiry job."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -48,13 +48,13 @@ class Machine:
         self.start()
 
     def start(self) -> None:
-        """A new process, which has seen nothing yet."""
+        """Replace the process by a new one."""
         self.watch = ClockWatch(elapsed_s=lambda: self.elapsed_s)
         realign = all_kinds(self.world.installation, waits_s=WEBHOOK_WAITS_S, lease_s=LEASE_S)
-        self.sweeping = Sweeping(self.world.database, self.world.installation, watch=self.watch, realign=realign)
+        self.job = ExpiryJob(self.world.database, self.world.installation, watch=self.watch, realign=realign)
 
     def turn(self) -> int:
-        return asyncio.run(self.sweeping.run_once())
+        return asyncio.run(self.job.run_once())
 
     def pass_time(self, micros: int) -> None:
         self.world.clock.advance(micros)
@@ -62,7 +62,7 @@ class Machine:
         self.turn()
 
     def step(self, micros: int, *, restarts: bool = False) -> None:
-        """Somebody sets the clock."""
+        """Set the clock."""
         self.world.clock.advance(micros)
         if restarts:
             self.start()
@@ -122,7 +122,7 @@ def test_a_delivery_waits_no_longer_than_its_own_wait_and_no_shorter(
 
 
 @BACK
-def test_a_delivery_that_somebody_asked_for_again_waits_for_nothing(machine: Machine, hooks: Hooks, back: int) -> None:
+def test_a_delivery_that_was_retried_by_hand_is_due_at_once(machine: Machine, hooks: Hooks, back: int) -> None:
     hooks.endpoint()
     hooks.tell()
     hooks.fail_until_dead()
@@ -149,7 +149,7 @@ def test_a_lease_ends_after_its_length(machine: Machine, hooks: Hooks, back: int
 
 
 @BACK
-def test_an_attempt_that_is_under_way_is_not_made_twice(machine: Machine, hooks: Hooks, back: int) -> None:
+def test_an_attempt_in_flight_is_not_made_twice(machine: Machine, hooks: Hooks, back: int) -> None:
     hooks.endpoint()
     hooks.tell()
     claimed = hooks.one(lease_s=LEASE_S)
@@ -204,12 +204,12 @@ def test_a_refund_is_sent_after_a_quarter_of_an_hour_at_most(machine: Machine, b
     machine.step(-back, restarts=restarts)
     machine.pass_time(LONGEST_WAIT_S * SECOND)
     (again,) = till.claim()
-    assert again.look_first, "nobody knows how long ago the first one was sent"
+    assert again.look_first, "it is unknown how long ago the first one was sent"
 
 
 @BACK
 @RESTARTS
-def test_seats_are_held_no_longer_than_they_were_to_be(machine: Machine, back: int, restarts: bool) -> None:
+def test_seats_are_held_no_longer_than_intended(machine: Machine, back: int, restarts: bool) -> None:
     ops, world = Operations(machine.world), machine.world
     departure = world.departure(world.experience(), starts_at=world.clock() + 400 * DAY)
     ops.check_out(departure)
@@ -225,7 +225,7 @@ def test_seats_are_held_no_longer_than_they_were_to_be(machine: Machine, back: i
 
 
 @BACK
-def test_a_second_look_finds_nothing(machine: Machine, hooks: Hooks, back: int) -> None:
+def test_a_second_realignment_changes_nothing(machine: Machine, hooks: Hooks, back: int) -> None:
     mails, ops, till = Mails(machine.world), Operations(machine.world), Till(machine.world)
     hooks.endpoint()
     hooks.tell(times=3)
@@ -244,7 +244,7 @@ def test_a_second_look_finds_nothing(machine: Machine, hooks: Hooks, back: int) 
     ]
 
 
-def test_what_is_due_by_a_right_clock_is_left_alone(machine: Machine, hooks: Hooks) -> None:
+def test_times_of_a_correct_clock_are_left_alone(machine: Machine, hooks: Hooks) -> None:
     hooks.endpoint()
     hooks.tell(times=40)
     hooks.record(*(hooks.attempted(each, AttemptError.TIMEOUT) for each in hooks.claim()), luck=lambda: 1.0)
@@ -260,7 +260,7 @@ def test_the_longest_wait_is_that_of_the_table_with_its_jitter() -> None:
 
 
 @BACK
-def test_an_endpoint_that_fails_is_switched_off_72_hours_after_the_clock_was_set_back(
+def test_an_endpoint_that_fails_is_disabled_72_hours_after_the_clock_was_set_back(
     machine: Machine, hooks: Hooks, back: int
 ) -> None:
     world = machine.world
@@ -282,22 +282,22 @@ def test_an_endpoint_that_fails_is_switched_off_72_hours_after_the_clock_was_set
 
 @FORWARD
 @RESTARTS
-def test_a_checkout_outlives_a_leap_that_is_taken_back(machine: Machine, leap: int, restarts: bool) -> None:
+def test_a_checkout_outlives_a_jump_that_is_reverted(machine: Machine, jump: int, restarts: bool) -> None:
     ops, world = Operations(machine.world), machine.world
     departure = world.departure(world.experience(), starts_at=world.clock() + 400 * DAY)
     observed(machine)
     ops.check_out(departure)
-    machine.step(leap + SECOND, restarts=restarts)
+    machine.step(jump + SECOND, restarts=restarts)
     machine.pass_time(10 * MINUTE)
     assert ops.taken(departure) == 1
-    machine.step(-leap)
+    machine.step(-jump)
     assert ops.taken(departure) == 1
     machine.pass_time(21 * MINUTE)
     assert ops.taken(departure) == 0
 
 
 def observed(machine: Machine) -> None:
-    """The retention clock stands at the present, as a worker that purges keeps it."""
+    """Set the retention clock to the present, as a running retention job does."""
     world = machine.world
     row = {"id": 1, "at": world.clock(), "moved_at": world.clock()}
     url = world.database.url.render_as_string(hide_password=False)
@@ -305,12 +305,12 @@ def observed(machine: Machine) -> None:
 
 
 @FORWARD
-def test_a_leap_that_stays_is_believed_after_half_an_hour(machine: Machine, leap: int) -> None:
+def test_a_jump_that_stays_is_trusted_after_half_an_hour(machine: Machine, jump: int) -> None:
     ops, world = Operations(machine.world), machine.world
     departure = world.departure(world.experience(), starts_at=world.clock() + 400 * DAY)
     ops.check_out(departure)
-    machine.step(leap)
-    machine.pass_time(round(SETTLES_S - 1) * SECOND)
+    machine.step(jump)
+    machine.pass_time(round(SETTLE_S - 1) * SECOND)
     assert ops.taken(departure) == 1
     machine.pass_time(SECOND)
     assert ops.taken(departure) == 0
@@ -318,37 +318,39 @@ def test_a_leap_that_stays_is_believed_after_half_an_hour(machine: Machine, leap
 
 @FORWARD
 @RESTARTS
-def test_no_departure_is_cancelled_and_no_key_warned_of_by_a_leap(machine: Machine, leap: int, restarts: bool) -> None:
+def test_a_jump_cancels_no_departure_and_warns_of_no_key(machine: Machine, jump: int, restarts: bool) -> None:
     ops, world = Operations(machine.world), machine.world
-    starts_at = world.clock() + leap + 5 * MINUTE
+    starts_at = world.clock() + jump + 5 * MINUTE
     departure = world.departure(world.experience(min_participants=6), starts_at=starts_at)
-    world.key(expires_at=world.clock() + leap + 7 * DAY - HOUR)
+    world.key(expires_at=world.clock() + jump + 7 * DAY - HOUR)
     ops.book(departure)
     observed(machine)
-    machine.step(leap + SECOND, restarts=restarts)
+    machine.step(jump + SECOND, restarts=restarts)
     machine.pass_time(10 * MINUTE)
     assert ops.taken(departure) == 1
     assert [row["warned_at"] for row in world.rows(tables.api_keys)] == [None]
 
 
 @FORWARD
-def test_a_mail_is_sent_and_not_given_up_after_a_leap(machine: Machine, leap: int, tmp_path: Any) -> None:
+def test_a_mail_is_sent_and_does_not_expire_after_a_jump(machine: Machine, jump: int, tmp_path: Any) -> None:
     mails = Mails(machine.world)
     mails.book()
     mails.write()
-    machine.step(4 * leap)
+    machine.step(4 * jump)
     settings = Settings(
         database_url=machine.world.database.url.render_as_string(hide_password=False),
         secret_key=SECRET,
         mail_dir=str(tmp_path),
     )
-    asyncio.run(mailing(settings, machine.world.database, machine.world.installation, machine.watch).run_once())
+    asyncio.run(mail_job(settings, machine.world.database, machine.world.installation, machine.watch).run_once())
     assert {row["last_error"] for row in machine.world.rows(tables.mails)} == {None}
-    assert {row["status"] for row in machine.world.rows(tables.mails)} == {"queued"}, "laid down, for want of a server"
+    assert {row["status"] for row in machine.world.rows(tables.mails)} == {"queued"}, (
+        "written to a file, since there is no mail server"
+    )
 
 
 @FORWARD
-def test_no_endpoint_is_switched_off_by_a_leap(machine: Machine, hooks: Hooks, leap: int) -> None:
+def test_a_jump_disables_no_endpoint(machine: Machine, hooks: Hooks, jump: int) -> None:
     class Broken:
         async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
             return Sent(500, "no", AttemptError.HTTP_STATUS, 5)
@@ -361,21 +363,21 @@ def test_no_endpoint_is_switched_off_by_a_leap(machine: Machine, hooks: Hooks, l
     hooks.tell(times=8)
     settings = Settings(database_url=str(world.database.url), secret_key=SECRET)
     worker = Worker(settings, world.database, world.installation, Broken(), watch=machine.watch)
-    machine.step(4 * leap)
+    machine.step(4 * jump)
     asyncio.run(worker.run_once())
     assert (hooks.row(endpoint)["status"], hooks.row(endpoint)["consecutive_failures"]) == ("enabled", 8)
-    machine.pass_time(round(SETTLES_S) * SECOND)
+    machine.pass_time(round(SETTLE_S) * SECOND)
     asyncio.run(worker.run_once())
     assert hooks.row(endpoint)["status"] == "auto_disabled"
 
 
 # The watch -------------------------------------------------------------------------------------------------------
 
-Look = tuple[int, float, bool, bool]
+Observation = tuple[int, float, bool, bool]
 
 
 @pytest.mark.parametrize(
-    "looks",
+    "observations",
     [
         [(0, 0.0, True, True), (5 * SECOND, 5.0, True, False)],
         [(0, 0.0, True, True), (65 * SECOND, 5.0, True, False)],
@@ -390,37 +392,37 @@ Look = tuple[int, float, bool, bool]
         [(0, 0.0, True, True), (-2 * SECOND, 0.0, True, False), (-5 * SECOND, 0.0, True, True)],
         [(0, 0.0, True, True), (DAY, 86400.0, True, False)],
     ],
-    ids=["steady", "slewed", "settles", "taken back", "twice", "set back", "a machine that slept"],
+    ids=["steady", "slewed", "settles", "reverted", "twice", "set back", "a machine that slept"],
 )
-def test_the_watch_tells_a_step_from_time_that_passed(looks: list[Look]) -> None:
-    times = iter([elapsed for _, elapsed, _, _ in looks])
+def test_the_watch_distinguishes_a_jump_from_time_that_passed(observations: list[Observation]) -> None:
+    times = iter([elapsed for _, elapsed, _, _ in observations])
     watch = ClockWatch(elapsed_s=lambda: next(times))
-    for shown, _, is_settled, must_realign in looks:
-        watch.look(1000 * DAY + shown)
+    for shown, _, is_settled, must_realign in observations:
+        watch.observe(1000 * DAY + shown)
         assert (watch.is_settled, watch.must_realign) == (is_settled, must_realign)
         watch.must_realign = False
 
 
-def test_a_database_that_answers_late_is_no_step_of_its_clock() -> None:
-    """Whether it read its clock when it was asked, or when it answered."""
+def test_a_slow_database_is_no_jump_of_its_clock() -> None:
+    """The clock may have been read at the start or at the end of the request."""
     times = iter([5.0, 100.0, 105.0])
     watch = ClockWatch(elapsed_s=lambda: next(times))
-    watch.look(5 * SECOND, asked_s=5.0)
+    watch.observe(5 * SECOND, read_at_s=5.0)
     watch.must_realign = False
-    watch.look(6 * SECOND, asked_s=6.0)
+    watch.observe(6 * SECOND, read_at_s=6.0)
     assert (watch.is_settled, watch.must_realign) == (True, False)
-    watch.look(105 * SECOND, asked_s=105.0)
+    watch.observe(105 * SECOND, read_at_s=105.0)
     assert (watch.is_settled, watch.must_realign) == (True, False)
 
 
 @pytest.mark.parametrize(("behind", "is_settled"), [(0, True), (DAY, True), (DAY + 1, False), (-400 * DAY, True)])
-def test_a_new_process_takes_more_than_a_day_for_a_leap(behind: int, is_settled: bool) -> None:
+def test_a_new_process_takes_more_than_a_day_for_a_jump(behind: int, is_settled: bool) -> None:
     watch = ClockWatch(elapsed_s=lambda: 0.0)
-    watch.look(1000 * DAY, 1000 * DAY - behind)
+    watch.observe(1000 * DAY, 1000 * DAY - behind)
     assert watch.is_settled is is_settled
 
 
-def test_what_could_not_be_brought_back_is_tried_again(world: World) -> None:
+def test_a_failed_realignment_is_tried_again(world: World) -> None:
     calls: list[int] = []
 
     def fail(_: Any) -> int:
@@ -429,9 +431,9 @@ def test_what_could_not_be_brought_back_is_tried_again(world: World) -> None:
             raise ZeroDivisionError
         return 0
 
-    chore = Sweeping(world.database, world.installation, watch=ClockWatch(), realign=[fail])
+    job = ExpiryJob(world.database, world.installation, watch=ClockWatch(), realign=[fail])
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(chore.run_once())
+        asyncio.run(job.run_once())
     for _ in range(2):
-        asyncio.run(chore.run_once())
+        asyncio.run(job.run_once())
     assert len(calls) == 2

@@ -1,4 +1,4 @@
-"""The bell between processes: heard when it is rung, rung once for many commits, and mended when a connection dies."""
+"""The notifier between processes: one notification for many commits, and a new connection when one is lost."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -13,15 +13,17 @@ from support.world import SECRET, FixedClock, make_world
 from booking_core.db.engine import Database
 from booking_core.settings import Settings
 from booking_server.app import create_app
-from booking_server.worker.notifier import CHANNEL, Ring, listening, ringing
+from booking_server.worker.notifier import CHANNEL, Notify, listen, open_notifier
 
 _WITHIN_S = 60
 _AT_ONCE_S = 0.01
-_KILL = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'booking bell' AND datname = "
+_KILL = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'booking notifier' AND datname = "
+)
 
 
 @pytest.fixture
-def belfry(fresh_database_url: str) -> Iterator[Database]:
+def database(fresh_database_url: str) -> Iterator[Database]:
     if databases.is_sqlite(fresh_database_url):
         pytest.skip("the worker of an SQLite file lives in the process that commits")
     opened = Database(fresh_database_url)
@@ -29,104 +31,105 @@ def belfry(fresh_database_url: str) -> Iterator[Database]:
     opened.close()
 
 
-def cut(database: Database) -> int:
-    """Ends every connection of the bell, as a server that restarts does; gives how many there were."""
+def terminate(database: Database) -> int:
+    """Terminate all connections of the notifier, as a server restart does, and return how many there were."""
     with databases.connect(database.url.render_as_string(hide_password=False)) as connection:
         return len(connection.execute(f"{_KILL}current_database()").fetchall())
 
 
-class Ear:
-    """Counts what is heard."""
+class Listener:
+    """Counts notifications."""
 
     def __init__(self) -> None:
-        self.times = 0
-        self._heard = asyncio.Event()
+        self.count = 0
+        self._notified = asyncio.Event()
 
     def __call__(self) -> None:
-        self.times += 1
-        self._heard.set()
+        self.count += 1
+        self._notified.set()
 
-    async def hears(self) -> None:
-        """Returns when something was heard since it was asked last."""
+    async def wait(self) -> None:
+        """Wait for a notification since the last call."""
         async with asyncio.timeout(_WITHIN_S):
-            await self._heard.wait()
-        self._heard.clear()
+            await self._notified.wait()
+        self._notified.clear()
 
 
-def in_the_tower(database: Database, act: Callable[[Ring, Ear], Awaitable[None]]) -> None:
-    """Acts while the bell is both rung and listened to; whoever begins to listen looks once without being called."""
+def with_listener(database: Database, act: Callable[[Notify, Listener], Awaitable[None]]) -> None:
+    """Run a function with a notifier and a listener, after the call that the listener gets when it connects."""
 
-    async def stand() -> None:
-        ear = Ear()
-        async with ringing(database, again_s=_AT_ONCE_S) as ring, listening(database, ear, again_s=_AT_ONCE_S):
-            await ear.hears()
-            await act(ring, ear)
+    async def run() -> None:
+        listener = Listener()
+        async with (
+            open_notifier(database, reconnect_s=_AT_ONCE_S) as notify,
+            listen(database, listener, reconnect_s=_AT_ONCE_S),
+        ):
+            await listener.wait()
+            await act(notify, listener)
 
-    asyncio.run(stand())
+    asyncio.run(run())
 
 
-def test_the_bell_is_heard_when_it_is_rung(belfry: Database) -> None:
-    async def act(ring: Ring, ear: Ear) -> None:
+def test_a_notification_is_received(database: Database) -> None:
+    async def act(notify: Notify, listener: Listener) -> None:
         for _ in range(3):
-            ring()
-            await ear.hears()
+            notify()
+            await listener.wait()
 
-    in_the_tower(belfry, act)
+    with_listener(database, act)
 
 
-def test_many_commits_ring_once(belfry: Database) -> None:
-    async def act(ring: Ring, ear: Ear) -> None:
-        before = ear.times
+def test_many_commits_send_one_notification(database: Database) -> None:
+    async def act(notify: Notify, listener: Listener) -> None:
+        before = listener.count
         for _ in range(1000):
-            ring()
-        await ear.hears()
-        ring()
-        await ear.hears()
-        assert ear.times == before + 2
+            notify()
+        await listener.wait()
+        notify()
+        await listener.wait()
+        assert listener.count == before + 2
 
-    in_the_tower(belfry, act)
-
-
-def test_whoever_lost_the_connection_looks_and_listens_again(
-    belfry: Database, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def act(ring: Ring, ear: Ear) -> None:
-        assert cut(belfry) == 1  # nothing was rung yet, so nobody connected to ring
-        await ear.hears()
-        ring()
-        await ear.hears()
-
-    in_the_tower(belfry, act)
-    assert [record.levelname for record in caplog.records if record.name == "booking.bell"] == ["WARNING"]
+    with_listener(database, act)
 
 
-def test_a_ring_that_found_no_connection_is_rung_on_the_next(belfry: Database) -> None:
-    async def act(ring: Ring, ear: Ear) -> None:
-        ring()
-        await ear.hears()
-        assert cut(belfry) == 2
-        await ear.hears()
-        ring()
-        await ear.hears()
+def test_a_listener_reconnects_and_looks_again(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    async def act(notify: Notify, listener: Listener) -> None:
+        assert terminate(database) == 1  # the notifier connects with its first notification
+        await listener.wait()
+        notify()
+        await listener.wait()
 
-    in_the_tower(belfry, act)
+    with_listener(database, act)
+    assert [record.levelname for record in caplog.records if record.name == "booking.notifier"] == ["WARNING"]
 
 
-def test_sqlite_has_no_bell(tmp_path: Path) -> None:
+def test_a_failed_notification_is_sent_on_the_next_connection(database: Database) -> None:
+    async def act(notify: Notify, listener: Listener) -> None:
+        notify()
+        await listener.wait()
+        assert terminate(database) == 2
+        await listener.wait()
+        notify()
+        await listener.wait()
+
+    with_listener(database, act)
+
+
+def test_sqlite_has_no_notifier(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path / 'booking.db'}")
 
     async def act() -> None:
-        ear = Ear()
-        async with ringing(database) as ring, listening(database, ear):
-            ring()
-        assert ear.times == 0
+        listener = Listener()
+        async with open_notifier(database) as notify, listen(database, listener):
+            notify()
+        assert listener.count == 0
 
     asyncio.run(act())
     database.close()
 
 
-def test_a_booking_rings(belfry: Database, clock: FixedClock) -> None:
-    url = belfry.url.render_as_string(hide_password=False)
+def test_a_booking_sends_a_notification(database: Database, clock: FixedClock) -> None:
+    url = database.url.render_as_string(hide_password=False)
     world = make_world(Database(url, clock=clock), clock)
     departure = world.departure(world.experience())
     settings = Settings(database_url=url, secret_key=SECRET, rate_limit=None)

@@ -1,4 +1,4 @@
-"""The chore of mails, from what is owed to what a mail server took."""
+"""The mail job, from outbox rows to mails that a mail server accepted."""
 
 import asyncio
 import logging
@@ -19,19 +19,19 @@ from booking_core.notifications import Claimed, Outcome, Tried
 from booking_core.notifications.rules import SENDING_WAITS
 from booking_core.outbox import OutboxKind
 from booking_core.settings import SettingError, Settings
-from booking_server.adapters.smtp import Tell
-from booking_server.worker.jobs import mail as chore
-from booking_server.worker.jobs.mail import SENT_AT_ONCE, WRITTEN_AT_ONCE, Mailing, mail_folder, mailing
-from booking_server.worker.jobs.periodic import chores_of
+from booking_server.adapters.smtp import Report
+from booking_server.worker.jobs import mail as mail_module
+from booking_server.worker.jobs.mail import SEND_BATCH, WRITE_BATCH, MailJob, mail_folder, mail_job
+from booking_server.worker.jobs.periodic import periodic_jobs
 
 CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
 STAFF = OutboxKind.STAFF_BOOKING_MAIL
 
 
 @pytest.fixture(autouse=True)
-def turns_that_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may need more than the five seconds that a turn has."""
-    monkeypatch.setattr(chore, "TURN_S", 600.0)
+def long_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extend the turns, since a busy machine may need more than five seconds."""
+    monkeypatch.setattr(mail_module, "TURN_S", 600.0)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def mail_url(backend: str, new_database_url: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def world(mail_url: str, clock: FixedClock) -> Iterator[World]:
-    """An organization in a database that owes no mail."""
+    """Return an organization in a database without mails and outbox rows."""
     databases.run(mail_url, "DELETE FROM mails", "DELETE FROM effects")
     database = Database(mail_url, clock=clock)
     yield make_world(database, clock)
@@ -59,21 +59,21 @@ def server() -> Iterator[MailServer]:
         yield running
 
 
-def a_chore(world: World, **settings: str) -> Mailing:
+def make_job(world: World, **settings: str) -> MailJob:
     url = world.database.url.render_as_string(hide_password=False)
     environment = {f"BOOKING_{name.upper()}": value for name, value in settings.items()}
     made = Settings.from_environment({"BOOKING_DATABASE_URL": url, "BOOKING_SECRET_KEY": SECRET} | environment)
-    return mailing(made, world.database, world.installation)
+    return mail_job(made, world.database, world.installation)
 
 
 def turn(world: World, **settings: str) -> int:
-    return asyncio.run(a_chore(world, **settings).run_once())
+    return asyncio.run(make_job(world, **settings).run_once())
 
 
 # With a mail server ----------------------------------------------------------------------------------------------
 
 
-def test_what_is_owed_is_written_and_sent_in_one_turn(mails: Mails, server: MailServer) -> None:
+def test_owed_mails_are_written_and_sent_in_one_turn(mails: Mails, server: MailServer) -> None:
     mails.book()
     settings = {"smtp_url": server.url, "mail_from": "Booking Office <office@book.example>"}
     assert turn(mails.world, **settings) == 4  # two are written, two are sent
@@ -92,7 +92,7 @@ def test_a_mail_arrives_as_it_was_written(mails: Mails, server: MailServer) -> N
     assert {received.raw for received in server.received} == written
 
 
-def test_what_was_put_off_is_sent_later_with_the_same_message_id(
+def test_a_delayed_mail_is_sent_later_with_the_same_message_id(
     mails: Mails, server: MailServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     mails.book(notify_staff=False)
@@ -114,7 +114,7 @@ def test_what_was_put_off_is_sent_later_with_the_same_message_id(
     assert len(set(tried)) == 1
 
 
-def test_a_refused_address_is_seen_in_its_row_and_holds_up_no_other(mails: Mails, server: MailServer) -> None:
+def test_a_refused_address_is_recorded_and_delays_no_other_mail(mails: Mails, server: MailServer) -> None:
     mails.book()
     server.on_recipient = lambda address: "550 no such user" if address == "ada@example.com" else OK
     turn(mails.world, smtp_url=server.url)
@@ -123,8 +123,8 @@ def test_a_refused_address_is_seen_in_its_row_and_holds_up_no_other(mails: Mails
     assert rows[STAFF]["status"] == "sent"
 
 
-def test_a_turn_does_more_than_one_batch(mails: Mails, server: MailServer) -> None:
-    count = max(WRITTEN_AT_ONCE, SENT_AT_ONCE) + 1
+def test_a_turn_sends_more_than_one_batch(mails: Mails, server: MailServer) -> None:
+    count = max(WRITE_BATCH, SEND_BATCH) + 1
     for number in range(count):
         departure = mails.world.departure(mails.world.experience())
         mails.book(f"a-key-of-a-test-{number}", departure_id=departure, notify_staff=False)
@@ -136,29 +136,29 @@ def test_no_transaction_is_open_while_a_mail_is_sent(mails: Mails) -> None:
     mails.book()
     open_then: list[int] = []
 
-    class Watching:
-        reaches_people = True
+    class WatchingMailer:
+        delivers = True
 
-        async def carry(self, claimed: Sequence[Claimed], tell: Tell) -> None:
+        async def send(self, claimed: Sequence[Claimed], report: Report) -> None:
             database = mails.world.database
             open_then.extend(await asyncio.to_thread(lambda: [database.write(lambda tx: tx.now()) for _ in claimed]))
-            await tell([Tried(each, Outcome.SENT) for each in claimed])
+            await report([Tried(each, Outcome.SENT) for each in claimed])
 
-    made = a_chore(mails.world)
-    asyncio.run(Mailing(mails.world.database, mails.world.installation, Watching(), made._sender).run_once())
+    made = make_job(mails.world)
+    asyncio.run(MailJob(mails.world.database, mails.world.installation, WatchingMailer(), made._sender).run_once())
     assert len(open_then) == 2  # each would have waited for the writer, or for the row
 
 
 def test_a_turn_ends_although_more_is_due(mails: Mails, monkeypatch: pytest.MonkeyPatch, server: MailServer) -> None:
-    monkeypatch.setattr(chore, "TURN_S", 0.0)
-    monkeypatch.setattr(chore, "WRITTEN_AT_ONCE", 1)
+    monkeypatch.setattr(mail_module, "TURN_S", 0.0)
+    monkeypatch.setattr(mail_module, "WRITE_BATCH", 1)
     mails.book()
-    made = a_chore(mails.world, smtp_url=server.url)
+    made = make_job(mails.world, smtp_url=server.url)
     assert [asyncio.run(made.run_once()) for _ in range(3)] == [2, 2, 0]
 
 
 def test_an_idle_turn_writes_nothing(mails: Mails, server: MailServer) -> None:
-    made = a_chore(mails.world, smtp_url=server.url)
+    made = make_job(mails.world, smtp_url=server.url)
     asyncio.run(made.run_once())
     seen: list[str] = []
     mails.world.database.observer = seen.append
@@ -167,7 +167,7 @@ def test_an_idle_turn_writes_nothing(mails: Mails, server: MailServer) -> None:
     assert seen[0].startswith("SELECT EXISTS")
 
 
-# Without one -----------------------------------------------------------------------------------------------------
+# Without a mail server -------------------------------------------------------------------------------------------
 
 
 def test_without_a_mail_server_mails_become_files_once(mails: Mails, tmp_path: Path) -> None:
@@ -186,22 +186,20 @@ def test_without_a_mail_server_mails_become_files_once(mails: Mails, tmp_path: P
     assert mails.world.examine() == []
 
 
-def test_what_was_laid_down_is_sent_when_there_is_a_mail_server(
-    mails: Mails, tmp_path: Path, server: MailServer
-) -> None:
+def test_parked_mails_are_sent_when_there_is_a_mail_server(mails: Mails, tmp_path: Path, server: MailServer) -> None:
     mails.book()
     turn(mails.world, mail_dir=str(tmp_path / "mail"))
-    laid_down = {file.read_bytes() for file in (tmp_path / "mail").iterdir()}
+    files = {file.read_bytes() for file in (tmp_path / "mail").iterdir()}
     turn(mails.world, smtp_url=server.url)
-    assert {received.raw for received in server.received} == laid_down
+    assert {received.raw for received in server.received} == files
     assert {row["status"] for row in mails.world.rows(tables.mails)} == {"sent"}
 
 
-def test_what_a_process_parks_that_is_about_to_be_replaced_is_sent(
+def test_a_mail_parked_by_an_old_process_is_sent_by_the_new_one(
     mails: Mails, tmp_path: Path, server: MailServer
 ) -> None:
-    """The new one knows of a mail server and runs already; the old one does not, and takes a last mail."""
-    old, new = a_chore(mails.world, mail_dir=str(tmp_path / "mail")), a_chore(mails.world, smtp_url=server.url)
+    """The new process has a mail server and runs already; the old one has none, and claims a last mail."""
+    old, new = make_job(mails.world, mail_dir=str(tmp_path / "mail")), make_job(mails.world, smtp_url=server.url)
     asyncio.run(new.run_once())
     mails.book(notify_staff=False)
     asyncio.run(old.run_once())
@@ -216,9 +214,9 @@ def test_the_folder_lies_beside_an_sqlite_file_and_is_named_for_postgresql() -> 
     assert mail_folder(Settings(database_url="postgresql://localhost/booking", mail_dir="m")) == Path("m")
 
 
-def test_it_is_one_of_the_chores(mails: Mails) -> None:
+def test_mail_is_one_of_the_periodic_jobs(mails: Mails) -> None:
     settings = Settings(database_url=str(mails.world.database.url), secret_key=SECRET)
-    assert "mail" in {each.name for each in chores_of(settings, mails.world.database, mails.world.installation)}
+    assert "mail" in {each.name for each in periodic_jobs(settings, mails.world.database, mails.world.installation)}
 
 
 # Settings --------------------------------------------------------------------------------------------------------

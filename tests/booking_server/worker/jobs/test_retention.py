@@ -1,4 +1,4 @@
-"""What is past its retention is forgotten, in batches with pauses, and nothing before."""
+"""The retention job deletes rows past their retention, in batches with pauses, and no row earlier."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from booking_core.errors import Unavailable
 from booking_core.notifications import Claimed, Outcome, Tried
 from booking_core.retention_clock import CATCH_UP, Measured, moved
 from booking_core.settings import Settings
-from booking_server.worker.jobs.retention import Purging
+from booking_server.worker.jobs.retention import RetentionJob
 
 KEPT = {"delivery_retention_days": 30, "event_retention_days": 90, "idempotency_retention_days": 30}
 
@@ -34,18 +34,18 @@ def settings(world: World) -> Settings:
     return Settings(database_url=str(world.database.url), secret_key=SECRET, **KEPT)
 
 
-def purging(world: World, **options: Any) -> Purging:
-    """The purge of a worker that has been running all the time: it measures what the clock shows."""
-    chore = Purging(settings(world), world.database, elapsed_s=lambda: world.clock() / SECOND, **options)
+def make_job(world: World, **options: Any) -> RetentionJob:
+    """Return the job of a worker that has run for a long time, so that its retention clock agrees with the clock."""
+    job = RetentionJob(settings(world), world.database, elapsed_s=lambda: world.clock() / SECOND, **options)
     long_ago = Measured(world.clock(), world.clock() / SECOND - 1e9)
     for _ in range(2):
         reading = world.database.write(lambda tx: retention_clock.advance(tx, long_ago, world.clock() / SECOND))
-    chore._measured = reading.measured
-    return chore
+    job._measured = reading.measured
+    return job
 
 
-def purge(chore: Purging) -> int:
-    return asyncio.run(chore.run_once())
+def turn(job: RetentionJob) -> int:
+    return asyncio.run(job.run_once())
 
 
 def book(world: World, count: int = 1) -> None:
@@ -71,71 +71,71 @@ def kept(world: World) -> dict[str, int]:
     return {table.name: len(world.rows(table)) for table in names}
 
 
-def test_each_kind_goes_when_its_time_is_over(world: World) -> None:
+def test_each_kind_is_deleted_after_its_retention(world: World) -> None:
     endpoint = subscribe(world)
     book(world)
     settle(world)
     world.change(tables.webhook_endpoints, endpoint, deleted_at=world.clock())
-    chore = purging(world)
+    job = make_job(world)
     before = {"deliveries": 1, "idempotency": 1, "events": 3, "webhook_endpoints": 1, "bookings": 1}
     world.clock.advance(30 * DAY)
-    assert (purge(chore), kept(world)) == (0, before)
+    assert (turn(job), kept(world)) == (0, before)
     world.clock.advance(MINUTE)
-    assert purge(chore) == 3
+    assert turn(job) == 3
     assert kept(world) == before | {"deliveries": 0, "webhook_endpoints": 0, "idempotency": 0}
     world.clock.advance(60 * DAY)
-    assert purge(chore) == 3
+    assert turn(job) == 3
     assert kept(world) == {"deliveries": 0, "idempotency": 0, "events": 0, "webhook_endpoints": 0, "bookings": 1}
 
 
-def test_what_is_still_to_be_sent_is_kept_however_old(world: World) -> None:
+def test_events_that_are_still_to_be_sent_are_kept(world: World) -> None:
     subscribe(world)
     book(world)
     before = kept(world)
     world.clock.advance(365 * DAY)
-    chore = purging(world)
-    purge(chore)
+    job = make_job(world)
+    turn(job)
     assert kept(world) == before | {"idempotency": 0, "events": 3 - 1}
     assert {row["type"] for row in world.rows(tables.events)} == {"booking.created", "booking.confirmed"}
 
 
-def test_while_there_is_more_it_goes_on_after_a_pause(world: World) -> None:
+def test_full_batches_are_followed_by_a_short_pause(world: World) -> None:
     book(world, 5)
     world.clock.advance(31 * DAY)
-    chore = purging(world, batch=2)
-    done = [purge(chore)]
+    job = make_job(world, batch=2)
+    done = [turn(job)]
     for _ in range(3):
-        assert purge(chore) == 0, "without a pause"
+        assert turn(job) == 0, "without a pause"
         world.clock.advance(SECOND)
-        done.append(purge(chore))
+        done.append(turn(job))
     assert done == [2, 2, 1, 0]
 
 
-def test_it_looks_once_a_minute(world: World) -> None:
-    chore = purging(world)
-    purge(chore)
+def test_an_idle_turn_runs_once_a_minute(world: World) -> None:
+    job = make_job(world)
+    turn(job)
     book(world)
     world.clock.advance(MINUTE - 1)
     seen: list[str] = []
     world.database.observer = seen.append
-    assert (purge(chore), seen) == (0, [])
+    assert (turn(job), seen) == (0, [])
     world.clock.advance(1)
-    purge(chore)
+    turn(job)
     assert len(seen) == 11, "the clock, six kinds, two of which end in two ways, and organizations with old events"
 
 
-def test_a_clock_that_was_ahead_and_was_set_back_stops_nothing(world: World) -> None:
-    chore = purging(world)
+def test_a_clock_that_was_set_back_stops_no_deletion(world: World) -> None:
+    job = make_job(world)
     world.clock.advance(400 * DAY)
-    purge(chore)
+    turn(job)
     world.clock.advance(-400 * DAY)
     book(world)
     world.clock.advance(31 * DAY)
-    assert purge(chore) == 1
+    assert turn(job) == 1
 
 
-def test_one_that_fails_keeps_no_other_from_being_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A statement that takes too long for one table must not let the others grow."""
+def test_a_failing_kind_does_not_stop_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make one table fail, as with a statement timeout; the other tables must not grow."""
 
     def fail(*_: object, **__: object) -> int:
         raise Unavailable
@@ -144,7 +144,7 @@ def test_one_that_fails_keeps_no_other_from_being_forgotten(world: World, monkey
     book(world)
     world.clock.advance(31 * DAY)
     with pytest.raises(Unavailable):
-        purge(purging(world))
+        turn(make_job(world))
     assert kept(world)["idempotency"] == 0
 
 
@@ -153,15 +153,15 @@ def test_each_organization_keeps_its_own_events(world: World) -> None:
     book(world)
     world.clock.advance(91 * DAY)
     book(other)
-    purge(purging(world))
+    turn(make_job(world))
     assert (len(world.rows(tables.events)), len(other.rows(tables.events))) == (0, 3)
 
 
-# A clock that leaps ----------------------------------------------------------------------------------------------
+# A clock that jumps ----------------------------------------------------------------------------------------------
 
 
 class Machine:
-    """A process on a machine: its monotonic clock, which nobody sets, and its purge."""
+    """A process with its monotonic clock and its retention job."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -169,16 +169,16 @@ class Machine:
         self.start()
 
     def start(self) -> None:
-        """A new process, which has seen nothing yet."""
-        self.chore = Purging(settings(self.world), self.world.database, elapsed_s=lambda: self.elapsed_s)
+        """Replace the process by a new one."""
+        self.job = RetentionJob(settings(self.world), self.world.database, elapsed_s=lambda: self.elapsed_s)
 
     def pass_time(self, micros: int) -> None:
-        """Let so much time pass, a turn of the purge each day."""
+        """Let time pass, with one turn each day."""
         while micros > 0:
             step = min(micros, DAY)
             self.world.clock.advance(step)
             self.elapsed_s += step / SECOND
-            purge(self.chore)
+            turn(self.job)
             micros -= step
 
 
@@ -186,9 +186,9 @@ def everything(world: World) -> dict[str, int]:
     return kept(world) | {table.name: len(world.rows(table)) for table in (tables.mails, tables.effects, tables.holds)}
 
 
-@pytest.mark.parametrize("leap", [DAY, 31 * DAY, 366 * DAY], ids=["day", "month", "year"])
+@pytest.mark.parametrize("jump", [DAY, 31 * DAY, 366 * DAY], ids=["day", "month", "year"])
 @pytest.mark.parametrize("restarts", [False, True], ids=["the same process", "a new process"])
-def test_a_clock_that_leaps_forward_deletes_nothing(world: World, leap: int, restarts: bool) -> None:
+def test_a_clock_that_jumps_ahead_deletes_nothing(world: World, jump: int, restarts: bool) -> None:
     ops = Operations(world)
     subscribe(world)
     book(world, 3)
@@ -198,31 +198,31 @@ def test_a_clock_that_leaps_forward_deletes_nothing(world: World, leap: int, res
     machine.pass_time(29 * DAY)
     before = everything(world)
     assert before["idempotency"] == 3
-    world.clock.advance(leap)
+    world.clock.advance(jump)
     if restarts:
         machine.start()
     machine.pass_time(2 * HOUR)
     assert everything(world) == before
-    world.clock.advance(-leap)
+    world.clock.advance(-jump)
     machine.pass_time(HOUR)
     assert everything(world) == before
     machine.pass_time(DAY)
     assert len(world.rows(tables.idempotency)) == 0, "30 days are over now"
 
 
-def test_a_key_books_once_also_after_the_clock_has_leapt(world: World) -> None:
+def test_an_idempotency_key_books_once_also_after_a_jump(world: World) -> None:
     departure = world.departure(world.experience(), starts_at=world.clock() + 800 * DAY)
     once = [create(world, departure, "a-key-of-a-test")]
     created(world.database, once)
     machine = Machine(world)
-    purge(machine.chore)
+    turn(machine.job)
     world.clock.advance(366 * DAY)
     machine.pass_time(5 * HOUR)
     created(world.database, once)
     assert len(world.rows(tables.bookings)) == 1
 
 
-def test_the_first_purge_ever_does_not_believe_a_clock_that_is_ahead_of_the_newest_event(world: World) -> None:
+def test_the_first_turn_does_not_trust_a_clock_ahead_of_the_newest_event(world: World) -> None:
     book(world)
     world.clock.advance(366 * DAY)
     Machine(world).pass_time(2 * HOUR)
@@ -241,25 +241,25 @@ def test_a_long_pause_of_the_service_is_caught_up_with(world: World) -> None:
     assert len(world.rows(tables.idempotency)) == 0
 
 
-def test_several_workers_believe_a_leap_no_faster_than_one(world: World) -> None:
+def test_several_workers_follow_a_jump_no_faster_than_one(world: World) -> None:
     book(world)
     machines = [Machine(world) for _ in range(4)]
     for machine in machines:
-        purge(machine.chore)
+        turn(machine.job)
     world.clock.advance(366 * DAY)
     for _ in range(29 * 4 // CATCH_UP):
         world.clock.advance(6 * HOUR)
         for machine in machines:
             machine.elapsed_s += 6 * HOUR / SECOND
-            purge(machine.chore)
+            turn(machine.job)
     assert len(world.rows(tables.idempotency)) == 1
 
 
 @pytest.mark.parametrize("back", [HOUR, DAY, 366 * DAY], ids=["hour", "day", "year"])
-def test_a_clock_that_is_set_back_deletes_nothing_early_and_holds_up_no_purge(world: World, back: int) -> None:
+def test_a_clock_that_is_set_back_deletes_nothing_early_and_delays_no_deletion(world: World, back: int) -> None:
     world.clock.advance(400 * DAY)
     machine = Machine(world)
-    purge(machine.chore)
+    turn(machine.job)
     world.clock.advance(-back)
     book(world)
     machine.pass_time(30 * DAY)
@@ -268,11 +268,11 @@ def test_a_clock_that_is_set_back_deletes_nothing_early_and_holds_up_no_purge(wo
     assert len(world.rows(tables.idempotency)) == 0
 
 
-def test_a_clock_that_runs_away_is_logged_once_and_so_is_its_return(
+def test_a_clock_that_runs_ahead_is_logged_once_and_so_is_its_return(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine = Machine(world)
-    caplog.set_level("INFO", "booking.purging")
+    caplog.set_level("INFO", "booking.retention")
     machine.pass_time(2 * HOUR)
     world.clock.advance(366 * DAY)
     machine.pass_time(3 * HOUR)
@@ -314,8 +314,8 @@ def owed(world: World) -> dict[str, str]:
     return {row["kind"]: row["status"] for row in world.rows(tables.effects)}
 
 
-def test_a_mail_goes_with_what_owed_it_thirty_days_after_it_was_sent_or_failed(world: World) -> None:
-    mails, chore = Mails(world), purging(world)
+def test_a_mail_and_its_outbox_row_are_deleted_thirty_days_after_it_was_sent_or_failed(world: World) -> None:
+    mails, job = Mails(world), make_job(world)
     mails.book(notify_staff=False)
     mails.write()
     world.clock.advance(HOUR)
@@ -325,22 +325,22 @@ def test_a_mail_goes_with_what_owed_it_thirty_days_after_it_was_sent_or_failed(w
     record(mails, mails.claim(), Outcome.REFUSED)
     assert {row["status"] for row in world.rows(tables.mails)} == {"sent", "failed"}
     world.clock.advance(30 * DAY)
-    purge(chore)
+    turn(job)
     assert (len(world.rows(tables.mails)), len(world.rows(tables.effects))) == (2, 2)
     world.clock.advance(MINUTE)
-    assert purge(chore) >= 2
+    assert turn(job) >= 2
     assert (world.rows(tables.mails), world.rows(tables.effects)) == ([], [])
     assert world.examine() == []
 
 
-def test_what_waits_is_kept_with_what_owed_it_however_old(world: World) -> None:
-    mails, chore = Mails(world), purging(world)
+def test_a_waiting_mail_is_kept_with_its_outbox_row(world: World) -> None:
+    mails, job = Mails(world), make_job(world)
     mails.book()
     mails.write()
     record(mails, mails.claim(), Outcome.PARKED)
     mails.book("another-key-of-a-test")
     world.clock.advance(365 * DAY)
-    purge(chore)
+    turn(job)
     assert [row["status"] for row in world.rows(tables.effects)].count("queued") == 2
     assert [row["status"] for row in world.rows(tables.mails)] == ["queued", "queued"]
     assert world.examine() == []
@@ -348,16 +348,16 @@ def test_what_waits_is_kept_with_what_owed_it_however_old(world: World) -> None:
     mails.claim()
     assert {row["last_error"] for row in world.rows(tables.mails)} == {"too_old"}
     world.clock.advance(30 * DAY)
-    purge(chore)
+    turn(job)
     assert len(world.rows(tables.mails)) == 2, "it failed 30 days ago, and no earlier"
     world.clock.advance(MINUTE)
-    purge(chore)
+    turn(job)
     assert world.rows(tables.mails) == []
     assert [row["status"] for row in world.rows(tables.effects)] == ["queued", "queued"]
 
 
-def test_what_no_mail_came_of_goes_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    mails, chore = Mails(world), purging(world)
+def test_outbox_rows_without_a_mail_are_deleted_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    mails, job = Mails(world), make_job(world)
     world.change(tables.organizations, world.org, staff_email=None)
     mails.book()
     monkeypatch.setattr(notifications.letters, "write", None)
@@ -366,15 +366,15 @@ def test_what_no_mail_came_of_goes_too(world: World, monkeypatch: pytest.MonkeyP
         world.clock.advance(2 * HOUR)
     assert owed(world) == {"booking_confirmation_mail": "failed", "staff_booking_mail": "done"}
     world.clock.advance(30 * DAY - 20 * HOUR + MINUTE)
-    purge(chore)
+    turn(job)
     assert owed(world) == {"booking_confirmation_mail": "failed"}
     world.clock.advance(DAY)
-    purge(chore)
+    turn(job)
     assert owed(world) == {}
 
 
-def test_many_mails_go_in_batches(world: World) -> None:
-    mails, chore = Mails(world), purging(world, batch=3)
+def test_mails_are_deleted_in_batches(world: World) -> None:
+    mails, job = Mails(world), make_job(world, batch=3)
     for number in range(5):
         mails.book(f"a-key-of-a-test-{number}", notify_staff=False, send_confirmation_email=number != 0)
     mails.write()
@@ -382,7 +382,7 @@ def test_many_mails_go_in_batches(world: World) -> None:
     record(mails, mails.claim(), Outcome.SENT)
     world.clock.advance(30 * DAY + 1)
     left = []
-    while purge(chore):
+    while turn(job):
         left.append(len(world.rows(tables.mails)))
         assert len(world.rows(tables.effects)) == left[-1]
         assert world.examine() == []
@@ -390,8 +390,8 @@ def test_many_mails_go_in_batches(world: World) -> None:
     assert left == [1, 0]
 
 
-def test_a_key_that_staff_was_warned_of_is_not_told_of_again_once_that_is_forgotten(world: World) -> None:
-    mails, chore = Mails(world), purging(world)
+def test_a_key_warning_is_not_repeated_after_its_outbox_row_is_deleted(world: World) -> None:
+    mails, job = Mails(world), make_job(world)
     world.key(expires_at=world.clock() + DAY)
     (key,) = world.rows(tables.api_keys)
 
@@ -402,39 +402,39 @@ def test_a_key_that_staff_was_warned_of_is_not_told_of_again_once_that_is_forgot
     mails.write()
     record(mails, mails.claim(), Outcome.SENT)
     world.clock.advance(31 * DAY)
-    purge(chore)
+    turn(job)
     assert world.rows(tables.effects) == []
     world.change(tables.api_keys, key["id"], expires_at=world.clock() + DAY)
     assert warn() == 0
 
 
-def test_holds_go_thirty_days_after_the_time_of_any_was_over(world: World) -> None:
-    ops, chore = Operations(world), purging(world)
+def test_holds_are_deleted_thirty_days_after_they_expired(world: World) -> None:
+    ops, job = Operations(world), make_job(world)
     departure = world.departure(world.experience(), starts_at=world.clock() + 90 * DAY)
     ops.hold(departure, 1, for_s=86_400)
     ops.hold(departure, 1)
     ops.release(ops.hold(departure, 1))
     world.clock.advance(31 * DAY)
     live = ops.hold(departure, 1)
-    purge(chore)
+    turn(job)
     assert len(world.rows(tables.holds)) == 4
     world.clock.advance(MINUTE)
-    purge(chore)
+    turn(job)
     assert [row["id"] for row in world.rows(tables.holds)] == [live]
     assert world.examine() == []
 
 
-def test_all_that_is_old_goes_at_once_and_is_counted_before(world: World) -> None:
+def test_run_all_deletes_everything_old_and_a_dry_run_counts_it(world: World) -> None:
     subscribe(world)
     book(world, 5)
     settle(world)
     world.clock.advance(91 * DAY)
-    chore = purging(world, batch=2)
+    job = make_job(world, batch=2)
     before = kept(world)
     counts = {"deliveries": 5, "stored_answers": 5, "events": 2 * 5 + 1}
-    counted = asyncio.run(chore.run_all(is_rehearsal=True))
+    counted = asyncio.run(job.run_all(dry_run=True))
     assert ({kind: count for kind, count in counted.items() if count}, kept(world)) == (counts, before)
-    deleted = asyncio.run(chore.run_all())
+    deleted = asyncio.run(job.run_all())
     assert {kind: count for kind, count in deleted.items() if count} == counts
     assert kept(world) == before | {"deliveries": 0, "idempotency": 0, "events": 0}
-    assert sum(asyncio.run(chore.run_all()).values()) == 0
+    assert sum(asyncio.run(job.run_all()).values()) == 0

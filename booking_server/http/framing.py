@@ -1,9 +1,9 @@
-"""Message framing of HTTP/1.1 (RFC 9112): where a request begins and ends, and which bytes are not a request.
+"""Message framing of HTTP/1.1 (RFC 9112): finds the start and the end of each request, and refuses invalid bytes.
 
-There is no input or output here. A `RequestReader` is fed bytes in pieces of any size and calls a `RequestHandler`.
-What it decides depends on the bytes alone, never on how they were cut: it refuses at the first byte that cannot belong
-to a valid request. Field lines are split by llhttp, which gets each head whole; the ends of heads and bodies are found
-here, so that a head is bounded before anything parses it.
+This module does no input or output. A `RequestReader` is fed bytes in pieces of any size and calls a `RequestHandler`.
+Its decisions depend on the bytes alone, never on the size of the pieces: it refuses a request at the first byte that
+makes it invalid. llhttp splits field lines, and gets each head whole. The ends of heads and bodies are found here, so
+that the size of a head is limited before it is parsed.
 """
 
 import re
@@ -17,7 +17,7 @@ from booking_core.errors import HeadersTooLarge, Malformed
 from booking_core.models.limits import REQUEST_FIELDS_MAX, REQUEST_HEAD_BYTES_MAX
 
 CHUNK_EXTENSION_BYTES_MAX = 4096
-"""Of all chunks of a body together. Nothing is done with extensions."""
+"""The limit for all chunks of a body together. Extensions are ignored."""
 TRAILER_BYTES_MAX = 4096
 """Trailer fields are read and dropped."""
 
@@ -29,39 +29,39 @@ NOT_HTTP = "This is not a valid HTTP/1.1 request."
 _END_OF_HEAD = b"\r\n\r\n"
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([!-~]+) HTTP/1\.([01])\r\n")
-_STRAY = re.compile(rb"[\r\n\x00](?:(?<=\x00)|(?<=\n)(?<!\r\n)|(?<=\r)[^\n])")
-"""A line break that others may read in another way: requests are smuggled past a proxy with these."""
+_STRAY_LINE_BREAK = re.compile(rb"[\r\n\x00](?:(?<=\x00)|(?<=\n)(?<!\r\n)|(?<=\r)[^\n])")
+"""A NUL or line break that proxies may interpret differently, which allows request smuggling."""
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:%\[\]-]+")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})((?:[ \t]*;[\t -~\x80-\xff]*)?)\r\n")
 _CHUNK_LINE_MAX = 16 + CHUNK_EXTENSION_BYTES_MAX + 2
 _TRAILER = re.compile(rb"(" + _TOKEN + rb"):[\t -~\x80-\xff]*\r\n")
 _NOT_IN_TRAILERS = (b"host", b"content-length", b"transfer-encoding")
-_DECIDING = frozenset({b"host", b"connection", b"content-length", b"transfer-encoding", b"expect"})
+_FRAMING_FIELDS = frozenset({b"host", b"connection", b"content-length", b"transfer-encoding", b"expect"})
 _VERSIONS = {b"0": "1.0", b"1": "1.1"}
-_KNOWN_TO_PARSER = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+_PARSER_METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
 
 
 class Phase(Enum):
     """The part of a request that the next byte belongs to."""
 
     IDLE = auto()
-    """No byte of a request has come since the last one ended."""
+    """No byte of the next request has been received."""
     HEAD = auto()
     BODY = auto()
     CLOSED = auto()
-    """The last request announced that it is the last."""
+    """The last request closed the connection."""
 
 
 class RequestHead(NamedTuple):
-    """A request line and its fields."""
+    """A request line and its header fields."""
 
     method: str
     target: bytes
     version: str
     headers: list[Field]
-    """Names in lower case, in the order they came."""
+    """Names in lower case, in the order received."""
     body_length: int | None
-    """None: the body is chunked."""
+    """None for a chunked body."""
     keep_alive: bool
     expects_continue: bool = False
     """The client waits for "100 Continue" before it sends the body."""
@@ -78,33 +78,33 @@ class RequestHandler(Protocol):
 
 
 class _Fields:
-    """Collect what llhttp finds in one head."""
+    """The header fields that llhttp finds in one head."""
 
     def __init__(self) -> None:
         self.headers: list[Field] = []
-        self.deciding: dict[bytes, list[bytes]] = {}
-        """The values of those that decide on the connection and the body, stripped."""
+        self.framing: dict[bytes, list[bytes]] = {}
+        """The stripped values of the fields that control the connection and the body."""
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         self.headers.append((name, value))
-        if name in _DECIDING:
-            self.deciding.setdefault(name, []).append(value.strip())
+        if name in _FRAMING_FIELDS:
+            self.framing.setdefault(name, []).append(value.strip())
 
 
 class RequestReader:
-    """Split the bytes of one connection into requests.
+    """Splits the bytes of one connection into requests.
 
-    After `feed` has raised, the reader is not to be fed again: nothing that follows on the connection can be trusted.
+    After `feed` has raised, do not call it again: the bytes that follow on the connection cannot be trusted.
     """
 
     def __init__(self, handler: RequestHandler) -> None:
         self._handler = handler
         self._step: Callable[[Buffer, int], int | None] = self._read_head
-        self._held = bytearray()
-        """An unfinished head, chunk line or trailer section."""
-        self._has_skipped = False
-        """The empty line before the request line, which old clients send after a body."""
+        self._unread = bytearray()
+        """The beginning of an unfinished head, chunk line or trailer section."""
+        self._has_skipped_line = False
+        """An empty line before the request line was skipped, which old clients send after a body."""
         self._checked = 0
         self._newlines = 0
         self._remaining = 0
@@ -112,10 +112,10 @@ class RequestReader:
         self._trailer_bytes = 0
         self._keep_alive = True
         self.method = ""
-        """Of the request that is being read, as far as it is known."""
+        """The method of the current request, empty while it is unknown."""
         self.headers: Sequence[Field] = ()
         self.ended = 0
-        """Requests that were read to their end."""
+        """The number of requests that were read completely."""
 
     @property
     def phase(self) -> Phase:
@@ -123,19 +123,19 @@ class RequestReader:
             return Phase.CLOSED
         if self._step != self._read_head:
             return Phase.BODY
-        return Phase.HEAD if self._held or self._has_skipped else Phase.IDLE
+        return Phase.HEAD if self._unread or self._has_skipped_line else Phase.IDLE
 
     def feed(self, data: bytes) -> None:
         """Read the next bytes of the connection.
 
         Raises:
-            Malformed: they are not a valid request.
-            HeadersTooLarge: the head is larger than it may be.
+            Malformed: the request is invalid.
+            HeadersTooLarge: the head exceeds its limit.
         """
         source: Buffer = data
-        if self._held:
-            self._held += data
-            source = self._held
+        if self._unread:
+            self._unread += data
+            source = self._unread
         position = 0
         while position < len(source):
             following = self._step(source, position)
@@ -143,15 +143,15 @@ class RequestReader:
                 break
             position = following
         if source is not data:
-            del self._held[:position]
+            del self._unread[:position]
         elif position < len(data):
-            self._held += data[position:]
+            self._unread += data[position:]
 
     # Heads -----------------------------------------------------------------------------------------------------------
 
     def _read_head(self, source: Buffer, position: int) -> int | None:
-        if not self._has_skipped and source.startswith(b"\r\n", position):
-            self._has_skipped = True
+        if not self._has_skipped_line and source.startswith(b"\r\n", position):
+            self._has_skipped_line = True
             return position + 2
         end = source.find(_END_OF_HEAD, position + max(0, self._checked - 3))
         if end < 0:
@@ -160,23 +160,23 @@ class RequestReader:
         end += len(_END_OF_HEAD)
         block = bytes(source[position:end])
         self._checked = self._newlines = 0
-        self._has_skipped = False
-        self._start(self._parsed(block))
+        self._has_skipped_line = False
+        self._start(self._parse(block))
         return end
 
     def _check_unfinished(self, text: Buffer) -> None:
-        """Refuse a head as soon as nothing that may follow can make it valid."""
+        """Refuse an unfinished head as soon as no continuation can make it valid."""
         newlines = self._newlines + text.count(b"\n", self._checked)
         if len(text) >= REQUEST_HEAD_BYTES_MAX or newlines > REQUEST_FIELDS_MAX + 1:
             _refuse_head(text)
         has_whole_line = newlines and not self._newlines
         if has_whole_line and not _REQUEST_LINE.match(text):
             raise Malformed(NOT_HTTP)
-        if _STRAY.search(text, max(0, self._checked - 1)):
+        if _STRAY_LINE_BREAK.search(text, max(0, self._checked - 1)):
             _refuse_head(text)
         self._checked, self._newlines = len(text), newlines
 
-    def _parsed(self, block: bytes) -> RequestHead:
+    def _parse(self, block: bytes) -> RequestHead:
         line = _REQUEST_LINE.match(block)
         newlines = block.count(b"\n")
         is_small = len(block) <= REQUEST_HEAD_BYTES_MAX and newlines <= REQUEST_FIELDS_MAX + 2
@@ -211,14 +211,14 @@ class RequestReader:
 
     # Bodies ----------------------------------------------------------------------------------------------------------
 
-    def _take(self, source: Buffer, position: int) -> int:
+    def _pass_body(self, source: Buffer, position: int) -> int:
         piece = bytes(source[position : position + self._remaining])
         self._remaining -= len(piece)
         self._handler.body_received(piece)
         return position + len(piece)
 
     def _read_counted(self, source: Buffer, position: int) -> int:
-        position = self._take(source, position)
+        position = self._pass_body(source, position)
         if not self._remaining:
             self._end()
         return position
@@ -236,7 +236,7 @@ class RequestReader:
         return end
 
     def _read_chunk(self, source: Buffer, position: int) -> int:
-        position = self._take(source, position)
+        position = self._pass_body(source, position)
         if not self._remaining:
             self._step = self._read_chunk_end
         return position
@@ -265,10 +265,10 @@ class RequestReader:
 
 
 def _line_end(source: Buffer, position: int, limit: int) -> int | None:
-    """Return where the line ends that begins at `position`; none while its end is still to come.
+    """Return the end of the line that begins at `position`, or None while it is incomplete.
 
     Raises:
-        Malformed: it is longer than `limit`.
+        Malformed: the line is longer than `limit`.
     """
     end = source.find(b"\n", position, position + limit)
     if end >= 0:
@@ -279,11 +279,11 @@ def _line_end(source: Buffer, position: int, limit: int) -> int | None:
 
 
 def _refuse_head(text: Buffer, *, blank_line: bool = False) -> None:
-    """Raise what is wrong first in a head, finished (`blank_line`) or not."""
+    """Raise the first error in a head, complete (`blank_line`) or not."""
     line_end = text.find(b"\n", 0, REQUEST_HEAD_BYTES_MAX)
     if line_end >= 0 and not _REQUEST_LINE.match(text):
         raise Malformed(NOT_HTTP)
-    stray = _STRAY.search(text, 0, REQUEST_HEAD_BYTES_MAX + 1)
+    stray = _STRAY_LINE_BREAK.search(text, 0, REQUEST_HEAD_BYTES_MAX + 1)
     until = stray.start() if stray else len(text) - 2 * blank_line
     is_long = stray.end() > REQUEST_HEAD_BYTES_MAX if stray else len(text) > REQUEST_HEAD_BYTES_MAX - (not blank_line)
     if is_long or text.count(b"\n", 0, until) > REQUEST_FIELDS_MAX + 1:
@@ -294,14 +294,14 @@ def _refuse_head(text: Buffer, *, blank_line: bool = False) -> None:
 
 def _fields(block: bytes, line: "re.Match[bytes]") -> _Fields:
     found = _Fields()
-    fed = block
-    if line[1] not in _KNOWN_TO_PARSER:
-        # The application answers a method that it does not know with 405; llhttp would refuse it, or change protocols.
-        fed = b"GET" + block[line.end(1) :]
+    text = block
+    if line[1] not in _PARSER_METHODS:
+        # The application answers an unknown method with 405; llhttp would refuse it, or change protocols.
+        text = b"GET" + block[line.end(1) :]
     try:
-        httptools.HttpRequestParser(found).feed_data(fed)
+        httptools.HttpRequestParser(found).feed_data(text)
     except httptools.HttpParserUpgrade:
-        pass  # an offer that need not be taken: the request is answered as it stands
+        pass  # the upgrade is optional, and the request is answered without it
     except httptools.HttpParserError:
         _refuse_head(block, blank_line=True)
         raise Malformed(NOT_HTTP) from None
@@ -309,7 +309,7 @@ def _fields(block: bytes, line: "re.Match[bytes]") -> _Fields:
 
 
 def _head(method: str, target: bytes, version: str, fields: _Fields) -> RequestHead:
-    found = fields.deciding
+    found = fields.framing
     hosts = found.get(b"host", ())
     if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
         raise Malformed.at("Host", "must be sent exactly once, with a valid value", "host")
@@ -321,10 +321,10 @@ def _head(method: str, target: bytes, version: str, fields: _Fields) -> RequestH
 
 
 def _body_length(version: str, lengths: Sequence[bytes], codings: Sequence[bytes]) -> int | None:
-    """Return the length that the head announces, none for a chunked body.
+    """Return the length of the body from its header fields, or None for a chunked body.
 
     Raises:
-        Malformed: it can be read in more than one way, or it is coded in a way that is not known here.
+        Malformed: the fields are ambiguous, or name an unknown transfer coding.
     """
     if not codings:
         if not lengths:

@@ -1,7 +1,7 @@
-"""One HTTP/1.1 connection: uvicorn's protocol with strict framing, bounded heads, deadlines and a lingering close.
+"""uvicorn's HTTP/1.1 protocol with strict framing, limited heads, deadlines and a lingering close.
 
-uvicorn alone accepts requests without a Host, heads of any size, and clients that never finish what they began. Here
-`framing` decides what a request is; uvicorn's classes do the rest: the ASGI cycle, flow control and pipelining.
+uvicorn alone accepts requests without a Host, heads of any size, and requests that are never finished. Here `framing`
+finds and checks the requests. uvicorn's classes do the rest: the ASGI cycle, flow control and pipelining.
 """
 
 import asyncio
@@ -19,32 +19,32 @@ from booking_server.api import errors
 from booking_server.api.clients import unmapped
 from booking_server.api.middleware import App, Edge
 from booking_server.api.reply import Reply
-from booking_server.framing import NOT_HTTP, Phase, RequestHead, RequestReader
+from booking_server.http.framing import NOT_HTTP, Phase, RequestHead, RequestReader
 
 LINGER_BYTES_MAX = 64 * 1024 * 1024
-"""Read and dropped at most after the last answer of a connection."""
+"""The most bytes that are read and dropped after the last response of a connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds that a client has (decision R4)."""
+    """The time limits for a client, in seconds (decision R4)."""
 
     head_s: float = 10
-    """From the first byte of a head to its last; of the first request from when the client connected."""
+    """From the first byte of a head to its last; for the first request, from the connect."""
     body_s: float = 30
     """From the end of the head to the last byte of the body."""
     linger_s: float = 10
-    """To read the last answer, and to stop sending, before the connection is cut."""
+    """To read the last response and stop sending, before the connection is aborted."""
 
 
-class OnePiece:
-    """A transport that keeps what is written until the loop's next turn, and sends it together.
+class CoalescingTransport:
+    """A transport that buffers writes until the next turn of the event loop and sends them together.
 
-    uvicorn writes head and body of an answer apart and uvloop sends each at once: two system calls, two packets, and a
-    client that is woken twice. Of a short answer that was a tenth of all that the process did.
+    uvicorn writes the head and the body of a response separately, and uvloop sends each at once: two system calls, two
+    packets, and a client that is woken twice. For a short response that was a tenth of the work of the process.
 
     Args:
-        finish: ends the connection after the last answer, in the place of the transport's own `close`.
+        finish: ends the connection after the last response, in the place of the transport's own `close`.
     """
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop, finish: Callable[[], None]) -> None:
@@ -77,12 +77,12 @@ class OnePiece:
             self._transport.write(b"".join(pieces))
 
 
-class Cycle(RequestResponseCycle):
-    """One request and its response, which closes the connection when it is sent before the whole request has come."""
+class RequestCycle(RequestResponseCycle):
+    """A request and its response. The connection closes if the response starts before the request is complete."""
 
     @property
     def keep_alive(self) -> bool:
-        # Read once when the response begins, where it decides on "Connection: close", and once at its end.
+        # uvicorn reads this at the start of the response, for "Connection: close", and at its end.
         if self.more_body:
             self._keep_alive = False
         return self._keep_alive
@@ -93,21 +93,21 @@ class Cycle(RequestResponseCycle):
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection of a client."""
+    """The protocol of one client connection."""
 
     deadlines = Deadlines()
 
     def connection_made(self, transport: Any) -> None:
-        self._wire = transport
-        self._pieces = OnePiece(transport, self.loop, self._linger)
-        super().connection_made(self._pieces)  # type: ignore[arg-type]
-        if self.client:  # a socket for both families shows IPv4 as IPv6, and a proxy is trusted by its IPv4 address
+        self._socket = transport
+        self._output = CoalescingTransport(transport, self.loop, self._linger)
+        super().connection_made(self._output)  # type: ignore[arg-type]
+        if self.client:  # a dual-stack socket shows IPv4 as IPv6, and proxies are trusted by their IPv4 address
             self.client = unmapped(self.client[0]), self.client[1]
         self._reader = RequestReader(self)
         self._is_discarding = False
         self._is_stopping = False
         self._discarded = 0
-        self._waits_for: tuple[Phase, int] | None = (Phase.HEAD, 0)
+        self._awaited: tuple[Phase, int] | None = (Phase.HEAD, 0)
         self._deadline: asyncio.TimerHandle | None = None
         self._set_deadline(self.deadlines.head_s, self._head_is_late)
 
@@ -116,19 +116,19 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Finish the responses that are under way, then close without waiting for the client."""
+        """Finish the responses in progress, then close without waiting for the client."""
         self._is_stopping = True
-        if self._is_answering:
+        if self._is_responding:
             self.cycle.keep_alive = False
         else:
-            self._pieces.flush()
-            self._wire.close()
+            self._output.flush()
+            self._socket.close()
 
     @property
-    def _is_answering(self) -> bool:
+    def _is_responding(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete and not self.cycle.disconnected
 
-    # What the client sends -------------------------------------------------------------------------------------------
+    # Requests ------------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
@@ -140,7 +140,7 @@ class HttpProtocol(HttpToolsProtocol):
         except BookingError as error:
             self._refuse(error)
         else:
-            self._watch()
+            self._update_deadline()
 
     def request_started(self, head: RequestHead) -> None:
         self._open_scope(head)
@@ -170,9 +170,9 @@ class HttpProtocol(HttpToolsProtocol):
         self.scope["http_version"] = head.version
 
     def _begin(self, app: Any, keep_alive: bool, *, expects_continue: bool = False) -> None:
-        """Run the application for the request in `self.scope`, after those that came before it."""
-        before = self.cycle
-        self.cycle = Cycle(
+        """Run the application for the request in `self.scope`, after the requests before it."""
+        previous = self.cycle
+        self.cycle = RequestCycle(
             scope=self.scope,
             transport=self.transport,
             flow=self.flow,
@@ -185,20 +185,20 @@ class HttpProtocol(HttpToolsProtocol):
             keep_alive=keep_alive and not self._is_stopping,
             on_response=self.on_response_complete,
         )
-        if before is None or before.response_complete or before.disconnected:
+        if previous is None or previous.response_complete or previous.disconnected:
             self._start_asgi_task(self.cycle, app)
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, app))
 
-    # What is refused -------------------------------------------------------------------------------------------------
+    # Refusals --------------------------------------------------------------------------------------------------------
 
     def _refuse(self, error: BookingError) -> None:
-        """Answer what is not a valid request, after all that came before it, and close."""
+        """Answer an invalid request, after the requests before it, and close the connection."""
         self._is_discarding = True
         self._clear_deadline()
         if self._reader.phase is Phase.BODY and not self._withdraw():
-            self._pieces.close()
+            self._output.close()
             return
         reader = self._reader
         self._open_scope(RequestHead(reader.method or "GET", b"", "1.1", list(reader.headers), 0, False))
@@ -207,7 +207,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.request_ended()
 
     def _withdraw(self) -> bool:
-        """Take back the request whose body turned out to be invalid; return whether it can still be refused."""
+        """Cancel the request whose body is invalid, and return whether it can still be refused."""
         cycle = self.cycle
         if self.pipeline and self.pipeline[0][0] is cycle:
             self.pipeline.popleft()
@@ -218,25 +218,25 @@ class HttpProtocol(HttpToolsProtocol):
         cycle.message_event.set()
         return True
 
-    # How long it may take --------------------------------------------------------------------------------------------
+    # Deadlines -----------------------------------------------------------------------------------------------------
 
-    def _watch(self) -> None:
-        """Keep the deadline of the part of a request that is awaited."""
+    def _update_deadline(self) -> None:
+        """Set the deadline for the part of a request that is expected next."""
         phase = self._reader.phase
-        if phase is Phase.IDLE and self._waits_for is None:
+        if phase is Phase.IDLE and self._awaited is None:
             return
         awaited = (phase, self._reader.ended) if phase in (Phase.HEAD, Phase.BODY) else None
-        if awaited == self._waits_for:
+        if awaited == self._awaited:
             return
-        self._waits_for = awaited
+        self._awaited = awaited
         self._clear_deadline()
         if phase is Phase.HEAD:
             self._set_deadline(self.deadlines.head_s, self._head_is_late)
         elif phase is Phase.BODY:
             self._set_deadline(self.deadlines.body_s, self._body_is_late)
 
-    def _set_deadline(self, seconds: float, act: Callable[[], None]) -> None:
-        self._deadline = self.loop.call_later(seconds, act)
+    def _set_deadline(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._deadline = self.loop.call_later(seconds, callback)
 
     def _clear_deadline(self) -> None:
         if self._deadline is not None:
@@ -244,9 +244,9 @@ class HttpProtocol(HttpToolsProtocol):
             self._deadline = None
 
     def _head_is_late(self) -> None:
-        if not self._is_answering:
-            self._wire.abort()
-        elif self.flow.read_paused:  # not the client's fault: it is not listened to
+        if not self._is_responding:
+            self._socket.abort()
+        elif self.flow.read_paused:  # the server has paused reading, so the client is not late
             self._set_deadline(self.deadlines.head_s, self._head_is_late)
         else:
             self._is_discarding = True
@@ -256,39 +256,39 @@ class HttpProtocol(HttpToolsProtocol):
         if self.flow.read_paused:
             self._set_deadline(self.deadlines.body_s, self._body_is_late)
         else:
-            self._wire.abort()
+            self._socket.abort()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Cut a connection that is idle, also one whose client never read its last answer."""
-        self._wire.abort()
+        """Abort an idle connection, also when its client never read the last response."""
+        self._socket.abort()
 
     # The end of a connection -----------------------------------------------------------------------------------------
 
     def _linger(self) -> None:
-        """Send the end of the stream, and drop what the client still sends until it has read that.
+        """Half-close the connection, and drop all bytes until the client closes it too.
 
-        To close at once would reset the connection of a client that is still writing, and the last answer with it.
+        Closing at once would reset the connection of a client that is still sending, and it would lose the response.
         """
         self._is_discarding = True
         self._clear_deadline()
-        if self._is_stopping or not self._wire.can_write_eof():
-            self._wire.close()
+        if self._is_stopping or not self._socket.can_write_eof():
+            self._socket.close()
             return
         self.flow.resume_reading()
-        self._wire.write_eof()
-        self._set_deadline(self.deadlines.linger_s, self._wire.abort)
+        self._socket.write_eof()
+        self._set_deadline(self.deadlines.linger_s, self._socket.abort)
 
     def _discard(self, size: int) -> None:
         self._discarded += size
         if self._discarded > LINGER_BYTES_MAX:
-            self._wire.abort()
+            self._socket.abort()
 
 
 def _split(target: bytes) -> tuple[bytes, bytes]:
-    """Return path and query of a request target.
+    """Return the path and query of a request target.
 
     Raises:
-        Malformed: it is not one.
+        Malformed: the target is invalid.
     """
     try:
         parsed = httptools.parse_url(target)

@@ -1,4 +1,4 @@
-"""Head and body of an answer leave in one piece."""
+"""The coalescing transport sends the head and the body of a response together."""
 
 import asyncio
 import socket
@@ -6,21 +6,21 @@ from typing import Any
 
 import uvicorn
 
-from booking_server.protocol import HttpProtocol, OnePiece
+from booking_server.http.protocol import CoalescingTransport, HttpProtocol
 
 
-class Wire:
-    """A transport that remembers what it was told."""
+class RecordingTransport:
+    """A transport that records its calls."""
 
     def __init__(self) -> None:
-        self.did: list[object] = []
+        self.calls: list[object] = []
         self.closing = False
 
     def write(self, data: bytes) -> None:
-        self.did.append(data)
+        self.calls.append(data)
 
     def close(self) -> None:
-        self.did.append("closed")
+        self.calls.append("closed")
         self.closing = True
 
     def is_closing(self) -> bool:
@@ -30,47 +30,47 @@ class Wire:
         return f"the {name}"
 
 
-def told(*acts: Any) -> list[object]:
-    """What reaches the wire when these are done in one turn of the loop each."""
+def recorded(*actions: Any) -> list[object]:
+    """Run each action in a turn of the loop of its own, and return the calls of the underlying transport."""
 
     async def run() -> list[object]:
-        wire = Wire()
-        transport = OnePiece(wire, asyncio.get_running_loop(), wire.close)
-        for act in acts:
-            act(transport)
+        underlying = RecordingTransport()
+        transport = CoalescingTransport(underlying, asyncio.get_running_loop(), underlying.close)
+        for action in actions:
+            action(transport)
             await asyncio.sleep(0)
-        return wire.did
+        return underlying.calls
 
     return asyncio.run(run())
 
 
-def test_what_one_turn_writes_is_sent_together() -> None:
-    def answer(transport: OnePiece) -> None:
+def test_writes_of_one_turn_are_sent_together() -> None:
+    def respond(transport: CoalescingTransport) -> None:
         transport.write(b"head ")
         transport.write(b"body")
 
-    assert told(answer, answer) == [b"head body", b"head body"]
+    assert recorded(respond, respond) == [b"head body", b"head body"]
 
 
-def test_closing_sends_what_is_left_first() -> None:
-    def answer_and_close(transport: OnePiece) -> None:
-        transport.write(b"the last answer")
+def test_close_sends_the_buffered_writes_first() -> None:
+    def respond_and_close(transport: CoalescingTransport) -> None:
+        transport.write(b"the last response")
         transport.close()
 
-    assert told(answer_and_close, lambda transport: None) == [b"the last answer", "closed"]
+    assert recorded(respond_and_close, lambda transport: None) == [b"the last response", "closed"]
 
 
-def test_nothing_is_written_to_a_connection_that_was_lost_meanwhile() -> None:
-    def answer_and_lose(transport: OnePiece) -> None:
+def test_nothing_is_written_to_a_lost_connection() -> None:
+    def respond_and_lose(transport: CoalescingTransport) -> None:
         transport.write(b"too late")
         transport._transport.closing = True
 
-    assert told(answer_and_lose) == []
+    assert recorded(respond_and_lose) == []
 
 
-def test_everything_else_is_the_transports_own() -> None:
+def test_other_attributes_are_the_underlying_transports() -> None:
     seen = []
-    told(lambda transport: seen.append(transport.get_extra_info("peername")))
+    recorded(lambda transport: seen.append(transport.get_extra_info("peername")))
     assert seen == ["the peername"]
 
 
@@ -80,7 +80,7 @@ async def _hello(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def test_a_client_gets_a_short_answer_at_once_and_a_long_one_whole() -> None:
+def test_a_client_receives_short_and_long_responses_completely() -> None:
     async def ask() -> tuple[bytes, bytes]:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             server = uvicorn.Server(uvicorn.Config(_hello, http=HttpProtocol, lifespan="off", log_level="warning"))

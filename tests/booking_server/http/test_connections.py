@@ -1,4 +1,4 @@
-"""What one connection accepts, refuses and waits for (decision R4); every piece of time is moved by the test."""
+"""The requests, refusals and time limits of one connection (decision R4), in simulated time."""
 
 import asyncio
 import itertools
@@ -13,7 +13,7 @@ from support.connections import Connection, Response, SteppedLoop, echo, parsed,
 
 from booking_core.models.limits import REQUEST_FIELDS_MAX, REQUEST_HEAD_BYTES_MAX
 from booking_server.api.middleware import read_body
-from booking_server.protocol import LINGER_BYTES_MAX
+from booking_server.http.protocol import LINGER_BYTES_MAX
 
 GET = b"GET /a?b=c HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /p HTTP/1.1\r\nHost: x\r\n"
@@ -33,13 +33,13 @@ def connection(loop: SteppedLoop) -> Connection:
 
 
 def head(size: int) -> bytes:
-    """A head of exactly so many bytes."""
+    """Return a head of this size in bytes."""
     start = GET + b"X-Long: "
     return start + b"a" * (size - len(start) - 4) + b"\r\n\r\n"
 
 
 def with_fields(count: int) -> bytes:
-    """A head with so many fields."""
+    """Return a head with this number of fields."""
     return GET + b"".join(b"X-%d: y\r\n" % number for number in range(count - 1)) + b"\r\n"
 
 
@@ -47,7 +47,7 @@ def in_pieces(data: bytes, size: int) -> list[bytes]:
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 
-def refused(response: Response, status: int, code: str) -> None:
+def assert_refused(response: Response, status: int, code: str) -> None:
     assert (response.status, response.json()["code"]) == (status, code)
     assert response.headers["content-type"] == "application/json"
     assert response.headers["connection"] == "close"
@@ -138,13 +138,13 @@ INVALID = {
 }
 
 
-@pytest.mark.parametrize("what", INVALID)
-def test_what_is_not_one_clear_request_is_refused_and_the_connection_closed(loop: SteppedLoop, what: str) -> None:
-    for cut in (100_000, 1 if len(INVALID[what]) < 200 else 97):
+@pytest.mark.parametrize("name", INVALID)
+def test_an_invalid_request_is_refused_and_the_connection_closed(loop: SteppedLoop, name: str) -> None:
+    for cut in (100_000, 1 if len(INVALID[name]) < 200 else 97):
         connection = Connection(loop, echo)
-        connection.send(*in_pieces(INVALID[what], cut))
+        connection.send(*in_pieces(INVALID[name], cut))
         (response,) = connection.responses
-        refused(response, 400, "validation_failed")
+        assert_refused(response, 400, "validation_failed")
         assert connection.state == "half-closed"
 
 
@@ -175,9 +175,9 @@ VALID = {
 }
 
 
-@pytest.mark.parametrize("what", VALID)
-def test_what_is_valid_is_understood_in_any_pieces(loop: SteppedLoop, what: str) -> None:
-    sent, body = VALID[what]
+@pytest.mark.parametrize("name", VALID)
+def test_a_valid_request_is_parsed_in_pieces_of_any_size(loop: SteppedLoop, name: str) -> None:
+    sent, body = VALID[name]
     for cut in (len(sent), 1000, 1) if len(sent) < 5000 else (len(sent), 1000):
         connection = Connection(loop, echo)
         connection.send(*in_pieces(sent, cut))
@@ -185,10 +185,10 @@ def test_what_is_valid_is_understood_in_any_pieces(loop: SteppedLoop, what: str)
         assert response.status == 200
         assert response.json()["method"] == sent.split()[0].decode()
         assert response.json()["body"] == body.decode()
-        assert connection.state == ("half-closed" if what == "http-1.0" else "open")
+        assert connection.state == ("half-closed" if name == "http-1.0" else "open")
 
 
-def test_trailers_are_not_taken_for_headers(connection: Connection) -> None:
+def test_trailers_do_not_become_headers(connection: Connection) -> None:
     connection.send(CHUNKED + b"0\r\nAuthorization: Bearer stolen\r\nIdempotency-Key: late\r\n\r\n")
     (response,) = connection.responses
     assert [name for name, _ in response.json()["headers"]] == ["host", "transfer-encoding"]
@@ -203,22 +203,22 @@ def test_trailers_are_not_taken_for_headers(connection: Connection) -> None:
 def test_a_head_has_64_kib_and_100_fields_and_no_more(connection: Connection, sent: bytes, cut: int) -> None:
     connection.send(*in_pieces(sent, cut))
     (response,) = connection.responses
-    refused(response, 431, "headers_too_large")
+    assert_refused(response, 431, "headers_too_large")
     assert connection.state == "half-closed"
 
 
-def test_no_more_of_a_head_is_held_or_parsed_than_it_may_have(connection: Connection) -> None:
-    """The server once kept a head of 50 MiB, and joined it anew with each piece of it."""
+def test_only_the_allowed_size_of_a_head_is_kept_and_parsed(connection: Connection) -> None:
+    """The server once kept a head of 50 MiB, and copied it for each piece."""
     reader = connection.protocol._reader
     piece = GET + b"X: " + b"a" * 16_384
     for sent in range(1, 3_000):
         connection.send(piece) if sent < 6 else connection.protocol.data_received(piece)
-        assert len(reader._held) <= REQUEST_HEAD_BYTES_MAX + len(piece)
+        assert len(reader._unread) <= REQUEST_HEAD_BYTES_MAX + len(piece)
         piece = b"a" * 16_384
         if connection.transport.written and not connection.responses:
             break
     (response,) = connection.responses
-    refused(response, 431, "headers_too_large")
+    assert_refused(response, 431, "headers_too_large")
     assert connection.protocol._discarded > 40_000_000  # read after the refusal and dropped unseen
 
 
@@ -236,11 +236,11 @@ def test_the_requests_before_an_invalid_one_are_answered_first(loop: SteppedLoop
     connection.settle()
     first, second, third = connection.responses
     assert [first.body, second.body] == [b"/a", b"/p"]
-    refused(third, 400, "validation_failed")
+    assert_refused(third, 400, "validation_failed")
     assert connection.state == "half-closed"
 
 
-def test_a_request_whose_body_turns_out_invalid_is_not_executed(loop: SteppedLoop) -> None:
+def test_a_request_with_an_invalid_body_is_not_executed(loop: SteppedLoop) -> None:
     executed = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -252,11 +252,11 @@ def test_a_request_whose_body_turns_out_invalid_is_not_executed(loop: SteppedLoo
         connection = Connection(loop, app)
         connection.send(*pieces)
         (response,) = connection.responses
-        refused(response, 400, "validation_failed")
+        assert_refused(response, 400, "validation_failed")
     assert not any(executed)
 
 
-def test_a_queued_request_whose_body_turns_out_invalid_never_starts(loop: SteppedLoop) -> None:
+def test_a_queued_request_with_an_invalid_body_never_starts(loop: SteppedLoop) -> None:
     released, started = asyncio.Event(), []
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
@@ -270,7 +270,7 @@ def test_a_queued_request_whose_body_turns_out_invalid_never_starts(loop: Steppe
     connection.settle()
     first, second = connection.responses
     assert (first.body, started) == (b"done", ["/a"])
-    refused(second, 400, "validation_failed")
+    assert_refused(second, 400, "validation_failed")
 
 
 def test_pipelined_requests_are_answered_in_order(connection: Connection) -> None:
@@ -280,12 +280,12 @@ def test_pipelined_requests_are_answered_in_order(connection: Connection) -> Non
     assert [response.json()["path"] for response in connection.responses] == [f"/{number}" for number in range(100)]
 
 
-def test_the_clients_request_id_is_kept_where_the_head_could_be_read(connection: Connection) -> None:
+def test_a_refusal_keeps_the_request_id_of_a_readable_head(connection: Connection) -> None:
     connection.send(b"GET / HTTP/1.1\r\nX-Request-Id: mine\r\n\r\n")
     assert connection.responses[0].headers["x-request-id"] == "mine"
 
 
-def test_a_client_that_waits_for_100_continue_is_told_to_go_on(connection: Connection) -> None:
+def test_a_client_that_expects_100_continue_receives_it(connection: Connection) -> None:
     connection.send(POST + b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n")
     assert bytes(connection.transport.written) == b"HTTP/1.1 100 Continue\r\n\r\n"
     connection.send(b"hello")
@@ -293,12 +293,12 @@ def test_a_client_that_waits_for_100_continue_is_told_to_go_on(connection: Conne
 
 
 async def bounded(scope: Any, receive: Any, send: Any) -> None:
-    """An application that reads a body as the service does."""
+    """Read the body as the service does."""
     body = await read_body(scope, receive)
     await respond(send, b"ok", 200 if isinstance(body, bytes) else 413)
 
 
-def test_a_client_that_announces_too_much_is_not_told_to_go_on(loop: SteppedLoop) -> None:
+def test_a_client_with_too_large_a_content_length_receives_no_100_continue(loop: SteppedLoop) -> None:
     connection = Connection(loop, bounded)
     connection.send(POST + b"Expect: 100-continue\r\nContent-Length: 1073741824\r\n\r\n")
     assert b"100 Continue" not in connection.transport.written
@@ -308,7 +308,7 @@ def test_a_client_that_announces_too_much_is_not_told_to_go_on(loop: SteppedLoop
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 1000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"])
-def test_an_answer_before_the_end_of_the_request_closes_and_lingers(loop: SteppedLoop, framing: bytes) -> None:
+def test_a_response_before_the_end_of_the_request_closes_and_lingers(loop: SteppedLoop, framing: bytes) -> None:
     connection = Connection(loop, bounded)
     connection.send(POST + framing)
     piece = b"ffff\r\n" + b"a" * 0xFFFF + b"\r\n"
@@ -325,7 +325,7 @@ def test_an_answer_before_the_end_of_the_request_closes_and_lingers(loop: Steppe
     assert connection.state == "aborted"
 
 
-def test_lingering_has_an_end_in_bytes_too(loop: SteppedLoop) -> None:
+def test_lingering_has_a_limit_in_bytes_too(loop: SteppedLoop) -> None:
     connection = Connection(loop, bounded)
     connection.send(b"nonsense\r\n")
     for _ in range(LINGER_BYTES_MAX // 1_000_000):
@@ -335,7 +335,7 @@ def test_lingering_has_an_end_in_bytes_too(loop: SteppedLoop) -> None:
     assert connection.state == "aborted"
 
 
-def test_nothing_that_follows_the_last_request_is_looked_at(connection: Connection) -> None:
+def test_bytes_after_the_last_request_are_ignored(connection: Connection) -> None:
     connection.send(GET + b"Connection: close\r\n\r\n" + GET + b"\r\n" + b"\x00nonsense")
     (response,) = connection.responses
     assert response.status == 200
@@ -345,7 +345,7 @@ def test_nothing_that_follows_the_last_request_is_looked_at(connection: Connecti
 # Time ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_silent_connection_is_cut_after_ten_seconds(connection: Connection) -> None:
+def test_a_silent_connection_is_aborted_after_ten_seconds(connection: Connection) -> None:
     connection.pass_time(9.9)
     assert connection.state == "open"
     connection.pass_time(0.2)
@@ -353,7 +353,7 @@ def test_a_silent_connection_is_cut_after_ten_seconds(connection: Connection) ->
     assert connection.responses == []
 
 
-def test_a_dripping_head_is_cut_ten_seconds_after_the_client_connected(connection: Connection) -> None:
+def test_a_slow_head_is_aborted_ten_seconds_after_the_client_connected(connection: Connection) -> None:
     for _ in range(9):
         connection.pass_time(1)
         connection.send(b"G")
@@ -362,7 +362,7 @@ def test_a_dripping_head_is_cut_ten_seconds_after_the_client_connected(connectio
     assert connection.state == "aborted"
 
 
-def test_a_dripping_head_of_a_later_request_is_cut_after_ten_seconds(connection: Connection) -> None:
+def test_a_slow_head_of_a_later_request_is_aborted_after_ten_seconds(connection: Connection) -> None:
     connection.send(GET + b"\r\n")
     connection.pass_time(60)
     for _ in range(10):
@@ -373,7 +373,7 @@ def test_a_dripping_head_of_a_later_request_is_cut_after_ten_seconds(connection:
     assert connection.state == "aborted"
 
 
-def test_a_dripping_body_is_cut_after_thirty_seconds(connection: Connection) -> None:
+def test_a_slow_body_is_aborted_after_thirty_seconds(connection: Connection) -> None:
     connection.send(POST + b"Content-Length: 1000\r\n\r\n")
     for _ in range(29):
         connection.pass_time(1)
@@ -384,7 +384,7 @@ def test_a_dripping_body_is_cut_after_thirty_seconds(connection: Connection) -> 
     assert connection.responses == []
 
 
-def test_a_body_has_its_thirty_seconds_whatever_came_before(connection: Connection) -> None:
+def test_each_body_has_thirty_seconds_of_its_own(connection: Connection) -> None:
     for _ in range(3):
         connection.send(POST + b"Content-Length: 2\r\n\r\na")
         connection.pass_time(25)
@@ -406,7 +406,7 @@ def test_an_idle_connection_is_kept_for_75_seconds(connection: Connection) -> No
     assert len(connection.responses) == 2
 
 
-def test_time_that_the_service_takes_is_not_the_clients(loop: SteppedLoop) -> None:
+def test_the_time_of_the_service_does_not_count_for_the_client(loop: SteppedLoop) -> None:
     released = asyncio.Event()
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
@@ -423,7 +423,7 @@ def test_time_that_the_service_takes_is_not_the_clients(loop: SteppedLoop) -> No
     assert [response.body for response in connection.responses] == [b"/a", b"/a", b"/p"]
 
 
-def test_a_late_head_behind_a_running_request_does_not_cost_that_its_answer(loop: SteppedLoop) -> None:
+def test_a_late_head_does_not_affect_the_response_of_the_request_before_it(loop: SteppedLoop) -> None:
     released = asyncio.Event()
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
@@ -504,7 +504,7 @@ VOLATILE = re.compile(rb"date: [^\r]*\r\n|x-request-id: req_[^\r]*\r\n|req_[0-9a
 
 
 def outcome(loop: SteppedLoop, pieces: Sequence[bytes]) -> tuple[bytes, str]:
-    """What the client gets for these pieces, and how the connection stands then."""
+    """Send the pieces, and return the responses and the state of the connection."""
     connection = Connection(loop, echo)
     connection.send(*pieces)
     for _ in range(8):
@@ -512,7 +512,9 @@ def outcome(loop: SteppedLoop, pieces: Sequence[bytes]) -> tuple[bytes, str]:
     for response in parsed(bytes(connection.transport.written)):
         assert response.status in (200, 400, 431)
         if response.status != 200:
-            refused(response, response.status, {400: "validation_failed", 431: "headers_too_large"}[response.status])
+            assert_refused(
+                response, response.status, {400: "validation_failed", 431: "headers_too_large"}[response.status]
+            )
     result = VOLATILE.sub(b"", bytes(connection.transport.written)), connection.state
     connection.transport.abort()
     connection.settle()

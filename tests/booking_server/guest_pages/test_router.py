@@ -1,4 +1,4 @@
-"""The guest's page: what it shows, what it does, and what it refuses."""
+"""The guest's pages: content, cancellation and errors."""
 
 import json
 import re
@@ -45,7 +45,7 @@ class Guest:
         return self.call("GET", self.path + after)
 
     def confirm(self, offer: object = "0", **arguments: Any) -> httpx.Response:
-        """Sends the form of the page that asks."""
+        """Send the form of the cancellation page."""
         return self.call("POST", f"{self.path}/cancel", data={"offer": str(offer)}, **arguments)
 
     def pay_by_card(self, amount_minor: int = 89000) -> None:
@@ -64,29 +64,29 @@ def guest(api: Api) -> Guest:
 
 
 def text_of(response: httpx.Response) -> str:
-    """What is read."""
+    """Return the visible text of a page."""
     return " ".join(unescape(TEXT.sub(" ", response.text)).split())
 
 
-# What is shown ---------------------------------------------------------------------------------------------------
+# The booking -----------------------------------------------------------------------------------------------------
 
 
-def test_the_guest_sees_the_booking(api: Api) -> None:
+def test_the_page_shows_the_booking(api: Api) -> None:
     guest = Guest(api, guests=[{"tier_id": "adult", "count": 2}], add_ons=[{"id": "drysuit", "count": 1}])
     response = guest.open()
     assert response.status_code == 200
     assert response.headers["content-type"] == "text/html; charset=utf-8"
     shown = text_of(response)
-    for said in (
+    for text in (
         "Fjord Tours", "Fjord kayak", "Confirmed", f"Booking {guest.booking['booking_number']}", "Ada Lovelace",
         "Monday 23 November 2026, 13:00–15:30", "Europe/Oslo, UTC+01:00", "2 × Adult", "890.00 NOK each",
         "1,780.00 NOK",
         "1 × Dry suit", "Total 1,930.00 NOK", "To be paid on arrival", "Cancel this booking", "staff@example.com",
     ):  # fmt: skip
-        assert said in shown
+        assert text in shown
 
 
-def test_the_page_loads_runs_and_tells_nothing(guest: Guest) -> None:
+def test_the_pages_have_no_scripts_and_strict_headers(guest: Guest) -> None:
     for after in ("", "/cancel"):
         response = guest.open(after)
         assert not re.search(r"<script|<img|<link|<iframe|\son\w+=|\ssrc=|javascript:", response.text)
@@ -116,7 +116,7 @@ def test_the_page_loads_runs_and_tells_nothing(guest: Guest) -> None:
         "x" * 200,
     ],
 )
-def test_what_was_typed_is_text(api: Api, typed: str) -> None:
+def test_text_of_guests_and_organizations_is_escaped(api: Api, typed: str) -> None:
     world = api.world
     guest = Guest(api, departure_id=world.departure(world.experience(title=typed, address=typed)))
     world.change(tables.bookings, guest.booking["id"], guest_name=typed, cancel_note=typed)
@@ -155,13 +155,13 @@ def test_a_get_changes_nothing(guest: Guest) -> None:
     assert guest.row == before
 
 
-def test_the_guest_cancels_with_the_form_alone(guest: Guest, clock: FixedClock) -> None:
-    asked = guest.open("/cancel")
-    assert "Cancel this booking?" in text_of(asked)
-    assert f'action="{guest.path}/cancel"' in asked.text
+def test_the_guest_cancels_with_the_form(guest: Guest, clock: FixedClock) -> None:
+    form = guest.open("/cancel")
+    assert "Cancel this booking?" in text_of(form)
+    assert f'action="{guest.path}/cancel"' in form.text
     clock.advance(1)
-    moved = guest.confirm(re.findall(r'name="offer" value="(\d+)"', asked.text)[0])
-    assert (moved.status_code, moved.headers["location"]) == (303, guest.path)
+    redirect = guest.confirm(re.findall(r'name="offer" value="(\d+)"', form.text)[0])
+    assert (redirect.status_code, redirect.headers["location"]) == (303, guest.path)
     row = guest.row
     assert (row["status"], row["cancel_reason"], row["cancelled_at"]) == ("cancelled", "customer", clock())
     shown = text_of(guest.open())
@@ -181,30 +181,30 @@ def test_cancelling_twice_is_one_cancellation(guest: Guest) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hours_before", "said", "offer", "owed"),
+    ("hours_before", "text", "offer", "owed"),
     [
         (25, "890.00 NOK is returned to your card.", 89000, 89000),
         (23, "267.00 NOK of 890.00 NOK is returned to your card.", 26700, 26700),
     ],
 )
-def test_the_page_says_what_is_returned_and_that_is_what_is_owed(
-    guest: Guest, clock: FixedClock, hours_before: int, said: str, offer: int, owed: int
+def test_the_offered_refund_is_the_one_that_becomes_owed(
+    guest: Guest, clock: FixedClock, hours_before: int, text: str, offer: int, owed: int
 ) -> None:
     world = guest.api.world
     world.change(tables.organizations, world.org, refund_late_percent=30)
     guest.pay_by_card()
     (departure,) = world.rows(tables.departures)
     clock.at = departure["starts_at"] - hours_before * HOUR
-    assert said in text_of(guest.open("/cancel"))
+    assert text in text_of(guest.open("/cancel"))
     assert guest.confirm(offer).status_code == 303
     (refund,) = world.rows(tables.refunds)
     assert refund["amount_minor"] == owed
     shown = text_of(guest.open())
-    assert f"{said.partition(' NOK')[0]} NOK will be returned to you, normally to the card that paid." in shown
+    assert f"{text.partition(' NOK')[0]} NOK will be returned to you, normally to the card that paid." in shown
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "text"),
     [
         ({"status": "needs_review", "last_error": "no_gateway"}, "Fjord Tours will make the refund by hand."),
         ({"status": "failed", "first_sent_at": 1}, "It could not be returned to the card that paid, so Fjord Tours"),
@@ -213,18 +213,18 @@ def test_the_page_says_what_is_returned_and_that_is_what_is_owed(
         ({"status": "settled", "settled_minor": 89000}, "890.00 NOK was returned to you by Fjord Tours."),
     ],
 )
-def test_the_page_says_what_is_true_of_the_refund(guest: Guest, columns: dict[str, Any], said: str) -> None:
+def test_the_page_shows_the_state_of_the_refund(guest: Guest, columns: dict[str, Any], text: str) -> None:
     guest.pay_by_card()
     assert guest.confirm(89000).status_code == 303
     world = guest.api.world
     (refund,) = world.rows(tables.refunds)
     world.change(tables.refunds, refund["id"], **columns)
     shown = text_of(guest.open())
-    assert said in shown
+    assert text in shown
     assert "did not accept" not in shown
 
 
-def test_what_was_paid_by_hand_is_returned_by_hand(guest: Guest) -> None:
+def test_a_payment_by_hand_is_returned_by_hand(guest: Guest) -> None:
     """The booking of the fixture is paid on site."""
     ops, booking_id = Operations(guest.api.world), guest.booking["id"]
     ops.act(lambda tx, actor: bookings.record_payment(tx, actor, booking_id, amount_minor=40000))
@@ -237,7 +237,7 @@ def test_what_was_paid_by_hand_is_returned_by_hand(guest: Guest) -> None:
     assert "400.00 NOK is to be returned to you. Fjord Tours will make the refund by hand." in text_of(guest.open())
 
 
-def test_in_three_decimals_the_page_names_what_can_be_returned(guest: Guest) -> None:
+def test_a_currency_with_three_decimals_offers_an_amount_that_can_be_returned(guest: Guest) -> None:
     world = guest.api.world
     guest.pay_by_card(12345)
     (payment,) = world.rows(tables.payments)
@@ -248,7 +248,7 @@ def test_in_three_decimals_the_page_names_what_can_be_returned(guest: Guest) -> 
     assert [row["amount_minor"] for row in world.rows(tables.refunds)] == [12340]
 
 
-def test_when_it_is_too_late_for_a_refund_the_page_says_so(guest: Guest, clock: FixedClock) -> None:
+def test_the_page_says_that_it_is_too_late_for_a_refund(guest: Guest, clock: FixedClock) -> None:
     guest.pay_by_card()
     clock.advance(47 * HOUR)
     assert "too late for a refund: of the 890.00 NOK that you paid nothing is returned" in text_of(
@@ -259,7 +259,7 @@ def test_when_it_is_too_late_for_a_refund_the_page_says_so(guest: Guest, clock: 
 
 
 @pytest.mark.parametrize("body", [{"offer": "89000"}, {"offer": "x"}, {"offer": ""}, {}, {"other": "0"}])
-def test_what_the_guest_has_not_seen_is_not_done(guest: Guest, clock: FixedClock, body: dict[str, str]) -> None:
+def test_a_cancellation_with_another_offer_is_refused(guest: Guest, clock: FixedClock, body: dict[str, str]) -> None:
     guest.pay_by_card()
     clock.advance(47 * HOUR)  # meanwhile the time of the full refund was over
     response = guest.call("POST", f"{guest.path}/cancel", data=body)
@@ -268,13 +268,13 @@ def test_what_the_guest_has_not_seen_is_not_done(guest: Guest, clock: FixedClock
     assert guest.row["status"] == "confirmed"
 
 
-def test_a_gift_card_is_told_to_be_restored(guest: Guest) -> None:
+def test_the_page_names_the_amount_that_returns_to_the_gift_card(guest: Guest) -> None:
     part = {"gift_card_minor": 10000, "total_minor": 79000}
     guest.api.world.change(tables.bookings, guest.booking["id"], **part)
     assert "100.00 NOK goes back to your gift card" in text_of(guest.open("/cancel"))
 
 
-def test_what_has_begun_is_for_staff_to_settle(guest: Guest, clock: FixedClock) -> None:
+def test_a_booking_that_has_begun_cannot_be_cancelled(guest: Guest, clock: FixedClock) -> None:
     clock.advance(48 * HOUR)
     shown = text_of(guest.open())
     assert "It has begun, so it can no longer be cancelled here." in shown
@@ -298,7 +298,7 @@ def test_an_unpaid_booking_can_be_cancelled_too(guest: Guest) -> None:
     "body",
     [b"offer=0" * 1000, b"\xff\xfe\x00", b"&" * 200, b"offer=%ff%00", b'{"offer": 0}', b"offer=0&" * 20 + b"offer=1"],
 )
-def test_no_body_does_harm(guest: Guest, body: bytes) -> None:
+def test_an_invalid_form_cancels_nothing(guest: Guest, body: bytes) -> None:
     assert guest.call("POST", f"{guest.path}/cancel", content=body).status_code == 409
     assert guest.row["status"] == "confirmed"
 
@@ -309,7 +309,7 @@ def test_a_body_that_is_too_large_is_refused(guest: Guest) -> None:
     assert response.headers["content-type"].startswith("text/html")
 
 
-# What is refused -------------------------------------------------------------------------------------------------
+# Errors ----------------------------------------------------------------------------------------------------------
 
 
 def wrong_paths(path: str) -> list[str]:
@@ -335,7 +335,7 @@ def wrong_paths(path: str) -> list[str]:
     ]
 
 
-def test_every_link_that_does_not_work_gets_the_same_page(guest: Guest) -> None:
+def test_all_invalid_links_get_the_same_page(guest: Guest) -> None:
     pages = set()
     for path in wrong_paths(guest.path):
         for method in ("GET", "POST"):
@@ -349,12 +349,12 @@ def test_every_link_that_does_not_work_gets_the_same_page(guest: Guest) -> None:
     assert "This link does not work" in page
 
 
-def test_an_expired_link_gets_that_page_too(guest: Guest) -> None:
+def test_an_expired_link_gets_the_same_page(guest: Guest) -> None:
     world = guest.api.world
-    gone = guest.call("GET", "/manage/x").text
+    page = guest.call("GET", "/manage/x").text
     world.clock.at = guest.row["manage_expires_at"]
     for response in (guest.open(), guest.open("/cancel"), guest.confirm()):
-        assert (response.status_code, response.text) == (404, gone)
+        assert (response.status_code, response.text) == (404, page)
     assert guest.row["status"] == "confirmed"
 
 
@@ -366,24 +366,24 @@ def test_other_methods_are_refused(guest: Guest, method: str) -> None:
     assert guest.row["status"] == "confirmed"
 
 
-def test_it_is_no_part_of_the_api(guest: Guest) -> None:
+def test_the_pages_are_not_part_of_the_api(guest: Guest) -> None:
     assert not [path for path in json.loads(openapi.rendered())["paths"] if "manage" in path]
     assert guest.call("GET", "/manage").json()["code"] == "not_found"
 
 
 @pytest.fixture
 def limited(world: World, api: Api) -> Iterator[Callable[..., httpx.Response]]:
-    """The service with its limits on, asked by somebody without a key."""
+    """Return a function that calls a service with rate limits without a key."""
     url = world.database.url.render_as_string(hide_password=False)
     settings = Settings(database_url=url, secret_key=SECRET, rate_limit=RateLimit(600, 60))
     app = create_app(settings)
-    app.state.service.limiter = MemoryLimiter(lambda: 0.0)  # no token comes back, however slowly they are spent
+    app.state.service.limiter = MemoryLimiter(lambda: 0.0)  # the bucket never refills
     client = TestClient(app, raise_server_exceptions=False)
     yield lambda path: client.get(path, follow_redirects=False)
     app.state.service.close()
 
 
-def test_guesses_count_as_requests_without_a_key_do(limited: Callable[..., httpx.Response], guest: Guest) -> None:
+def test_requests_count_like_requests_without_a_key(limited: Callable[..., httpx.Response], guest: Guest) -> None:
     statuses = [limited("/manage/" + "A" * 64).status_code for _ in range(60)]
     assert statuses == [404] * 60
     response = limited(guest.path)
@@ -393,7 +393,7 @@ def test_guesses_count_as_requests_without_a_key_do(limited: Callable[..., httpx
     assert "Too many visits" in text_of(response)
 
 
-def test_when_the_database_is_away_the_page_says_so(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_database_gets_a_page(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
     from booking_core.errors import Unavailable
 
     def away(_: object) -> None:
@@ -405,8 +405,8 @@ def test_when_the_database_is_away_the_page_says_so(guest: Guest, monkeypatch: p
     assert "Please try again" in text_of(response)
 
 
-def test_a_cancellation_of_unknown_outcome_is_not_denied(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection was lost after the server had committed, and before it could say so."""
+def test_an_unknown_outcome_of_a_cancellation_is_reported(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection is lost after the commit and before its response."""
     from booking_core.errors import Unavailable
 
     write = guest.api.world.database.write
@@ -422,8 +422,8 @@ def test_a_cancellation_of_unknown_outcome_is_not_denied(guest: Guest, monkeypat
     assert "Your booking may be cancelled by now" in text_of(response)
 
 
-def test_what_changes_while_the_guest_cancels_is_shown_first(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Staff moves the booking to a departure of which nothing is returned, between the page's look and its lock."""
+def test_a_change_during_the_cancellation_is_shown_first(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Staff moves the booking to a departure without a refund, just before the page locks it."""
     world, open_link = guest.api.world, notifications.open_link
     if world.database.is_sqlite:
         pytest.skip("SQLite has one writer")
@@ -431,13 +431,13 @@ def test_what_changes_while_the_guest_cancels_is_shown_first(guest: Guest, monke
     soon = world.departure(world.experience(), starts_at=world.clock() + HOUR)
     ops, left = Operations(world), [soon]
 
-    def opened(*arguments: Any) -> Any:
+    def open_and_move(*arguments: Any) -> Any:
         view = open_link(*arguments)
         if left:
             ops.reschedule(guest.booking["id"], left.pop())
         return view
 
-    monkeypatch.setattr(notifications, "open_link", opened)
+    monkeypatch.setattr(notifications, "open_link", open_and_move)
     response = guest.confirm(89000)
     assert (response.status_code, guest.row["status"]) == (409, "confirmed")
     assert "nothing is returned" in text_of(response)

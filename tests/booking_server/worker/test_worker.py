@@ -1,4 +1,4 @@
-"""The worker's turns: what is due is sent, signed, recorded, and sent again when it failed."""
+"""The worker: due deliveries are sent, signed, recorded, and sent again after a failure."""
 
 import asyncio
 import base64
@@ -22,8 +22,9 @@ from booking_core.errors import Unavailable
 from booking_core.models.webhooks import AttemptError
 from booking_core.settings import Settings
 from booking_server.adapters.webhook_client import Sent
-from booking_server.worker.delivery_worker import Worker, working
-from booking_server.worker.notifier import listening, ringing
+from booking_server.worker.notifier import listen, open_notifier
+from booking_server.worker.process import running
+from booking_server.worker.worker import Worker
 
 OK = Sent(200, "ok", None, 5)
 BROKEN = Sent(500, "no", AttemptError.HTTP_STATUS, 5)
@@ -31,8 +32,10 @@ SECRET_OF_ENDPOINT = "whsec_" + base64.b64encode(b"0" * 32).decode()
 
 
 class Receiver:
-    """Answers what it is told to, and keeps what it was sent. A worker serves the whole database, which other tests
-    share: what is sent to their endpoints is answered 200 and not kept."""
+    """A sender that gives prepared answers and keeps its requests.
+
+    The database is shared with other tests: a request to their endpoints is answered with 200 and not kept.
+    """
 
     def __init__(self, world: World, *answers: Sent) -> None:
         self.url = url_of(world)
@@ -99,7 +102,7 @@ def test_events_are_delivered_in_order_and_verify(api: Api, world: World, endpoi
     assert {row["status"] for row in deliveries(world)} == {"succeeded"}
 
 
-def test_the_standard_headers_verify_by_their_own_recipe(api: Api, world: World, endpoint: str) -> None:
+def test_standard_webhooks_headers_verify(api: Api, world: World, endpoint: str) -> None:
     api.book(world.departure(world.experience()))
     receiver = Receiver(world)
     turn(world, receiver)
@@ -109,7 +112,7 @@ def test_the_standard_headers_verify_by_their_own_recipe(api: Api, world: World,
     assert headers["webhook-signature"] == "v1," + base64.b64encode(digest).decode()
 
 
-def test_a_failed_attempt_waits_and_is_made_again_with_the_same_bytes(api: Api, world: World, endpoint: str) -> None:
+def test_a_failed_attempt_is_repeated_later_with_the_same_bytes(api: Api, world: World, endpoint: str) -> None:
     api.book(world.departure(world.experience()))
     receiver = Receiver(world, BROKEN)
     turn(world, receiver)
@@ -155,7 +158,7 @@ def test_a_sender_that_raises_does_not_stop_the_others(api: Api, world: World, e
     assert sum(row["status"] == "succeeded" for row in deliveries(world)) >= 2
 
 
-def test_what_is_claimed_when_it_is_told_to_stop_is_still_sent_and_recorded(
+def test_deliveries_claimed_before_a_stop_are_sent_and_recorded(
     api: Api, world: World, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.book(world.departure(world.experience()))
@@ -164,8 +167,8 @@ def test_what_is_claimed_when_it_is_told_to_stop_is_still_sent_and_recorded(
     async def work() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
-        def claim_and_stop(*given: Any, **named: Any) -> list[webhooks.Claimed]:
-            claimed = claim(*given, **named)
+        def claim_and_stop(*args: Any, **kwargs: Any) -> list[webhooks.Claimed]:
+            claimed = claim(*args, **kwargs)
             if any(each.endpoint_id == endpoint for each in claimed):
                 loop.call_soon_threadsafe(stop.set)
             return claimed
@@ -183,13 +186,13 @@ def test_what_is_claimed_when_it_is_told_to_stop_is_still_sent_and_recorded(
 
 @pytest.fixture
 def alone(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
-    """The one organization of its database."""
+    """Return the only organization of its database."""
     database = Database(fresh_database_url, clock=clock)
     yield make_world(database, clock)
     database.close()
 
 
-def test_what_was_sent_while_the_database_was_away_is_not_sent_again(
+def test_attempts_made_while_the_database_was_away_are_not_repeated(
     alone: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hooks, receiver, record = Hooks(alone), Receiver(alone), webhooks.record
@@ -200,11 +203,11 @@ def test_what_was_sent_while_the_database_was_away_is_not_sent_again(
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         away = iter([True, True])
 
-        def record_late(*given: Any, **named: Any) -> None:
+        def record_late(*args: Any, **kwargs: Any) -> None:
             if next(away, False):
                 alone.clock.advance(MINUTE)  # longer than any lease
                 raise Unavailable
-            record(*given, **named)
+            record(*args, **kwargs)
             loop.call_soon_threadsafe(stop.set)
 
         monkeypatch.setattr(webhooks, "record", record_late)
@@ -216,7 +219,7 @@ def test_what_was_sent_while_the_database_was_away_is_not_sent_again(
     assert hooks.delivery()["status"] == "succeeded"
 
 
-def test_a_worker_that_stops_while_the_database_is_away_closes_what_it_has(
+def test_a_worker_that_stops_while_the_database_is_away_closes_its_jobs(
     alone: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Idle:
@@ -229,11 +232,11 @@ def test_a_worker_that_stops_while_the_database_is_away_closes_what_it_has(
         async def close(self) -> None:
             self.is_closed = True
 
-    hooks, receiver, chore = Hooks(alone), Receiver(alone), Idle()
+    hooks, receiver, job = Hooks(alone), Receiver(alone), Idle()
     hooks.endpoint(url=receiver.url)
     hooks.tell()
     settings = Settings(database_url=str(alone.database.url), secret_key=SECRET)
-    stopping = Worker(settings, alone.database, alone.installation, receiver, [chore])
+    stopping = Worker(settings, alone.database, alone.installation, receiver, [job])
 
     async def work() -> None:
         failed, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -243,14 +246,14 @@ def test_a_worker_that_stops_while_the_database_is_away_closes_what_it_has(
             raise Unavailable
 
         monkeypatch.setattr(webhooks, "record", fail)
-        async with asyncio.timeout(30), working(stopping, receiver):
+        async with asyncio.timeout(30), running(stopping, receiver):
             await failed.wait()
 
     asyncio.run(work())
-    assert chore.is_closed
+    assert job.is_closed
 
 
-def test_a_clock_that_was_ahead_and_was_set_back_leaves_no_lost_lease_behind(alone: World) -> None:
+def test_expired_leases_are_rescued_after_the_clock_was_set_back(alone: World) -> None:
     hooks, receiver = Hooks(alone), Receiver(alone)
     hooks.endpoint(url=receiver.url)
     lasting = worker(alone, receiver)
@@ -264,18 +267,18 @@ def test_a_clock_that_was_ahead_and_was_set_back_leaves_no_lost_lease_behind(alo
     assert hooks.delivery()["status"] == "succeeded"
 
 
-def test_a_worker_that_is_asleep_is_woken_by_a_commit_of_another_process(
+def test_an_idle_worker_is_woken_by_a_commit_of_another_process(
     fresh_database_url: str, clock: FixedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_sqlite(fresh_database_url):
         pytest.skip("the worker of an SQLite file lives in the process that commits")
-    monkeypatch.setattr("booking_server.worker.delivery_worker.POLL_S", 3600)
+    monkeypatch.setattr("booking_server.worker.delivery_loop.POLL_S", 3600)
     world = make_world(Database(fresh_database_url, clock=clock), clock)
     hooks, receiver = Hooks(world), Receiver(world)
     hooks.endpoint(url=receiver.url)
 
     async def work() -> None:
-        asleep, claimed = worker(world, receiver), asyncio.Event()
+        idle, claimed = worker(world, receiver), asyncio.Event()
         wrapped = receiver.send
 
         async def send(url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
@@ -283,10 +286,14 @@ def test_a_worker_that_is_asleep_is_woken_by_a_commit_of_another_process(
             return await wrapped(url, headers, body)
 
         monkeypatch.setattr(receiver, "send", send)
-        async with working(asleep, receiver), listening(world.database, asleep.wake), ringing(world.database) as ring:
+        async with (
+            running(idle, receiver),
+            listen(world.database, idle.wake),
+            open_notifier(world.database) as notify,
+        ):
             for _ in range(2):
                 await asyncio.to_thread(hooks.tell)
-                ring()
+                notify()
                 async with asyncio.timeout(60):
                     await claimed.wait()
                 claimed.clear()
@@ -297,7 +304,7 @@ def test_a_worker_that_is_asleep_is_woken_by_a_commit_of_another_process(
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_a_worker_whose_clock_is_wrong_signs_and_waits_by_the_databases(
+def test_a_worker_with_a_wrong_clock_uses_the_databases_clock(
     fresh_database_url: str, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     if is_sqlite(fresh_database_url):

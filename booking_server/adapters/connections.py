@@ -1,0 +1,269 @@
+"""Connections of the webhook client, and the pool of idle ones."""
+
+import asyncio
+import select
+import socket
+import ssl
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, cast
+
+from booking_core.models.webhooks import AttemptError
+from booking_core.settings import SettingError
+from booking_server.adapters.address_guard import Target
+from booking_server.adapters.webhook_response import WebhookResponse
+
+BODY_S = 1.0
+"""The longest wait for the rest of a body after a complete 2xx head, within the deadline. The attempt has succeeded by
+then, so a slow body must not hold the worker's slot or delay the next event. The body of a failed attempt is read until
+the deadline."""
+READ_BYTES: Final = 16 * 1024
+RECEIVE_BUFFER_BYTES: Final = 32 * 1024
+"""The most that the kernel, and with TLS the event loop, buffers of a response before it is read."""
+
+ADDRESSES_TRIED_MAX: Final = 4
+ADDRESS_S = 2.0
+"""The time to connect to an address before the name's next one is tried, within the deadline."""
+
+IDLE_S = 1.5
+"""An idle connection is not reused after this time. The shortest default of a common server is gunicorn's, which closes
+after 2 s (Node, uvicorn and Apache: 5 s). A request that crosses such a close fails its attempt, so a connection is not
+used when the server may be closing it."""
+AGE_S: Final = 60.0
+"""The longest life of a connection, because its certificate is verified only at its beginning."""
+IDLE_CONNECTIONS_MAX: Final = 128
+REMEMBERED_MAX: Final = 1024
+
+
+class AttemptFailed(Exception):
+    """Ends an attempt with an error."""
+
+    def __init__(self, error: AttemptError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A connection to a checked address, for one request at a time."""
+
+    def __init__(self, address: str, opened_at: float) -> None:
+        self.address = address
+        self.opened_at = opened_at
+        self.idle_at = opened_at
+        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._transport: asyncio.Transport | None = None
+        self._response: WebhookResponse | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self._body_timer: asyncio.TimerHandle | None = None
+        self._lost: Exception | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Nothing has arrived since the last response: no end of stream, no reset, no byte.
+
+        The event loop may not have read it yet, so the socket itself is checked. Anything that has arrived ends the
+        connection, and a request that is written to it could be lost without an error.
+        """
+        return self.is_open and not _is_readable(cast(asyncio.Transport, self._transport).get_extra_info("socket"))
+
+    @property
+    def was_refused(self) -> bool:
+        """The receiver ended TLS with an alert; a missing client certificate causes one after the handshake."""
+        return isinstance(self._lost, ssl.SSLError) and not isinstance(self._lost, ssl.SSLEOFError)
+
+    async def exchange(self, request: bytes, response: WebhookResponse) -> None:
+        """Send the request, and return when the response or the connection has ended, or the body takes too long."""
+        if self._transport is not None and self.is_open:
+            self._response = response
+            self._ended = asyncio.get_running_loop().create_future()
+            self._transport.write(request)
+            await self._ended
+
+    def release(self, at: float) -> None:
+        """Mark the connection as idle."""
+        self._response = None
+        self.idle_at = at
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self) -> None:
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's have no common base with asyncio's
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._response is None:  # without a request: it must not become the response to a later one
+            self.abort()
+            return
+        self._response.feed(bytes(self._buffer[:nbytes]))
+        if self._response.is_over:
+            self._end()
+            if not self._response.can_reuse_connection:
+                self.abort()
+        elif self._response.waits_for_body and self._body_timer is None:
+            self._body_timer = asyncio.get_running_loop().call_later(BODY_S, self._end)
+
+    def eof_received(self) -> None:
+        self._end()
+        self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = exc
+        self._end()
+
+
+def _is_readable(opened: socket.socket) -> bool:
+    if not hasattr(select, "poll"):  # Windows
+        return bool(select.select([opened], [], [], 0)[0])
+    poll = select.poll()  # select() fails for the high descriptors of a busy process
+    poll.register(opened.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
+Origin = tuple[bool, str, int]
+"""TLS, host and port. Requests to one origin may share a connection."""
+
+
+def origin_of(target: Target) -> Origin:
+    return target.is_tls, target.host, target.port
+
+
+class ConnectionPool:
+    """Idle connections.
+
+    A connection is reused only for the same origin, only while its address is among those that were just resolved and
+    checked, so that it is dropped when the name moves, and only while it is fresh: used a moment ago, with nothing
+    received since.
+    """
+
+    def __init__(self) -> None:
+        self._idle: dict[Origin, list[Connection]] = {}
+        self._count = 0
+        self._without_reuse: OrderedDict[Origin, None] = OrderedDict()
+        self._cleanup: asyncio.TimerHandle | None = None
+
+    def allows_reuse(self, origin: Origin) -> bool:
+        return origin not in self._without_reuse
+
+    def forbid_reuse(self, origin: Origin) -> None:
+        """Remember that a request on a reused connection got no response, and reuse none for this origin."""
+        self._without_reuse[origin] = None
+        if len(self._without_reuse) > REMEMBERED_MAX:
+            self._without_reuse.popitem(last=False)
+
+    def take(self, origin: Origin, addresses: Sequence[str]) -> Connection | None:
+        """Return the fresh connection that was used last, or None."""
+        idle = self._idle.get(origin, [])
+        oldest = asyncio.get_running_loop().time() - IDLE_S
+        while idle:
+            connection = idle.pop()
+            self._count -= 1
+            if connection.idle_at > oldest and connection.address in addresses and connection.is_fresh:
+                return connection
+            connection.abort()
+        return None
+
+    def put(self, origin: Origin, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.time() - connection.opened_at > AGE_S or self._count >= IDLE_CONNECTIONS_MAX:
+            connection.abort()
+            return
+        connection.release(loop.time())
+        self._idle.setdefault(origin, []).append(connection)
+        self._count += 1
+        if self._cleanup is None:
+            self._cleanup = loop.call_later(IDLE_S, self._close_idle, loop)
+
+    def _close_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        oldest = loop.time() - IDLE_S
+        for origin, idle in list(self._idle.items()):
+            staying = [connection for connection in idle if connection.is_open and connection.idle_at > oldest]
+            for connection in idle:
+                if connection not in staying:
+                    connection.abort()
+            self._count -= len(idle) - len(staying)
+            if staying:
+                self._idle[origin] = staying
+            else:
+                del self._idle[origin]
+        self._cleanup = loop.call_later(IDLE_S, self._close_idle, loop) if self._idle else None
+
+    def close(self) -> None:
+        for idle in self._idle.values():
+            for connection in idle:
+                connection.abort()
+        self._idle.clear()
+        self._count = 0
+        if self._cleanup is not None:
+            self._cleanup.cancel()
+            self._cleanup = None
+
+
+async def connect(target: Target, addresses: Sequence[str], tls: ssl.SSLContext) -> Connection:
+    """Connect to the first address that accepts, and verify its certificate."""
+    loop = asyncio.get_running_loop()
+    address, connected = await _first_socket(addresses, target.port)
+    try:
+        _, connection = await loop.create_connection(
+            lambda: Connection(address, loop.time()),
+            sock=connected,
+            ssl=tls if target.is_tls else None,
+            server_hostname=target.host if target.is_tls else None,
+        )
+    except OSError:
+        raise AttemptFailed(AttemptError.TLS_FAILED if target.is_tls else AttemptError.CONNECT_FAILED) from None
+    return connection
+
+
+async def _first_socket(addresses: Sequence[str], port: int) -> tuple[str, socket.socket]:
+    *others, last = addresses[:ADDRESSES_TRIED_MAX]
+    for address in others:
+        with suppress(OSError):
+            async with asyncio.timeout(ADDRESS_S):
+                return address, await _socket_to(address, port)
+    try:
+        return last, await _socket_to(last, port)
+    except OSError:
+        raise AttemptFailed(AttemptError.CONNECT_FAILED) from None
+
+
+async def _socket_to(address: str, port: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        await asyncio.get_running_loop().sock_connect(made, (address, port))
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def tls_context(ca_file: str | None) -> ssl.SSLContext:
+    """Create a context that trusts the system's certificate authorities and those of the file."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    context.load_default_certs()
+    if ca_file:
+        try:
+            context.load_verify_locations(ca_file)
+        except OSError as error:
+            raise SettingError(f"BOOKING_WEBHOOK_CA_FILE cannot be read: {error.strerror or error}") from None
+    return context

@@ -1,0 +1,55 @@
+"""The refund that a guest is offered for cancelling."""
+
+from dataclasses import dataclass
+
+from booking_core import notifications, payments
+from booking_core.models.bookings import BookingStatus, PaymentSource, PaymentStatus
+from booking_core.notifications import GuestView
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The refund for a cancellation, as the page shows it."""
+
+    minor: int
+    """The refund, in minor units of the booking's currency."""
+    words: str
+    gift_card: str | None
+    """The amount that returns to the gift card, as text."""
+
+
+def can_cancel(view: GuestView) -> bool:
+    """Return whether the guest can cancel: until the departure starts. After that staff decides about refunds."""
+    return view.row.status != BookingStatus.CANCELLED and not view.has_begun
+
+
+def offer(view: GuestView) -> Offer:
+    """Return the refund for cancelling now, by the organization's policy (decision B12)."""
+    row = view.row
+    gift_card = notifications.money(row.gift_card_minor, row.currency) if row.gift_card_minor else None
+    is_card = row.payment_source == PaymentSource.STRIPE and row.payment_status == PaymentStatus.PAID
+    paid = (row.paid_minor or 0) if is_card else row.recorded_minor
+    if not paid:
+        words = (
+            "No card was charged, so nothing is returned to one."
+            " If you paid in another way, please ask the company you booked with."
+        )
+        return Offer(0, words, gift_card)
+    minor = _refund(view, paid, is_card=is_card)
+    return Offer(max(0, minor), _words(view, paid, minor, is_card=is_card), gift_card)
+
+
+def _refund(view: GuestView, paid: int, *, is_card: bool) -> int:
+    organization, at, starts_at = view.actor.organization, view.actor.at, view.row.starts_at
+    if is_card:
+        return payments.owed(organization, paid_minor=paid, currency=view.row.currency, starts_at=starts_at, at=at)
+    return payments.by_policy(organization, paid_minor=paid, starts_at=starts_at, at=at)
+
+
+def _words(view: GuestView, paid: int, minor: int, *, is_card: bool) -> str:
+    whole, part = notifications.money(paid, view.row.currency), notifications.money(minor, view.row.currency)
+    if minor <= 0:
+        return f"It is too late for a refund: of the {whole} that you paid nothing is returned."
+    organization = notifications.one_line(view.actor.organization.name)
+    how = "is returned to your card" if is_card else f"is returned to you by {organization}"
+    return f"{part} {how}." if minor >= paid else f"{part} of {whole} {how}."

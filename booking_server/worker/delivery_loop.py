@@ -1,0 +1,125 @@
+"""The loop that delivers events to webhook endpoints.
+
+A delivery is claimed in a short transaction that leases it, sent while no transaction is open, and recorded in another
+transaction. A worker that dies leaves leases that expire; what it had sent may be sent once more, with the same event
+id.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from booking_core.webhooks import Attempted, Claimed
+from booking_server.adapters.webhook_client import Sent
+from booking_server.worker import loops
+from booking_server.worker.delivery_queue import DeliveryQueue
+from booking_server.worker.signing import signed_headers
+
+log = logging.getLogger("booking.worker")
+
+POLL_S = 0.5
+"""The loop relies on polling alone; being woken earlier is only a hint."""
+NAME = "the worker"
+
+
+class Sender(Protocol):
+    """An HTTP client for delivery attempts. `send` never raises for anything that a receiver does."""
+
+    async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent: ...
+
+    async def close(self) -> None: ...
+
+
+class DeliveryLoop:
+    """Keeps many attempts in flight at once, so that a slow receiver delays only its own deliveries."""
+
+    def __init__(self, queue: DeliveryQueue, sender: Sender, failures: loops.FailureLog) -> None:
+        self._queue = queue
+        self._sender = sender
+        self._failures = failures
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def wake(self) -> None:
+        """Let the loop look for due deliveries now."""
+        self._changed.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Deliver until `stop` is set, then finish and record the attempts in flight."""
+        claimed: list[Claimed] = []
+        failures = 0
+        while not stop.is_set():
+            self._changed.clear()
+            has_results = self._queue.has_results
+            claimed, errors = await self._turn(claimed)
+            failures = failures + 1 if errors else 0
+            if errors:
+                self._start(claimed)
+                claimed = []
+                await loops.back_off(stop, failures)
+            # Deliveries may have waited for a result that was just recorded, which the claim beside it has not seen.
+            elif not claimed and not has_results:
+                await loops.wait_for_change(self._changed, stop, POLL_S)
+        await self._finish(claimed)
+
+    async def run_once(self) -> int:
+        """Deliver what is due now until nothing is left, and return the number of attempts."""
+        count = 0
+        while claimed := await self._record_and_claim():
+            await asyncio.gather(*map(self._attempt, claimed))
+            count += len(claimed)
+        return count
+
+    async def _turn(self, claimed: Sequence[Claimed]) -> tuple[list[Claimed], list[BaseException]]:
+        """Start the attempts that were claimed before; meanwhile claim the next ones and record results.
+
+        Claim and record run on two connections at once, and begin before the attempts start: so the database works for
+        them while Python signs and sends.
+        """
+        both = asyncio.gather(self._queue.claim(), self._queue.record(), return_exceptions=True)
+        self._start(claimed)
+        following, recorded = await both
+        errors = [each for each in (recorded, following) if isinstance(each, BaseException)]
+        for error in errors:
+            self._failures.add(NAME, error)
+        return ([] if isinstance(following, BaseException) else following), errors
+
+    async def _record_and_claim(self) -> list[Claimed]:
+        await self._queue.record()
+        return await self._queue.claim()
+
+    async def _finish(self, claimed: Sequence[Claimed]) -> None:
+        self._start(claimed)
+        await asyncio.gather(*self._tasks)
+        try:
+            await self._queue.record()
+        except Exception as error:  # noqa: BLE001 - unrecorded attempts are sent again; periodic jobs must still stop
+            self._failures.add(NAME, error)
+
+    def _start(self, claimed: Sequence[Claimed]) -> None:
+        for each in claimed:
+            task = asyncio.create_task(self._attempt(each))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _attempt(self, claimed: Claimed) -> None:
+        try:
+            sent = await self._sender.send(claimed.url, signed_headers(claimed), claimed.body)
+        except Exception:  # a bug of this service: the lease expires, and the third time the attempt counts as failed
+            log.exception("the attempt %s could not be made", claimed.attempt_id)
+            self._queue.abandon(claimed)
+            return
+        self._queue.add_result(_result(claimed, sent))
+        self._changed.set()
+
+
+def _result(claimed: Claimed, sent: Sent) -> Attempted:
+    return Attempted(
+        claimed=claimed,
+        started_at=claimed.at,
+        duration_ms=sent.duration_ms,
+        response_status=sent.status,
+        response_excerpt=sent.excerpt,
+        error=sent.error,
+    )

@@ -1,0 +1,48 @@
+"""The loop of one periodic job."""
+
+import asyncio
+
+from booking_server.worker import loops
+from booking_server.worker.jobs.periodic import PeriodicJob
+
+POLL_S = 1.0
+"""A mail or refund is less urgent than an event, and an idle service should cost next to nothing."""
+PAUSE_S = 0.1
+"""The shortest time between two turns of an idle job: every commit wakes it, and a rush is full of commits."""
+
+
+class JobLoop:
+    """Runs a job again and again; its failures stop neither the loop nor other jobs."""
+
+    def __init__(self, job: PeriodicJob, failures: loops.FailureLog) -> None:
+        self._job = job
+        self._failures = failures
+        self._changed = asyncio.Event()
+
+    def wake(self) -> None:
+        """Let the job look for work now."""
+        self._changed.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run the job until `stop` is set."""
+        failures = 0
+        while not stop.is_set():
+            self._changed.clear()
+            try:
+                count = await self._job.run_once()
+            except Exception as error:  # noqa: BLE001 - the loop outlives every failure of a turn
+                self._failures.add(self._job.name, error)
+                failures += 1
+                await loops.back_off(stop, failures)
+                continue
+            failures = 0
+            if not count:
+                await loops.sleep(stop, PAUSE_S)
+                await loops.wait_for_change(self._changed, stop, POLL_S)
+
+    async def run_once(self) -> None:
+        """Run one turn, and let its failure reach the caller."""
+        await self._job.run_once()
+
+    async def close(self) -> None:
+        await self._job.close()

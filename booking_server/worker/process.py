@@ -1,0 +1,80 @@
+"""Runs a worker: beside the HTTP API, or as a process of its own."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator
+
+from booking_core import secret_keys
+from booking_core.context import Installation
+from booking_core.db.engine import Database
+from booking_core.db.sqlite import SqliteDriver
+from booking_core.settings import Settings
+from booking_server import gc_tuning
+from booking_server.adapters.webhook_client import WebhookSender
+from booking_server.worker.clock_watch import ClockWatch
+from booking_server.worker.delivery_loop import Sender
+from booking_server.worker.jobs.periodic import periodic_jobs
+from booking_server.worker.notifier import listen
+from booking_server.worker.worker import Worker
+
+log = logging.getLogger("booking.worker")
+
+
+@contextlib.asynccontextmanager
+async def running_worker(settings: Settings, database: Database, installation: Installation) -> AsyncIterator[Worker]:
+    """Run a worker with all periodic jobs while the body runs."""
+    watch = ClockWatch()
+    sender = WebhookSender(settings)
+    jobs = periodic_jobs(settings, database, installation, watch)
+    worker = Worker(settings, database, installation, sender, jobs, watch)
+    async with running(worker, sender):
+        yield worker
+
+
+@contextlib.asynccontextmanager
+async def running(worker: Worker, sender: Sender) -> AsyncIterator[None]:
+    """Run the worker while the body runs, then stop it and close its sender."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(worker.run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
+        await sender.close()
+
+
+async def serve_forever(settings: Settings) -> None:
+    """Run a worker in this process until SIGINT or SIGTERM.
+
+    A second signal ends the process at once; another worker takes over its attempts when their leases have expired.
+    """
+    stop = _stop_on_signal()
+    database = Database(settings.database_url)
+    if isinstance(database.driver, SqliteDriver):
+        database.driver.checkpoints = True
+    installation = secret_keys.with_link_keys(database, settings.installation())
+    with gc_tuning.reduced_collection():
+        async with running_worker(settings, database, installation) as worker, listen(database, worker.wake):
+            log.info("the worker runs")
+            await stop.wait()
+            log.info("the worker stops")
+    database.close()
+
+
+def _stop_on_signal() -> asyncio.Event:
+    """Return an event that the first signal sets, which also restores the default handling for the second one."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def end() -> None:
+        stop.set()
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+    for number in signals:
+        with contextlib.suppress(NotImplementedError):  # Windows has no signal handlers of the event loop
+            loop.add_signal_handler(number, end)
+    return stop

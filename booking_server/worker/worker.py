@@ -1,0 +1,56 @@
+"""The worker: delivers webhooks and runs the periodic jobs.
+
+Any number of workers may run beside one PostgreSQL.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from booking_core.context import Installation
+from booking_core.db.engine import Database
+from booking_core.settings import Settings
+from booking_server.worker.clock_watch import ClockWatch
+from booking_server.worker.delivery_loop import DeliveryLoop, Sender
+from booking_server.worker.delivery_queue import DeliveryQueue
+from booking_server.worker.job_loop import JobLoop
+from booking_server.worker.jobs.periodic import PeriodicJob
+from booking_server.worker.loops import FailureLog
+
+
+class Worker:
+    """The delivery loop, and a loop for each periodic job."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        installation: Installation,
+        sender: Sender,
+        jobs: Sequence[PeriodicJob] = (),
+        watch: ClockWatch | None = None,
+    ) -> None:
+        failures = FailureLog()
+        queue = DeliveryQueue(settings, database, installation, watch)
+        self._deliveries = DeliveryLoop(queue, sender, failures)
+        self._jobs = [JobLoop(job, failures) for job in jobs]
+
+    def wake(self) -> None:
+        """Let all loops look for work now, since something was committed."""
+        self._deliveries.wake()
+        for job in self._jobs:
+            job.wake()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run all loops until `stop` is set, and until the attempts in flight are recorded."""
+        async with asyncio.TaskGroup() as group:
+            for job in self._jobs:
+                group.create_task(job.run(stop))
+            group.create_task(self._deliveries.run(stop))
+        for job in self._jobs:
+            await job.close()
+
+    async def run_once(self) -> int:
+        """Run each job once, deliver everything that is due, and return the number of delivery attempts."""
+        for job in self._jobs:
+            await job.run_once()
+        return await self._deliveries.run_once()
