@@ -15,8 +15,7 @@ waits.
 
 from booking_sdk.testing._http import FakeRequest
 from booking_sdk.testing.clock import ManualClock, on_clock
-from booking_sdk.testing.fake import FakeBookingAPI
-from booking_sdk.testing.make import (
+from booking_sdk.testing.factories import (
     make_booking,
     make_customer,
     make_departure,
@@ -24,6 +23,7 @@ from booking_sdk.testing.make import (
     make_experience,
     make_gift_card,
 )
+from booking_sdk.testing.fake import FakeBookingAPI
 
 __all__ = [
     "FakeBookingAPI",

@@ -19,10 +19,10 @@ from booking_core.models.limits import REQUEST_BODY_BYTES_MAX, WINDOW_DAYS_MAX
 from booking_core.models.scopes import Scope
 from booking_core.models.webhooks import DeliveryRecover, SecretRotate, WebhookEndpointChange, WebhookEndpointCreate
 from booking_sdk.response import Response
-from booking_sdk.testing import _feed
-from booking_sdk.testing._endpoints import Endpoints
+from booking_sdk.testing import _events
 from booking_sdk.testing._http import FakeRequest, Query, Refusal, answer, malformed, not_found, refused, validated
 from booking_sdk.testing._store import Row, Store, shown
+from booking_sdk.testing._webhooks import Endpoints
 
 
 @dataclass(slots=True)
@@ -196,10 +196,10 @@ class FakeService:
         return _ok_page(self.store.page(endpoint, found, call.query, filters))
 
     def _list_events(self, call: _Call) -> Response:
-        return _ok_page(_feed.find(self.store, call.query, call.key.scopes))
+        return _ok_page(_events.find(self.store, call.query, call.key.scopes))
 
     def _get_event(self, call: _Call) -> Response:
-        return _ok(_feed.get(self.store, call.ids[0], call.key.scopes))
+        return _ok(_events.get(self.store, call.ids[0], call.key.scopes))
 
     def _list_webhooks(self, _: _Call) -> Response:
         rows = list(self.webhooks.endpoints.values())[::-1]

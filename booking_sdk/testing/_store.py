@@ -19,7 +19,7 @@ from booking_core.models.limits import API_VERSION, AVAILABILITY_DAYS_DEFAULT, W
 from booking_core.models.pages import Order
 from booking_sdk.testing._http import Query, Refusal, conflict, malformed, not_found, unprocessable
 from booking_sdk.testing.clock import ManualClock
-from booking_sdk.testing.make import money, new_id
+from booking_sdk.testing.factories import money, new_id
 
 Row = dict[str, Any]
 

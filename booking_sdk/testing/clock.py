@@ -6,7 +6,8 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from booking_sdk._clock import Clock
-from booking_sdk.client import AsyncBookingClient, BookingClient
+from booking_sdk._sync.client import BookingClient
+from booking_sdk.client import AsyncBookingClient
 
 ClientT = TypeVar("ClientT", AsyncBookingClient, BookingClient)
 

@@ -14,12 +14,13 @@ from booking_core.models.experiences import Experience
 from booking_core.models.limits import API_KEY_PREFIX
 from booking_core.models.scopes import Scope
 from booking_sdk._http import async_mock_client, mock_client, mock_transport
-from booking_sdk._retries import Failure, Outcome
-from booking_sdk.client import AsyncBookingClient, BookingClient
+from booking_sdk._retries import AttemptResult, Failure
+from booking_sdk._sync.client import BookingClient
+from booking_sdk.client import AsyncBookingClient
+from booking_sdk.event_parsing import parse_event
 from booking_sdk.models import AnyEvent, Booking, GiftCard
 from booking_sdk.options import ClientOptions
-from booking_sdk.receive import parsed
-from booking_sdk.testing import make
+from booking_sdk.testing import factories
 from booking_sdk.testing._http import FakeRequest, Refusal, refused
 from booking_sdk.testing._service import FakeService, Key
 from booking_sdk.testing._store import Store, lowest_price, shown, standard_tiers
@@ -102,7 +103,7 @@ class FakeBookingAPI:
     def key(self, scopes: Collection[Scope | str] | None = None) -> str:
         """A new API key."""
         text = API_KEY_PREFIX + secrets.token_hex(20)
-        self._service.keys[text] = Key(make.new_id(), frozenset(map(str, scopes or Scope)), self.clock.now)
+        self._service.keys[text] = Key(factories.new_id(), frozenset(map(str, scopes or Scope)), self.clock.now)
         return text
 
     def revoke(self, key: str) -> None:
@@ -128,7 +129,7 @@ class FakeBookingAPI:
             add_ons: what can be bought with it, each `{"id", "label", "price"}`.
         """
         now = self._store.now
-        fields = make.experience_fields(self._currency, **{"created_at": now, "updated_at": now, **over})
+        fields = factories.experience_fields(self._currency, **{"created_at": now, "updated_at": now, **over})
         tiers = fields["price_tiers"]
         if tiers and over.get("price_from") is None:
             fields["price_from"] = lowest_price(tiers)
@@ -162,7 +163,7 @@ class FakeBookingAPI:
         start = starts_at or self.clock.now + timedelta(days=2)
         closes_at = start - timedelta(hours=kind["hours_before_booking_closes"] or 0)
         end = ends_at or start + timedelta(minutes=kind["duration_minutes"] or 0)
-        fields = make.departure_fields(
+        fields = factories.departure_fields(
             experience_id=kind["id"],
             starts_at=self._store.at(start),
             ends_at=self._store.at(end),
@@ -183,9 +184,9 @@ class FakeBookingAPI:
         if tiers and price_minor is not None:
             raise ValueError("the experience has price tiers: give prices={tier id: amount_minor}")
         if not tiers:
-            price = experience["price_from"] if price_minor is None else make.money(price_minor, self._currency)
+            price = experience["price_from"] if price_minor is None else factories.money(price_minor, self._currency)
             return standard_tiers(price)
-        own = {tier: make.money(amount, self._currency) for tier, amount in prices.items()}
+        own = {tier: factories.money(amount, self._currency) for tier, amount in prices.items()}
         return [{**tier, "price": own.get(tier["id"], tier["price"])} for tier in tiers]
 
     def add_customer(self, email: str, *, name: str = "Ada Lovelace", phone: str | None = None) -> Customer:
@@ -196,9 +197,9 @@ class FakeBookingAPI:
         self, *, code: str = "GIFT-9Q4T-7K2M", amount_minor: int = 50000, balance_minor: int | None = None, **over: Any
     ) -> GiftCard:
         """A gift card, with its event."""
-        amount = make.money(amount_minor, self._currency)
-        balance = amount if balance_minor is None else make.money(balance_minor, self._currency)
-        fields = make.gift_card_fields(
+        amount = factories.money(amount_minor, self._currency)
+        balance = amount if balance_minor is None else factories.money(balance_minor, self._currency)
+        fields = factories.gift_card_fields(
             **{
                 "code_last4": code[-4:],
                 "initial_amount": amount,
@@ -227,7 +228,7 @@ class FakeBookingAPI:
     @property
     def events(self) -> list[AnyEvent]:
         """Everything that happened, in order."""
-        return [parsed(shown(row)) for row in self._store.events.values()]
+        return [parse_event(shown(row)) for row in self._store.events.values()]
 
     # What others do to it ------------------------------------------------------------------------------------------
 
@@ -259,7 +260,7 @@ class FakeBookingAPI:
             data: what stands beside it, such as `reason`.
         """
         fields = about.to_json() if hasattr(about, "to_json") else dict(about)
-        return parsed(shown(self._store.tell(event_type, fields, **data)))
+        return parse_event(shown(self._store.tell(event_type, fields, **data)))
 
     # What goes wrong -----------------------------------------------------------------------------------------------
 
@@ -307,7 +308,7 @@ class FakeBookingAPI:
 
     # How a request goes through ------------------------------------------------------------------------------------
 
-    def _receive(self, raw: Any) -> Outcome:
+    def _receive(self, raw: Any) -> AttemptResult:
         headers = {name.lower(): value for name, value in raw.headers.items()}
         query = dict(parse_qsl(raw.url.query.decode(), keep_blank_values=True))
         request = FakeRequest(raw.method, raw.url.path, query, headers, raw.content)
@@ -321,7 +322,7 @@ class FakeBookingAPI:
                 self._faults.remove(fault)
             return self._failed(request, fault)
 
-    def _failed(self, request: FakeRequest, fault: _Fault) -> Outcome:
+    def _failed(self, request: FakeRequest, fault: _Fault) -> AttemptResult:
         if fault.refusal:
             return refused(fault.refusal, "req_fake")
         if fault.after_commit:

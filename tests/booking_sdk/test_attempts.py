@@ -165,7 +165,7 @@ def test_one_client_serves_an_event_loop_for_each_job(healthy: str) -> None:
         return first.id
 
     assert warned(lambda: [asyncio.run(job()) for _ in range(3)]) == []
-    assert not client._pool._connections._own, "a loop that ended takes its connections along"
+    assert not client._transport._connections._own, "a loop that ended takes its connections along"
 
 
 def test_a_loop_that_is_closed_without_a_word_leaves_nothing_open(healthy: str) -> None:
@@ -177,7 +177,7 @@ def test_a_loop_that_is_closed_without_a_word_leaves_nothing_open(healthy: str) 
         loop.close()
 
     assert warned(lambda: [job() for _ in range(3)]) == []
-    assert len(held[0]._pool._connections._own) == 1
+    assert len(held[0]._transport._connections._own) == 1
     assert warned(held.clear) == []
 
 
@@ -188,7 +188,7 @@ def test_loops_of_several_threads_have_connections_of_their_own(healthy: str) ->
     async def job() -> None:
         await client.bookings.get("b1")
         met.wait(10)
-        seen.append(len(client._pool._connections._own))
+        seen.append(len(client._transport._connections._own))
         met.wait(10)
         await client.bookings.get("b1")
 
@@ -201,7 +201,7 @@ def test_loops_of_several_threads_have_connections_of_their_own(healthy: str) ->
 
     assert warned(together) == []
     assert seen == [3, 3, 3]
-    assert not client._pool.is_open
+    assert not client._transport.is_open
 
 
 def test_a_client_is_closed_on_every_loop(healthy: str) -> None:
@@ -210,7 +210,7 @@ def test_a_client_is_closed_on_every_loop(healthy: str) -> None:
     def job() -> None:
         loop = asyncio.new_event_loop()
         loop.run_until_complete(client.bookings.get("b1"))
-        inner = next(iter(client._pool._connections._own.values()))[0]
+        inner = next(iter(client._transport._connections._own.values()))[0]
         asyncio.run(client.close())
         loop.run_until_complete(asyncio.sleep(0))
         loop.run_until_complete(loop.shutdown_asyncgens())
@@ -227,7 +227,7 @@ def test_loops_that_are_forgotten_do_not_pile_up(healthy: str) -> None:
     for _ in range(40):
         loops.append(asyncio.new_event_loop())
         loops[-1].run_until_complete(client.bookings.get("b1"))
-    assert len(client._pool._connections._own) <= 17
+    assert len(client._transport._connections._own) <= 17
     for loop in loops:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(asyncio.sleep(0))
@@ -242,7 +242,7 @@ def test_it_runs_on_trio_as_well(healthy: str) -> None:
         return str((await client.bookings.get("b1")).status)
 
     assert [trio.run(job), trio.run(job), asyncio.run(job())] == ["confirmed"] * 3
-    assert not client._pool._connections._own
+    assert not client._transport._connections._own
 
 
 # Interruptions
@@ -400,7 +400,7 @@ def test_any_number_of_cancellations_leaves_a_client_that_works(given: bool, can
             for start in range(0, cancellations, AT_ONCE):
                 turns = [(start // AT_ONCE + number) % 60 for number in range(AT_ONCE)]
                 await asyncio.gather(*(cancelled_after(client, one) for one in turns))
-            pool = (await client._pool._connections.client())._transport._pool
+            pool = (await client._transport._connections.client())._transport._pool
             assert pool._requests == []
             bookings = await asyncio.gather(*(client.bookings.get("b1") for _ in range(AT_ONCE)))
             assert {booking.status for booking in bookings} == {"confirmed"}

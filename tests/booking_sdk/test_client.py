@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import importlib
 import inspect
 import os
 import re
@@ -24,12 +25,12 @@ from booking_sdk import (
     ConfigurationError,
     Hooks,
     Timeout,
-    _budget,
+    _attempt_timeout,
     _http,
     meta,
 )
-from booking_sdk import client as module
-from booking_sdk._transport import failure_of
+from booking_sdk._sync import client as sync_client
+from booking_sdk._transport_failures import failure_of
 from booking_sdk.testing import make_booking
 
 CLIENTS = [BookingClient, AsyncBookingClient]
@@ -150,8 +151,8 @@ PAIRS = [
 ] + [
     (getattr(sync, name), getattr(other, "Async" + name))
     for noun in ("availability", "bookings", "customers", "events", "experiences", "gift_cards", "webhooks")
-    for sync in [__import__(f"booking_sdk.resources.{noun}", fromlist=["x"])]
-    for other in [sync]
+    for sync in [importlib.import_module(f"booking_sdk._sync.resources.{noun}")]
+    for other in [importlib.import_module(f"booking_sdk.resources.{noun}")]
     for name in ["".join(part.title() for part in noun.split("_"))]
 ]
 
@@ -286,7 +287,7 @@ def test_an_answer_that_drips_is_given_up(
     respx_mock: respx.MockRouter, connect: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr(_budget.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(_attempt_timeout.time, "monotonic", lambda: clock[0])
     respx_mock.get(ME).mock(httpx.Response(200, stream=Dripping(clock)))
     with pytest.raises(APITimeoutError):
         connect(max_retries=0).me()
@@ -309,7 +310,7 @@ def test_no_part_of_an_attempt_may_take_more_than_is_left_of_it(
     respx_mock: respx.MockRouter, connect: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, left = [0.0], []
-    monkeypatch.setattr(_budget.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(_attempt_timeout.time, "monotonic", lambda: clock[0])
 
     def slow(request: httpx.Request) -> Any:
         for seconds in (0.0, 4.0, 30.0):
@@ -376,7 +377,7 @@ def test_options_make_another_client_on_the_same_connections() -> None:
     client = offline(BookingClient, timeout=10, max_retries=1)
     client.bookings  # noqa: B018 - made, so that it could be taken along by mistake
     other = client.with_options(timeout=2, max_retries=5, default_headers={"X-Tenant": "b"}, api_key="svc_other")
-    assert other._pool is client._pool
+    assert other._transport is client._transport
     assert other.bookings._client is other
     assert (other._config.timeout.total, other._config.max_retries) == (2, 5)
     assert other._config.headers == (("x-tenant", "b"),)
@@ -404,7 +405,7 @@ def test_options_are_taken_while_another_thread_uses_a_resource_for_the_first_ti
             client.bookings  # noqa: B018 - by the other thread
             return super().__contains__(name)
 
-    monkeypatch.setattr(module, "_RESOURCES", Meanwhile(module._RESOURCES))
+    monkeypatch.setattr(sync_client, "_RESOURCES", Meanwhile(sync_client._RESOURCES))
     assert client.with_options(timeout=1)._config.timeout.total == 1
 
 
@@ -419,7 +420,7 @@ def test_a_subclass_keeps_what_is_its_own() -> None:
 
 def test_closing_closes_its_own_connections_and_nobody_elses() -> None:
     with BookingClient(KEY, base_url=URL) as client:
-        inner = client._pool._connections.client()
+        inner = client._transport._connections.client()
         client.with_options(timeout=1).close()
         assert not inner.is_closed
     assert inner.is_closed
@@ -436,7 +437,7 @@ def test_a_client_that_is_closed_between_attempts_says_what_may_have_been_done(
 ) -> None:
     respx_mock.post(CANCEL).mock(side_effect=DROPPED)
     client = connect()
-    pool = getattr(client, "target", client)._pool._connections
+    pool = getattr(client, "target", client)._transport._connections
 
     def close(_: Any) -> None:
         pool.is_closed = True
@@ -454,7 +455,7 @@ def test_a_client_that_is_closed_between_attempts_says_what_may_have_been_done(
 def test_closing_awaits_its_own_connections_and_nobody_elses(runner: asyncio.Runner) -> None:
     async def run() -> None:
         async with AsyncBookingClient(KEY, base_url=URL) as client:
-            inner = await client._pool._connections.client()
+            inner = await client._transport._connections.client()
             await client.with_options(timeout=1).close()
             assert not inner.is_closed
         assert inner.is_closed
@@ -479,7 +480,7 @@ def complaints_about(drop: Any) -> list[str]:
 def test_a_client_that_is_dropped_open_is_complained_of(kind: type[Any], runner: asyncio.Runner) -> None:
     held = [kind(KEY, base_url=URL)]
     if kind is AsyncBookingClient:
-        runner.run(held[0]._pool._connections.client())
+        runner.run(held[0]._transport._connections.client())
     assert complaints_about(lambda: held[0].with_options(timeout=1)) == []
     assert complaints_about(held.clear) == [f"unclosed <{kind.__name__} of {URL}>"]
 
@@ -497,7 +498,7 @@ def test_a_client_that_could_not_be_made_leaves_nothing_behind() -> None:
 
 def test_connections_are_not_shared_with_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     client = BookingClient(KEY, base_url=URL)
-    connections = client._pool._connections
+    connections = client._transport._connections
     before = connections.client()
     assert connections.client() is before
     monkeypatch.setattr(os, "getpid", lambda: -1)

@@ -29,7 +29,7 @@ from booking_sdk import (
     ServerError,
     UnprocessableEntityError,
 )
-from booking_sdk.errors import kind_of
+from booking_sdk.errors import error_class
 from booking_sdk.models import Booking
 from booking_sdk.response import Response
 
@@ -65,7 +65,7 @@ CLASSES = [
 
 @pytest.mark.parametrize(("status", "code", "name"), CLASSES)
 def test_the_status_chooses_the_branch_and_the_code_the_leaf(status: int, code: str | None, name: str) -> None:
-    assert kind_of(status, code).__name__ == name
+    assert error_class(status, code).__name__ == name
 
 
 def test_every_class_is_below_the_one_root_and_shadows_nothing() -> None:
@@ -172,7 +172,7 @@ def test_a_long_or_broken_message_becomes_one_short_line() -> None:
 def of(status: int, code: str | None) -> APIStatusError:
     """An error as no one call leaves it: with a key and after three attempts, whatever its status."""
     response = Response(status, [(b"X-Request-Id", b"req_1")], json.dumps({"error": "No.", "code": code}).encode())
-    return kind_of(status, code)(response, idempotency_key="order-1", attempts=3)
+    return error_class(status, code)(response, idempotency_key="order-1", attempts=3)
 
 
 # Made by hand and not by calls: a queue has to carry every field, also those that one answer does not set together.

@@ -15,7 +15,7 @@ from sdk_support.routed import answered, play
 
 from booking_sdk import idempotency_key
 from booking_sdk.idempotency import checked_key, new_key
-from booking_sdk.request import keyed
+from booking_sdk.request import post_with_key
 
 PARTS = st.text(min_size=1) | st.integers() | st.uuids() | st.dates()
 
@@ -76,12 +76,12 @@ def test_a_namespace_is_plain(namespace: str) -> None:
 @pytest.mark.parametrize("key", ["", "short", "x" * 201, "ends with space ", "line\nbreak", "nøkkel-nøkkel"])
 def test_a_key_that_the_api_would_refuse_is_refused_before_it_is_sent(key: str) -> None:
     with pytest.raises(ValueError):
-        keyed("bookings", body={}, key=key)
+        post_with_key("bookings", body={}, key=key)
 
 
 def test_a_key_that_is_no_text_is_refused() -> None:
     with pytest.raises(TypeError):
-        keyed("bookings", body={}, key=uuid.uuid4())  # type: ignore[arg-type]
+        post_with_key("bookings", body={}, key=uuid.uuid4())  # type: ignore[arg-type]
 
 
 def test_each_call_without_a_key_gets_one_of_its_own() -> None:

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import unasync
 
 import booking_sdk
 import booking_sdk.testing
@@ -149,18 +148,6 @@ def test_a_module_uses_the_wire_and_nothing_else_of_the_core(path: Path) -> None
     for name in imports(path):
         assert not name.startswith("booking_core") or name.startswith("booking_core.models")
         assert not name.startswith(("booking_server", "booking_cli"))
-
-
-@pytest.mark.parametrize("path", unasync.modules(), ids=lambda path: path.relative_to(FOLDER).as_posix())
-def test_the_half_that_does_not_await_is_made_from_the_one_that_does(path: Path) -> None:
-    assert path.read_text(encoding="utf-8") == unasync.made(path), "run tests/booking_sdk/unasync.py"
-
-
-def test_no_class_has_an_async_half_by_hand() -> None:
-    for path in MODULES:
-        if "class Async" in path.read_text(encoding="utf-8"):
-            assert path in unasync.modules()
-    assert len(unasync.modules()) == 11
 
 
 def test_the_package_is_small_and_carries_its_types_and_its_guides() -> None:

@@ -25,9 +25,9 @@ from booking_sdk import (
     Ping,
     UnknownEvent,
     WebhookVerificationError,
+    event_parsing,
     models,
     parse_event_unverified,
-    receive,
     unwrap,
 )
 from booking_sdk.testing import make_booking, make_event
@@ -149,7 +149,7 @@ def test_a_client_unwraps_with_its_own_secrets(connect: Clients) -> None:
 
 
 def test_events_of_another_version_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    receive._other_versions.clear()
+    event_parsing._other_versions.clear()
     fields = {**make_event().to_json(), "api_version": "2031-01-01"}
     with caplog.at_level(logging.WARNING, "booking_sdk"):
         parse_event_unverified(fields)

@@ -12,9 +12,9 @@ from booking_sdk import APIError, AsyncBookingClient, BookingClient
 from booking_sdk._config import configure
 from booking_sdk._flow import Send, Sleep, flow
 from booking_sdk._http import mock_transport
-from booking_sdk._parse import as_type
-from booking_sdk._retries import Failure, Outcome
-from booking_sdk.request import Spec
+from booking_sdk._parse import parser_for
+from booking_sdk._retries import AttemptResult, Failure
+from booking_sdk.request import RequestSpec
 from booking_sdk.response import Response
 from booking_sdk.testing import ManualClock, on_clock
 from sdk_support.blocking import blocking
@@ -54,11 +54,11 @@ SETTINGS = configure(
 )
 
 
-def play(spec: Spec, outcomes: Sequence[Outcome]) -> Played:
+def play(spec: RequestSpec, outcomes: Sequence[AttemptResult]) -> Played:
     """Carry out the steps of a call as a client would; the last outcome is repeated."""
     played, clock = Played(), ManualClock()
-    steps = flow(spec, as_type(dict), SETTINGS, clock)
-    reply: Outcome | None = None
+    steps = flow(spec, parser_for(dict), SETTINGS, clock)
+    reply: AttemptResult | None = None
     try:
         while True:
             step = steps.send(reply)
@@ -78,12 +78,12 @@ def play(spec: Spec, outcomes: Sequence[Outcome]) -> Played:
 class Wire:
     """Clients of either flavour whose transport answers from a list or a function, and whose clock waits for nobody."""
 
-    def __init__(self, answers: Iterable[Outcome] | Callable[[httpx.Request], Outcome]) -> None:
+    def __init__(self, answers: Iterable[AttemptResult] | Callable[[httpx.Request], AttemptResult]) -> None:
         self.requests: list[httpx.Request] = []
         self.clock = ManualClock()
         self._answers = answers if callable(answers) else iter(answers)
 
-    def _answer(self, request: httpx.Request) -> Outcome:
+    def _answer(self, request: httpx.Request) -> AttemptResult:
         self.requests.append(request)
         return self._answers(request) if callable(self._answers) else next(self._answers)
 

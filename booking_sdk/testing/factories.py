@@ -15,8 +15,8 @@ from booking_core.models.customers import Customer
 from booking_core.models.departures import Departure
 from booking_core.models.experiences import Experience
 from booking_core.models.limits import API_VERSION
+from booking_sdk.event_parsing import parse_event
 from booking_sdk.models import EVENT_CLASSES, AnyEvent, Booking, GiftCard
-from booking_sdk.receive import parsed
 
 _EPOCH = datetime(2026, 6, 1, 9, 30, tzinfo=UTC)
 _numbers = itertools.count(1)
@@ -251,4 +251,4 @@ def make_event(event_type: str = "booking.created", *, about: Any = None, **data
     if kind is not None:
         known(cast("type[Resource]", kind.model_fields["data"].annotation), data)
     fields = about.to_json() if hasattr(about, "to_json") else about
-    return parsed(event_fields(event_type, about=fields, **data))
+    return parse_event(event_fields(event_type, about=fields, **data))

@@ -16,7 +16,7 @@ from booking_core.models.webhooks import (
 )
 from booking_sdk.testing._http import Query, Refusal, conflict, malformed, not_found
 from booking_sdk.testing._store import Row, Store
-from booking_sdk.testing.make import new_id, webhook_endpoint_fields
+from booking_sdk.testing.factories import new_id, webhook_endpoint_fields
 from webhook_verify import generate_secret
 
 
