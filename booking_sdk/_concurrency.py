@@ -35,7 +35,7 @@ class Stop:
     def __init__(self) -> None:
         self.is_set: bool = False
         self._scope: Any = None
-        self._loop: "asyncio.AbstractEventLoop | None" = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def set(self) -> None:
         """Stop the wait, and cancel a request that is in flight."""

@@ -249,8 +249,8 @@ class _Flow(Generic[T]):
         if not self.maybe_executed:
             return message
         if self.spec.key is None:
-            return f"{message}; the request may have been executed"
-        return f"{message}; the request may have been executed: repeat the call with the same key, {self.spec.key}"
+            return f"{message}; it may have been carried out"
+        return f"{message}; it may have been carried out: repeat the call with the same key, {self.spec.key}"
 
     def _label(self) -> str:
         return f"{self.spec.method} {self.spec.path}"

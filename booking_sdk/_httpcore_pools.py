@@ -103,7 +103,7 @@ def abort_sockets(client: Any) -> None:
             with suppress(Exception):
                 transport.abort()
             with suppress(Exception):
-                transport._call_connection_leaked(None)
+                transport._call_connection_lost(None)
 
 
 _INNER_ATTRIBUTES = ("_connection", "_network_stream", "_stream", "transport_stream", "_transport")

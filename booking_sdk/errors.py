@@ -141,7 +141,7 @@ def attach_interruption(error: BaseException, interrupted: Interruption) -> None
     if interrupted.maybe_executed:
         key = interrupted.idempotency_key
         advice = "" if key is None else f": repeat the call with the same key, {key}"
-        error.add_note(f"{interrupted.method} {interrupted.path} may have been executed{advice}")
+        error.add_note(f"{interrupted.method} {interrupted.path} may have been carried out{advice}")
 
 
 def interruption(error: BaseException) -> Interruption | None:

@@ -45,7 +45,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
         kind = getattr(httpx, name)
         monkeypatch.setattr(_http.httpx, name, lambda kind=kind, **_: kind(transport=api.transport))
     pools: list[Any] = []
-    for kind in (_http.Connections, _http.LoopConnections):
+    for kind in (_http.Connections, _http.AsyncConnections):
         monkeypatch.setattr(kind, "__init__", remembering(kind.__init__, pools))
     yield api
     for pool in pools:

@@ -159,7 +159,7 @@ def test_an_answer_that_is_not_the_apis_is_said_to_be_that() -> None:
     error = raised(answered(404))
     assert isinstance(error, NotFoundError)
     assert error.code is None
-    assert str(error) == "404 without a code: the answer is not one of the API; is the base URL right?"
+    assert str(error) == "404 without a code: the response is not from the API; is the base URL right?"
     assert error.body == "<html>"
 
 
@@ -209,7 +209,7 @@ def test_an_unreadable_success_says_where_and_not_what() -> None:
     error = raised(answer, book)
     assert isinstance(error, ResponseValidationError)
     assert error.field_path == "booking_number"
-    assert "POST /api/v1/bookings: the answer 200 cannot be read at booking_number: missing (request req_9)" in str(
+    assert "POST /api/v1/bookings: the response 200 cannot be parsed at booking_number: missing (request req_9)" in str(
         error
     )
     assert error.response.body == body

@@ -27,7 +27,7 @@ from booking_sdk import (
     RateLimitError,
 )
 from booking_sdk._retries import AttemptResult
-from booking_sdk.feed import FeedPosition
+from booking_sdk._feed_reader import FeedPosition
 from booking_sdk.testing import ManualClock, make_event
 
 

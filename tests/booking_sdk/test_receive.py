@@ -156,7 +156,7 @@ def test_events_of_another_version_are_told_of_once(caplog: pytest.LogCaptureFix
         parse_event_unverified(fields)
         parse_event_unverified(make_event().to_json())
     assert [record.message for record in caplog.records] == [
-        "events are of API version 2031-01-01; this SDK knows 2026-09-09"
+        "events have API version 2031-01-01; this SDK was made for 2026-09-09"
     ]
 
 

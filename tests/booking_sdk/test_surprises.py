@@ -116,10 +116,10 @@ def test_a_wrong_kind_of_http_client_is_refused_at_once(kind: Any, wrong: Any) -
 
 
 def test_the_other_halfs_http_client_is_refused_at_once(runner: asyncio.Runner) -> None:
-    with httpx.Client() as sync, pytest.raises(TypeError, match=r"AsyncBookingClient sends with an httpx\.AsyncClient"):
+    with httpx.Client() as sync, pytest.raises(TypeError, match=r"AsyncBookingClient needs an httpx\.AsyncClient"):
         AsyncBookingClient(KEY, base_url="https://a.test", http_client=sync)  # type: ignore[arg-type]
     other = httpx.AsyncClient()
-    with pytest.raises(TypeError, match=r"BookingClient sends with an httpx\.Client, and this AsyncClient"):
+    with pytest.raises(TypeError, match=r"BookingClient needs an httpx\.Client; this AsyncClient"):
         BookingClient(KEY, base_url="https://a.test", http_client=other)  # type: ignore[arg-type]
     runner.run(other.aclose())
 
@@ -128,7 +128,7 @@ def test_hooks_are_not_awaited_and_say_so() -> None:
     async def told(*_: object) -> None: ...
 
     for name in ("on_send", "on_response", "on_retry"):
-        with pytest.raises(TypeError, match=f"{name} is called, not awaited"):
+        with pytest.raises(TypeError, match=f"{name} must be a plain function"):
             Hooks(**{name: told})
 
 
