@@ -1,20 +1,33 @@
-"""Resources as the service would give them, with every field filled and any of them to be chosen.
+"""Factories for resources and events. Every field has a sample value; a test overrides the ones it is about.
 
-make_booking(status="cancelled", note="Wheelchair")
-make_event("booking.cancelled", reason="customer")
+    make_booking(status="cancelled", note="Wheelchair")
+    make_event("booking.cancelled", reason="customer")
+
+The field names come from the models.
 """
 
 import itertools
 import uuid
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import Any, cast, get_args
+from typing import Any, cast, get_args, get_origin
 
 from booking_core.models.base import Resource
+from booking_core.models.bookings import (
+    BookedDeparture,
+    BookedExperience,
+    Guest,
+    GuestLine,
+    Payment,
+    Totals,
+)
 from booking_core.models.customers import Customer
 from booking_core.models.departures import Departure
-from booking_core.models.experiences import Experience
+from booking_core.models.experiences import Experience, PriceTier
+from booking_core.models.gift_cards import GiftCardContact
 from booking_core.models.limits import API_VERSION
+from booking_core.models.money import Money
+from booking_core.models.webhooks import WebhookEndpoint
 from booking_sdk.event_parsing import parse_event
 from booking_sdk.models import EVENT_CLASSES, AnyEvent, Booking, GiftCard
 
@@ -32,40 +45,60 @@ def new_id() -> str:
 
 
 def money(amount_minor: int, currency: str = "NOK") -> dict[str, Any]:
-    return {"amount_minor": amount_minor, "currency": currency}
+    return resource_fields(Money, amount_minor=amount_minor, currency=currency)
+
+
+def resource_fields(model: type[Resource], **values: Any) -> dict[str, Any]:
+    """Return the JSON fields of a resource, in the order of its model.
+
+    A nullable field without a value is None, and a list without a value is empty.
+
+    Args:
+        model: The model, from which the field names come.
+        values: The values of the other fields; fields that the model does not have are kept.
+
+    Raises:
+        TypeError: A required field has no value.
+    """
+    fields: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        if name in values:
+            fields[name] = values.pop(name)
+        elif field.is_required():
+            fields[name] = _empty_value(model, name, field.annotation)
+    return {**fields, **values}
+
+
+def _empty_value(model: type[Resource], name: str, annotation: Any) -> Any:
+    if type(None) in get_args(annotation):
+        return None
+    if get_origin(annotation) is list:
+        return []
+    raise TypeError(f"{model.__name__}.{name} needs a value")
 
 
 def experience_fields(currency: str = "NOK", **over: Any) -> dict[str, Any]:
-    """An experience with an adult tier."""
-    adult = {"id": "adult", "name": "Adult", "price": money(89000, currency), "seats_per_unit": 1}
-    return {
+    """Return the fields of an experience with an adult tier."""
+    adult = resource_fields(PriceTier, id="adult", name="Adult", price=money(89000, currency), seats_per_unit=1)
+    sample = {
         "id": new_id(),
         "slug": f"fjord-kayak-{next(_numbers)}",
         "title": "Fjord kayak",
         "is_published": True,
-        "excerpt": None,
         "duration_minutes": 150,
         "duration": "2 h 30 min",
-        "difficulty": None,
-        "address": None,
-        "latitude": None,
-        "longitude": None,
-        "image_url": None,
         "languages": ["en"],
-        "tags": [],
         "price_from": money(89000, currency),
         "price_tiers": [adult],
-        "min_participants": None,
-        "hours_before_booking_closes": None,
         "created_at": _at(),
         "updated_at": _at(),
-        **over,
     }
+    return resource_fields(Experience, **{**sample, **over})
 
 
 def departure_fields(**over: Any) -> dict[str, Any]:
-    """An open departure of twelve seats."""
-    return {
+    """Return the fields of an open departure with twelve seats."""
+    sample = {
         "id": new_id(),
         "experience_id": new_id(),
         "starts_at": _at(48),
@@ -75,83 +108,77 @@ def departure_fields(**over: Any) -> dict[str, Any]:
         "price": money(89000),
         "booking_closes_at": _at(48),
         "status": "open",
-        **over,
     }
+    return resource_fields(Departure, **{**sample, **over})
+
+
+def totals_fields(subtotal_minor: int, currency: str = "NOK") -> dict[str, Any]:
+    """Return the totals of a booking without discount and gift card."""
+    none, subtotal = money(0, currency), money(subtotal_minor, currency)
+    return resource_fields(Totals, subtotal=subtotal, discount=none, gift_card=none, total=subtotal)
 
 
 def booking_fields(**over: Any) -> dict[str, Any]:
-    """A confirmed booking for two."""
-    none, total = money(0), money(178000)
-    return {
+    """Return the fields of a confirmed booking for two guests."""
+    guests = resource_fields(GuestLine, tier_id="adult", tier_label="Adult", count=2, unit_price=money(89000))
+    sample = {
         "id": new_id(),
         "booking_number": next(_numbers),
         "status": "confirmed",
         "source": "api",
         "created_at": _at(),
         "updated_at": _at(),
-        "experience": {"id": new_id(), "title": "Fjord kayak", "slug": "fjord-kayak"},
-        "departure": {"id": new_id(), "starts_at": _at(48), "ends_at": _at(50.5)},
-        "customer": {"name": "Ada Lovelace", "email": "ada@example.com", "phone": None},
-        "guests": [{"tier_id": "adult", "tier_label": "Adult", "count": 2, "unit_price": money(89000)}],
-        "add_ons": [],
-        "totals": {"subtotal": total, "discount": none, "gift_card": none, "total": total},
-        "payment": {"method": "pay_on_site", "source": "on_site", "status": "unpaid"},
-        "note": None,
-        "manage_url": None,
-        **over,
+        "experience": resource_fields(BookedExperience, id=new_id(), title="Fjord kayak", slug="fjord-kayak"),
+        "departure": resource_fields(BookedDeparture, id=new_id(), starts_at=_at(48), ends_at=_at(50.5)),
+        "customer": resource_fields(Guest, name="Ada Lovelace", email="ada@example.com"),
+        "guests": [guests],
+        "totals": totals_fields(178000),
+        "payment": resource_fields(Payment, method="pay_on_site", source="on_site", status="unpaid"),
     }
+    return resource_fields(Booking, **{**sample, **over})
 
 
 def customer_fields(**over: Any) -> dict[str, Any]:
-    """A customer."""
-    return {
+    """Return the fields of a customer."""
+    sample = {
         "id": new_id(),
         "name": "Ada Lovelace",
         "email": f"ada-{next(_numbers)}@example.com",
-        "phone": None,
-        "tags": [],
         "email_subscription": False,
         "created_at": _at(),
-        **over,
     }
+    return resource_fields(Customer, **{**sample, **over})
 
 
 def gift_card_fields(**over: Any) -> dict[str, Any]:
-    """An active gift card of 500 kroner, without its code."""
-    return {
+    """Return the fields of an active gift card of 500 kroner, without its code."""
+    sample = {
         "id": new_id(),
         "code_last4": "7K2M",
         "status": "active",
         "initial_amount": money(50000),
         "balance": money(50000),
         "currency": "NOK",
-        "expires_at": None,
-        "purchaser": {"name": "Ada Lovelace", "email": "ada@example.com"},
-        "recipient": {"name": "Charles Babbage", "email": "charles@example.com"},
+        "purchaser": resource_fields(GiftCardContact, name="Ada Lovelace", email="ada@example.com"),
+        "recipient": resource_fields(GiftCardContact, name="Charles Babbage", email="charles@example.com"),
         "created_at": _at(),
-        **over,
     }
+    return resource_fields(GiftCard, **{**sample, **over})
 
 
 def webhook_endpoint_fields(**over: Any) -> dict[str, Any]:
-    """An endpoint that listens to new bookings, without its secret."""
-    return {
+    """Return the fields of an enabled webhook endpoint, without its secret."""
+    sample = {
         "id": new_id(),
         "url": "https://hooks.example.com/booking",
-        "description": None,
         "event_types": ["booking.created"],
         "status": "enabled",
-        "disabled_at": None,
-        "disabled_reason": None,
         "consecutive_failures": 0,
-        "last_success_at": None,
-        "last_failure_at": None,
-        "previous_secret_expires_at": None,
         "api_version": API_VERSION,
         "created_at": _at(),
         "updated_at": _at(),
-        **over,
     }
+    return resource_fields(WebhookEndpoint, **{**sample, **over})
 
 
 _EXTRA: dict[str, dict[str, Any]] = {
@@ -163,7 +190,7 @@ _EXTRA: dict[str, dict[str, Any]] = {
 
 
 def object_fields(event_type: str) -> dict[str, Any]:
-    """What an event of the type is about."""
+    """Return the resource that an event of the type is about."""
     resource = event_type.partition(".")[0]
     if resource == "booking":
         return booking_fields(status="cancelled" if event_type == "booking.cancelled" else "confirmed")
@@ -177,7 +204,7 @@ def object_fields(event_type: str) -> dict[str, Any]:
 
 
 def event_fields(event_type: str, *, about: Any = None, **data: Any) -> dict[str, Any]:
-    """The envelope of a delivery: what a webhook's body holds."""
+    """Return the body of a webhook delivery."""
     return {
         "id": new_id(),
         "type": event_type,
@@ -188,12 +215,13 @@ def event_fields(event_type: str, *, about: Any = None, **data: Any) -> dict[str
     }
 
 
-def known(kind: type[Resource], over: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """Return the fields that a test chose.
+def checked_fields(kind: type[Resource], over: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """Return the fields that a test overrides, after checking their names.
+
+    Models keep unknown fields, so a misspelled name would go unnoticed.
 
     Raises:
-        TypeError: there is no such field, here or in what one of them holds: a typing error would go unnoticed, since
-            models keep fields that they do not know.
+        TypeError: The model, or the model of a nested object, has no such field.
     """
     for name, value in over.items():
         field = kind.model_fields.get(name)
@@ -204,7 +232,7 @@ def known(kind: type[Resource], over: dict[str, Any], path: str = "") -> dict[st
         inner = next((one for one in (field.annotation, *get_args(field.annotation)) if _is_resource(one)), None)
         for part in value if isinstance(value, list) else [value]:
             if inner is not None and isinstance(part, dict):
-                known(inner, part, f"{path}{name}.")
+                checked_fields(inner, part, f"{path}{name}.")
     return over
 
 
@@ -213,42 +241,43 @@ def _is_resource(kind: Any) -> bool:
 
 
 def make_experience(**over: Any) -> Experience:
-    """An experience."""
-    return Experience.model_validate(experience_fields(**known(Experience, over)))
+    """Return an experience. `over` overrides its fields."""
+    return Experience.model_validate(experience_fields(**checked_fields(Experience, over)))
 
 
 def make_departure(**over: Any) -> Departure:
-    """A departure."""
-    return Departure.model_validate(departure_fields(**known(Departure, over)))
+    """Return a departure. `over` overrides its fields."""
+    return Departure.model_validate(departure_fields(**checked_fields(Departure, over)))
 
 
 def make_booking(**over: Any) -> Booking:
-    """A booking."""
-    return Booking.model_validate(booking_fields(**known(Booking, over)))
+    """Return a booking. `over` overrides its fields."""
+    return Booking.model_validate(booking_fields(**checked_fields(Booking, over)))
 
 
 def make_customer(**over: Any) -> Customer:
-    """A customer."""
-    return Customer.model_validate(customer_fields(**known(Customer, over)))
+    """Return a customer. `over` overrides its fields."""
+    return Customer.model_validate(customer_fields(**checked_fields(Customer, over)))
 
 
 def make_gift_card(**over: Any) -> GiftCard:
-    """A gift card."""
-    return GiftCard.model_validate(gift_card_fields(**known(GiftCard, over)))
+    """Return a gift card. `over` overrides its fields."""
+    return GiftCard.model_validate(gift_card_fields(**checked_fields(GiftCard, over)))
 
 
 def make_event(event_type: str = "booking.created", *, about: Any = None, **data: Any) -> AnyEvent:
-    """An event as a handler gets it, of any type, also one that does not exist yet.
+    """Return an event as a handler receives it.
 
     Args:
-        about: the resource, as a model or as fields.
-        data: what stands beside it, such as `reason`.
+        event_type: The type of the event, which may be unknown to the SDK.
+        about: The resource, as a model or as fields.
+        data: The other data of the event, such as `reason`.
 
     Raises:
-        TypeError: events of this type have no such data.
+        TypeError: Events of this type have no such data.
     """
     kind = EVENT_CLASSES.get(event_type)
     if kind is not None:
-        known(cast("type[Resource]", kind.model_fields["data"].annotation), data)
+        checked_fields(cast("type[Resource]", kind.model_fields["data"].annotation), data)
     fields = about.to_json() if hasattr(about, "to_json") else about
     return parse_event(event_fields(event_type, about=fields, **data))

@@ -26,8 +26,8 @@ from booking_sdk import (
     InsufficientScopeError,
     RateLimitError,
 )
-from booking_sdk._retries import AttemptResult
 from booking_sdk._feed_reader import FeedPosition
+from booking_sdk._retries import AttemptResult
 from booking_sdk.testing import ManualClock, make_event
 
 
