@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class AsyncPage(Generic[T]):
-    """One page of a list. Iterating over it yields the items of this page and sends no request.
+    """A page of a list. Iterating over it yields the items of this page and sends no request.
 
         page = await client.bookings.list(limit=10)
         for booking in page:
@@ -120,7 +120,7 @@ async def async_fetch_page(
 
 
 class AsyncEventPage(AsyncPage[T]):
-    """One page of the event feed."""
+    """A page of the event feed."""
 
     _model = EventPageModel
 

@@ -41,7 +41,7 @@ UNSET = Unset.UNSET
 
 @dataclass(frozen=True, slots=True)
 class RequestSpec:
-    """One request. The next page is the same request with another cursor; the next attempt is the same request."""
+    """A request. The next page is the same request with another cursor; the next attempt is the same request."""
 
     method: str
     path: str

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Page(Generic[T]):
-    """One page of a list. Iterating over it yields the items of this page and sends no request.
+    """A page of a list. Iterating over it yields the items of this page and sends no request.
 
         page = client.bookings.list(limit=10)
         for booking in page:
@@ -117,7 +117,7 @@ def fetch_page(client: APIClient, spec: RequestSpec, item_type: Any, page_class:
 
 
 class EventPage(Page[T]):
-    """One page of the event feed."""
+    """A page of the event feed."""
 
     _model = EventPageModel
 

@@ -130,7 +130,7 @@ class FakeBookingAPI:
 
     @property
     def transport(self) -> Any:
-        """A transport for your own httpx client, sync or async: `httpx.Client(transport=api.transport)`."""
+        """The transport for your own httpx client, sync or async: `httpx.Client(transport=api.transport)`."""
         return mock_transport(self._receive)
 
     def advance(self, seconds: float) -> None:

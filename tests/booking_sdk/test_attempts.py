@@ -1,4 +1,4 @@
-"""One attempt over real sockets: it ends in time whatever the server does, and leaves its connections as they were.
+"""Attempts over real sockets end in time and leak no connection, whatever the server does.
 
 respx stands in front of connections: it cannot show what becomes of them, nor a head that arrives byte by byte.
 """
@@ -119,7 +119,7 @@ def test_a_connection_that_is_not_taken_is_surely_not_sent(flavour: str, runner:
 
 @pytest.fixture
 def healthy() -> Iterator[str]:
-    """The URL of a server that answers every request with a booking."""
+    """Provide the URL of a server that answers every request with a booking."""
     with scripted_server(lambda connection, _: connection.sendall(answer(BOOKING))) as url:
         yield url
 
@@ -147,7 +147,7 @@ def test_a_fork_ends_in_time_too(flavour: str, runner: asyncio.Runner) -> None:
 
 
 def warned(job: Callable[[], object]) -> list[str]:
-    """The warnings while something runs and its remains are collected."""
+    """Return the warnings of a function and of the garbage collection after it."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         job()
@@ -168,7 +168,7 @@ def test_one_client_serves_an_event_loop_for_each_job(healthy: str) -> None:
     assert not client._transport._connections._own, "a loop that ended takes its connections along"
 
 
-def test_a_loop_that_is_closed_without_a_word_leaves_nothing_open(healthy: str) -> None:
+def test_closed_event_loop_leaves_no_socket_open(healthy: str) -> None:
     held = [AsyncBookingClient(KEY, base_url=healthy)]
 
     def job() -> None:
@@ -248,7 +248,7 @@ def test_it_runs_on_trio_as_well(healthy: str) -> None:
 # Interruptions
 
 
-def test_an_exception_of_any_kind_says_which_call_it_ended(respx_mock: respx.MockRouter, connect: Clients) -> None:
+def test_any_exception_carries_the_interrupted_call(respx_mock: respx.MockRouter, connect: Clients) -> None:
     def fail(_: httpx.Request) -> httpx.Response:
         raise RuntimeError("Event loop is closed")
 
@@ -277,7 +277,7 @@ def test_an_exception_of_any_kind_says_which_call_it_ended(respx_mock: respx.Moc
 
 
 def unanswered() -> tuple[Script, threading.Event]:
-    """A script that never answers, and says when it was asked."""
+    """Return a script that never responds, and sets an event when a request arrives."""
     asked = threading.Event()
 
     def script(connection: socket.socket, _: bytes) -> None:
@@ -310,7 +310,7 @@ async def by_timeout(call: Any) -> None:
 
 
 @pytest.mark.parametrize("how", [by_task, by_timeout, lambda call: asyncio.wait_for(call, 0.2)])
-def test_a_cancelled_call_says_what_settles_it(how: Any) -> None:
+def test_cancelled_call_carries_its_key(how: Any) -> None:
     script, asked = unanswered()
     with scripted_server(script) as url:
 
@@ -326,7 +326,7 @@ def test_a_cancelled_call_says_what_settles_it(how: Any) -> None:
     assert (found.idempotency_key, found.maybe_executed) == ("order-0001", True)
 
 
-def test_ctrl_c_says_what_settles_the_call() -> None:
+def test_ctrl_c_carries_the_key_of_the_call() -> None:
     script, asked = unanswered()
     with scripted_server(script) as url, BookingClient(KEY, base_url=url) as client:
         main = threading.get_ident()
@@ -376,7 +376,7 @@ class Answering(asyncio.Protocol):
 
 
 async def cancelled_after(client: AsyncBookingClient, turns: int) -> None:
-    """A call that is cancelled when the event loop has gone round that many times."""
+    """Cancel a call after a number of iterations of the event loop."""
     task = asyncio.ensure_future(client.bookings.get("b1"))
     for _ in range(turns):
         await asyncio.sleep(0)

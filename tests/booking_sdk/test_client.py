@@ -1,4 +1,4 @@
-"""The clients: what they need, what they share, what they keep to themselves."""
+"""The clients: their settings, and the state that copies share."""
 
 import asyncio
 import gc
@@ -41,7 +41,7 @@ CANCEL = f"{URL}/api/v1/bookings/1/cancel"
 
 
 def offline(kind: type[Any], **options: Any) -> Any:
-    """A client that could not send anything."""
+    """Return a client that cannot send anything."""
     http_client = httpx.Client if kind is BookingClient else httpx.AsyncClient
     return kind(**{"api_key": KEY, "base_url": URL, "http_client": http_client(), **options})
 
@@ -109,7 +109,7 @@ def test_what_is_given_empty_is_not_looked_for_elsewhere(monkeypatch: pytest.Mon
         ({"user_agent_suffix": "till/3.1 "}, "user_agent_suffix"),
     ],
 )
-def test_what_makes_no_sense_is_said_at_once(kind: type[Any], options: dict[str, Any], said: str) -> None:
+def test_invalid_arguments_raise_at_once(kind: type[Any], options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(said)) as caught:
         offline(kind, **options)
     if isinstance(options.get("api_key"), str) and options["api_key"]:
@@ -137,7 +137,7 @@ def test_a_key_that_a_function_gives_is_checked_when_it_is_used(respx_mock: resp
     assert respx_mock.calls.call_count == 0
 
 
-# Both halves
+# Sync and async
 
 
 def public(kind: type[Any]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("sync", "other"), PAIRS, ids=lambda kind: kind.__name__)
-def test_both_halves_have_the_same_names_and_signatures(sync: type[Any], other: type[Any]) -> None:
+def test_sync_and_async_have_the_same_names_and_signatures(sync: type[Any], other: type[Any]) -> None:
     assert public(sync).keys() == {name.replace("aclose", "close") for name in public(other)}
     for name, method in public(sync).items():
         if inspect.isfunction(method):
@@ -169,7 +169,7 @@ def test_both_halves_have_the_same_names_and_signatures(sync: type[Any], other: 
             assert not inspect.iscoroutinefunction(method)
 
 
-def test_every_public_method_says_what_it_does() -> None:
+def test_every_public_method_has_a_docstring() -> None:
     for _, kind in PAIRS:
         for name, member in public(kind).items():
             target = getattr(member, "fget", None) or getattr(member, "func", member)
@@ -216,7 +216,7 @@ def test_what_is_no_result_has_no_meta() -> None:
 
 
 @pytest.mark.parametrize("headers", [{}, {"x_ratelimit_limit": "x", "x_ratelimit_reset": "9" * 30}])
-def test_a_rate_limit_that_is_not_told_is_none(
+def test_rate_limit_without_headers_is_none(
     headers: dict[str, str], respx_mock: respx.MockRouter, connect: Clients
 ) -> None:
     respx_mock.get(ONE).mock(as_json(BOOKING, **headers))
@@ -253,7 +253,7 @@ def test_a_redirect_is_not_followed(respx_mock: respx.MockRouter, connect: Clien
     assert respx_mock.calls.call_count == 1
 
 
-def test_an_error_of_nobodys_kind_is_let_through(respx_mock: respx.MockRouter, connect: Clients) -> None:
+def test_unknown_exception_is_raised_unchanged(respx_mock: respx.MockRouter, connect: Clients) -> None:
     respx_mock.get(ME).mock(side_effect=ZeroDivisionError)
     with pytest.raises(ZeroDivisionError):
         connect().me()
@@ -418,7 +418,7 @@ def test_a_subclass_keeps_what_is_its_own() -> None:
     assert mine.with_options(timeout=1).tenant == "b"
 
 
-def test_closing_closes_its_own_connections_and_nobody_elses() -> None:
+def test_close_closes_only_connections_of_the_sdk() -> None:
     with BookingClient(KEY, base_url=URL) as client:
         inner = client._transport._connections.client()
         client.with_options(timeout=1).close()
@@ -432,7 +432,7 @@ def test_closing_closes_its_own_connections_and_nobody_elses() -> None:
     assert not theirs.is_closed
 
 
-def test_a_client_that_is_closed_between_attempts_says_what_may_have_been_done(
+def test_client_closed_between_attempts_raises_the_error_before_it(
     respx_mock: respx.MockRouter, connect: Clients
 ) -> None:
     respx_mock.post(CANCEL).mock(side_effect=DROPPED)
@@ -452,7 +452,7 @@ def test_a_client_that_is_closed_between_attempts_says_what_may_have_been_done(
         hooked.bookings.cancel("1")
 
 
-def test_closing_awaits_its_own_connections_and_nobody_elses(runner: asyncio.Runner) -> None:
+def test_async_close_closes_only_connections_of_the_sdk(runner: asyncio.Runner) -> None:
     async def run() -> None:
         async with AsyncBookingClient(KEY, base_url=URL) as client:
             inner = await client._transport._connections.client()
@@ -468,7 +468,7 @@ def test_closing_awaits_its_own_connections_and_nobody_elses(runner: asyncio.Run
 
 
 def complaints_about(drop: Any) -> list[str]:
-    """The ResourceWarnings while something is dropped."""
+    """Return the ResourceWarnings while an object is dropped."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         drop()

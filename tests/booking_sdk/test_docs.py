@@ -28,7 +28,7 @@ def blocks(guide: Path, language: str = "python") -> list[str]:
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
-    """The service that every client of a guide finds, with something for sale and something sold."""
+    """Provide the fake to which every client of a guide connects, with departures and a booking."""
     api = FakeBookingAPI()
     departure = api.add_departure(seats=12)
     api._store.departures[DEPARTURE] = {**api._store.departures[departure.id], "id": DEPARTURE}
@@ -53,7 +53,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
 
 
 def remembering(make: Any, made: list[Any]) -> Any:
-    """The same method, which notes what it was called for."""
+    """Wrap a method so that it records its objects."""
 
     def method(self: Any, *arguments: Any) -> None:
         make(self, *arguments)
@@ -63,7 +63,7 @@ def remembering(make: Any, made: list[Any]) -> Any:
 
 
 def run(guide: Path, **names: Any) -> dict[str, Any]:
-    """The names that a guide's blocks leave behind, run one after the other."""
+    """Run the code blocks of a guide in order, and return their variables."""
     for number, block in enumerate(blocks(guide), 1):
         exec(compile(block, f"{guide.name}, block {number}", "exec"), names)
     return names

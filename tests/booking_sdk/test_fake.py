@@ -90,7 +90,9 @@ def test_a_request_that_is_lost_books_nothing_and_looks_the_same(api: FakeBookin
     assert api.bookings == []
 
 
-def test_a_connection_that_is_refused_books_nothing_and_says_so(api: FakeBookingAPI, departure: Departure) -> None:
+def test_refused_connection_books_nothing_and_maybe_executed_is_false(
+    api: FakeBookingAPI, departure: Departure
+) -> None:
     api.refuse_connections(times=3)
     with pytest.raises(APIConnectionError) as caught:
         book(api.client(), departure)

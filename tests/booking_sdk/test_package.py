@@ -56,7 +56,7 @@ def test_the_surface_is_this() -> None:
 
 
 def test_every_name_is_what_a_checker_takes_it_for() -> None:
-    """What is imported for checkers alone is what is given at run time."""
+    """The imports under TYPE_CHECKING are the objects of the lazy imports."""
     tree = ast.parse((FOLDER / "__init__.py").read_text(encoding="utf-8"))
     found = set()
     for node in ast.walk(tree):
@@ -76,7 +76,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 
 
 def loaded_by(code: str) -> set[str]:
-    """The modules of an interpreter of its own after that code."""
+    """Return the modules that a new interpreter has loaded after running the code."""
     program = f"import sys; sys.path.insert(0, {str(FOLDER.parent)!r}); {code}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == ""
@@ -86,7 +86,7 @@ def loaded_by(code: str) -> set[str]:
 THIRD = {"httpx", "pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
 OF_HTTPX = {"httpcore", "h11", "anyio", "certifi", "idna", "sniffio", "click", "rich", "pygments"}
 OF_HTTPCORE = {"trio", "outcome", "attr", "attrs", "sortedcontainers"}
-"""What httpcore loads where it happens to be installed, as it is with the tools of this workspace."""
+"""Modules that httpcore loads where they are installed, as they are with the tools of this workspace."""
 
 
 def test_importing_loads_the_client_and_neither_a_model_nor_what_makes_them() -> None:

@@ -1,4 +1,4 @@
-"""What is sent: paths that lead nowhere else, parameters in the API's form, one body for all attempts."""
+"""Requests: safe paths, parameters in the format of the API, and one body for all attempts."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 from uuid import UUID
@@ -125,7 +125,7 @@ def test_a_path_of_the_callers_stays_on_the_service(path: str) -> None:
         custom_request("GET", path, None, None, None, None)
 
 
-def test_every_request_says_who_asks_for_what() -> None:
+def test_every_request_has_key_user_agent_and_accept_headers() -> None:
     def me(client: BookingClient) -> object:
         return client.request("GET", "/api/v1/me", cast_to=dict)
 

@@ -28,7 +28,7 @@ class App:
 
 
 def call(app: Any, *chunks: bytes, headers: dict[str, str], path: str = "/webhooks", leave: bool = False) -> list[Any]:
-    """The messages sent in answer to one POST whose body comes in these chunks."""
+    """Return the messages in response to a POST whose body arrives in chunks."""
     incoming = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     if not leave:
         incoming.append({"type": "http.request"})

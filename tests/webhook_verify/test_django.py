@@ -27,7 +27,7 @@ def configured() -> None:
 
 
 def post(view: Any, body: bytes, headers: dict[str, str], **meta: Any) -> Any:
-    """What the view answers to a POST, whether it is plain or async."""
+    """Return the response of a sync or async view to a POST."""
     environ = {"HTTP_" + name.upper().replace("-", "_"): value for name, value in headers.items()}
     request = RequestFactory().post("/webhooks", data=body, content_type="application/json", **environ, **meta)
     response = view(request)

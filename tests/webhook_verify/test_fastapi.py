@@ -14,7 +14,7 @@ from webhook_verify.fastapi import webhook
 
 
 def client_of(dependency: Any, answer: Any = None, app: FastAPI | None = None) -> TestClient:
-    """A client of an application with one route, which answers with what `answer` makes of the dependency's value."""
+    """Return a client of an application with one route, which responds with `answer(value of the dependency)`."""
     app = app or FastAPI()
 
     async def receive(value: Any = Depends(dependency)) -> Any:  # noqa: B008

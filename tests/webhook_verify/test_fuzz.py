@@ -105,7 +105,7 @@ def test_headers_are_found_or_refused(headers: Any) -> None:
 
 @settled(50)
 @given(body=st.binary(max_size=100), header=st.text(st.characters(exclude_categories=["Cs"]), max_size=80))
-def test_the_command_verifies_or_says_why_not(
+def test_command_verifies_or_prints_the_reason(
     body: bytes, header: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("delivery")

@@ -27,7 +27,7 @@ def blocks(language: str, text: str = README) -> list[str]:
 
 
 def section(heading: str) -> str:
-    """The text below a heading, up to the next one."""
+    """Return the text below a heading, up to the next one."""
     return re.split(r"^#+ ", README.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
 
 

@@ -1,4 +1,4 @@
-"""Outcomes written down beforehand, for what respx cannot express: a flow without httpx, and a sequence of answers."""
+"""Scripted results of attempts, for tests that respx cannot express: a flow without httpx, or several responses.
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ DROPPED = Failure(sent=True, timed_out=False, reason="the connection broke")
 
 
 def answered(status: int, code: str | None = None, **headers: str) -> Response:
-    """An answer with an error's body, and headers with _ for -."""
+    """Return an error response; `_` in header names stands for `-`."""
     pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     body = b"<html>" if code is None else json.dumps({"error": "No.", "code": code}).encode()
     return Response(status, pairs, body)
@@ -33,7 +33,7 @@ def answered(status: int, code: str | None = None, **headers: str) -> Response:
 
 @dataclass
 class Played:
-    """What a call did."""
+    """The record of a call: requests, result and error."""
 
     sent: list[Send] = field(default_factory=list)
     result: Any = None
@@ -55,7 +55,7 @@ SETTINGS = configure(
 
 
 def play(spec: RequestSpec, outcomes: Sequence[AttemptResult]) -> Played:
-    """Carry out the steps of a call as a client would; the last outcome is repeated."""
+    """Perform the steps of a call as a client would; the last result is repeated."""
     played, clock = Played(), ManualClock()
     steps = flow(spec, parser_for(dict), SETTINGS, clock)
     reply: AttemptResult | None = None
@@ -76,7 +76,7 @@ def play(spec: RequestSpec, outcomes: Sequence[AttemptResult]) -> Played:
 
 
 class Wire:
-    """Clients of either flavour whose transport answers from a list or a function, and whose clock waits for nobody."""
+    """Clients whose transport responds from a list or a function, on a manual clock."""
 
     def __init__(self, answers: Iterable[AttemptResult] | Callable[[httpx.Request], AttemptResult]) -> None:
         self.requests: list[httpx.Request] = []
@@ -97,6 +97,6 @@ class Wire:
 
 
 def as_json(value: Any, status: int = 200, **headers: str) -> Response:
-    """A success with that body."""
+    """Return a success with a JSON body."""
     pairs = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
     return Response(status, [(b"content-type", b"application/json"), *pairs], json.dumps(value).encode())

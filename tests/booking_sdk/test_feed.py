@@ -123,7 +123,7 @@ def test_filters_and_options_stay(flavour: str, runner: asyncio.Runner) -> None:
 # Checkpoints
 
 
-def test_a_checkpoint_is_told_when_the_event_before_it_is_dealt_with(flavour: str, runner: asyncio.Runner) -> None:
+def test_on_checkpoint_is_called_after_the_event_was_handled(flavour: str, runner: asyncio.Runner) -> None:
     told: list[FeedPosition] = []
     wire = Wire([page(1, 2, resume="c2"), page(3, resume="c3")])
     client = wire.client(flavour, runner)
@@ -138,7 +138,7 @@ def test_a_checkpoint_is_told_when_the_event_before_it_is_dealt_with(flavour: st
     assert replace(FeedPosition.parse(feed.checkpoint), read_at=0) == FeedPosition("c3", 3, None)
 
 
-def test_a_page_left_half_way_is_read_again_and_its_first_half_left_out(flavour: str, runner: asyncio.Runner) -> None:
+def test_page_left_in_the_middle_is_read_again_without_the_yielded_events(flavour: str, runner: asyncio.Runner) -> None:
     first = Wire([page(1, 2, 3, resume="c3")]).client(flavour, runner).events.follow(poll=1)
     assert taken(first, 2) == [1, 2]
     wire = Wire([page(1, 2, 3, resume="c3"), page(4, resume="c4")])
@@ -206,7 +206,7 @@ def test_a_service_that_is_away_is_waited_for(
     assert len(caplog.records) == 1
 
 
-def test_waits_for_a_service_that_stays_away_end_at_a_minute(flavour: str, runner: asyncio.Runner) -> None:
+def test_backoff_of_a_feed_is_at_most_a_minute(flavour: str, runner: asyncio.Runner) -> None:
     wire = Wire([*[DROPPED] * 1200, page(1, resume="c1")])
     assert taken(wire.client(flavour, runner, max_retries=0).events.follow(), 1) == [1]
     assert max(wire.clock.sleeps) == 30  # chance is always half
@@ -218,7 +218,7 @@ def test_what_a_busy_service_asks_to_wait_is_waited(flavour: str, runner: asynci
     assert wire.clock.sleeps == [90]
 
 
-def test_patience_ends_when_it_is_said_to(respx_mock: respx.MockRouter, connect: Clients) -> None:
+def test_error_is_raised_when_patience_has_run_out(respx_mock: respx.MockRouter, connect: Clients) -> None:
     route = respx_mock.get(FEED).mock(side_effect=routed.DROPPED)
     with pytest.raises(APIConnectionError):
         taken(connect(max_retries=0).events.follow(patience=10), 1)
@@ -228,7 +228,7 @@ def test_patience_ends_when_it_is_said_to(respx_mock: respx.MockRouter, connect:
         taken(connect().events.follow(patience=60), 1)
 
 
-def test_patience_begins_anew_after_each_answer(flavour: str, runner: asyncio.Runner) -> None:
+def test_patience_restarts_after_each_response(flavour: str, runner: asyncio.Runner) -> None:
     trouble = [DROPPED, DROPPED, page(resume=None)]
     wire = Wire([*trouble * 5, page(1, resume="c1")])
     assert taken(wire.client(flavour, runner, max_retries=0).events.follow(patience=3, poll=1), 1) == [1]
@@ -311,7 +311,7 @@ def listed(*events: dict[str, Any], resume: str | None = "c", more: bool = False
 
 
 def away(days: float, sequence: int = 10) -> str:
-    """The checkpoint of a follower that read to the end that long ago."""
+    """Return the checkpoint of a follower that reached the end of the feed some time ago."""
     return str(FeedPosition("c0", sequence, None, (NOON - timedelta(days=days)).timestamp()))
 
 
@@ -337,7 +337,7 @@ def test_events_that_were_deleted_unread_are_an_error_and_the_feed_goes_on(
     assert taken(feed, 1) == [40]
 
 
-def test_who_wants_to_be_told_of_lost_events_is_told(flavour: str, runner: asyncio.Runner) -> None:
+def test_on_lost_is_called_for_lost_events(flavour: str, runner: asyncio.Runner) -> None:
     told: list[EventsLost] = []
     answers = [listed(resume="c0"), listed(aged(40, 89), aged(41, 1)), listed(aged(30, 90)), listed(aged(45, 0))]
     wire, client = at_noon(answers, flavour, runner)
@@ -379,7 +379,7 @@ def test_where_nothing_can_be_lost_nothing_is_asked(
     assert route.call_count == 1
 
 
-def test_a_follower_that_waits_for_months_has_lost_nothing(flavour: str, runner: asyncio.Runner) -> None:
+def test_follower_that_polls_for_months_loses_nothing(flavour: str, runner: asyncio.Runner) -> None:
     months = [listed(resume="c") for _ in range(100)]
     wire, client = at_noon([listed(aged(10, 0)), *months, listed(aged(90, 0))], flavour, runner)
     feed = client.events.follow(poll=86_400)

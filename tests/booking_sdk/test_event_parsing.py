@@ -39,7 +39,7 @@ SECRET = generate_secret()
 
 
 def delivered(event: Event) -> dict[str, Any]:
-    """The body of a delivery of the event: without what only the feed says."""
+    """Return the body of a delivery: the event without the fields of the feed."""
     fields = event.to_json()
     del fields["resource_type"], fields["resource_id"]
     return fields
@@ -56,7 +56,7 @@ def test_every_type_has_a_class_and_passes_through_a_webhook(event_type: EventTy
     assert received.resource_type == event_type.resource_type
 
 
-def test_an_event_is_told_apart_by_its_class() -> None:
+def test_events_are_distinguished_by_class() -> None:
     match make_event("booking.cancelled", reason="customer", about=make_booking(note="Hello")):
         case BookingCancelled() as event:
             assert event.data.reason == "customer"
@@ -148,7 +148,7 @@ def test_a_client_unwraps_with_its_own_secrets(connect: Clients) -> None:
         client.with_options(webhook_secret=None).webhooks.unwrap(body, headers)
 
 
-def test_events_of_another_version_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_events_of_another_version_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     event_parsing._other_versions.clear()
     fields = {**make_event().to_json(), "api_version": "2031-01-01"}
     with caplog.at_level(logging.WARNING, "booking_sdk"):
