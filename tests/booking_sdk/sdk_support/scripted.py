@@ -1,4 +1,4 @@
-"""Scripted results of attempts, for tests that respx cannot express: a flow without httpx, or several responses.
+"""Scripted results of attempts, for tests that respx cannot express: a flow without httpx, or several responses."""
 
 import asyncio
 import json
