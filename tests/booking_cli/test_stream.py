@@ -89,5 +89,5 @@ def test_a_follower_waits_for_a_service_that_is_away_and_says_so(
     canned.answers = [(200, page), (200, page), away, away, away, (200, page), gone]
     ended = booking("events", "tail", "--follow")
     assert ended.code == ExitCode.AUTH
-    assert ended.err.startswith("the event feed does not answer, and is asked again: 503 service_unavailable")
+    assert ended.err.startswith("the event feed does not answer and is requested again: 503 service_unavailable")
     assert len(canned.asked) == 7
