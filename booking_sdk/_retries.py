@@ -63,8 +63,8 @@ _CONCLUSIVE_CODES = {
     409: frozenset({"conflict", "insufficient_capacity"}),
     422: frozenset({"validation_failed", "idempotency_key_reused"}),
 }
-"""The error codes that the service answers only after it executed the request or looked up its key. They tell what
-became of the request. A proxy in front of the service answers with the same statuses, but without these codes."""
+"""The error codes that the service answers only after it executed the request or looked up its key. Such a code is
+conclusive for the request. A proxy in front of the service answers with the same statuses, but without these codes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ def _choice(known: frozenset[str]) -> Callable[[Any], str]:
 class BookingEvent(Event):
     """The base class of events about a booking."""
 
-    data: BookingData  # type: ignore[assignment] # the wire leaves it open
+    data: BookingData  # type: ignore[assignment] # the shared model leaves it open
 
 
 class BookingCreated(BookingEvent):

@@ -159,7 +159,7 @@ _OUTER_PAD = bytes(byte ^ 0x5C for byte in range(256))
 def matching_secret(keys: Iterable[Key], timestamp: str, body: bytes, signatures: Iterable[str]) -> int | None:
     """Return the index of the first key that matches one of the signatures (ASCII); None without a match.
 
-    Every signature is compared under every key, so that the time taken does not tell which one fitted.
+    Every signature is compared under every key, so that the time taken does not reveal which one matched.
     """
     found = None
     before_body = timestamp.encode() + b"."

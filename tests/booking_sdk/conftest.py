@@ -1,4 +1,4 @@
-"""The SDK against the service, the fake, respx and scripted transports; `sdk_support` holds what the tests share."""
+"""Fixtures for the SDK against the service, the fake, respx and scripted transports; helpers are in `sdk_support`."""
 
 import asyncio
 import sys

@@ -156,7 +156,7 @@ def warned(job: Callable[[], object]) -> list[str]:
     return [str(one.message) for one in caught]
 
 
-def test_one_client_serves_an_event_loop_for_each_job(healthy: str) -> None:
+def test_client_works_on_several_event_loops(healthy: str) -> None:
     client = AsyncBookingClient(KEY, base_url=healthy)
 
     async def job() -> str:
@@ -345,7 +345,7 @@ def test_ctrl_c_carries_the_key_of_the_call() -> None:
     assert (found.idempotency_key, found.maybe_executed) == ("order-0001", True)
 
 
-def test_what_ended_no_call_has_no_interruption() -> None:
+def test_interruption_of_an_unrelated_exception_is_none() -> None:
     assert interruption(ValueError()) is None
     chained = ValueError()
     chained.__context__ = chained.__cause__ = RuntimeError()

@@ -63,7 +63,7 @@ def test_key_address_and_secrets_can_come_from_the_environment(
     assert offline(kind, api_key="svc_own")._config.api_key() == "svc_own"
 
 
-def test_what_is_given_empty_is_not_looked_for_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_argument_does_not_fall_back_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOOKING_API_KEY", KEY)
     monkeypatch.setenv("BOOKING_BASE_URL", URL)
     for option in ("api_key", "base_url"):
@@ -209,7 +209,7 @@ def test_a_call_tells_how_it_came_about(respx_mock: respx.MockRouter, connect: C
     assert meta(booking.model_copy(update={"note": "x"})) is told
 
 
-def test_what_is_no_result_has_no_meta() -> None:
+def test_meta_of_another_object_raises() -> None:
     for thing in (make_booking(), {"a": 1}, None, 7):
         with pytest.raises(LookupError):
             meta(thing)
@@ -234,7 +234,7 @@ def test_the_body_and_the_key_are_the_same_in_every_attempt(respx_mock: respx.Mo
 @pytest.mark.parametrize(
     ("outcome", "kind"), [(DROPPED, APIConnectionError), (REFUSED, APIConnectionError), (TIMED_OUT, APITimeoutError)]
 )
-def test_what_the_transport_raises_is_ours(
+def test_transport_exceptions_become_sdk_errors(
     outcome: Any, kind: type[APIConnectionError], respx_mock: respx.MockRouter, connect: Clients
 ) -> None:
     route = respx_mock.get(ME).mock(side_effect=outcome)

@@ -1,4 +1,4 @@
-"""The guides are run, block by block, against the fake."""
+"""The code blocks of the guides run against the fake."""
 
 import builtins
 import inspect
@@ -141,7 +141,7 @@ def test_the_example_with_respx_is_complete() -> None:
     assert passed(names) == 5
 
 
-def test_what_the_guides_name_is_there() -> None:
+def test_names_in_the_guides_exist() -> None:
     client = FakeBookingAPI().client()
     nouns = "|".join(module._RESOURCES)
     for guide in GUIDES:

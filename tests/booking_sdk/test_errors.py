@@ -1,4 +1,4 @@
-"""Errors: the class that the status and the code choose, what they carry, and what they never say."""
+"""Errors: their class by status and code, their attributes, and the absence of secrets."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""The fake is held to the contract of the service; and what it alone can do."""
+"""The fake passes the contract tests of the service; further tests cover its own methods."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -145,7 +145,7 @@ def test_an_event_of_tomorrow_can_be_emitted(api: FakeBookingAPI) -> None:
     assert event.data == {"object": {"id": "b1"}, "amount": 5}
 
 
-def test_what_happened_stays_as_it_was(api: FakeBookingAPI, departure: Departure) -> None:
+def test_events_keep_the_state_at_their_time(api: FakeBookingAPI, departure: Departure) -> None:
     booking = book(api.client(), departure)
     api.cancel_booking(booking.id)
     assert [event.data.object.status for event in api.events if isinstance(event, BookingEvent)] == [

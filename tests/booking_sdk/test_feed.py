@@ -1,4 +1,4 @@
-"""The feed, followed: asked again and again, never in vain, and taken up where it was left."""
+"""The follower of the event feed: polling, retries, checkpoints and lost events."""
 
 import asyncio
 import logging
@@ -178,7 +178,7 @@ def test_a_resume_cursor_of_a_feed_from_an_instant_needs_that_instant(
 
 
 @pytest.mark.parametrize("after", ["", "at_", "at_!!!", "at_e30", "at_WzFd", 7])
-def test_what_is_no_checkpoint_is_refused_at_once(after: Any, respx_mock: respx.MockRouter, connect: Clients) -> None:
+def test_invalid_checkpoint_is_rejected_at_once(after: Any, respx_mock: respx.MockRouter, connect: Clients) -> None:
     with pytest.raises(ValueError):
         connect().events.follow(after=after)
     assert respx_mock.calls.call_count == 0
@@ -212,7 +212,7 @@ def test_backoff_of_a_feed_is_at_most_a_minute(flavour: str, runner: asyncio.Run
     assert max(wire.clock.sleeps) == 30  # chance is always half
 
 
-def test_what_a_busy_service_asks_to_wait_is_waited(flavour: str, runner: asyncio.Runner) -> None:
+def test_feed_waits_for_retry_after(flavour: str, runner: asyncio.Runner) -> None:
     wire = Wire([answered(429, "rate_limited", retry_after="90"), page(1, resume="c1")])
     assert taken(wire.client(flavour, runner).events.follow(), 1) == [1]
     assert wire.clock.sleeps == [90]
@@ -241,7 +241,7 @@ def test_patience_restarts_after_each_response(flavour: str, runner: asyncio.Run
         (routed.answered(403, "insufficient_scope"), InsufficientScopeError),
     ],
 )
-def test_what_waiting_does_not_help_is_raised(
+def test_feed_raises_errors_that_are_not_retryable(
     answer: httpx.Response, kind: type[Exception], respx_mock: respx.MockRouter, connect: Clients
 ) -> None:
     route = respx_mock.get(FEED).mock(answer)
@@ -387,7 +387,7 @@ def test_follower_that_polls_for_months_loses_nothing(flavour: str, runner: asyn
     assert len(wire.requests) == 102
 
 
-def test_what_a_service_asks_to_wait_for_a_year_is_asked_again_in_an_hour(flavour: str, runner: asyncio.Runner) -> None:
+def test_feed_waits_at_most_an_hour_for_retry_after(flavour: str, runner: asyncio.Runner) -> None:
     wire = Wire([answered(429, "rate_limited", retry_after="9" * 40), page(1, resume="c1")])
     assert taken(wire.client(flavour, runner).events.follow(), 1) == [1]
     assert wire.clock.sleeps == [3600]

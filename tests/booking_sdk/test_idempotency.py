@@ -1,4 +1,4 @@
-"""Keys: made once, derived alike everywhere, and checked before anything is sent."""
+"""Idempotency keys: generated once per call, derived from parts, and validated before a request."""
 
 import subprocess
 import sys
@@ -50,12 +50,12 @@ class Shop(Enum):
 @pytest.mark.parametrize(
     "part", [uuid.UUID(int=7), Decimal("1.50"), date(2026, 6, 1), datetime(2026, 6, 1, tzinfo=UTC), Shop.NORTH, True]
 )
-def test_what_has_one_text_can_be_a_part(part: object) -> None:
+def test_types_that_can_be_parts_of_a_key(part: object) -> None:
     assert len(idempotency_key(part)) == 40
 
 
 @pytest.mark.parametrize("part", [None, 1.5, object(), ["a"], b"a", {"a": 1}, datetime(2026, 6, 1)])
-def test_what_may_have_another_text_tomorrow_cannot(part: object) -> None:
+def test_types_that_cannot_be_parts_of_a_key(part: object) -> None:
     with pytest.raises(TypeError):
         idempotency_key("order", part)
 

@@ -1,4 +1,4 @@
-"""Models: the wire's own, open to what comes later, and discreet."""
+"""Models: they equal the shared models, accept unknown fields, and hide secrets in reprs."""
 
 import copy
 import json

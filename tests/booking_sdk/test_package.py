@@ -1,4 +1,4 @@
-"""The package as a whole: its surface, its weight, and what it is made of."""
+"""The package as a whole: its public names, its import cost and its dependencies."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""Lists: every page asked for as the first, and no page that leads astray."""
+"""Pagination: all pages keep the options of the first, and invalid cursors raise."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -91,7 +91,7 @@ def test_a_cursor_that_leads_nowhere_is_an_error(cursors: list[str | None], answ
     assert len(wire.requests) == len(cursors)
 
 
-def test_nothing_is_asked_before_it_is_needed(answering: Answering) -> None:
+def test_pages_are_requested_lazily(answering: Answering) -> None:
     wire = answering(pages(2, 2))
     walk = wire.client().customers.iterate()
     assert wire.requests == []

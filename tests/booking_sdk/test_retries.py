@@ -197,7 +197,7 @@ def test_a_deletion_that_was_done_but_not_answered_is_done() -> None:
     assert isinstance(play(DELETE, [REFUSED, answered(404, "not_found")]).error, NotFoundError)
 
 
-def test_what_no_method_stands_for_is_repeated_only_when_that_is_safe() -> None:
+def test_custom_requests_are_retried_only_when_safe() -> None:
     assert len(play(requesting("POST", json={}), [DROPPED]).sent) == 1
     assert len(play(requesting("POST", json={}, idempotency_key="order-0001"), [DROPPED]).sent) == 3
     assert len(play(requesting("GET"), [DROPPED]).sent) == 3
@@ -255,7 +255,7 @@ def test_no_number_of_retries_overflows_the_bound() -> None:
         ({"retry_after": ""}, 0.25),
     ],
 )
-def test_what_the_service_asks_to_wait_is_waited(status: int, headers: dict[str, str], slept: float) -> None:
+def test_retry_after_is_waited(status: int, headers: dict[str, str], slept: float) -> None:
     code = "idempotency_in_progress" if status == 409 else None
     assert play(KEYED, [answered(status, code, **headers), OK], clock=Chance(0.5)).slept == [slept]
 
@@ -309,7 +309,7 @@ def test_max_retries_limits_the_attempts() -> None:
     assert len(play(GET, [DROPPED], max_retries=5).sent) == 6
 
 
-def test_one_call_can_have_options_of_its_own() -> None:
+def test_options_of_one_call() -> None:
     played = play(requesting("GET", options={"max_retries": 0, "timeout": 2.0, "headers": {"X-Trace": "1"}}), [DROPPED])
     assert played.timeouts == [(2, 2)]
     assert played.sent[0].headers["x-trace"] == "1"

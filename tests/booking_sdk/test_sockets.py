@@ -1,4 +1,4 @@
-"""The SDK and the service over real sockets: through a network that fails, past writers that do not stop."""
+"""The SDK and the service over real sockets, with network failures and concurrent writers."""
 
 import asyncio
 import threading
@@ -182,7 +182,7 @@ def test_a_follower_that_is_stopped_and_resumed_sees_every_event_once_in_order(
     assert confirmed == Counter(booked)
 
 
-def test_one_client_serves_many_threads(world: World, direct: BookingClient) -> None:
+def test_threads_can_share_a_client(world: World, direct: BookingClient) -> None:
     departure = world.departure(world.experience(), seats=10_000)
     met = threading.Barrier(AT_ONCE)
 

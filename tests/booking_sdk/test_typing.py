@@ -1,4 +1,4 @@
-"""The SDK's types, seen from outside: a program of an integrator's under the strictest checks."""
+"""The types of the SDK, checked with the program of an integrator under the strictest settings."""
 
 import json
 import os

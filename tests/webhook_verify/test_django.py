@@ -60,7 +60,7 @@ def test_a_verified_delivery_reaches_the_view(
 
 
 @both_kinds
-def test_what_does_not_verify_is_answered_without_the_view(
+def test_unverified_request_does_not_reach_the_view(
     kind: Any, verifier: Verifier, body: bytes, headers: dict[str, str]
 ) -> None:
     response = post(verified(verifier)(kind(None)), body + b" ", headers)

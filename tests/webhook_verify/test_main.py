@@ -91,7 +91,7 @@ def test_a_delivery_that_does_not_verify_exits_with_11_and_the_reason(
         (lambda body: json.dumps(json.loads(body), indent=2).encode(), "parsed and encoded again"),
     ],
 )
-def test_what_happened_to_the_body_is_found_out(
+def test_hint_names_the_change_to_the_body(
     change: object,
     hint: str,
     saved: SimpleNamespace,

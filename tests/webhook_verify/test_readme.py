@@ -1,4 +1,4 @@
-"""The guide is run: its examples receive a delivery, its recipes for other languages verify one."""
+"""The examples of the guide run: the Python ones receive a delivery, those in other languages verify one."""
 
 from __future__ import annotations
 

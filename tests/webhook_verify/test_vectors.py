@@ -1,4 +1,4 @@
-"""The vectors, held against this package and, for what they accept, against HMAC itself."""
+"""The test vectors, checked against this package and, for accepted cases, against HMAC itself."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Contract:
         assert booking.totals.total == shown.price == tier.price
         assert booking.guests[0].tier_label == "standard"
 
-    def test_what_changed_since_is_found(self, stage: Stage) -> None:
+    def test_updated_since_finds_later_changes(self, stage: Stage) -> None:
         client = stage.client()
         stage.experience()
         stage.advance(3600)
@@ -164,7 +164,7 @@ class Contract:
         assert meta(booking).created
         assert not meta(booking).idempotent_replayed
 
-    def test_what_was_created_is_what_is_read_and_found(self, stage: Stage) -> None:
+    def test_created_booking_is_returned_by_get_and_list(self, stage: Stage) -> None:
         client, departure = stage.client(), stage.departure()
         booking = book(client, departure)
         assert client.bookings.get(booking.id) == booking
@@ -275,7 +275,7 @@ class Contract:
         assert caught.value.code == "validation_failed"
         assert caught.value.details[0].field == field
 
-    def test_what_was_paid_elsewhere_is_paid(self, stage: Stage) -> None:
+    def test_external_payment_is_paid(self, stage: Stage) -> None:
         booking = book(stage.client(), stage.departure(), payment="external_paid")
         assert (booking.payment.method, booking.payment.source, booking.payment.status) == (
             "external_paid",
@@ -542,7 +542,7 @@ class Contract:
         with pytest.raises(ConflictError):
             client.webhooks.retry(endpoint.id, delivery.id)
 
-    def test_what_an_endpoint_missed_is_recovered(self, stage: Stage) -> None:
+    def test_undelivered_deliveries_are_recovered(self, stage: Stage) -> None:
         client = stage.client()
         endpoint = client.webhooks.create(url="https://hooks.example.com/in", event_types=["booking.created"])
         client.webhooks.update(endpoint.id, status="disabled")
