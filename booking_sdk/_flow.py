@@ -250,7 +250,9 @@ class _Flow(Generic[T]):
             return message
         if self.spec.key is None:
             return f"{message}; it may have been carried out"
-        return f"{message}; it may have been carried out: repeat the call with the same key, {self.spec.key}"
+        return (
+            f"{message}; it may have been carried out, which the same call with the same key settles: {self.spec.key}"
+        )
 
     def _label(self) -> str:
         return f"{self.spec.method} {self.spec.path}"

@@ -140,7 +140,7 @@ def attach_interruption(error: BaseException, interrupted: Interruption) -> None
         error.maybe_executed = interrupted.maybe_executed  # type: ignore[attr-defined]
     if interrupted.maybe_executed:
         key = interrupted.idempotency_key
-        advice = "" if key is None else f": repeat the call with the same key, {key}"
+        advice = "" if key is None else f", which the same call with the same key settles: {key}"
         error.add_note(f"{interrupted.method} {interrupted.path} may have been carried out{advice}")
 
 

@@ -267,7 +267,8 @@ def test_any_exception_carries_the_interrupted_call(respx_mock: respx.MockRouter
     assert caught.value.idempotency_key == "order-0001"  # type: ignore[attr-defined]
     assert caught.value.maybe_executed is True  # type: ignore[attr-defined]
     assert caught.value.__notes__ == [
-        "POST /api/v1/bookings/b1/cancel may have been carried out: repeat the call with the same key, order-0001"
+        "POST /api/v1/bookings/b1/cancel may have been carried out, which the same call with the same key settles:"
+        " order-0001"
     ]
     with pytest.raises(RuntimeError) as caught:
         client.me()

@@ -161,8 +161,8 @@ def test_an_unknown_outcome_stays_unknown_until_the_key_answers(outcomes: list[A
 def test_error_after_an_unknown_outcome_contains_the_key() -> None:
     error = play(KEYED, [DROPPED]).error
     assert str(error) == (
-        "POST /api/v1/x: the connection broke before the response ended (ReadError); it may have been carried out:"
-        " repeat the call with the same key, order-0001"
+        "POST /api/v1/x: the connection broke before the response ended (ReadError); it may have been carried out,"
+        " which the same call with the same key settles: order-0001"
     )
     assert error is not None
     assert error.retryable
