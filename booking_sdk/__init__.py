@@ -1,4 +1,4 @@
-"""The client of Booking Service: typed, sync and async, and unable to book twice.
+"""The typed Python client of Booking Service, sync and async.
 
     from booking_sdk import BookingClient
 
@@ -6,17 +6,19 @@
     for departure in client.availability.list(date_from=date.today()):
         print(departure.starts_at, departure.seats_available)
 
-The client and the errors are imported at once, the models and pydantic when one is first named or a call first needs
-them: to import them all would take longer than the rest together. The README is the guide.
+The clients and the errors are imported at once. Models and pydantic are imported when a name or a call first needs
+them, because their import takes longer than that of everything else. The README is the guide.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from booking_core.models.limits import API_VERSION
-from booking_sdk._transport import AsyncHttpClientLike, HttpClientLike
+from booking_sdk._sync._transport import HttpClientLike
+from booking_sdk._sync.client import BookingClient
+from booking_sdk._transport import AsyncHttpClientLike
 from booking_sdk._version import __version__
-from booking_sdk.client import AsyncBookingClient, BookingClient
+from booking_sdk.client import AsyncBookingClient
 from booking_sdk.errors import (
     APIConnectionError,
     APIError,
@@ -96,7 +98,10 @@ if TYPE_CHECKING:
         Recovered,
         WebhookEndpoint,
     )
-    from booking_sdk.following import AsyncFeed, Feed
+    from booking_sdk._sync.feed import Feed
+    from booking_sdk._sync.pagination import EventPage, Page, Paginator
+    from booking_sdk.event_parsing import parse_event_unverified, unwrap
+    from booking_sdk.feed import AsyncFeed
     from booking_sdk.models import (
         AnyEvent,
         Booking,
@@ -134,9 +139,8 @@ if TYPE_CHECKING:
         WebhookEvent,
         WebhookSecretRotated,
     )
-    from booking_sdk.paging import AsyncEventPage, AsyncPage, AsyncPaginator, EventPage, Page, Paginator
-    from booking_sdk.receive import parse_event_unverified, unwrap
-    from booking_sdk.resources.bookings import AddOnParam, GuestLineParam, GuestParam
+    from booking_sdk.pagination import AsyncEventPage, AsyncPage, AsyncPaginator
+    from booking_sdk.params import AddOnParam, GuestLineParam, GuestParam
     from webhook_verify import DuplicateEvent, PayloadError, WebhookVerificationError
 
 __all__ = [
@@ -289,12 +293,14 @@ __all__ = [
     "unwrap",
 ]
 
-_LATER = (
+_LAZY_MODULES = (
     "booking_sdk.models",
-    "booking_sdk.paging",
-    "booking_sdk.following",
-    "booking_sdk.receive",
-    "booking_sdk.resources.bookings",
+    "booking_sdk.pagination",
+    "booking_sdk.feed",
+    "booking_sdk._sync.pagination",
+    "booking_sdk._sync.feed",
+    "booking_sdk.event_parsing",
+    "booking_sdk.params",
     "booking_core.models.bookings",
     "booking_core.models.customers",
     "booking_core.models.departures",
@@ -308,12 +314,12 @@ _LATER = (
     "booking_core.models.webhooks",
     "webhook_verify",
 )
-"""Where the names are that are not imported yet, in the order to look."""
+"""The modules with the names that are imported on first use, in the order of the search."""
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        for module in map(import_module, _LATER):
+        for module in map(import_module, _LAZY_MODULES):
             if hasattr(module, name):
                 globals()[name] = getattr(module, name)
                 return globals()[name]

@@ -1,4 +1,4 @@
-"""Time and chance, as arguments: a test brings its own, and nothing waits."""
+"""Time and randomness as one object, which a test can replace."""
 
 import random
 import time
@@ -7,29 +7,29 @@ from queue import Empty, SimpleQueue
 
 
 class Clock:
-    """The machine's."""
+    """The clock of the machine."""
 
     def monotonic(self) -> float:
         return time.monotonic()
 
     def wall(self) -> float:
-        """Unix seconds."""
+        """Return the current time in unix seconds."""
         return time.time()
 
     def random(self) -> float:
-        """From 0 to 1."""
+        """Return a random number from 0 to 1."""
         return random.random()
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
     def wait(self, wake: "SimpleQueue[None]", seconds: float) -> None:
-        """Sleep until something is put into the queue, at most that long."""
+        """Sleep until something is put into the queue, at most the given time."""
         with suppress(Empty):
             wake.get(timeout=seconds)
 
     async def async_sleep(self, seconds: float) -> None:
-        # httpx brings it, and it sleeps on whichever event loop httpx itself runs on.
+        # anyio comes with httpx and supports every event loop that httpx runs on.
         import anyio
 
         await anyio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""A client's settings, checked and complete. Read from the environment when a client is made, never at import."""
+"""The validated settings of a client. The environment is read when a client is created, never at import."""
 
 import math
 import os
@@ -20,7 +20,7 @@ WEBHOOK_SECRET_VARIABLE = "BOOKING_WEBHOOK_SECRET"  # noqa: S105 - a name, not a
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What every call of a client shares. Its repr shows no secret."""
+    """The settings that all calls of a client share. The repr contains no secret."""
 
     base_url: str
     api_key: Callable[[], str] = field(repr=False)
@@ -29,13 +29,13 @@ class Config:
     max_retries: int
     retry: RetryDecision | None
     headers: tuple[tuple[str, str], ...] = field(repr=False)
-    """The caller's own, in lower case."""
+    """The caller's headers, with names in lower case."""
     webhook_secrets: tuple[str, ...] = field(repr=False)
     hooks: Hooks
     user_agent: str
 
-    def changed(self, options: ClientOptions) -> "Config":
-        """The same settings but for these."""
+    def with_changes(self, options: ClientOptions) -> "Config":
+        """Return a copy with changed settings."""
         if unknown := options.keys() - ClientOptions.__annotations__.keys():
             raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
         checked: dict[str, Any] = {name: _CHECKS[name](value) for name, value in options.items()}
@@ -46,7 +46,7 @@ class Config:
         return replace(self, **checked)
 
     def for_call(self, options: Mapping[str, Any]) -> "Config":
-        """The settings of one call."""
+        """Return the settings of one call."""
         own = {name: _CHECKS[name](value) for name, value in options.items() if name in _PER_CALL}
         if headers := options.get("headers"):
             own["headers"] = (*self.headers, *header_pairs(headers))
@@ -66,10 +66,10 @@ def configure(
     hooks: Hooks | None,
     user_agent_suffix: str | None,
 ) -> Config:
-    """The settings of a new client; key, address and webhook secret come from the environment where none is given.
+    """Validate the settings of a new client. Key, base URL and webhook secret default to environment variables.
 
     Raises:
-        ConfigurationError: one is missing, or makes no sense.
+        ConfigurationError: A setting is missing or invalid.
     """
     return Config(
         base_url=_checked_base_url(os.environ.get(BASE_URL_VARIABLE, "") if base_url is None else base_url),
@@ -91,7 +91,7 @@ def _checked_base_url(base_url: str) -> str:
     try:
         url = urlsplit(base_url)
         is_plain = base_url.isprintable() and " " not in base_url and url.port != 0
-        (url.hostname or "").encode("idna")  # as the system does, which would fail when the first request is sent
+        (url.hostname or "").encode("idna")  # the system does the same, but only when the first request is sent
     except ValueError:
         is_plain = False
     if not is_plain or url.scheme not in ("http", "https") or not url.hostname:
@@ -103,11 +103,11 @@ def _checked_base_url(base_url: str) -> str:
     return base_url.rstrip("/")
 
 
-def usable_key(key: str) -> str:
-    """An API key that can stand in a header; what it is stays out of the error.
+def validated_api_key(key: str) -> str:
+    """Return an API key that is valid in a header. The error message does not contain the key.
 
     Raises:
-        ConfigurationError: it is empty, or holds something that no key holds.
+        ConfigurationError: The key is empty or contains an invalid character.
     """
     if not isinstance(key, str) or not key:
         raise ConfigurationError(f"api_key is missing: pass it, or set {API_KEY_VARIABLE}")
@@ -119,7 +119,7 @@ def usable_key(key: str) -> str:
 def _checked_api_key(api_key: str | Callable[[], str]) -> Callable[[], str]:
     if callable(api_key):
         return api_key
-    key = usable_key(api_key)
+    key = validated_api_key(api_key)
     return lambda: key
 
 
@@ -159,7 +159,7 @@ def _checked_secrets(secrets: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _secrets_of_environment() -> list[str]:
-    """Several are separated by commas, as during a rotation."""
+    """Return the secrets of the environment variable, which are separated by commas during a rotation."""
     return [secret.strip() for secret in os.environ.get(WEBHOOK_SECRET_VARIABLE, "").split(",") if secret.strip()]
 
 

@@ -1,7 +1,7 @@
-"""One call, from the first attempt to its result: what to send, how long to wait, what to raise, what to return.
+"""Decides the steps of one call: requests, retry delays, the result and the error. Nothing in this module does I/O.
 
-A generator that does none of it. It yields `Send` and is sent the outcome; it yields `Sleep` and is resumed after it.
-The two clients obey it, and differ in nothing else.
+The flow is a generator. It yields `Send` and receives the result of the attempt; it yields `Sleep` and continues after
+the delay. The async and the sync client both run it, so they cannot differ in anything it decides.
 """
 
 import logging
@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 
 from booking_sdk import _retries
 from booking_sdk._clock import Clock
-from booking_sdk._config import Config, usable_key
-from booking_sdk._parse import Parse, Unreadable
-from booking_sdk._retries import Failure, Outcome
+from booking_sdk._config import Config, validated_api_key
+from booking_sdk._parse import InvalidBody, Parse
+from booking_sdk._retries import AttemptResult, Failure
 from booking_sdk.errors import (
     APIConnectionError,
     APIError,
@@ -22,12 +22,12 @@ from booking_sdk.errors import (
     ConfigurationError,
     Interruption,
     ResponseValidationError,
-    code_of,
-    kind_of,
-    mark,
+    attach_interruption,
+    error_class,
+    error_code,
 )
 from booking_sdk.options import Attempt, RetryDecision, Sending
-from booking_sdk.request import Spec
+from booking_sdk.request import RequestSpec
 from booking_sdk.response import APIResponse, Response, ResponseMeta
 
 T = TypeVar("T")
@@ -37,15 +37,15 @@ log = logging.getLogger("booking_sdk")
 
 @dataclass(slots=True)
 class Progress:
-    """How far an attempt came, told by the transport when it ends with an exception that is no outcome."""
+    """The progress of an attempt, recorded by the transport in case another exception ends it."""
 
     sent: bool = True
-    """False only when nothing of the request can have reached the service."""
+    """False only when no part of the request can have reached the service."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """An attempt to be made."""
+    """The instruction to send one attempt."""
 
     method: str
     url: str = field(repr=False)
@@ -58,31 +58,31 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """A wait to be waited."""
+    """The instruction to wait before the next attempt."""
 
     seconds: float
 
 
-Steps = Generator[Send | Sleep, Outcome | None, T]
+Steps = Generator[Send | Sleep, AttemptResult | None, T]
 
 
-def flow(spec: Spec, parse: Parse[T], config: Config, clock: Clock) -> Steps[T]:
-    """The steps of one call.
+def flow(spec: RequestSpec, parse: Parse[T], config: Config, clock: Clock) -> Steps[T]:
+    """Yield the steps of one call and return its result.
 
-    Whatever stops the call from outside, such as a cancellation, is thrown in; it is raised again with what is known of
-    the call.
+    An exception that interrupts a step, such as a cancellation, is thrown into the generator. It is raised again with
+    the call's details attached; see `errors.interruption`.
 
     Raises:
-        APIError: the call did not give its result.
-        ConfigurationError: no attempt could be made, or none that mattered.
+        APIError: The call returned no result.
+        ConfigurationError: No attempt could be sent.
     """
     return _Flow(spec, parse, config.for_call(spec.options), clock).steps()
 
 
 class _Flow(Generic[T]):
-    """What is remembered between the attempts of one call."""
+    """The state of one call between its attempts."""
 
-    def __init__(self, spec: Spec, parse: Parse[T], config: Config, clock: Clock) -> None:
+    def __init__(self, spec: RequestSpec, parse: Parse[T], config: Config, clock: Clock) -> None:
         self.spec = spec
         self.parse = parse
         self.config = config
@@ -90,8 +90,8 @@ class _Flow(Generic[T]):
         self.started_at = clock.monotonic()
         self.number = 0
         self.maybe_executed = False
-        self.failed: APIConnectionError | APIStatusError | None = None
-        """What the last attempt met, while another one follows."""
+        self.last_error: APIConnectionError | APIStatusError | None = None
+        """The error of the attempt before, during a retry."""
 
     def steps(self) -> Steps[T]:
         try:
@@ -99,63 +99,63 @@ class _Flow(Generic[T]):
         except (APIError, GeneratorExit):
             raise
         except ConfigurationError as error:
-            if self.failed is None or not self.failed.maybe_executed:
+            if self.last_error is None or not self.last_error.maybe_executed:
                 raise
-            # The client was closed meanwhile, or its key is gone. Which says that nothing was sent; and it was.
-            raise self.failed from error
+            # The client was closed during the delay, or its key has become invalid. A ConfigurationError would say
+            # that nothing was sent, although an attempt before was.
+            raise self.last_error from error
         except BaseException as error:
-            mark(error, self._interruption())
+            attach_interruption(error, self._interruption())
             raise
 
     def _attempts(self) -> Steps[T]:
         while True:
             self.number += 1
             sending = Sending(self.spec.method, self.spec.path, self.number, self.spec.key)
-            self._tell(self.config.hooks.on_send, sending)
-            outcome = yield from self._outcome()
-            if isinstance(outcome, Response):
-                meta = self._meta(outcome)
-                self._tell(self.config.hooks.on_response, sending, meta)
-                if outcome.is_success or self._is_gone(outcome):
-                    return self._result(outcome, meta)
-            attempt = self._attempt(outcome, code_of(outcome) if isinstance(outcome, Response) else None)
+            self._call_hook(self.config.hooks.on_send, sending)
+            result = yield from self._send_attempt()
+            if isinstance(result, Response):
+                meta = self._meta(result)
+                self._call_hook(self.config.hooks.on_response, sending, meta)
+                if result.is_success or self._is_already_deleted(result):
+                    return self._value(result, meta)
+            attempt = self._failed_attempt(result, error_code(result) if isinstance(result, Response) else None)
             if attempt.wait is None:
                 raise attempt.error
-            self.failed = attempt.error
+            self.last_error = attempt.error
             log.info(
-                "%s: attempt %d failed (%s), next in %.2f s", self._what(), self.number, attempt.error, attempt.wait
+                "%s: attempt %d failed (%s), next in %.2f s", self._label(), self.number, attempt.error, attempt.wait
             )
-            self._tell(self.config.hooks.on_retry, attempt)
+            self._call_hook(self.config.hooks.on_retry, attempt)
             yield Sleep(attempt.wait)
 
-    def _outcome(self) -> Generator[Send | Sleep, Outcome | None, Outcome]:
-        """Make one attempt."""
+    def _send_attempt(self) -> Generator[Send | Sleep, AttemptResult | None, AttemptResult]:
         send = self._send()
         try:
-            outcome = yield send
+            result = yield send
         except BaseException:
             self.maybe_executed |= send.progress.sent and self.spec.method != "GET"
             raise
-        assert outcome is not None, "a Send is answered with its outcome"
-        return outcome
+        assert result is not None, "a Send receives the result of its attempt"
+        return result
 
     def _interruption(self) -> Interruption:
         return Interruption(self.spec.method, self.spec.path, self.spec.key, self.maybe_executed, self.number)
 
-    def _tell(self, hook: Callable[..., None] | None, *told: object) -> None:
-        """Call a hook. What it raises is logged: the call and its result are worth more than what watches them."""
+    def _call_hook(self, hook: Callable[..., None] | None, *arguments: object) -> None:
+        """Call a hook and log its exceptions: a broken hook must not fail the call."""
         if hook is None:
             return
         try:
-            hook(*told)
+            hook(*arguments)
         except Exception:
-            log.exception("%s: a hook failed", self._what())
+            log.exception("%s: a hook failed", self._label())
 
-    # What to send --------------------------------------------------------------------------------------------------
+    # The request -----------------------------------------------------------------------------------------------------
 
     def _send(self) -> Send:
-        timeout, left = self.config.timeout, self._left_s()
-        total = timeout.total if left is None else min(timeout.total, left)
+        timeout, remaining = self.config.timeout, self._remaining_s()
+        total = timeout.total if remaining is None else min(timeout.total, remaining)
         return Send(
             self.spec.method,
             self.config.base_url + self.spec.target,
@@ -166,21 +166,21 @@ class _Flow(Generic[T]):
         )
 
     def _headers(self) -> tuple[tuple[str, str], ...]:
-        own = [
+        headers = [
             ("accept", "application/json"),
             ("user-agent", self.config.user_agent),
             *self.config.headers,
-            # Asked for at every attempt: a key that is rotated in between is picked up.
-            ("authorization", f"Bearer {usable_key(self.config.api_key())}"),
+            # Read for every attempt, so that a key rotated in between takes effect.
+            ("authorization", f"Bearer {validated_api_key(self.config.api_key())}"),
         ]
         if self.spec.body is not None:
-            own.append(("content-type", "application/json"))
+            headers.append(("content-type", "application/json"))
         if self.spec.key is not None:
-            own.append(("idempotency-key", self.spec.key))
-        return tuple(dict(own).items())
+            headers.append(("idempotency-key", self.spec.key))
+        return tuple(dict(headers).items())
 
-    def _left_s(self) -> float | None:
-        """What is left of the deadline; never nothing, since no attempt begins after it."""
+    def _remaining_s(self) -> float | None:
+        """Return the seconds until the deadline, always above 0: no attempt begins after the deadline."""
         if self.config.deadline is None:
             return None
         return max(0.001, self.config.deadline - self._elapsed_s())
@@ -188,30 +188,30 @@ class _Flow(Generic[T]):
     def _elapsed_s(self) -> float:
         return self.clock.monotonic() - self.started_at
 
-    # What to return ------------------------------------------------------------------------------------------------
+    # The result ------------------------------------------------------------------------------------------------------
 
     def _meta(self, response: Response) -> ResponseMeta:
         return ResponseMeta(response, idempotency_key=self.spec.key, attempts=self.number, elapsed_s=self._elapsed_s())
 
-    def _is_gone(self, response: Response) -> bool:
-        """Whether a deletion finds nothing because an attempt before it, which was not answered, deleted it."""
+    def _is_already_deleted(self, response: Response) -> bool:
+        """Return True for a 404 to a DELETE after an attempt without response, which may have deleted the resource."""
         if self.spec.method != "DELETE" or not self.maybe_executed:
             return False
-        return response.status_code == 404 and _retries.is_settling(response.status_code, code_of(response))
+        return response.status_code == 404 and _retries.is_conclusive(response.status_code, error_code(response))
 
-    def _result(self, response: Response, meta: ResponseMeta) -> T:
-        if self.spec.raw:
+    def _value(self, response: Response, meta: ResponseMeta) -> T:
+        if self.spec.is_raw:
             return APIResponse(response, meta, lambda: self._parsed(response, meta))  # type: ignore[return-value]
         return self._parsed(response, meta)
 
     def _parsed(self, response: Response, meta: ResponseMeta) -> T:
         try:
             return self.parse(response, meta)
-        except Unreadable as unreadable:
-            where, problem = unreadable.field_path, unreadable.problem
+        except InvalidBody as invalid:
+            where, problem = invalid.field_path, invalid.problem
         request = f" (request {meta.request_id})" if meta.request_id else ""
         raise ResponseValidationError(
-            f"{self._what()}: the answer {response.status_code} cannot be read at {where or 'its start'}:"
+            f"{self._label()}: the response {response.status_code} cannot be parsed at {where or 'its start'}:"
             f" {problem}{request}",
             response=response,
             field_path=where,
@@ -220,71 +220,74 @@ class _Flow(Generic[T]):
             attempts=self.number,
         )
 
-    # What to raise, and when ---------------------------------------------------------------------------------------
+    # Errors and retries --------------------------------------------------------------------------------------------
 
-    def _error(self, outcome: Outcome, code: str | None) -> APIConnectionError | APIStatusError:
-        ended = _retries.situation(outcome, code)
+    def _error(self, result: AttemptResult, code: str | None) -> APIConnectionError | APIStatusError:
+        kind = _retries.failure_kind(result, code)
         if self.spec.method != "GET":
-            self.maybe_executed = _retries.maybe_executed(self.spec.repeat, outcome, code, ended, self.maybe_executed)
-        if isinstance(outcome, Response):
-            return kind_of(outcome.status_code, code)(
-                outcome,
-                retry_after=_retries.retry_after_s(outcome, self.clock.wall()),
+            self.maybe_executed = _retries.maybe_executed(
+                self.spec.retry_safety, result, code, kind, self.maybe_executed
+            )
+        if isinstance(result, Response):
+            return error_class(result.status_code, code)(
+                result,
+                retry_after=_retries.retry_after_s(result, self.clock.wall()),
                 idempotency_key=self.spec.key,
                 maybe_executed=self.maybe_executed,
                 attempts=self.number,
             )
-        kind = APITimeoutError if outcome.timed_out else APIConnectionError
-        return kind(
-            self._sentence(outcome),
+        connection_error = APITimeoutError if result.timed_out else APIConnectionError
+        return connection_error(
+            self._message(result),
             idempotency_key=self.spec.key,
             maybe_executed=self.maybe_executed,
             attempts=self.number,
         )
 
-    def _sentence(self, failure: Failure) -> str:
-        sentence = f"{self._what()}: {failure.reason}"
+    def _message(self, failure: Failure) -> str:
+        message = f"{self._label()}: {failure.reason}"
         if not self.maybe_executed:
-            return sentence
+            return message
         if self.spec.key is None:
-            return f"{sentence}; it may have been carried out"
+            return f"{message}; it may have been carried out"
         return (
-            f"{sentence}; it may have been carried out, which the same call with the same key settles: {self.spec.key}"
+            f"{message}; it may have been carried out, which the same call with the same key settles: {self.spec.key}"
         )
 
-    def _what(self) -> str:
+    def _label(self) -> str:
         return f"{self.spec.method} {self.spec.path}"
 
-    def _attempt(self, outcome: Outcome, code: str | None) -> Attempt:
-        """The failed attempt, and whether another one follows."""
-        error = self._error(outcome, code)
-        attempt = Attempt(
-            self.spec.method, self.spec.path, self.number, error, self._elapsed_s(), self._wait_s(outcome, code, error)
-        )
+    def _failed_attempt(self, result: AttemptResult, code: str | None) -> Attempt:
+        """Return the failed attempt with its error, and with the delay before the next attempt if there is one."""
+        error = self._error(result, code)
+        delay = self._retry_delay_s(result, code, error)
+        attempt = Attempt(self.spec.method, self.spec.path, self.number, error, self._elapsed_s(), delay)
         if self.config.retry and self.number <= self.config.max_retries:
-            attempt = replace(attempt, wait=self._decided(self.config.retry, attempt))
-        if attempt.wait is not None and not self._is_in_time(attempt.wait):
+            attempt = replace(attempt, wait=self._custom_delay_s(self.config.retry, attempt))
+        if attempt.wait is not None and not self._is_before_deadline(attempt.wait):
             attempt = replace(attempt, wait=None)
         return attempt
 
-    def _wait_s(self, outcome: Outcome, code: str | None, error: APIConnectionError | APIStatusError) -> float | None:
-        """What the table says."""
-        retried = self.spec.repeat in _retries.RETRIED[_retries.situation(outcome, code)]
-        if not retried or self.number > self.config.max_retries:
+    def _retry_delay_s(
+        self, result: AttemptResult, code: str | None, error: APIConnectionError | APIStatusError
+    ) -> float | None:
+        """Return the delay before the next attempt, by `_retries.RETRYABLE`; None when there is none."""
+        is_retryable = self.spec.retry_safety in _retries.RETRYABLE[_retries.failure_kind(result, code)]
+        if not is_retryable or self.number > self.config.max_retries:
             return None
-        asked = error.retry_after if isinstance(error, APIStatusError) else None
-        if asked is None:
+        retry_after = error.retry_after if isinstance(error, APIStatusError) else None
+        if retry_after is None:
             return _retries.backoff_s(self.number - 1, self.clock.random())
-        return asked if asked <= _retries.RETRY_AFTER_MAX_S else None
+        return retry_after if retry_after <= _retries.RETRY_AFTER_MAX_S else None
 
-    def _is_in_time(self, wait_s: float) -> bool:
-        """Whether the deadline leaves time for more than the wait."""
-        return self.config.deadline is None or self._elapsed_s() + wait_s < self.config.deadline
+    def _is_before_deadline(self, delay_s: float) -> bool:
+        """Return True when the delay ends before the deadline."""
+        return self.config.deadline is None or self._elapsed_s() + delay_s < self.config.deadline
 
-    def _decided(self, decide: RetryDecision, attempt: Attempt) -> float | None:
-        """Return what the caller's decision says; what the table says when it fails."""
+    def _custom_delay_s(self, decide: RetryDecision, attempt: Attempt) -> float | None:
+        """Return the delay of the caller's `retry` function; the SDK's own when the function raises."""
         try:
             return decide(attempt)
         except Exception:
-            log.exception("%s: the retry decision failed", self._what())
+            log.exception("%s: the retry decision failed", self._label())
             return attempt.wait

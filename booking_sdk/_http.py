@@ -1,4 +1,4 @@
-"""httpx: its clients, one for each event loop, and transports that ask a function. No other module imports it."""
+"""The only module that imports httpx: its clients, one per event loop, and mock transports for the fake."""
 
 import os
 import threading
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import httpx
 
-from booking_sdk._pools import hold_deadlines, sever
-from booking_sdk._retries import Outcome
+from booking_sdk._httpcore_pools import abort_sockets, hold_deadlines
+from booking_sdk._retries import AttemptResult
 from booking_sdk.errors import ConfigurationError
 from booking_sdk.response import Response
 
@@ -19,23 +19,27 @@ if TYPE_CHECKING:
     import asyncio
 
 _PAUSED_LOOPS_MAX = 16
-"""Clients kept for event loops that neither run nor are closed, before the oldest is let go."""
+"""The number of clients kept for event loops that are neither running nor closed; the oldest is dropped first."""
 
 _inherited: list[object] = []
-"""Clients that came over a fork. To close them, or to let them be closed, would speak on the parent's connections."""
+"""Clients inherited over a fork. They must never be closed: that would write to the parent's connections."""
 
 
 @cache
 def ssl_context() -> Any:
-    """Return the SSL context of the process: to make one reads every root certificate, and takes longer than a call."""
+    """Return the SSL context of the process. Creating one reads every root certificate and takes longer than a call."""
     return httpx.create_ssl_context()
 
 
 def checked_client(http_client: Any, *, awaited: bool) -> Any:
-    """Return an HTTP client of the caller's.
+    """Return the caller's HTTP client after checking its type.
+
+    Args:
+        http_client: The value of the `http_client` argument.
+        awaited: True for the async client.
 
     Raises:
-        TypeError: it is not one of the kind that this client of the SDK can send with.
+        TypeError: The object is not an HTTP client, or is one of the other kind.
     """
     if http_client is None:
         return None
@@ -50,15 +54,15 @@ def checked_client(http_client: Any, *, awaited: bool) -> Any:
         )
     if iscoroutinefunction(send) != awaited:
         kind = type(http_client).__name__
-        raise TypeError(f"{owner} sends with an {wanted}, and this {kind} is for the other one")
+        raise TypeError(f"{owner} needs an {wanted}; this {kind} is for the other client")
     return http_client
 
 
 class Connections:
-    """The client of httpx behind a BookingClient: the caller's, or one of its own."""
+    """The httpx client of a BookingClient: the caller's, or one that the SDK owns."""
 
     def __init__(self, http_client: Any) -> None:
-        self._given = checked_client(http_client, awaited=False)
+        self._callers = checked_client(http_client, awaited=False)
         self._own: httpx.Client | None = None
         self._process_id = os.getpid()
         self.is_closed: bool = False
@@ -69,27 +73,27 @@ class Connections:
 
     @property
     def is_open(self) -> bool:
-        """Return whether there are connections of its own to be closed."""
+        """Return True while connections of the SDK's own are open."""
         return self._own is not None and not self.is_closed
 
     def client(self) -> Any:
-        """Return the client to send with.
+        """Return the httpx client for the next attempt.
 
         Raises:
-            ConfigurationError: it is closed.
+            ConfigurationError: The connections are closed.
         """
-        if self._given is not None:
-            return self._given
+        if self._callers is not None:
+            return self._callers
         if self.is_closed:
             raise ConfigurationError("the client is closed")
         if self._process_id != os.getpid():
-            # A fork shares its parent's sockets: whatever is said on them by both is garbled for both.
+            # A forked process shares the sockets of its parent: writing from both would garble the data of both.
             _inherited.append(self._own)
             self._own, self._process_id = _blocking_client(), os.getpid()
         return self._own
 
     def close(self) -> None:
-        """Close what is its own."""
+        """Close the SDK's own client."""
         self.is_closed = True
         if self._own is not None:
             self._own.close()
@@ -101,15 +105,15 @@ def _blocking_client() -> httpx.Client:
     return client
 
 
-class LoopConnections:
-    """The clients of httpx behind an AsyncBookingClient: the caller's, or one of its own for each event loop.
+class AsyncConnections:
+    """The httpx clients of an AsyncBookingClient: the caller's, or one per event loop that the SDK owns.
 
-    A connection belongs to the event loop that it was opened on. One is made when a loop is first used, and closed
-    with it: by the loop itself where it ends as in `asyncio.run`, else when the next loop is used.
+    A connection belongs to the event loop that it was opened on. A client is created when a loop is first used. It is
+    closed with its loop: by the loop itself where it ends as in `asyncio.run`, otherwise when the next loop is used.
     """
 
     def __init__(self, http_client: Any) -> None:
-        self._given = checked_client(http_client, awaited=True)
+        self._callers = checked_client(http_client, awaited=True)
         self._own: dict[Hashable, tuple[httpx.AsyncClient, AsyncGenerator[None]]] = {}
         self._lock = threading.Lock()
         self._process_id = os.getpid()
@@ -119,23 +123,23 @@ class LoopConnections:
 
     @property
     def is_open(self) -> bool:
-        """Return whether there are connections of its own to be closed."""
+        """Return True while connections of the SDK's own are open."""
         return not self.is_closed and any(not _is_closed(loop) for loop in list(self._own))
 
     async def client(self) -> Any:
-        """Return the client to send with on the event loop that runs.
+        """Return the httpx client for the running event loop.
 
         Raises:
-            ConfigurationError: it is closed.
+            ConfigurationError: The connections are closed.
         """
-        if self._given is not None:
-            return self._given
+        if self._callers is not None:
+            return self._callers
         if self.is_closed:
             raise ConfigurationError("the client is closed")
         found = self._own.get(_running_loop()) if self._process_id == os.getpid() else None
-        return found[0] if found else await self._begun()
+        return found[0] if found else await self._create()
 
-    async def _begun(self) -> httpx.AsyncClient:
+    async def _create(self) -> httpx.AsyncClient:
         loop, client = _running_loop(), httpx.AsyncClient(verify=ssl_context())
         lifetime = _lifetime(self._own, loop, client)
         with self._lock:
@@ -143,40 +147,40 @@ class LoopConnections:
                 _inherited.extend(self._own.values())
                 self._own.clear()
                 self._process_id = os.getpid()
-            self._let_go()
+            self._drop_unused()
             self._own[loop] = client, lifetime
         await anext(lifetime)
         return client
 
-    def _let_go(self) -> None:
-        """Drop the clients of loops that are closed, and the oldest of loops that seem to be forgotten."""
+    def _drop_unused(self) -> None:
+        """Drop the clients of closed loops, and the oldest clients of loops that no longer run."""
         for loop in [loop for loop in self._own if _is_closed(loop)]:
-            sever(self._own.pop(loop)[0])
+            abort_sockets(self._own.pop(loop)[0])
         paused = [loop for loop in self._own if not _is_running(loop)]
         for loop in paused[: max(0, len(paused) - _PAUSED_LOOPS_MAX)]:
             del self._own[loop]
 
     async def aclose(self) -> None:
-        """Close what is its own, on every event loop that it was used on."""
+        """Close the SDK's own clients, each on its event loop."""
         self.is_closed = True
-        here = _running_loop()
+        current = _running_loop()
         for loop, (client, lifetime) in list(self._own.items()):
-            if loop == here:
+            if loop == current:
                 await lifetime.aclose()
             elif _is_closed(loop):
-                sever(client)
-            elif _is_of_asyncio(loop):
-                _close_there(loop, lifetime)
+                abort_sockets(client)
+            elif _is_asyncio_loop(loop):
+                _close_on(loop, lifetime)
         self._own.clear()
 
     def __del__(self) -> None:
         for loop, (client, _) in self.__dict__.get("_own", {}).items():
             if _is_closed(loop):
-                sever(client)
+                abort_sockets(client)
 
 
 async def _lifetime(clients: dict[Hashable, Any], loop: Hashable, client: httpx.AsyncClient) -> AsyncGenerator[None]:
-    """Close a client when the event loop ends: a loop closes the generators that were begun on it."""
+    """Close a client when its event loop ends: a loop closes the generators that were started on it."""
     try:
         yield
     finally:
@@ -184,8 +188,8 @@ async def _lifetime(clients: dict[Hashable, Any], loop: Hashable, client: httpx.
         await client.aclose()
 
 
-def _close_there(loop: "asyncio.AbstractEventLoop", lifetime: AsyncGenerator[None]) -> None:
-    """Let another thread's event loop close what belongs to it."""
+def _close_on(loop: "asyncio.AbstractEventLoop", lifetime: AsyncGenerator[None]) -> None:
+    """Close a client on the event loop of another thread."""
 
     async def close() -> None:
         await lifetime.aclose()
@@ -195,7 +199,7 @@ def _close_there(loop: "asyncio.AbstractEventLoop", lifetime: AsyncGenerator[Non
 
 
 def _running_loop() -> Hashable:
-    # Imported here: a client that does not await never needs it.
+    # Imported here: the sync client never needs it.
     import asyncio
 
     try:
@@ -206,40 +210,40 @@ def _running_loop() -> Hashable:
         return current_token()  # trio
 
 
-def _is_of_asyncio(loop: Hashable) -> "TypeGuard[asyncio.AbstractEventLoop]":
+def _is_asyncio_loop(loop: Hashable) -> "TypeGuard[asyncio.AbstractEventLoop]":
     import asyncio
 
     return isinstance(loop, asyncio.AbstractEventLoop)
 
 
 def _is_closed(loop: Hashable) -> bool:
-    return _is_of_asyncio(loop) and loop.is_closed()
+    return _is_asyncio_loop(loop) and loop.is_closed()
 
 
 def _is_running(loop: Hashable) -> bool:
-    return not _is_of_asyncio(loop) or loop.is_running()
+    return not _is_asyncio_loop(loop) or loop.is_running()
 
 
-def mock_transport(answer: Callable[[httpx.Request], Outcome]) -> httpx.MockTransport:
-    """Return a transport, for either client of httpx, that asks a function instead of a network."""
+def mock_transport(respond: Callable[[httpx.Request], AttemptResult]) -> httpx.MockTransport:
+    """Return a transport for `httpx.Client` and `httpx.AsyncClient` that calls a function in place of the network."""
 
     def handle(request: httpx.Request) -> httpx.Response:
-        outcome = answer(request)
-        if isinstance(outcome, Response):
-            return httpx.Response(outcome.status_code, headers=list(outcome.raw_headers), content=outcome.body)
-        if not outcome.sent:
-            raise httpx.ConnectError(outcome.reason, request=request)
-        kind = httpx.ReadTimeout if outcome.timed_out else httpx.ReadError
-        raise kind(outcome.reason, request=request)
+        result = respond(request)
+        if isinstance(result, Response):
+            return httpx.Response(result.status_code, headers=list(result.raw_headers), content=result.body)
+        if not result.sent:
+            raise httpx.ConnectError(result.reason, request=request)
+        kind = httpx.ReadTimeout if result.timed_out else httpx.ReadError
+        raise kind(result.reason, request=request)
 
     return httpx.MockTransport(handle)
 
 
 def mock_client(transport: httpx.MockTransport) -> httpx.Client:
-    """Return a client that needs no closing: there are no connections."""
+    """Return an httpx client with a mock transport, which has no connections to close."""
     return httpx.Client(transport=transport)
 
 
 def async_mock_client(transport: httpx.MockTransport) -> httpx.AsyncClient:
-    """Return the same, to be awaited."""
+    """Return an async httpx client with a mock transport, which has no connections to close."""
     return httpx.AsyncClient(transport=transport)

@@ -1,13 +1,13 @@
-"""From the bytes of an answer to the type it stands for. Validators are built when first used, once for a type.
+"""Parses response bodies into models. A validator is built when a type is first used, and cached.
 
-pydantic is imported by the first of them, or by the first model: it takes longer than all of the SDK beside it.
+pydantic is imported by the first validator or model: its import takes longer than that of the rest of the SDK.
 """
 
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from booking_sdk.response import Response, ResponseMeta, attach
+from booking_sdk.response import Response, ResponseMeta, attach_meta
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -17,8 +17,8 @@ T = TypeVar("T")
 Parse = Callable[[Response, ResponseMeta], T]
 
 
-class Unreadable(Exception):
-    """A body that is not what it should be. It says where, and never what stood there."""
+class InvalidBody(Exception):
+    """A response body that does not match its type. The error names the place of the problem, never the value."""
 
     def __init__(self, field_path: str | None, problem: str) -> None:
         super().__init__(problem)
@@ -26,57 +26,60 @@ class Unreadable(Exception):
         self.problem = problem
 
 
-def read(kind: Any, body: bytes) -> Any:
-    """The body as an instance of that type.
+def validate_body(body_type: Any, body: bytes) -> Any:
+    """Parse JSON into a type.
 
     Raises:
-        Unreadable: it is none.
+        InvalidBody: The body is not JSON, or does not match the type.
     """
     from pydantic import ValidationError
 
     try:
-        return _reader(kind)(body)
+        return _validator(body_type)(body)
     except ValidationError as error:
-        unreadable = unreadable_of(error)
-    # Raised out here, since the validator's own error carries the body and would travel along as its context.
-    raise unreadable
+        invalid = first_problem(error)
+    # Raised outside the except block: as its context, the validation error would carry the body along.
+    raise invalid
 
 
-def unreadable_of(error: "ValidationError") -> Unreadable:
-    """The first thing that a validator found."""
+def first_problem(error: "ValidationError") -> InvalidBody:
+    """Return the first problem of a validation error."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    # A part with a dot in it is no field, but the type of an event, which chose the class.
+    # A part with a dot is not a field: it is the event type that selected the class.
     path = [str(part) for part in first["loc"] if "." not in str(part)]
-    return Unreadable(".".join(path) or None, first["type"])
+    return InvalidBody(".".join(path) or None, first["type"])
 
 
 @cache
-def _reader(kind: Any) -> Callable[[bytes], Any]:
+def _validator(body_type: Any) -> Callable[[bytes], Any]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(kind).validate_json
+    return TypeAdapter(body_type).validate_json
 
 
-def as_type(kind: type[T]) -> Parse[T]:
-    """Reads an answer as that type, and notes on it how it came about. bytes: the body itself; NoneType: nothing."""
-    if kind is bytes:
+def parser_for(result_type: type[T]) -> Parse[T]:
+    """Return a function that parses a response into a type and attaches its `meta`.
+
+    `bytes` returns the body unchanged, and `NoneType` expects an empty body.
+    """
+    if result_type is bytes:
         return cast("Parse[T]", lambda response, _: response.body)
-    if kind is type(None):
-        return cast("Parse[T]", nothing)
+    if result_type is type(None):
+        return cast("Parse[T]", expect_empty_body)
 
-    def parse(response: Response, response_meta: ResponseMeta) -> T:
-        result = cast("T", read(kind, response.body))
-        attach(result, response_meta)
+    def parse(response: Response, meta: ResponseMeta) -> T:
+        result = cast("T", validate_body(result_type, response.body))
+        attach_meta(result, meta)
         return result
 
     return parse
 
 
-def nothing(response: Response, _: ResponseMeta) -> None:
-    """Reads an answer that has no body.
+def expect_empty_body(response: Response, _: ResponseMeta) -> None:
+    """Check that a response has no body.
 
     Raises:
-        Unreadable: it has one: it comes from something in front of the service, which did not do what was asked for.
+        InvalidBody: There is a body: the response comes from a proxy, and the request was not executed.
     """
     if response.is_success and response.body:
-        raise Unreadable(None, "a body where none is expected")
+        raise InvalidBody(None, "a body where none is expected")

@@ -1,4 +1,4 @@
-"""Whether and when a request is sent again. The table, and the arithmetic beside it; nothing here waits."""
+"""Decides whether and when a failed request is sent again. Nothing in this module waits or does I/O."""
 
 import re
 from collections.abc import Mapping
@@ -13,126 +13,136 @@ BACKOFF_S = 0.5
 BACKOFF_MAX_S = 8.0
 
 RETRY_AFTER_MAX_S = 60.0
-"""Whoever is told to wait longer decides for themselves: the error says how long."""
+"""A longer Retry-After is not slept: the error is raised, with the delay in `retry_after`."""
 
 _RETRY_AFTER_CAP_S = 365 * 86_400.0
 _SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
 _DOUBLINGS_MAX = 16
-"""More of them than it takes to reach the bound, and few enough for a float."""
+"""More doublings than `BACKOFF_MAX_S` needs, and few enough for a float."""
 
 
-class Repeat(Enum):
-    """What sending a request twice would do."""
+class RetrySafety(Enum):
+    """The effect of sending a request twice."""
 
     SAFE = auto()
-    """Nothing: it reads, or leads to the same state."""
-    KEYED = auto()
-    """Nothing: its Idempotency-Key makes the second one an answer from memory."""
-    ONCE = auto()
-    """It might do twice what it does."""
+    """No effect: the request reads, or leads to the same state."""
+    WITH_KEY = auto()
+    """No effect: the Idempotency-Key makes the service replay the stored response."""
+    UNSAFE = auto()
+    """The change may be made twice."""
 
 
-class Situation(Enum):
-    """How an attempt ended, as far as a retry is concerned."""
+class FailureKind(Enum):
+    """The kind of failure of an attempt, as far as retries depend on it."""
 
     NOT_SENT = auto()
-    UNANSWERED = auto()
-    TROUBLED = auto()
-    LIMITED = auto()
+    NO_RESPONSE = auto()
+    UNAVAILABLE = auto()
+    RATE_LIMITED = auto()
     IN_PROGRESS = auto()
-    REFUSED = auto()
+    REJECTED = auto()
 
 
-RETRIED: Mapping[Situation, frozenset[Repeat]] = {
-    Situation.NOT_SENT: frozenset(Repeat),
-    Situation.UNANSWERED: frozenset({Repeat.SAFE, Repeat.KEYED}),
-    Situation.TROUBLED: frozenset({Repeat.SAFE, Repeat.KEYED}),
-    Situation.LIMITED: frozenset(Repeat),
-    Situation.IN_PROGRESS: frozenset({Repeat.KEYED}),
-    Situation.REFUSED: frozenset(),
+RETRYABLE: Mapping[FailureKind, frozenset[RetrySafety]] = {
+    FailureKind.NOT_SENT: frozenset(RetrySafety),
+    FailureKind.NO_RESPONSE: frozenset({RetrySafety.SAFE, RetrySafety.WITH_KEY}),
+    FailureKind.UNAVAILABLE: frozenset({RetrySafety.SAFE, RetrySafety.WITH_KEY}),
+    FailureKind.RATE_LIMITED: frozenset(RetrySafety),
+    FailureKind.IN_PROGRESS: frozenset({RetrySafety.WITH_KEY}),
+    FailureKind.REJECTED: frozenset(),
 }
+"""The requests that are retried after each kind of failure."""
 
-_TROUBLED = frozenset({408, 500, 502, 503, 504})
+_UNAVAILABLE = frozenset({408, 500, 502, 503, 504})
 
-UNSETTLING = frozenset({Situation.UNANSWERED, Situation.TROUBLED, Situation.IN_PROGRESS})
-"""After these a change may have been made, although nobody said so."""
+INCONCLUSIVE = frozenset({FailureKind.NO_RESPONSE, FailureKind.UNAVAILABLE, FailureKind.IN_PROGRESS})
+"""The kinds of failure after which a change may have been made."""
 
-_SETTLING = {
+_CONCLUSIVE_CODES = {
     404: frozenset({"not_found"}),
     409: frozenset({"conflict", "insufficient_capacity"}),
     422: frozenset({"validation_failed", "idempotency_key_reused"}),
 }
-"""Refusals that the service reaches by carrying the request out, or by looking at its key: they say what became of it.
-A proxy in front of the service answers with the same statuses and says nothing."""
+"""The error codes that the service answers only after it executed the request or looked up its key. Such a code is
+conclusive for the request. A proxy in front of the service answers with the same statuses, but without these codes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An attempt without an answer."""
+    """An attempt that ended without a response."""
 
     sent: bool
-    """False only when nothing of the request can have reached the service."""
+    """False only when no part of the request can have reached the service."""
     timed_out: bool
     reason: str
 
 
-Outcome = Response | Failure
+AttemptResult = Response | Failure
 
 
-def situation(outcome: Outcome, code: str | None) -> Situation:
-    """How an attempt that was no success ended."""
-    if isinstance(outcome, Failure):
-        return Situation.UNANSWERED if outcome.sent else Situation.NOT_SENT
-    if outcome.status_code == 429:
-        return Situation.LIMITED
-    if outcome.status_code == 409 and code == "idempotency_in_progress":
-        return Situation.IN_PROGRESS
-    return Situation.TROUBLED if outcome.status_code in _TROUBLED else Situation.REFUSED
+def failure_kind(result: AttemptResult, code: str | None) -> FailureKind:
+    """Classify an attempt that was no success."""
+    if isinstance(result, Failure):
+        return FailureKind.NO_RESPONSE if result.sent else FailureKind.NOT_SENT
+    if result.status_code == 429:
+        return FailureKind.RATE_LIMITED
+    if result.status_code == 409 and code == "idempotency_in_progress":
+        return FailureKind.IN_PROGRESS
+    return FailureKind.UNAVAILABLE if result.status_code in _UNAVAILABLE else FailureKind.REJECTED
 
 
-def is_settling(status_code: int, code: str | None) -> bool:
-    """Return whether an answer says what became of the request's key: the service stores its status and code."""
-    return code in _SETTLING.get(status_code, ())
+def is_conclusive(status_code: int, code: str | None) -> bool:
+    """Return True for a response that is the final result of the request's key: the service stores it."""
+    return code in _CONCLUSIVE_CODES.get(status_code, ())
 
 
-def maybe_executed(repeat: Repeat, outcome: Outcome, code: str | None, ended: Situation, before: bool) -> bool:
-    """Whether a change may have been made, after an attempt that was no success.
+def maybe_executed(
+    retry_safety: RetrySafety, result: AttemptResult, code: str | None, kind: FailureKind, before: bool
+) -> bool:
+    """Return True when a change may have been made, after an attempt that was no success.
 
-    `before`: whether it may have been made by the attempts before. A refusal that the service stores for a key says
-    what became of all of them; one that it answers in front of the key, such as 401, or that something else answers in
-    front of it, says nothing of the others.
+    A rejection that the service stores for a key is the final result of all attempts with this key. A rejection that
+    comes before the key is looked up, such as 401 or the response of a proxy, tells nothing about earlier attempts.
+
+    Args:
+        before: the result of this function for the attempts before.
     """
-    if isinstance(outcome, Response):
-        if repeat is Repeat.KEYED and ended is Situation.REFUSED and is_settling(outcome.status_code, code):
+    if isinstance(result, Response):
+        is_stored = retry_safety is RetrySafety.WITH_KEY and kind is FailureKind.REJECTED
+        if is_stored and is_conclusive(result.status_code, code):
             return False
-        if outcome.status_code >= 500:
+        if result.status_code >= 500:
             return True
-    return before or ended in UNSETTLING
+    return before or kind in INCONCLUSIVE
 
 
 def backoff_s(retries: int, random: float) -> float:
-    """Full jitter: anything from nothing to a bound that doubles. `random` is from 0 to 1."""
+    """Return the delay before the next attempt in seconds: full jitter below a bound that doubles.
+
+    Args:
+        random: a random number from 0 to 1.
+    """
     return random * min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(retries, _DOUBLINGS_MAX))
 
 
 def retry_after_s(response: Response, wall_s: float) -> float | None:
-    """Return the seconds that the answer asks to wait, given as seconds or as a date; None when it names none legibly.
+    """Return the delay that the Retry-After header asks for, in seconds; None without a valid header.
 
-    A date is compared with the answer's own, so that it does not matter what the clock of this machine shows. Of
-    several the longest holds, and more than a year is a year.
+    A date is compared with the response's own Date header, so that the clock of this machine does not matter. Of
+    several headers the longest delay counts, and more than a year counts as a year.
     """
     headers = response.headers
     now = _date_s(headers.get("date", ""))
     values = [value.strip() for name, value in response.header_lines if name == "retry-after"]
-    asked = [_wait_s(value, wall_s if now is None else now) for value in values]
-    return max((seconds for seconds in asked if seconds is not None), default=None)
+    delays = [_delay_s(value, wall_s if now is None else now) for value in values]
+    return max((seconds for seconds in delays if seconds is not None), default=None)
 
 
-def _wait_s(value: str, now_s: float) -> float | None:
+def _delay_s(value: str, now_s: float) -> float | None:
     if _SECONDS.fullmatch(value):
         return min(float(value), _RETRY_AFTER_CAP_S)
     if value.count(",") and all(_SECONDS.fullmatch(part.strip()) for part in value.split(",")):
-        # Two headers, joined on the way here.
+        # Two headers that a proxy joined.
         return min(max(map(float, value.split(","))), _RETRY_AFTER_CAP_S)
     until = _date_s(value)
     return None if until is None else min(max(0.0, until - now_s), _RETRY_AFTER_CAP_S)

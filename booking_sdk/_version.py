@@ -1,3 +1,3 @@
-"""The release, as the `User-Agent` header tells it; every distribution of the service carries the same one."""
+"""The release, which the `User-Agent` header contains; every distribution of the service carries the same one."""
 
 __version__ = "0.1.0"

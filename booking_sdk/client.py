@@ -1,69 +1,47 @@
-"""The two clients.
-
-The half that awaits is written by hand, and the one that does not is made from it by `tests/booking_sdk/unasync.py`.
-What either of them does is decided in `_flow`, and how a request is sent in `_transport`.
-"""
+"""The async client. The sync client, `booking_sdk._sync.client`, is generated from it by `make sync-client`."""
 
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
-from booking_sdk._clock import SYSTEM, Clock
-from booking_sdk._config import Config, configure
-from booking_sdk._discreet import clear_frames, discreet
-from booking_sdk._flow import Send, Sleep, Steps, flow
-from booking_sdk._parse import Parse, as_type, read
-from booking_sdk._retries import Outcome
-from booking_sdk._transport import AsyncHttpClientLike, AsyncPool, HttpClientLike, Pool
+from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._clock import SYSTEM
+from booking_sdk._config import configure
+from booking_sdk._parse import parser_for
+from booking_sdk._traceback_scrubbing import scrub_traceback
+from booking_sdk._transport import AsyncHttpClientLike, AsyncTransport
 from booking_sdk.options import ClientOptions, Hooks, RequestOptions, RetryDecision, Timeout
-from booking_sdk.request import RAW, Spec, anything, get
-from booking_sdk.response import APIResponse, Response, ResponseMeta
+from booking_sdk.request import custom_request, get, with_raw_option
+from booking_sdk.response import APIResponse, checked_raw_response
 
 if TYPE_CHECKING:
     from booking_core.models.organizations import Me
-    from booking_sdk.paging import AsyncPage, Page
-    from booking_sdk.resources.availability import AsyncAvailability, Availability
-    from booking_sdk.resources.bookings import AsyncBookings, Bookings
-    from booking_sdk.resources.customers import AsyncCustomers, Customers
-    from booking_sdk.resources.events import AsyncEvents, Events
-    from booking_sdk.resources.experiences import AsyncExperiences, Experiences
-    from booking_sdk.resources.gift_cards import AsyncGiftCards, GiftCards
-    from booking_sdk.resources.webhooks import AsyncWebhooks, Webhooks
+    from booking_sdk.resources.availability import AsyncAvailability
+    from booking_sdk.resources.bookings import AsyncBookings
+    from booking_sdk.resources.customers import AsyncCustomers
+    from booking_sdk.resources.events import AsyncEvents
+    from booking_sdk.resources.experiences import AsyncExperiences
+    from booking_sdk.resources.gift_cards import AsyncGiftCards
+    from booking_sdk.resources.webhooks import AsyncWebhooks
 
 T = TypeVar("T")
 P = ParamSpec("P")
-AsyncPageT = TypeVar("AsyncPageT", bound="AsyncPage[Any]")
-PageT = TypeVar("PageT", bound="Page[Any]")
 
 _RESOURCES = frozenset({"experiences", "availability", "bookings", "customers", "gift_cards", "events", "webhooks"})
 
 
-def _warn_unclosed(client: object) -> None:
-    warnings.warn(f"unclosed {client!r}", ResourceWarning, stacklevel=2, source=client)
-
-
-def _raw(keywords: Mapping[str, Any]) -> Any:
-    return {**keywords, "options": {**(keywords.get("options") or {}), RAW: True}}
-
-
-def _checked_raw(answer: Any) -> Any:
-    if not isinstance(answer, APIResponse):
-        raise TypeError("with_raw_response takes a method of the client that sends one request, and its arguments")
-    return answer
-
-
-class AsyncBookingClient:
-    """The API of one organization.
+class AsyncBookingClient(AsyncAPIClient):
+    """A client for the API of one organization.
 
         async with AsyncBookingClient(api_key, base_url="https://booking.example.com") as client:
             me = await client.me()
 
-    Key and address come from `BOOKING_API_KEY` and `BOOKING_BASE_URL` where they are not given. One client serves any
-    number of tasks; make one and keep it.
+    Key and base URL default to `BOOKING_API_KEY` and `BOOKING_BASE_URL`. Create one client and keep it: it serves any
+    number of tasks.
     """
 
-    @discreet
+    @scrub_traceback
     def __init__(
         self,
         api_key: str | Callable[[], str] | None = None,
@@ -79,26 +57,27 @@ class AsyncBookingClient:
         hooks: Hooks | None = None,
         user_agent_suffix: str | None = None,
     ) -> None:
-        """A client; nothing is sent yet.
+        """Create a client. No request is sent yet.
 
         Args:
-            api_key: the key, or a function that gives the one of the moment.
-            base_url: the root of the service, without `/api/v1`.
-            timeout: seconds that one attempt may take, 5 of them to connect.
-            deadline: seconds that a call may take, with all its attempts and waits.
-            max_retries: how often an attempt that failed is followed by another.
-            retry: decides about each of those instead of the SDK.
-            http_client: an httpx client of your own; it stays yours to close.
-            default_headers: sent with every request.
-            webhook_secret: for `webhooks.unwrap`; several during a rotation. Else `BOOKING_WEBHOOK_SECRET`.
-            hooks: told of every attempt.
-            user_agent_suffix: who you are.
+            api_key: The API key, or a function that returns the current key and is called before each attempt.
+            base_url: The root URL of the service, without `/api/v1`.
+            timeout: Seconds for one attempt; at most 5 of them to connect.
+            deadline: Seconds for a call with all its attempts and delays.
+            max_retries: The maximum number of attempts after the first.
+            retry: A function that decides about each retry in place of the SDK.
+            http_client: An httpx client of your own. The SDK does not close it.
+            default_headers: Headers that are sent with every request.
+            webhook_secret: The secret for `webhooks.unwrap`, or several during a rotation. Defaults to
+                `BOOKING_WEBHOOK_SECRET`.
+            hooks: Functions that are called around every attempt.
+            user_agent_suffix: The name of your application, added to the User-Agent header.
 
         Raises:
-            ConfigurationError: key or address is missing, or something makes no sense.
+            ConfigurationError: Key or base URL is missing, or a value is invalid.
         """
         self._is_root = False
-        self._config: Config = configure(
+        self._config = configure(
             api_key=api_key,
             base_url=base_url,
             timeout=timeout,
@@ -110,45 +89,53 @@ class AsyncBookingClient:
             hooks=hooks,
             user_agent_suffix=user_agent_suffix,
         )
-        self._clock: Clock = SYSTEM
-        self._pool = AsyncPool(http_client)
+        self._clock = SYSTEM
+        self._transport = AsyncTransport(http_client)
         self._is_root = True
 
-    @discreet
+    @scrub_traceback
     def with_options(self, **overrides: Unpack[ClientOptions]) -> Self:
-        """A client with other settings on the same connections; it needs no closing.
+        """Return a copy of the client with other settings, on the same connections. The copy needs no closing.
+
+            slow = client.with_options(timeout=120, max_retries=0)
 
         Raises:
-            TypeError: there is no such option.
-            ConfigurationError: a value makes no sense.
+            TypeError: An option does not exist.
+            ConfigurationError: A value is invalid.
         """
-        config = self._config.changed(overrides)
+        config = self._config.with_changes(overrides)
         other = object.__new__(type(self))
-        # From a copy: another thread may be using a resource for the first time, which adds it.
-        own = self.__dict__.copy()
-        other.__dict__.update({name: value for name, value in own.items() if name not in _RESOURCES})
+        # From a copy: another thread may be using a resource for the first time, which adds an attribute.
+        attributes = self.__dict__.copy()
+        # Without the resources, since each is bound to its client.
+        other.__dict__.update({name: value for name, value in attributes.items() if name not in _RESOURCES})
         other._config = config
         other._is_root = False
         return other
 
-    @discreet
+    @scrub_traceback
     async def with_raw_response(
         self, method: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> APIResponse[T]:
-        """The answer to a call as it came, with its body not yet parsed.
+        """Call a method of the client and return its HTTP response, with the body not yet parsed.
 
             response = await client.with_raw_response(client.bookings.get, booking_id)
             response.headers["x-request-id"], response.body, response.parse().status
 
-        Errors are raised as ever.
+        Errors are raised as usual.
+
+        Args:
+            method: A method of this client that sends exactly one request.
+            args: The positional arguments of the method.
+            kwargs: The keyword arguments of the method.
 
         Raises:
-            TypeError: the method does not send exactly one request.
+            TypeError: The method does not send exactly one request.
         """
-        answer: APIResponse[T] = _checked_raw(await method(*args, **_raw(kwargs)))
-        return answer
+        response: APIResponse[T] = checked_raw_response(await method(*args, **with_raw_option(kwargs)))
+        return response
 
-    @discreet
+    @scrub_traceback
     async def request(
         self,
         method: str,
@@ -160,78 +147,95 @@ class AsyncBookingClient:
         idempotency_key: str | None = None,
         options: RequestOptions | None = None,
     ) -> T:
-        """Any request of the API, for what no method stands for yet.
+        """Send any request to the API, for operations that have no method yet.
 
             await client.request("GET", "/api/v1/openapi.json", cast_to=dict)
 
-        A POST is sent again after an unknown outcome only with an `idempotency_key` of yours.
-
         Args:
-            cast_to: a model, or any type that pydantic can read JSON into; bytes: the body as it came.
+            method: The HTTP method.
+            path: The path, without query and escapes.
+            params: The query parameters.
+            json: The body, which is sent as JSON.
+            cast_to: A model, or any type that pydantic can validate JSON into; `bytes` returns the body unchanged.
+            idempotency_key: Your key. Without it, a POST is not retried after an unknown outcome.
+            options: Settings for this call.
+
+        Returns:
+            The response body as `cast_to`.
+
+        Raises:
+            APIError: The call returned no result.
+            ValueError: The path or the key is invalid.
         """
-        spec = anything(method, path, params, json, idempotency_key, options)
-        return await self._run(spec, as_type(cast_to))
+        spec = custom_request(method, path, params, json, idempotency_key, options)
+        return await self._execute(spec, parser_for(cast_to))
 
     async def me(self, *, options: RequestOptions | None = None) -> "Me":
-        """The organization and the key of this client: the test of a key. Needs no scope."""
+        """Return the organization and the key of this client. Needs no scope, so it is a good test of a key.
+
+        Args:
+            options: Settings for this call.
+        """
         from booking_core.models.organizations import Me
 
-        return await self._run(get("me", options=options), as_type(Me))
+        return await self._execute(get("me", options=options), parser_for(Me))
 
     @cached_property
     def experiences(self) -> "AsyncExperiences":
-        """The catalogue."""
+        """The experiences of the organization's catalogue."""
         from booking_sdk.resources.experiences import AsyncExperiences
 
         return AsyncExperiences(self)
 
     @cached_property
     def availability(self) -> "AsyncAvailability":
-        """Departures and their seats."""
+        """Departures and the seats that are left on them."""
         from booking_sdk.resources.availability import AsyncAvailability
 
         return AsyncAvailability(self)
 
     @cached_property
     def bookings(self) -> "AsyncBookings":
-        """To list, get, create and cancel."""
+        """Bookings: list, get, create and cancel."""
         from booking_sdk.resources.bookings import AsyncBookings
 
         return AsyncBookings(self)
 
     @cached_property
     def customers(self) -> "AsyncCustomers":
-        """The organization's customer records."""
+        """Customer records: list, get and create."""
         from booking_sdk.resources.customers import AsyncCustomers
 
         return AsyncCustomers(self)
 
     @cached_property
     def gift_cards(self) -> "AsyncGiftCards":
-        """Prepaid amounts."""
+        """Gift cards: list and get."""
         from booking_sdk.resources.gift_cards import AsyncGiftCards
 
         return AsyncGiftCards(self)
 
     @cached_property
     def events(self) -> "AsyncEvents":
-        """What happened, to be listed or followed."""
+        """The event feed: list, get and follow."""
         from booking_sdk.resources.events import AsyncEvents
 
         return AsyncEvents(self)
 
     @cached_property
     def webhooks(self) -> "AsyncWebhooks":
-        """Where events are sent, and what arrives there."""
+        """Webhook endpoints and their deliveries."""
         from booking_sdk.resources.webhooks import AsyncWebhooks
 
         return AsyncWebhooks(self)
 
     async def close(self) -> None:
-        """Closes the connections. Those of an `http_client` of yours stay open, and so do those of the client that
-        this one was made from."""
+        """Close the connections.
+
+        An `http_client` of your own stays open, and closing a copy from `with_options` does nothing.
+        """
         if self._is_root:
-            await self._pool.aclose()
+            await self._transport.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -240,271 +244,8 @@ class AsyncBookingClient:
         await self.close()
 
     def __del__(self) -> None:
-        if self.__dict__.get("_is_root") and self._pool.is_open:
-            _warn_unclosed(self)
+        if self.__dict__.get("_is_root") and self._transport.is_open:
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._config.base_url}>"
-
-    async def _run(self, spec: Spec, parse: Parse[T]) -> T:
-        """Carry out the steps of one call."""
-        steps: Steps[T] = flow(spec, parse, self._config, self._clock)
-        outcome: Outcome | None = None
-        try:
-            while True:
-                step = steps.send(outcome)
-                try:
-                    outcome = await self._carry_out(step)
-                except BaseException as error:  # noqa: BLE001 - raised by the flow, with what is known of the call
-                    steps.throw(error)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        except BaseException as error:
-            outcome = None
-            clear_frames(error)
-            raise
-
-    async def _carry_out(self, step: Send | Sleep) -> Outcome | None:
-        if isinstance(step, Send):
-            return await self._pool.send(step)
-        await self._clock.async_sleep(step.seconds)
-        return None
-
-    async def _page(self, spec: Spec, kind: Any, shape: type[AsyncPageT]) -> AsyncPageT:
-        """One page of a list of that kind."""
-        plain = spec.without_raw()
-
-        def parse(response: Response, meta: ResponseMeta) -> AsyncPageT:
-            return shape(self, plain, kind, read(shape._envelope[kind], response.body), meta)
-
-        return await self._run(spec, parse)
-
-
-# Made from the classes above by tests/booking_sdk/unasync.py; change those, and run it. -------------------------------
-
-
-class BookingClient:
-    """The API of one organization.
-
-        with BookingClient(api_key, base_url="https://booking.example.com") as client:
-            me = client.me()
-
-    Key and address come from `BOOKING_API_KEY` and `BOOKING_BASE_URL` where they are not given. One client serves any
-    number of threads; make one and keep it.
-    """
-
-    @discreet
-    def __init__(
-        self,
-        api_key: str | Callable[[], str] | None = None,
-        *,
-        base_url: str | None = None,
-        timeout: float | Timeout = 30.0,
-        deadline: float | None = None,
-        max_retries: int = 2,
-        retry: RetryDecision | None = None,
-        http_client: HttpClientLike | None = None,
-        default_headers: Mapping[str, str] | None = None,
-        webhook_secret: str | Sequence[str] | None = None,
-        hooks: Hooks | None = None,
-        user_agent_suffix: str | None = None,
-    ) -> None:
-        """A client; nothing is sent yet.
-
-        Args:
-            api_key: the key, or a function that gives the one of the moment.
-            base_url: the root of the service, without `/api/v1`.
-            timeout: seconds that one attempt may take, 5 of them to connect.
-            deadline: seconds that a call may take, with all its attempts and waits.
-            max_retries: how often an attempt that failed is followed by another.
-            retry: decides about each of those instead of the SDK.
-            http_client: an httpx client of your own; it stays yours to close.
-            default_headers: sent with every request.
-            webhook_secret: for `webhooks.unwrap`; several during a rotation. Else `BOOKING_WEBHOOK_SECRET`.
-            hooks: told of every attempt.
-            user_agent_suffix: who you are.
-
-        Raises:
-            ConfigurationError: key or address is missing, or something makes no sense.
-        """
-        self._is_root = False
-        self._config: Config = configure(
-            api_key=api_key,
-            base_url=base_url,
-            timeout=timeout,
-            deadline=deadline,
-            max_retries=max_retries,
-            retry=retry,
-            default_headers=default_headers,
-            webhook_secret=webhook_secret,
-            hooks=hooks,
-            user_agent_suffix=user_agent_suffix,
-        )
-        self._clock: Clock = SYSTEM
-        self._pool = Pool(http_client)
-        self._is_root = True
-
-    @discreet
-    def with_options(self, **overrides: Unpack[ClientOptions]) -> Self:
-        """A client with other settings on the same connections; it needs no closing.
-
-        Raises:
-            TypeError: there is no such option.
-            ConfigurationError: a value makes no sense.
-        """
-        config = self._config.changed(overrides)
-        other = object.__new__(type(self))
-        # From a copy: another thread may be using a resource for the first time, which adds it.
-        own = self.__dict__.copy()
-        other.__dict__.update({name: value for name, value in own.items() if name not in _RESOURCES})
-        other._config = config
-        other._is_root = False
-        return other
-
-    @discreet
-    def with_raw_response(self, method: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> APIResponse[T]:
-        """The answer to a call as it came, with its body not yet parsed.
-
-            response = client.with_raw_response(client.bookings.get, booking_id)
-            response.headers["x-request-id"], response.body, response.parse().status
-
-        Errors are raised as ever.
-
-        Raises:
-            TypeError: the method does not send exactly one request.
-        """
-        answer: APIResponse[T] = _checked_raw(method(*args, **_raw(kwargs)))
-        return answer
-
-    @discreet
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, Any] | None = None,
-        json: object = None,
-        cast_to: type[T],
-        idempotency_key: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> T:
-        """Any request of the API, for what no method stands for yet.
-
-            client.request("GET", "/api/v1/openapi.json", cast_to=dict)
-
-        A POST is sent again after an unknown outcome only with an `idempotency_key` of yours.
-
-        Args:
-            cast_to: a model, or any type that pydantic can read JSON into; bytes: the body as it came.
-        """
-        spec = anything(method, path, params, json, idempotency_key, options)
-        return self._run(spec, as_type(cast_to))
-
-    def me(self, *, options: RequestOptions | None = None) -> "Me":
-        """The organization and the key of this client: the test of a key. Needs no scope."""
-        from booking_core.models.organizations import Me
-
-        return self._run(get("me", options=options), as_type(Me))
-
-    @cached_property
-    def experiences(self) -> "Experiences":
-        """The catalogue."""
-        from booking_sdk.resources.experiences import Experiences
-
-        return Experiences(self)
-
-    @cached_property
-    def availability(self) -> "Availability":
-        """Departures and their seats."""
-        from booking_sdk.resources.availability import Availability
-
-        return Availability(self)
-
-    @cached_property
-    def bookings(self) -> "Bookings":
-        """To list, get, create and cancel."""
-        from booking_sdk.resources.bookings import Bookings
-
-        return Bookings(self)
-
-    @cached_property
-    def customers(self) -> "Customers":
-        """The organization's customer records."""
-        from booking_sdk.resources.customers import Customers
-
-        return Customers(self)
-
-    @cached_property
-    def gift_cards(self) -> "GiftCards":
-        """Prepaid amounts."""
-        from booking_sdk.resources.gift_cards import GiftCards
-
-        return GiftCards(self)
-
-    @cached_property
-    def events(self) -> "Events":
-        """What happened, to be listed or followed."""
-        from booking_sdk.resources.events import Events
-
-        return Events(self)
-
-    @cached_property
-    def webhooks(self) -> "Webhooks":
-        """Where events are sent, and what arrives there."""
-        from booking_sdk.resources.webhooks import Webhooks
-
-        return Webhooks(self)
-
-    def close(self) -> None:
-        """Closes the connections. Those of an `http_client` of yours stay open, and so do those of the client that
-        this one was made from."""
-        if self._is_root:
-            self._pool.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if self.__dict__.get("_is_root") and self._pool.is_open:
-            _warn_unclosed(self)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._config.base_url}>"
-
-    def _run(self, spec: Spec, parse: Parse[T]) -> T:
-        """Carry out the steps of one call."""
-        steps: Steps[T] = flow(spec, parse, self._config, self._clock)
-        outcome: Outcome | None = None
-        try:
-            while True:
-                step = steps.send(outcome)
-                try:
-                    outcome = self._carry_out(step)
-                except BaseException as error:  # noqa: BLE001 - raised by the flow, with what is known of the call
-                    steps.throw(error)
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        except BaseException as error:
-            outcome = None
-            clear_frames(error)
-            raise
-
-    def _carry_out(self, step: Send | Sleep) -> Outcome | None:
-        if isinstance(step, Send):
-            return self._pool.send(step)
-        self._clock.sleep(step.seconds)
-        return None
-
-    def _page(self, spec: Spec, kind: Any, shape: type[PageT]) -> PageT:
-        """One page of a list of that kind."""
-        plain = spec.without_raw()
-
-        def parse(response: Response, meta: ResponseMeta) -> PageT:
-            return shape(self, plain, kind, read(shape._envelope[kind], response.body), meta)
-
-        return self._run(spec, parse)

@@ -1,4 +1,4 @@
-"""Everything the SDK raises, as a tree.
+"""The exceptions of the SDK.
 
     BookingError
     ├─ ConfigurationError (ValueError)
@@ -21,9 +21,9 @@
           ├─ RateLimitError 429
           └─ ServerError 5xx
 
-A status chooses the branch and a code the leaf; a code added later raises the branch and keeps the code. Every error
-can be pickled, and none says a secret or a body in its text. What fails in verifying a webhook is
-`WebhookVerificationError`, a tree of its own.
+The status selects the class, and the error code a subclass. A code that is newer than this SDK raises the class of its
+status and keeps the code. All errors can be pickled, and no message contains a secret or a body. Webhook verification
+raises `WebhookVerificationError`, which has a tree of its own.
 """
 
 import re
@@ -37,7 +37,7 @@ from booking_sdk.response import Headers, Response
 if TYPE_CHECKING:
     from booking_core.models.errors import ErrorDetail
 
-# More of it than this is not one sentence of the service, but somebody else's page.
+# A longer text is not an error message of the service, but for example the HTML page of a proxy.
 _MESSAGE_LENGTH_MAX = 300
 
 
@@ -45,7 +45,7 @@ _CREDENTIALS = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:)?//[^/@]*@")
 
 
 def one_line(text: str) -> str:
-    """Return a text of somebody else's as one short line, in which a terminal finds nothing to obey."""
+    """Return an untrusted text as one short line without control characters, safe for a terminal."""
     line = " ".join(text.split())[:_MESSAGE_LENGTH_MAX]
     return line if line.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in line)
 
@@ -55,13 +55,13 @@ def _escaped(character: str) -> str:
 
 
 class BookingError(Exception):
-    """Whatever the SDK raises of its own."""
+    """The base class of all exceptions of the SDK."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (type(self), self.args, self.__dict__.copy())
+        return _unpickle, (type(self), self.args, self.__dict__.copy())
 
 
-def _rebuilt(kind: type[BookingError], arguments: tuple[Any, ...], state: dict[str, Any]) -> BookingError:
+def _unpickle(kind: type[BookingError], arguments: tuple[Any, ...], state: dict[str, Any]) -> BookingError:
     error = kind.__new__(kind, *arguments)
     error.args = arguments
     error.__dict__.update(state)
@@ -69,18 +69,18 @@ def _rebuilt(kind: type[BookingError], arguments: tuple[Any, ...], state: dict[s
 
 
 class ConfigurationError(BookingError, ValueError):
-    """The client cannot be made, or cannot be used like this. Nothing was sent."""
+    """The client cannot be created or used like this. No request was sent."""
 
 
 class PaginationError(BookingError):
-    """The service answered pages that lead nowhere: a cursor that came before, or none where more follows."""
+    """The cursor of a page is missing although more items follow, or leads back to an earlier page."""
 
 
 class EventsLost(BookingError):
-    """A follower of the feed was away for so long that events may have been deleted before it read them.
+    """Events may have been deleted before a follower of the feed read them.
 
-    The service keeps events for a time, 90 days unless its operator chose another. How many of the deleted ones the
-    follower would have been given is not known: they may have been of other types, or not readable with its key.
+    The service keeps events for 90 days, unless its operator set another retention. The number of lost events is not
+    known: deleted events may have had other types, or may not have been visible to the key.
     """
 
     def __init__(self, after: int, before: int, checkpoint: str) -> None:
@@ -92,60 +92,60 @@ class EventsLost(BookingError):
         self.before: int = before
         """The `sequence` of the oldest event that is kept."""
         self.checkpoint: str = checkpoint
-        """Where to go on without the lost ones: `follow(after=error.checkpoint)`."""
+        """The position after the lost events: `follow(after=error.checkpoint)` continues there."""
 
 
 class APIError(BookingError):
-    """A call that was sent, and did not give its result."""
+    """A call that was sent and returned no result."""
 
     def __init__(
         self, message: str, *, idempotency_key: str | None = None, maybe_executed: bool = False, attempts: int = 1
     ) -> None:
         super().__init__(message)
         self.idempotency_key: str | None = idempotency_key
-        """The key of every attempt; the same call with this key settles what happened, and does nothing twice."""
+        """The key of all attempts. Repeat the call with it: the service executes a request once per key."""
         self.maybe_executed: bool = maybe_executed
-        """Whether an attempt of this call may have made the change; of earlier calls with the key it says nothing."""
+        """True when an attempt of this call may have made the change. Earlier calls with the key are not considered."""
         self.attempts: int = attempts
-        """How many requests were sent, or tried to be."""
+        """The number of attempts, including those that could not connect."""
 
     @property
     def retryable(self) -> bool:
-        """Whether the same call may succeed later, and does no harm: with the same key, where there is one."""
+        """True when the call may succeed later and is safe to repeat, with the same key if there is one."""
         return self.idempotency_key is not None or not self.maybe_executed
 
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """A call that something else ended, such as a cancellation or Ctrl-C; from `interruption(error)`."""
+    """A call that another exception ended, such as a cancellation or Ctrl-C; `interruption(error)` returns it."""
 
     method: str
     path: str
     idempotency_key: str | None
-    """The same call with this key settles what happened, and does nothing twice."""
+    """The key of all attempts. Repeat the call with it: the service executes a request once per key."""
     maybe_executed: bool
-    """Whether an attempt of this call may have made the change."""
+    """True when an attempt of this call may have made the change."""
     attempts: int
-    """How many requests were sent, or tried to be."""
+    """The number of attempts, including those that could not connect."""
 
 
 _INTERRUPTION = "_booking_sdk_interruption"
 
 
-def mark(error: BaseException, interrupted: Interruption) -> None:
-    """Note on an exception of any kind which call it ended: what can be read, and what a traceback shows."""
-    with suppress(AttributeError, TypeError):  # one with slots, and no room
+def attach_interruption(error: BaseException, interrupted: Interruption) -> None:
+    """Attach the interrupted call to an exception, as attributes and as a note for the traceback."""
+    with suppress(AttributeError, TypeError):  # an exception class with __slots__
         setattr(error, _INTERRUPTION, interrupted)
         error.idempotency_key = interrupted.idempotency_key  # type: ignore[attr-defined]
         error.maybe_executed = interrupted.maybe_executed  # type: ignore[attr-defined]
     if interrupted.maybe_executed:
         key = interrupted.idempotency_key
-        settles = "" if key is None else f", which the same call with the same key settles: {key}"
-        error.add_note(f"{interrupted.method} {interrupted.path} may have been carried out{settles}")
+        advice = "" if key is None else f", which the same call with the same key settles: {key}"
+        error.add_note(f"{interrupted.method} {interrupted.path} may have been carried out{advice}")
 
 
 def interruption(error: BaseException) -> Interruption | None:
-    """Return which call of the SDK an exception ended that is not the SDK's own; None when it ended none.
+    """Return the call of the SDK that a foreign exception ended; None when it ended no call.
 
         try:
             async with asyncio.timeout(2):
@@ -153,7 +153,7 @@ def interruption(error: BaseException) -> Interruption | None:
         except TimeoutError as error:
             interrupted = interruption(error)
 
-    A cancellation that was turned into another exception, as here, is found as its cause or context.
+    A cancellation that was converted to another exception, as here, is found as its cause or context.
     """
     seen: set[int] = set()
     one: BaseException | None = error
@@ -167,15 +167,15 @@ def interruption(error: BaseException) -> Interruption | None:
 
 
 class APIConnectionError(APIError):
-    """No answer came: the service could not be reached, or the connection broke."""
+    """No response: the service could not be reached, or the connection broke."""
 
 
 class APITimeoutError(APIConnectionError):
-    """No answer came in time."""
+    """No response within the timeout."""
 
 
 class ResponseValidationError(APIError):
-    """The service answered a success that cannot be read. What was asked for was done."""
+    """The service answered with a success, but the body cannot be parsed. The request was executed."""
 
     def __init__(
         self,
@@ -189,18 +189,18 @@ class ResponseValidationError(APIError):
     ) -> None:
         super().__init__(message, idempotency_key=idempotency_key, maybe_executed=maybe_executed, attempts=attempts)
         self.response: Response = response
-        """The answer as it came."""
+        """The unparsed response."""
         self.field_path: str | None = field_path
-        """Where in the body the first surprise is, such as `data.3.created_at`; none when it is not JSON."""
+        """The first invalid field, such as `data.3.created_at`; None when the body is not JSON."""
 
     @property
     def retryable(self) -> bool:
-        """Never: the same call would be answered the same."""
+        """Always False: the same call would get the same response."""
         return False
 
 
 class APIStatusError(APIError):
-    """The service answered, and not with a success."""
+    """The service answered with an error status."""
 
     def __init__(
         self,
@@ -214,11 +214,11 @@ class APIStatusError(APIError):
         self.status_code: int = response.status_code
         self.headers: Headers = response.headers
         self.body: Any = response.json_or_text()
-        """The parsed JSON, or the text of whatever else came."""
+        """The body as parsed JSON, or as text when it is not JSON."""
         self.retry_after: float | None = retry_after
-        """Seconds to wait, as the answer asked; none when it did not."""
+        """The delay of the Retry-After header in seconds; None without the header."""
         super().__init__(
-            self._sentence(), idempotency_key=idempotency_key, maybe_executed=maybe_executed, attempts=attempts
+            self._message(), idempotency_key=idempotency_key, maybe_executed=maybe_executed, attempts=attempts
         )
 
     def _field(self, name: str) -> Any:
@@ -226,23 +226,23 @@ class APIStatusError(APIError):
 
     @property
     def code(self) -> str | None:
-        """The value to branch on, also one that this version does not know; none when the answer is not the API's."""
+        """The error code, to branch on. It may be newer than this SDK. None when the response is not from the API."""
         code = self._field("code")
         return code if isinstance(code, str) else None
 
     @property
     def message(self) -> str:
-        """The service's sentence for people; do not branch on it."""
+        """The error message for people; do not branch on it."""
         message = self._field("error")
         if self.code is not None and isinstance(message, str):
             return one_line(message)
         if self.location is not None:
             return f"a redirect to {self.location}, which is not followed; is the base URL right?"
-        return "the answer is not one of the API; is the base URL right?"
+        return "the response is not from the API; is the base URL right?"
 
     @property
     def location(self) -> str | None:
-        """Return where a redirect leads, without what may be secret in it; None for any other answer."""
+        """The target of a redirect, without credentials and query; None for any other response."""
         location = self.headers.get("location")
         if location is None or not 300 <= self.status_code < 400:
             return None
@@ -251,7 +251,7 @@ class APIStatusError(APIError):
 
     @property
     def details(self) -> tuple["ErrorDetail", ...]:
-        """Which fields or conditions were refused, where the service names them."""
+        """The fields or conditions that the service rejected, where it names them."""
         from booking_core.models.errors import ErrorDetail
 
         found = self._field("details")
@@ -262,34 +262,34 @@ class APIStatusError(APIError):
 
     @property
     def request_id(self) -> str | None:
-        """What to tell the service's support."""
+        """The id of the request in the service's logs; quote it in support requests."""
         return self.headers.get("x-request-id")
 
     @property
     def retryable(self) -> bool:
-        """Whether the same call may succeed later, and does no harm: with the same key, where there is one."""
+        """True when the call may succeed later and is safe to repeat, with the same key if there is one."""
         temporary = self.status_code in (408, 429) or self.status_code >= 500
         return temporary and super().retryable
 
-    def _sentence(self) -> str:
+    def _message(self) -> str:
         request = f" (request {one_line(self.request_id)})" if self.request_id else ""
         return f"{self.status_code} {one_line(self.code or 'without a code')}: {self.message}{request}"
 
 
 class BadRequestError(APIStatusError):
-    """400: the request has the wrong shape."""
+    """400: the request is malformed."""
 
 
 class IdempotencyKeyRequiredError(BadRequestError):
-    """The endpoint wants an Idempotency-Key. The SDK's own methods always send one."""
+    """The endpoint needs an Idempotency-Key. The methods of the SDK always send one."""
 
 
 class AuthenticationError(APIStatusError):
-    """401: the key is no good."""
+    """401: the API key is not accepted."""
 
 
 class ApiKeyMissingError(AuthenticationError):
-    """No key arrived; something between here and the service took the header away."""
+    """The request arrived without a key: a proxy removed the header."""
 
 
 class ApiKeyInvalidError(AuthenticationError):
@@ -305,7 +305,7 @@ class ApiKeyExpiredError(AuthenticationError):
 
 
 class PermissionDeniedError(APIStatusError):
-    """403: the key is good, and may not do this."""
+    """403: the key is valid, but does not permit this."""
 
 
 class InsufficientScopeError(PermissionDeniedError):
@@ -319,7 +319,7 @@ class InsufficientScopeError(PermissionDeniedError):
 
 
 class AppNotEnabledError(PermissionDeniedError):
-    """The organization has the API switched off."""
+    """The organization has not enabled the API."""
 
 
 class PlanUpgradeRequiredError(PermissionDeniedError):
@@ -327,11 +327,11 @@ class PlanUpgradeRequiredError(PermissionDeniedError):
 
 
 class NotFoundError(APIStatusError):
-    """404: there is no such thing, or it is another organization's."""
+    """404: the resource does not exist, or belongs to another organization."""
 
 
 class ConflictError(APIStatusError):
-    """409: the present state does not allow it; `details` says which condition."""
+    """409: the current state does not allow the change; `details` names the condition."""
 
 
 class InsufficientCapacityError(ConflictError):
@@ -339,26 +339,26 @@ class InsufficientCapacityError(ConflictError):
 
     @property
     def seats_available(self) -> int | None:
-        """How many are."""
+        """The number of seats that are left."""
         seats = self._field("seats_available")
         return seats if isinstance(seats, int) else None
 
 
 class IdempotencyInProgressError(ConflictError):
-    """Another request with the same key still runs."""
+    """Another request with the same key is still in progress."""
 
     @property
     def retryable(self) -> bool:
-        """Always: the same call gets the other one's answer once that has finished."""
+        """Always True: a repeated call gets the response of the other request once that has finished."""
         return True
 
 
 class UnprocessableEntityError(APIStatusError):
-    """422: understood, and impossible to fulfil."""
+    """422: the request is well-formed, but cannot be executed."""
 
 
 class IdempotencyKeyReusedError(UnprocessableEntityError):
-    """The key was used before, for a request that differs from this one."""
+    """The Idempotency-Key was used before with a different request."""
 
 
 class RateLimitError(APIStatusError):
@@ -366,7 +366,7 @@ class RateLimitError(APIStatusError):
 
 
 class ServerError(APIStatusError):
-    """5xx: it failed on the service's side, or on the way there."""
+    """5xx: the service, or a proxy in front of it, failed."""
 
 
 _BY_STATUS: dict[int, type[APIStatusError]] = {
@@ -394,15 +394,15 @@ _BY_CODE: dict[str, type[APIStatusError]] = {
 }
 
 
-def code_of(response: Response) -> str | None:
-    """The code in the body of an answer; none when it is not the API's."""
+def error_code(response: Response) -> str | None:
+    """Return the error code of a response; None when the response is not from the API."""
     body = response.json_or_text()
     code = body.get("code") if isinstance(body, Mapping) else None
     return code if isinstance(code, str) else None
 
 
-def kind_of(status_code: int, code: str | None) -> type[APIStatusError]:
-    """The class of an answer: its status's, or the one of its code where that belongs to the status."""
-    branch = ServerError if status_code >= 500 else _BY_STATUS.get(status_code, APIStatusError)
-    leaf = _BY_CODE.get(code or "", branch)
-    return leaf if issubclass(leaf, branch) and branch is not APIStatusError else branch
+def error_class(status_code: int, code: str | None) -> type[APIStatusError]:
+    """Return the exception class for a status and code."""
+    by_status = ServerError if status_code >= 500 else _BY_STATUS.get(status_code, APIStatusError)
+    by_code = _BY_CODE.get(code or "", by_status)
+    return by_code if issubclass(by_code, by_status) and by_status is not APIStatusError else by_status

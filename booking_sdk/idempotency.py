@@ -1,4 +1,4 @@
-"""Keys that let a change be asked for again without being made again."""
+"""Idempotency keys, with which a change can be repeated without being made twice."""
 
 import hashlib
 import uuid
@@ -13,15 +13,16 @@ _DIGEST_LENGTH = 40
 
 
 def new_key() -> str:
-    """A key that nobody else has, for a call whose caller brought none."""
+    """Return a new unique key, for a call without a key of the caller's."""
     return f"sdk-{uuid.uuid4()}"
 
 
 def checked_key(key: str) -> str:
-    """The key itself.
+    """Return the key after validation.
 
     Raises:
-        ValueError: it is shorter or longer than the API takes, or holds more than printable ASCII.
+        TypeError: The key is not a string.
+        ValueError: The key is too short or too long, or is not printable ASCII.
     """
     if not isinstance(key, str):
         raise TypeError(f"idempotency_key must be a str, not {type(key).__name__}")
@@ -34,19 +35,21 @@ def checked_key(key: str) -> str:
 
 
 def idempotency_key(*parts: object, namespace: str = "") -> str:
-    """A key derived from ids of your own: the same parts always give the same key, in every process.
+    """Derive a key from your own ids. The same parts always give the same key, in every process.
 
         client.bookings.create(..., idempotency_key=idempotency_key("order", order.id))
 
-    A job that is run again, after a crash or on another machine, then books nothing twice. The parts must name one
-    intention: an order that is booked, cancelled and booked again needs something that tells the two apart. They are
-    hashed; `namespace` stays readable at the front.
+    A job that runs again, after a crash or on another machine, then books nothing twice. The parts must identify one
+    intention: an order that is booked, cancelled and booked again needs another part for the second booking.
+
+    Args:
+        parts: Your ids: strings, integers, Decimals, dates, UUIDs or enum members. They are hashed.
+        namespace: A readable prefix of letters, digits and `._:-`.
 
     Raises:
-        TypeError: a part is not a string, a number, a date, a UUID or an enum member: its text might not be the same
-            tomorrow. None is refused too, since a missing id would be the same for every order.
-        ValueError: there is no part, one is empty, or the namespace has other characters than letters, digits and
-            `._:-`.
+        TypeError: A part has another type, whose text might change, or is None: a missing id would give the same key
+            for every order.
+        ValueError: There is no part, a part is empty, or the namespace is invalid.
     """
     if not parts:
         raise ValueError("an idempotency key needs at least one part")

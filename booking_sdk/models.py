@@ -1,4 +1,4 @@
-"""What the SDK adds to the wire models: secrets kept out of reprs, and a class for each type of event."""
+"""The SDK's additions to the shared models: secrets are hidden in reprs, and each event type has a class."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
@@ -7,94 +7,94 @@ from pydantic import AwareDatetime, Field, GetCoreSchemaHandler, field_validator
 from pydantic_core import CoreSchema, core_schema
 
 from booking_core.models.base import Id, Open, Resource
-from booking_core.models.bookings import Booking as WireBooking
+from booking_core.models.bookings import Booking as BookingModel
 from booking_core.models.bookings import CancelReason, CancelReasonName
 from booking_core.models.customers import Customer
 from booking_core.models.events import Envelope, EventType, EventTypeName, ResourceType, ResourceTypeName
-from booking_core.models.gift_cards import GiftCard as WireGiftCard
+from booking_core.models.gift_cards import GiftCard as GiftCardModel
 from booking_core.models.money import Money
 from booking_core.models.webhooks import Attempt, WebhookEndpoint
-from booking_core.models.webhooks import WebhookEndpointWithSecret as WireWebhookEndpointWithSecret
+from booking_core.models.webhooks import WebhookEndpointWithSecret as EndpointWithSecretModel
 
 DeliveryAttempt = Attempt
-"""One HTTP request of a delivery, under a name that the SDK's own `Attempt` does not have."""
+"""One HTTP request of a delivery. The name differs from the SDK's own `Attempt`."""
 
 
-class Booking(WireBooking):
-    """Seats of one departure, sold to one guest."""
+class Booking(BookingModel):
+    """A booking: seats of one departure, sold to one guest."""
 
     manage_url: str | None = Field(repr=False)
-    """A secret link for the guest, only for keys holding `bookings:write`; None in every event."""
+    """A secret link for the guest, only for keys with `bookings:write`; always None in events."""
 
 
-class GiftCard(WireGiftCard):
-    """A prepaid amount that pays for bookings."""
+class GiftCard(GiftCardModel):
+    """A gift card: a prepaid amount that pays for bookings."""
 
     code: str | None = Field(default=None, repr=False)
-    """A payment instrument, only from `gift_cards.get(..., include_code=True)`."""
+    """The code that redeems the card, only from `gift_cards.get(..., include_code=True)`."""
 
 
-class WebhookEndpointWithSecret(WireWebhookEndpointWithSecret):
-    """An endpoint as it is answered once, with the secret that signs its deliveries."""
+class WebhookEndpointWithSecret(EndpointWithSecretModel):
+    """A webhook endpoint with the secret that signs its deliveries, as it is returned once."""
 
     secret: str = Field(repr=False)
-    """Keep it now: it is never shown again."""
+    """The signing secret. Store it: it is never returned again."""
 
 
 class BookingData(Resource):
-    """What a booking's event holds."""
+    """The data of an event about a booking."""
 
     object: Booking
-    """The booking as it was then, with `manage_url` None."""
+    """The booking at the time of the event, with `manage_url` None."""
 
 
 class CancellationData(BookingData):
-    """And why it was cancelled."""
+    """The data of `booking.cancelled`."""
 
     reason: Open[CancelReason, CancelReasonName]
 
 
 class PreviousDeparture(Resource):
-    """Where a booking was moved away from."""
+    """The departure of a booking before it was rescheduled."""
 
     id: Id
     starts_at: AwareDatetime
 
 
 class RescheduleData(BookingData):
-    """And where it was before."""
+    """The data of `booking.rescheduled`."""
 
     previous_departure: PreviousDeparture
 
 
 class CustomerData(Resource):
-    """What a customer's event holds."""
+    """The data of an event about a customer."""
 
     object: Customer
 
 
 class GiftCardData(Resource):
-    """What a gift card's event holds."""
+    """The data of an event about a gift card."""
 
     object: GiftCard
-    """The card without its code."""
+    """The gift card without its code."""
 
 
 class RedemptionData(GiftCardData):
-    """And what it paid for."""
+    """The data of `gift_card.redeemed`."""
 
     redeemed_amount: Money
     booking_id: Id
 
 
 class EndpointData(Resource):
-    """What a webhook endpoint's event holds."""
+    """The data of an event about a webhook endpoint."""
 
     object: WebhookEndpoint
 
 
 class DeliveryDeadData(EndpointData):
-    """And which delivery failed."""
+    """The data of `webhook.delivery_dead`."""
 
     delivery_id: Id
     event_id: Id
@@ -102,39 +102,39 @@ class DeliveryDeadData(EndpointData):
 
 
 class PingObject(Resource):
-    """What a ping says."""
+    """The object of a ping."""
 
     message: str
     endpoint_id: Id
 
 
 class PingData(Resource):
-    """What a ping holds."""
+    """The data of a ping."""
 
     object: PingObject
 
 
 class Event(Envelope):
-    """Something that happened, from the feed or from a webhook alike.
+    """An event, from the feed or from a webhook.
 
-    Each type has a class of its own. Wherever an event is read as `Event`, or as a group such as `BookingEvent`, it
-    becomes the class of its type; one of a type that this version does not know becomes an `UnknownEvent`. To tell them
-    apart use `match`, `isinstance` or, on an `AnyEvent`, the `type`. Deduplicate by `id`; `sequence` is the order.
+    Each event type has a class. Validated as `Event`, or as a group such as `BookingEvent`, an event becomes an
+    instance of the class of its type; an event of an unknown type becomes an `UnknownEvent`. Distinguish them with
+    `match`, `isinstance` or, on an `AnyEvent`, by `type`. Deduplicate by `id`; `sequence` is the order.
     """
 
     resource_type: Open[ResourceType, ResourceTypeName] | None = None
-    """Filled in from the type when the event came by webhook, where it is not sent."""
+    """The type of the resource. For webhooks, which do not contain it, it is derived from the event type."""
     resource_id: Id | None = None
 
     @field_validator("type")
     @classmethod
-    def _as_a_member(cls, value: str) -> str:
+    def _as_enum_member(cls, value: str) -> str:
         return EventType(value) if value in EventType.__members__.values() else value
 
     @model_validator(mode="before")
     @classmethod
-    def _as_in_the_feed(cls, fields: Any) -> Any:
-        """Gives an event that was delivered what only the feed says, so that one handler serves both."""
+    def _add_resource_fields(cls, fields: Any) -> Any:
+        """Add the fields that only the feed contains to a webhook event, so that one handler serves both."""
         if not isinstance(fields, dict) or "resource_type" in fields:
             return fields
         resource_type = str(fields.get("type")).partition(".")[0]
@@ -146,14 +146,16 @@ class Event(Envelope):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the schema of the class, or of the union of those below it."""
+        """Return the schema of the class, or of the union of its subclasses."""
         own = handler(source)
-        below = {str(tag): kind for tag, kind in EVENT_CLASSES.items() if issubclass(kind, cls) and kind is not cls}
-        if not below:
+        subclasses = {
+            str(tag): kind for tag, kind in EVENT_CLASSES.items() if issubclass(kind, cls) and kind is not cls
+        }
+        if not subclasses:
             return own
-        # A type that is none of these: of the feed it is an UnknownEvent, of a group the group's own class.
+        # An unknown type becomes an UnknownEvent for `Event`, and the group's own class for a group.
         rest = handler.generate_schema(UnknownEvent) if cls is Event else own
-        choices = {tag: handler.generate_schema(kind) for tag, kind in below.items()}
+        choices = {tag: handler.generate_schema(kind) for tag, kind in subclasses.items()}
         return core_schema.tagged_union_schema({**choices, _OTHER: rest}, _choice(frozenset(choices)))
 
 
@@ -162,7 +164,7 @@ _OTHER = "any.other"
 
 def _choice(known: frozenset[str]) -> Callable[[Any], str]:
     def tag(event: Any) -> str:
-        """Return the choice that reads an event: its fields, or one that was read before."""
+        """Return the schema choice for an event, given as fields or as an instance."""
         found = event.get("type") if isinstance(event, dict) else getattr(event, "type", None)
         is_known = isinstance(found, str) and str(found) in known and not isinstance(event, UnknownEvent)
         return str(found) if is_known else _OTHER
@@ -171,94 +173,94 @@ def _choice(known: frozenset[str]) -> Callable[[Any], str]:
 
 
 class BookingEvent(Event):
-    """Any event about a booking."""
+    """The base class of events about a booking."""
 
-    data: BookingData  # type: ignore[assignment] # the wire leaves it open
+    data: BookingData  # type: ignore[assignment] # the shared model leaves it open
 
 
 class BookingCreated(BookingEvent):
-    """Made, from whatever source; once for each booking."""
+    """A booking was created, from any source; once for each booking."""
 
     type: Literal["booking.created"]
 
 
 class BookingConfirmed(BookingEvent):
-    """Became, or was created, confirmed."""
+    """A booking was confirmed, at its creation or later."""
 
     type: Literal["booking.confirmed"]
 
 
 class BookingCancelled(BookingEvent):
-    """Its seats are free again."""
+    """A booking was cancelled, and its seats were released."""
 
     type: Literal["booking.cancelled"]
     data: CancellationData
 
 
 class BookingRescheduled(BookingEvent):
-    """Moved to another departure."""
+    """A booking was moved to another departure."""
 
     type: Literal["booking.rescheduled"]
     data: RescheduleData
 
 
 class CustomerEvent(Event):
-    """Any event about a customer record."""
+    """The base class of events about a customer record."""
 
     data: CustomerData  # type: ignore[assignment]
 
 
 class CustomerCreated(CustomerEvent):
-    """A record that was not there before."""
+    """A customer record was created."""
 
     type: Literal["customer.created"]
 
 
 class CustomerUpdated(CustomerEvent):
-    """Contact details changed."""
+    """The contact details of a customer changed."""
 
     type: Literal["customer.updated"]
 
 
 class GiftCardEvent(Event):
-    """Any event about a gift card."""
+    """The base class of events about a gift card."""
 
     data: GiftCardData  # type: ignore[assignment]
 
 
 class GiftCardIssued(GiftCardEvent):
-    """Paid for."""
+    """A gift card was paid for."""
 
     type: Literal["gift_card.issued"]
 
 
 class GiftCardRedeemed(GiftCardEvent):
-    """Paid for a booking."""
+    """A gift card paid for a booking."""
 
     type: Literal["gift_card.redeemed"]
     data: RedemptionData
 
 
 class WebhookEvent(Event):
-    """Any event about a webhook endpoint; never sent to that endpoint itself."""
+    """The base class of events about a webhook endpoint, which are never sent to that endpoint itself."""
 
     data: EndpointData  # type: ignore[assignment]
 
 
 class WebhookAutoDisabled(WebhookEvent):
-    """Nothing arrived there for three days, and nothing is sent there any more."""
+    """An endpoint was disabled by the service after three days without a successful delivery."""
 
     type: Literal["webhook.auto_disabled"]
 
 
 class WebhookEnabled(WebhookEvent):
-    """Switched on again."""
+    """An endpoint was enabled again."""
 
     type: Literal["webhook.enabled"]
 
 
 class WebhookSecretRotated(WebhookEvent):
-    """Signs with a new secret."""
+    """The deliveries of an endpoint are signed with a new secret."""
 
     type: Literal["webhook.secret_rotated"]
 
@@ -271,24 +273,24 @@ class WebhookDeliveryDead(WebhookEvent):
 
 
 class Ping(Event):
-    """A test of an endpoint, asked for by `webhooks.test`."""
+    """A test event, sent by `webhooks.test`."""
 
     type: Literal["ping"]
     data: PingData  # type: ignore[assignment]
 
 
 if TYPE_CHECKING:
-    # A literal that no type has: where a checker sees `event.type == "booking.cancelled"`, it leaves this class out.
+    # A literal that no event has: for `event.type == "booking.cancelled"` a type checker excludes this class.
     UnknownType = Literal["(a type that this version does not know)"]
 else:
     UnknownType = str
 
 
 class UnknownEvent(Event):
-    """An event of a type that this version does not know, or that could not be read, with its data as they came.
+    """An event of an unknown type, or one that could not be parsed, with its data as received.
 
-    Its `type` is text. To a type checker it is a literal of its own, so that comparing `type` narrows an `AnyEvent`;
-    compare `str(event.type)` with a type that is newer than this version.
+    Its `type` is a string. For type checkers it is a literal of its own, so that comparing `type` narrows an
+    `AnyEvent`. To compare with a type that is newer than this version, use `str(event.type)`.
     """
 
     type: UnknownType
@@ -310,7 +312,7 @@ AnyEvent = (
     | Ping
     | UnknownEvent
 )
-"""An event of any type, as the feed and a webhook give it: a type checker narrows it by `type` as well as by class."""
+"""An event of any type, from the feed or a webhook. Type checkers narrow it by class and by `type`."""
 
 
 EVENT_CLASSES: dict[str, type[Event]] = {
@@ -328,4 +330,4 @@ EVENT_CLASSES: dict[str, type[Event]] = {
     EventType.WEBHOOK_DELIVERY_DEAD: WebhookDeliveryDead,
     EventType.PING: Ping,
 }
-"""The class of each type."""
+"""The class of each event type."""

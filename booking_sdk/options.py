@@ -1,4 +1,4 @@
-"""What a caller can set: for a client, for one call, and what they are told while it runs."""
+"""The options of a client and of a call, and the objects that hooks and retry decisions receive."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +12,15 @@ from booking_sdk.response import ResponseMeta
 
 @dataclass(frozen=True, slots=True)
 class Timeout:
-    """How long one attempt may take, in seconds."""
+    """The timeout of one attempt, in seconds.
+
+    client = BookingClient(timeout=Timeout(60, connect=2))
+    """
 
     total: float = 30.0
-    """To connect, to send, and to receive; checked whenever something arrives."""
+    """Seconds to connect, send and receive; checked whenever data arrives."""
     connect: float = 5.0
-    """To connect alone."""
+    """Seconds to connect."""
 
     def __post_init__(self) -> None:
         for name, value in (("total", self.total), ("connect", self.connect)):
@@ -27,7 +30,7 @@ class Timeout:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A request about to be sent, or just answered."""
+    """An attempt that is about to be sent, or was just answered."""
 
     method: str
     path: str
@@ -38,7 +41,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt that failed, and what follows from it."""
+    """A failed attempt and the delay before the next one."""
 
     method: str
     path: str
@@ -46,45 +49,49 @@ class Attempt:
     """1 for the first attempt."""
     error: APIConnectionError | APIStatusError
     elapsed_s: float
-    """Since the call began."""
+    """Seconds since the call began."""
     wait: float | None
-    """Seconds until the next attempt; none when there is none."""
+    """Seconds until the next attempt; None when there is no next attempt."""
 
 
 RetryDecision = Callable[[Attempt], float | None]
-"""Asked while `max_retries` and the deadline allow another attempt: gives the seconds to wait, or none to raise.
-`attempt.wait` is what the SDK would do."""
+"""A function that returns the seconds to wait before the next attempt, or None to raise the error.
+
+It is called while `max_retries` and the deadline allow another attempt; `attempt.wait` is the SDK's own decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """Called around each attempt, for logs and metrics. They see no secret and no body; what they raise is logged."""
+    """Functions that are called around each attempt, for logs and metrics.
+
+    They receive no secret and no body. An exception in a hook is logged and does not affect the call.
+    """
 
     on_send: Callable[[Sending], None] | None = None
     on_response: Callable[[Sending, ResponseMeta], None] | None = None
-    """Also for answers that are errors."""
+    """Called for error responses too."""
     on_retry: Callable[[Attempt], None] | None = None
 
     def __post_init__(self) -> None:
         for name in ("on_send", "on_response", "on_retry"):
             if iscoroutinefunction(getattr(self, name)):
-                raise TypeError(f"{name} is called, not awaited: it must be a plain function")
+                raise TypeError(f"{name} must be a plain function: hooks are not awaited")
 
 
 class RequestOptions(TypedDict, total=False):
-    """For one call, instead of the client's own."""
+    """The settings of one call, which override those of the client."""
 
     timeout: float | Timeout
     deadline: float | None
     max_retries: int
     headers: Mapping[str, str]
-    """Added to the client's."""
+    """Headers that are added to those of the client."""
     query: Mapping[str, str]
-    """Added to the method's own parameters: for one that the SDK does not know yet."""
+    """Query parameters that are added to those of the method, for parameters that the SDK does not know yet."""
 
 
 class ClientOptions(TypedDict, total=False):
-    """What `with_options` can change."""
+    """The settings that `with_options` can change."""
 
     api_key: str | Callable[[], str]
     timeout: float | Timeout

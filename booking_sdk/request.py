@@ -1,4 +1,4 @@
-"""What is asked for, before it is sent: path, query and body, encoded once and the same for every attempt and page."""
+"""Builds requests: path, query and body are checked and encoded once, for all attempts and pages."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from uuid import UUID
 
 from booking_core.models.limits import WINDOW_DAYS_MAX
-from booking_sdk._retries import Repeat
+from booking_sdk._retries import RetrySafety
 from booking_sdk.idempotency import checked_key, new_key
 from booking_sdk.options import RequestOptions
 
@@ -20,10 +20,10 @@ _OPTIONS = RequestOptions.__annotations__.keys()
 _OWN_HEADERS = {"authorization": "api_key", "idempotency-key": "idempotency_key"}
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"([!-~]([\t -~]*[!-~])?)?")
-"""RFC 9110, section 5: a name is a token, and no blank stands at either end of a value."""
+"""RFC 9110, section 5: a name is a token, and a value has no white space at its ends."""
 
 RAW = "\x00raw"
-"""Among the options of a call: its answer is wanted as it came."""
+"""The internal option that makes a call return an `APIResponse`."""
 
 
 class Unset(Enum):
@@ -36,149 +36,161 @@ class Unset(Enum):
 
 
 UNSET = Unset.UNSET
-"""Leaves a field as it is, where None would empty it."""
+"""Leaves a field unchanged, where None would clear it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
-    """One request. A page after it, or an attempt after it, is the same spec with another cursor."""
+class RequestSpec:
+    """A request. The next page is the same request with another cursor; the next attempt is the same request."""
 
     method: str
     path: str
     query: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     body: bytes | None = field(default=None, repr=False)
     key: str | None = None
-    repeat: Repeat = Repeat.SAFE
+    retry_safety: RetrySafety = RetrySafety.SAFE
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def target(self) -> str:
-        """Path and query as they stand in the request line."""
+        """Return path and query for the request line."""
         return f"{self.path}?{urlencode(self.query, quote_via=quote)}" if self.query else self.path
 
     @property
-    def raw(self) -> bool:
-        """Whether the answer is wanted as it came."""
+    def is_raw(self) -> bool:
+        """Return True when the call returns an `APIResponse`."""
         return RAW in self.options
 
-    def without_raw(self) -> "Spec":
-        """The same request, whose answer is wanted parsed."""
+    def without_raw(self) -> "RequestSpec":
+        """Return the same request for a call that returns a parsed result."""
         return replace(self, options={name: value for name, value in self.options.items() if name != RAW})
 
-    def value(self, name: str) -> str | None:
-        """A query parameter."""
+    def query_parameter(self, name: str) -> str | None:
+        """Return the value of a query parameter; None without one."""
         return dict(self.query).get(name)
 
-    def with_query(self, **changed: str) -> "Spec":
-        """The same request with these parameters instead of its own."""
+    def with_query(self, **changed: str) -> "RequestSpec":
+        """Return the same request with changed query parameters."""
         kept = tuple(pair for pair in self.query if pair[0] not in changed)
         return replace(self, query=(*kept, *changed.items()))
 
 
-def get(*segments: str, query: Mapping[str, Any] | None = None, options: RequestOptions | None = None) -> Spec:
-    """A request that reads."""
+def get(*segments: str, query: Mapping[str, Any] | None = None, options: RequestOptions | None = None) -> RequestSpec:
+    """Build a GET request."""
     checked = _checked(options)
-    pairs = {**{name: text(name, value) for name, value in (query or {}).items() if value is not None}}
+    pairs = {**{name: query_value(name, value) for name, value in (query or {}).items() if value is not None}}
     pairs |= checked.get("query", {})
-    return Spec("GET", path(*segments), tuple(pairs.items()), options=checked)
+    return RequestSpec("GET", path(*segments), tuple(pairs.items()), options=checked)
 
 
-def keyed(*segments: str, body: Mapping[str, Any], key: str | None, options: RequestOptions | None = None) -> Spec:
-    """A change that happens once for its key, however often it is asked for."""
+def post_with_key(
+    *segments: str, body: Mapping[str, Any], key: str | None, options: RequestOptions | None = None
+) -> RequestSpec:
+    """Build a POST with an Idempotency-Key, which the service executes once for its key."""
     key = new_key() if key is None else checked_key(key)
-    return _change("POST", path(*segments), body, options, key=key, repeat=Repeat.KEYED)
+    return _build("POST", path(*segments), body, options, key=key, retry_safety=RetrySafety.WITH_KEY)
 
 
-def once(*segments: str, body: Mapping[str, Any] | None = None, options: RequestOptions | None = None) -> Spec:
-    """A change that the API takes no key for, so that it is never sent again when it may have happened."""
-    return _change("POST", path(*segments), body, options, repeat=Repeat.ONCE)
+def post_without_key(
+    *segments: str, body: Mapping[str, Any] | None = None, options: RequestOptions | None = None
+) -> RequestSpec:
+    """Build a POST to an endpoint without Idempotency-Key. It is never retried when it may have been executed."""
+    return _build("POST", path(*segments), body, options, retry_safety=RetrySafety.UNSAFE)
 
 
-def absolute(
+def idempotent_change(
     method: str, *segments: str, body: Mapping[str, Any] | None = None, options: RequestOptions | None = None
-) -> Spec:
-    """A change that leads to the same state however often it is made: PATCH with plain values, DELETE."""
-    return _change(method, path(*segments), body, options, repeat=Repeat.SAFE)
+) -> RequestSpec:
+    """Build a PATCH or DELETE, which leads to the same state however often it is sent."""
+    return _build(method, path(*segments), body, options, retry_safety=RetrySafety.SAFE)
 
 
-def anything(
+def custom_request(
     method: str,
     path: str,
     query: Mapping[str, Any] | None,
     body: object,
     key: str | None,
     options: RequestOptions | None,
-) -> Spec:
-    """A request to a path that no method stands for. Only a key, given by the caller, makes a change repeatable."""
+) -> RequestSpec:
+    """Build a request to any path. A change is retried after an unknown outcome only with a key of the caller's.
+
+    Raises:
+        ValueError: The path holds a query, escapes or dot segments, or the key is invalid.
+    """
     method = method.upper()
     if not path.startswith("/") or path.startswith("//") or any(c in path for c in "?#\\%") or not path.isprintable():
         raise ValueError("path must begin with one / and hold neither a query nor escapes: pass those as params")
     if any(segment in (".", "..") for segment in path.split("/")):
         raise ValueError("path must not hold . or .. segments")
-    safe = method in ("GET", "HEAD", "OPTIONS")
+    is_read = method in ("GET", "HEAD", "OPTIONS")
     key = None if key is None else checked_key(key)
-    repeat = Repeat.SAFE if safe else Repeat.KEYED if key else Repeat.ONCE
-    spec = _change(method, quote(path), body, options, key=key, repeat=repeat)
-    pairs = {name: text(name, value) for name, value in (query or {}).items() if value is not None}
+    retry_safety = RetrySafety.SAFE if is_read else RetrySafety.WITH_KEY if key else RetrySafety.UNSAFE
+    spec = _build(method, quote(path), body, options, key=key, retry_safety=retry_safety)
+    pairs = {name: query_value(name, value) for name, value in (query or {}).items() if value is not None}
     return replace(spec, query=(*pairs.items(), *spec.query))
 
 
-def _change(
+def _build(
     method: str,
     path: str,
     body: object,
     options: RequestOptions | None,
     *,
-    repeat: Repeat,
+    retry_safety: RetrySafety,
     key: str | None = None,
-) -> Spec:
+) -> RequestSpec:
     checked = _checked(options)
     query = tuple(checked.get("query", {}).items())
-    return Spec(method, path, query, None if body is None else encoded(body), key, repeat, checked)
+    return RequestSpec(method, path, query, None if body is None else json_body(body), key, retry_safety, checked)
 
 
 def path(*segments: str) -> str:
-    """The path of these segments below the API's own."""
+    """Return a path below `/api/v1`, with quoted segments."""
     return "/".join((_PREFIX, *(quote(segment, safe="") for segment in segments)))
 
 
-def segment(name: str, value: str | UUID) -> str:
-    """An id as one segment of a path.
+def path_segment(name: str, value: str | UUID) -> str:
+    """Return an id for use in a path.
+
+    Args:
+        name: The name of the argument, for error messages.
+        value: The id.
 
     Raises:
-        ValueError: it is empty, or could lead to another path than the one it stands in.
+        TypeError: The value is neither a str nor a UUID.
+        ValueError: The id is empty, or would change the path.
     """
     if isinstance(value, UUID):
         return str(value)
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str or a UUID, not {type(value).__name__}")
-    # Quoting is not enough: servers and proxies decode a segment before they look at it.
+    # Quoting is not enough: servers and proxies decode a segment before they route it.
     if value in ("", ".", "..") or any(c in value for c in "/\\?#%") or not value.isprintable():
         raise ValueError(f"{name} is not an id")
     return value
 
 
-def text(name: str, value: object) -> str:
-    """A query parameter as the API reads it.
+def query_value(name: str, value: object) -> str:
+    """Return a query parameter as text.
 
     Raises:
-        TypeError: a datetime without a timezone, a datetime where a day is meant, or a type that the API has no
-            form for.
+        TypeError: A datetime has no timezone, or the type cannot be a query parameter.
     """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):
-        return instant(name, value)
+        return utc_timestamp(name, value)
     if isinstance(value, (date, str, int, UUID)):
         return value.isoformat() if isinstance(value, date) else str(value)
     raise TypeError(f"{name} cannot be a {type(value).__name__}")
 
 
-def instant(name: str, value: datetime) -> str:
-    """An instant, in UTC.
+def utc_timestamp(name: str, value: datetime) -> str:
+    """Return a datetime in UTC, in ISO 8601.
 
     Raises:
-        TypeError: it has no timezone.
+        TypeError: The value has no timezone, or is not a datetime.
     """
     if not isinstance(value, datetime):
         raise TypeError(f"{name} must be a datetime, not {type(value).__name__}")
@@ -187,19 +199,19 @@ def instant(name: str, value: datetime) -> str:
     return value.astimezone(UTC).isoformat()
 
 
-def day(name: str, value: date | None) -> date | None:
-    """A day of the organization.
+def checked_date(name: str, value: date | None) -> date | None:
+    """Return a date, which means a day in the organization's timezone.
 
     Raises:
-        TypeError: it is a datetime, which falls on different days in different places.
+        TypeError: The value is a datetime, whose day depends on the timezone, or is not a date.
     """
     if value is not None and (isinstance(value, datetime) or not isinstance(value, date)):
         raise TypeError(f"{name} must be a date, not {type(value).__name__}")
     return value
 
 
-def windows(date_from: date, date_to: date) -> list[tuple[date, date]]:
-    """Return the days as windows that the API takes, one behind the other."""
+def date_windows(date_from: date, date_to: date) -> list[tuple[date, date]]:
+    """Split a range of days into consecutive windows of at most `WINDOW_DAYS_MAX` days, which the API accepts."""
     found = []
     while date_from <= date_to:
         last = min(date_to, date_from + timedelta(days=WINDOW_DAYS_MAX))
@@ -208,39 +220,39 @@ def windows(date_from: date, date_to: date) -> list[tuple[date, date]]:
     return found
 
 
-def joined(name: str, values: Iterable[str]) -> str | None:
-    """Several values as one parameter, in an order of their own; none when there are none.
+def comma_separated(name: str, values: Iterable[str]) -> str | None:
+    """Return values as one sorted, comma-separated query parameter; None without values.
 
     Raises:
-        TypeError: one text was given where several are meant.
+        TypeError: A single string was passed.
     """
     if isinstance(values, str):
         raise TypeError(f"{name} must hold several values, such as [{values!r}]")
     return ",".join(sorted({str(value) for value in values})) or None
 
 
-def plain(value: Any) -> Any:
-    """A part of a body: a wire model as its fields, a mapping as a dict, without what is None."""
+def body_fields(value: Any) -> Any:
+    """Return a model or mapping as a dict for the request body, without fields that are None."""
     fields = value.model_dump() if hasattr(value, "model_dump") else value
     if not isinstance(fields, Mapping):
         raise TypeError(f"expected a mapping or a model, not {type(value).__name__}")
     return {name: field for name, field in fields.items() if field is not None}
 
 
-def plain_lines(name: str, lines: Sequence[Any]) -> list[Any]:
-    """The lines of a body."""
+def body_lines(name: str, lines: Sequence[Any]) -> list[Any]:
+    """Return a list of models or mappings for the request body."""
     if isinstance(lines, (str, bytes, Mapping)):
         raise TypeError(f"{name} must be a list of lines")
-    return [plain(line) for line in lines]
+    return [body_fields(line) for line in lines]
 
 
-def given(**fields: Any) -> dict[str, Any]:
-    """The fields that were given a value."""
+def without_none(**fields: Any) -> dict[str, Any]:
+    """Return the fields whose value is not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def encoded(body: object) -> bytes:
-    """A body as JSON; the same bytes for every attempt, which is what makes them one request."""
+def json_body(body: object) -> bytes:
+    """Encode a body as JSON. All attempts send the same bytes, as the Idempotency-Key requires."""
     return json.dumps(body, separators=(",", ":"), allow_nan=False, default=_encodable).encode()
 
 
@@ -248,7 +260,7 @@ def _encodable(value: object) -> object:
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, datetime):
-        return instant("a datetime in the body", value)
+        return utc_timestamp("a datetime in the body", value)
     if isinstance(value, date):
         return value.isoformat()
     if hasattr(value, "model_dump"):
@@ -257,15 +269,15 @@ def _encodable(value: object) -> object:
 
 
 def header_pairs(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Headers of the caller's.
+    """Return the caller's headers with names in lower case.
 
     Raises:
-        ValueError: one that the SDK sets itself, or one that cannot be sent.
+        ValueError: The SDK sets the header itself, or the name or value is invalid.
     """
     for name, value in headers.items():
         if own := _OWN_HEADERS.get(name.lower()):
             raise ValueError(f"the header {name} is set by {own}")
-        # What HTTP refuses is refused here: the transport would after it began to send, and then who knows what came.
+        # Checked here: the HTTP client would raise after it began to send, when the outcome is already unknown.
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise ValueError(f"the header {name!r} cannot be sent")
     return tuple((name.lower(), value) for name, value in headers.items())
@@ -277,3 +289,8 @@ def _checked(options: RequestOptions | None) -> Mapping[str, Any]:
     if unknown := options.keys() - _OPTIONS - {RAW}:
         raise TypeError(f"unknown options: {', '.join(sorted(map(str, unknown)))}")
     return options
+
+
+def with_raw_option(keywords: Mapping[str, Any]) -> Any:
+    """Add the option to the arguments of a method that makes it return an `APIResponse`."""
+    return {**keywords, "options": {**(keywords.get("options") or {}), RAW: True}}

@@ -46,7 +46,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and gives its exit status. Leaves with SystemExit(2) when it is used wrongly."""
+    """Run the command and return its exit status. Raises SystemExit(2) for wrong usage."""
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
@@ -145,7 +145,7 @@ def _explanation(
 
 
 def _hint(body: bytes, headers: list[tuple[str, str]], secrets: list[str]) -> list[str]:
-    """What happened to the body or the secret since it was sent, found by undoing it until the signature fits."""
+    """Find the change to the body or the secret that broke the signature, by undoing likely changes in turn."""
     changes = [
         ("a newline was added at the end of the body, as many editors do", body.rstrip(b"\r\n"), secrets),
         ("the line ends of the body were converted", body.replace(b"\r\n", b"\n"), secrets),

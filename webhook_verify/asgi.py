@@ -1,9 +1,9 @@
-"""Deliveries in any ASGI application: a middleware in front of it that lets only verified ones through.
+"""A middleware for any ASGI application that passes on verified deliveries only.
 
     app = VerifyMiddleware(app, verifier, paths=["/webhooks"])
 
-The application finds the delivery in `scope["webhook_verify.delivery"]`, and should look: a KeyError there is the
-proof that a route was left unguarded.
+The application reads the delivery from `scope["webhook_verify.delivery"]`. A KeyError there shows that a route is not
+guarded.
 """
 
 from __future__ import annotations
@@ -31,15 +31,19 @@ SCOPE_KEY = "webhook_verify.delivery"
 
 
 class Disconnected(Exception):
-    """The client left before its body was complete. Nobody is there to be answered."""
+    """The client disconnected before its body was complete, so no response can be sent."""
 
 
 class VerifyMiddleware:
-    """Answers in the application's place what does not verify, and replays the body of what does.
+    """Rejects requests that do not verify, and passes verified deliveries to the application.
 
-    `paths`, as the client asks for them, are guarded together with all that lies below them, for every method;
-    without `paths` every request is.
-    When the application raises, or answers anything but 2xx, the event is given back to the store of seen events.
+    When the application raises, or responds with a status other than 2xx, the event is released from the store of seen
+    events.
+
+    Args:
+        app: The ASGI application.
+        verifier: The verifier of the endpoint.
+        paths: The guarded paths, each with all paths below it, for every method. Defaults to all paths.
     """
 
     def __init__(self, app: App, verifier: Verifier, paths: str | Iterable[str] | None = None) -> None:
@@ -52,7 +56,7 @@ class VerifyMiddleware:
             await self._app(scope, receive, send)
             return
         try:
-            # Never a variable of this frame, which an error of the application passes through.
+            # The body must not become a variable of this frame: an error of the application passes through it.
             delivery = await self._accept(await _read_body(receive, self._verifier.max_body_bytes), scope["headers"])
         except Disconnected:
             return
@@ -114,7 +118,7 @@ async def _read_body(receive: Receive, limit: int) -> bytes:
 
 
 def _replaying(body: bytes, receive: Receive) -> Receive:
-    """A receive that gives the body once more, and then whatever comes from the server."""
+    """Return a receive function that replays the body and then passes on the messages of the server."""
     left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

@@ -15,7 +15,11 @@ from webhook_verify.signature import payload_bytes
 
 
 def from_lambda(event: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
-    """The body as it was sent and the headers, as `verify` takes them. A body that came as base64 is decoded."""
+    """Return the raw body and the headers of a Lambda event, for `verify`. A base64 body is decoded.
+
+    Raises:
+        WebhookVerificationError: The base64 is invalid.
+    """
     if not isinstance(event, Mapping):
         raise TypeError(f"from_lambda takes the event of the handler, not {type(event).__name__}")
     headers = event.get("headers") or event.get("multiValueHeaders") or {}

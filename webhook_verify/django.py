@@ -1,4 +1,4 @@
-"""Deliveries in Django: a decorator that hands the view a verified delivery, or answers in its place.
+"""A decorator for Django views that verifies deliveries and rejects other requests.
 
 @verified(verifier)
 def receive(request, delivery): ...
@@ -30,15 +30,16 @@ if TYPE_CHECKING:
 
 
 def verified(verifier: Verifier) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator for a view, plain or async, which gets the delivery after the request. Implies `csrf_exempt`.
+    """Return a decorator for a sync or async view, which receives the delivery as its second argument.
 
-    Let it be the outermost: what reads `request.POST` before it takes the body away. When the view raises, or
-    answers anything but 2xx, the event is given back to the store of seen events: the sender will come again.
+    Implies `csrf_exempt`. Make it the outermost decorator: reading `request.POST` consumes the body. When the view
+    raises, or responds with a status other than 2xx, the event is released from the store of seen events, because the
+    sender will retry.
     """
 
     def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
         wrapped = _async_view(verifier, view) if iscoroutinefunction(view) else _view(verifier, view)
-        # What django's own csrf_exempt sets. A delivery has no session to protect; its signature is the proof.
+        # The attribute that Django's csrf_exempt sets. A delivery has no session to protect; it is signed.
         wrapped.csrf_exempt = True  # type: ignore[attr-defined]
         return wrapped
 
@@ -66,7 +67,7 @@ def _view(verifier: Verifier, view: Callable[..., Any]) -> Callable[..., Any]:
 def _async_view(verifier: Verifier, view: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(view)
     async def verify_then_view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        # In a thread: a store of seen events may well be a table, and Django keeps the ORM out of the event loop.
+        # In a thread: a store of seen events may use the ORM, which Django does not allow in the event loop.
         delivery = await sync_to_async(_accept)(verifier, request)
         if isinstance(delivery, JsonResponse):
             return delivery
@@ -83,7 +84,7 @@ def _async_view(verifier: Verifier, view: Callable[..., Any]) -> Callable[..., A
 
 
 def _accept(verifier: Verifier, request: HttpRequest) -> VerifiedDelivery | JsonResponse:
-    """The delivery, or the answer to give in the view's place."""
+    """Return the verified delivery, or the response for a rejected request."""
     try:
         return verifier.verify(_read_body(request), request.headers)
     except (WebhookVerificationError, DuplicateEvent) as refusal:

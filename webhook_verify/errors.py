@@ -1,4 +1,4 @@
-"""What can go wrong when a delivery is verified, and how each reason is put into words.
+"""The exceptions of verification, and the message for each reason.
 
 The messages are fixed sentences: no byte of the body, of a header or of a secret ever stands in one, so that
 every error here can be logged, shown and sent back as it is.
@@ -53,7 +53,7 @@ EXPLANATIONS: dict[Reason, str] = {
 
 
 class WebhookVerificationError(Exception):
-    """A request that is not to be trusted. The only exception that bytes from outside can cause.
+    """The request is not authentic or not recent. No other exception can be caused by the content of a request.
 
     `reason` is one of the codes of `Reason`, for code and metrics; `str()` is a sentence for people.
     """
@@ -69,23 +69,23 @@ class WebhookVerificationError(Exception):
 
     @property
     def http_status(self) -> int:
-        """413 for a body too large, else 400. Never 5xx: that would ask the sender to try the same bytes again."""
+        """The status to respond with: 413 for a body that is too large, otherwise 400. A 5xx would cause a retry."""
         return 413 if self.reason == "body_too_large" else 400
 
     def answer(self) -> dict[str, str]:
-        """The JSON object to send back with `http_status`."""
+        """Return the JSON object of the response with `http_status`."""
         return {"error": str(self), "reason": self.reason}
 
 
 class PayloadError(WebhookVerificationError):
-    """An authentic delivery whose body could not be read as JSON, or not as the model asked for."""
+    """The delivery is authentic, but its body is not JSON, or does not match the model."""
 
     def __init__(self, reason: Reason = "invalid_json") -> None:
         super().__init__(reason)
 
 
 class DuplicateEvent(Exception):
-    """An authentic delivery of an event that was handled before. Answer 2xx, so that the sender stops."""
+    """The delivery is authentic, but its event was handled before. Respond with 2xx, so that the sender stops."""
 
     http_status = 200
 
@@ -97,5 +97,5 @@ class DuplicateEvent(Exception):
         return "this event was handled before"
 
     def answer(self) -> dict[str, str]:
-        """The JSON object to send back with `http_status`."""
+        """Return the JSON object of the response with `http_status`."""
         return {"status": "duplicate"}

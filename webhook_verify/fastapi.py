@@ -1,4 +1,4 @@
-"""Deliveries in FastAPI: a dependency that hands the route a verified delivery, or answers in its place.
+"""A FastAPI dependency that verifies deliveries and rejects other requests.
 
 @app.post("/webhooks")
 async def receive(delivery: Annotated[VerifiedDelivery, Depends(webhook(verifier))]): ...
@@ -34,11 +34,15 @@ def webhook(verifier: Verifier, *, model: type[T]) -> Callable[[Request], AsyncI
 
 
 def webhook(verifier: Verifier, *, model: Any = None) -> Callable[[Request], AsyncIterator[Any]]:
-    """A dependency that gives the VerifiedDelivery, or with `model` what pydantic makes of the body.
+    """Return a dependency that provides the VerifiedDelivery, or the body as a model.
 
-    `model` is anything a TypeAdapter takes. The route must not declare a body of its own: FastAPI would parse it
-    before the signature is looked at. When the route raises, the event is given back to the store of seen events;
-    a dependency does not see a failure that is returned as a Response, so raise.
+    The path operation must not declare a body: FastAPI would parse it before the signature is checked. When the path
+    operation raises, the event is released from the store of seen events. Raise an exception to report a failure: a
+    dependency does not see an error that is returned as a Response.
+
+    Args:
+        verifier: The verifier of the endpoint.
+        model: Any type that a pydantic TypeAdapter accepts.
     """
     loads = None if model is None else TypeAdapter(model).validate_json
 
@@ -57,11 +61,11 @@ def webhook(verifier: Verifier, *, model: Any = None) -> Callable[[Request], Asy
 
     async def verified(request: Request) -> AsyncIterator[Any]:
         try:
-            # Neither body nor value stays a variable of this frame, which an error of the route passes through.
+            # Body and value must not stay variables of this frame: an error of the path operation passes through it.
             accepted = [*await read_and_accept(request)]
         except (WebhookVerificationError, DuplicateEvent) as refusal:
             clear_frames(refusal)
-            raise _answered(request, refusal) from None
+            raise _rejection(request, refusal) from None
         except BaseException as error:
             clear_frames(error)
             raise
@@ -77,7 +81,11 @@ def webhook(verifier: Verifier, *, model: Any = None) -> Callable[[Request], Asy
 
 
 async def _read_body(request: Request, limit: int) -> bytes:
-    """The body, unless it outgrows the limit. Leaves it with the request, so that a route may still read it."""
+    """Return the body and cache it on the request, so that the path operation can read it again.
+
+    Raises:
+        WebhookVerificationError: The body is larger than the limit.
+    """
     chunks, size = [], 0
     async for chunk in request.stream():
         chunks.append(chunk)
@@ -88,24 +96,24 @@ async def _read_body(request: Request, limit: int) -> bytes:
     return request._body
 
 
-class _Answered(HTTPException):
-    """An answer given in the route's place."""
+class _Rejected(HTTPException):
+    """The response to a rejected request."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.http_status, detail=refusal.answer())
 
 
-def _answered(request: Request, refusal: Refusal) -> _Answered:
-    """The exception to raise. FastAPI would answer `{"detail": {…}}`; this answers the object itself.
+def _rejection(request: Request, refusal: Refusal) -> _Rejected:
+    """Return the exception that responds with the object itself. FastAPI would respond with `{"detail": {…}}`.
 
-    The handler is put where the route's own error handling looks it up. Where a later version looks elsewhere, the
-    status stays as it is and the object stands under "detail".
+    The handler is registered in the request scope, where Starlette looks it up. If a later version looks elsewhere, the
+    status stays the same and the object is nested under "detail".
     """
     handlers = request.scope.get("starlette.exception_handlers")
     if handlers:
-        handlers[0].setdefault(_Answered, _plain_answer)
-    return _Answered(refusal)
+        handlers[0].setdefault(_Rejected, _plain_answer)
+    return _Rejected(refusal)
 
 
-def _plain_answer(request: Request, answered: Any) -> JSONResponse:
-    return JSONResponse(answered.detail, status_code=answered.status_code)
+def _plain_answer(request: Request, rejection: Any) -> JSONResponse:
+    return JSONResponse(rejection.detail, status_code=rejection.status_code)

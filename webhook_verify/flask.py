@@ -1,4 +1,4 @@
-"""Deliveries in Flask: a decorator that hands the view a verified delivery, or answers in its place.
+"""A decorator for Flask views that verifies deliveries and rejects other requests.
 
 @app.post("/webhooks")
 @verified(verifier)
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def verified(verifier: Verifier) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator, to stand below `@app.post`. The view gets the delivery before its other arguments.
+    """Return a decorator, to place below `@app.post`. The view receives the delivery as its first argument.
 
     When the view raises, or answers anything but 2xx, the event is given back to the store of seen events: the
     sender will come again.

@@ -1,4 +1,4 @@
-"""Removal of values from the frames of a traceback, so that no error reporter can show them.
+"""Removes local variables from the frames of a traceback, so that no error reporter can record them.
 
 Error reporters such as Sentry record the local variables of every frame that an exception passed through. In the frames
 of a verifier or of an HTTP client these are secrets, bodies and headers.
@@ -10,8 +10,8 @@ from __future__ import annotations
 def clear_frames(error: BaseException) -> None:
     """Delete the local variables of all frames that the exception, its causes and its contexts have left.
 
-    The lines of the traceback stay. A frame that still runs, such as the caller's, is left alone: it deletes what is
-    its own. Safe to call for any exception, any number of times.
+    The lines of the traceback stay. A frame that is still running, such as the caller's, is not cleared: its function
+    deletes its own variables. Safe to call for any exception, any number of times.
     """
     pending: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -22,7 +22,7 @@ def clear_frames(error: BaseException) -> None:
         seen.add(id(one))
         traceback = one.__traceback__
         while traceback is not None:
-            # Refused by a frame that still runs. Not `suppress`: this is imported where nothing else is.
+            # A running frame raises. No `suppress`: this module must not import contextlib.
             try:  # noqa: SIM105
                 traceback.tb_frame.clear()
             except RuntimeError:

@@ -1,4 +1,4 @@
-"""The Svc-* headers of a request, found in whatever a framework hands over.
+"""Finds the Svc-* headers of a request in the header objects of web frameworks.
 
 Understood are mappings (their keys in any case, or spelt as in a WSGI environ), pairs of str or bytes as in ASGI,
 and the bare value of the signature header. Values may be str, bytes, or lists of str.
@@ -21,7 +21,7 @@ else:
 
 
 def select(headers: Any) -> Selected:
-    """The values of Svc-Signature, Svc-Event-Id, Svc-Event-Type and Svc-Delivery-Id, each None when absent.
+    """Return the values of Svc-Signature, Svc-Event-Id, Svc-Event-Type and Svc-Delivery-Id; None for absent ones.
 
     A header that came several times, with several values in hand, is joined with commas as HTTP prescribes.
     """

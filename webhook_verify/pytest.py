@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def webhook_secret() -> str:
-    """The secret deliveries are signed with: new for each test. Override it with the one the application reads."""
+    """Return a new signing secret for each test. Override this fixture with the secret that the application uses."""
     return generate_secret()
 
 
 @pytest.fixture
 def signed_webhook(webhook_secret: str) -> SignedWebhook:
-    """Makes deliveries: `signed_webhook("booking.created", data=…)` gives headers and body; see `make_event`."""
+    """Return a factory of deliveries: `signed_webhook("booking.created", data=…)` returns headers and body."""
 
     def make(event_type: str = "ping", **overrides: Any) -> testing.Request:
         return testing.signed_request(testing.make_event(event_type, **overrides), webhook_secret)

@@ -1,4 +1,4 @@
-"""The receiver's side: a request goes in, a delivery that can be trusted comes out, or one kind of error.
+"""Verifies requests: the result is a VerifiedDelivery or a WebhookVerificationError.
 
 The order of the checks is part of the contract. The signature comes before the timestamp, so that "too old" means
 authentic but late; nothing is decoded or parsed before the signature has been found to fit.
@@ -36,7 +36,7 @@ DEFAULT_MAX_BODY_BYTES = 1_048_576
 
 
 class VerifiedDelivery:
-    """A delivery whose signature fitted. Immutable; its repr does not show the body."""
+    """A delivery with a valid signature. Immutable; the repr does not contain the body."""
 
     __slots__ = ("_age", "_delivery_id", "_identity", "_payload", "_secret_index", "_timestamp")
 
@@ -58,12 +58,12 @@ class VerifiedDelivery:
 
     @property
     def payload(self) -> bytes:
-        """The body, byte for byte as it was signed."""
+        """The raw body that was signed."""
         return self._payload
 
     @property
     def timestamp(self) -> int:
-        """When this attempt was signed, in unix seconds."""
+        """The time at which this attempt was signed, in unix seconds."""
         return self._timestamp
 
     @property
@@ -73,7 +73,7 @@ class VerifiedDelivery:
 
     @property
     def secret_index(self) -> int:
-        """Which of the configured secrets fitted. Once it is always the new one, the old one can go."""
+        """The index of the matching secret. When it is always that of the new one, the old one can be removed."""
         return self._secret_index
 
     @property
@@ -92,7 +92,7 @@ class VerifiedDelivery:
         return _text(self._read_identity()[1])
 
     def json(self) -> Any:
-        """The body, parsed anew at each call. Raises PayloadError."""
+        """Parse the body as JSON, anew at each call. Raises PayloadError."""
         return _parsed(self._payload)
 
     def _read_identity(self) -> tuple[Any, Any]:
@@ -145,7 +145,15 @@ class Verifier:
 
     @classmethod
     def from_env(cls, name: str = "BOOKING_WEBHOOK_SECRET", **options: Any) -> Verifier:
-        """A verifier with the secrets of an environment variable, separated by commas; the options are the class's."""
+        """Return a verifier with the comma-separated secrets of an environment variable.
+
+        Args:
+            name: The name of the variable.
+            options: The options of the class.
+
+        Raises:
+            ValueError: The variable holds no secret.
+        """
         secrets = [secret.strip() for secret in os.environ.get(name, "").split(",") if secret.strip()]
         if not secrets:
             raise ValueError(f"the environment variable {name} holds no secret")
@@ -154,7 +162,7 @@ class Verifier:
     def verify(
         self, payload: Payload, headers: HeadersLike | str | None, *, now: float | None = None
     ) -> VerifiedDelivery:
-        """The delivery, if it is authentic, recent and not seen before.
+        """Verify a request and return its delivery.
 
         `payload` is the body as it came in. `headers` is the framework's mapping, pairs, a WSGI environ, or just the
         value of the signature header; where the event id and type are among them they have to agree with the body.
@@ -203,7 +211,7 @@ class Verifier:
         now: float | None = None,
         loads: Callable[[bytes], Any] | None = None,
     ) -> tuple[VerifiedDelivery, Any]:
-        """The delivery and its parsed body, by `loads` (default `json.loads`), which may also be a model's.
+        """Verify a request and return its delivery and parsed body. `loads` may be the parser of a model.
 
         Raises what `verify` raises, and PayloadError when `loads` raises a ValueError.
         """
@@ -219,7 +227,7 @@ class Verifier:
             raise
 
     def release(self, delivery: VerifiedDelivery) -> None:
-        """Forgets that the event was seen, after its handler failed. Without a store of seen events, does nothing."""
+        """Release an event after its handler failed, so that the next attempt is handled. Needs a store."""
         if self.seen is not None:
             self.seen.release(delivery.event_id)
 
@@ -237,7 +245,7 @@ def verify(
     tolerance: float = DEFAULT_TOLERANCE,
     now: float | None = None,
 ) -> VerifiedDelivery:
-    """`Verifier(secrets).verify(...)` for a single delivery; a receiver that stays keeps its Verifier."""
+    """Verify one delivery with `Verifier(secrets).verify(...)`. A long-running receiver should keep a Verifier."""
     try:
         return Verifier(secrets, tolerance=tolerance).verify(payload, headers, now=now)
     except BaseException:
@@ -253,7 +261,7 @@ def is_valid(
     tolerance: float = DEFAULT_TOLERANCE,
     now: float | None = None,
 ) -> bool:
-    """Whether `verify` would return. Raises only on misuse, never because of what a request held."""
+    """Return True when `verify` would succeed. Raises only for misuse, never for the content of a request."""
     try:
         verify(payload, headers, secrets, tolerance=tolerance, now=now)
     except WebhookVerificationError:
@@ -278,9 +286,9 @@ def _parsed_header(value: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _agreed_identity(body: bytes, event_id: str | None, event_type: str | None) -> tuple[Any, Any]:
-    """The id and type in the body, which the headers may not contradict.
+    """Return the id and type from the body, after comparing them with the headers.
 
-    No signature covers the headers: whoever holds one delivery could otherwise pass it off as another event.
+    No signature covers the headers: otherwise a holder of one delivery could present it as another event.
     """
     if event_id is not None and event_type is not None:
         opening = f'{{"id":"{event_id}","type":"{event_type}"'
@@ -296,7 +304,7 @@ def _agreed_identity(body: bytes, event_id: str | None, event_type: str | None) 
 
 
 def _parsed_identity(body: bytes) -> tuple[Any, Any]:
-    """What the body has for id and type, of whatever kind it may be."""
+    """Return the values of `id` and `type` in the body, which may be of any JSON type."""
     event = _parsed(body)
     if not isinstance(event, dict):
         raise PayloadError

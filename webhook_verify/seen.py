@@ -1,4 +1,4 @@
-"""Which events were handled before: what a store has to promise, and one that keeps its promise in memory."""
+"""Stores of seen event ids, for deduplication: the protocol, and a store in memory."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ DEFAULT_TTL = 30 * 86_400.0
 
 
 class SeenStore(Protocol):
-    """Remembers event ids, for all processes of a receiver. Redis: `SET id 1 NX EX ttl` and `DEL id`."""
+    """A store of seen event ids, shared by all processes of a receiver. Redis: `SET id 1 NX EX ttl` and `DEL id`."""
 
     def claim(self, event_id: str, ttl: float) -> bool:
-        """Takes the event for the caller, for `ttl` seconds, in one atomic step. False: somebody has it already."""
+        """Claim an event for `ttl` seconds, atomically. Return False when it is already claimed."""
 
     def release(self, event_id: str) -> None:
-        """Gives the event back after its handler failed, so that the next attempt is handled."""
+        """Release an event after its handler failed, so that the next attempt is handled."""
 
 
 class MemorySeenStore:
-    """A SeenStore for one process; what it knows ends with the process. Safe to share between threads.
+    """A SeenStore in memory, for one process. Thread-safe; its content is lost when the process ends.
 
     Beyond `max_events` the oldest claim is forgotten.
     """
@@ -61,7 +61,7 @@ class MemorySeenStore:
             self._ends_at.pop(event_id, None)
 
     def _make_room(self, now: float) -> None:
-        """Drops the oldest claims while they have ended, or while there is no room for one more."""
+        """Delete expired claims, and the oldest claims while the store is full."""
         while self._ends_at:
             event_id, ends_at = next(iter(self._ends_at.items()))
             if ends_at > now and len(self._ends_at) < self._max_events:

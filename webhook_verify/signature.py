@@ -1,4 +1,4 @@
-"""The signature itself: how it is written, read and compared. Bytes and strings, no request and no clock but `sign`'s.
+"""Creates, parses and compares signatures. No module state, no request; only `sign` reads the clock.
 
 `Svc-Signature: t=<unix seconds>,v1=<hex>` where v1 is HMAC-SHA256 over the bytes `<t>.<body>` and the key is the
 endpoint's secret exactly as it was shown, `whsec_` included. The same deliveries carry the three headers of the
@@ -33,7 +33,7 @@ DELIVERY_ID_HEADER = "Svc-Delivery-Id"
 # Seconds, in either direction: long enough for clocks that drift, short enough to make a replay useless.
 DEFAULT_TOLERANCE = 300
 
-# Room for sixteen signatures and then some. A sender has at most three live secrets; whoever sends more than this
+# Room for sixteen signatures and then some. A sender has at most three live secrets; a sender of more than this
 # wants to keep the receiver busy.
 MAX_HEADER_LENGTH = 4096
 MAX_SIGNATURES = 16
@@ -46,7 +46,7 @@ _SECRET_PREFIX = "whsec_"  # noqa: S105 - a prefix, not a secret
 
 
 class ParsedSignature:
-    """A `Svc-Signature` header taken apart and not yet believed. For verification, logs and debugging.
+    """A parsed `Svc-Signature` header, which is not yet verified. For verification, logs and debugging.
 
     `timestamp` is in unix seconds; `signatures` holds the well-formed v1 signatures, in the order of the header.
     `signed_timestamp` is the timestamp as it was written, since `t=007` is signed as it stands.
@@ -64,7 +64,7 @@ class ParsedSignature:
 
 
 def parse_header(value: str) -> ParsedSignature:
-    """Takes a `Svc-Signature` header apart.
+    """Parse a `Svc-Signature` header.
 
     Elements are separated by commas, spaces around them do not count, and each is split at its first `=`. There is
     exactly one `t`. A `v1` that is not 64 lowercase hex digits counts for nothing, and so does an element of another
@@ -84,7 +84,7 @@ def parse_header(value: str) -> ParsedSignature:
 
 
 def plain_header(value: str) -> tuple[str, tuple[str]] | None:
-    """Timestamp and signature of a header as the service writes it outside a rotation; None for any other.
+    """Return timestamp and signature of a header with a single signature; None for any other header.
 
     A shortcut at a quarter of the cost. It does not look at the digits of the signature, so when that fits no secret
     `parse_header` has to say whether it could have.
@@ -102,7 +102,7 @@ def _is_timestamp(text: str) -> bool:
 
 
 def sign(payload: Payload, secrets: str | Iterable[str], *, timestamp: int | None = None) -> str:
-    """The value of the `Svc-Signature` header for this body, with one v1 element per secret, in their order.
+    """Return the value of the `Svc-Signature` header for a body, with one v1 element per secret, in their order.
 
     Sign every attempt afresh: receivers turn away a timestamp that is minutes old.
     """
@@ -115,7 +115,7 @@ def sign(payload: Payload, secrets: str | Iterable[str], *, timestamp: int | Non
 def standard_headers(
     payload: Payload, secrets: str | Iterable[str], *, message_id: str, timestamp: int | None = None
 ) -> dict[str, str]:
-    """The Standard Webhooks headers for this body: `webhook-id`, `webhook-timestamp` and `webhook-signature`.
+    """Return the Standard Webhooks headers for a body: `webhook-id`, `webhook-timestamp` and `webhook-signature`.
 
     `message_id` is the event's id. Raises ValueError for a secret that is not `whsec_` and standard base64.
     """
@@ -133,17 +133,17 @@ def standard_headers(
 
 
 def generate_secret() -> str:
-    """A new endpoint secret: `whsec_` and 32 random bytes in standard base64."""
+    """Return a new endpoint secret: `whsec_` and 32 random bytes in standard base64."""
     return _SECRET_PREFIX + _base64(os.urandom(32))
 
 
 def prepared_keys(secrets: str | Iterable[str]) -> tuple[Key, ...]:
-    """One key per secret, to be copied for each message: what the secret costs is then paid for once."""
+    """Return one prepared key per secret. Copying it for each message is cheaper than hashing the secret again."""
     return tuple(_prepared_key(position, secret.encode()) for position, secret in enumerate(checked_secrets(secrets)))
 
 
 def _prepared_key(position: int, secret: bytes) -> Key:
-    """The inner and the outer hash of HMAC (RFC 2104), each already fed with the key.
+    """Return the inner and the outer hash of HMAC (RFC 2104), each already updated with the key.
 
     Two bare hashes, because copying and feeding an `hmac.HMAC` takes a fifth of a whole verification more.
     """
@@ -157,9 +157,9 @@ _OUTER_PAD = bytes(byte ^ 0x5C for byte in range(256))
 
 
 def matching_secret(keys: Iterable[Key], timestamp: str, body: bytes, signatures: Iterable[str]) -> int | None:
-    """The position of the first key under which one of the signatures, all ASCII, fits; None when none does.
+    """Return the index of the first key that matches one of the signatures (ASCII); None without a match.
 
-    Every signature is compared under every key, so that the time taken does not tell which one fitted.
+    Every signature is compared under every key, so that the time taken does not reveal which one matched.
     """
     found = None
     before_body = timestamp.encode() + b"."
@@ -178,7 +178,7 @@ def matching_secret(keys: Iterable[Key], timestamp: str, body: bytes, signatures
 
 
 def payload_bytes(payload: Payload) -> bytes:
-    """The body as bytes. Text is encoded as UTF-8, and never fails to: what was not UTF-8 will not match."""
+    """Return the body as bytes. Text is encoded as UTF-8 without errors: invalid text yields no match."""
     if isinstance(payload, bytes):
         return payload
     if isinstance(payload, str):
@@ -192,7 +192,12 @@ def payload_bytes(payload: Payload) -> bytes:
 
 
 def checked_secrets(secrets: Any) -> list[str]:
-    """The secrets as a list. An empty one would let anybody sign, so it is refused here, before any request."""
+    """Return the secrets as a list, after validation. An empty secret would let anyone sign.
+
+    Raises:
+        TypeError: A secret is not a string.
+        ValueError: There is no secret, or one is empty or holds white space.
+    """
     if isinstance(secrets, (bytes, bytearray)) or not hasattr(secrets, "__iter__"):
         raise TypeError(f"secrets must be a str or several, not {type(secrets).__name__}")
     listed = [secrets] if isinstance(secrets, str) else list(secrets)

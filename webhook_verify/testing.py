@@ -1,4 +1,4 @@
-"""For the tests of a receiver: requests as the service sends them, and requests that must be turned away.
+"""Tools to test a receiver: deliveries as the service sends them, and requests that must be rejected.
 
 Nothing here is needed to receive. `vectors.json`, beside this file, holds the same knowledge as data, for receivers
 in any language; the README describes its format.
@@ -34,7 +34,7 @@ USER_AGENT = "Svc-Webhooks/1.0"
 
 
 def make_event(event_type: str = "ping", **overrides: Any) -> dict[str, Any]:
-    """An event's envelope, with a new id unless `id=` is given. `data=` replaces the ping's message."""
+    """Return the envelope of an event, with a new id unless `id=` is given. `data=` replaces the ping's message."""
     event = {
         "id": str(uuid.uuid4()),
         "type": event_type,
@@ -48,7 +48,7 @@ def make_event(event_type: str = "ping", **overrides: Any) -> dict[str, Any]:
 def signed_request(
     event: Event, secret: str | Iterable[str], *, timestamp: int | None = None, delivery_id: str | None = None
 ) -> Request:
-    """The headers and the body of a delivery of this event, signed now unless `timestamp` says otherwise.
+    """Return the headers and the body of a delivery of an event. `timestamp` defaults to now.
 
     An event given as bytes or str is the body as it stands. Several secrets sign as during a rotation.
     """
@@ -68,18 +68,18 @@ def signed_request(
 def tampered(
     event: Event, secret: str | Iterable[str], *, timestamp: int | None = None, delivery_id: str | None = None
 ) -> Request:
-    """A delivery whose body was altered after it was signed: to be refused as `signature_mismatch`."""
+    """Return a delivery whose body was changed after signing. Expected reason: `signature_mismatch`."""
     headers, body = signed_request(event, secret, timestamp=timestamp, delivery_id=delivery_id)
     return headers, body[:-1] + b',"tampered":true}' if body.endswith(b"}") else body + b" "
 
 
 def stale(event: Event, secret: str | Iterable[str], *, age: int = 3600, delivery_id: str | None = None) -> Request:
-    """A genuine delivery signed `age` seconds ago: to be refused as `timestamp_too_old`, or _new when negative."""
+    """Return a delivery signed `age` seconds ago. Expected reason: `timestamp_too_old`, or _new for a negative age."""
     return signed_request(event, secret, timestamp=int(time.time()) - age, delivery_id=delivery_id)
 
 
 def load_vectors() -> list[dict[str, Any]]:
-    """The cases of `vectors.json`."""
+    """Return the cases of `vectors.json`."""
     document = json.loads(Path(__file__).with_name("vectors.json").read_text(encoding="utf-8"))
     vectors: list[dict[str, Any]] = document["vectors"]
     return vectors
@@ -90,7 +90,7 @@ def _rendered(event: Mapping[str, Any]) -> bytes:
 
 
 def _event_headers(body: bytes, secrets: list[str], signed_at: int) -> dict[str, str]:
-    """The headers that repeat what the body says; none for a body that is no event."""
+    """Return the headers with id and type of the event; none for a body that is not an event."""
     event_id, event_type = _identity(body)
     if not (isinstance(event_id, str) and isinstance(event_type, str)):
         return {}

@@ -1,1 +1,1 @@
-"""The nouns of the API, each with its verbs: what is asked for and what comes back. How, is decided elsewhere."""
+"""The methods of the API, one class for each resource."""

@@ -1,57 +1,43 @@
-"""Bookings: list, get, create, cancel."""
+"""Bookings: list, get, create and cancel."""
 
 from collections.abc import Sequence
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+from typing import Any
 from uuid import UUID
 
-from booking_core.models.bookings import (
-    AddOnInput,
-    BookingStatus,
-    GuestInput,
-    GuestLineInput,
-    PaymentMode,
-    RefundMode,
-)
-from booking_sdk._discreet import discreet_methods
-from booking_sdk._parse import as_type
+from booking_core.models.bookings import AddOnInput, GuestInput, GuestLineInput
+from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._page_iterator import PageIterator, resume_windows
+from booking_sdk._parse import parser_for
+from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.models import Booking
 from booking_sdk.options import RequestOptions
-from booking_sdk.paging import AsyncPage, AsyncPaginator, Page, Paginator, Walk, from_cursor
-from booking_sdk.request import Spec, day, get, given, instant, keyed, plain, plain_lines, segment, windows
-
-if TYPE_CHECKING:
-    from booking_sdk.client import AsyncBookingClient, BookingClient
-
-StatusFilter = BookingStatus | Literal["pending", "confirmed", "cancelled"]
-PaymentChoice = PaymentMode | Literal["pay_on_site", "invoice", "external_paid"]
-RefundChoice = RefundMode | Literal["auto", "none"]
-
-
-class GuestLineParam(TypedDict):
-    """How many of a tier."""
-
-    tier_id: str
-    count: int
-
-
-class AddOnParam(TypedDict):
-    """How many of an add-on."""
-
-    id: str
-    count: int
-
-
-class GuestParam(TypedDict):
-    """Who the booking is for."""
-
-    name: str
-    email: str
-    phone: NotRequired[str | None]
+from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
+from booking_sdk.params import (
+    AddOnParam,
+    BookingStatusParam,
+    GuestLineParam,
+    GuestParam,
+    Order,
+    PaymentParam,
+    RefundParam,
+)
+from booking_sdk.request import (
+    RequestSpec,
+    body_fields,
+    body_lines,
+    checked_date,
+    date_windows,
+    get,
+    path_segment,
+    post_with_key,
+    utc_timestamp,
+    without_none,
+)
 
 
 def _filters(
-    status: StatusFilter | None,
+    status: BookingStatusParam | None,
     experience_id: str | UUID | None,
     departure_from: date | None,
     departure_to: date | None,
@@ -60,59 +46,67 @@ def _filters(
     return {
         "status": status,
         "experience_id": experience_id,
-        "departure_from": day("departure_from", departure_from),
-        "departure_to": day("departure_to", departure_to),
-        "updated_since": None if updated_since is None else instant("updated_since", updated_since),
+        "departure_from": checked_date("departure_from", departure_from),
+        "departure_to": checked_date("departure_to", departure_to),
+        "updated_since": None if updated_since is None else utc_timestamp("updated_since", updated_since),
     }
 
 
-def _windows(departure_from: date | None, departure_to: date | None) -> list[tuple[date | None, date | None]]:
-    first, last = day("departure_from", departure_from), day("departure_to", departure_to)
+def _departure_windows(departure_from: date | None, departure_to: date | None) -> list[tuple[date | None, date | None]]:
+    first, last = checked_date("departure_from", departure_from), checked_date("departure_to", departure_to)
     if first is None or last is None:
         return [(first, last)]
     if last < first:
         raise ValueError("departure_to lies before departure_from")
-    return [*windows(first, last)]
+    return [*date_windows(first, last)]
 
 
-def _create(key: str | None, options: RequestOptions | None, **fields: Any) -> Spec:
-    """The request, without what is the default: the same intention is the same body, however it is written."""
-    body = given(**fields)
+def _create_spec(key: str | None, options: RequestOptions | None, **fields: Any) -> RequestSpec:
+    """Build the request without fields that have their default value, so that equal calls send equal bodies."""
+    body = without_none(**fields)
     for switch in ("send_confirmation_email", "notify_staff"):
         if body[switch] is True:
             del body[switch]
-    return keyed("bookings", body=body, key=key, options=options)
+    return post_with_key("bookings", body=body, key=key, options=options)
 
 
-@discreet_methods
+@scrub_tracebacks
 class AsyncBookings:
-    """Seats sold to guests."""
+    """Bookings: seats of one departure, sold to a guest. Reading needs `bookings:read`, changing `bookings:write`."""
 
-    def __init__(self, client: "AsyncBookingClient") -> None:
+    def __init__(self, client: AsyncAPIClient) -> None:
         self._client = client
 
     async def list(
         self,
         *,
-        status: StatusFilter | None = None,
+        status: BookingStatusParam | None = None,
         experience_id: str | UUID | None = None,
         departure_from: date | None = None,
         departure_to: date | None = None,
         updated_since: datetime | None = None,
         limit: int = 25,
-        order: Literal["asc", "desc"] = "desc",
+        order: Order = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncPage[Booking]:
-        """One page of bookings, by creation.
+        """List one page of bookings, by creation time.
+
+            page = await client.bookings.list(status="confirmed", limit=10)
 
         Args:
-            departure_from: departing on this day of the organization or later.
-            departure_to: departing on this day or earlier, at most 92 days after the first.
-            updated_since: only those changed at or after it.
+            status: Only bookings with this status.
+            experience_id: Only bookings of this experience.
+            departure_from: Only departures on or after this day, in the organization's timezone.
+            departure_to: Only departures on or before this day, at most 92 days after the first.
+            updated_since: Only bookings that changed at or after this time.
+            limit: The page size, from 1 to 100.
+            order: `asc` for the oldest first.
+            starting_after: The `next_cursor` of the page before.
+            options: Settings for this call.
 
         Raises:
-            UnprocessableEntityError: the window of departures is too wide, or ends before it begins.
+            UnprocessableEntityError: The window of departures is too wide, or ends before it begins.
         """
         query = {
             **_filters(status, experience_id, departure_from, departure_to, updated_since),
@@ -120,45 +114,66 @@ class AsyncBookings:
             "order": order,
             "starting_after": starting_after,
         }
-        return await self._client._page(get("bookings", query=query, options=options), Booking, AsyncPage)
+        spec = get("bookings", query=query, options=options)
+        return await async_fetch_page(self._client, spec, Booking, AsyncPage)
 
     def iterate(
         self,
         *,
-        status: StatusFilter | None = None,
+        status: BookingStatusParam | None = None,
         experience_id: str | UUID | None = None,
         departure_from: date | None = None,
         departure_to: date | None = None,
         updated_since: datetime | None = None,
-        order: Literal["asc", "desc"] = "desc",
+        order: Order = "desc",
         page_size: int = 100,
         max_items: int | None = None,
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncPaginator[Booking]:
-        """Every booking, page after page, by creation.
+        """Iterate over all bookings, by creation time.
 
-        A window of departures of more than 92 days is asked for in several, one behind the other: the bookings then
-        come window by window in the given order, and by creation within each.
+            async for booking in client.bookings.iterate(updated_since=last_sync):
+                print(booking.booking_number, booking.status)
+
+        A window of departures of more than 92 days is requested as several windows. The bookings then come window by
+        window in the given order, and by creation time within each window.
+
+        Args:
+            status: Only bookings with this status.
+            experience_id: Only bookings of this experience.
+            departure_from: Only departures on or after this day, in the organization's timezone.
+            departure_to: Only departures on or before this day.
+            updated_since: Only bookings that changed at or after this time.
+            order: `asc` for the oldest first.
+            page_size: The number of bookings per request, from 1 to 100.
+            max_items: The maximum number of bookings.
+            starting_after: The `cursor` of an earlier iterator.
+            options: Settings for each request.
 
         Raises:
-            ValueError: the window of departures ends before it begins.
+            ValueError: The window of departures ends before it begins.
         """
-        days = _windows(departure_from, departure_to)[:: 1 if order == "asc" else -1]
+        days = _departure_windows(departure_from, departure_to)[:: 1 if order == "asc" else -1]
         queries = [
             {**_filters(status, experience_id, first, last, updated_since), "order": order} for first, last in days
         ]
         specs = [get("bookings", query=query, options=options) for query in queries]
-        return AsyncPaginator(self._client, Walk(from_cursor(specs, starting_after), page_size, max_items), Booking)
+        pages = PageIterator(resume_windows(specs, starting_after), page_size, max_items)
+        return AsyncPaginator(self._client, pages, Booking)
 
     async def get(self, booking_id: str | UUID, *, options: RequestOptions | None = None) -> Booking:
-        """One booking.
+        """Return one booking.
+
+        Args:
+            booking_id: The id of the booking.
+            options: Settings for this call.
 
         Raises:
-            NotFoundError: there is none with this id.
+            NotFoundError: No booking has this id.
         """
-        spec = get("bookings", segment("booking_id", booking_id), options=options)
-        return await self._client._run(spec, as_type(Booking))
+        spec = get("bookings", path_segment("booking_id", booking_id), options=options)
+        return await self._client._execute(spec, parser_for(Booking))
 
     async def create(
         self,
@@ -166,7 +181,7 @@ class AsyncBookings:
         experience_date_id: str | UUID,
         guests: Sequence[GuestLineInput | GuestLineParam],
         customer: GuestInput | GuestParam,
-        payment: PaymentChoice,
+        payment: PaymentParam,
         add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
         note: str | None = None,
         send_confirmation_email: bool = True,
@@ -174,216 +189,80 @@ class AsyncBookings:
         idempotency_key: str | None = None,
         options: RequestOptions | None = None,
     ) -> Booking:
-        """Books seats of one departure, confirmed at once. Prices are the service's own.
+        """Book seats of one departure. The booking is confirmed at once; the service sets the prices.
 
-        Asked again with the same key it books nothing more, and gives the first answer.
+            booking = await client.bookings.create(
+                experience_date_id=departure.id,
+                guests=[{"tier_id": "adult", "count": 2}],
+                customer={"name": "Ada Lovelace", "email": "ada@example.com"},
+                payment="external_paid",
+                idempotency_key=idempotency_key("order", order.id),
+            )
+
+        Repeated with the same key, the call books nothing more and returns the first result.
 
         Args:
-            experience_date_id: the departure's id, from availability.
-            guests: how many of which tier.
-            idempotency_key: yours, see `idempotency_key()`; else one is made for this call, to be found on the result
-                and on every error.
+            experience_date_id: The id of the departure, from `availability`.
+            guests: The number of guests per price tier.
+            customer: The contact details of the guest.
+            payment: `pay_on_site`, `invoice` or `external_paid`.
+            add_ons: The number of each add-on.
+            note: A note for the staff.
+            send_confirmation_email: False to send no e-mail to the guest.
+            notify_staff: False to send no e-mail to the staff.
+            idempotency_key: Your key, see `idempotency_key()`. Generated when omitted; `meta(booking)` and every error
+                contain it.
+            options: Settings for this call.
 
         Raises:
-            InsufficientCapacityError: not enough seats; `seats_available` says how many there are.
-            ConflictError: the departure is closed, cancelled or has left; `details` says which.
-            NotFoundError: there is no such departure.
-            UnprocessableEntityError: a tier or add-on that the experience does not have.
-            APIConnectionError: no answer; with `maybe_executed`, the same call with the error's key settles it.
+            InsufficientCapacityError: Not enough seats; `seats_available` is the number that is left.
+            ConflictError: The departure is closed, cancelled or has left; `details` names the reason.
+            NotFoundError: No departure has this id.
+            UnprocessableEntityError: The experience does not have this tier or add-on.
+            APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
         """
-        spec = _create(
+        spec = _create_spec(
             idempotency_key,
             options,
             experience_date_id=str(experience_date_id),
-            guests=plain_lines("guests", guests),
-            add_ons=None if add_ons is None else plain_lines("add_ons", add_ons),
-            customer=plain(customer),
+            guests=body_lines("guests", guests),
+            add_ons=None if add_ons is None else body_lines("add_ons", add_ons),
+            customer=body_fields(customer),
             note=note,
             payment=payment,
             send_confirmation_email=send_confirmation_email,
             notify_staff=notify_staff,
         )
-        return await self._client._run(spec, as_type(Booking))
+        return await self._client._execute(spec, parser_for(Booking))
 
     async def cancel(
         self,
         booking_id: str | UUID,
         *,
-        refund: RefundChoice = "auto",
+        refund: RefundParam = "auto",
         reason: str | None = None,
         idempotency_key: str | None = None,
         options: RequestOptions | None = None,
     ) -> Booking:
-        """Gives the seats back. A booking that is cancelled already is answered as it is.
+        """Cancel a booking and release its seats. A booking that is already cancelled is returned unchanged.
 
         Args:
-            refund: by the organization's policy, or none. Only what was paid by card is ever refunded.
-            reason: for the staff.
+            booking_id: The id of the booking.
+            refund: `auto` to refund by the organization's policy, or `none`. Only card payments are refunded.
+            reason: The reason, for the staff.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
 
         Raises:
-            NotFoundError: there is none with this id.
-            APIConnectionError: no answer; with `maybe_executed`, the same call with the error's key settles it.
+            NotFoundError: No booking has this id.
+            APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
         """
-        spec = keyed(
+        spec = post_with_key(
             "bookings",
-            segment("booking_id", booking_id),
+            path_segment("booking_id", booking_id),
             "cancel",
-            body=given(refund=None if refund == "auto" else refund, reason=reason),
+            body=without_none(refund=None if refund == "auto" else refund, reason=reason),
             key=idempotency_key,
             options=options,
         )
-        return await self._client._run(spec, as_type(Booking))
-
-
-# Made from the classes above by tests/booking_sdk/unasync.py; change those, and run it. -------------------------------
-
-
-@discreet_methods
-class Bookings:
-    """Seats sold to guests."""
-
-    def __init__(self, client: "BookingClient") -> None:
-        self._client = client
-
-    def list(
-        self,
-        *,
-        status: StatusFilter | None = None,
-        experience_id: str | UUID | None = None,
-        departure_from: date | None = None,
-        departure_to: date | None = None,
-        updated_since: datetime | None = None,
-        limit: int = 25,
-        order: Literal["asc", "desc"] = "desc",
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> Page[Booking]:
-        """One page of bookings, by creation.
-
-        Args:
-            departure_from: departing on this day of the organization or later.
-            departure_to: departing on this day or earlier, at most 92 days after the first.
-            updated_since: only those changed at or after it.
-
-        Raises:
-            UnprocessableEntityError: the window of departures is too wide, or ends before it begins.
-        """
-        query = {
-            **_filters(status, experience_id, departure_from, departure_to, updated_since),
-            "limit": limit,
-            "order": order,
-            "starting_after": starting_after,
-        }
-        return self._client._page(get("bookings", query=query, options=options), Booking, Page)
-
-    def iterate(
-        self,
-        *,
-        status: StatusFilter | None = None,
-        experience_id: str | UUID | None = None,
-        departure_from: date | None = None,
-        departure_to: date | None = None,
-        updated_since: datetime | None = None,
-        order: Literal["asc", "desc"] = "desc",
-        page_size: int = 100,
-        max_items: int | None = None,
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> Paginator[Booking]:
-        """Every booking, page after page, by creation.
-
-        A window of departures of more than 92 days is asked for in several, one behind the other: the bookings then
-        come window by window in the given order, and by creation within each.
-
-        Raises:
-            ValueError: the window of departures ends before it begins.
-        """
-        days = _windows(departure_from, departure_to)[:: 1 if order == "asc" else -1]
-        queries = [
-            {**_filters(status, experience_id, first, last, updated_since), "order": order} for first, last in days
-        ]
-        specs = [get("bookings", query=query, options=options) for query in queries]
-        return Paginator(self._client, Walk(from_cursor(specs, starting_after), page_size, max_items), Booking)
-
-    def get(self, booking_id: str | UUID, *, options: RequestOptions | None = None) -> Booking:
-        """One booking.
-
-        Raises:
-            NotFoundError: there is none with this id.
-        """
-        spec = get("bookings", segment("booking_id", booking_id), options=options)
-        return self._client._run(spec, as_type(Booking))
-
-    def create(
-        self,
-        *,
-        experience_date_id: str | UUID,
-        guests: Sequence[GuestLineInput | GuestLineParam],
-        customer: GuestInput | GuestParam,
-        payment: PaymentChoice,
-        add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
-        note: str | None = None,
-        send_confirmation_email: bool = True,
-        notify_staff: bool = True,
-        idempotency_key: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> Booking:
-        """Books seats of one departure, confirmed at once. Prices are the service's own.
-
-        Asked again with the same key it books nothing more, and gives the first answer.
-
-        Args:
-            experience_date_id: the departure's id, from availability.
-            guests: how many of which tier.
-            idempotency_key: yours, see `idempotency_key()`; else one is made for this call, to be found on the result
-                and on every error.
-
-        Raises:
-            InsufficientCapacityError: not enough seats; `seats_available` says how many there are.
-            ConflictError: the departure is closed, cancelled or has left; `details` says which.
-            NotFoundError: there is no such departure.
-            UnprocessableEntityError: a tier or add-on that the experience does not have.
-            APIConnectionError: no answer; with `maybe_executed`, the same call with the error's key settles it.
-        """
-        spec = _create(
-            idempotency_key,
-            options,
-            experience_date_id=str(experience_date_id),
-            guests=plain_lines("guests", guests),
-            add_ons=None if add_ons is None else plain_lines("add_ons", add_ons),
-            customer=plain(customer),
-            note=note,
-            payment=payment,
-            send_confirmation_email=send_confirmation_email,
-            notify_staff=notify_staff,
-        )
-        return self._client._run(spec, as_type(Booking))
-
-    def cancel(
-        self,
-        booking_id: str | UUID,
-        *,
-        refund: RefundChoice = "auto",
-        reason: str | None = None,
-        idempotency_key: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> Booking:
-        """Gives the seats back. A booking that is cancelled already is answered as it is.
-
-        Args:
-            refund: by the organization's policy, or none. Only what was paid by card is ever refunded.
-            reason: for the staff.
-
-        Raises:
-            NotFoundError: there is none with this id.
-            APIConnectionError: no answer; with `maybe_executed`, the same call with the error's key settles it.
-        """
-        spec = keyed(
-            "bookings",
-            segment("booking_id", booking_id),
-            "cancel",
-            body=given(refund=None if refund == "auto" else refund, reason=reason),
-            key=idempotency_key,
-            options=options,
-        )
-        return self._client._run(spec, as_type(Booking))
+        return await self._client._execute(spec, parser_for(Booking))

@@ -1,24 +1,23 @@
-"""Customer records: list, get, create or reuse."""
+"""Customer records: list, get and create."""
 
-from typing import TYPE_CHECKING, Literal
 from uuid import UUID
 
 from booking_core.models.customers import Customer
-from booking_sdk._discreet import discreet_methods
-from booking_sdk._parse import as_type
+from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._page_iterator import PageIterator
+from booking_sdk._parse import parser_for
+from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
-from booking_sdk.paging import AsyncPage, AsyncPaginator, Page, Paginator, Walk
-from booking_sdk.request import get, given, keyed, segment
-
-if TYPE_CHECKING:
-    from booking_sdk.client import AsyncBookingClient, BookingClient
+from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
+from booking_sdk.params import Order
+from booking_sdk.request import get, path_segment, post_with_key, without_none
 
 
-@discreet_methods
+@scrub_tracebacks
 class AsyncCustomers:
-    """The people that the organization knows, each by one e-mail address."""
+    """Customer records, unique by e-mail address. Reading needs `customers:read`, creating `customers:write`."""
 
-    def __init__(self, client: "AsyncBookingClient") -> None:
+    def __init__(self, client: AsyncAPIClient) -> None:
         self._client = client
 
     async def list(
@@ -26,40 +25,57 @@ class AsyncCustomers:
         *,
         email: str | None = None,
         limit: int = 25,
-        order: Literal["asc", "desc"] = "desc",
+        order: Order = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncPage[Customer]:
-        """One page of customers, by creation.
+        """List one page of customers, by creation time.
 
         Args:
-            email: the one with this address, whatever its case.
+            email: Only the customer with this address, ignoring case.
+            limit: The page size, from 1 to 100.
+            order: `asc` for the oldest first.
+            starting_after: The `next_cursor` of the page before.
+            options: Settings for this call.
         """
         query = {"email": email, "limit": limit, "order": order, "starting_after": starting_after}
-        return await self._client._page(get("customers", query=query, options=options), Customer, AsyncPage)
+        spec = get("customers", query=query, options=options)
+        return await async_fetch_page(self._client, spec, Customer, AsyncPage)
 
     def iterate(
         self,
         *,
-        order: Literal["asc", "desc"] = "desc",
+        order: Order = "desc",
         page_size: int = 100,
         max_items: int | None = None,
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncPaginator[Customer]:
-        """Every customer, page after page."""
+        """Iterate over all customers, by creation time.
+
+        Args:
+            order: `asc` for the oldest first.
+            page_size: The number of customers per request, from 1 to 100.
+            max_items: The maximum number of customers.
+            starting_after: The `cursor` of an earlier iterator.
+            options: Settings for each request.
+        """
         query = {"order": order, "starting_after": starting_after}
-        walk = Walk([get("customers", query=query, options=options)], page_size, max_items)
-        return AsyncPaginator(self._client, walk, Customer)
+        pages = PageIterator([get("customers", query=query, options=options)], page_size, max_items)
+        return AsyncPaginator(self._client, pages, Customer)
 
     async def get(self, customer_id: str | UUID, *, options: RequestOptions | None = None) -> Customer:
-        """One customer.
+        """Return one customer.
+
+        Args:
+            customer_id: The id of the customer.
+            options: Settings for this call.
 
         Raises:
-            NotFoundError: there is none with this id.
+            NotFoundError: No customer has this id.
         """
-        spec = get("customers", segment("customer_id", customer_id), options=options)
-        return await self._client._run(spec, as_type(Customer))
+        spec = get("customers", path_segment("customer_id", customer_id), options=options)
+        return await self._client._execute(spec, parser_for(Customer))
 
     async def create(
         self,
@@ -71,85 +87,21 @@ class AsyncCustomers:
         idempotency_key: str | None = None,
         options: RequestOptions | None = None,
     ) -> Customer:
-        """The customer with this address, created when there is none: `meta(customer).created` says which.
+        """Return the customer with an e-mail address, and create it when it does not exist.
 
-        One that exists is given as it is; nothing of it is overwritten.
-
-        Args:
-            email_subscription: that the customer agreed to marketing e-mail.
-        """
-        body = given(email=email, name=name, phone=phone, email_subscription=email_subscription or None)
-        spec = keyed("customers", body=body, key=idempotency_key, options=options)
-        return await self._client._run(spec, as_type(Customer))
-
-
-# Made from the classes above by tests/booking_sdk/unasync.py; change those, and run it. -------------------------------
-
-
-@discreet_methods
-class Customers:
-    """The people that the organization knows, each by one e-mail address."""
-
-    def __init__(self, client: "BookingClient") -> None:
-        self._client = client
-
-    def list(
-        self,
-        *,
-        email: str | None = None,
-        limit: int = 25,
-        order: Literal["asc", "desc"] = "desc",
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> Page[Customer]:
-        """One page of customers, by creation.
+        An existing customer is returned unchanged. `meta(customer).created` is True for a new customer.
 
         Args:
-            email: the one with this address, whatever its case.
-        """
-        query = {"email": email, "limit": limit, "order": order, "starting_after": starting_after}
-        return self._client._page(get("customers", query=query, options=options), Customer, Page)
-
-    def iterate(
-        self,
-        *,
-        order: Literal["asc", "desc"] = "desc",
-        page_size: int = 100,
-        max_items: int | None = None,
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> Paginator[Customer]:
-        """Every customer, page after page."""
-        query = {"order": order, "starting_after": starting_after}
-        walk = Walk([get("customers", query=query, options=options)], page_size, max_items)
-        return Paginator(self._client, walk, Customer)
-
-    def get(self, customer_id: str | UUID, *, options: RequestOptions | None = None) -> Customer:
-        """One customer.
+            email: The e-mail address.
+            name: The name of a new customer.
+            phone: The phone number of a new customer.
+            email_subscription: True when the customer agreed to marketing e-mail.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
 
         Raises:
-            NotFoundError: there is none with this id.
+            APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
         """
-        spec = get("customers", segment("customer_id", customer_id), options=options)
-        return self._client._run(spec, as_type(Customer))
-
-    def create(
-        self,
-        *,
-        email: str,
-        name: str,
-        phone: str | None = None,
-        email_subscription: bool = False,
-        idempotency_key: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> Customer:
-        """The customer with this address, created when there is none: `meta(customer).created` says which.
-
-        One that exists is given as it is; nothing of it is overwritten.
-
-        Args:
-            email_subscription: that the customer agreed to marketing e-mail.
-        """
-        body = given(email=email, name=name, phone=phone, email_subscription=email_subscription or None)
-        spec = keyed("customers", body=body, key=idempotency_key, options=options)
-        return self._client._run(spec, as_type(Customer))
+        body = without_none(email=email, name=name, phone=phone, email_subscription=email_subscription or None)
+        spec = post_with_key("customers", body=body, key=idempotency_key, options=options)
+        return await self._client._execute(spec, parser_for(Customer))

@@ -1,83 +1,88 @@
-"""The event feed: list, get, follow."""
+"""The event feed: list, get and follow."""
 
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 from uuid import UUID
 
-from booking_core.models.events import EventType, ResourceType
-from booking_sdk._discreet import discreet_methods
-from booking_sdk._parse import as_type
+from booking_core.models.events import EventType
+from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._feed_reader import FeedPosition, FeedReader
+from booking_sdk._page_iterator import PageIterator
+from booking_sdk._parse import parser_for
+from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.errors import EventsLost
-from booking_sdk.following import AsyncFeed, Feed, Following, Position
+from booking_sdk.event_parsing import FEED_EVENT, LENIENT_FEED_EVENT
+from booking_sdk.feed import AsyncFeed
 from booking_sdk.models import AnyEvent
 from booking_sdk.options import RequestOptions
-from booking_sdk.paging import AsyncEventPage, AsyncPaginator, EventPage, Paginator, Walk
-from booking_sdk.receive import NOTICED_EVENT, READABLE_EVENT
-from booking_sdk.request import Spec, get, instant, joined, segment
+from booking_sdk.pagination import AsyncEventPage, AsyncPaginator, async_fetch_page
+from booking_sdk.params import Order, ResourceTypeParam
+from booking_sdk.request import comma_separated, get, path_segment, utc_timestamp
 
-if TYPE_CHECKING:
-    from booking_sdk.client import AsyncBookingClient, BookingClient
-
-ResourceFilter = ResourceType | Literal["booking", "customer", "gift_card", "webhook"]
-
-# To a checker these are of the union; at run time each event is read as the class of its type.
-_EVENT: type[AnyEvent] = NOTICED_EVENT
+# A type checker sees the union of event classes; at run time each event is parsed into the class of its type.
+_EVENT: type[AnyEvent] = FEED_EVENT
 
 
 def _filters(
     types: Collection[EventType | str],
-    resource_type: ResourceFilter | None,
+    resource_type: ResourceTypeParam | None,
     resource_id: str | UUID | None,
     created_since: datetime | None,
     created_until: datetime | None,
 ) -> dict[str, Any]:
     return {
-        "type": joined("types", types),
+        "type": comma_separated("types", types),
         "resource_type": resource_type,
         "resource_id": resource_id,
-        "created_since": None if created_since is None else instant("created_since", created_since),
-        "created_until": None if created_until is None else instant("created_until", created_until),
+        "created_since": None if created_since is None else utc_timestamp("created_since", created_since),
+        "created_until": None if created_until is None else utc_timestamp("created_until", created_until),
     }
 
 
-def _following(
-    spec: Spec, after: str | None, since: datetime | None, poll: float | None, patience: float | None, clock: Any
-) -> Following:
-    begin = None if since is None else instant("since", since)
-    position = Position(since=begin) if after is None else Position.parse(after, begin)
-    return Following(spec, position, poll, patience, clock)
+def _start_position(after: str | None, since: datetime | None) -> FeedPosition:
+    start = None if since is None else utc_timestamp("since", since)
+    return FeedPosition(since=start) if after is None else FeedPosition.parse(after, start)
 
 
-@discreet_methods
+@scrub_tracebacks
 class AsyncEvents:
-    """What happened in the organization, in the order it happened, for 90 days."""
+    """The event feed: the organization's events of the last 90 days, in order.
 
-    def __init__(self, client: "AsyncBookingClient") -> None:
+    An event is visible to keys that can read the resource it is about.
+    """
+
+    def __init__(self, client: AsyncAPIClient) -> None:
         self._client = client
 
     async def list(
         self,
         *,
         types: Collection[EventType | str] = (),
-        resource_type: ResourceFilter | None = None,
+        resource_type: ResourceTypeParam | None = None,
         resource_id: str | UUID | None = None,
         created_since: datetime | None = None,
         created_until: datetime | None = None,
         limit: int = 25,
-        order: Literal["asc", "desc"] = "desc",
+        order: Order = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncEventPage[AnyEvent]:
-        """One page of the feed.
+        """List one page of the feed.
 
         Args:
-            types: at most 20 of them, or prefixes such as `booking.*`; else all that the key may read.
-            created_since: at or after it.
-            created_until: before it.
+            types: At most 20 event types, or prefixes such as `booking.*`. Defaults to all that the key can read.
+            resource_type: Only events about this type of resource.
+            resource_id: Only events about this resource.
+            created_since: Only events at or after this time.
+            created_until: Only events before this time.
+            limit: The page size, from 1 to 100.
+            order: `asc` for the oldest first.
+            starting_after: The `next_cursor` or `resume_cursor` of an earlier page.
+            options: Settings for this call.
 
         Raises:
-            InsufficientScopeError: something is named that the key may not read, or it may read nothing.
+            InsufficientScopeError: The key cannot read one of the types, or cannot read events at all.
         """
         query = {
             **_filters(types, resource_type, resource_id, created_since, created_until),
@@ -85,37 +90,55 @@ class AsyncEvents:
             "order": order,
             "starting_after": starting_after,
         }
-        return await self._client._page(get("events", query=query, options=options), _EVENT, AsyncEventPage)
+        spec = get("events", query=query, options=options)
+        return await async_fetch_page(self._client, spec, _EVENT, AsyncEventPage)
 
     def iterate(
         self,
         *,
         types: Collection[EventType | str] = (),
-        resource_type: ResourceFilter | None = None,
+        resource_type: ResourceTypeParam | None = None,
         resource_id: str | UUID | None = None,
         created_since: datetime | None = None,
         created_until: datetime | None = None,
-        order: Literal["asc", "desc"] = "desc",
+        order: Order = "desc",
         page_size: int = 100,
         max_items: int | None = None,
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncPaginator[AnyEvent]:
-        """Every event that there is now, page after page; `follow` also gives those to come."""
+        """Iterate over all present events; `follow` also waits for future ones.
+
+        Args:
+            types: At most 20 event types, or prefixes such as `booking.*`. Defaults to all that the key can read.
+            resource_type: Only events about this type of resource.
+            resource_id: Only events about this resource.
+            created_since: Only events at or after this time.
+            created_until: Only events before this time.
+            order: `asc` for the oldest first.
+            page_size: The number of events per request, from 1 to 100.
+            max_items: The maximum number of events.
+            starting_after: The `cursor` of an earlier iterator.
+            options: Settings for each request.
+        """
         filters = _filters(types, resource_type, resource_id, created_since, created_until)
         query = {**filters, "order": order, "starting_after": starting_after}
-        walk = Walk([get("events", query=query, options=options)], page_size, max_items)
-        return AsyncPaginator(self._client, walk, _EVENT)
+        pages = PageIterator([get("events", query=query, options=options)], page_size, max_items)
+        return AsyncPaginator(self._client, pages, _EVENT)
 
     async def get(self, event_id: str | UUID, *, options: RequestOptions | None = None) -> AnyEvent:
-        """One event, by the id that a delivery names.
+        """Return one event.
+
+        Args:
+            event_id: The id of the event, which a webhook delivery contains too.
+            options: Settings for this call.
 
         Raises:
-            NotFoundError: there is none with this id, or not any more.
-            InsufficientScopeError: the key may not read what the event is about.
+            NotFoundError: No event has this id, or it was deleted at the end of its retention.
+            InsufficientScopeError: The key cannot read the resource that the event is about.
         """
-        spec = get("events", segment("event_id", event_id), options=options)
-        return await self._client._run(spec, as_type(_EVENT))
+        spec = get("events", path_segment("event_id", event_id), options=options)
+        return await self._client._execute(spec, parser_for(_EVENT))
 
     def follow(
         self,
@@ -129,138 +152,34 @@ class AsyncEvents:
         patience: float | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncFeed:
-        """Every event from a point on, in order, and then each as it comes; it ends by an error, or by `feed.close()`.
+        """Follow the feed: iterate over the events in order, and wait for new ones.
 
-        It misses none, and waits out a service that is away. To go on after a restart, keep `feed.checkpoint` with
-        what the event changed, or let `on_checkpoint` tell. An event that cannot be read is logged, and comes as an
-        `UnknownEvent`.
+            feed = client.events.follow(after=load_checkpoint(), types=["booking.*"])
+            async for event in feed:
+                await handle(event, checkpoint=feed.checkpoint)
 
-        Args:
-            after: a checkpoint, with the `types` that it was made with; else the feed begins with the oldest event
-                kept, or at `since`.
-            types: as in `list`.
-            poll: seconds between two questions when there is nothing new; None: ends where the feed ends now.
-            on_checkpoint: called with a checkpoint when the next event is asked for: the one before is dealt with.
-            on_lost: called when the service has deleted events, at the end of their retention, that this follower may
-                not have seen; it then goes on behind them. None: the `EventsLost` is raised.
-            patience: seconds for which the service may fail without a break before its error is raised; None: for
-                ever. Errors that waiting does not help are raised at once.
-
-        Raises:
-            EventsLost: events were deleted before they were read; asked for the next event, the feed goes on.
-            BadRequestError: `after` belongs to other `types`, or to another organization.
-            InsufficientScopeError: a type is named that the key may not read, or it may read nothing.
-        """
-        spec = get("events", query={"type": joined("types", types)}, options=options)
-        following = _following(spec, after, since, poll, patience, self._client._clock)
-        return AsyncFeed(self._client, following, READABLE_EVENT, on_checkpoint, on_lost)
-
-
-# Made from the classes above by tests/booking_sdk/unasync.py; change those, and run it. -------------------------------
-
-
-@discreet_methods
-class Events:
-    """What happened in the organization, in the order it happened, for 90 days."""
-
-    def __init__(self, client: "BookingClient") -> None:
-        self._client = client
-
-    def list(
-        self,
-        *,
-        types: Collection[EventType | str] = (),
-        resource_type: ResourceFilter | None = None,
-        resource_id: str | UUID | None = None,
-        created_since: datetime | None = None,
-        created_until: datetime | None = None,
-        limit: int = 25,
-        order: Literal["asc", "desc"] = "desc",
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> EventPage[AnyEvent]:
-        """One page of the feed.
+        The feed misses no event, and retries while the service is unavailable. It ends by an error or by
+        `feed.close()`. To continue after a restart, store `feed.checkpoint` together with the effects of the event, or
+        use `on_checkpoint`. An event that cannot be parsed is logged and yielded as an `UnknownEvent`.
 
         Args:
-            types: at most 20 of them, or prefixes such as `booking.*`; else all that the key may read.
-            created_since: at or after it.
-            created_until: before it.
+            after: A checkpoint; pass the same `types` again. Defaults to the oldest event, or to `since`.
+            since: The time at which to start, without a checkpoint.
+            types: At most 20 event types, or prefixes such as `booking.*`. Defaults to all that the key can read.
+            poll: Seconds between two requests when there is no new event. None ends the iteration there.
+            on_checkpoint: Called with a checkpoint when the next event is requested, that is, after the event before
+                was handled.
+            on_lost: Called when the service deleted events at the end of their retention before they were read. The
+                feed then continues after them. Defaults to raising the `EventsLost`.
+            patience: Seconds of continuous failure after which the error is raised. None retries forever. An error
+                that no retry can fix is raised at once.
+            options: Settings for each request.
 
         Raises:
-            InsufficientScopeError: something is named that the key may not read, or it may read nothing.
+            EventsLost: Events were deleted before they were read. The next iteration continues after them.
+            BadRequestError: The checkpoint belongs to other `types`, or to another organization.
+            InsufficientScopeError: The key cannot read one of the types, or cannot read events at all.
         """
-        query = {
-            **_filters(types, resource_type, resource_id, created_since, created_until),
-            "limit": limit,
-            "order": order,
-            "starting_after": starting_after,
-        }
-        return self._client._page(get("events", query=query, options=options), _EVENT, EventPage)
-
-    def iterate(
-        self,
-        *,
-        types: Collection[EventType | str] = (),
-        resource_type: ResourceFilter | None = None,
-        resource_id: str | UUID | None = None,
-        created_since: datetime | None = None,
-        created_until: datetime | None = None,
-        order: Literal["asc", "desc"] = "desc",
-        page_size: int = 100,
-        max_items: int | None = None,
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> Paginator[AnyEvent]:
-        """Every event that there is now, page after page; `follow` also gives those to come."""
-        filters = _filters(types, resource_type, resource_id, created_since, created_until)
-        query = {**filters, "order": order, "starting_after": starting_after}
-        walk = Walk([get("events", query=query, options=options)], page_size, max_items)
-        return Paginator(self._client, walk, _EVENT)
-
-    def get(self, event_id: str | UUID, *, options: RequestOptions | None = None) -> AnyEvent:
-        """One event, by the id that a delivery names.
-
-        Raises:
-            NotFoundError: there is none with this id, or not any more.
-            InsufficientScopeError: the key may not read what the event is about.
-        """
-        spec = get("events", segment("event_id", event_id), options=options)
-        return self._client._run(spec, as_type(_EVENT))
-
-    def follow(
-        self,
-        *,
-        after: str | None = None,
-        since: datetime | None = None,
-        types: Collection[EventType | str] = (),
-        poll: float | None = 5.0,
-        on_checkpoint: Callable[[str], None] | None = None,
-        on_lost: Callable[[EventsLost], None] | None = None,
-        patience: float | None = None,
-        options: RequestOptions | None = None,
-    ) -> Feed:
-        """Every event from a point on, in order, and then each as it comes; it ends by an error, or by `feed.close()`.
-
-        It misses none, and waits out a service that is away. To go on after a restart, keep `feed.checkpoint` with
-        what the event changed, or let `on_checkpoint` tell. An event that cannot be read is logged, and comes as an
-        `UnknownEvent`.
-
-        Args:
-            after: a checkpoint, with the `types` that it was made with; else the feed begins with the oldest event
-                kept, or at `since`.
-            types: as in `list`.
-            poll: seconds between two questions when there is nothing new; None: ends where the feed ends now.
-            on_checkpoint: called with a checkpoint when the next event is asked for: the one before is dealt with.
-            on_lost: called when the service has deleted events, at the end of their retention, that this follower may
-                not have seen; it then goes on behind them. None: the `EventsLost` is raised.
-            patience: seconds for which the service may fail without a break before its error is raised; None: for
-                ever. Errors that waiting does not help are raised at once.
-
-        Raises:
-            EventsLost: events were deleted before they were read; asked for the next event, the feed goes on.
-            BadRequestError: `after` belongs to other `types`, or to another organization.
-            InsufficientScopeError: a type is named that the key may not read, or it may read nothing.
-        """
-        spec = get("events", query={"type": joined("types", types)}, options=options)
-        following = _following(spec, after, since, poll, patience, self._client._clock)
-        return Feed(self._client, following, READABLE_EVENT, on_checkpoint, on_lost)
+        spec = get("events", query={"type": comma_separated("types", types)}, options=options)
+        reader = FeedReader(spec, _start_position(after, since), poll, patience, self._client._clock)
+        return AsyncFeed(self._client, reader, LENIENT_FEED_EVENT, on_checkpoint, on_lost)

@@ -1,32 +1,32 @@
-"""The catalogue."""
+"""The experiences of the organization's catalogue."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 from uuid import UUID
 
 from booking_core.models.experiences import Experience
-from booking_sdk._discreet import discreet_methods
-from booking_sdk._parse import as_type
+from booking_sdk._base_client import AsyncAPIClient
+from booking_sdk._page_iterator import PageIterator
+from booking_sdk._parse import parser_for
+from booking_sdk._traceback_scrubbing import scrub_tracebacks
 from booking_sdk.options import RequestOptions
-from booking_sdk.paging import AsyncPage, AsyncPaginator, Page, Paginator, Walk
-from booking_sdk.request import get, instant, segment
-
-if TYPE_CHECKING:
-    from booking_sdk.client import AsyncBookingClient, BookingClient
+from booking_sdk.pagination import AsyncPage, AsyncPaginator, async_fetch_page
+from booking_sdk.params import Order
+from booking_sdk.request import get, path_segment, utc_timestamp
 
 
 def _filters(published: bool | None, updated_since: datetime | None) -> dict[str, Any]:
     return {
         "published": published,
-        "updated_since": None if updated_since is None else instant("updated_since", updated_since),
+        "updated_since": None if updated_since is None else utc_timestamp("updated_since", updated_since),
     }
 
 
-@discreet_methods
+@scrub_tracebacks
 class AsyncExperiences:
-    """What guests can book, published or not."""
+    """The experiences that guests can book, published or not. Needs the scope `experiences:read`."""
 
-    def __init__(self, client: "AsyncBookingClient") -> None:
+    def __init__(self, client: AsyncAPIClient) -> None:
         self._client = client
 
     async def list(
@@ -35,15 +35,19 @@ class AsyncExperiences:
         published: bool | None = None,
         updated_since: datetime | None = None,
         limit: int = 25,
-        order: Literal["asc", "desc"] = "desc",
+        order: Order = "desc",
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncPage[Experience]:
-        """One page of experiences, by creation.
+        """List one page of experiences, by creation time.
 
         Args:
-            published: only published ones, or only unpublished ones.
-            updated_since: only those changed at or after it.
+            published: Only published experiences, or only unpublished ones.
+            updated_since: Only experiences that changed at or after this time.
+            limit: The page size, from 1 to 100.
+            order: `asc` for the oldest first.
+            starting_after: The `next_cursor` of the page before.
+            options: Settings for this call.
         """
         query = {
             **_filters(published, updated_since),
@@ -51,89 +55,44 @@ class AsyncExperiences:
             "order": order,
             "starting_after": starting_after,
         }
-        return await self._client._page(get("experiences", query=query, options=options), Experience, AsyncPage)
+        spec = get("experiences", query=query, options=options)
+        return await async_fetch_page(self._client, spec, Experience, AsyncPage)
 
     def iterate(
         self,
         *,
         published: bool | None = None,
         updated_since: datetime | None = None,
-        order: Literal["asc", "desc"] = "desc",
+        order: Order = "desc",
         page_size: int = 100,
         max_items: int | None = None,
         starting_after: str | None = None,
         options: RequestOptions | None = None,
     ) -> AsyncPaginator[Experience]:
-        """Every experience, page after page."""
-        query = {**_filters(published, updated_since), "order": order, "starting_after": starting_after}
-        walk = Walk([get("experiences", query=query, options=options)], page_size, max_items)
-        return AsyncPaginator(self._client, walk, Experience)
-
-    async def get(self, experience_id: str | UUID, *, options: RequestOptions | None = None) -> Experience:
-        """One experience.
-
-        Raises:
-            NotFoundError: there is none with this id.
-        """
-        spec = get("experiences", segment("experience_id", experience_id), options=options)
-        return await self._client._run(spec, as_type(Experience))
-
-
-# Made from the classes above by tests/booking_sdk/unasync.py; change those, and run it. -------------------------------
-
-
-@discreet_methods
-class Experiences:
-    """What guests can book, published or not."""
-
-    def __init__(self, client: "BookingClient") -> None:
-        self._client = client
-
-    def list(
-        self,
-        *,
-        published: bool | None = None,
-        updated_since: datetime | None = None,
-        limit: int = 25,
-        order: Literal["asc", "desc"] = "desc",
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> Page[Experience]:
-        """One page of experiences, by creation.
+        """Iterate over all experiences, by creation time.
 
         Args:
-            published: only published ones, or only unpublished ones.
-            updated_since: only those changed at or after it.
+            published: Only published experiences, or only unpublished ones.
+            updated_since: Only experiences that changed at or after this time.
+            order: `asc` for the oldest first.
+            page_size: The number of experiences per request, from 1 to 100.
+            max_items: The maximum number of experiences.
+            starting_after: The `cursor` of an earlier iterator.
+            options: Settings for each request.
         """
-        query = {
-            **_filters(published, updated_since),
-            "limit": limit,
-            "order": order,
-            "starting_after": starting_after,
-        }
-        return self._client._page(get("experiences", query=query, options=options), Experience, Page)
-
-    def iterate(
-        self,
-        *,
-        published: bool | None = None,
-        updated_since: datetime | None = None,
-        order: Literal["asc", "desc"] = "desc",
-        page_size: int = 100,
-        max_items: int | None = None,
-        starting_after: str | None = None,
-        options: RequestOptions | None = None,
-    ) -> Paginator[Experience]:
-        """Every experience, page after page."""
         query = {**_filters(published, updated_since), "order": order, "starting_after": starting_after}
-        walk = Walk([get("experiences", query=query, options=options)], page_size, max_items)
-        return Paginator(self._client, walk, Experience)
+        pages = PageIterator([get("experiences", query=query, options=options)], page_size, max_items)
+        return AsyncPaginator(self._client, pages, Experience)
 
-    def get(self, experience_id: str | UUID, *, options: RequestOptions | None = None) -> Experience:
-        """One experience.
+    async def get(self, experience_id: str | UUID, *, options: RequestOptions | None = None) -> Experience:
+        """Return one experience.
+
+        Args:
+            experience_id: The id of the experience.
+            options: Settings for this call.
 
         Raises:
-            NotFoundError: there is none with this id.
+            NotFoundError: No experience has this id.
         """
-        spec = get("experiences", segment("experience_id", experience_id), options=options)
-        return self._client._run(spec, as_type(Experience))
+        spec = get("experiences", path_segment("experience_id", experience_id), options=options)
+        return await self._client._execute(spec, parser_for(Experience))

@@ -1,4 +1,4 @@
-"""For the tests of an integration: a service in memory, a clock that waits for nobody, and resources to hand.
+"""Tools to test an integration: an in-memory fake of the service, a manual clock, and factories for resources.
 
     from booking_sdk.testing import FakeBookingAPI
 
@@ -9,14 +9,13 @@
         my_shop.book(api.client(), departure.id)
         assert len(api.bookings) == 1
 
-The fake is held to the same tests as the service itself. It needs no network, no database and no event loop, and never
-waits.
+The fake passes the same contract tests as the service. It needs no network, no database and no event loop, and never
+sleeps.
 """
 
 from booking_sdk.testing._http import FakeRequest
 from booking_sdk.testing.clock import ManualClock, on_clock
-from booking_sdk.testing.fake import FakeBookingAPI
-from booking_sdk.testing.make import (
+from booking_sdk.testing.factories import (
     make_booking,
     make_customer,
     make_departure,
@@ -24,6 +23,7 @@ from booking_sdk.testing.make import (
     make_experience,
     make_gift_card,
 )
+from booking_sdk.testing.fake import FakeBookingAPI
 
 __all__ = [
     "FakeBookingAPI",

@@ -1,4 +1,4 @@
-"""The fake's side of HTTP: requests as they arrive, parameters read as strictly as the service reads them, refusals."""
+"""HTTP in the fake: received requests, query parameters parsed as strictly as by the service, and error responses."""
 
 import json
 import re
@@ -18,7 +18,7 @@ RequestT = TypeVar("RequestT", bound=Request)
 
 
 class FakeRequest:
-    """A request that the fake was sent. `json` is its body, parsed; `headers` have lower-case names."""
+    """A request that the fake received. `json` is its parsed body; `headers` have lower-case names."""
 
     def __init__(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes
@@ -42,7 +42,7 @@ class FakeRequest:
 
 
 class Refusal(Exception):
-    """A refusal, as the service words it."""
+    """An error response of the service."""
 
     def __init__(self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None, **extra: Any):
         super().__init__(message)
@@ -53,7 +53,7 @@ class Refusal(Exception):
 
     @property
     def is_stored(self) -> bool:
-        """Whether it was reached by carrying the request out, and is replayed for its key."""
+        """Return True for an error that the service stores and replays for an Idempotency-Key."""
         return (self.status, self.code) in _STORED
 
     def body(self) -> dict[str, Any]:
@@ -84,15 +84,19 @@ def _named(status: int, code: str, field: str | None, message: str, reason: str)
     return Refusal(status, code, sentence, details=[{"field": field, "reason": reason, "message": message}])
 
 
-def answer(status: int, body: Any, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer as the transport takes it."""
+def json_response(status: int, body: Any, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a JSON response for the transport."""
     own = {"content-type": "application/json", **(headers or {})}
     raw = [(name.encode(), value.encode()) for name, value in own.items()]
     return Response(status, raw, b"" if body is None else json.dumps(body).encode())
 
 
 def validated(model: type[RequestT], body: bytes) -> RequestT:
-    """A body as its wire model, by the rules of the service."""
+    """Parse a request body into its model, by the rules of the service.
+
+    Raises:
+        Refusal: The body is malformed (400).
+    """
     try:
         return model.model_validate_json(body or b"{}")
     except ValidationError as error:
@@ -102,12 +106,12 @@ def validated(model: type[RequestT], body: bytes) -> RequestT:
 
 
 def refused(refusal: Refusal, request_id: str) -> Response:
-    """A refusal as an answer."""
-    return answer(refusal.status, {**refusal.body(), "request_id": request_id}, refusal.headers)
+    """Return the response of a refusal."""
+    return json_response(refusal.status, {**refusal.body(), "request_id": request_id}, refusal.headers)
 
 
 class Query:
-    """The parameters of a request. Each method gives one, or refuses it."""
+    """The query parameters of a request. Each method parses one, or raises a Refusal."""
 
     def __init__(self, values: Mapping[str, str], zone: tzinfo) -> None:
         self._values = values

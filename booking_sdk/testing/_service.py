@@ -1,4 +1,4 @@
-"""How a request goes through the fake: the service's order of checks, and what each operation answers."""
+"""The request handling of the fake: the service's order of checks, and its operations."""
 
 import hashlib
 import json
@@ -16,13 +16,24 @@ from booking_core.models.gift_cards import GiftCardStatus
 from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MAX as KEY_MAX
 from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MIN as KEY_MIN
 from booking_core.models.limits import REQUEST_BODY_BYTES_MAX, WINDOW_DAYS_MAX
+from booking_core.models.organizations import ApiKey, Me
 from booking_core.models.scopes import Scope
 from booking_core.models.webhooks import DeliveryRecover, SecretRotate, WebhookEndpointChange, WebhookEndpointCreate
 from booking_sdk.response import Response
-from booking_sdk.testing import _feed
-from booking_sdk.testing._endpoints import Endpoints
-from booking_sdk.testing._http import FakeRequest, Query, Refusal, answer, malformed, not_found, refused, validated
+from booking_sdk.testing import _events
+from booking_sdk.testing._http import (
+    FakeRequest,
+    Query,
+    Refusal,
+    json_response,
+    malformed,
+    not_found,
+    refused,
+    validated,
+)
 from booking_sdk.testing._store import Row, Store, shown
+from booking_sdk.testing._webhooks import Webhooks
+from booking_sdk.testing.factories import resource_fields
 
 
 @dataclass(slots=True)
@@ -37,7 +48,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A request that passed every check before its own."""
+    """A request that passed the checks common to all operations."""
 
     request: FakeRequest
     request_id: str
@@ -47,27 +58,27 @@ class _Call:
 
 
 class FakeService:
-    """One organization, behind its API."""
+    """The API of one organization."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.webhooks = Endpoints(store)
+        self.webhooks = Webhooks(store)
         self.keys: dict[str, Key] = {}
         self._answers: dict[str, tuple[str, Response]] = {}
 
-    def answered(self, request: FakeRequest) -> Response:
-        """The answer to a request, whatever it is."""
+    def respond(self, request: FakeRequest) -> Response:
+        """Return the response to a request."""
         request_id = request.headers.get("x-request-id") or f"req_{secrets.token_hex(12)}"
         try:
-            response = self._carried_out(request, request_id)
+            response = self._execute(request, request_id)
         except Refusal as refusal:
             response = refused(refusal, request_id)
         pairs = [*response.raw_headers, (b"x-request-id", request_id.encode())]
         return Response(response.status_code, pairs, response.body)
 
-    def _carried_out(self, request: FakeRequest, request_id: str) -> Response:
+    def _execute(self, request: FakeRequest, request_id: str) -> Response:
         operation, ids = _route(request)
-        key = self._identified(request)
+        key = self._authenticate(request)
         if operation.scope and operation.scope not in key.scopes:
             message = f"The API key lacks the scope {operation.scope}."
             raise Refusal(403, "insufficient_scope", message, required_scope=operation.scope)
@@ -82,7 +93,7 @@ class FakeService:
             validated(operation.body, request.body)
         return self._once(idempotency_key, call, operation.act)
 
-    def _identified(self, request: FakeRequest) -> Key:
+    def _authenticate(self, request: FakeRequest) -> Key:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise Refusal(401, "api_key_missing", "Send the API key as 'Authorization: Bearer <API_KEY>'.")
@@ -94,37 +105,38 @@ class FakeService:
         return key
 
     def _once(self, key: str, call: _Call, act: "_Act") -> Response:
-        """The answer, or the one that the key had before."""
+        """Execute a request once for its Idempotency-Key; replay the stored response after that."""
         value = json.dumps(call.request.json or {}, sort_keys=True)
-        mark = hashlib.sha256(f"{call.request.method} {call.request.path}\n{value}".encode()).hexdigest()
+        fingerprint = hashlib.sha256(f"{call.request.method} {call.request.path}\n{value}".encode()).hexdigest()
         if key in self._answers:
             before, stored = self._answers[key]
-            if before != mark:
+            if before != fingerprint:
                 message = "This Idempotency-Key was used with a different request."
                 raise Refusal(422, "idempotency_key_reused", message)
             return Response(stored.status_code, [*stored.raw_headers, (b"idempotent-replayed", b"true")], stored.body)
         try:
-            found = act(self, call)
+            response = act(self, call)
         except Refusal as refusal:
             if not refusal.is_stored:
                 raise
-            found = refused(refusal, call.request_id)
-        self._answers[key] = mark, found
-        return found
+            response = refused(refusal, call.request_id)
+        self._answers[key] = fingerprint, response
+        return response
 
     # The operations ------------------------------------------------------------------------------------------------
 
     def _me(self, call: _Call) -> Response:
-        key = {
-            "id": call.key.id,
-            "name": "test",
-            "prefix": next(text for text, key in self.keys.items() if key is call.key)[:12],
-            "scopes": sorted(call.key.scopes),
-            "created_at": self.store.at(call.key.created_at),
-            "expires_at": None,
-            "last_used_at": None,
-        }
-        return _ok({"organization": self.store.organization, "key": key})
+        key = resource_fields(
+            ApiKey,
+            id=call.key.id,
+            name="test",
+            prefix=next(text for text, key in self.keys.items() if key is call.key)[:12],
+            scopes=sorted(call.key.scopes),
+            created_at=self.store.at(call.key.created_at),
+            expires_at=None,
+            last_used_at=None,
+        )
+        return _ok(resource_fields(Me, organization=self.store.organization, key=key))
 
     def _list_experiences(self, call: _Call) -> Response:
         published, since = call.query.flag("published"), call.query.instant("updated_since")
@@ -147,7 +159,7 @@ class FakeService:
             if status in (None, row["status"]) and experience_id in (None, row["experience"]["id"])
         ]
         if first or last:
-            start, end = self.store.window(*_whole(first, last), "departure_to")
+            start, end = self.store.window(*_complete_window(first, last), "departure_to")
             rows = [row for row in rows if start <= datetime.fromisoformat(row["departure"]["starts_at"]) < end]
         filters = {"status": status, "experience_id": experience_id, "first": first, "last": last}
         return self._listed("bookings", rows, call, **filters, updated_since=since)
@@ -157,12 +169,12 @@ class FakeService:
         return _ok(self._visible(row, call))
 
     def _visible(self, row: Row, call: _Call) -> Row:
-        """A booking with the guest's link, for whoever may write, for as long as the link is good."""
+        """Return a booking with its `manage_url` only for keys with `bookings:write`, until the departure has ended."""
         is_over = datetime.fromisoformat(row["departure"]["ends_at"]) <= self.store.clock.now
         return row if Scope.BOOKINGS_WRITE in call.key.scopes and not is_over else {**row, "manage_url": None}
 
     def _create_booking(self, call: _Call) -> Response:
-        return _ok(self.store.book(validated(BookingCreate, call.request.body)), 201)
+        return _ok(self.store.create_booking(validated(BookingCreate, call.request.body)), 201)
 
     def _cancel_booking(self, call: _Call) -> Response:
         return _ok(self._visible(self.store.cancel(call.ids[0]), call))
@@ -196,10 +208,10 @@ class FakeService:
         return _ok_page(self.store.page(endpoint, found, call.query, filters))
 
     def _list_events(self, call: _Call) -> Response:
-        return _ok_page(_feed.find(self.store, call.query, call.key.scopes))
+        return _ok_page(_events.find(self.store, call.query, call.key.scopes))
 
     def _get_event(self, call: _Call) -> Response:
-        return _ok(_feed.get(self.store, call.ids[0], call.key.scopes))
+        return _ok(_events.get(self.store, call.ids[0], call.key.scopes))
 
     def _list_webhooks(self, _: _Call) -> Response:
         rows = list(self.webhooks.endpoints.values())[::-1]
@@ -218,7 +230,7 @@ class FakeService:
 
     def _delete_webhook(self, call: _Call) -> Response:
         self.webhooks.delete(call.ids[0])
-        return answer(204, None)
+        return json_response(204, None)
 
     def _rotate_secret(self, call: _Call) -> Response:
         return _ok(self.webhooks.rotate(call.ids[0], validated(SecretRotate, call.request.body)))
@@ -292,8 +304,8 @@ _OPERATIONS = (
 )
 
 
-def _whole(first: date | None, last: date | None) -> tuple[date, date]:
-    """A window of which one end is given; the other lies as far away as it may."""
+def _complete_window(first: date | None, last: date | None) -> tuple[date, date]:
+    """Complete a window with one open end: the other end is as far away as the service permits."""
     days = timedelta(days=WINDOW_DAYS_MAX)
     if first is None:
         assert last is not None, "one of the two is given"
@@ -302,7 +314,11 @@ def _whole(first: date | None, last: date | None) -> tuple[date, date]:
 
 
 def _route(request: FakeRequest) -> tuple[_Operation, tuple[str, ...]]:
-    """Which operation is meant, and the ids in its path."""
+    """Return the operation of a request and the ids in its path.
+
+    Raises:
+        Refusal: No operation has this path (404) or this method (405).
+    """
     at_path = [
         (operation, found.groups()) for operation in _OPERATIONS if (found := operation.path.fullmatch(request.path))
     ]
@@ -338,7 +354,7 @@ def _check_body(request: FakeRequest) -> None:
 
 
 def _ok(row: Row, status: int = 200) -> Response:
-    return answer(status, shown(row))
+    return json_response(status, shown(row))
 
 
 def _ok_page(page: Row) -> Response:

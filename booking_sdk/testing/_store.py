@@ -1,5 +1,7 @@
-"""What the fake remembers, and what the service would do with it. Rows are resources as the API shows them; a name
-that begins with an underscore is the store's own and shown to nobody."""
+"""The data of the fake, and the business rules of the service.
+
+Rows are resources as JSON fields. A name that begins with an underscore is internal and never part of a response.
+"""
 
 import base64
 import hashlib
@@ -12,38 +14,49 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from booking_core.models.bookings import BookingCreate
-from booking_core.models.customers import CustomerCreate
-from booking_core.models.experiences import STANDARD_TIER_ID
+from booking_core.models.base import Resource
+from booking_core.models.bookings import (
+    AddOnLine,
+    BookedDeparture,
+    BookedExperience,
+    BookingCreate,
+    Guest,
+    GuestLine,
+    Payment,
+)
+from booking_core.models.customers import Customer, CustomerCreate
+from booking_core.models.experiences import STANDARD_TIER_ID, PriceTier
 from booking_core.models.limits import API_VERSION, AVAILABILITY_DAYS_DEFAULT, WINDOW_DAYS_MAX
+from booking_core.models.organizations import Organization
 from booking_core.models.pages import Order
+from booking_sdk.models import Booking, Event
 from booking_sdk.testing._http import Query, Refusal, conflict, malformed, not_found, unprocessable
 from booking_sdk.testing.clock import ManualClock
-from booking_sdk.testing.make import money, new_id
+from booking_sdk.testing.factories import new_id, resource_fields, totals_fields
 
 Row = dict[str, Any]
 
 _PAYMENTS = {
-    "pay_on_site": {"method": "pay_on_site", "source": "on_site", "status": "unpaid"},
-    "invoice": {"method": "invoice", "source": "external", "status": "unpaid"},
-    "external_paid": {"method": "external_paid", "source": "external", "status": "paid"},
+    "pay_on_site": resource_fields(Payment, method="pay_on_site", source="on_site", status="unpaid"),
+    "invoice": resource_fields(Payment, method="invoice", source="external", status="unpaid"),
+    "external_paid": resource_fields(Payment, method="external_paid", source="external", status="paid"),
 }
-_FREE = {"method": "free", "source": "external", "status": "paid"}
+_FREE = resource_fields(Payment, method="free", source="external", status="paid")
 
 
 def shown(row: Row) -> Row:
-    """A row without what is the store's own."""
+    """Return a row without its internal fields."""
     return {name: value for name, value in row.items() if not name.startswith("_")}
 
 
 def zone_of(timezone: str) -> tzinfo:
-    # UTC needs no time zone database, which not every machine has.
+    # UTC works without a time zone database, which not every machine has.
     return UTC if timezone == "UTC" else ZoneInfo(timezone)
 
 
 def standard_tiers(price: Row | None) -> list[Row]:
-    """Return the tiers of an experience without configured ones: `standard`, when there is a price."""
-    standard = {"id": STANDARD_TIER_ID, "name": STANDARD_TIER_ID, "price": price, "seats_per_unit": 1}
+    """Return the price tiers of an experience that configures none: `standard`, when there is a price."""
+    standard = resource_fields(PriceTier, id=STANDARD_TIER_ID, name=STANDARD_TIER_ID, price=price, seats_per_unit=1)
     return [] if price is None else [standard]
 
 
@@ -52,19 +65,20 @@ def lowest_price(tiers: Iterable[Row]) -> Row | None:
     return min((tier["price"] for tier in tiers), key=lambda price: int(price["amount_minor"]), default=None)
 
 
+def select_fields(model: type[Resource], row: Row) -> Row:
+    """Return the fields of a row that a model has."""
+    return {name: row[name] for name in model.model_fields}
+
+
 class Store:
-    """One organization."""
+    """The data of one organization."""
 
     def __init__(self, clock: ManualClock, name: str, timezone: str, currency: str) -> None:
         self.clock = clock
         self.zone = zone_of(timezone)
-        self.organization: Row = {
-            "id": new_id(),
-            "slug": "fake",
-            "name": name,
-            "timezone": timezone,
-            "default_currency": currency,
-        }
+        self.organization = resource_fields(
+            Organization, id=new_id(), slug="fake", name=name, timezone=timezone, default_currency=currency
+        )
         self.add_ons_app = True
         self.experiences: dict[str, Row] = {}
         self.departures: dict[str, Row] = {}
@@ -79,7 +93,7 @@ class Store:
     # Time and rows -------------------------------------------------------------------------------------------------
 
     def at(self, moment: datetime) -> str:
-        """An instant as the service writes it: with the organization's offset, to the second."""
+        """Return a time in the format of the service: with the organization's UTC offset, to the second."""
         return moment.astimezone(self.zone).isoformat(timespec="seconds")
 
     @property
@@ -87,7 +101,7 @@ class Store:
         return self.at(self.clock.now)
 
     def keep(self, rows: dict[str, Row], row: Row) -> Row:
-        """Adds a row at the end of its list."""
+        """Add a row at the end of its table."""
         rows[row["id"]] = {**row, "_position": next(self._positions), "_changed_at": self.clock.now}
         return rows[row["id"]]
 
@@ -98,7 +112,11 @@ class Store:
 
     @staticmethod
     def get(rows: Mapping[str, Row], row_id: str) -> Row:
-        """One row, or the refusal that there is none."""
+        """Return one row.
+
+        Raises:
+            Refusal: No row has this id (404).
+        """
         try:
             return rows[row_id.lower()]
         except KeyError:
@@ -107,7 +125,7 @@ class Store:
     # Lists ---------------------------------------------------------------------------------------------------------
 
     def page(self, endpoint: str, rows: Iterable[Row], query: Query, filters: Mapping[str, Any]) -> Row:
-        """A page of the rows that pass the filters which a cursor is bound to."""
+        """Return one page of rows. A cursor is bound to its endpoint, order and filters."""
         limit, order = query.limit(), query.choice("order", Order) or Order.DESC
         binding = f"{endpoint} {order} {sorted((name, str(value)) for name, value in filters.items() if value)}"
         cursor = query.text("starting_after")
@@ -136,7 +154,7 @@ class Store:
     # Departures ----------------------------------------------------------------------------------------------------
 
     def window(self, first: date, last: date, field: str) -> tuple[datetime, datetime]:
-        """The instants between which the days lie, in the organization's timezone."""
+        """Return the start of the first day and the end of the last day, in the organization's timezone."""
         if last < first:
             raise unprocessable(field, "lies before the first day", "window_reversed")
         if (last - first).days > WINDOW_DAYS_MAX:
@@ -167,7 +185,7 @@ class Store:
         return max(0, total - taken)
 
     def seats_shown(self, departure: Row) -> Row:
-        """A departure with its seats and its status of the moment."""
+        """Return a departure with its current seats and status."""
         left = self.seats_left(departure)
         status = departure["_status"]
         if status == "open" and departure["_closes_at"] <= self.clock.now:
@@ -178,23 +196,24 @@ class Store:
 
     # Bookings ------------------------------------------------------------------------------------------------------
 
-    def book(self, asked: BookingCreate) -> Row:
-        """A new booking, with its events; the refusals in the order of the service."""
-        departure = self.get(self.departures, asked.experience_date_id)
+    def create_booking(self, request: BookingCreate) -> Row:
+        """Create a booking and its events. The checks run in the order of the service."""
+        departure = self.get(self.departures, request.experience_date_id)
         self._check_bookable(departure)
         experience = self.experiences[departure["experience_id"]]
-        guests, seats = self._guest_lines(departure, asked)
-        add_ons = self._add_on_lines(experience, asked)
+        guests, seats = self._guest_lines(departure, request)
+        add_ons = self._add_on_lines(experience, request)
         left = self.seats_left(departure)
         if seats > left:
             message = f"Not enough seats: {left} available."
             raise Refusal(409, "insufficient_capacity", message, seats_available=left)
-        customer = {**asked.customer.model_dump(), "phone": asked.customer.phone or None}
-        self.know(customer["name"], customer["email"], customer["phone"])
-        row = self.keep(self.bookings, self._booking(asked, experience, departure, guests, add_ons, customer))
+        guest = {**request.customer.model_dump(), "phone": request.customer.phone or None}
+        customer = resource_fields(Guest, **guest)
+        self.find_or_create_customer(customer["name"], customer["email"], customer["phone"])
+        row = self.keep(self.bookings, self._booking(request, experience, departure, guests, add_ons, customer))
         row["_seats"] = seats
-        self.tell("booking.created", row)
-        self.tell("booking.confirmed", row)
+        self.publish("booking.created", row)
+        self.publish("booking.confirmed", row)
         return row
 
     def _check_bookable(self, departure: Row) -> None:
@@ -207,10 +226,10 @@ class Store:
         if departure["_closes_at"] <= self.clock.now:
             raise conflict("departure_closed", "Booking of this departure has closed.")
 
-    def _guest_lines(self, departure: Row, asked: BookingCreate) -> tuple[list[Row], int]:
+    def _guest_lines(self, departure: Row, request: BookingCreate) -> tuple[list[Row], int]:
         tiers = {tier["id"]: tier for tier in departure["_tiers"]}
         lines, seats = [], 0
-        for number, line in enumerate(asked.guests):
+        for number, line in enumerate(request.guests):
             tier = tiers.get(line.tier_id)
             if tier is None:
                 raise unprocessable(
@@ -218,27 +237,37 @@ class Store:
                     f"The experience has no such price tier; it has {', '.join(sorted(tiers))}.",
                     "unknown_tier",
                 )
-            fields = {"tier_id": line.tier_id, "tier_label": tier["name"]}
-            lines.append({**fields, "count": line.count, "unit_price": tier["price"]})
+            lines.append(
+                resource_fields(
+                    GuestLine,
+                    tier_id=line.tier_id,
+                    tier_label=tier["name"],
+                    count=line.count,
+                    unit_price=tier["price"],
+                )
+            )
             seats += line.count * int(tier["seats_per_unit"])
         return lines, seats
 
-    def _add_on_lines(self, experience: Row, asked: BookingCreate) -> list[Row]:
-        if asked.add_ons and not self.add_ons_app:
+    def _add_on_lines(self, experience: Row, request: BookingCreate) -> list[Row]:
+        if request.add_ons and not self.add_ons_app:
             raise unprocessable("add_ons", "The Add-ons app is off.", "add_ons_app_disabled")
         known = {add_on["id"]: add_on for add_on in experience["_add_ons"]}
         lines = []
-        for number, line in enumerate(asked.add_ons or ()):
+        for number, line in enumerate(request.add_ons or ()):
             add_on = known.get(line.id)
             if add_on is None:
                 raise unprocessable(f"add_ons.{number}.id", "is not an add-on of the experience", "unknown_add_on")
-            fields = {"id": line.id, "label": add_on["label"]}
-            lines.append({**fields, "count": line.count, "unit_price": add_on["price"]})
+            lines.append(
+                resource_fields(
+                    AddOnLine, id=line.id, label=add_on["label"], count=line.count, unit_price=add_on["price"]
+                )
+            )
         return lines
 
     def _booking(
         self,
-        asked: BookingCreate,
+        request: BookingCreate,
         experience: Row,
         departure: Row,
         guests: list[Row],
@@ -247,75 +276,83 @@ class Store:
     ) -> Row:
         currency = guests[0]["unit_price"]["currency"]
         total = sum(line["count"] * line["unit_price"]["amount_minor"] for line in (*guests, *add_ons))
-        none = money(0, currency)
         booking_id = new_id()
-        return {
-            "id": booking_id,
-            "booking_number": len(self.bookings) + 1,
-            "status": "confirmed",
-            "source": "api",
-            "created_at": self.now,
-            "updated_at": self.now,
-            "experience": {name: experience[name] for name in ("id", "title", "slug")},
-            "departure": {name: departure[name] for name in ("id", "starts_at", "ends_at")},
-            "customer": customer,
-            "guests": guests,
-            "add_ons": add_ons,
-            "totals": {
-                "subtotal": money(total, currency),
-                "discount": none,
-                "gift_card": none,
-                "total": money(total, currency),
-            },
-            "payment": _PAYMENTS[asked.payment] if total else _FREE,
-            "note": asked.note or None,
-            "manage_url": f"https://fake.example.com/manage/{booking_id}",
-        }
+        return resource_fields(
+            Booking,
+            id=booking_id,
+            booking_number=len(self.bookings) + 1,
+            status="confirmed",
+            source="api",
+            created_at=self.now,
+            updated_at=self.now,
+            experience=select_fields(BookedExperience, experience),
+            departure=select_fields(BookedDeparture, departure),
+            customer=customer,
+            guests=guests,
+            add_ons=add_ons,
+            totals=totals_fields(total, currency),
+            payment=_PAYMENTS[request.payment] if total else _FREE,
+            note=request.note or None,
+            manage_url=f"https://fake.example.com/manage/{booking_id}",
+        )
 
     def cancel(self, booking_id: str, reason: str = "api") -> Row:
-        """The booking, cancelled; one that is already stays as it is."""
+        """Cancel a booking and write its event. A cancelled booking stays unchanged."""
         row = self.get(self.bookings, booking_id)
         if row["status"] != "cancelled":
             self.change(row, status="cancelled")
-            self.tell("booking.cancelled", row, reason=reason)
+            self.publish("booking.cancelled", row, reason=reason)
         return row
 
     # Customers -----------------------------------------------------------------------------------------------------
 
-    def know(self, name: str, email: str, phone: str | None, subscribed: bool = False) -> tuple[Row, bool]:
-        """The customer with this address, and whether it is new."""
+    def find_or_create_customer(
+        self, name: str, email: str, phone: str | None, subscribed: bool = False
+    ) -> tuple[Row, bool]:
+        """Return the customer with this e-mail address, and True when it was created."""
         identity = unicodedata.normalize("NFC", email).casefold()
         for row in self.customers.values():
             if row["_identity"] == identity:
                 return row, False
-        fields: Row = {"id": new_id(), "name": name, "email": email, "phone": phone, "tags": []}
-        row = self.keep(self.customers, {**fields, "email_subscription": subscribed, "created_at": self.now})
+        fields = resource_fields(
+            Customer,
+            id=new_id(),
+            name=name,
+            email=email,
+            phone=phone,
+            email_subscription=subscribed,
+            created_at=self.now,
+        )
+        row = self.keep(self.customers, fields)
         row["_identity"] = identity
-        self.tell("customer.created", row)
+        self.publish("customer.created", row)
         return row, True
 
-    def create_customer(self, asked: CustomerCreate) -> tuple[Row, bool]:
-        return self.know(asked.name, asked.email, asked.phone or None, bool(asked.email_subscription))
+    def create_customer(self, request: CustomerCreate) -> tuple[Row, bool]:
+        return self.find_or_create_customer(
+            request.name, request.email, request.phone or None, bool(request.email_subscription)
+        )
 
     # Events --------------------------------------------------------------------------------------------------------
 
-    def tell(self, event_type: str, about: Row, *, resource_type: str | None = None, **data: Any) -> Row:
-        """Writes an event at the end of the feed, as things are now."""
+    def publish(self, event_type: str, about: Row, *, resource_type: str | None = None, **data: Any) -> Row:
+        """Append an event with the current state of a resource to the feed."""
         resource = resource_type or event_type.partition(".")[0]
         body = shown(about)
         if "manage_url" in body:
             body["manage_url"] = None
-        event = {
-            "id": new_id(),
-            "type": event_type,
-            "created_at": self.now,
-            "api_version": API_VERSION,
-            "sequence": len(self.events) + 1,
-            "data": {"object": body, **data},
-            "resource_type": resource,
-            "resource_id": None if event_type == "ping" else body.get("id"),
-        }
-        # A copy, by way of JSON: what happened stays as it was when it happened.
+        event = resource_fields(
+            Event,
+            id=new_id(),
+            type=event_type,
+            created_at=self.now,
+            api_version=API_VERSION,
+            sequence=len(self.events) + 1,
+            data={"object": body, **data},
+            resource_type=resource,
+            resource_id=None if event_type == "ping" else body.get("id"),
+        )
+        # A deep copy through JSON: later changes of the resource must not change the event.
         row = self.keep(self.events, json.loads(json.dumps(event)))
         self.on_event(row)
         return row

@@ -1,4 +1,4 @@
-"""Time that moves when it is told to."""
+"""A clock that tests control."""
 
 import time
 from datetime import UTC, datetime
@@ -6,15 +6,16 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from booking_sdk._clock import Clock
-from booking_sdk.client import AsyncBookingClient, BookingClient
+from booking_sdk._sync.client import BookingClient
+from booking_sdk.client import AsyncBookingClient
 
 ClientT = TypeVar("ClientT", AsyncBookingClient, BookingClient)
 
 
 class ManualClock(Clock):
-    """A clock that stands still. Whoever sleeps on it moves it on, and waits for nothing.
+    """A clock that stands still until it is advanced. A sleep advances it and returns at once.
 
-    `sleeps` holds what was slept. Chance is taken out: a random wait is always half of what it could be.
+    `sleeps` lists the sleeps in seconds. Random numbers are always 0.5, so a delay with jitter is half of its maximum.
     """
 
     def __init__(self, at: datetime | None = None) -> None:
@@ -27,7 +28,7 @@ class ManualClock(Clock):
         return datetime.fromtimestamp(self._wall_s, UTC)
 
     def advance(self, seconds: float) -> None:
-        """Lets that much time pass."""
+        """Advance the clock."""
         self._wall_s += seconds
         self._monotonic_s += seconds
 
@@ -52,9 +53,13 @@ class ManualClock(Clock):
 
 
 def on_clock(client: ClientT, clock: ManualClock) -> ClientT:
-    """The same client on another clock: its retries, its deadline and its feeds wait for nobody.
+    """Return a copy of a client on another clock, so that its retries and feeds do not wait.
 
-    client = on_clock(BookingClient(...), ManualClock())
+        client = on_clock(BookingClient(...), ManualClock())
+
+    Args:
+        client: The client.
+        clock: The clock, on which retries, deadlines and feeds depend.
     """
     moved = client.with_options()
     moved._clock = clock

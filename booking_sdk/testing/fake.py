@@ -1,4 +1,4 @@
-"""The fake as a test sees it: what is put into it, what goes wrong with it, what became of it."""
+"""The fake service: methods to fill it, to make it fail, and to inspect it."""
 
 import secrets
 import threading
@@ -14,12 +14,13 @@ from booking_core.models.experiences import Experience
 from booking_core.models.limits import API_KEY_PREFIX
 from booking_core.models.scopes import Scope
 from booking_sdk._http import async_mock_client, mock_client, mock_transport
-from booking_sdk._retries import Failure, Outcome
-from booking_sdk.client import AsyncBookingClient, BookingClient
+from booking_sdk._retries import AttemptResult, Failure
+from booking_sdk._sync.client import BookingClient
+from booking_sdk.client import AsyncBookingClient
+from booking_sdk.event_parsing import parse_event
 from booking_sdk.models import AnyEvent, Booking, GiftCard
 from booking_sdk.options import ClientOptions
-from booking_sdk.receive import parsed
-from booking_sdk.testing import make
+from booking_sdk.testing import factories
 from booking_sdk.testing._http import FakeRequest, Refusal, refused
 from booking_sdk.testing._service import FakeService, Key
 from booking_sdk.testing._store import Store, lowest_price, shown, standard_tiers
@@ -39,7 +40,7 @@ _CODES = {
 
 @dataclass(slots=True)
 class _Fault:
-    """Something that goes wrong with the next requests that it is meant for."""
+    """A failure of the next matching requests."""
 
     times: int
     method: str | None
@@ -48,15 +49,21 @@ class _Fault:
     failure: Failure | None = None
     after_commit: bool = False
 
-    def is_for(self, request: FakeRequest) -> bool:
+    def matches(self, request: FakeRequest) -> bool:
         return self.method in (None, request.method) and (self.path is None or request.path.startswith(self.path))
 
 
 class FakeBookingAPI:
-    """A service in memory, of one organization.
+    """The service with one organization, in memory.
 
-    Put things into it (`add_departure`), break it (`fail_next`, `drop_connection_after_commit`), give code under test
-    one of its clients, and look at what became of it (`bookings`, `requests`).
+        api = FakeBookingAPI()
+        departure = api.add_departure(seats=4)
+        api.fail_next(status=503)
+        my_shop.book(api.client(), departure.id)
+        assert len(api.bookings) == 1
+
+    Fill it (`add_departure`), make it fail (`fail_next`, `drop_connection_after_commit`), pass a client of it to the
+    code under test, and inspect it (`bookings`, `requests`).
     """
 
     base_url = "https://fake.example.com"
@@ -69,15 +76,17 @@ class FakeBookingAPI:
         timezone: str = "UTC",
         currency: str = "NOK",
     ) -> None:
-        """A service with nothing in it.
+        """Create an empty service.
 
         Args:
-            now: where its clock stands; the moment's own time unless given.
-            timezone: the organization's, by IANA name.
+            now: The time of its clock. Defaults to the current time.
+            name: The name of the organization.
+            timezone: The timezone of the organization, by IANA name.
+            currency: The currency of the organization.
         """
         self.clock: ManualClock = ManualClock((now or datetime.now(UTC)).replace(microsecond=0))
         self.requests: list[FakeRequest] = []
-        """Every request that arrived, also those that failed."""
+        """All received requests, including failed ones."""
         self._store = Store(self.clock, name, timezone, currency)
         self._service = FakeService(self._store)
         self._faults: list[_Fault] = []
@@ -87,48 +96,61 @@ class FakeBookingAPI:
     # Clients -------------------------------------------------------------------------------------------------------
 
     def client(self, scopes: Collection[Scope | str] | None = None, **options: Unpack[ClientOptions]) -> BookingClient:
-        """A client with a key that holds these scopes, or every scope. Its waits move the fake's clock."""
+        """Return a client. Its retry delays advance the clock of the fake.
+
+        Args:
+            scopes: The scopes of its key. Defaults to all.
+            options: Options as for `with_options`.
+        """
         own = BookingClient(self.key(scopes), base_url=self.base_url, http_client=mock_client(self.transport))
         return on_clock(own.with_options(**options), self.clock)
 
     def async_client(
         self, scopes: Collection[Scope | str] | None = None, **options: Unpack[ClientOptions]
     ) -> AsyncBookingClient:
-        """The same, to be awaited."""
+        """Return an async client. Its retry delays advance the clock of the fake.
+
+        Args:
+            scopes: The scopes of its key. Defaults to all.
+            options: Options as for `with_options`.
+        """
         http_client = async_mock_client(self.transport)
         own = AsyncBookingClient(self.key(scopes), base_url=self.base_url, http_client=http_client)
         return on_clock(own.with_options(**options), self.clock)
 
     def key(self, scopes: Collection[Scope | str] | None = None) -> str:
-        """A new API key."""
+        """Create an API key and return it. `scopes` defaults to all."""
         text = API_KEY_PREFIX + secrets.token_hex(20)
-        self._service.keys[text] = Key(make.new_id(), frozenset(map(str, scopes or Scope)), self.clock.now)
+        self._service.keys[text] = Key(factories.new_id(), frozenset(map(str, scopes or Scope)), self.clock.now)
         return text
 
     def revoke(self, key: str) -> None:
-        """Ends a key."""
+        """Revoke a key."""
         self._service.keys[key].revoked = True
 
     @property
     def transport(self) -> Any:
-        """For an httpx client of your own, of either kind: `httpx.Client(transport=api.transport)`."""
+        """The transport for your own httpx client, sync or async: `httpx.Client(transport=api.transport)`."""
         return mock_transport(self._receive)
 
     def advance(self, seconds: float) -> None:
-        """Lets time pass."""
+        """Advance the clock."""
         self.clock.advance(seconds)
 
-    # What is in it -------------------------------------------------------------------------------------------------
+    # Contents ------------------------------------------------------------------------------------------------------
 
     def add_experience(self, *, add_ons: Collection[Mapping[str, Any]] = (), **over: Any) -> Experience:
-        """An experience with an adult tier at 890.00, or whatever `over` says: `price_tiers=[...]`. Its `price_from` is
-        the lowest price of its tiers unless given; without tiers it sells one, `standard`, at its `price_from`.
+        """Add an experience with an adult tier at 890.00.
+
+        Its `price_from` defaults to the lowest price of its tiers. With `price_tiers=[]` it has the tier `standard` at
+        its `price_from`.
 
         Args:
-            add_ons: what can be bought with it, each `{"id", "label", "price"}`.
+            add_ons: The add-ons of the experience, each `{"id", "label", "price"}`.
+            over: The fields to override.
         """
         now = self._store.now
-        fields = make.experience_fields(self._currency, **{"created_at": now, "updated_at": now, **over})
+        fields = factories.experience_fields(self._currency, **{"created_at": now, "updated_at": now, **over})
         tiers = fields["price_tiers"]
         if tiers and over.get("price_from") is None:
             fields["price_from"] = lowest_price(tiers)
@@ -147,14 +169,18 @@ class FakeBookingAPI:
         price_minor: int | None = None,
         prices: Mapping[str, int] | None = None,
     ) -> Departure:
-        """An open departure, two days from now unless said; of a new experience unless one is given.
+        """Add an open departure.
 
         Args:
-            price_minor: its single price, when its experience has no price tiers; else the experience's `price_from`.
-            prices: its prices by tier id, for the tiers that do not cost what they cost elsewhere.
+            experience: The experience or its id. Defaults to a new one.
+            seats: The number of seats.
+            starts_at: The start. Defaults to two days from now.
+            ends_at: The end. Defaults to the duration of the experience.
+            price_minor: The price, when the experience has no price tiers. Defaults to its `price_from`.
+            prices: Prices by tier id, for tiers with another price on this departure.
 
         Raises:
-            ValueError: a single price where the experience has tiers, or a price for a tier that it does not have.
+            ValueError: There is a single price although the experience has tiers, or a tier does not exist.
         """
         experience_id = getattr(experience or self.add_experience(), "id", experience)
         kind = self._store.experiences[str(experience_id)]
@@ -162,7 +188,7 @@ class FakeBookingAPI:
         start = starts_at or self.clock.now + timedelta(days=2)
         closes_at = start - timedelta(hours=kind["hours_before_booking_closes"] or 0)
         end = ends_at or start + timedelta(minutes=kind["duration_minutes"] or 0)
-        fields = make.departure_fields(
+        fields = factories.departure_fields(
             experience_id=kind["id"],
             starts_at=self._store.at(start),
             ends_at=self._store.at(end),
@@ -176,29 +202,29 @@ class FakeBookingAPI:
         return Departure.model_validate(shown(row))
 
     def _tiers(self, experience: Mapping[str, Any], price_minor: int | None, prices: Mapping[str, int]) -> list[Any]:
-        """Return the tiers of a departure, each with its price there."""
+        """Return the price tiers of a departure with their prices."""
         tiers = experience["price_tiers"] if experience["_has_tiers"] else []
         if unknown := prices.keys() - {tier["id"] for tier in tiers}:
             raise ValueError(f"the experience has no price tier {', '.join(sorted(unknown))}")
         if tiers and price_minor is not None:
             raise ValueError("the experience has price tiers: give prices={tier id: amount_minor}")
         if not tiers:
-            price = experience["price_from"] if price_minor is None else make.money(price_minor, self._currency)
+            price = experience["price_from"] if price_minor is None else factories.money(price_minor, self._currency)
             return standard_tiers(price)
-        own = {tier: make.money(amount, self._currency) for tier, amount in prices.items()}
+        own = {tier: factories.money(amount, self._currency) for tier, amount in prices.items()}
         return [{**tier, "price": own.get(tier["id"], tier["price"])} for tier in tiers]
 
     def add_customer(self, email: str, *, name: str = "Ada Lovelace", phone: str | None = None) -> Customer:
-        """A customer record, with its event."""
-        return Customer.model_validate(shown(self._store.know(name, email, phone)[0]))
+        """Add a customer and its event."""
+        return Customer.model_validate(shown(self._store.find_or_create_customer(name, email, phone)[0]))
 
     def add_gift_card(
         self, *, code: str = "GIFT-9Q4T-7K2M", amount_minor: int = 50000, balance_minor: int | None = None, **over: Any
     ) -> GiftCard:
-        """A gift card, with its event."""
-        amount = make.money(amount_minor, self._currency)
-        balance = amount if balance_minor is None else make.money(balance_minor, self._currency)
-        fields = make.gift_card_fields(
+        """Add a gift card and its event."""
+        amount = factories.money(amount_minor, self._currency)
+        balance = amount if balance_minor is None else factories.money(balance_minor, self._currency)
+        fields = factories.gift_card_fields(
             **{
                 "code_last4": code[-4:],
                 "initial_amount": amount,
@@ -211,57 +237,58 @@ class FakeBookingAPI:
         )
         row = self._store.keep(self._store.gift_cards, fields)
         row["_code"] = code
-        self._store.tell("gift_card.issued", row)
+        self._store.publish("gift_card.issued", row)
         return GiftCard.model_validate(shown(row))
 
     @property
     def bookings(self) -> list[Booking]:
-        """Every booking there is, oldest first."""
+        """All bookings, oldest first."""
         return [Booking.model_validate(shown(row)) for row in self._store.bookings.values()]
 
     @property
     def customers(self) -> list[Customer]:
-        """Every customer there is, oldest first."""
+        """All customers, oldest first."""
         return [Customer.model_validate(shown(row)) for row in self._store.customers.values()]
 
     @property
     def events(self) -> list[AnyEvent]:
-        """Everything that happened, in order."""
-        return [parsed(shown(row)) for row in self._store.events.values()]
+        """All events, in order."""
+        return [parse_event(shown(row)) for row in self._store.events.values()]
 
-    # What others do to it ------------------------------------------------------------------------------------------
+    # Changes by others ----------------------------------------------------------------------------------------------
 
     def cancel_booking(self, booking_id: str, *, reason: str = "admin") -> Booking:
-        """Cancels a booking as staff or the guest would, with its event."""
+        """Cancel a booking as staff or the guest would, and write the event."""
         return Booking.model_validate(shown(self._store.cancel(booking_id, reason)))
 
     def reschedule_booking(self, booking_id: str, departure_id: str) -> Booking:
-        """Moves a booking as staff would, with its event."""
+        """Reschedule a booking as staff would, and write the event."""
         row, to = self._store.bookings[booking_id], self._store.departures[departure_id]
         before = {name: row["departure"][name] for name in ("id", "starts_at")}
         self._store.change(row, departure={name: to[name] for name in ("id", "starts_at", "ends_at")})
-        self._store.tell("booking.rescheduled", row, previous_departure=before)
+        self._store.publish("booking.rescheduled", row, previous_departure=before)
         return Booking.model_validate(shown(row))
 
     def close_departure(self, departure_id: str, *, status: str = "closed") -> None:
-        """Ends the sale of a departure: `closed` or `cancelled`."""
+        """Set the status of a departure to `closed` or `cancelled`."""
         self._store.departures[departure_id]["_status"] = status
 
     def switch_add_ons(self, on: bool) -> None:
-        """Switches the Add-ons app."""
+        """Switch the Add-ons app on or off."""
         self._store.add_ons_app = on
 
     def emit(self, event_type: str, about: Any, **data: Any) -> AnyEvent:
-        """Writes any event into the feed, also one of a type that does not exist yet.
+        """Append any event to the feed.
 
         Args:
-            about: the resource, as a model or as fields.
-            data: what stands beside it, such as `reason`.
+            event_type: The type of the event, which may be unknown to the SDK.
+            about: The resource, as a model or as fields.
+            data: The other data of the event, such as `reason`.
         """
         fields = about.to_json() if hasattr(about, "to_json") else dict(about)
-        return parsed(shown(self._store.tell(event_type, fields, **data)))
+        return parse_event(shown(self._store.publish(event_type, fields, **data)))
 
-    # What goes wrong -----------------------------------------------------------------------------------------------
+    # Failures ------------------------------------------------------------------------------------------------------
 
     def fail_next(
         self,
@@ -273,13 +300,15 @@ class FakeBookingAPI:
         method: str | None = None,
         path: str | None = None,
     ) -> None:
-        """Answers the next requests with a failure, and does nothing of what they ask.
+        """Answer the next requests with an error, without executing them.
 
         Args:
-            code: the error's; the usual one of the status unless given.
-            retry_after: seconds, or a date as HTTP writes it.
-            method: only requests of this method.
-            path: only requests whose path begins like this.
+            status: The HTTP status.
+            code: The error code. Defaults to the usual code of the status.
+            times: The number of requests.
+            retry_after: The Retry-After header: seconds, or an HTTP date.
+            method: Only requests with this method.
+            path: Only requests whose path begins with this.
         """
         code = code or _CODES.get(status, "internal_error" if status >= 500 else "conflict")
         headers = {} if retry_after is None else {"retry-after": str(retry_after)}
@@ -289,42 +318,62 @@ class FakeBookingAPI:
     def drop_connection_after_commit(
         self, times: int = 1, *, method: str | None = None, path: str | None = None, as_timeout: bool = False
     ) -> None:
-        """Does what the next requests ask, and loses the answers."""
+        """Execute the next requests, and drop the connection before the response.
+
+        Args:
+            times: The number of requests.
+            method: Only requests with this method.
+            path: Only requests whose path begins with this.
+            as_timeout: True to time out in place of a broken connection.
+        """
         failure = Failure(sent=True, timed_out=as_timeout, reason="the test dropped the connection")
         self._faults.append(_Fault(times, method, path, failure=failure, after_commit=True))
 
     def drop_connection_before_commit(
         self, times: int = 1, *, method: str | None = None, path: str | None = None, as_timeout: bool = False
     ) -> None:
-        """Loses the next requests on their way; from outside it looks the same as losing the answers."""
+        """Drop the connection of the next requests without executing them.
+
+        A client cannot distinguish this from `drop_connection_after_commit`.
+
+        Args:
+            times: The number of requests.
+            method: Only requests with this method.
+            path: Only requests whose path begins with this.
+            as_timeout: True to time out in place of a broken connection.
+        """
         failure = Failure(sent=True, timed_out=as_timeout, reason="the test dropped the connection")
         self._faults.append(_Fault(times, method, path, failure=failure))
 
     def refuse_connections(self, times: int = 1) -> None:
-        """Takes no connection for the next requests."""
+        """Refuse the connections of the next requests.
+
+        Args:
+            times: The number of requests.
+        """
         failure = Failure(sent=False, timed_out=False, reason="the test refuses connections")
         self._faults.append(_Fault(times, None, None, failure=failure))
 
-    # How a request goes through ------------------------------------------------------------------------------------
+    # Request handling ----------------------------------------------------------------------------------------------
 
-    def _receive(self, raw: Any) -> Outcome:
+    def _receive(self, raw: Any) -> AttemptResult:
         headers = {name.lower(): value for name, value in raw.headers.items()}
         query = dict(parse_qsl(raw.url.query.decode(), keep_blank_values=True))
         request = FakeRequest(raw.method, raw.url.path, query, headers, raw.content)
         with self._lock:
             self.requests.append(request)
-            fault = next((fault for fault in self._faults if fault.is_for(request)), None)
+            fault = next((fault for fault in self._faults if fault.matches(request)), None)
             if fault is None:
-                return self._service.answered(request)
+                return self._service.respond(request)
             fault.times -= 1
             if fault.times <= 0:
                 self._faults.remove(fault)
             return self._failed(request, fault)
 
-    def _failed(self, request: FakeRequest, fault: _Fault) -> Outcome:
+    def _failed(self, request: FakeRequest, fault: _Fault) -> AttemptResult:
         if fault.refusal:
             return refused(fault.refusal, "req_fake")
         if fault.after_commit:
-            self._service.answered(request)
+            self._service.respond(request)
         assert fault.failure is not None, "a fault is a refusal or a failure"
         return fault.failure

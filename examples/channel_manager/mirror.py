@@ -1,4 +1,4 @@
-"""The mirror: every booking of an organization in an SQLite file of our own, and what other channels are to be told.
+"""A mirror of an organization's bookings in an SQLite file, and the notices to send to other channels.
 
 It does not matter how an event came here, how often, or after which other one. Each is handled in one transaction: the
 notice that remembers it, the booking it is about, and how far the feed has been read. So the file is right after every
@@ -30,7 +30,7 @@ _PATIENCE_S = 30.0
 
 
 class Mirror:
-    """One SQLite file. Give each thread a mirror of its own."""
+    """The SQLite file of the mirror. Each thread needs its own instance."""
 
     def __init__(self, path: Path | str) -> None:
         # Without an isolation level the module begins nothing by itself; the journal is SQLite's first and plainest,
@@ -50,14 +50,14 @@ class Mirror:
                 self._database.execute("INSERT OR REPLACE INTO position VALUES (1, ?)", (checkpoint,))
 
     def fill(self, bookings: Iterable[Booking]) -> None:
-        """Takes in bookings that the feed may be too young to tell of. What an event told stays: it is not older."""
+        """Store bookings that are older than the feed. A booking that came with an event stays: it is not older."""
         for booking in bookings:
             with self._transaction():
                 self._keep(booking, sequence=0)
 
     @property
     def checkpoint(self) -> str | None:
-        """How far the feed has been read; none before its first event."""
+        """The checkpoint of the feed; None before its first event."""
         row = self._database.execute("SELECT checkpoint FROM position").fetchone()
         return str(row[0]) if row else None
 
@@ -65,7 +65,7 @@ class Mirror:
         self._database.close()
 
     def _notice(self, event: BookingEvent) -> bool:
-        """Writes down what other channels are to be told, once for each event; gives whether it is new."""
+        """Write the notice for other channels, once per event. Return True when the event is new."""
         written = self._database.execute(
             "INSERT INTO notices VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (event.id, event.sequence, event.type, event.data.object.id),
@@ -73,7 +73,7 @@ class Mirror:
         return written.rowcount == 1
 
     def _keep(self, booking: Booking, sequence: int) -> None:
-        """Keeps the booking as of that event, unless a later one has told of it already."""
+        """Store the booking as of an event, unless a later event was stored before."""
         self._database.execute(
             "INSERT INTO bookings VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE"
             " SET sequence = excluded.sequence, status = excluded.status, body = excluded.body"
@@ -83,7 +83,7 @@ class Mirror:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All of it or nothing. It is a writer from its start, so that two processes wait instead of failing."""
+        """Open a transaction. It locks for writing at its start, so that a second process waits in place of failing."""
         self._database.execute("BEGIN IMMEDIATE")
         with self._database:
             yield

@@ -25,12 +25,12 @@ class Receiver(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], path: str, verifier: Verifier) -> None:
         self.path = path
         self.verifier = verifier
-        Mirror(path).close()  # a file that cannot be opened is told at the start
+        Mirror(path).close()  # fail at the start if the file cannot be opened
         super().__init__(address, Delivery)
 
 
 class Delivery(BaseHTTPRequestHandler):
-    """One connection, which carries one delivery after the other."""
+    """A handler for one connection, which carries one delivery after the other."""
 
     server: Receiver
     protocol_version = "HTTP/1.1"

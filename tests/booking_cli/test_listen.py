@@ -501,7 +501,7 @@ def page(*sequences: int, resume: str | None, more: bool = False) -> dict[str, A
 
 
 def refusal(status: int, code: str) -> Exception:
-    from booking_sdk.errors import kind_of
+    from booking_sdk.errors import error_class as kind_of
     from booking_sdk.response import Response
 
     return kind_of(status, code)(Response(status, (), json.dumps({"error": "no", "code": code}).encode()))

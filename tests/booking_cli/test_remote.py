@@ -317,7 +317,7 @@ def test_a_connection_that_breaks_is_an_unknown_outcome(
 
         return Failure(sent=True, timed_out=True, reason="no whole answer came in time")
 
-    monkeypatch.setattr("booking_sdk.client.Pool.send", cut)
+    monkeypatch.setattr("booking_sdk._sync._transport.Transport.send", cut)
     refused = booking(*CREATE, "--idempotency-key", "order-1017", "-o", "json")
     assert (refused.code, refused.error["code"]) == (ExitCode.NETWORK, "timeout")
     assert refused.error["message"].endswith("no whole answer came in time; it may have been carried out.")

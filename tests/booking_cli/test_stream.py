@@ -82,12 +82,12 @@ def test_a_follower_waits_for_a_service_that_is_away_and_says_so(
     booking: Booking, canned: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "_POLL_S", 0.0)
-    monkeypatch.setattr("booking_sdk.following._PAUSE_S", 0.0)
+    monkeypatch.setattr("booking_sdk._feed_reader._BACKOFF_S", 0.0)
     page = json.dumps({"data": [], "has_more": False, "next_cursor": None, "resume_cursor": "c"}).encode()
     away = (503, b'{"error": "Away.", "code": "service_unavailable"}')
     gone = (401, b'{"error": "Revoked.", "code": "api_key_revoked"}')
     canned.answers = [(200, page), (200, page), away, away, away, (200, page), gone]
     ended = booking("events", "tail", "--follow")
     assert ended.code == ExitCode.AUTH
-    assert ended.err.startswith("the event feed does not answer, and is asked again: 503 service_unavailable")
+    assert ended.err.startswith("the event feed does not answer and is requested again: 503 service_unavailable")
     assert len(canned.asked) == 7

@@ -1,4 +1,4 @@
-"""The SDK against the service, the fake, respx and scripted transports; `sdk_support` holds what the tests share."""
+"""Fixtures for the SDK against the service, the fake, respx and scripted transports; helpers are in `sdk_support`."""
 
 import asyncio
 import sys
@@ -15,7 +15,7 @@ from sdk_support.routed import Clients  # noqa: E402 - found through the path ab
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the machine has set must not reach a client under test."""
+    """Remove the environment variables of this machine that a client would read."""
     proxies = [write(f"{kind}_proxy") for kind in ("http", "https", "all") for write in (str.lower, str.upper)]
     for name in ("BOOKING_API_KEY", "BOOKING_BASE_URL", "BOOKING_WEBHOOK_SECRET", *proxies):
         monkeypatch.delenv(name, raising=False)
@@ -23,14 +23,14 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def runner() -> Iterator[asyncio.Runner]:
-    """An event loop for the length of a test."""
+    """Provide an event loop for one test."""
     with asyncio.Runner() as running:
         yield running
 
 
 @pytest.fixture(params=["sync", "async"])
 def flavour(request: pytest.FixtureRequest) -> str:
-    """Which of the two clients a test is run with."""
+    """Parametrize a test with the sync and the async client."""
     return str(request.param)
 
 

@@ -1,4 +1,4 @@
-"""One attempt over real sockets: it ends in time whatever the server does, and leaves its connections as they were.
+"""Attempts over real sockets end in time and leak no connection, whatever the server does.
 
 respx stands in front of connections: it cannot show what becomes of them, nor a head that arrives byte by byte.
 """
@@ -119,7 +119,7 @@ def test_a_connection_that_is_not_taken_is_surely_not_sent(flavour: str, runner:
 
 @pytest.fixture
 def healthy() -> Iterator[str]:
-    """The URL of a server that answers every request with a booking."""
+    """Provide the URL of a server that answers every request with a booking."""
     with scripted_server(lambda connection, _: connection.sendall(answer(BOOKING))) as url:
         yield url
 
@@ -147,7 +147,7 @@ def test_a_fork_ends_in_time_too(flavour: str, runner: asyncio.Runner) -> None:
 
 
 def warned(job: Callable[[], object]) -> list[str]:
-    """The warnings while something runs and its remains are collected."""
+    """Return the warnings of a function and of the garbage collection after it."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         job()
@@ -156,7 +156,7 @@ def warned(job: Callable[[], object]) -> list[str]:
     return [str(one.message) for one in caught]
 
 
-def test_one_client_serves_an_event_loop_for_each_job(healthy: str) -> None:
+def test_client_works_on_several_event_loops(healthy: str) -> None:
     client = AsyncBookingClient(KEY, base_url=healthy)
 
     async def job() -> str:
@@ -165,10 +165,10 @@ def test_one_client_serves_an_event_loop_for_each_job(healthy: str) -> None:
         return first.id
 
     assert warned(lambda: [asyncio.run(job()) for _ in range(3)]) == []
-    assert not client._pool._connections._own, "a loop that ended takes its connections along"
+    assert not client._transport._connections._own, "a loop that ended takes its connections along"
 
 
-def test_a_loop_that_is_closed_without_a_word_leaves_nothing_open(healthy: str) -> None:
+def test_closed_event_loop_leaves_no_socket_open(healthy: str) -> None:
     held = [AsyncBookingClient(KEY, base_url=healthy)]
 
     def job() -> None:
@@ -177,7 +177,7 @@ def test_a_loop_that_is_closed_without_a_word_leaves_nothing_open(healthy: str) 
         loop.close()
 
     assert warned(lambda: [job() for _ in range(3)]) == []
-    assert len(held[0]._pool._connections._own) == 1
+    assert len(held[0]._transport._connections._own) == 1
     assert warned(held.clear) == []
 
 
@@ -188,7 +188,7 @@ def test_loops_of_several_threads_have_connections_of_their_own(healthy: str) ->
     async def job() -> None:
         await client.bookings.get("b1")
         met.wait(10)
-        seen.append(len(client._pool._connections._own))
+        seen.append(len(client._transport._connections._own))
         met.wait(10)
         await client.bookings.get("b1")
 
@@ -201,7 +201,7 @@ def test_loops_of_several_threads_have_connections_of_their_own(healthy: str) ->
 
     assert warned(together) == []
     assert seen == [3, 3, 3]
-    assert not client._pool.is_open
+    assert not client._transport.is_open
 
 
 def test_a_client_is_closed_on_every_loop(healthy: str) -> None:
@@ -210,7 +210,7 @@ def test_a_client_is_closed_on_every_loop(healthy: str) -> None:
     def job() -> None:
         loop = asyncio.new_event_loop()
         loop.run_until_complete(client.bookings.get("b1"))
-        inner = next(iter(client._pool._connections._own.values()))[0]
+        inner = next(iter(client._transport._connections._own.values()))[0]
         asyncio.run(client.close())
         loop.run_until_complete(asyncio.sleep(0))
         loop.run_until_complete(loop.shutdown_asyncgens())
@@ -227,7 +227,7 @@ def test_loops_that_are_forgotten_do_not_pile_up(healthy: str) -> None:
     for _ in range(40):
         loops.append(asyncio.new_event_loop())
         loops[-1].run_until_complete(client.bookings.get("b1"))
-    assert len(client._pool._connections._own) <= 17
+    assert len(client._transport._connections._own) <= 17
     for loop in loops:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(asyncio.sleep(0))
@@ -242,13 +242,13 @@ def test_it_runs_on_trio_as_well(healthy: str) -> None:
         return str((await client.bookings.get("b1")).status)
 
     assert [trio.run(job), trio.run(job), asyncio.run(job())] == ["confirmed"] * 3
-    assert not client._pool._connections._own
+    assert not client._transport._connections._own
 
 
 # Interruptions
 
 
-def test_an_exception_of_any_kind_says_which_call_it_ended(respx_mock: respx.MockRouter, connect: Clients) -> None:
+def test_any_exception_carries_the_interrupted_call(respx_mock: respx.MockRouter, connect: Clients) -> None:
     def fail(_: httpx.Request) -> httpx.Response:
         raise RuntimeError("Event loop is closed")
 
@@ -278,7 +278,7 @@ def test_an_exception_of_any_kind_says_which_call_it_ended(respx_mock: respx.Moc
 
 
 def unanswered() -> tuple[Script, threading.Event]:
-    """A script that never answers, and says when it was asked."""
+    """Return a script that never responds, and sets an event when a request arrives."""
     asked = threading.Event()
 
     def script(connection: socket.socket, _: bytes) -> None:
@@ -311,7 +311,7 @@ async def by_timeout(call: Any) -> None:
 
 
 @pytest.mark.parametrize("how", [by_task, by_timeout, lambda call: asyncio.wait_for(call, 0.2)])
-def test_a_cancelled_call_says_what_settles_it(how: Any) -> None:
+def test_cancelled_call_carries_its_key(how: Any) -> None:
     script, asked = unanswered()
     with scripted_server(script) as url:
 
@@ -327,7 +327,7 @@ def test_a_cancelled_call_says_what_settles_it(how: Any) -> None:
     assert (found.idempotency_key, found.maybe_executed) == ("order-0001", True)
 
 
-def test_ctrl_c_says_what_settles_the_call() -> None:
+def test_ctrl_c_carries_the_key_of_the_call() -> None:
     script, asked = unanswered()
     with scripted_server(script) as url, BookingClient(KEY, base_url=url) as client:
         main = threading.get_ident()
@@ -346,7 +346,7 @@ def test_ctrl_c_says_what_settles_the_call() -> None:
     assert (found.idempotency_key, found.maybe_executed) == ("order-0001", True)
 
 
-def test_what_ended_no_call_has_no_interruption() -> None:
+def test_interruption_of_an_unrelated_exception_is_none() -> None:
     assert interruption(ValueError()) is None
     chained = ValueError()
     chained.__context__ = chained.__cause__ = RuntimeError()
@@ -377,7 +377,7 @@ class Answering(asyncio.Protocol):
 
 
 async def cancelled_after(client: AsyncBookingClient, turns: int) -> None:
-    """A call that is cancelled when the event loop has gone round that many times."""
+    """Cancel a call after a number of iterations of the event loop."""
     task = asyncio.ensure_future(client.bookings.get("b1"))
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -400,7 +400,7 @@ def test_any_number_of_cancellations_leaves_a_client_that_works(given: bool, can
             for start in range(0, cancellations, AT_ONCE):
                 turns = [(start // AT_ONCE + number) % 60 for number in range(AT_ONCE)]
                 await asyncio.gather(*(cancelled_after(client, one) for one in turns))
-            pool = (await client._pool._connections.client())._transport._pool
+            pool = (await client._transport._connections.client())._transport._pool
             assert pool._requests == []
             bookings = await asyncio.gather(*(client.bookings.get("b1") for _ in range(AT_ONCE)))
             assert {booking.status for booking in bookings} == {"confirmed"}

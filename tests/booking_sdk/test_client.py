@@ -1,7 +1,8 @@
-"""The clients: what they need, what they share, what they keep to themselves."""
+"""The clients: their settings, and the state that copies share."""
 
 import asyncio
 import gc
+import importlib
 import inspect
 import os
 import re
@@ -24,12 +25,12 @@ from booking_sdk import (
     ConfigurationError,
     Hooks,
     Timeout,
-    _budget,
+    _attempt_timeout,
     _http,
     meta,
 )
-from booking_sdk import client as module
-from booking_sdk._transport import failure_of
+from booking_sdk._sync import client as sync_client
+from booking_sdk._transport_failures import failure_of
 from booking_sdk.testing import make_booking
 
 CLIENTS = [BookingClient, AsyncBookingClient]
@@ -40,7 +41,7 @@ CANCEL = f"{URL}/api/v1/bookings/1/cancel"
 
 
 def offline(kind: type[Any], **options: Any) -> Any:
-    """A client that could not send anything."""
+    """Return a client that cannot send anything."""
     http_client = httpx.Client if kind is BookingClient else httpx.AsyncClient
     return kind(**{"api_key": KEY, "base_url": URL, "http_client": http_client(), **options})
 
@@ -62,7 +63,7 @@ def test_key_address_and_secrets_can_come_from_the_environment(
     assert offline(kind, api_key="svc_own")._config.api_key() == "svc_own"
 
 
-def test_what_is_given_empty_is_not_looked_for_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_argument_does_not_fall_back_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOOKING_API_KEY", KEY)
     monkeypatch.setenv("BOOKING_BASE_URL", URL)
     for option in ("api_key", "base_url"):
@@ -108,7 +109,7 @@ def test_what_is_given_empty_is_not_looked_for_elsewhere(monkeypatch: pytest.Mon
         ({"user_agent_suffix": "till/3.1 "}, "user_agent_suffix"),
     ],
 )
-def test_what_makes_no_sense_is_said_at_once(kind: type[Any], options: dict[str, Any], said: str) -> None:
+def test_invalid_arguments_raise_at_once(kind: type[Any], options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(said)) as caught:
         offline(kind, **options)
     if isinstance(options.get("api_key"), str) and options["api_key"]:
@@ -136,7 +137,7 @@ def test_a_key_that_a_function_gives_is_checked_when_it_is_used(respx_mock: resp
     assert respx_mock.calls.call_count == 0
 
 
-# Both halves
+# Sync and async
 
 
 def public(kind: type[Any]) -> dict[str, Any]:
@@ -150,14 +151,14 @@ PAIRS = [
 ] + [
     (getattr(sync, name), getattr(other, "Async" + name))
     for noun in ("availability", "bookings", "customers", "events", "experiences", "gift_cards", "webhooks")
-    for sync in [__import__(f"booking_sdk.resources.{noun}", fromlist=["x"])]
-    for other in [sync]
+    for sync in [importlib.import_module(f"booking_sdk._sync.resources.{noun}")]
+    for other in [importlib.import_module(f"booking_sdk.resources.{noun}")]
     for name in ["".join(part.title() for part in noun.split("_"))]
 ]
 
 
 @pytest.mark.parametrize(("sync", "other"), PAIRS, ids=lambda kind: kind.__name__)
-def test_both_halves_have_the_same_names_and_signatures(sync: type[Any], other: type[Any]) -> None:
+def test_sync_and_async_have_the_same_names_and_signatures(sync: type[Any], other: type[Any]) -> None:
     assert public(sync).keys() == {name.replace("aclose", "close") for name in public(other)}
     for name, method in public(sync).items():
         if inspect.isfunction(method):
@@ -168,7 +169,7 @@ def test_both_halves_have_the_same_names_and_signatures(sync: type[Any], other: 
             assert not inspect.iscoroutinefunction(method)
 
 
-def test_every_public_method_says_what_it_does() -> None:
+def test_every_public_method_has_a_docstring() -> None:
     for _, kind in PAIRS:
         for name, member in public(kind).items():
             target = getattr(member, "fget", None) or getattr(member, "func", member)
@@ -208,14 +209,14 @@ def test_a_call_tells_how_it_came_about(respx_mock: respx.MockRouter, connect: C
     assert meta(booking.model_copy(update={"note": "x"})) is told
 
 
-def test_what_is_no_result_has_no_meta() -> None:
+def test_meta_of_another_object_raises() -> None:
     for thing in (make_booking(), {"a": 1}, None, 7):
         with pytest.raises(LookupError):
             meta(thing)
 
 
 @pytest.mark.parametrize("headers", [{}, {"x_ratelimit_limit": "x", "x_ratelimit_reset": "9" * 30}])
-def test_a_rate_limit_that_is_not_told_is_none(
+def test_rate_limit_without_headers_is_none(
     headers: dict[str, str], respx_mock: respx.MockRouter, connect: Clients
 ) -> None:
     respx_mock.get(ONE).mock(as_json(BOOKING, **headers))
@@ -233,7 +234,7 @@ def test_the_body_and_the_key_are_the_same_in_every_attempt(respx_mock: respx.Mo
 @pytest.mark.parametrize(
     ("outcome", "kind"), [(DROPPED, APIConnectionError), (REFUSED, APIConnectionError), (TIMED_OUT, APITimeoutError)]
 )
-def test_what_the_transport_raises_is_ours(
+def test_transport_exceptions_become_sdk_errors(
     outcome: Any, kind: type[APIConnectionError], respx_mock: respx.MockRouter, connect: Clients
 ) -> None:
     route = respx_mock.get(ME).mock(side_effect=outcome)
@@ -252,7 +253,7 @@ def test_a_redirect_is_not_followed(respx_mock: respx.MockRouter, connect: Clien
     assert respx_mock.calls.call_count == 1
 
 
-def test_an_error_of_nobodys_kind_is_let_through(respx_mock: respx.MockRouter, connect: Clients) -> None:
+def test_unknown_exception_is_raised_unchanged(respx_mock: respx.MockRouter, connect: Clients) -> None:
     respx_mock.get(ME).mock(side_effect=ZeroDivisionError)
     with pytest.raises(ZeroDivisionError):
         connect().me()
@@ -286,7 +287,7 @@ def test_an_answer_that_drips_is_given_up(
     respx_mock: respx.MockRouter, connect: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr(_budget.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(_attempt_timeout.time, "monotonic", lambda: clock[0])
     respx_mock.get(ME).mock(httpx.Response(200, stream=Dripping(clock)))
     with pytest.raises(APITimeoutError):
         connect(max_retries=0).me()
@@ -309,7 +310,7 @@ def test_no_part_of_an_attempt_may_take_more_than_is_left_of_it(
     respx_mock: respx.MockRouter, connect: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, left = [0.0], []
-    monkeypatch.setattr(_budget.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(_attempt_timeout.time, "monotonic", lambda: clock[0])
 
     def slow(request: httpx.Request) -> Any:
         for seconds in (0.0, 4.0, 30.0):
@@ -376,7 +377,7 @@ def test_options_make_another_client_on_the_same_connections() -> None:
     client = offline(BookingClient, timeout=10, max_retries=1)
     client.bookings  # noqa: B018 - made, so that it could be taken along by mistake
     other = client.with_options(timeout=2, max_retries=5, default_headers={"X-Tenant": "b"}, api_key="svc_other")
-    assert other._pool is client._pool
+    assert other._transport is client._transport
     assert other.bookings._client is other
     assert (other._config.timeout.total, other._config.max_retries) == (2, 5)
     assert other._config.headers == (("x-tenant", "b"),)
@@ -404,7 +405,7 @@ def test_options_are_taken_while_another_thread_uses_a_resource_for_the_first_ti
             client.bookings  # noqa: B018 - by the other thread
             return super().__contains__(name)
 
-    monkeypatch.setattr(module, "_RESOURCES", Meanwhile(module._RESOURCES))
+    monkeypatch.setattr(sync_client, "_RESOURCES", Meanwhile(sync_client._RESOURCES))
     assert client.with_options(timeout=1)._config.timeout.total == 1
 
 
@@ -417,9 +418,9 @@ def test_a_subclass_keeps_what_is_its_own() -> None:
     assert mine.with_options(timeout=1).tenant == "b"
 
 
-def test_closing_closes_its_own_connections_and_nobody_elses() -> None:
+def test_close_closes_only_connections_of_the_sdk() -> None:
     with BookingClient(KEY, base_url=URL) as client:
-        inner = client._pool._connections.client()
+        inner = client._transport._connections.client()
         client.with_options(timeout=1).close()
         assert not inner.is_closed
     assert inner.is_closed
@@ -431,12 +432,12 @@ def test_closing_closes_its_own_connections_and_nobody_elses() -> None:
     assert not theirs.is_closed
 
 
-def test_a_client_that_is_closed_between_attempts_says_what_may_have_been_done(
+def test_client_closed_between_attempts_raises_the_error_before_it(
     respx_mock: respx.MockRouter, connect: Clients
 ) -> None:
     respx_mock.post(CANCEL).mock(side_effect=DROPPED)
     client = connect()
-    pool = getattr(client, "target", client)._pool._connections
+    pool = getattr(client, "target", client)._transport._connections
 
     def close(_: Any) -> None:
         pool.is_closed = True
@@ -451,10 +452,10 @@ def test_a_client_that_is_closed_between_attempts_says_what_may_have_been_done(
         hooked.bookings.cancel("1")
 
 
-def test_closing_awaits_its_own_connections_and_nobody_elses(runner: asyncio.Runner) -> None:
+def test_async_close_closes_only_connections_of_the_sdk(runner: asyncio.Runner) -> None:
     async def run() -> None:
         async with AsyncBookingClient(KEY, base_url=URL) as client:
-            inner = await client._pool._connections.client()
+            inner = await client._transport._connections.client()
             await client.with_options(timeout=1).close()
             assert not inner.is_closed
         assert inner.is_closed
@@ -467,7 +468,7 @@ def test_closing_awaits_its_own_connections_and_nobody_elses(runner: asyncio.Run
 
 
 def complaints_about(drop: Any) -> list[str]:
-    """The ResourceWarnings while something is dropped."""
+    """Return the ResourceWarnings while an object is dropped."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         drop()
@@ -479,7 +480,7 @@ def complaints_about(drop: Any) -> list[str]:
 def test_a_client_that_is_dropped_open_is_complained_of(kind: type[Any], runner: asyncio.Runner) -> None:
     held = [kind(KEY, base_url=URL)]
     if kind is AsyncBookingClient:
-        runner.run(held[0]._pool._connections.client())
+        runner.run(held[0]._transport._connections.client())
     assert complaints_about(lambda: held[0].with_options(timeout=1)) == []
     assert complaints_about(held.clear) == [f"unclosed <{kind.__name__} of {URL}>"]
 
@@ -497,7 +498,7 @@ def test_a_client_that_could_not_be_made_leaves_nothing_behind() -> None:
 
 def test_connections_are_not_shared_with_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     client = BookingClient(KEY, base_url=URL)
-    connections = client._pool._connections
+    connections = client._transport._connections
     before = connections.client()
     assert connections.client() is before
     monkeypatch.setattr(os, "getpid", lambda: -1)

@@ -1,4 +1,4 @@
-"""The guides are run, block by block, against the fake."""
+"""The code blocks of the guides run against the fake."""
 
 import builtins
 import inspect
@@ -28,7 +28,7 @@ def blocks(guide: Path, language: str = "python") -> list[str]:
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
-    """The service that every client of a guide finds, with something for sale and something sold."""
+    """Provide the fake to which every client of a guide connects, with departures and a booking."""
     api = FakeBookingAPI()
     departure = api.add_departure(seats=12)
     api._store.departures[DEPARTURE] = {**api._store.departures[departure.id], "id": DEPARTURE}
@@ -45,7 +45,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
         kind = getattr(httpx, name)
         monkeypatch.setattr(_http.httpx, name, lambda kind=kind, **_: kind(transport=api.transport))
     pools: list[Any] = []
-    for kind in (_http.Connections, _http.LoopConnections):
+    for kind in (_http.Connections, _http.AsyncConnections):
         monkeypatch.setattr(kind, "__init__", remembering(kind.__init__, pools))
     yield api
     for pool in pools:
@@ -53,7 +53,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
 
 
 def remembering(make: Any, made: list[Any]) -> Any:
-    """The same method, which notes what it was called for."""
+    """Wrap a method so that it records its objects."""
 
     def method(self: Any, *arguments: Any) -> None:
         make(self, *arguments)
@@ -63,7 +63,7 @@ def remembering(make: Any, made: list[Any]) -> Any:
 
 
 def run(guide: Path, **names: Any) -> dict[str, Any]:
-    """The names that a guide's blocks leave behind, run one after the other."""
+    """Run the code blocks of a guide in order, and return their variables."""
     for number, block in enumerate(blocks(guide), 1):
         exec(compile(block, f"{guide.name}, block {number}", "exec"), names)
     return names
@@ -141,7 +141,7 @@ def test_the_example_with_respx_is_complete() -> None:
     assert passed(names) == 5
 
 
-def test_what_the_guides_name_is_there() -> None:
+def test_names_in_the_guides_exist() -> None:
     client = FakeBookingAPI().client()
     nouns = "|".join(module._RESOURCES)
     for guide in GUIDES:

@@ -1,4 +1,4 @@
-"""Errors: the class that the status and the code choose, what they carry, and what they never say."""
+"""Errors: their class by status and code, their attributes, and the absence of secrets."""
 
 import copy
 import json
@@ -29,7 +29,7 @@ from booking_sdk import (
     ServerError,
     UnprocessableEntityError,
 )
-from booking_sdk.errors import kind_of
+from booking_sdk.errors import error_class
 from booking_sdk.models import Booking
 from booking_sdk.response import Response
 
@@ -65,7 +65,7 @@ CLASSES = [
 
 @pytest.mark.parametrize(("status", "code", "name"), CLASSES)
 def test_the_status_chooses_the_branch_and_the_code_the_leaf(status: int, code: str | None, name: str) -> None:
-    assert kind_of(status, code).__name__ == name
+    assert error_class(status, code).__name__ == name
 
 
 def test_every_class_is_below_the_one_root_and_shadows_nothing() -> None:
@@ -79,18 +79,18 @@ def test_every_class_is_below_the_one_root_and_shadows_nothing() -> None:
 
 
 def me(client: BookingClient) -> dict[str, Any]:
-    """A call that changes nothing, and takes every JSON object for its result."""
+    """Send a request that changes nothing, whose result is any JSON object."""
     return client.request("GET", "/api/v1/me", cast_to=dict)
 
 
 def book(client: BookingClient) -> Booking:
-    """A call that changes something."""
+    """Send a request that changes something."""
     body = {"note": "hush"}
     return client.request("POST", "/api/v1/bookings", json=body, cast_to=Booking, idempotency_key="order-0001")
 
 
 def raised(answer: Answer, call: Callable[[BookingClient], Any] = me) -> APIError:
-    """The error of a call that is made once and answered like that."""
+    """Return the error of a call with one attempt and this response."""
     error = play(call, [answer], max_retries=0).error
     assert error is not None
     return error
@@ -102,7 +102,7 @@ def refused(status: int, **body: object) -> APIStatusError:
     return error
 
 
-def test_what_the_body_says_is_at_hand() -> None:
+def test_error_has_the_fields_of_its_body() -> None:
     details = [{"field": "guests.0.count", "reason": "too_small", "message": "must be more", "hint": "of tomorrow"}]
     error = refused(400, code="validation_failed", details=details)
     assert isinstance(error, BadRequestError)
@@ -155,11 +155,11 @@ def test_the_status_wins_whatever_the_body_is(status: int, body: bytes) -> None:
     getattr(error, "required_scope", None)
 
 
-def test_an_answer_that_is_not_the_apis_is_said_to_be_that() -> None:
+def test_message_for_a_response_that_is_not_from_the_api() -> None:
     error = raised(answered(404))
     assert isinstance(error, NotFoundError)
     assert error.code is None
-    assert str(error) == "404 without a code: the answer is not one of the API; is the base URL right?"
+    assert str(error) == "404 without a code: the response is not from the API; is the base URL right?"
     assert error.body == "<html>"
 
 
@@ -170,9 +170,9 @@ def test_a_long_or_broken_message_becomes_one_short_line() -> None:
 
 
 def of(status: int, code: str | None) -> APIStatusError:
-    """An error as no one call leaves it: with a key and after three attempts, whatever its status."""
+    """Return an error with a key and three attempts, for any status."""
     response = Response(status, [(b"X-Request-Id", b"req_1")], json.dumps({"error": "No.", "code": code}).encode())
-    return kind_of(status, code)(response, idempotency_key="order-1", attempts=3)
+    return error_class(status, code)(response, idempotency_key="order-1", attempts=3)
 
 
 # Made by hand and not by calls: a queue has to carry every field, also those that one answer does not set together.
@@ -202,14 +202,14 @@ def test_every_error_survives_a_queue(error: BookingError) -> None:
             assert (again.code, dict(again.headers), again.body) == (error.code, dict(error.headers), error.body)
 
 
-def test_an_unreadable_success_says_where_and_not_what() -> None:
+def test_validation_error_names_the_field_and_not_the_value() -> None:
     body = b'{"id": "secret-guest-name", "status": ["secret-guest-name"]}'
     answer = httpx.Response(200, headers={"x-request-id": "req_9"}, content=body)
     assert play(me, [answer]).result == json.loads(body)
     error = raised(answer, book)
     assert isinstance(error, ResponseValidationError)
     assert error.field_path == "booking_number"
-    assert "POST /api/v1/bookings: the answer 200 cannot be read at booking_number: missing (request req_9)" in str(
+    assert "POST /api/v1/bookings: the response 200 cannot be parsed at booking_number: missing (request req_9)" in str(
         error
     )
     assert error.response.body == body
@@ -227,7 +227,7 @@ def test_a_success_that_is_not_json_is_no_success(body: bytes) -> None:
     assert "hotel" not in str(error)
 
 
-def test_no_error_says_the_key_of_the_service_or_a_body() -> None:
+def test_no_error_contains_the_api_key_or_a_body() -> None:
     body = b'{"error": "No.", "code": "conflict", "manage_url": "https://secret/link"}'
     for answer in (DROPPED, answered(401, "api_key_invalid"), httpx.Response(409, content=body)):
         error = play(book, [answer]).error

@@ -1,4 +1,4 @@
-"""The fake is held to the contract of the service; and what it alone can do."""
+"""The fake passes the contract tests of the service; further tests cover its own methods."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -90,7 +90,9 @@ def test_a_request_that_is_lost_books_nothing_and_looks_the_same(api: FakeBookin
     assert api.bookings == []
 
 
-def test_a_connection_that_is_refused_books_nothing_and_says_so(api: FakeBookingAPI, departure: Departure) -> None:
+def test_refused_connection_books_nothing_and_maybe_executed_is_false(
+    api: FakeBookingAPI, departure: Departure
+) -> None:
     api.refuse_connections(times=3)
     with pytest.raises(APIConnectionError) as caught:
         book(api.client(), departure)
@@ -143,7 +145,7 @@ def test_an_event_of_tomorrow_can_be_emitted(api: FakeBookingAPI) -> None:
     assert event.data == {"object": {"id": "b1"}, "amount": 5}
 
 
-def test_what_happened_stays_as_it_was(api: FakeBookingAPI, departure: Departure) -> None:
+def test_events_keep_the_state_at_their_time(api: FakeBookingAPI, departure: Departure) -> None:
     booking = book(api.client(), departure)
     api.cancel_booking(booking.id)
     assert [event.data.object.status for event in api.events if isinstance(event, BookingEvent)] == [

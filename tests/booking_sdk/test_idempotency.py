@@ -1,4 +1,4 @@
-"""Keys: made once, derived alike everywhere, and checked before anything is sent."""
+"""Idempotency keys: generated once per call, derived from parts, and validated before a request."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from sdk_support.routed import answered, play
 
 from booking_sdk import idempotency_key
 from booking_sdk.idempotency import checked_key, new_key
-from booking_sdk.request import keyed
+from booking_sdk.request import post_with_key
 
 PARTS = st.text(min_size=1) | st.integers() | st.uuids() | st.dates()
 
@@ -30,7 +30,7 @@ def test_different_parts_give_different_keys(one: list[str], other: list[str]) -
     assert (idempotency_key(*one) == idempotency_key(*other)) == (one == other)
 
 
-def test_parts_are_told_apart_wherever_they_are_divided() -> None:
+def test_parts_divided_differently_give_different_keys() -> None:
     assert idempotency_key("ab", "c") != idempotency_key("a", "bc") != idempotency_key("abc")
     assert idempotency_key("order", 17) == idempotency_key("order", "17")
     assert idempotency_key("order", 17) != idempotency_key("order", 17, namespace="eu")
@@ -50,12 +50,12 @@ class Shop(Enum):
 @pytest.mark.parametrize(
     "part", [uuid.UUID(int=7), Decimal("1.50"), date(2026, 6, 1), datetime(2026, 6, 1, tzinfo=UTC), Shop.NORTH, True]
 )
-def test_what_has_one_text_can_be_a_part(part: object) -> None:
+def test_types_that_can_be_parts_of_a_key(part: object) -> None:
     assert len(idempotency_key(part)) == 40
 
 
 @pytest.mark.parametrize("part", [None, 1.5, object(), ["a"], b"a", {"a": 1}, datetime(2026, 6, 1)])
-def test_what_may_have_another_text_tomorrow_cannot(part: object) -> None:
+def test_types_that_cannot_be_parts_of_a_key(part: object) -> None:
     with pytest.raises(TypeError):
         idempotency_key("order", part)
 
@@ -76,12 +76,12 @@ def test_a_namespace_is_plain(namespace: str) -> None:
 @pytest.mark.parametrize("key", ["", "short", "x" * 201, "ends with space ", "line\nbreak", "nøkkel-nøkkel"])
 def test_a_key_that_the_api_would_refuse_is_refused_before_it_is_sent(key: str) -> None:
     with pytest.raises(ValueError):
-        keyed("bookings", body={}, key=key)
+        post_with_key("bookings", body={}, key=key)
 
 
 def test_a_key_that_is_no_text_is_refused() -> None:
     with pytest.raises(TypeError):
-        keyed("bookings", body={}, key=uuid.uuid4())  # type: ignore[arg-type]
+        post_with_key("bookings", body={}, key=uuid.uuid4())  # type: ignore[arg-type]
 
 
 def test_each_call_without_a_key_gets_one_of_its_own() -> None:

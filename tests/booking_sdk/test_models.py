@@ -1,4 +1,4 @@
-"""Models: the wire's own, open to what comes later, and discreet."""
+"""Models: they equal the shared models, accept unknown fields, and hide secrets in reprs."""
 
 import copy
 import json
@@ -101,7 +101,7 @@ def test_secrets_are_there_and_in_no_repr() -> None:
     assert booking.to_json()["manage_url"]
 
 
-def test_what_the_sdk_models_is_the_wire_with_reprs_made_discreet() -> None:
+def test_sdk_models_equal_the_shared_models_except_for_hidden_reprs() -> None:
     assert issubclass(Booking, wire.Booking)
     assert list(Booking.model_fields) == list(wire.Booking.model_fields)
     assert list(GiftCard.model_fields) == list(GiftCard.__mro__[1].model_fields)  # type: ignore[attr-defined]

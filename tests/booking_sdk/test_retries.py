@@ -1,4 +1,4 @@
-"""What is sent again, when, and what is said when it is not: the table, cell by cell, with respx and without a wait."""
+"""Retries: every cell of the table, the delays and the errors, with respx and a manual clock."""
 
 import asyncio
 from collections.abc import Callable
@@ -125,7 +125,7 @@ def test_a_retry_that_succeeds_is_the_result(
         assert played.result == {"fine": True}
 
 
-def test_the_class_of_an_error_says_what_kind_of_nothing_came() -> None:
+def test_timeouts_and_connection_errors_have_their_own_classes() -> None:
     assert type(play(GET, [REFUSED]).error) is APIConnectionError
     assert type(play(GET, [UNRESOLVED]).error) is APITimeoutError
     assert type(play(GET, [TIMED_OUT]).error) is APITimeoutError
@@ -158,17 +158,17 @@ def test_an_unknown_outcome_stays_unknown_until_the_key_answers(outcomes: list[A
     assert error.maybe_executed == maybe_executed
 
 
-def test_an_unknown_outcome_is_told_with_the_key_that_settles_it() -> None:
+def test_error_after_an_unknown_outcome_contains_the_key() -> None:
     error = play(KEYED, [DROPPED]).error
     assert str(error) == (
-        "POST /api/v1/x: the connection broke before the answer was whole (ReadError); it may have been carried out,"
+        "POST /api/v1/x: the connection broke before the response ended (ReadError); it may have been carried out,"
         " which the same call with the same key settles: order-0001"
     )
     assert error is not None
     assert error.retryable
     lost = play(ONCE, [DROPPED]).error
     assert str(lost) == (
-        "POST /api/v1/x: the connection broke before the answer was whole (ReadError); it may have been carried out"
+        "POST /api/v1/x: the connection broke before the response ended (ReadError); it may have been carried out"
     )
     assert lost is not None
     assert not lost.retryable
@@ -185,7 +185,7 @@ def test_an_unknown_outcome_is_told_with_the_key_that_settles_it() -> None:
         (answered(401, "api_key_invalid"), False),
     ],
 )
-def test_an_error_says_whether_a_later_try_makes_sense(outcome: Answer, retryable: bool) -> None:
+def test_retryable_of_each_error(outcome: Answer, retryable: bool) -> None:
     error = play(KEYED, [outcome], max_retries=0).error
     assert error is not None
     assert error.retryable == retryable
@@ -197,7 +197,7 @@ def test_a_deletion_that_was_done_but_not_answered_is_done() -> None:
     assert isinstance(play(DELETE, [REFUSED, answered(404, "not_found")]).error, NotFoundError)
 
 
-def test_what_no_method_stands_for_is_repeated_only_when_that_is_safe() -> None:
+def test_custom_requests_are_retried_only_when_safe() -> None:
     assert len(play(requesting("POST", json={}), [DROPPED]).sent) == 1
     assert len(play(requesting("POST", json={}, idempotency_key="order-0001"), [DROPPED]).sent) == 3
     assert len(play(requesting("GET"), [DROPPED]).sent) == 3
@@ -255,7 +255,7 @@ def test_no_number_of_retries_overflows_the_bound() -> None:
         ({"retry_after": ""}, 0.25),
     ],
 )
-def test_what_the_service_asks_to_wait_is_waited(status: int, headers: dict[str, str], slept: float) -> None:
+def test_retry_after_is_waited(status: int, headers: dict[str, str], slept: float) -> None:
     code = "idempotency_in_progress" if status == 409 else None
     assert play(KEYED, [answered(status, code, **headers), OK], clock=Chance(0.5)).slept == [slept]
 
@@ -304,12 +304,12 @@ def test_a_retry_after_beyond_the_deadline_is_not_waited() -> None:
     assert isinstance(played.error, RateLimitError)
 
 
-def test_max_retries_is_what_it_says() -> None:
+def test_max_retries_limits_the_attempts() -> None:
     assert len(play(GET, [DROPPED], max_retries=0).sent) == 1
     assert len(play(GET, [DROPPED], max_retries=5).sent) == 6
 
 
-def test_one_call_can_have_options_of_its_own() -> None:
+def test_options_of_one_call() -> None:
     played = play(requesting("GET", options={"max_retries": 0, "timeout": 2.0, "headers": {"X-Trace": "1"}}), [DROPPED])
     assert played.timeouts == [(2, 2)]
     assert played.sent[0].headers["x-trace"] == "1"
@@ -337,7 +337,7 @@ def test_a_decision_of_the_callers_takes_the_place_of_the_table() -> None:
     assert isinstance(asked[0].error, APIStatusError)
 
 
-def test_a_decision_can_keep_what_the_table_says() -> None:
+def test_retry_decision_can_return_the_delay_of_the_sdk() -> None:
     assert play(GET, [DROPPED], retry=lambda attempt: attempt.wait, clock=Chance(1.0)).slept == [0.5, 1]
 
 

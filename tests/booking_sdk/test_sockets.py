@@ -1,4 +1,4 @@
-"""The SDK and the service over real sockets: through a network that fails, past writers that do not stop."""
+"""The SDK and the service over real sockets, with network failures and concurrent writers."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ TRIES = 500
 
 @pytest.fixture(scope="module")
 def served(backend: str, new_database_url: Callable[[str], str]) -> Iterator[tuple[str, int]]:
-    """A database of the module's own, and the port of the service on it."""
+    """Provide a database for this module, and the port of the service on it."""
     url = new_database_url(backend)
     with served_in_process(url) as port:
         yield url, port
@@ -37,7 +37,7 @@ def world(served: tuple[str, int]) -> Iterator[World]:
 
 @pytest.fixture
 def direct(served: tuple[str, int], world: World) -> Iterator[BookingClient]:
-    """A client with nothing between it and the service."""
+    """Provide a client without a proxy."""
     with BookingClient(world.key(), base_url=f"http://127.0.0.1:{served[1]}") as client:
         yield client
 
@@ -53,7 +53,7 @@ def asked(departure: str, number: int) -> dict[str, Any]:
 
 
 class Ledger:
-    """What the SDK said became of each intention."""
+    """The result of each intention, by what the SDK reported."""
 
     def __init__(self) -> None:
         self.booked: dict[str, str] = {}
@@ -61,7 +61,7 @@ class Ledger:
         self.unknown: set[str] = set()
 
     def after(self, number: int, error: APIError) -> str | None:
-        """The key to ask again with; none to leave it, which is only done when surely nothing happened."""
+        """Return the key to repeat a call with; None when it certainly was not executed."""
         assert error.idempotency_key
         if error.maybe_executed:
             self.unknown.add(str(number))
@@ -143,7 +143,7 @@ def test_whatever_the_network_does_each_intention_is_one_booking_or_surely_none(
     assert world.row(tables.departures, departure)["seats_taken"] == len(there)
 
 
-def test_a_walk_past_a_writer_gives_exactly_what_was_there(world: World, direct: BookingClient) -> None:
+def test_paginator_during_writes_yields_exactly_the_existing_items(world: World, direct: BookingClient) -> None:
     departure = world.departure(world.experience(), seats=10_000)
     before = [direct.bookings.create(**asked(departure, number)).id for number in range(120)]
     seen = []
@@ -182,7 +182,7 @@ def test_a_follower_that_is_stopped_and_resumed_sees_every_event_once_in_order(
     assert confirmed == Counter(booked)
 
 
-def test_one_client_serves_many_threads(world: World, direct: BookingClient) -> None:
+def test_threads_can_share_a_client(world: World, direct: BookingClient) -> None:
     departure = world.departure(world.experience(), seats=10_000)
     met = threading.Barrier(AT_ONCE)
 

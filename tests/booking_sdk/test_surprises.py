@@ -1,4 +1,4 @@
-"""What an integrator tries without reading the guide first, and what it should do."""
+"""Uses that an integrator tries without reading the guide."""
 
 import asyncio
 import pickle
@@ -115,11 +115,11 @@ def test_a_wrong_kind_of_http_client_is_refused_at_once(kind: Any, wrong: Any) -
         kind(KEY, base_url="https://a.test", http_client=wrong)
 
 
-def test_the_other_halfs_http_client_is_refused_at_once(runner: asyncio.Runner) -> None:
-    with httpx.Client() as sync, pytest.raises(TypeError, match=r"AsyncBookingClient sends with an httpx\.AsyncClient"):
+def test_http_client_of_the_other_kind_is_rejected_at_once(runner: asyncio.Runner) -> None:
+    with httpx.Client() as sync, pytest.raises(TypeError, match=r"AsyncBookingClient needs an httpx\.AsyncClient"):
         AsyncBookingClient(KEY, base_url="https://a.test", http_client=sync)  # type: ignore[arg-type]
     other = httpx.AsyncClient()
-    with pytest.raises(TypeError, match=r"BookingClient sends with an httpx\.Client, and this AsyncClient"):
+    with pytest.raises(TypeError, match=r"BookingClient needs an httpx\.Client; this AsyncClient"):
         BookingClient(KEY, base_url="https://a.test", http_client=other)  # type: ignore[arg-type]
     runner.run(other.aclose())
 
@@ -128,7 +128,7 @@ def test_hooks_are_not_awaited_and_say_so() -> None:
     async def told(*_: object) -> None: ...
 
     for name in ("on_send", "on_response", "on_retry"):
-        with pytest.raises(TypeError, match=f"{name} is called, not awaited"):
+        with pytest.raises(TypeError, match=f"{name} must be a plain function"):
             Hooks(**{name: told})
 
 
@@ -179,7 +179,7 @@ def test_bookings_of_a_wide_window_are_asked_for_in_several(flavour: str, runner
         assert [query.get("starting_after") for query in asked] == [None, "c1", None, None]
 
 
-def test_a_walk_through_windows_is_taken_up_where_it_was_left(flavour: str, runner: asyncio.Runner) -> None:
+def test_paginator_over_windows_resumes_at_its_cursor(flavour: str, runner: asyncio.Runner) -> None:
     api = FakeBookingAPI()
     today = api.clock.now.date()
     client = api.client()
@@ -268,7 +268,7 @@ FOREIGN = [b"", b"<html>", b'{"code": "NoSuchRoute"}', b'{"code": 404}', b'{"mes
 
 @pytest.mark.parametrize("body", FOREIGN)
 @pytest.mark.parametrize("status", [404, 409, 422])
-def test_a_proxys_refusal_says_nothing_of_an_attempt_before_it(status: int, body: bytes) -> None:
+def test_rejection_by_a_proxy_leaves_maybe_executed_unchanged(status: int, body: bytes) -> None:
     def unsure(*answers: Answer) -> bool:
         error = play(book, answers).error
         assert error is not None

@@ -1,4 +1,4 @@
-"""The SDK's types, seen from outside: a program of an integrator's under the strictest checks."""
+"""The types of the SDK, checked with the program of an integrator under the strictest settings."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def complaints(program: Path, cache: Path) -> list[str]:
-    """What mypy says of a program, with no settings but its strictest."""
+    """Return the messages of `mypy --strict` for a program."""
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--cache-dir", str(cache), str(program)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=cache, check=False)
     return done.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""One delivery, signed at one second, that the tests of this folder bend to their needs."""
+"""A delivery, signed at a fixed second, that the tests of this folder modify."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class App:
 
 
 def call(app: Any, *chunks: bytes, headers: dict[str, str], path: str = "/webhooks", leave: bool = False) -> list[Any]:
-    """The messages sent in answer to one POST whose body comes in these chunks."""
+    """Return the messages in response to a POST whose body arrives in chunks."""
     incoming = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     if not leave:
         incoming.append({"type": "http.request"})
@@ -62,7 +62,7 @@ def test_a_verified_delivery_reaches_the_application_with_its_body(
     assert app.messages == [{"type": "http.request", "body": body, "more_body": False}, {"type": "http.disconnect"}]
 
 
-def test_what_does_not_verify_is_answered_without_the_application(
+def test_unverified_request_does_not_reach_the_application(
     verifier: Verifier, body: bytes, headers: dict[str, str]
 ) -> None:
     app = App()

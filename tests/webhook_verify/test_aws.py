@@ -41,6 +41,6 @@ def test_base64_that_does_not_decode_does_not_verify(body: str, verifier: Verifi
 
 
 @pytest.mark.parametrize("event", [None, "{}", [], {"body": {"id": "parsed"}}])
-def test_what_is_no_event_of_lambda_is_a_mistake_of_the_caller(event: Any) -> None:
+def test_non_mapping_event_raises_type_error(event: Any) -> None:
     with pytest.raises(TypeError):
         from_lambda(event)

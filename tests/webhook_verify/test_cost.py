@@ -1,5 +1,7 @@
-"""What verifying costs, counted and not timed, so that it holds on any machine; `bench` has the times. What is imported
-is counted in `test_package`."""
+"""The cost of verifying, counted in calls so that it holds on any machine; `bench` has the times.
+
+`test_package` counts the imports.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ pytestmark = pytest.mark.skipif(sys.getprofile() is not None, reason="only one c
 
 
 def calls_of(verifier: Verifier, body: bytes, headers: dict[str, str]) -> list[str]:
-    """The functions that are called, C's as well."""
+    """Return the called functions, including those in C."""
     called: list[str] = []
 
     def note(frame: FrameType, event: str, argument: Any) -> None:

@@ -27,7 +27,7 @@ def configured() -> None:
 
 
 def post(view: Any, body: bytes, headers: dict[str, str], **meta: Any) -> Any:
-    """What the view answers to a POST, whether it is plain or async."""
+    """Return the response of a sync or async view to a POST."""
     environ = {"HTTP_" + name.upper().replace("-", "_"): value for name, value in headers.items()}
     request = RequestFactory().post("/webhooks", data=body, content_type="application/json", **environ, **meta)
     response = view(request)
@@ -60,7 +60,7 @@ def test_a_verified_delivery_reaches_the_view(
 
 
 @both_kinds
-def test_what_does_not_verify_is_answered_without_the_view(
+def test_unverified_request_does_not_reach_the_view(
     kind: Any, verifier: Verifier, body: bytes, headers: dict[str, str]
 ) -> None:
     response = post(verified(verifier)(kind(None)), body + b" ", headers)

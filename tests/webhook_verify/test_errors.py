@@ -13,7 +13,7 @@ from webhook_verify.errors import EXPLANATIONS
 
 
 def declared_reasons() -> set[str]:
-    """The members of the Reason type, which exists for type checkers only."""
+    """Return the members of the Reason type, which exists for type checkers only."""
     for node in ast.walk(ast.parse(Path(webhook_verify.errors.__file__).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "Literal":
             return set(ast.literal_eval(node.slice))
@@ -56,5 +56,5 @@ def test_a_duplicate_is_answered_as_a_success_and_is_no_verification_error() -> 
     assert not isinstance(duplicate, WebhookVerificationError)
 
 
-def test_a_payload_error_says_invalid_json_by_itself() -> None:
+def test_payload_error_has_the_reason_invalid_json() -> None:
     assert PayloadError().reason == "invalid_json"

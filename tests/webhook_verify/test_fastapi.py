@@ -14,7 +14,7 @@ from webhook_verify.fastapi import webhook
 
 
 def client_of(dependency: Any, answer: Any = None, app: FastAPI | None = None) -> TestClient:
-    """A client of an application with one route, which answers with what `answer` makes of the dependency's value."""
+    """Return a client of an application with one route, which responds with `answer(value of the dependency)`."""
     app = app or FastAPI()
 
     async def receive(value: Any = Depends(dependency)) -> Any:  # noqa: B008
@@ -29,9 +29,7 @@ def test_a_verified_delivery_reaches_the_route(verifier: Verifier, body: bytes, 
     assert (response.status_code, response.json()) == (200, {"event_id": "evt-1"})
 
 
-def test_what_does_not_verify_is_answered_without_the_route(
-    verifier: Verifier, body: bytes, headers: dict[str, str]
-) -> None:
+def test_unverified_request_does_not_reach_the_route(verifier: Verifier, body: bytes, headers: dict[str, str]) -> None:
     response = client_of(webhook(verifier)).post("/webhooks", content=body + b" ", headers=headers)
     assert response.status_code == 400
     assert response.json()["reason"] == "signature_mismatch"

@@ -33,9 +33,7 @@ def test_the_view_keeps_its_name(verifier: Verifier) -> None:
     assert verified(verifier)(receive).__name__ == "receive"
 
 
-def test_what_does_not_verify_is_answered_without_the_view(
-    verifier: Verifier, body: bytes, headers: dict[str, str]
-) -> None:
+def test_unverified_request_does_not_reach_the_view(verifier: Verifier, body: bytes, headers: dict[str, str]) -> None:
     response = client_of(verifier, None).post("/webhooks/here", data=body + b" ", headers=headers)
     assert response.status_code == 400
     assert response.json["reason"] == "signature_mismatch"

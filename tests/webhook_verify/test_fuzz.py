@@ -1,4 +1,4 @@
-"""Whatever the bytes of a request: a delivery, or WebhookVerificationError. And whatever is signed is accepted."""
+"""For any bytes in a request the result is a delivery or a WebhookVerificationError; signed requests verify."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def test_a_signed_body_with_any_other_headers_is_accepted_or_refused(body: bytes
 
 @settled(300)
 @given(body=bodies, secret=secrets, timestamp=st.integers(0, 10**12 - 1))
-def test_what_was_signed_is_accepted(body: bytes | str, secret: str, timestamp: int) -> None:
+def test_signed_request_verifies(body: bytes | str, secret: str, timestamp: int) -> None:
     assert is_valid(body, sign(body, secret, timestamp=timestamp), secret, now=timestamp)
 
 
 @settled(300)
 @given(body=st.binary(max_size=200), data=st.data())
-def test_what_was_altered_is_refused(body: bytes, data: st.DataObject) -> None:
+def test_altered_request_is_rejected(body: bytes, data: st.DataObject) -> None:
     header = sign(body, SECRET, timestamp=NOW)
     altered = data.draw(st.binary(max_size=200).filter(lambda other: other != body))
     assert not is_valid(altered, header, SECRET, now=NOW)
@@ -105,7 +105,7 @@ def test_headers_are_found_or_refused(headers: Any) -> None:
 
 @settled(50)
 @given(body=st.binary(max_size=100), header=st.text(st.characters(exclude_categories=["Cs"]), max_size=80))
-def test_the_command_verifies_or_says_why_not(
+def test_command_verifies_or_prints_the_reason(
     body: bytes, header: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("delivery")

@@ -70,6 +70,6 @@ def test_a_value_that_is_no_text_is_malformed(value: Any) -> None:
 
 
 @pytest.mark.parametrize("headers", [5, object(), b"t=1,v1=a", [1], [("a",)], ["ab c"], [(1, "x")], {1: "x"}])
-def test_what_is_no_headers_at_all_is_a_mistake_of_the_caller(headers: Any) -> None:
+def test_invalid_headers_object_raises_type_error(headers: Any) -> None:
     with pytest.raises(TypeError, match="headers must be"):
         select(headers)

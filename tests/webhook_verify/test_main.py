@@ -14,7 +14,7 @@ from webhook_verify.__main__ import main
 
 @pytest.fixture
 def saved(tmp_path: Path, body: bytes, secret: str) -> SimpleNamespace:
-    """A delivery as files, and the arguments that verify it."""
+    """Save a delivery in files, and return the arguments that verify it."""
     body_file, secret_file = tmp_path / "body.json", tmp_path / "secret"
     body_file.write_bytes(body)
     secret_file.write_text(f"{secret}\n", encoding="utf-8")
@@ -46,7 +46,7 @@ def test_the_bare_value_of_the_signature_will_do(saved: SimpleNamespace, headers
     assert check(saved, headers["Svc-Signature"], now=now) == 0
 
 
-def test_which_of_several_secrets_fitted_is_told(
+def test_secret_index_is_that_of_the_matching_secret(
     saved: SimpleNamespace,
     headers: dict[str, str],
     now: int,
@@ -91,7 +91,7 @@ def test_a_delivery_that_does_not_verify_exits_with_11_and_the_reason(
         (lambda body: json.dumps(json.loads(body), indent=2).encode(), "parsed and encoded again"),
     ],
 )
-def test_what_happened_to_the_body_is_found_out(
+def test_hint_names_the_change_to_the_body(
     change: object,
     hint: str,
     saved: SimpleNamespace,
@@ -114,7 +114,7 @@ def test_a_secret_without_its_prefix_is_found_out(
     assert secret[6:] not in shown
 
 
-def test_an_old_delivery_says_how_to_check_the_rest(
+def test_old_delivery_prints_a_hint(
     saved: SimpleNamespace, headers: dict[str, str], now: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert check(saved, headers["Svc-Signature"], now=now + 86_400) == 11

@@ -1,4 +1,4 @@
-"""What the package as a whole promises: its surface, its weight, its age."""
+"""The package as a whole: its public names, its import cost, its oldest Python."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOO_HEAVY = {"asyncio", "base64", "dataclasses", "datetime", "enum", "inspect", 
 
 
 def imported(module: Path) -> set[str]:
-    """The top-level packages a module names, wherever in it."""
+    """Return the top-level packages that a module imports anywhere."""
     found = set()
     for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -36,7 +36,7 @@ def imported(module: Path) -> set[str]:
 
 
 def run(code: str) -> str:
-    """What the code prints in an interpreter of its own that has not even looked for site packages."""
+    """Return the output of code in a new interpreter without site packages."""
     program = f"import sys; sys.path.insert(0, {str(FOLDER.parent)!r}); before = set(sys.modules); {code}"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == ""

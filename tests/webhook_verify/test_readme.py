@@ -1,4 +1,4 @@
-"""The guide is run: its examples receive a delivery, its recipes for other languages verify one."""
+"""The examples of the guide run: the Python ones receive a delivery, those in other languages verify one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def blocks(language: str, text: str = README) -> list[str]:
 
 
 def section(heading: str) -> str:
-    """The text below a heading, up to the next one."""
+    """Return the text below a heading, up to the next one."""
     return re.split(r"^#+ ", README.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
 
 

@@ -81,7 +81,7 @@ class TestTime:
     ) -> None:
         assert is_valid(body, headers, secret, now=now + later) is accepted
 
-    def test_old_and_new_are_told_apart(
+    def test_too_old_and_too_new_have_their_own_reasons(
         self, verifier: Verifier, body: bytes, headers: dict[str, str], now: int
     ) -> None:
         assert refused(verifier, body, headers, now=now + 301) == "timestamp_too_old"
@@ -117,9 +117,7 @@ class TestTime:
 
 
 class TestSecrets:
-    def test_during_a_rotation_the_secret_that_fitted_is_told(
-        self, body: bytes, secret: str, other_secret: str, now: int
-    ) -> None:
+    def test_secret_index_during_a_rotation(self, body: bytes, secret: str, other_secret: str, now: int) -> None:
         verifier = Verifier([other_secret, secret], clock=lambda: now)
         assert verifier.verify(body, sign(body, secret, timestamp=now)).secret_index == 1
         assert verifier.verify(body, sign(body, other_secret, timestamp=now)).secret_index == 0

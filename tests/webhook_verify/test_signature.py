@@ -31,7 +31,7 @@ def test_text_is_signed_as_utf_8(secret: str) -> None:
     assert sign("blåbær", secret, timestamp=5) == sign("blåbær".encode(), secret, timestamp=5)
 
 
-def test_a_signature_is_made_now_unless_told_otherwise(secret: str) -> None:
+def test_timestamp_of_a_signature_defaults_to_now(secret: str) -> None:
     assert abs(parse_header(sign(b"", secret)).timestamp - time.time()) < 5
 
 

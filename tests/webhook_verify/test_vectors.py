@@ -1,4 +1,4 @@
-"""The vectors, held against this package and, for what they accept, against HMAC itself."""
+"""The test vectors, checked against this package and, for accepted cases, against HMAC itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def outcome(vector: dict[str, Any]) -> tuple[str, int | str]:
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
-def test_a_delivery_is_accepted_or_rejected_as_the_vector_says(vector: dict[str, Any]) -> None:
+def test_vectors(vector: dict[str, Any]) -> None:
     expected = vector["secret_index"] if vector["expect"] == "accept" else vector["reason"]
     assert outcome(vector) == (vector["expect"], expected)
 

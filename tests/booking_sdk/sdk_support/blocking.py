@@ -7,7 +7,7 @@ from typing import Any
 
 
 def blocking(value: Any, runner: asyncio.Runner) -> Any:
-    """The value itself; or, for an object of the async half of the SDK, one whose methods wait."""
+    """Return the value, or a wrapper with blocking methods for an async object of the SDK."""
     kind = type(value)
     # What a raw response is parsed into may be of the async half.
     is_ours = kind.__module__.startswith("booking_sdk") and kind.__name__.startswith(("Async", "APIResponse"))

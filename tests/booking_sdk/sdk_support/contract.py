@@ -1,4 +1,4 @@
-"""What is true of the service, seen through the SDK, and must be true of the fake."""
+"""The contract tests that the service and the fake both pass, through the SDK."""
 
 from datetime import timedelta
 from typing import Any
@@ -31,7 +31,7 @@ NOWHERE = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
 
 
 def asked(departure: str, *, count: int = 2, **over: Any) -> dict[str, Any]:
-    """The arguments that book that many adults."""
+    """Return the arguments that book a number of adults."""
     return {
         "experience_date_id": departure,
         "guests": [{"tier_id": "adult", "count": count}],
@@ -57,11 +57,11 @@ def types_of(events: Any) -> list[str]:
 
 
 class Contract:
-    """One test for each promise; `stage` says where it is kept."""
+    """The contract tests; `stage` is the service or the fake."""
 
     # Keys
 
-    def test_a_key_is_told_its_organization_and_its_scopes(self, stage: Stage) -> None:
+    def test_me_returns_the_organization_and_the_scopes(self, stage: Stage) -> None:
         me = stage.client(["bookings:read"]).me()
         assert (me.organization.timezone, me.organization.default_currency) == ("Europe/Oslo", "NOK")
         assert me.key.has("bookings:read")
@@ -112,7 +112,7 @@ class Contract:
         assert booking.totals.total == shown.price == tier.price
         assert booking.guests[0].tier_label == "standard"
 
-    def test_what_changed_since_is_found(self, stage: Stage) -> None:
+    def test_updated_since_finds_later_changes(self, stage: Stage) -> None:
         client = stage.client()
         stage.experience()
         stage.advance(3600)
@@ -164,7 +164,7 @@ class Contract:
         assert meta(booking).created
         assert not meta(booking).idempotent_replayed
 
-    def test_what_was_created_is_what_is_read_and_found(self, stage: Stage) -> None:
+    def test_created_booking_is_returned_by_get_and_list(self, stage: Stage) -> None:
         client, departure = stage.client(), stage.departure()
         booking = book(client, departure)
         assert client.bookings.get(booking.id) == booking
@@ -225,7 +225,7 @@ class Contract:
             book(stage.client(), NOWHERE)
 
     @pytest.mark.parametrize("status", ["closed", "cancelled"])
-    def test_a_departure_that_is_not_sold_says_why(self, stage: Stage, status: str) -> None:
+    def test_departure_that_cannot_be_booked_raises_with_the_reason(self, stage: Stage, status: str) -> None:
         client, departure = stage.client(), stage.departure()
         stage.set_status(departure, status)
         with pytest.raises(ConflictError) as caught:
@@ -275,7 +275,7 @@ class Contract:
         assert caught.value.code == "validation_failed"
         assert caught.value.details[0].field == field
 
-    def test_what_was_paid_elsewhere_is_paid(self, stage: Stage) -> None:
+    def test_external_payment_is_paid(self, stage: Stage) -> None:
         booking = book(stage.client(), stage.departure(), payment="external_paid")
         assert (booking.payment.method, booking.payment.source, booking.payment.status) == (
             "external_paid",
@@ -313,7 +313,7 @@ class Contract:
 
     # Lists
 
-    def test_pages_walk_the_whole_list_once(self, stage: Stage) -> None:
+    def test_pages_cover_the_whole_list_once(self, stage: Stage) -> None:
         client, departure = stage.client(), stage.departure(seats=50)
         made = [book(client, departure, count=1).id for _ in range(7)]
         page, seen = client.bookings.list(limit=3, order="asc"), []
@@ -324,7 +324,7 @@ class Contract:
         assert [one.id for one in client.bookings.iterate(page_size=2)] == made[::-1]
         assert [one.id for one in client.bookings.iterate(page_size=2, max_items=5, order="asc")] == made[:5]
 
-    def test_a_walk_is_taken_up_where_it_was_left(self, stage: Stage) -> None:
+    def test_paginator_resumes_at_its_cursor(self, stage: Stage) -> None:
         client, departure = stage.client(), stage.departure(seats=50)
         made = [book(client, departure, count=1).id for _ in range(6)]
         walk = client.bookings.iterate(order="asc", page_size=2)
@@ -380,7 +380,7 @@ class Contract:
         assert [one.id for one in client.customers.list(email="ÅSE@example.com")] == [new.id]
         assert types_of(client.events.iterate()) == ["customer.created"]
 
-    def test_customers_are_walked(self, stage: Stage) -> None:
+    def test_customers_are_iterated(self, stage: Stage) -> None:
         client = stage.client()
         made = [client.customers.create(email=f"{n}@example.com", name="N").id for n in range(3)]
         assert [one.id for one in client.customers.iterate(order="asc", page_size=1)] == made
@@ -542,7 +542,7 @@ class Contract:
         with pytest.raises(ConflictError):
             client.webhooks.retry(endpoint.id, delivery.id)
 
-    def test_what_an_endpoint_missed_is_recovered(self, stage: Stage) -> None:
+    def test_undelivered_deliveries_are_recovered(self, stage: Stage) -> None:
         client = stage.client()
         endpoint = client.webhooks.create(url="https://hooks.example.com/in", event_types=["booking.created"])
         client.webhooks.update(endpoint.id, status="disabled")
@@ -559,7 +559,7 @@ class Contract:
             client.webhooks.recover(endpoint.id, since=stage.now)
         assert caught.value.details[0].reason == "endpoint_not_enabled"
 
-    def test_what_happens_to_an_endpoint_is_told_in_the_feed(self, stage: Stage) -> None:
+    def test_changes_of_an_endpoint_appear_in_the_feed(self, stage: Stage) -> None:
         client = stage.client()
         endpoint = client.webhooks.create(url="https://hooks.example.com/in", event_types=["booking.created"])
         client.webhooks.rotate_secret(endpoint.id)

@@ -134,7 +134,7 @@ async def everything(client: AsyncBookingClient) -> None:
 
 
 def main() -> None:
-    """A sale whose answer is lost, an event, and a look from the async side."""
+    """Run a sale whose response is lost, handle an event, and read with the async client."""
     api = FakeBookingAPI()
     departure = api.add_departure(seats=4)
     api.drop_connection_after_commit()

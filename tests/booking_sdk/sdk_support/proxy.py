@@ -129,7 +129,7 @@ class Proxy:
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes:
-    """A request or an answer, whole."""
+    """Read a complete request or response."""
     head = await reader.readuntil(b"\r\n\r\n")
     for line in head.lower().split(b"\r\n"):
         name, _, value = line.partition(b":")
@@ -158,6 +158,6 @@ def _answer(fault: str) -> bytes:
 
 @contextmanager
 def faults(target: int, *, seed: int, fault_rate: float = 0.6) -> Iterator[Proxy]:
-    """A proxy in front of that port."""
+    """Run a faulty proxy in front of a port."""
     with Proxy(target, seed=seed, fault_rate=fault_rate) as proxy:
         yield proxy

@@ -10,7 +10,7 @@ Script = Callable[[socket.socket, bytes], None]
 
 
 def request_of(connection: socket.socket) -> bytes:
-    """The next request on a connection; nothing when the client left."""
+    """Read the next request of a connection; empty when the client disconnected."""
     data = b""
     while b"\r\n\r\n" not in data:
         chunk = connection.recv(65_536)
@@ -38,7 +38,7 @@ def drip(connection: socket.socket, piece: bytes, before: bytes = b"") -> None:
 
 @contextmanager
 def scripted_server(script: Script) -> Iterator[str]:
-    """The URL of a server that plays the script for every request of every connection."""
+    """Run a server that plays the script for every request, and yield its URL."""
     open_connections: list[socket.socket] = []
 
     def serve(connection: socket.socket) -> None:

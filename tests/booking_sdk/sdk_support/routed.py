@@ -25,7 +25,7 @@ TIMED_OUT = httpx.ReadTimeout
 
 
 def answered(status: int, code: str | None = None, **headers: str) -> httpx.Response:
-    """An answer with an error's body, and headers with _ for -."""
+    """Return an error response; `_` in header names stands for `-`."""
     pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     if code is None:
         return httpx.Response(status, headers=pairs, html="<html>")
@@ -33,7 +33,7 @@ def answered(status: int, code: str | None = None, **headers: str) -> httpx.Resp
 
 
 def as_json(value: Any, status: int = 200, **headers: str) -> httpx.Response:
-    """A success with that body, and headers with _ for -."""
+    """Return a success with a JSON body; `_` in header names stands for `-`."""
     return httpx.Response(status, headers={name.replace("_", "-"): text for name, text in headers.items()}, json=value)
 
 
@@ -63,7 +63,7 @@ class Clients:
 
 
 def repeated(answers: Iterable[Answer]) -> Callable[[httpx.Request], httpx.Response]:
-    """A side effect for a route: one answer after the other, and then the last one again and again."""
+    """Return a side effect for a route: the responses in order, with the last one repeated."""
     left = list(answers)
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -77,7 +77,7 @@ def repeated(answers: Iterable[Answer]) -> Callable[[httpx.Request], httpx.Respo
 
 @dataclass
 class Played:
-    """What a call did."""
+    """The record of a call: requests, result and error."""
 
     sent: list[httpx.Request] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Played:
 
     @property
     def timeouts(self) -> list[tuple[float, float]]:
-        """For each attempt the seconds in all, and those to connect."""
+        """Return the total and the connect timeout of each attempt."""
         return [
             (request.extensions["timeout"]["read"], request.extensions["timeout"]["connect"]) for request in self.sent
         ]

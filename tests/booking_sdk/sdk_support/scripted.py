@@ -1,4 +1,4 @@
-"""Outcomes written down beforehand, for what respx cannot express: a flow without httpx, and a sequence of answers."""
+"""Scripted results of attempts, for tests that respx cannot express: a flow without httpx, or several responses."""
 
 import asyncio
 import json
@@ -12,9 +12,9 @@ from booking_sdk import APIError, AsyncBookingClient, BookingClient
 from booking_sdk._config import configure
 from booking_sdk._flow import Send, Sleep, flow
 from booking_sdk._http import mock_transport
-from booking_sdk._parse import as_type
-from booking_sdk._retries import Failure, Outcome
-from booking_sdk.request import Spec
+from booking_sdk._parse import parser_for
+from booking_sdk._retries import AttemptResult, Failure
+from booking_sdk.request import RequestSpec
 from booking_sdk.response import Response
 from booking_sdk.testing import ManualClock, on_clock
 from sdk_support.blocking import blocking
@@ -25,7 +25,7 @@ DROPPED = Failure(sent=True, timed_out=False, reason="the connection broke")
 
 
 def answered(status: int, code: str | None = None, **headers: str) -> Response:
-    """An answer with an error's body, and headers with _ for -."""
+    """Return an error response; `_` in header names stands for `-`."""
     pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     body = b"<html>" if code is None else json.dumps({"error": "No.", "code": code}).encode()
     return Response(status, pairs, body)
@@ -33,7 +33,7 @@ def answered(status: int, code: str | None = None, **headers: str) -> Response:
 
 @dataclass
 class Played:
-    """What a call did."""
+    """The record of a call: requests, result and error."""
 
     sent: list[Send] = field(default_factory=list)
     result: Any = None
@@ -54,11 +54,11 @@ SETTINGS = configure(
 )
 
 
-def play(spec: Spec, outcomes: Sequence[Outcome]) -> Played:
-    """Carry out the steps of a call as a client would; the last outcome is repeated."""
+def play(spec: RequestSpec, outcomes: Sequence[AttemptResult]) -> Played:
+    """Perform the steps of a call as a client would; the last result is repeated."""
     played, clock = Played(), ManualClock()
-    steps = flow(spec, as_type(dict), SETTINGS, clock)
-    reply: Outcome | None = None
+    steps = flow(spec, parser_for(dict), SETTINGS, clock)
+    reply: AttemptResult | None = None
     try:
         while True:
             step = steps.send(reply)
@@ -76,14 +76,14 @@ def play(spec: Spec, outcomes: Sequence[Outcome]) -> Played:
 
 
 class Wire:
-    """Clients of either flavour whose transport answers from a list or a function, and whose clock waits for nobody."""
+    """Clients whose transport responds from a list or a function, on a manual clock."""
 
-    def __init__(self, answers: Iterable[Outcome] | Callable[[httpx.Request], Outcome]) -> None:
+    def __init__(self, answers: Iterable[AttemptResult] | Callable[[httpx.Request], AttemptResult]) -> None:
         self.requests: list[httpx.Request] = []
         self.clock = ManualClock()
         self._answers = answers if callable(answers) else iter(answers)
 
-    def _answer(self, request: httpx.Request) -> Outcome:
+    def _answer(self, request: httpx.Request) -> AttemptResult:
         self.requests.append(request)
         return self._answers(request) if callable(self._answers) else next(self._answers)
 
@@ -97,6 +97,6 @@ class Wire:
 
 
 def as_json(value: Any, status: int = 200, **headers: str) -> Response:
-    """A success with that body."""
+    """Return a success with a JSON body."""
     pairs = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
     return Response(status, [(b"content-type", b"application/json"), *pairs], json.dumps(value).encode())

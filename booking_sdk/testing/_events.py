@@ -1,4 +1,4 @@
-"""The event feed of the fake: which events a key sees, and which of them it asked for."""
+"""The event feed of the fake: filters, and the visibility of events to a key."""
 
 from booking_core.models.events import READ_SCOPE, EventType, ResourceType
 from booking_core.models.limits import EVENT_TYPES_PER_FILTER
@@ -7,12 +7,12 @@ from booking_sdk.testing._store import Row, Store
 
 
 def find(store: Store, query: Query, scopes: frozenset[str]) -> Row:
-    """A page of the feed."""
+    """Return one page of the feed."""
     named = (query.text("type") or "").split(",") if query.text("type") else []
     resource = query.choice("resource_type", ResourceType)
     readable = _readable(scopes)
     for needed in [*_resources(named), *([resource] if resource else [])]:
-        check(needed, scopes)
+        check_readable(needed, scopes)
     filters = {
         "type": sorted(_checked(named)),
         "resource_type": resource,
@@ -36,15 +36,19 @@ def find(store: Store, query: Query, scopes: frozenset[str]) -> Row:
 
 
 def get(store: Store, event_id: str, scopes: frozenset[str]) -> Row:
-    """One event."""
+    """Return one event."""
     _readable(scopes)
     row = store.get(store.events, event_id)
-    check(row["resource_type"], scopes)
+    check_readable(row["resource_type"], scopes)
     return row
 
 
-def check(resource: str, scopes: frozenset[str]) -> None:
-    """Refuses what is about something that the scopes do not let read."""
+def check_readable(resource: str, scopes: frozenset[str]) -> None:
+    """Check that the scopes permit reading a resource type.
+
+    Raises:
+        Refusal: The scope is missing (403).
+    """
     scope = READ_SCOPE.get(ResourceType(resource)) if resource in list(ResourceType) else None
     if scope is not None and scope not in scopes:
         raise _lacks(scope)

@@ -1,4 +1,4 @@
-"""Events as objects: the same from a webhook and from the feed, of every type there is or will be."""
+"""Events from webhooks and from the feed are parsed alike, for every known and unknown type."""
 
 import json
 import logging
@@ -25,9 +25,9 @@ from booking_sdk import (
     Ping,
     UnknownEvent,
     WebhookVerificationError,
+    event_parsing,
     models,
     parse_event_unverified,
-    receive,
     unwrap,
 )
 from booking_sdk.testing import make_booking, make_event
@@ -39,7 +39,7 @@ SECRET = generate_secret()
 
 
 def delivered(event: Event) -> dict[str, Any]:
-    """The body of a delivery of the event: without what only the feed says."""
+    """Return the body of a delivery: the event without the fields of the feed."""
     fields = event.to_json()
     del fields["resource_type"], fields["resource_id"]
     return fields
@@ -56,7 +56,7 @@ def test_every_type_has_a_class_and_passes_through_a_webhook(event_type: EventTy
     assert received.resource_type == event_type.resource_type
 
 
-def test_an_event_is_told_apart_by_its_class() -> None:
+def test_events_are_distinguished_by_class() -> None:
     match make_event("booking.cancelled", reason="customer", about=make_booking(note="Hello")):
         case BookingCancelled() as event:
             assert event.data.reason == "customer"
@@ -66,7 +66,7 @@ def test_an_event_is_told_apart_by_its_class() -> None:
     assert isinstance(make_event("booking.rescheduled"), BookingEvent)
 
 
-def test_what_stands_beside_the_object_is_typed() -> None:
+def test_event_data_beside_the_object_is_typed() -> None:
     redeemed = make_event("gift_card.redeemed")
     assert isinstance(redeemed, GiftCardRedeemed)
     assert str(redeemed.data.redeemed_amount) == "500.00 NOK"
@@ -101,12 +101,12 @@ def test_fields_and_values_of_tomorrow_are_kept() -> None:
 @pytest.mark.parametrize(
     "payload", [b"{}", "[]", "null", "7", b"{", {"type": "booking.created"}, {"type": ["x"]}, b"\xff"]
 )
-def test_what_is_no_event_is_a_value_error(payload: Any) -> None:
+def test_parsing_a_non_event_raises_value_error(payload: Any) -> None:
     with pytest.raises(ValueError):
         parse_event_unverified(payload)
 
 
-def test_what_is_no_event_is_not_repeated() -> None:
+def test_error_for_a_non_event_does_not_contain_it() -> None:
     secret = "-".join(["hush"] * 2)
     with pytest.raises(ValueError) as caught:
         parse_event_unverified({"id": secret, "type": "booking.created", "data": secret})
@@ -114,7 +114,7 @@ def test_what_is_no_event_is_not_repeated() -> None:
 
 
 @pytest.mark.parametrize("attack", [tampered, stale])
-def test_what_is_not_to_be_trusted_is_not_parsed(attack: Any) -> None:
+def test_unverified_delivery_is_not_parsed(attack: Any) -> None:
     headers, body = attack(delivered(make_event()), SECRET)
     with pytest.raises(WebhookVerificationError):
         unwrap(body, headers, SECRET)
@@ -148,15 +148,15 @@ def test_a_client_unwraps_with_its_own_secrets(connect: Clients) -> None:
         client.with_options(webhook_secret=None).webhooks.unwrap(body, headers)
 
 
-def test_events_of_another_version_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    receive._other_versions.clear()
+def test_events_of_another_version_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    event_parsing._other_versions.clear()
     fields = {**make_event().to_json(), "api_version": "2031-01-01"}
     with caplog.at_level(logging.WARNING, "booking_sdk"):
         parse_event_unverified(fields)
         parse_event_unverified(fields)
         parse_event_unverified(make_event().to_json())
     assert [record.message for record in caplog.records] == [
-        "events are of API version 2031-01-01; this SDK knows 2026-09-09"
+        "events have API version 2031-01-01; this SDK was made for 2026-09-09"
     ]
 
 
@@ -194,7 +194,7 @@ def test_a_model_of_events_is_open_to_types_of_tomorrow() -> None:
     ("over", "said"),
     [({"type": None}, "type"), ({"data": {}}, "data.object"), ({"sequence": "x"}, "sequence"), ({"id": 7}, "id")],
 )
-def test_what_is_wrong_with_an_event_is_named_without_its_type(over: dict[str, Any], said: str) -> None:
+def test_error_for_an_event_names_the_field_without_the_type(over: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=rf"at {said}$"):
         parse_event_unverified({**CANCELLED.to_json(), **over})
 

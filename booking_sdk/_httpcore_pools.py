@@ -1,14 +1,14 @@
-"""What the SDK knows of the inside of httpx's connection pools, and what it puts right there.
+"""Workarounds for httpcore's connection pools, which use their private attributes.
 
-httpx 0.28 stands on httpcore 1.0. Its pool loses a connection's place for good when a request is cancelled at certain
-points (encode/httpcore#1093), and its timeouts begin anew with every read. Names are looked up, never assumed: where a
-transport has none of them, such as a mock or another library's, nothing is done.
+httpx 0.28 uses httpcore 1.0. Its pool leaks a connection slot when a request is cancelled at certain points
+(encode/httpcore#1093), and its timeouts start anew with every read. Attributes are looked up, never assumed: for a
+transport without them, such as a mock or another library's, these functions do nothing.
 """
 
 from contextlib import suppress
 from typing import Any
 
-from booking_sdk._budget import Budget, Seconds
+from booking_sdk._attempt_timeout import AttemptTimeout, PhaseTimeout
 
 
 def _pools(client: Any) -> list[Any]:
@@ -18,28 +18,28 @@ def _pools(client: Any) -> list[Any]:
     return [pool for pool in pools if hasattr(pool, "_connections") and hasattr(pool, "_requests")]
 
 
-def take_lost(client: Any, budget: Budget) -> list[Any]:
-    """Remove from a client's pools what a failed attempt left there, and return the connections that are to be closed.
+def take_leaked(client: Any, timeout: AttemptTimeout) -> list[Any]:
+    """Remove the request and connections that a failed attempt left in the pools, and return the connections to close.
 
-    Call it when the attempt with this budget is over: its request must not be waiting any more, and a connection that
-    is neither idle nor closed must belong to a request. The places go to the requests that wait for one.
+    Call this after the attempt with this timeout has ended: its request must no longer wait, and every connection that
+    is neither idle nor closed must belong to a request. The freed slots go to the requests that wait for one.
     """
-    return [connection for pool in _pools(client) for connection in _taken(pool, budget)]
+    return [connection for pool in _pools(client) for connection in _take_leaked_from(pool, timeout)]
 
 
-def _taken(pool: Any, budget: Budget) -> list[Any]:
+def _take_leaked_from(pool: Any, timeout: AttemptTimeout) -> list[Any]:
     with pool._optional_thread_lock:
-        pool._requests[:] = [one for one in pool._requests if one.request.extensions.get("timeout") is not budget]
+        pool._requests[:] = [one for one in pool._requests if one.request.extensions.get("timeout") is not timeout]
         in_use = {id(request.connection) for request in pool._requests}
-        lost = [one for one in pool._connections if id(one) not in in_use and not (one.is_idle() or one.is_closed())]
-        if not lost:
+        leaked = [one for one in pool._connections if id(one) not in in_use and not (one.is_idle() or one.is_closed())]
+        if not leaked:
             return []
-        pool._connections[:] = [one for one in pool._connections if one not in lost]
-        return lost + list(pool._assign_requests_to_connections())
+        pool._connections[:] = [one for one in pool._connections if one not in leaked]
+        return leaked + list(pool._assign_requests_to_connections())
 
 
 def hold_deadlines(client: Any) -> None:
-    """Make the blocking reads and writes of a client end with the attempt that they are part of."""
+    """Make the blocking reads and writes of a client end at the timeout of their attempt."""
     for pool in _pools(client):
         backend = getattr(pool, "_network_backend", None)
         if backend is not None and not isinstance(backend, _TimedBackend):
@@ -47,7 +47,7 @@ def hold_deadlines(client: Any) -> None:
 
 
 class _TimedBackend:
-    """A network backend whose streams look at the clock before every read."""
+    """A network backend whose streams check the attempt's timeout before every read."""
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
@@ -66,18 +66,18 @@ _WRITE_BYTES = 65_536
 
 
 class _TimedStream:
-    """A network stream that gives each read and write what is left of the attempt then."""
+    """A network stream that limits each read and write to what remains of the attempt."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        data: bytes = self._stream.read(max_bytes, timeout=_left(timeout))
+        data: bytes = self._stream.read(max_bytes, timeout=_remaining(timeout))
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), _WRITE_BYTES):
-            self._stream.write(buffer[start : start + _WRITE_BYTES], timeout=_left(timeout))
+            self._stream.write(buffer[start : start + _WRITE_BYTES], timeout=_remaining(timeout))
 
     def start_tls(self, *arguments: Any, **keywords: Any) -> Any:
         return _TimedStream(self._stream.start_tls(*arguments, **keywords))
@@ -86,15 +86,14 @@ class _TimedStream:
         return getattr(self._stream, name)
 
 
-def _left(timeout: float | None) -> float | None:
-    return timeout.left() if isinstance(timeout, Seconds) else timeout
+def _remaining(timeout: float | None) -> float | None:
+    return timeout.remaining() if isinstance(timeout, PhaseTimeout) else timeout
 
 
-def sever(client: Any) -> None:
+def abort_sockets(client: Any) -> None:
     """Close the sockets of an async client whose event loop is closed.
 
-    The loop cannot run what closes them properly any more. Left to the garbage collector, each would be reported as
-    unclosed.
+    A closed loop can no longer close them properly, and the garbage collector would report each one as unclosed.
     """
     for pool in _pools(client):
         for connection in pool._connections:
@@ -107,12 +106,12 @@ def sever(client: Any) -> None:
                 transport._call_connection_lost(None)
 
 
-_INWARDS = ("_connection", "_network_stream", "_stream", "transport_stream", "_transport")
+_INNER_ATTRIBUTES = ("_connection", "_network_stream", "_stream", "transport_stream", "_transport")
 
 
 def _asyncio_transport(connection: Any) -> Any:
-    """Return the transport below a connection, its protocol and its TLS; None when there is none."""
+    """Return the asyncio transport below a connection, its protocol and its TLS layer; None when there is none."""
     layer = connection
     while layer is not None and not hasattr(layer, "abort"):
-        layer = next((inner for name in _INWARDS if (inner := getattr(layer, name, None)) is not None), None)
+        layer = next((inner for name in _INNER_ATTRIBUTES if (inner := getattr(layer, name, None)) is not None), None)
     return layer

@@ -1,4 +1,4 @@
-"""What an error reporter records of a failed call: the variables of every frame, and nothing secret among them."""
+"""The local variables that an error reporter records of a failed call contain no secret."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ HEADERS = {"X-Token": "HUSH"}
 
 
 def reported(error: BaseException) -> list[str]:
-    """What a reporter shows of an exception and of all that led to it, but for the frames of this file."""
+    """Return what a reporter records of an exception and its causes, without the frames of this file."""
     shown, pending, seen = [], [error], set()
     while pending:
         one = pending.pop()
@@ -142,7 +142,7 @@ class Broken(httpx.AsyncBaseTransport, httpx.BaseTransport):
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_an_exception_of_somebody_elses_shows_nothing_secret(call: str, flavour: str, runner: asyncio.Runner) -> None:
+def test_foreign_exception_shows_nothing_secret(call: str, flavour: str, runner: asyncio.Runner) -> None:
     theirs = httpx.Client(transport=Broken()) if flavour == "sync" else httpx.AsyncClient(transport=Broken())
     client = client_of(flavour, runner, "https://api.test", http_client=theirs)
     error = failed(lambda: CALLS[call](client))
@@ -274,7 +274,7 @@ def test_no_model_shows_personal_data_or_secrets() -> None:
     assert "of_tomorrow=..." in repr(models[-1])
 
 
-def test_what_is_wrong_with_a_model_is_said_without_what_it_held() -> None:
+def test_validation_error_of_a_model_contains_no_value() -> None:
     for make in (
         lambda: booking_sdk.GuestInput(name="Ada", email="HUSH"),
         lambda: booking_sdk.Booking.model_validate({"id": ["HUSH"]}),

@@ -1,4 +1,4 @@
-"""The feed, followed: asked again and again, never in vain, and taken up where it was left."""
+"""The follower of the event feed: polling, retries, checkpoints and lost events."""
 
 import asyncio
 import logging
@@ -26,8 +26,8 @@ from booking_sdk import (
     InsufficientScopeError,
     RateLimitError,
 )
-from booking_sdk._retries import Outcome
-from booking_sdk.following import Position
+from booking_sdk._feed_reader import FeedPosition
+from booking_sdk._retries import AttemptResult
 from booking_sdk.testing import ManualClock, make_event
 
 
@@ -56,7 +56,7 @@ def enveloped(*events: Any, resume: str | None, more: bool = False) -> dict[str,
     }
 
 
-def page(*sequences: int, resume: str | None, more: bool = False) -> Outcome:
+def page(*sequences: int, resume: str | None, more: bool = False) -> AttemptResult:
     return as_json(envelope(*sequences, resume=resume, more=more))
 
 
@@ -123,11 +123,11 @@ def test_filters_and_options_stay(flavour: str, runner: asyncio.Runner) -> None:
 # Checkpoints
 
 
-def test_a_checkpoint_is_told_when_the_event_before_it_is_dealt_with(flavour: str, runner: asyncio.Runner) -> None:
-    told: list[Position] = []
+def test_on_checkpoint_is_called_after_the_event_was_handled(flavour: str, runner: asyncio.Runner) -> None:
+    told: list[FeedPosition] = []
     wire = Wire([page(1, 2, resume="c2"), page(3, resume="c3")])
     client = wire.client(flavour, runner)
-    feed = client.events.follow(poll=1, on_checkpoint=lambda text: told.append(Position.parse(text)))
+    feed = client.events.follow(poll=1, on_checkpoint=lambda text: told.append(FeedPosition.parse(text)))
     seen = []
     for one in feed:
         seen.append((one.sequence, len(told)))
@@ -135,10 +135,10 @@ def test_a_checkpoint_is_told_when_the_event_before_it_is_dealt_with(flavour: st
             break
     assert seen == [(1, 0), (2, 1), (3, 2)]
     assert [(one.cursor, one.sequence) for one in told] == [(None, 1), ("c2", 2)]
-    assert replace(Position.parse(feed.checkpoint), read_at=0) == Position("c3", 3, None)
+    assert replace(FeedPosition.parse(feed.checkpoint), read_at=0) == FeedPosition("c3", 3, None)
 
 
-def test_a_page_left_half_way_is_read_again_and_its_first_half_left_out(flavour: str, runner: asyncio.Runner) -> None:
+def test_page_left_in_the_middle_is_read_again_without_the_yielded_events(flavour: str, runner: asyncio.Runner) -> None:
     first = Wire([page(1, 2, 3, resume="c3")]).client(flavour, runner).events.follow(poll=1)
     assert taken(first, 2) == [1, 2]
     wire = Wire([page(1, 2, 3, resume="c3"), page(4, resume="c4")])
@@ -148,14 +148,14 @@ def test_a_page_left_half_way_is_read_again_and_its_first_half_left_out(flavour:
 
 def test_a_page_that_was_known_already_moves_the_feed_on(flavour: str, runner: asyncio.Runner) -> None:
     wire = Wire([page(1, 2, resume="c2", more=True), page(3, resume="c3")])
-    after = str(Position(None, 2))
+    after = str(FeedPosition(None, 2))
     assert taken(wire.client(flavour, runner).events.follow(poll=1, after=after), 1) == [3]
     assert cursors(wire) == [None, "c2"]
 
 
 def test_the_instant_of_a_checkpoint_wins_over_a_new_one(respx_mock: respx.MockRouter, connect: Clients) -> None:
     route = respx_mock.get(FEED).respond(json=envelope(resume="c3"))
-    after = str(Position("c3", 3, "2026-06-01T00:00:00+00:00"))
+    after = str(FeedPosition("c3", 3, "2026-06-01T00:00:00+00:00"))
     assert list(connect().events.follow(poll=None, after=after, since=datetime(2026, 9, 1, tzinfo=UTC))) == []
     assert route.calls[0].request.url.params["created_since"] == "2026-06-01T00:00:00+00:00"
 
@@ -174,19 +174,19 @@ def test_a_resume_cursor_of_a_feed_from_an_instant_needs_that_instant(
     feed = connect().events.follow(after="c8", since=since, poll=1)
     assert taken(feed, 1) == [9]
     assert route.calls[0].request.url.params["created_since"] == "2026-09-01T00:00:00+00:00"
-    assert replace(Position.parse(feed.checkpoint), read_at=0) == Position("c9", 9, "2026-09-01T00:00:00+00:00")
+    assert replace(FeedPosition.parse(feed.checkpoint), read_at=0) == FeedPosition("c9", 9, "2026-09-01T00:00:00+00:00")
 
 
 @pytest.mark.parametrize("after", ["", "at_", "at_!!!", "at_e30", "at_WzFd", 7])
-def test_what_is_no_checkpoint_is_refused_at_once(after: Any, respx_mock: respx.MockRouter, connect: Clients) -> None:
+def test_invalid_checkpoint_is_rejected_at_once(after: Any, respx_mock: respx.MockRouter, connect: Clients) -> None:
     with pytest.raises(ValueError):
         connect().events.follow(after=after)
     assert respx_mock.calls.call_count == 0
 
 
 def test_a_checkpoint_survives_being_written_down() -> None:
-    for position in (Position(), Position("c", 7), Position("c.~/=", 7, "2026-06-01T00:00:00+00:00")):
-        assert Position.parse(str(position)) == position
+    for position in (FeedPosition(), FeedPosition("c", 7), FeedPosition("c.~/=", 7, "2026-06-01T00:00:00+00:00")):
+        assert FeedPosition.parse(str(position)) == position
         assert str(position).isascii()
 
 
@@ -196,7 +196,7 @@ def test_a_checkpoint_survives_being_written_down() -> None:
 def test_a_service_that_is_away_is_waited_for(
     flavour: str, runner: asyncio.Runner, caplog: pytest.LogCaptureFixture
 ) -> None:
-    away: list[Outcome] = [DROPPED, answered(502, None), answered(503, "service_unavailable"), DROPPED]
+    away: list[AttemptResult] = [DROPPED, answered(502, None), answered(503, "service_unavailable"), DROPPED]
     away.append(answered(408, None))  # as a proxy answers on a connection that was idle for long
     wire = Wire([page(1, resume="c1"), *away, page(2, resume="c2")])
     client = wire.client(flavour, runner, max_retries=0)
@@ -206,19 +206,19 @@ def test_a_service_that_is_away_is_waited_for(
     assert len(caplog.records) == 1
 
 
-def test_waits_for_a_service_that_stays_away_end_at_a_minute(flavour: str, runner: asyncio.Runner) -> None:
+def test_backoff_of_a_feed_is_at_most_a_minute(flavour: str, runner: asyncio.Runner) -> None:
     wire = Wire([*[DROPPED] * 1200, page(1, resume="c1")])
     assert taken(wire.client(flavour, runner, max_retries=0).events.follow(), 1) == [1]
     assert max(wire.clock.sleeps) == 30  # chance is always half
 
 
-def test_what_a_busy_service_asks_to_wait_is_waited(flavour: str, runner: asyncio.Runner) -> None:
+def test_feed_waits_for_retry_after(flavour: str, runner: asyncio.Runner) -> None:
     wire = Wire([answered(429, "rate_limited", retry_after="90"), page(1, resume="c1")])
     assert taken(wire.client(flavour, runner).events.follow(), 1) == [1]
     assert wire.clock.sleeps == [90]
 
 
-def test_patience_ends_when_it_is_said_to(respx_mock: respx.MockRouter, connect: Clients) -> None:
+def test_error_is_raised_when_patience_has_run_out(respx_mock: respx.MockRouter, connect: Clients) -> None:
     route = respx_mock.get(FEED).mock(side_effect=routed.DROPPED)
     with pytest.raises(APIConnectionError):
         taken(connect(max_retries=0).events.follow(patience=10), 1)
@@ -228,7 +228,7 @@ def test_patience_ends_when_it_is_said_to(respx_mock: respx.MockRouter, connect:
         taken(connect().events.follow(patience=60), 1)
 
 
-def test_patience_begins_anew_after_each_answer(flavour: str, runner: asyncio.Runner) -> None:
+def test_patience_restarts_after_each_response(flavour: str, runner: asyncio.Runner) -> None:
     trouble = [DROPPED, DROPPED, page(resume=None)]
     wire = Wire([*trouble * 5, page(1, resume="c1")])
     assert taken(wire.client(flavour, runner, max_retries=0).events.follow(patience=3, poll=1), 1) == [1]
@@ -241,7 +241,7 @@ def test_patience_begins_anew_after_each_answer(flavour: str, runner: asyncio.Ru
         (routed.answered(403, "insufficient_scope"), InsufficientScopeError),
     ],
 )
-def test_what_waiting_does_not_help_is_raised(
+def test_feed_raises_errors_that_are_not_retryable(
     answer: httpx.Response, kind: type[Exception], respx_mock: respx.MockRouter, connect: Clients
 ) -> None:
     route = respx_mock.get(FEED).mock(answer)
@@ -291,7 +291,7 @@ def test_an_event_that_cannot_be_read_comes_as_it_is_and_holds_up_nothing(
     assert (found[2].id, found[2].sequence) == (no_number["id"], 0)
     assert found[3].data == {"value": None}
     assert all(one.created_at.tzinfo for one in found)
-    assert Position.parse(feed.checkpoint).sequence == 3
+    assert FeedPosition.parse(feed.checkpoint).sequence == 3
     assert [record.levelname for record in caplog.records] == ["ERROR"] * 3
     assert "missing at data.object.id" in caplog.text
     assert "hush" not in caplog.text
@@ -306,16 +306,16 @@ def aged(sequence: int, days: float) -> dict[str, Any]:
     return {**event(sequence), "created_at": (NOON - timedelta(days=days)).isoformat()}
 
 
-def listed(*events: dict[str, Any], resume: str | None = "c", more: bool = False) -> Outcome:
+def listed(*events: dict[str, Any], resume: str | None = "c", more: bool = False) -> AttemptResult:
     return as_json(enveloped(*events, resume=resume, more=more))
 
 
 def away(days: float, sequence: int = 10) -> str:
-    """The checkpoint of a follower that read to the end that long ago."""
-    return str(Position("c0", sequence, None, (NOON - timedelta(days=days)).timestamp()))
+    """Return the checkpoint of a follower that reached the end of the feed some time ago."""
+    return str(FeedPosition("c0", sequence, None, (NOON - timedelta(days=days)).timestamp()))
 
 
-def at_noon(answers: list[Outcome], flavour: str, runner: asyncio.Runner) -> tuple[Wire, Any]:
+def at_noon(answers: list[AttemptResult], flavour: str, runner: asyncio.Runner) -> tuple[Wire, Any]:
     wire = Wire(answers)
     wire.clock = ManualClock(NOON)
     return wire, wire.client(flavour, runner)
@@ -330,14 +330,14 @@ def test_events_that_were_deleted_unread_are_an_error_and_the_feed_goes_on(
         taken(feed, 1)
     assert (caught.value.after, caught.value.before) == (10, 30)
     assert str(caught.value) == "up to 19 events were deleted before they were read: those between 10 and 30"
-    assert Position.parse(caught.value.checkpoint).sequence == 29
+    assert FeedPosition.parse(caught.value.checkpoint).sequence == 29
     assert pickle.loads(pickle.dumps(caught.value)).checkpoint == caught.value.checkpoint
     probe = wire.requests[1].url.params
     assert dict(probe) == {"order": "asc", "limit": "1"}
     assert taken(feed, 1) == [40]
 
 
-def test_who_wants_to_be_told_of_lost_events_is_told(flavour: str, runner: asyncio.Runner) -> None:
+def test_on_lost_is_called_for_lost_events(flavour: str, runner: asyncio.Runner) -> None:
     told: list[EventsLost] = []
     answers = [listed(resume="c0"), listed(aged(40, 89), aged(41, 1)), listed(aged(30, 90)), listed(aged(45, 0))]
     wire, client = at_noon(answers, flavour, runner)
@@ -379,7 +379,7 @@ def test_where_nothing_can_be_lost_nothing_is_asked(
     assert route.call_count == 1
 
 
-def test_a_follower_that_waits_for_months_has_lost_nothing(flavour: str, runner: asyncio.Runner) -> None:
+def test_follower_that_polls_for_months_loses_nothing(flavour: str, runner: asyncio.Runner) -> None:
     months = [listed(resume="c") for _ in range(100)]
     wire, client = at_noon([listed(aged(10, 0)), *months, listed(aged(90, 0))], flavour, runner)
     feed = client.events.follow(poll=86_400)
@@ -387,7 +387,7 @@ def test_a_follower_that_waits_for_months_has_lost_nothing(flavour: str, runner:
     assert len(wire.requests) == 102
 
 
-def test_what_a_service_asks_to_wait_for_a_year_is_asked_again_in_an_hour(flavour: str, runner: asyncio.Runner) -> None:
+def test_feed_waits_at_most_an_hour_for_retry_after(flavour: str, runner: asyncio.Runner) -> None:
     wire = Wire([answered(429, "rate_limited", retry_after="9" * 40), page(1, resume="c1")])
     assert taken(wire.client(flavour, runner).events.follow(), 1) == [1]
     assert wire.clock.sleeps == [3600]
@@ -460,4 +460,4 @@ def test_a_feed_that_is_closed_gives_no_more_and_keeps_its_checkpoint(
     assert taken(feed, 2) == [1, 2]
     feed.close()
     assert taken(feed, 1) == []
-    assert Position.parse(feed.checkpoint).sequence == 2
+    assert FeedPosition.parse(feed.checkpoint).sequence == 2

@@ -1,4 +1,4 @@
-"""Lists: every page asked for as the first, and no page that leads astray."""
+"""Pagination: all pages keep the options of the first, and invalid cursors raise."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -63,7 +63,7 @@ def walked(client: Any, **over: Any) -> list[str]:
     return [one.name for one in client.customers.iterate(**over)]
 
 
-def test_a_walk_gives_every_item_in_order(answering: Answering) -> None:
+def test_paginator_yields_every_item_in_order(answering: Answering) -> None:
     wire = answering(pages(2, 2, 1))
     assert walked(wire.client(), page_size=2) == ["0.0", "0.1", "1.0", "1.1", "2.0"]
     assert queries(wire) == [
@@ -91,7 +91,7 @@ def test_a_cursor_that_leads_nowhere_is_an_error(cursors: list[str | None], answ
     assert len(wire.requests) == len(cursors)
 
 
-def test_nothing_is_asked_before_it_is_needed(answering: Answering) -> None:
+def test_pages_are_requested_lazily(answering: Answering) -> None:
     wire = answering(pages(2, 2))
     walk = wire.client().customers.iterate()
     assert wire.requests == []
@@ -125,7 +125,7 @@ def test_pages_can_be_had_whole(answering: Answering) -> None:
     ]
 
 
-def test_the_cursor_of_a_walk_stands_in_front_of_the_page_in_hand(answering: Answering) -> None:
+def test_cursor_of_a_paginator_stands_before_the_current_page(answering: Answering) -> None:
     walk = answering(pages(2, 2)).client().customers.iterate(starting_after="c0")
     assert walk.cursor == "c0"
     walk.take(2)
@@ -136,7 +136,7 @@ def test_the_cursor_of_a_walk_stands_in_front_of_the_page_in_hand(answering: Ans
     assert walk.cursor == "c1"
 
 
-def test_a_walk_goes_on_after_an_error(answering: Answering) -> None:
+def test_paginator_continues_after_an_error(answering: Answering) -> None:
     first, second = pages(1, 1)
     walk = answering([first, *[DROPPED] * 3, second]).client().customers.iterate()
     assert walk.first().name == "0.0"
@@ -146,7 +146,7 @@ def test_a_walk_goes_on_after_an_error(answering: Answering) -> None:
 
 
 @pytest.mark.parametrize("over", [{"page_size": 0}, {"page_size": 101}, {"max_items": -1}])
-def test_a_walk_of_impossible_size_is_refused_at_once(over: dict[str, int], answering: Answering) -> None:
+def test_invalid_page_size_or_max_items_is_rejected_at_once(over: dict[str, int], answering: Answering) -> None:
     with pytest.raises(ValueError):
         answering([]).client().customers.iterate(**over)
 
@@ -165,7 +165,7 @@ def test_a_page_is_its_own_items_and_knows_the_next(answering: Answering) -> Non
 
 
 @pytest.mark.parametrize("cursor", [None, "c1"])
-def test_a_page_that_leads_to_itself_says_so(cursor: str | None, answering: Answering) -> None:
+def test_page_whose_cursor_leads_to_itself_raises(cursor: str | None, answering: Answering) -> None:
     wire = answering(pages(1, 1, cursors=[cursor]))
     page = wire.client().customers.list(starting_after="c1")
     with pytest.raises(PaginationError):

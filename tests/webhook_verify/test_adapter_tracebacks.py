@@ -1,4 +1,4 @@
-"""What an error reporter finds in an adapter's frames when the application behind it fails: nothing of the guest."""
+"""An error reporter finds no data of the guest in the frames of an adapter when the application fails."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Unreachable:
 
 
 def shown(error: BaseException) -> str:
-    """The variables of every frame but those of this file and of the test client, which holds the request itself."""
+    """Return the variables of all frames, except those of this file and of the test client, which holds the request."""
     stack = traceback.TracebackException.from_exception(error, capture_locals=True).stack
     ours = [frame for frame in stack if "/webhook_verify/" in frame.filename and frame.filename != __file__]
     return "".join(f"{frame.name} {frame.locals}" for frame in ours)

@@ -1,0 +1,47 @@
+"""The part of the async client that executes a call: `_flow` decides each step, and this class performs it."""
+
+from typing import TypeVar
+
+from booking_sdk._clock import Clock
+from booking_sdk._config import Config
+from booking_sdk._flow import Send, Sleep, Steps, flow
+from booking_sdk._parse import Parse
+from booking_sdk._retries import AttemptResult
+from booking_sdk._traceback_scrubbing import clear_frames
+from booking_sdk._transport import AsyncTransport
+from booking_sdk.request import RequestSpec
+
+T = TypeVar("T")
+
+
+class AsyncAPIClient:
+    """The base class of the client, on which resources, pages and feeds depend."""
+
+    _config: Config
+    _clock: Clock
+    _transport: AsyncTransport
+
+    async def _execute(self, spec: RequestSpec, parse: Parse[T]) -> T:
+        """Send a request, with its retries, and return the parsed response."""
+        steps: Steps[T] = flow(spec, parse, self._config, self._clock)
+        result: AttemptResult | None = None
+        try:
+            while True:
+                step = steps.send(result)
+                try:
+                    result = await self._perform(step)
+                except BaseException as error:  # noqa: BLE001 - the flow raises it again and adds the call's details
+                    steps.throw(error)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+        except BaseException as error:
+            result = None
+            clear_frames(error)
+            raise
+
+    async def _perform(self, step: Send | Sleep) -> AttemptResult | None:
+        if isinstance(step, Send):
+            return await self._transport.send(step)
+        await self._clock.async_sleep(step.seconds)
+        return None

@@ -1,0 +1,1 @@
+"""The sync client, generated from the async one by `make sync-client`; only `_concurrency` is written by hand."""

@@ -1,0 +1,82 @@
+# Generated from booking_sdk/_transport.py by `make sync-client`. Do not edit.
+"""Sends one attempt of a request, and cleans up the connection pool after a failure."""
+
+from contextlib import suppress
+from typing import Any, Protocol
+
+from booking_sdk._attempt_timeout import AttemptTimeout
+from booking_sdk._flow import Send
+from booking_sdk._http import Connections
+from booking_sdk._httpcore_pools import take_leaked
+from booking_sdk._retries import AttemptResult
+from booking_sdk._sync._concurrency import shield, time_limit
+from booking_sdk._transport_failures import failure_of
+from booking_sdk.response import Response
+
+
+class HttpClientLike(Protocol):
+    """The methods of an HTTP client that the SDK calls.
+
+    `httpx.Client` has them, and so has any fork with the same interface.
+    """
+
+    def build_request(self, method: str, url: str, *, content: bytes | None, headers: Any, extensions: Any) -> Any: ...
+
+    def send(self, request: Any, *, stream: bool, auth: None, follow_redirects: bool) -> Any: ...
+
+
+class Transport:
+    """Sends attempts over the connections that a client shares with its copies from `with_options`."""
+
+    def __init__(self, http_client: HttpClientLike | None) -> None:
+        self._connections = Connections(http_client)
+
+    @property
+    def is_open(self) -> bool:
+        """Return True while connections of the SDK's own are open."""
+        return self._connections.is_open
+
+    def send(self, send: Send) -> AttemptResult:
+        """Send one attempt and return its response or failure.
+
+        Any other exception is raised; before that, `send.progress` records whether the request may have been sent.
+        """
+        timeout, client = AttemptTimeout(send.connect_s, send.total_s), None
+        send.progress.sent = False
+        try:
+            client = self._connections.client()
+            with time_limit(timeout):
+                return self._exchange(client, send, timeout)
+        except BaseException as error:
+            send.progress.sent = send.progress.sent and timeout.may_have_sent
+            if client is not None:
+                self._close_leaked(client, timeout)
+            failure = failure_of(error, timeout) if isinstance(error, Exception) else None
+            if failure is None:
+                raise
+        return failure
+
+    def _exchange(self, client: Any, send: Send, timeout: AttemptTimeout) -> AttemptResult:
+        request = client.build_request(
+            send.method, send.url, content=send.body, headers=send.headers, extensions={"timeout": timeout}
+        )
+        send.progress.sent = True
+        response = client.send(request, stream=True, auth=None, follow_redirects=False)
+        try:
+            chunks = []
+            for chunk in response.iter_bytes():
+                chunks.append(chunk)
+                timeout.check()
+        finally:
+            response.close()
+        return Response(response.status_code, response.headers.raw, b"".join(chunks))
+
+    def _close_leaked(self, client: Any, timeout: AttemptTimeout) -> None:
+        """Close the connections that a failed attempt left in the pool."""
+        for connection in take_leaked(client, timeout):
+            with suppress(Exception), shield():
+                connection.close()
+
+    def close(self) -> None:
+        """Close the connections of the SDK's own."""
+        self._connections.close()

@@ -1,0 +1,269 @@
+# Generated from booking_sdk/resources/bookings.py by `make sync-client`. Do not edit.
+"""Bookings: list, get, create and cancel."""
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from typing import Any
+from uuid import UUID
+
+from booking_core.models.bookings import AddOnInput, GuestInput, GuestLineInput
+from booking_sdk._page_iterator import PageIterator, resume_windows
+from booking_sdk._parse import parser_for
+from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync.pagination import Page, Paginator, fetch_page
+from booking_sdk._traceback_scrubbing import scrub_tracebacks
+from booking_sdk.models import Booking
+from booking_sdk.options import RequestOptions
+from booking_sdk.params import (
+    AddOnParam,
+    BookingStatusParam,
+    GuestLineParam,
+    GuestParam,
+    Order,
+    PaymentParam,
+    RefundParam,
+)
+from booking_sdk.request import (
+    RequestSpec,
+    body_fields,
+    body_lines,
+    checked_date,
+    date_windows,
+    get,
+    path_segment,
+    post_with_key,
+    utc_timestamp,
+    without_none,
+)
+
+
+def _filters(
+    status: BookingStatusParam | None,
+    experience_id: str | UUID | None,
+    departure_from: date | None,
+    departure_to: date | None,
+    updated_since: datetime | None,
+) -> dict[str, Any]:
+    return {
+        "status": status,
+        "experience_id": experience_id,
+        "departure_from": checked_date("departure_from", departure_from),
+        "departure_to": checked_date("departure_to", departure_to),
+        "updated_since": None if updated_since is None else utc_timestamp("updated_since", updated_since),
+    }
+
+
+def _departure_windows(departure_from: date | None, departure_to: date | None) -> list[tuple[date | None, date | None]]:
+    first, last = checked_date("departure_from", departure_from), checked_date("departure_to", departure_to)
+    if first is None or last is None:
+        return [(first, last)]
+    if last < first:
+        raise ValueError("departure_to lies before departure_from")
+    return [*date_windows(first, last)]
+
+
+def _create_spec(key: str | None, options: RequestOptions | None, **fields: Any) -> RequestSpec:
+    """Build the request without fields that have their default value, so that equal calls send equal bodies."""
+    body = without_none(**fields)
+    for switch in ("send_confirmation_email", "notify_staff"):
+        if body[switch] is True:
+            del body[switch]
+    return post_with_key("bookings", body=body, key=key, options=options)
+
+
+@scrub_tracebacks
+class Bookings:
+    """Bookings: seats of one departure, sold to a guest. Reading needs `bookings:read`, changing `bookings:write`."""
+
+    def __init__(self, client: APIClient) -> None:
+        self._client = client
+
+    def list(
+        self,
+        *,
+        status: BookingStatusParam | None = None,
+        experience_id: str | UUID | None = None,
+        departure_from: date | None = None,
+        departure_to: date | None = None,
+        updated_since: datetime | None = None,
+        limit: int = 25,
+        order: Order = "desc",
+        starting_after: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Page[Booking]:
+        """List one page of bookings, by creation time.
+
+            page = client.bookings.list(status="confirmed", limit=10)
+
+        Args:
+            status: Only bookings with this status.
+            experience_id: Only bookings of this experience.
+            departure_from: Only departures on or after this day, in the organization's timezone.
+            departure_to: Only departures on or before this day, at most 92 days after the first.
+            updated_since: Only bookings that changed at or after this time.
+            limit: The page size, from 1 to 100.
+            order: `asc` for the oldest first.
+            starting_after: The `next_cursor` of the page before.
+            options: Settings for this call.
+
+        Raises:
+            UnprocessableEntityError: The window of departures is too wide, or ends before it begins.
+        """
+        query = {
+            **_filters(status, experience_id, departure_from, departure_to, updated_since),
+            "limit": limit,
+            "order": order,
+            "starting_after": starting_after,
+        }
+        spec = get("bookings", query=query, options=options)
+        return fetch_page(self._client, spec, Booking, Page)
+
+    def iterate(
+        self,
+        *,
+        status: BookingStatusParam | None = None,
+        experience_id: str | UUID | None = None,
+        departure_from: date | None = None,
+        departure_to: date | None = None,
+        updated_since: datetime | None = None,
+        order: Order = "desc",
+        page_size: int = 100,
+        max_items: int | None = None,
+        starting_after: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Paginator[Booking]:
+        """Iterate over all bookings, by creation time.
+
+            for booking in client.bookings.iterate(updated_since=last_sync):
+                print(booking.booking_number, booking.status)
+
+        A window of departures of more than 92 days is requested as several windows. The bookings then come window by
+        window in the given order, and by creation time within each window.
+
+        Args:
+            status: Only bookings with this status.
+            experience_id: Only bookings of this experience.
+            departure_from: Only departures on or after this day, in the organization's timezone.
+            departure_to: Only departures on or before this day.
+            updated_since: Only bookings that changed at or after this time.
+            order: `asc` for the oldest first.
+            page_size: The number of bookings per request, from 1 to 100.
+            max_items: The maximum number of bookings.
+            starting_after: The `cursor` of an earlier iterator.
+            options: Settings for each request.
+
+        Raises:
+            ValueError: The window of departures ends before it begins.
+        """
+        days = _departure_windows(departure_from, departure_to)[:: 1 if order == "asc" else -1]
+        queries = [
+            {**_filters(status, experience_id, first, last, updated_since), "order": order} for first, last in days
+        ]
+        specs = [get("bookings", query=query, options=options) for query in queries]
+        pages = PageIterator(resume_windows(specs, starting_after), page_size, max_items)
+        return Paginator(self._client, pages, Booking)
+
+    def get(self, booking_id: str | UUID, *, options: RequestOptions | None = None) -> Booking:
+        """Return one booking.
+
+        Args:
+            booking_id: The id of the booking.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No booking has this id.
+        """
+        spec = get("bookings", path_segment("booking_id", booking_id), options=options)
+        return self._client._execute(spec, parser_for(Booking))
+
+    def create(
+        self,
+        *,
+        experience_date_id: str | UUID,
+        guests: Sequence[GuestLineInput | GuestLineParam],
+        customer: GuestInput | GuestParam,
+        payment: PaymentParam,
+        add_ons: Sequence[AddOnInput | AddOnParam] | None = None,
+        note: str | None = None,
+        send_confirmation_email: bool = True,
+        notify_staff: bool = True,
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Booking:
+        """Book seats of one departure. The booking is confirmed at once; the service sets the prices.
+
+            booking = client.bookings.create(
+                experience_date_id=departure.id,
+                guests=[{"tier_id": "adult", "count": 2}],
+                customer={"name": "Ada Lovelace", "email": "ada@example.com"},
+                payment="external_paid",
+                idempotency_key=idempotency_key("order", order.id),
+            )
+
+        Repeated with the same key, the call books nothing more and returns the first result.
+
+        Args:
+            experience_date_id: The id of the departure, from `availability`.
+            guests: The number of guests per price tier.
+            customer: The contact details of the guest.
+            payment: `pay_on_site`, `invoice` or `external_paid`.
+            add_ons: The number of each add-on.
+            note: A note for the staff.
+            send_confirmation_email: False to send no e-mail to the guest.
+            notify_staff: False to send no e-mail to the staff.
+            idempotency_key: Your key, see `idempotency_key()`. Generated when omitted; `meta(booking)` and every error
+                contain it.
+            options: Settings for this call.
+
+        Raises:
+            InsufficientCapacityError: Not enough seats; `seats_available` is the number that is left.
+            ConflictError: The departure is closed, cancelled or has left; `details` names the reason.
+            NotFoundError: No departure has this id.
+            UnprocessableEntityError: The experience does not have this tier or add-on.
+            APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
+        """
+        spec = _create_spec(
+            idempotency_key,
+            options,
+            experience_date_id=str(experience_date_id),
+            guests=body_lines("guests", guests),
+            add_ons=None if add_ons is None else body_lines("add_ons", add_ons),
+            customer=body_fields(customer),
+            note=note,
+            payment=payment,
+            send_confirmation_email=send_confirmation_email,
+            notify_staff=notify_staff,
+        )
+        return self._client._execute(spec, parser_for(Booking))
+
+    def cancel(
+        self,
+        booking_id: str | UUID,
+        *,
+        refund: RefundParam = "auto",
+        reason: str | None = None,
+        idempotency_key: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Booking:
+        """Cancel a booking and release its seats. A booking that is already cancelled is returned unchanged.
+
+        Args:
+            booking_id: The id of the booking.
+            refund: `auto` to refund by the organization's policy, or `none`. Only card payments are refunded.
+            reason: The reason, for the staff.
+            idempotency_key: Your key, see `idempotency_key()`; generated when omitted.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No booking has this id.
+            APIConnectionError: No response. If `maybe_executed`, repeat the call with the error's `idempotency_key`.
+        """
+        spec = post_with_key(
+            "bookings",
+            path_segment("booking_id", booking_id),
+            "cancel",
+            body=without_none(refund=None if refund == "auto" else refund, reason=reason),
+            key=idempotency_key,
+            options=options,
+        )
+        return self._client._execute(spec, parser_for(Booking))

@@ -1,0 +1,186 @@
+# Generated from booking_sdk/resources/events.py by `make sync-client`. Do not edit.
+"""The event feed: list, get and follow."""
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from booking_core.models.events import EventType
+from booking_sdk._feed_reader import FeedPosition, FeedReader
+from booking_sdk._page_iterator import PageIterator
+from booking_sdk._parse import parser_for
+from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync.feed import Feed
+from booking_sdk._sync.pagination import EventPage, Paginator, fetch_page
+from booking_sdk._traceback_scrubbing import scrub_tracebacks
+from booking_sdk.errors import EventsLost
+from booking_sdk.event_parsing import FEED_EVENT, LENIENT_FEED_EVENT
+from booking_sdk.models import AnyEvent
+from booking_sdk.options import RequestOptions
+from booking_sdk.params import Order, ResourceTypeParam
+from booking_sdk.request import comma_separated, get, path_segment, utc_timestamp
+
+# A type checker sees the union of event classes; at run time each event is parsed into the class of its type.
+_EVENT: type[AnyEvent] = FEED_EVENT
+
+
+def _filters(
+    types: Collection[EventType | str],
+    resource_type: ResourceTypeParam | None,
+    resource_id: str | UUID | None,
+    created_since: datetime | None,
+    created_until: datetime | None,
+) -> dict[str, Any]:
+    return {
+        "type": comma_separated("types", types),
+        "resource_type": resource_type,
+        "resource_id": resource_id,
+        "created_since": None if created_since is None else utc_timestamp("created_since", created_since),
+        "created_until": None if created_until is None else utc_timestamp("created_until", created_until),
+    }
+
+
+def _start_position(after: str | None, since: datetime | None) -> FeedPosition:
+    start = None if since is None else utc_timestamp("since", since)
+    return FeedPosition(since=start) if after is None else FeedPosition.parse(after, start)
+
+
+@scrub_tracebacks
+class Events:
+    """The event feed: the organization's events of the last 90 days, in order.
+
+    An event is visible to keys that can read the resource it is about.
+    """
+
+    def __init__(self, client: APIClient) -> None:
+        self._client = client
+
+    def list(
+        self,
+        *,
+        types: Collection[EventType | str] = (),
+        resource_type: ResourceTypeParam | None = None,
+        resource_id: str | UUID | None = None,
+        created_since: datetime | None = None,
+        created_until: datetime | None = None,
+        limit: int = 25,
+        order: Order = "desc",
+        starting_after: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> EventPage[AnyEvent]:
+        """List one page of the feed.
+
+        Args:
+            types: At most 20 event types, or prefixes such as `booking.*`. Defaults to all that the key can read.
+            resource_type: Only events about this type of resource.
+            resource_id: Only events about this resource.
+            created_since: Only events at or after this time.
+            created_until: Only events before this time.
+            limit: The page size, from 1 to 100.
+            order: `asc` for the oldest first.
+            starting_after: The `next_cursor` or `resume_cursor` of an earlier page.
+            options: Settings for this call.
+
+        Raises:
+            InsufficientScopeError: The key cannot read one of the types, or cannot read events at all.
+        """
+        query = {
+            **_filters(types, resource_type, resource_id, created_since, created_until),
+            "limit": limit,
+            "order": order,
+            "starting_after": starting_after,
+        }
+        spec = get("events", query=query, options=options)
+        return fetch_page(self._client, spec, _EVENT, EventPage)
+
+    def iterate(
+        self,
+        *,
+        types: Collection[EventType | str] = (),
+        resource_type: ResourceTypeParam | None = None,
+        resource_id: str | UUID | None = None,
+        created_since: datetime | None = None,
+        created_until: datetime | None = None,
+        order: Order = "desc",
+        page_size: int = 100,
+        max_items: int | None = None,
+        starting_after: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Paginator[AnyEvent]:
+        """Iterate over all present events; `follow` also waits for future ones.
+
+        Args:
+            types: At most 20 event types, or prefixes such as `booking.*`. Defaults to all that the key can read.
+            resource_type: Only events about this type of resource.
+            resource_id: Only events about this resource.
+            created_since: Only events at or after this time.
+            created_until: Only events before this time.
+            order: `asc` for the oldest first.
+            page_size: The number of events per request, from 1 to 100.
+            max_items: The maximum number of events.
+            starting_after: The `cursor` of an earlier iterator.
+            options: Settings for each request.
+        """
+        filters = _filters(types, resource_type, resource_id, created_since, created_until)
+        query = {**filters, "order": order, "starting_after": starting_after}
+        pages = PageIterator([get("events", query=query, options=options)], page_size, max_items)
+        return Paginator(self._client, pages, _EVENT)
+
+    def get(self, event_id: str | UUID, *, options: RequestOptions | None = None) -> AnyEvent:
+        """Return one event.
+
+        Args:
+            event_id: The id of the event, which a webhook delivery contains too.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No event has this id, or it was deleted at the end of its retention.
+            InsufficientScopeError: The key cannot read the resource that the event is about.
+        """
+        spec = get("events", path_segment("event_id", event_id), options=options)
+        return self._client._execute(spec, parser_for(_EVENT))
+
+    def follow(
+        self,
+        *,
+        after: str | None = None,
+        since: datetime | None = None,
+        types: Collection[EventType | str] = (),
+        poll: float | None = 5.0,
+        on_checkpoint: Callable[[str], None] | None = None,
+        on_lost: Callable[[EventsLost], None] | None = None,
+        patience: float | None = None,
+        options: RequestOptions | None = None,
+    ) -> Feed:
+        """Follow the feed: iterate over the events in order, and wait for new ones.
+
+            feed = client.events.follow(after=load_checkpoint(), types=["booking.*"])
+            for event in feed:
+                handle(event, checkpoint=feed.checkpoint)
+
+        The feed misses no event, and retries while the service is unavailable. It ends by an error or by
+        `feed.close()`. To continue after a restart, store `feed.checkpoint` together with the effects of the event, or
+        use `on_checkpoint`. An event that cannot be parsed is logged and yielded as an `UnknownEvent`.
+
+        Args:
+            after: A checkpoint; pass the same `types` again. Defaults to the oldest event, or to `since`.
+            since: The time at which to start, without a checkpoint.
+            types: At most 20 event types, or prefixes such as `booking.*`. Defaults to all that the key can read.
+            poll: Seconds between two requests when there is no new event. None ends the iteration there.
+            on_checkpoint: Called with a checkpoint when the next event is requested, that is, after the event before
+                was handled.
+            on_lost: Called when the service deleted events at the end of their retention before they were read. The
+                feed then continues after them. Defaults to raising the `EventsLost`.
+            patience: Seconds of continuous failure after which the error is raised. None retries forever. An error
+                that no retry can fix is raised at once.
+            options: Settings for each request.
+
+        Raises:
+            EventsLost: Events were deleted before they were read. The next iteration continues after them.
+            BadRequestError: The checkpoint belongs to other `types`, or to another organization.
+            InsufficientScopeError: The key cannot read one of the types, or cannot read events at all.
+        """
+        spec = get("events", query={"type": comma_separated("types", types)}, options=options)
+        reader = FeedReader(spec, _start_position(after, since), poll, patience, self._client._clock)
+        return Feed(self._client, reader, LENIENT_FEED_EVENT, on_checkpoint, on_lost)

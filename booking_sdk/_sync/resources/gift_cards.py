@@ -1,0 +1,97 @@
+# Generated from booking_sdk/resources/gift_cards.py by `make sync-client`. Do not edit.
+"""Gift cards: list and get, with the code on request."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from booking_sdk._page_iterator import PageIterator
+from booking_sdk._parse import parser_for
+from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync.pagination import Page, Paginator, fetch_page
+from booking_sdk._traceback_scrubbing import scrub_tracebacks
+from booking_sdk.models import GiftCard
+from booking_sdk.options import RequestOptions
+from booking_sdk.params import GiftCardStatusParam, Order
+from booking_sdk.request import get, path_segment, utc_timestamp
+
+
+def _filters(status: GiftCardStatusParam | None, updated_since: datetime | None) -> dict[str, Any]:
+    since = None if updated_since is None else utc_timestamp("updated_since", updated_since)
+    return {"status": status, "updated_since": since}
+
+
+@scrub_tracebacks
+class GiftCards:
+    """Gift cards: prepaid amounts that pay for bookings. Needs the scope `gift_cards:read`."""
+
+    def __init__(self, client: APIClient) -> None:
+        self._client = client
+
+    def list(
+        self,
+        *,
+        status: GiftCardStatusParam | None = None,
+        updated_since: datetime | None = None,
+        limit: int = 25,
+        order: Order = "desc",
+        starting_after: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Page[GiftCard]:
+        """List one page of gift cards without their codes, by creation time.
+
+        Args:
+            status: Only gift cards with this status.
+            updated_since: Only gift cards that changed at or after this time.
+            limit: The page size, from 1 to 100.
+            order: `asc` for the oldest first.
+            starting_after: The `next_cursor` of the page before.
+            options: Settings for this call.
+        """
+        query = {**_filters(status, updated_since), "limit": limit, "order": order, "starting_after": starting_after}
+        spec = get("gift-cards", query=query, options=options)
+        return fetch_page(self._client, spec, GiftCard, Page)
+
+    def iterate(
+        self,
+        *,
+        status: GiftCardStatusParam | None = None,
+        updated_since: datetime | None = None,
+        order: Order = "desc",
+        page_size: int = 100,
+        max_items: int | None = None,
+        starting_after: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Paginator[GiftCard]:
+        """Iterate over all gift cards without their codes, by creation time.
+
+        Args:
+            status: Only gift cards with this status.
+            updated_since: Only gift cards that changed at or after this time.
+            order: `asc` for the oldest first.
+            page_size: The number of gift cards per request, from 1 to 100.
+            max_items: The maximum number of gift cards.
+            starting_after: The `cursor` of an earlier iterator.
+            options: Settings for each request.
+        """
+        query = {**_filters(status, updated_since), "order": order, "starting_after": starting_after}
+        pages = PageIterator([get("gift-cards", query=query, options=options)], page_size, max_items)
+        return Paginator(self._client, pages, GiftCard)
+
+    def get(
+        self, gift_card_id: str | UUID, *, include_code: bool = False, options: RequestOptions | None = None
+    ) -> GiftCard:
+        """Return one gift card.
+
+        Args:
+            gift_card_id: The id of the gift card.
+            include_code: True to include the code that redeems the card. The code is money: request it only to hand
+                it over.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No gift card has this id.
+        """
+        query = {"include": "code" if include_code else None}
+        spec = get("gift-cards", path_segment("gift_card_id", gift_card_id), query=query, options=options)
+        return self._client._execute(spec, parser_for(GiftCard))

@@ -1,0 +1,347 @@
+# Generated from booking_sdk/resources/webhooks.py by `make sync-client`. Do not edit.
+"""Webhook endpoints and their deliveries; and `unwrap`, for receivers."""
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from booking_core.models.events import EventType
+from booking_core.models.webhooks import Delivery, Recovered, WebhookEndpoint
+from booking_sdk._page_iterator import PageIterator
+from booking_sdk._parse import expect_empty_body, parser_for
+from booking_sdk._sync._base_client import APIClient
+from booking_sdk._sync.pagination import Page, Paginator, fetch_page
+from booking_sdk._traceback_scrubbing import scrub_tracebacks
+from booking_sdk.errors import ConfigurationError
+from booking_sdk.event_parsing import unwrap
+from booking_sdk.models import AnyEvent, WebhookEndpointWithSecret
+from booking_sdk.options import RequestOptions
+from booking_sdk.params import DeliveryStatusParam, EndpointStatusParam, Order, RecoverableStatusParam
+from booking_sdk.request import (
+    UNSET,
+    Unset,
+    get,
+    idempotent_change,
+    path_segment,
+    post_without_key,
+    utc_timestamp,
+    without_none,
+)
+
+if TYPE_CHECKING:
+    from webhook_verify import HeadersLike
+
+
+def _filters(
+    status: DeliveryStatusParam | None, event_type: EventType | str | None, event_id: str | UUID | None
+) -> dict[str, Any]:
+    return {"status": status, "event_type": event_type, "event_id": event_id}
+
+
+def _string_list(name: str, values: Iterable[str] | None) -> list[str] | None:
+    if isinstance(values, str):
+        raise TypeError(f"{name} must hold several values, such as [{values!r}]")
+    return None if values is None else [str(value) for value in values]
+
+
+@scrub_tracebacks
+class Webhooks:
+    """Webhook endpoints and their deliveries. Needs the scope `webhooks:manage`, except for `unwrap`.
+
+    These endpoints take no Idempotency-Key, so a POST is not retried when it may have been executed. The error then
+    has `maybe_executed` set; list the endpoints or deliveries to find out.
+    """
+
+    def __init__(self, client: APIClient) -> None:
+        self._client = client
+
+    def list(self, *, options: RequestOptions | None = None) -> Page[WebhookEndpoint]:
+        """List all endpoints, at most ten, on one page.
+
+        Args:
+            options: Settings for this call.
+        """
+        spec = get("webhooks", options=options)
+        return fetch_page(self._client, spec, WebhookEndpoint, Page)
+
+    def get(self, endpoint_id: str | UUID, *, options: RequestOptions | None = None) -> WebhookEndpoint:
+        """Return one endpoint.
+
+        Args:
+            endpoint_id: The id of the endpoint.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No endpoint has this id.
+        """
+        spec = get("webhooks", path_segment("endpoint_id", endpoint_id), options=options)
+        return self._client._execute(spec, parser_for(WebhookEndpoint))
+
+    def create(
+        self,
+        *,
+        url: str,
+        event_types: Sequence[EventType | str],
+        description: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> WebhookEndpointWithSecret:
+        """Create an enabled endpoint, and return it with the secret that signs its deliveries.
+
+        The secret is returned only here: store it.
+
+            endpoint = client.webhooks.create(
+                url="https://hooks.example.com/booking", event_types=["booking.created", "booking.cancelled"]
+            )
+
+        Args:
+            url: The public HTTPS address of the receiver.
+            event_types: The types of the events to send.
+            description: A text for people.
+            options: Settings for this call.
+
+        Raises:
+            InsufficientScopeError: The key cannot read one of the event types.
+            ConflictError: The organization already has ten endpoints.
+            UnprocessableEntityError: The address is not public.
+        """
+        body = without_none(url=url, event_types=_string_list("event_types", event_types), description=description)
+        spec = post_without_key("webhooks", body=body, options=options)
+        return self._client._execute(spec, parser_for(WebhookEndpointWithSecret))
+
+    def update(
+        self,
+        endpoint_id: str | UUID,
+        *,
+        url: str | None = None,
+        event_types: Sequence[EventType | str] | None = None,
+        description: str | Unset | None = UNSET,
+        status: EndpointStatusParam | None = None,
+        options: RequestOptions | None = None,
+    ) -> WebhookEndpoint:
+        """Change an endpoint. Omitted fields stay unchanged.
+
+        Args:
+            endpoint_id: The id of the endpoint.
+            url: The new address.
+            event_types: The new event types.
+            description: The new description; None clears it.
+            status: `enabled` or `disabled`. `enabled` also resumes an endpoint that the service disabled.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No endpoint has this id.
+        """
+        body = without_none(url=url, event_types=_string_list("event_types", event_types), status=status)
+        if not isinstance(description, Unset):
+            body["description"] = description
+        segment = path_segment("endpoint_id", endpoint_id)
+        spec = idempotent_change("PATCH", "webhooks", segment, body=body, options=options)
+        return self._client._execute(spec, parser_for(WebhookEndpoint))
+
+    def delete(self, endpoint_id: str | UUID, *, options: RequestOptions | None = None) -> None:
+        """Delete an endpoint. Its queued deliveries are not sent.
+
+        Args:
+            endpoint_id: The id of the endpoint.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No endpoint has this id.
+        """
+        segment = path_segment("endpoint_id", endpoint_id)
+        self._client._execute(idempotent_change("DELETE", "webhooks", segment, options=options), expect_empty_body)
+
+    def rotate_secret(
+        self, endpoint_id: str | UUID, *, overlap_seconds: int | None = None, options: RequestOptions | None = None
+    ) -> WebhookEndpointWithSecret:
+        """Create a new secret for an endpoint, and return it. The secret is returned only here: store it.
+
+        Args:
+            endpoint_id: The id of the endpoint.
+            overlap_seconds: How long the old secret signs too, up to a week. Defaults to a day; use 0 after a leak.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No endpoint has this id.
+        """
+        path = ("webhooks", path_segment("endpoint_id", endpoint_id), "rotate-secret")
+        spec = post_without_key(*path, body=without_none(overlap_seconds=overlap_seconds), options=options)
+        return self._client._execute(spec, parser_for(WebhookEndpointWithSecret))
+
+    def test(self, endpoint_id: str | UUID, *, options: RequestOptions | None = None) -> Delivery:
+        """Send a `ping` event to an endpoint, whatever its event types.
+
+        Args:
+            endpoint_id: The id of the endpoint.
+            options: Settings for this call.
+
+        Returns:
+            The queued delivery.
+
+        Raises:
+            NotFoundError: No endpoint has this id.
+        """
+        spec = post_without_key("webhooks", path_segment("endpoint_id", endpoint_id), "test", options=options)
+        return self._client._execute(spec, parser_for(Delivery))
+
+    def deliveries(
+        self,
+        endpoint_id: str | UUID,
+        *,
+        status: DeliveryStatusParam | None = None,
+        event_type: EventType | str | None = None,
+        event_id: str | UUID | None = None,
+        limit: int = 25,
+        order: Order = "desc",
+        starting_after: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Page[Delivery]:
+        """List one page of an endpoint's deliveries of the last 30 days, with their attempts.
+
+        Args:
+            endpoint_id: The id of the endpoint.
+            status: Only deliveries with this status.
+            event_type: Only deliveries of this event type.
+            event_id: Only deliveries of this event.
+            limit: The page size, from 1 to 100.
+            order: `asc` for the oldest first.
+            starting_after: The `next_cursor` of the page before.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No endpoint has this id.
+        """
+        filters = _filters(status, event_type, event_id)
+        query = {**filters, "limit": limit, "order": order, "starting_after": starting_after}
+        segment = path_segment("endpoint_id", endpoint_id)
+        spec = get("webhooks", segment, "deliveries", query=query, options=options)
+        return fetch_page(self._client, spec, Delivery, Page)
+
+    def iterate_deliveries(
+        self,
+        endpoint_id: str | UUID,
+        *,
+        status: DeliveryStatusParam | None = None,
+        event_type: EventType | str | None = None,
+        event_id: str | UUID | None = None,
+        order: Order = "desc",
+        page_size: int = 100,
+        max_items: int | None = None,
+        starting_after: str | None = None,
+        options: RequestOptions | None = None,
+    ) -> Paginator[Delivery]:
+        """Iterate over all deliveries of an endpoint.
+
+        Args:
+            endpoint_id: The id of the endpoint.
+            status: Only deliveries with this status.
+            event_type: Only deliveries of this event type.
+            event_id: Only deliveries of this event.
+            order: `asc` for the oldest first.
+            page_size: The number of deliveries per request, from 1 to 100.
+            max_items: The maximum number of deliveries.
+            starting_after: The `cursor` of an earlier iterator.
+            options: Settings for each request.
+        """
+        query = {**_filters(status, event_type, event_id), "order": order, "starting_after": starting_after}
+        segment = path_segment("endpoint_id", endpoint_id)
+        spec = get("webhooks", segment, "deliveries", query=query, options=options)
+        return Paginator(self._client, PageIterator([spec], page_size, max_items), Delivery)
+
+    def delivery(
+        self, endpoint_id: str | UUID, delivery_id: str | UUID, *, options: RequestOptions | None = None
+    ) -> Delivery:
+        """Return one delivery.
+
+        Args:
+            endpoint_id: The id of the endpoint.
+            delivery_id: The id of the delivery, or of one of its attempts, which the `Svc-Delivery-Id` header contains.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No delivery of the endpoint has this id.
+        """
+        endpoint, delivery = path_segment("endpoint_id", endpoint_id), path_segment("delivery_id", delivery_id)
+        spec = get("webhooks", endpoint, "deliveries", delivery, options=options)
+        return self._client._execute(spec, parser_for(Delivery))
+
+    def retry(
+        self, endpoint_id: str | UUID, delivery_id: str | UUID, *, options: RequestOptions | None = None
+    ) -> Delivery:
+        """Queue one more attempt of a dead delivery.
+
+        Args:
+            endpoint_id: The id of the endpoint.
+            delivery_id: The id of the delivery.
+            options: Settings for this call.
+
+        Raises:
+            ConflictError: The delivery is not dead, or the endpoint is not enabled.
+            NotFoundError: No delivery of the endpoint has this id.
+        """
+        endpoint, delivery = path_segment("endpoint_id", endpoint_id), path_segment("delivery_id", delivery_id)
+        spec = post_without_key("webhooks", endpoint, "deliveries", delivery, "retry", options=options)
+        return self._client._execute(spec, parser_for(Delivery))
+
+    def recover(
+        self,
+        endpoint_id: str | UUID,
+        *,
+        since: datetime,
+        until: datetime | None = None,
+        statuses: Collection[RecoverableStatusParam] | None = None,
+        event_types: Collection[EventType | str] | None = None,
+        options: RequestOptions | None = None,
+    ) -> Recovered:
+        """Queue undelivered deliveries again, for example after an outage of the receiver.
+
+        Args:
+            endpoint_id: The id of the endpoint.
+            since: Only deliveries created at or after this time.
+            until: Only deliveries created before this time.
+            statuses: `failed`, `dead` or both. Defaults to both.
+            event_types: Only deliveries of these event types.
+            options: Settings for this call.
+
+        Raises:
+            NotFoundError: No endpoint has this id.
+            ConflictError: The endpoint is not enabled.
+        """
+        body = without_none(
+            since=utc_timestamp("since", since),
+            until=None if until is None else utc_timestamp("until", until),
+            statuses=_string_list("statuses", statuses),
+            event_types=_string_list("event_types", event_types),
+        )
+        segment = path_segment("endpoint_id", endpoint_id)
+        spec = post_without_key("webhooks", segment, "recover", body=body, options=options)
+        return self._client._execute(spec, parser_for(Recovered))
+
+    def unwrap(
+        self,
+        payload: bytes | bytearray | memoryview | str,
+        headers: "HeadersLike | str | None",
+        *,
+        secret: str | Iterable[str] | None = None,
+        now: float | None = None,
+    ) -> AnyEvent:
+        """Verify a webhook delivery and return its event. Sends no request.
+
+            event = client.webhooks.unwrap(request.body, request.headers)
+
+        Args:
+            payload: The raw request body.
+            headers: The request headers, in the form that the web framework provides.
+            secret: The secret of the endpoint. Defaults to the client's `webhook_secret`.
+            now: The time at which the delivery arrived, in unix seconds, for a delivery that waited in a queue.
+
+        Raises:
+            WebhookVerificationError: The delivery is not authentic or not recent.
+            PayloadError: The delivery is authentic, but its body is not an event.
+            ConfigurationError: There is no secret.
+        """
+        secrets = secret or self._client._config.webhook_secrets
+        if not secrets:
+            raise ConfigurationError("webhook_secret is missing: pass it, or set BOOKING_WEBHOOK_SECRET")
+        return unwrap(payload, headers, secrets, now=now)

@@ -1,0 +1,23 @@
+"""Translates the exceptions of an HTTP client into the SDK's own `Failure`."""
+
+from booking_sdk._attempt_timeout import AttemptTimedOut, AttemptTimeout
+from booking_sdk._retries import Failure
+
+# The class names of httpx, not its classes: a fork with the same names is supported too.
+_NOT_SENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"}
+
+
+def failure_of(error: Exception, timeout: AttemptTimeout | None = None) -> Failure | None:
+    """Return the failure that an exception of the HTTP client means; None for any other exception."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    timed_out = "TimeoutException" in names or isinstance(error, (AttemptTimedOut, TimeoutError))
+    if not timed_out and not isinstance(error, OSError) and "RequestError" not in names:
+        return None
+    sent = names.isdisjoint(_NOT_SENT) and (timeout is None or timeout.may_have_sent)
+    name = type(error).__name__
+    # The HTTP client's own words are used only when connecting failed: later messages can contain request data.
+    if not sent:
+        detail = f"{name}: {error}" if str(error) else name
+        return Failure(sent, timed_out, f"could not connect ({detail})")
+    reason = "no complete response arrived in time" if timed_out else "the connection broke before the response ended"
+    return Failure(sent, timed_out, f"{reason} ({name})")
