@@ -25,8 +25,8 @@ from booking_core.db.statements import Statement
 from booking_core.repeated_log import RepeatedLog
 from booking_core.settings import Settings
 from booking_server.app import create_app
+from booking_server.worker import delivery_worker as working
 from booking_server.worker.delivery_worker import Worker, backoff_s
-from booking_server.worker.delivery_worker import delivery_worker as working
 
 NewUrl = Callable[[str], str]
 SQLSTATES = ("53100", "53200", "53400", "58030", "XX001")
