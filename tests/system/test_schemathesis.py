@@ -94,8 +94,8 @@ def described(api: Api, monkeypatch: pytest.MonkeyPatch) -> Any:
 def _spelled_out(node: Any) -> Any:
     """Give each date-time that has a pattern one that looks like a date-time.
 
-    Requests are made up from the pattern, and then looked at: a third of what this one makes is a date-time. Among texts
-    of any characters one is searched for in vain, which takes minutes.
+    Requests are made up from the pattern, and then looked at: a third of what this one makes is a date-time. Among
+    texts of any characters one is searched for in vain, which takes minutes.
     """
     if isinstance(node, list):
         return [_spelled_out(each) for each in node]
