@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := webhook_verify booking_core booking_server booking_sdk booking_cli
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install run test test-pythons check bench openapi sync-client format lock clean
+.PHONY: install run browser test test-pythons check bench openapi sync-client format lock clean
 
 install: $(STAMP)
 
@@ -29,6 +29,12 @@ run: install
 TEST_PROCESSES ?= 3
 test: install
 	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
+
+# The guest's page is looked at in Chromium, which no wheel carries: a Debian package brings it, where that can be installed.
+browser:
+	@command -v chromedriver >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] \
+	    || { apt-get -qq update && apt-get -qq install --no-install-recommends chromium chromium-driver >/dev/null; } \
+	    || echo "chromium could not be installed: its tests are skipped"
 
 # The whole suite with every interpreter of 3.11 and newer that is found: on the PATH, and among pyenv's.
 test-pythons:

@@ -7,6 +7,7 @@ used. Nothing here, and nothing at the head of a group's module, imports the lib
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 import typer
@@ -197,8 +198,12 @@ class Listed(Group):
         return ((name, line) for name, (_, line) in self._modules.items())
 
 
+@cache
 def _built(app: Any, name: str) -> Any:
-    """The group or the command that an `app` is; of several commands the one of that name, and no other is built."""
+    """The group or the command that an `app` is; of several commands the one of that name, and no other is built.
+
+    Building takes longer than most commands, and what is built keeps nothing of a call: once for a process is enough.
+    """
     if isinstance(app, Listed):
         return app
     if app.registered_callback is None and len(app.registered_commands) > 1:

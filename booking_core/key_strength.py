@@ -63,12 +63,23 @@ def _new_characters(key: str, bits: float) -> int:
     length = math.ceil(_EXPLAINED_BITS / bits) + 1
     at, new = len(_KNOWN_SEQUENCES), 0
     while at < len(text):
-        covered = 0
-        while at + covered < len(text) and text.find(text[at : at + covered + 1], 0, at + covered) >= 0:
-            covered += 1
+        covered = _repeated(text, at)
         at += covered if covered >= length else 1
         new += 1
     return new
+
+
+def _repeated(text: str, at: int) -> int:
+    """Return how many characters from there on stand in the text before."""
+    length = found = 0
+    while at + length < len(text):
+        found = text.find(text[at : at + length + 1], found, at + length)
+        if found < 0:
+            break
+        length += 1
+        while at + length < len(text) and text[found + length] == text[at + length]:
+            length += 1
+    return length
 
 
 def _reads_like_words(key: str, bits: float) -> bool:

