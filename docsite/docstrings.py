@@ -1,0 +1,149 @@
+"""Docstrings and signatures of Python objects as Markdown."""
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from docsite.markdown import code, fence, table
+
+_SECTION = re.compile(r"^(Args|Raises|Returns|Yields|Attributes):$", re.MULTILINE)
+_TITLES = {"Args": "Parameters", "Raises": "Raises", "Returns": "Returns", "Yields": "Yields", "Attributes": "Attributes"}
+_LINE_LENGTH = 88
+
+
+def described(thing: Any) -> str:
+    """Return the docstring of an object: prose as it is, sections as tables."""
+    text = own_doc(thing)
+    head, *pieces = _SECTION.split(text)
+    parts = [examples(head.strip())]
+    for name, body in zip(pieces[::2], pieces[1::2], strict=True):
+        entries = list(_entries(body))
+        rows = [(code(term), text) for term, text in entries if term]
+        prose = " ".join(text for term, text in entries if not term)
+        parts.append(f"**{_TITLES[name]}**\n\n" + (table(("", "meaning"), rows) or prose))
+    return "\n\n".join(part for part in parts if part)
+
+
+def own_doc(thing: Any) -> str:
+    """Return the docstring that an object has of its own, and not one that Python or pydantic made."""
+    text = thing.__dict__.get("__doc__") if inspect.isclass(thing) else getattr(thing, "__doc__", "")
+    text = inspect.cleandoc(text or "")
+    return "" if inspect.isclass(thing) and text.startswith(f"{thing.__name__}(") else text
+
+
+def examples(text: str) -> str:
+    """Return prose in which indented blocks are blocks of Python, or of text where they hold no code."""
+    parts = []
+    for paragraph in re.split(r"\n{2,}(?=\S)|\n(?= {4}\S)", text):
+        block = textwrap.dedent(paragraph)
+        is_block = paragraph.startswith("    ")
+        parts.append(fence(block, "python" if _is_python(block) else "text").strip() if is_block else _rest(paragraph))
+    return "\n\n".join(parts)
+
+
+def _rest(paragraph: str) -> str:
+    """Return prose; a block that follows without an empty line was cut off by the caller."""
+    return "\n".join(line.strip() for line in paragraph.splitlines())
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return "await " in text
+    return True
+
+
+def _entries(body: str) -> Iterator[tuple[str, str]]:
+    """Yield the terms of a section with their texts; what has no term is prose."""
+    term, lines = "", list[str]()
+    for line in textwrap.dedent(body.strip("\n")).splitlines():
+        if found := re.match(r"([*\w.]+): +(.*)", line):
+            if term or lines:
+                yield term, " ".join(lines)
+            term, lines = found[1], [found[2]]
+        elif line.strip():
+            lines.append(line.strip())
+    if term or lines:
+        yield term, " ".join(lines)
+
+
+def signature(function: Any, name: str) -> str:
+    """Return a signature as it is written in the source, without `self`."""
+    node = _parsed(function)
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return fence(name, "python")
+    arguments = node.args
+    for group in (arguments.posonlyargs, arguments.args):
+        if group and group[0].arg in ("self", "cls"):
+            del group[0]
+            break
+    prefix = "await " if isinstance(node, ast.AsyncFunctionDef) else ""
+    returns = f" -> {_unquoted(ast.unparse(node.returns))}" if node.returns and node.name != "__init__" else ""
+    flat = f"{prefix}{name}({_unquoted(ast.unparse(arguments))}){returns}"
+    if len(flat) <= _LINE_LENGTH:
+        return fence(flat, "python")
+    lines = "".join(f"    {_unquoted(each)},\n" for each in _each(arguments))
+    return fence(f"{prefix}{name}(\n{lines}){returns}", "python")
+
+
+def _each(arguments: ast.arguments) -> Iterator[str]:
+    """Yield the parameters one by one, with the marks for those that go by position or by name."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(positional) - len(arguments.defaults)) + list(arguments.defaults)
+    for index, (argument, default) in enumerate(zip(positional, defaults, strict=True), 1):
+        yield _parameter(argument, default)
+        if arguments.posonlyargs and index == len(arguments.posonlyargs):
+            yield "/"
+    if arguments.vararg:
+        yield "*" + ast.unparse(arguments.vararg)
+    elif arguments.kwonlyargs:
+        yield "*"
+    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        yield _parameter(argument, default)
+    if arguments.kwarg:
+        yield "**" + ast.unparse(arguments.kwarg)
+
+
+def _parameter(argument: ast.arg, default: ast.expr | None) -> str:
+    text = ast.unparse(argument)
+    if default is None:
+        return text
+    return f"{text} = {ast.unparse(default)}" if argument.annotation else f"{text}={ast.unparse(default)}"
+
+
+def _unquoted(text: str) -> str:
+    """Return annotations without the quotes of a forward reference."""
+    return re.sub(r"'([A-Z]\w*(?:\[[^']*\])?)'", r"\1", text)
+
+
+def _parsed(thing: Any) -> ast.stmt | None:
+    try:
+        source = textwrap.dedent(inspect.getsource(inspect.unwrap(thing)))
+        return ast.parse(source).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return None
+
+
+def attributes(kind: type) -> dict[str, tuple[str, str]]:
+    """Return the annotated attributes of a class and of its bases here: name to annotation and docstring."""
+    found: dict[str, tuple[str, str]] = {}
+    for base in reversed(kind.__mro__):
+        if not base.__module__.startswith(("booking_", "webhook_verify")):
+            continue
+        node = _parsed(base)
+        for statement, following in zip(node.body, [*node.body[1:], None], strict=True) if node else ():
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                name = statement.target.id
+                if not name.startswith("_"):
+                    found[name] = (_unquoted(ast.unparse(statement.annotation)), _string(following))
+    return found
+
+
+def _string(statement: ast.stmt | None) -> str:
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        return " ".join(str(statement.value.value).split())
+    return ""

@@ -1,0 +1,139 @@
+"""Links: rewritten when a page is copied into the site, and checked in the HTML that was built."""
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+_LINK = re.compile(r"(?<!\\)(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^ *(```|~~~)")
+
+
+class BrokenLink(Exception):
+    """A link that leads to no page and to no file."""
+
+
+def rewritten(text: str, replace: Callable[[re.Match[str]], str]) -> str:
+    """Return the text with each Markdown link replaced, except in blocks of code."""
+    lines, is_code = [], False
+    for line in text.split("\n"):
+        if _FENCE.match(line):
+            is_code = not is_code
+        lines.append(line if is_code else _outside_code_spans(line, replace))
+    return "\n".join(lines)
+
+
+def _outside_code_spans(line: str, replace: Callable[[re.Match[str]], str]) -> str:
+    spans = [match.span() for match in re.finditer(r"(`+)[^`].*?\1(?!`)", line)]
+
+    def replaced(match: re.Match[str]) -> str:
+        return match[0] if any(low < match.start() < high for low, high in spans) else replace(match)
+
+    return _LINK.sub(replaced, line)
+
+
+class Pages:
+    """The pages of the site by the files that they are made from."""
+
+    def __init__(self, root: Path, moved: Mapping[str, str], generated: frozenset[str]) -> None:
+        self.root = root
+        self.moved = moved
+        """Files outside docs/ with the places of their pages."""
+        self.generated = generated
+
+    def place(self, source: str) -> str | None:
+        """Return the place in the site of a file of the repository."""
+        if source in self.moved:
+            return self.moved[source]
+        inside = source.removeprefix("docs/")
+        if inside != source and (inside in self.generated or (self.root / source).is_file()):
+            return inside
+        return None
+
+    def copied(self, source: str, page: str, text: str) -> str:
+        """Return the text of a file as the text of its page: its links lead to pages.
+
+        Links to other files of the repository become their paths, since the site does not hold them.
+
+        Raises:
+            BrokenLink: a link leads nowhere.
+        """
+
+        def replace(match: re.Match[str]) -> str:
+            image, words, target = match.groups()
+            if re.match(r"[a-z]+:|#", target):
+                return match[0]
+            path, hash_, anchor = target.partition("#")
+            wanted = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+            if (self.root / wanted).is_dir() and f"{wanted}/README.md" in self.moved:
+                wanted = f"{wanted}/README.md"
+            place = self.place(wanted)
+            if place is not None:
+                return f"{image}[{words}]({posixpath.relpath(place, posixpath.dirname(page) or '.')}{hash_}{anchor})"
+            if not (self.root / wanted).exists():
+                raise BrokenLink(f"{source}: {target}")
+            return words if wanted in words else f"{words} (`{wanted}`)"
+
+        return rewritten(text, replace)
+
+
+class _Document(HTMLParser):
+    """What a page of the site refers to, and what can be referred to in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.anchors |= {values[name] for name in ("id", "name") if name in values}
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        if tag in ("script", "img", "iframe", "source") and "src" in values:
+            self.loaded.append(values["src"])
+        if tag == "link" and values.get("rel", "") not in ("canonical", "next", "prev", "alternate"):
+            self.loaded.append(values.get("href", ""))
+
+
+def problems(site: Path) -> Iterator[str]:
+    """Yield a line for each broken link or anchor of a built site, and for each thing loaded from elsewhere."""
+    documents = {path: _read(path) for path in sorted(site.rglob("*.html"))}
+    for path, document in documents.items():
+        name = path.relative_to(site)
+        for target in document.loaded:
+            if urlsplit(target).scheme or target.startswith("//"):
+                yield f"{name} loads {target}"
+            elif not _file(site, path, target).exists():
+                yield f"{name} loads {target}, which is not there"
+        if path.name != "404.html":
+            yield from (f"{name}: {problem}" for problem in _broken(path, document, documents))
+
+
+def _broken(path: Path, document: _Document, documents: Mapping[Path, _Document]) -> Iterator[str]:
+    for link in document.links:
+        url = urlsplit(link)
+        if url.scheme or link.startswith("//"):
+            continue
+        target = (path.parent / unquote(url.path)).resolve() if url.path else path
+        if target.is_dir():
+            target = target / "index.html"
+        if not target.exists():
+            yield f"{link} leads nowhere"
+        elif url.fragment and target in documents and unquote(url.fragment) not in documents[target].anchors:
+            yield f"{link} has no such anchor"
+
+
+def _file(site: Path, page: Path, target: str) -> Path:
+    """Return the file that a page loads; only the page for what is not found names it from the root."""
+    path = unquote(urlsplit(target).path)
+    return site / path.lstrip("/") if path.startswith("/") else page.parent / path
+
+
+def _read(path: Path) -> _Document:
+    document = _Document()
+    document.feed(path.read_text(encoding="utf-8"))
+    return document
