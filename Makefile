@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := webhook_verify booking_core booking_server booking_sdk booking_cli
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install run test test-pythons check bench openapi format lock clean
+.PHONY: install run test test-pythons check bench openapi docs format lock clean
 
 install: $(STAMP)
 
@@ -53,6 +53,10 @@ bench: install
 openapi: install
 	$(BIN)/python -m booking_server.api.openapi > openapi.json
 	$(BIN)/python -m booking_server.api.changelog > docs/api-changelog.md
+
+# The documentation site in build/docs/site, without a network: open build/docs/site/index.html.
+docs: install
+	$(BIN)/python -m docsite
 
 # Rewrites the lock from requirements.in. The lock holds versions and hashes, never an address.
 lock: install

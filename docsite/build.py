@@ -149,7 +149,8 @@ def _rendered(folder: Path) -> Path:
     command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", "zensical.toml"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise BuildFailed(re.sub(r"\x1b\[[0-9;]*m", "", done.stderr or done.stdout))
+        output = re.sub(r"\x1b\[[0-9;]*m", "", done.stderr or done.stdout)
+        raise BuildFailed(output.partition("Traceback")[0] or output)
     site = folder / "site"
     if found := list(problems(site)):
         raise BuildFailed("\n".join(found))

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from booking_cli.main import main
 from docsite.markdown import code, fence, page, table
@@ -25,6 +26,7 @@ class Help:
     sections: Mapping[str, str]
 
 
+@cache
 def printed(*arguments: str) -> str:
     """Return what a command writes to stdout, 80 columns wide, without colour."""
     out = io.StringIO()

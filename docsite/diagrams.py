@@ -53,8 +53,9 @@ class States:
         """Return the SVG."""
         places = {state.name: _middle(state) for state in self.states}
         width = max(x for x, _ in places.values()) + BOX_WIDTH / 2 + MARGIN
-        height = max(y for _, y in places.values()) + BOX_HEIGHT / 2 + MARGIN
-        arrows = [_arrow(each, places) for each in self.transitions]
+        height = max(y for _, y in places.values()) + BOX_HEIGHT / 2 + MARGIN + 16
+        points = frozenset(state.name for state in self.states if state.kind == "start")
+        arrows = [_arrow(each, places, points) for each in self.transitions]
         return _svg(self.title, width, height, [*arrows, *(_box(state) for state in self.states)])
 
 
@@ -103,7 +104,7 @@ def _svg(title: str, width: float, height: float, parts: list[str]) -> str:
 
 
 def _middle(state: State) -> tuple[float, float]:
-    return MARGIN + BOX_WIDTH / 2 + state.column * COLUMN, MARGIN + BOX_HEIGHT / 2 + state.row * ROW
+    return MARGIN + BOX_WIDTH / 2 + (state.column - 0.2) * COLUMN, MARGIN + BOX_HEIGHT / 2 + state.row * ROW
 
 
 def _box(state: State) -> str:
@@ -117,12 +118,13 @@ def _box(state: State) -> str:
     return box + _text(state.name, x, y, "d-name")
 
 
-def _arrow(each: Transition, places: dict[str, tuple[float, float]]) -> str:
+def _arrow(each: Transition, places: dict[str, tuple[float, float]], points: frozenset[str]) -> str:
     (x1, y1), (x2, y2) = places[each.source], places[each.target]
     length = hypot(x2 - x1, y2 - y1)
     across = (-(y2 - y1) / length, (x2 - x1) / length)
     bend_x, bend_y = (x1 + x2) / 2 + across[0] * each.bend, (y1 + y2) / 2 + across[1] * each.bend
-    start, end = _edge((x1, y1), (bend_x, bend_y)), _edge((x2, y2), (bend_x, bend_y))
+    start = (x1 + 14, y1) if each.source in points else _edge((x1, y1), (bend_x, bend_y))
+    end = _edge((x2, y2), (bend_x, bend_y))
     # The control point of a quadratic curve that passes through the bend.
     control = 2 * bend_x - (start[0] + end[0]) / 2, 2 * bend_y - (start[1] + end[1]) / 2
     path = f"M{start[0]:.0f} {start[1]:.0f}Q{control[0]:.0f} {control[1]:.0f} {end[0]:.0f} {end[1]:.0f}"
@@ -180,52 +182,52 @@ def _message(message: Message, middle: dict[str, float], y: float) -> str:
 BOOKING = States(
     "Life of a booking",
     (
-        State("start", 0, 0.5, "start"),
-        State("pending", 1.3, 0, "live"),
-        State("confirmed", 3, 0.5, "good"),
-        State("cancelled", 1.3, 1.6, "bad"),
+        State("start", 0, 0.9, "start"),
+        State("pending", 1.5, 0.1, "live"),
+        State("confirmed", 1.5, 1.7, "good"),
+        State("cancelled", 3.7, 0.9, "bad"),
     ),
     (
-        Transition("start", "pending", "card checkout\nbooking.created", -6, (-10, -22)),
-        Transition("start", "confirmed", "POST /bookings: created, then confirmed", 0, (-50, 0)),
-        Transition("pending", "confirmed", "paid, or confirmed by staff\nbooking.confirmed", 0, (36, -24)),
-        Transition("pending", "cancelled", "not paid in time,\nor cancelled", 0, (-78, 0)),
-        Transition("confirmed", "cancelled", "guest, staff, API, departure\nbooking.cancelled", 0, (34, 14)),
+        Transition("start", "pending", "card checkout\nbooking.created", 0, (-20, -10)),
+        Transition("start", "confirmed", "API or staff: booking.created,\nbooking.confirmed", 0, (-30, 8)),
+        Transition("pending", "confirmed", "paid, or confirmed by staff\nbooking.confirmed"),
+        Transition("pending", "cancelled", "not paid in time, or cancelled\nbooking.cancelled", 0, (24, -14)),
+        Transition("confirmed", "cancelled", "by guest, staff or API, or with\nits departure: booking.cancelled", 0, (30, 16)),
     ),
 )
 
 DELIVERY = States(
     "Life of a delivery",
     (
-        State("event", 0, 0.7, "start"),
-        State("queued", 1.1, 0.7, "live"),
-        State("succeeded", 3.1, 0, "good"),
-        State("failed", 3.1, 0.7, "bad"),
-        State("dead", 3.1, 1.5, "bad"),
+        State("event", 0, 0.4, "start"),
+        State("queued", 1, 0.4, "live"),
+        State("succeeded", 3.2, 0, "good"),
+        State("failed", 3.2, 0.8, "bad"),
+        State("dead", 1, 1.7, "bad"),
     ),
     (
         Transition("event", "queued"),
-        Transition("queued", "succeeded", "answer 2xx", 0, (0, -8)),
-        Transition("queued", "failed", "endpoint disabled or deleted"),
-        Transition("queued", "dead", "sixth attempt failed", 30, (-6, 18)),
-        Transition("dead", "queued", "retry: one more attempt", 18, (10, 26)),
+        Transition("queued", "succeeded", "answer 2xx", 0, (-6, -4)),
+        Transition("queued", "failed", "endpoint disabled or deleted", 0, (4, 8)),
+        Transition("queued", "dead", "sixth attempt failed", -26, (76, 0)),
+        Transition("dead", "queued", "retry: one more\nattempt", -26, (-62, 0)),
     ),
 )
 
 ENDPOINT = States(
     "Life of a webhook endpoint",
     (
-        State("created", 0, 0, "start"),
-        State("enabled", 1.1, 0, "good"),
-        State("auto_disabled", 3.1, 0, "bad"),
-        State("disabled", 1.1, 1.1, "live"),
+        State("created", 0, 0.35, "start"),
+        State("enabled", 1, 0.35, "good"),
+        State("auto_disabled", 3.2, 0.35, "bad"),
+        State("disabled", 1, 1.5, "live"),
     ),
     (
         Transition("created", "enabled"),
-        Transition("enabled", "auto_disabled", "72 h without a success\nand six failures", -26, (0, -12)),
-        Transition("auto_disabled", "enabled", "enabled again", -26, (0, 8)),
-        Transition("enabled", "disabled", "PATCH status", -30, (50, 0)),
-        Transition("disabled", "enabled", "", -30),
+        Transition("enabled", "auto_disabled", "72 h without a success\nand six failures in a row", -22, (0, -10)),
+        Transition("auto_disabled", "enabled", "PATCH status: enabled", -22, (0, 6)),
+        Transition("enabled", "disabled", "PATCH status: disabled", -26, (84, 0)),
+        Transition("disabled", "enabled", "", -26),
     ),
 )
 
@@ -233,22 +235,22 @@ REFUND = States(
     "Life of a refund",
     (
         State("owed", 0, 0.6, "start"),
-        State("requested", 1, 0.6, "live"),
-        State("sending", 2.5, 0.6, "live"),
-        State("succeeded", 4.2, 0, "good"),
-        State("failed", 4.2, 0.75, "bad"),
-        State("needs_review", 2.5, 1.7, "bad"),
-        State("settled", 4.2, 1.7, "good"),
+        State("requested", 0.85, 0.6, "live"),
+        State("sending", 2.2, 0.6, "live"),
+        State("succeeded", 3.7, 0, "good"),
+        State("failed", 3.7, 0.85, "bad"),
+        State("needs_review", 2.2, 1.8, "bad"),
+        State("settled", 3.7, 1.8, "good"),
     ),
     (
         Transition("owed", "requested"),
         Transition("requested", "sending", "worker"),
-        Transition("sending", "succeeded", "money returned", 0, (-6, -10)),
-        Transition("sending", "failed", "refused", 0, (0, 4)),
-        Transition("sending", "needs_review", "answer unclear", 0, (0, 0)),
-        Transition("requested", "needs_review", "no gateway,\nor not paid by card", 0, (-52, 4)),
-        Transition("failed", "settled", "refunds settle", 0, (0, 0)),
-        Transition("needs_review", "settled", "refunds settle", 0, (0, 0)),
+        Transition("sending", "succeeded", "money returned", 0, (-10, -12)),
+        Transition("sending", "failed", "refused", 0, (0, 6)),
+        Transition("sending", "needs_review", "answer unclear", 0, (0, -8)),
+        Transition("requested", "needs_review", "no gateway, or\nnot paid by card", 0, (-58, 6)),
+        Transition("failed", "settled", "refunds settle"),
+        Transition("needs_review", "settled", "refunds\nsettle"),
     ),
 )
 
@@ -257,14 +259,14 @@ GIFT_CARD = States(
     (
         State("issued", 0, 0, "start"),
         State("active", 1, 0, "good"),
-        State("expired", 3, 0, "bad"),
-        State("inactive", 1, 1.1, "live"),
+        State("expired", 3.1, 0, "bad"),
+        State("inactive", 1, 1.15, "live"),
     ),
     (
         Transition("issued", "active"),
         Transition("active", "expired", "spent, or out of its validity"),
-        Transition("active", "inactive", "deactivate", -30, (46, 0)),
-        Transition("inactive", "active", "reactivate", -30, (-46, 0)),
+        Transition("active", "inactive", "deactivate", -26, (48, 0)),
+        Transition("inactive", "active", "reactivate", -26, (-48, 0)),
     ),
 )
 
@@ -272,14 +274,14 @@ API_KEY = States(
     "Life of an API key",
     (
         State("created", 0, 0.5, "start"),
-        State("active", 1, 0.5, "good"),
-        State("expired", 3, 0, "bad"),
-        State("revoked", 3, 1.1, "bad"),
+        State("active", 1.25, 0.5, "good"),
+        State("expired", 3.3, 0, "bad"),
+        State("revoked", 3.3, 1.05, "bad"),
     ),
     (
-        Transition("created", "active", "shown once", 0, (12, -14)),
-        Transition("active", "expired", "its expiry is reached,\nalso the overlap of a rotation", 0, (0, -10)),
-        Transition("active", "revoked", "keys revoke, at once", 0, (0, 10)),
+        Transition("created", "active", "shown once", 0, (-26, -14)),
+        Transition("active", "expired", "its end is reached, also that\nof a rotation's overlap", 0, (-14, -14)),
+        Transition("active", "revoked", "keys revoke, at once", 0, (-10, 12)),
     ),
 )
 

@@ -1,10 +1,14 @@
 """Docstrings and signatures of Python objects as Markdown."""
 
 import ast
+import copy
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from docsite.markdown import code, fence, table
@@ -76,7 +80,7 @@ def signature(function: Any, name: str) -> str:
     node = _parsed(function)
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return fence(name, "python")
-    arguments = node.args
+    arguments = copy.deepcopy(node.args)
     for group in (arguments.posonlyargs, arguments.args):
         if group and group[0].arg in ("self", "cls"):
             del group[0]
@@ -121,11 +125,27 @@ def _unquoted(text: str) -> str:
 
 
 def _parsed(thing: Any) -> ast.stmt | None:
-    try:
-        source = textwrap.dedent(inspect.getsource(inspect.unwrap(thing)))
-        return ast.parse(source).body[0]
-    except (OSError, TypeError, SyntaxError):
-        return None
+    """Return the definition of a class or function in its source; none where there is no source."""
+    thing = inspect.unwrap(thing)
+    return _definitions(thing.__module__).get(thing.__qualname__) if hasattr(thing, "__qualname__") else None
+
+
+@cache
+def _definitions(module: str) -> dict[str, ast.stmt]:
+    """Return the classes and functions of a module by their qualified names; each file is parsed once."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if not file or not file.endswith(".py"):
+        return {}
+    return dict(_named(ast.parse(Path(file).read_text(encoding="utf-8")).body, ""))
+
+
+def _named(statements: list[ast.stmt], prefix: str) -> Iterator[tuple[str, ast.stmt]]:
+    for statement in statements:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield prefix + statement.name, statement
+        elif isinstance(statement, ast.ClassDef):
+            yield prefix + statement.name, statement
+            yield from _named(statement.body, f"{prefix}{statement.name}.")
 
 
 def attributes(kind: type) -> dict[str, tuple[str, str]]:
@@ -135,7 +155,8 @@ def attributes(kind: type) -> dict[str, tuple[str, str]]:
         if not base.__module__.startswith(("booking_", "webhook_verify")):
             continue
         node = _parsed(base)
-        for statement, following in zip(node.body, [*node.body[1:], None], strict=True) if node else ():
+        body = node.body if isinstance(node, ast.ClassDef) else []
+        for statement, following in zip(body, [*body[1:], None], strict=True) if body else ():
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 name = statement.target.id
                 if not name.startswith("_"):

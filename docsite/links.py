@@ -7,7 +7,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-_LINK = re.compile(r"(?<!\\)(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+_CODE_OR_LINK = re.compile(
+    r"(?P<code>(?P<ticks>`+)(?:(?!\n\n)[\s\S])*?(?<!`)(?P=ticks)(?!`))"
+    r"|(?P<image>!?)\[(?P<words>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^)\s]+)\)"
+)
 _FENCE = re.compile(r"^ *(```|~~~)")
 
 
@@ -16,22 +19,24 @@ class BrokenLink(Exception):
 
 
 def rewritten(text: str, replace: Callable[[re.Match[str]], str]) -> str:
-    """Return the text with each Markdown link replaced, except in blocks of code."""
-    lines, is_code = [], False
+    """Return the text with each Markdown link replaced, except in code."""
+    parts: list[list[str]] = [[]]
+    is_code = False
     for line in text.split("\n"):
-        if _FENCE.match(line):
-            is_code = not is_code
-        lines.append(line if is_code else _outside_code_spans(line, replace))
-    return "\n".join(lines)
+        is_fence = bool(_FENCE.match(line))
+        if is_fence and not is_code:
+            parts.append([])
+        parts[-1].append(line)
+        if is_fence and is_code:
+            parts.append([])
+        is_code ^= is_fence
+    return "\n".join(_linked("\n".join(part), replace) for part in parts if part)
 
 
-def _outside_code_spans(line: str, replace: Callable[[re.Match[str]], str]) -> str:
-    spans = [match.span() for match in re.finditer(r"(`+)[^`].*?\1(?!`)", line)]
-
-    def replaced(match: re.Match[str]) -> str:
-        return match[0] if any(low < match.start() < high for low, high in spans) else replace(match)
-
-    return _LINK.sub(replaced, line)
+def _linked(part: str, replace: Callable[[re.Match[str]], str]) -> str:
+    if _FENCE.match(part):
+        return part
+    return _CODE_OR_LINK.sub(lambda match: match[0] if match["code"] else replace(match), part)
 
 
 class Pages:
@@ -62,7 +67,7 @@ class Pages:
         """
 
         def replace(match: re.Match[str]) -> str:
-            image, words, target = match.groups()
+            image, words, target = match["image"], match["words"], match["target"]
             if re.match(r"[a-z]+:|#", target):
                 return match[0]
             path, hash_, anchor = target.partition("#")
