@@ -79,8 +79,8 @@ class Reference:
         ]
         return page(
             "HTTP API",
-            f"These pages are generated from the OpenAPI document, version `{info['version']}`. A running service serves"
-            " the same document at `/api/v1/openapi.json`, and an interactive reference at `/docs`.",
+            f"These pages are generated from the OpenAPI document, version `{info['version']}`. A running service"
+            " serves the same document at `/api/v1/openapi.json`, and an interactive reference at `/docs`.",
             "## Operations",
             table(("operation", "request", "scope"), rows),
             "## Answers of every operation",
@@ -228,8 +228,8 @@ class Reference:
             parts.append(f"## {name}\n\n{schema.get('description', '')}\n\n{text or here.type_of(schema)}")
         return page(
             "Objects",
-            "Every object that requests and answers hold. Clients ignore fields that they do not know, and pass on values"
-            " that are newer than they are.",
+            "Every object that requests and answers hold. Clients ignore fields that they do not know, and pass on"
+            " values that are newer than they are.",
             *parts,
             description="Every object of the HTTP API with its fields.",
         )

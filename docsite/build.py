@@ -1,7 +1,7 @@
 """The build: collect the pages of the repository, generate the reference, and let Zensical render the site.
 
-Everything happens in one folder: `pages/` holds the Markdown, `site/` the HTML. Nothing is downloaded, and the site loads
-nothing from anywhere else, so it works without a network, from a server and from a folder.
+Everything happens in one folder: `pages/` holds the Markdown, `site/` the HTML. Nothing is downloaded, and the site
+loads nothing from anywhere else, so it works without a network, from a server and from a folder.
 """
 
 import json
@@ -137,7 +137,10 @@ def _filled(nav: Any, lists: dict[str, Any]) -> Any:
     if isinstance(nav, list):
         return [item for each in nav for item in _items(each, lists)]
     if isinstance(nav, dict):
-        return {name: lists.get(value, value) if isinstance(value, str) else _filled(value, lists) for name, value in nav.items()}
+        return {
+            name: lists.get(value, value) if isinstance(value, str) else _filled(value, lists)
+            for name, value in nav.items()
+        }
     return nav
 
 
@@ -147,7 +150,7 @@ def _items(each: Any, lists: dict[str, Any]) -> list[Any]:
 
 def _rendered(folder: Path) -> Path:
     command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", "zensical.toml"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
         output = re.sub(r"\x1b\[[0-9;]*m", "", done.stderr or done.stdout)
         raise BuildFailed(output.partition("Traceback")[0] or output)

@@ -1,7 +1,7 @@
 """Diagrams of states and of messages, drawn as inline SVG.
 
-The drawings take their colours from the style sheet of the site, so they follow its light and dark scheme, and they need
-no script in the browser. A page asks for one with a line `<!-- diagram: NAME -->`.
+The drawings take their colours from the style sheet of the site, so they follow its light and dark scheme, and they
+need no script in the browser. A page asks for one with a line `<!-- diagram: NAME -->`.
 """
 
 from dataclasses import dataclass
@@ -99,7 +99,11 @@ def _svg(title: str, width: float, height: float, parts: list[str]) -> str:
         f' style="max-width:{width:g}px" aria-label="{escape(title)}">'
     )
     return "".join(
-        [f'<figure class="diagram">{opening}{marker}', *parts, f"</svg><figcaption>{escape(title)}</figcaption></figure>"]
+        [
+            f'<figure class="diagram">{opening}{marker}',
+            *parts,
+            f"</svg><figcaption>{escape(title)}</figcaption></figure>",
+        ]
     )
 
 
@@ -147,13 +151,15 @@ def _edge(box: tuple[float, float], towards: tuple[float, float]) -> tuple[float
 def _label(text: str, x: float, y: float) -> str:
     lines = text.split("\n")
     width = max(len(line) for line in lines) * 6.3 + 8
-    top = y - len(lines) * 7.5
-    back = f'<rect class="d-back" x="{x - width / 2:.0f}" y="{top - 1:.0f}" width="{width:.0f}" height="{len(lines) * 15 + 2}"/>'
+    top, height = y - len(lines) * 7.5, len(lines) * 15
+    left = x - width / 2
+    back = f'<rect class="d-back" x="{left:.0f}" y="{top - 1:.0f}" width="{width:.0f}" height="{height + 2}"/>'
     return back + "".join(_text(line, x, top + 8 + 15 * index, "d-label") for index, line in enumerate(lines))
 
 
-def _text(text: str, x: float, y: float, kind: str, anchor: str = "middle") -> str:
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}" text-anchor="{anchor}" dominant-baseline="middle">{escape(text)}</text>'
+def _text(text: str, x: float, y: float, kind: str) -> str:
+    place = f'x="{x:g}" y="{y:g}" text-anchor="middle" dominant-baseline="middle"'
+    return f'<text class="{kind}" {place}>{escape(text)}</text>'
 
 
 def _lane(lane: str, x: float, height: float) -> str:
@@ -166,7 +172,8 @@ def _message(message: Message, middle: dict[str, float], y: float) -> str:
     if message.source == message.target:
         width = len(message.label) * 6.3 + 20
         x = middle[message.source]
-        box = f'<rect class="d-box d-work" x="{x - width / 2:.0f}" y="{y - 15:g}" width="{width:.0f}" height="30" rx="5"/>'
+        place = f'x="{x - width / 2:.0f}" y="{y - 15:g}" width="{width:.0f}" height="30"'
+        box = f'<rect class="d-box d-work" {place} rx="5"/>'
         return box + _text(message.label, x, y, "d-label")
     x1, x2 = middle[message.source], middle[message.target]
     away = 6 if x2 > x1 else -6
@@ -192,7 +199,9 @@ BOOKING = States(
         Transition("start", "confirmed", "API or staff: booking.created,\nbooking.confirmed", 0, (-30, 8)),
         Transition("pending", "confirmed", "paid, or confirmed by staff\nbooking.confirmed"),
         Transition("pending", "cancelled", "not paid in time, or cancelled\nbooking.cancelled", 0, (24, -14)),
-        Transition("confirmed", "cancelled", "by guest, staff or API, or with\nits departure: booking.cancelled", 0, (30, 16)),
+        Transition(
+            "confirmed", "cancelled", "by guest, staff or API, or with\nits departure: booking.cancelled", 0, (30, 16)
+        ),
     ),
 )
 

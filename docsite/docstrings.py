@@ -14,7 +14,13 @@ from typing import Any
 from docsite.markdown import code, fence, table
 
 _SECTION = re.compile(r"^(Args|Raises|Returns|Yields|Attributes):$", re.MULTILINE)
-_TITLES = {"Args": "Parameters", "Raises": "Raises", "Returns": "Returns", "Yields": "Yields", "Attributes": "Attributes"}
+_TITLES = {
+    "Args": "Parameters",
+    "Raises": "Raises",
+    "Returns": "Returns",
+    "Yields": "Yields",
+    "Attributes": "Attributes",
+}
 _LINE_LENGTH = 88
 
 

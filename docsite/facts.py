@@ -44,8 +44,8 @@ def settings() -> str:
         rows.append((code(name), code(default) if default else "none", f"{meanings.get(name, '')}.{secret}"))
     return page(
         "Settings",
-        "Every setting is an environment variable. The table is generated from `booking_core.settings`; an empty variable"
-        " counts as absent. A setting that cannot be understood stops the program at start, with one line that names it"
+        "Every setting is an environment variable. The table is generated from `booking_core.settings`; an empty"
+        " variable counts as absent. A setting that cannot be understood stops the program at start, with one line that names it"
         " and exit code 2. `serve` and `worker` log the effective settings, with secrets masked.",
         table(("setting", "default", "meaning"), rows),
         "[Running the service](../guides/operators/index.md) explains the ones that matter for an installation;"
@@ -75,7 +75,7 @@ def error_codes(document: Mapping[str, Any]) -> str:
     ]
     return page(
         "Error codes",
-        "Every refusal has the body `{\"error\", \"code\", \"details\", \"request_id\"}`. Branch on `code`; the message is"
+        'Every refusal has the body `{"error", "code", "details", "request_id"}`. Branch on `code`; the message is'
         " for people and may change. [Errors and retries](../guides/integrators/errors.md) says what to do about each;"
         " [exit codes](cli/index.md#exit-codes) are what `booking` makes of them.",
         table(("code", "status", "example of a message"), rows),
@@ -103,8 +103,8 @@ def event_types(document: Mapping[str, Any]) -> str:
     ]
     return page(
         "Event types",
-        "An event carries the whole resource, so reading it, and subscribing to it, needs the read scope of that resource."
-        " New types are added without a new version: pass over types that you do not know.",
+        "An event carries the whole resource, so reading it, and subscribing to it, needs the read scope of that"
+        " resource. New types are added without a new version: pass over types that you do not know.",
         table(("type", "about", "scope", "meaning"), rows),
         description="Every type of event, with the scope it needs.",
     )
@@ -123,9 +123,9 @@ def scopes(document: Mapping[str, Any]) -> str:
     ]
     return page(
         "Scopes",
-        "A key may do what its scopes allow. A new key has every `:read` scope unless you choose otherwise; the others are"
-        " given by name. A request without the scope it needs is answered 403 `insufficient_scope` with `required_scope`."
-        " Events need the read scope of their resource: see [event types](event-types.md).",
+        "A key may do what its scopes allow. A new key has every `:read` scope unless you choose otherwise; the others"
+        " are given by name. A request without the scope it needs is answered 403 `insufficient_scope` with"
+        " `required_scope`. Events need the read scope of their resource: see [event types](event-types.md).",
         table(("scope", "given by default", "opens"), rows),
         description="The scopes of an API key.",
     )

@@ -3,7 +3,8 @@
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
-from html.parser import HTMLParser
+from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -11,6 +12,9 @@ _CODE_OR_LINK = re.compile(
     r"(?P<code>(?P<ticks>`+)(?:(?!\n\n)[\s\S])*?(?<!`)(?P=ticks)(?!`))"
     r"|(?P<image>!?)\[(?P<words>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^)\s]+)\)"
 )
+_TAG = re.compile(r"<(a|script|img|iframe|source|link)\b([^>]*)>")
+_ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
+_ANCHOR = re.compile(r'\s(?:id|name)="([^"]+)"')
 _FENCE = re.compile(r"^ *(```|~~~)")
 
 
@@ -84,24 +88,13 @@ class Pages:
         return rewritten(text, replace)
 
 
-class _Document(HTMLParser):
+@dataclass(frozen=True, slots=True)
+class _Document:
     """What a page of the site refers to, and what can be referred to in it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.anchors: set[str] = set()
-        self.links: list[str] = []
-        self.loaded: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = {name: value or "" for name, value in attrs}
-        self.anchors |= {values[name] for name in ("id", "name") if name in values}
-        if tag == "a" and "href" in values:
-            self.links.append(values["href"])
-        if tag in ("script", "img", "iframe", "source") and "src" in values:
-            self.loaded.append(values["src"])
-        if tag == "link" and values.get("rel", "") not in ("canonical", "next", "prev", "alternate"):
-            self.loaded.append(values.get("href", ""))
+    anchors: frozenset[str]
+    links: list[str]
+    loaded: list[str]
 
 
 def problems(site: Path) -> Iterator[str]:
@@ -139,6 +132,18 @@ def _file(site: Path, page: Path, target: str) -> Path:
 
 
 def _read(path: Path) -> _Document:
-    document = _Document()
-    document.feed(path.read_text(encoding="utf-8"))
-    return document
+    """Read the tags of a page. Text and code in it are escaped, so whatever looks like a tag is one."""
+    text = path.read_text(encoding="utf-8")
+    tags = [(match[1], dict(_ATTRIBUTE.findall(match[2]))) for match in _TAG.finditer(text)]
+    return _Document(
+        anchors=frozenset(_ANCHOR.findall(text)),
+        links=[unescape(values["href"]) for tag, values in tags if tag == "a" and "href" in values],
+        loaded=[unescape(address) for tag, values in tags if (address := _loaded(tag, values))],
+    )
+
+
+def _loaded(tag: str, values: Mapping[str, str]) -> str:
+    """Return the address of what a browser fetches for a tag by itself."""
+    if tag == "link":
+        return "" if values.get("rel") in ("canonical", "next", "prev", "alternate") else values.get("href", "")
+    return "" if tag == "a" else values.get("src", "")

@@ -23,7 +23,7 @@ class Schemas:
     def __init__(self, components: Mapping[str, Schema], objects_page: str) -> None:
         self.components = components
         self.objects_page = objects_page
-        """Path of the page that describes the objects, relative to the page in the making; empty on that page itself."""
+        """Path of the page that describes the objects, relative to the page in the making; empty on itself."""
 
     def link(self, name: str) -> str:
         """Return a link to the description of a component."""
