@@ -167,12 +167,15 @@ class Reference:
         request = _json(body.get("requestBody", {}))
         for title, example in _examples_of(request, "Body"):
             yield collapsed(title, fence(_pretty(example), "json"))
+        refusals = []
         for status, answer in body["responses"].items():
-            if status in _RULED_BY_ALL:
-                continue
             for title, example in _examples_of(_json(self._resolved(answer)), f"Answer {status}"):
-                kind = "example" if status.startswith("2") else "failure"
-                yield collapsed(title, fence(_pretty(example), "json"), kind)
+                if status.startswith("2"):
+                    yield collapsed(title, fence(_pretty(example), "json"))
+                elif status not in _RULED_BY_ALL:
+                    refusals.append(f"{title.removeprefix('Answer ')}\n\n{fence(_pretty(example), 'json')}")
+        if refusals:
+            yield collapsed("Error answers", "\n".join(refusals), "failure")
 
     def _curl(self, operation: Operation) -> str:
         query, headers = [], ["Authorization: Bearer $BOOKING_API_KEY"]

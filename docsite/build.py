@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import tomli_w
 
@@ -42,6 +42,18 @@ _FILES = {
 """Pages that live beside the code they describe, with their places in the site."""
 
 
+class Reference(Protocol):
+    """Generated pages, and their places in the navigation."""
+
+    def pages(self) -> dict[str, str]:
+        """Return the text of every page by its path."""
+        ...
+
+    def nav(self) -> list[Any]:
+        """Return the navigation."""
+        ...
+
+
 class BuildFailed(Exception):
     """The site could not be built, or has a broken link."""
 
@@ -57,7 +69,11 @@ def build(folder: Path) -> Path:
     pages = folder / "pages"
     pages.mkdir(parents=True)
     document = json.loads((ROOT / "openapi.json").read_text(encoding="utf-8"))
-    references = {"@api": api.Reference(document), "@sdk": sdk.Reference(), "@cli": cli.Reference()}
+    references: dict[str, Reference] = {
+        "@api": api.Reference(document),
+        "@sdk": sdk.Reference(),
+        "@cli": cli.Reference(),
+    }
     generated = facts.pages(document)
     for reference in references.values():
         generated |= reference.pages()

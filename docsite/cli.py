@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from booking_cli.main import main
 from docsite.markdown import code, fence, page, table
@@ -96,7 +97,7 @@ class Reference:
         pages = {f"{FOLDER}/index.md": self._overview()}
         return pages | {f"{FOLDER}/{name}.md": self._group(name, commands) for name, commands in self.groups.items()}
 
-    def nav(self) -> list[object]:
+    def nav(self) -> list[Any]:
         """Return the navigation of the reference."""
         return [f"{FOLDER}/index.md", *({f"booking {name}": f"{FOLDER}/{name}.md"} for name in self.groups)]
 
@@ -161,4 +162,4 @@ def _summary(found: Help) -> str:
 
 
 def _options(text: str) -> str:
-    return table(("", "meaning"), [(code(term), _plain(words)) for term, words in definitions(text)])
+    return table(("name", "meaning"), [(code(term), _plain(words)) for term, words in definitions(text)])

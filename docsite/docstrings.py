@@ -14,6 +14,7 @@ from typing import Any
 from docsite.markdown import code, fence, table
 
 _SECTION = re.compile(r"^(Args|Raises|Returns|Yields|Attributes):$", re.MULTILINE)
+_HEADS = {"Args": "parameter", "Raises": "error", "Attributes": "attribute"}
 _TITLES = {
     "Args": "Parameters",
     "Raises": "Raises",
@@ -33,7 +34,7 @@ def described(thing: Any) -> str:
         entries = list(_entries(body))
         rows = [(code(term), text) for term, text in entries if term]
         prose = " ".join(text for term, text in entries if not term)
-        parts.append(f"**{_TITLES[name]}**\n\n" + (table(("", "meaning"), rows) or prose))
+        parts.append(f"**{_TITLES[name]}**\n\n" + (table((_HEADS.get(name, ""), "meaning"), rows) or prose))
     return "\n\n".join(part for part in parts if part)
 
 

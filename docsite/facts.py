@@ -45,8 +45,8 @@ def settings() -> str:
     return page(
         "Settings",
         "Every setting is an environment variable. The table is generated from `booking_core.settings`; an empty"
-        " variable counts as absent. A setting that cannot be understood stops the program at start, with one line that names it"
-        " and exit code 2. `serve` and `worker` log the effective settings, with secrets masked.",
+        " variable counts as absent. A setting that cannot be understood stops the program at start, with one line that"
+        " names it and exit code 2. `serve` and `worker` log the effective settings, with secrets masked.",
         table(("setting", "default", "meaning"), rows),
         "[Running the service](../guides/operators/index.md) explains the ones that matter for an installation;"
         " `booking help environment` also lists those that client commands read.",

@@ -17,7 +17,9 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    """Return a cell on one line; a bar in code is no border."""
+    parts = re.split(r"(`+[^`]*`+)", " ".join(text.split()))
+    return "".join(part if part.startswith("`") else part.replace("|", "\\|") for part in parts)
 
 
 def code(text: str) -> str:

@@ -11,8 +11,6 @@ from typing import NamedTuple
 DOCS = Path(__file__).parents[2] / "docs"
 _MARK = r"(?:^<!-- not run: (?P<reason>.+?) -->\n)?"
 _BLOCK = re.compile(_MARK + r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-    r"(?:^<!-- not run: (?P<reason>.+?) -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
-)
 
 
 class Block(NamedTuple):
