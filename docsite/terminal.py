@@ -1,9 +1,11 @@
 """`python -m docsite.terminal`: draw docs/images/terminal.svg from what the command prints on the demo's data."""
 
+import json
 import os
 import pty
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import tempfile
@@ -31,16 +33,18 @@ COMMANDS = (
 def main() -> int:
     """Serve the demo, run the commands on a terminal, and write the picture."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [str(Path(sys.executable).with_name("booking")), "demo", "--port", "8765"]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        command = [str(Path(sys.executable).with_name("booking")), "demo", "--port", str(free_port())]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         with subprocess.Popen(command, cwd=folder, text=True, **pipes) as demo:  # type: ignore[call-overload]
             try:
-                exports = {}
+                exports: dict[str, str] = {}
+                is_serving = False
                 for line in demo.stdout:
                     if line.startswith("export "):
                         name, _, value = shlex.split(line)[1].partition("=")
                         exports[name] = value
-                    if "BOOKING_API_KEY" in exports:
+                    is_serving = is_serving or "Uvicorn running" in line
+                    if is_serving and "BOOKING_API_KEY" in exports:
                         break
                 draw([(each, printed(each, exports, folder)) for each in with_departure(exports, folder)])
             finally:
@@ -48,11 +52,21 @@ def main() -> int:
     return 0
 
 
+def free_port() -> int:
+    """Return a port that no program listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
 def with_departure(exports: dict[str, str], folder: str) -> list[str]:
     """Return the commands with the id of a departure that has an adult tier and free seats."""
     words = "booking availability --from tomorrow --experience EXPERIENCE --fields id,seats_available -o tsv"
-    found = printed("booking experiences list --fields id,price_tiers -o tsv --all", exports, folder)
-    experience = next(line.split("\t")[0] for line in found.splitlines() if '"adult"' in line)
+    found = printed("booking experiences list -o jsonl --all", exports, folder)
+    experience = next(
+        each["id"]
+        for each in map(json.loads, found.splitlines())
+        if any(tier["id"] == "adult" for tier in each["price_tiers"])
+    )
     rows = printed(words.replace("EXPERIENCE", experience), exports, folder).splitlines()
     departure = next(row.split("\t")[0] for row in rows if int(row.split("\t")[1]) >= 6)
     return [command.replace("DEPARTURE", departure) for command in COMMANDS]
