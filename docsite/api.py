@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from docsite.markdown import code, collapsed, fence, page, slug, table
-from docsite.schemas import Schemas, referenced
+from docsite.schemas import Schemas, named, referenced
 
 FOLDER = "reference/api"
 EVENTS = f"{FOLDER}/webhook-events.md"
@@ -126,16 +126,10 @@ class Reference:
             schema = parameter.get("schema", {})
             notes = [str(parameter["description"])] if "description" in parameter else []
             rest = self.schemas.notes({key: value for key, value in schema.items() if key != "description"})
-            rows.append(
-                (
-                    code(parameter["name"]),
-                    parameter["in"],
-                    self.schemas.type_of(schema),
-                    "yes" if parameter.get("required") else "no",
-                    " ".join([*notes, rest]),
-                )
-            )
-        return "**Parameters**\n\n" + table(("name", "in", "type", "required", "notes"), rows) if rows else ""
+            required = "" if parameter.get("required") else "optional"
+            name = named(parameter["name"], parameter["in"], self.schemas.type_of(schema), required)
+            rows.append((name, " ".join([*notes, rest])))
+        return "**Parameters**\n\n" + table(("parameter", "meaning"), rows) if rows else ""
 
     def _body(self, body: Mapping[str, Any]) -> str:
         content = _json(body.get("requestBody", {}))

@@ -196,7 +196,7 @@ BOOKING = States(
     ),
     (
         Transition("start", "pending", "card checkout\nbooking.created", 0, (-20, -10)),
-        Transition("start", "confirmed", "API or staff: booking.created,\nbooking.confirmed", 0, (-30, 8)),
+        Transition("start", "confirmed", "API or staff: booking.created,\nbooking.confirmed", 0, (-48, 10)),
         Transition("pending", "confirmed", "paid, or confirmed by staff\nbooking.confirmed"),
         Transition("pending", "cancelled", "not paid in time, or cancelled\nbooking.cancelled", 0, (24, -14)),
         Transition(

@@ -94,10 +94,11 @@ def signature(function: Any, name: str) -> str:
             break
     prefix = "await " if isinstance(node, ast.AsyncFunctionDef) else ""
     returns = f" -> {_unquoted(ast.unparse(node.returns))}" if node.returns and node.name != "__init__" else ""
-    flat = f"{prefix}{name}({_unquoted(ast.unparse(arguments))}){returns}"
+    each = [_unquoted(parameter) for parameter in _each(arguments)]
+    flat = f"{prefix}{name}({', '.join(each)}){returns}"
     if len(flat) <= _LINE_LENGTH:
         return fence(flat, "python")
-    lines = "".join(f"    {_unquoted(each)},\n" for each in _each(arguments))
+    lines = "".join(f"    {parameter},\n" for parameter in each)
     return fence(f"{prefix}{name}(\n{lines}){returns}", "python")
 
 

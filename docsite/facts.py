@@ -41,7 +41,7 @@ def settings() -> str:
         name = each.metadata["name"]
         default = str(each.default) if each.metadata["secret"] and each.default else shown[name]
         secret = " Masked in logs." if each.metadata["secret"] else ""
-        rows.append((code(name), code(default) if default else "none", f"{meanings.get(name, '')}.{secret}"))
+        rows.append((code(name), code(default) if default else "none", f"{_sentence(meanings.get(name, ''))}{secret}"))
     return page(
         "Settings",
         "Every setting is an environment variable. The table is generated from `booking_core.settings`; an empty"
@@ -52,6 +52,12 @@ def settings() -> str:
         " `booking help environment` also lists those that client commands read.",
         description="Every setting of an installation with its default.",
     )
+
+
+def _sentence(text: str) -> str:
+    """Return a text of the command's help as a sentence; a URL or a value at its beginning stays as it is."""
+    is_word = text.partition(" ")[0].isalpha() and not text.startswith(("refuse", "console"))
+    return (text[:1].upper() + text[1:] if is_word else text).rstrip(".…") + "."
 
 
 def error_codes(document: Mapping[str, Any]) -> str:

@@ -60,10 +60,10 @@ class Schemas:
         """Return the fields of an object as a table."""
         required = set(schema.get("required", ()))
         rows = [
-            (code(name), self.type_of(each), "yes" if name in required else "no", self.notes(each))
+            (named(name, self.type_of(each), "" if name in required else "optional"), self.notes(each))
             for name, each in schema.get("properties", {}).items()
         ]
-        return table(("field", "type", "required", "notes"), rows)
+        return table(("field", "meaning"), rows)
 
     def notes(self, schema: Schema) -> str:
         """Return the description of a value with its limits."""
@@ -71,6 +71,11 @@ class Schemas:
         for each in (schema, *schema.get("anyOf", ()), *schema.get("oneOf", ())):
             parts += limits(each)
         return " ".join(parts)
+
+
+def named(name: str, *facts: str) -> str:
+    """Return the first cell of a field or parameter: its name, and below it what fits into a few words."""
+    return f"{code(name)}<br><small>{', '.join(fact for fact in facts if fact)}</small>"
 
 
 def limits(schema: Schema) -> Iterator[str]:

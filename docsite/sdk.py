@@ -1,6 +1,7 @@
 """The reference of the SDK and of `webhook_verify`, generated from their public names and docstrings."""
 
 import inspect
+import re
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from types import ModuleType
@@ -13,10 +14,11 @@ import booking_sdk.testing
 import webhook_verify
 import webhook_verify.testing
 from booking_sdk import AsyncBookingClient, BookingClient
-from docsite.docstrings import attributes, described, own_doc, signature
+from docsite.docstrings import attributes, described, signature
 from docsite.markdown import code, page, slug, table
 
 FOLDER = "reference/sdk"
+_OURS = ("booking_", "webhook_verify")
 VERIFY = "reference/webhook-verify.md"
 _MODELS = f"{FOLDER}/models.md"
 
@@ -109,11 +111,14 @@ class Reference:
             for name, thing in self.public.items()
             if callable(thing)
             and thing not in (BookingClient, AsyncBookingClient)
+            and name.removeprefix("Async") not in self.public.keys() - {name}
             and not (inspect.isclass(thing) and issubclass(thing, Exception | Enum | BaseModel))
         }
         return page(
             "Options and helpers",
-            *_things(left.items()),
+            "Pages, paginators and feeds of the async client have the same names with `Async` in front; their methods"
+            " are awaited.",
+            *_things(left.items(), with_constructors=False),
             description="Functions, options, pages and metadata of the SDK.",
         )
 
@@ -146,13 +151,17 @@ def _first_line(module: ModuleType) -> str:
     return (inspect.getdoc(module) or "").partition("\n\n")[0]
 
 
-def _things(things: Iterable[tuple[str, Any]], heading: str = "##") -> Iterator[str]:
+def _things(things: Iterable[tuple[str, Any]], heading: str = "##", *, with_constructors: bool = True) -> Iterator[str]:
     """Yield classes and functions; other values have no docstring to show."""
     for name, thing in things:
+        if not getattr(thing, "__module__", "").startswith(_OURS):
+            continue
         if inspect.isclass(thing):
             yield f"{heading} {name}\n\n{described(thing)}"
-            if own_doc(getattr(thing, "__init__", None)) and inspect.isfunction(inspect.unwrap(thing.__init__)):
+            if with_constructors and "__init__" in vars(thing) and not issubclass(thing, Exception):
                 yield signature(thing.__init__, name) + "\n" + described(thing.__init__)
+            if issubclass(thing, Enum):
+                yield table(("value",), [(code(str(each.value)),) for each in thing])
             yield _attributes(thing)
             yield from _methods(thing, name, heading + "#")
         elif inspect.isfunction(inspect.unwrap(thing)):
@@ -163,7 +172,7 @@ def _functions(kind: type) -> Iterator[tuple[str, Any]]:
     """Yield the public methods of a class, those of its bases in our packages first."""
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
-        if base.__module__.startswith(("booking_", "webhook_verify")):
+        if base.__module__.startswith(_OURS):
             found |= vars(base)
     for name, thing in found.items():
         function = thing.__func__ if isinstance(thing, classmethod | staticmethod) else thing
@@ -190,8 +199,15 @@ def _fields(kind: type[BaseModel]) -> str:
     rows = []
     for name, info in kind.model_fields.items():
         annotation, doc = annotated.get(name, (str(info.annotation), ""))
-        rows.append((code(name), code(annotation), "yes" if info.is_required() else "no", info.description or doc))
-    return table(("field", "type", "required", "meaning"), rows)
+        kind_of = code(_plain_type(annotation)) + ("" if info.is_required() else ", optional")
+        rows.append((code(name), kind_of, info.description or doc))
+    return table(("field", "type", "meaning"), rows)
+
+
+def _plain_type(annotation: str) -> str:
+    """Return a type without the names that only say how a value is checked."""
+    annotation = re.sub(r"\bOpen\[(\w+), \w+\]", r"\1 | str", annotation)
+    return re.sub(r"\b(?:Id|LineId)\b", "str", annotation).replace("AwareDatetime", "datetime")
 
 
 def _indented_as_text(text: str) -> str:

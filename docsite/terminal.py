@@ -35,7 +35,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         command = [str(Path(sys.executable).with_name("booking")), "demo", "--port", str(free_port())]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        with subprocess.Popen(command, cwd=folder, text=True, **pipes) as demo:  # type: ignore[call-overload]
+        with subprocess.Popen(command, cwd=folder, text=True, **pipes) as demo:  # type: ignore[call-overload]  # noqa: S603
             try:
                 exports: dict[str, str] = {}
                 is_serving = False
@@ -77,7 +77,7 @@ def printed(command: str, exports: dict[str, str], folder: str) -> str:
     ours, theirs = pty.openpty()
     environment = {**os.environ, **exports, "COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
     program = str(Path(sys.executable).with_name("booking"))
-    with subprocess.Popen(
+    with subprocess.Popen(  # noqa: S603
         [program, *shlex.split(command)[1:]], stdout=theirs, stderr=theirs, cwd=folder, env=environment
     ):
         os.close(theirs)

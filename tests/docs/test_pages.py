@@ -101,6 +101,24 @@ def test_the_receivers_example_takes_what_is_authentic(fake: FakeBookingAPI) -> 
     assert receive(body, headers, generate_secret()) == 400
 
 
+def test_the_snippets_of_the_readme_run(fake: FakeBookingAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = generate_secret()
+    monkeypatch.setenv("BOOKING_WEBHOOK_SECRET", secret)
+    headers, body = signed_request(make_event("booking.created").to_json(), secret)
+    names: dict[str, Any] = {"headers": headers, "body": body}
+    for block in pages.runnable("../README.md", "python"):
+        exec(compile(block, "README.md", "exec"), names)
+    assert len(fake.bookings) == 4
+    assert names["delivery"].event_type == "booking.created"
+
+
+def test_the_calls_of_the_readme_are_those_of_the_start_page() -> None:
+    run, readme = pages.commands("../README.md")
+    _, availability, book, _ = pages.commands("start.md")
+    assert run == ["make run"]
+    assert readme == [*availability, *book]
+
+
 @pytest.mark.parametrize("page", pages.pages())
 def test_every_block_is_run_or_says_why_not(page: str) -> None:
     for block in pages.blocks(page):
