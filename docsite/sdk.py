@@ -125,8 +125,9 @@ class Reference:
 
 def _resources(client: BookingClient) -> Iterator[tuple[str, type]]:
     """Yield the resources of a client with their classes, in the order of their definition."""
-    for name in vars(type(client)):
-        if not name.startswith("_") and not inspect.isfunction(inspect.unwrap(vars(type(client))[name])):
+    found = {name: thing for base in reversed(type(client).__mro__) for name, thing in vars(base).items()}
+    for name, thing in found.items():
+        if not name.startswith("_") and not inspect.isfunction(inspect.unwrap(thing)):
             yield name, type(getattr(client, name))
 
 
