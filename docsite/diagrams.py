@@ -179,11 +179,11 @@ def _message(message: Message, middle: dict[str, float], y: float) -> str:
     away = 6 if x2 > x1 else -6
     end = x2 - away
     if message.kind == "lost":
-        end = x1 + (x2 - x1) * 0.45
+        end = x1 + (x2 - x1) * 0.55
     line = f'<line class="d-line d-{message.kind}" x1="{x1 + away:g}" y1="{y:g}" x2="{end:g}" y2="{y:g}"'
     tip = "" if message.kind == "lost" else ' marker-end="url(#arrow)"'
     cross = _text("✕", end + away, y, "d-cross") if message.kind == "lost" else ""
-    return f"{line}{tip}/>{cross}" + _text(message.label, (x1 + x2) / 2, y - 10, "d-label")
+    return f"{line}{tip}/>{cross}" + _text(message.label, (x1 + end) / 2, y - 10, "d-label")
 
 
 BOOKING = States(

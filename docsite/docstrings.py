@@ -47,17 +47,18 @@ def own_doc(thing: Any) -> str:
 
 def examples(text: str) -> str:
     """Return prose in which indented blocks are blocks of Python, or of text where they hold no code."""
-    parts = []
-    for paragraph in re.split(r"\n{2,}(?=\S)|\n(?= {4}\S)", text):
-        block = textwrap.dedent(paragraph)
-        is_block = paragraph.startswith("    ")
-        parts.append(fence(block, "python" if _is_python(block) else "text").strip() if is_block else _rest(paragraph))
-    return "\n\n".join(parts)
+    parts: list[tuple[bool, list[str]]] = []
+    for line in text.split("\n"):
+        is_block = line.startswith("    ") or (not line.strip() and bool(parts) and parts[-1][0])
+        if not parts or parts[-1][0] != is_block:
+            parts.append((is_block, []))
+        parts[-1][1].append(line)
+    return "\n\n".join(_block(lines) if is_block else "\n".join(lines).strip() for is_block, lines in parts)
 
 
-def _rest(paragraph: str) -> str:
-    """Return prose; a block that follows without an empty line was cut off by the caller."""
-    return "\n".join(line.strip() for line in paragraph.splitlines())
+def _block(lines: list[str]) -> str:
+    block = textwrap.dedent("\n".join(lines)).strip("\n")
+    return fence(block, "python" if _is_python(block) else "text").strip()
 
 
 def _is_python(text: str) -> bool:
