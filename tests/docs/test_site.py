@@ -96,5 +96,5 @@ def test_a_problem_that_the_renderer_finds_ends_the_build(tmp_path: Path, monkey
 def test_the_pages_are_written_in_plain_lines() -> None:
     for page in pages.pages():
         for number, line in enumerate((pages.DOCS / page).read_text(encoding="utf-8").splitlines(), 1):
-            is_long = len(line) > 140 and not re.match(r"\||\$ |<", line)
+            is_long = len(line) > 120 and not re.match(r"\||\$ |<", line)
             assert not is_long, f"docs/{page}:{number} has {len(line)} characters"
