@@ -16,6 +16,12 @@ from docsite import cli
 from docsite.markdown import code, page, table
 
 FOLDER = "reference"
+_UNEXPLAINED = {
+    "BOOKING_EVENT_RETENTION_DAYS": "days that events are kept",
+    "BOOKING_DELIVERY_RETENTION_DAYS": "days that the log of deliveries is kept",
+    "BOOKING_IDEMPOTENCY_RETENTION_DAYS": "days that stored answers are kept; after that a key is new",
+}
+"""Settings of which the command's page says nothing but their default."""
 
 
 def pages(document: Mapping[str, Any]) -> dict[str, str]:
@@ -34,14 +40,17 @@ def settings() -> str:
     meanings = {}
     for line in cli.printed("help", "environment", "-o", "tsv").splitlines():
         name, _, meaning = line.split("\t", 2)
-        meanings[name] = meaning.partition(";")[0] if meaning.count(";") == 1 else meaning
+        meanings[name] = meaning
     shown = Settings().shown()
     rows = []
     for each in fields(Settings):
         name = each.metadata["name"]
-        default = str(each.default) if each.metadata["secret"] and each.default else shown[name]
+        default = str(each.default) if each.metadata["secret"] and each.default else shown[name].removesuffix(".0")
+        # The command's page gives the default among the meanings; here it has a column of its own.
+        parts = [part for part in meanings.get(name, "").split("; ") if part not in ("", default)]
+        meaning = _sentence("; ".join(parts) or _UNEXPLAINED.get(name, ""))
         secret = " Masked in logs." if each.metadata["secret"] else ""
-        rows.append((code(name), code(default) if default else "none", f"{_sentence(meanings.get(name, ''))}{secret}"))
+        rows.append((code(name), code(default) if default else "none", f"{meaning}{secret}"))
     return page(
         "Settings",
         "Every setting is an environment variable. The table is generated from `booking_core.settings`; an empty"
@@ -57,7 +66,7 @@ def settings() -> str:
 def _sentence(text: str) -> str:
     """Return a text of the command's help as a sentence; a URL or a value at its beginning stays as it is."""
     is_word = text.partition(" ")[0].isalpha() and not text.startswith(("refuse", "console"))
-    return (text[:1].upper() + text[1:] if is_word else text).rstrip(".…") + "."
+    return (text[:1].upper() + text[1:] if is_word else text) + ("" if text.endswith((".", "…")) else ".")
 
 
 def error_codes(document: Mapping[str, Any]) -> str:
