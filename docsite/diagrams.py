@@ -46,7 +46,7 @@ class States:
 
     @property
     def names(self) -> frozenset[str]:
-        """The states of the drawing that are values in the code, without the ones that only begin it."""
+        """Return the states that are values in the code, without the point that begins the drawing."""
         return frozenset(state.name for state in self.states if state.kind != "start")
 
     def drawn(self) -> str:

@@ -16,12 +16,23 @@ from docsite import cli
 from docsite.markdown import code, page, table
 
 FOLDER = "reference"
-_UNEXPLAINED = {
-    "BOOKING_EVENT_RETENTION_DAYS": "days that events are kept",
-    "BOOKING_DELIVERY_RETENTION_DAYS": "days that the log of deliveries is kept",
-    "BOOKING_IDEMPOTENCY_RETENTION_DAYS": "days that stored answers are kept; after that a key is new",
+NOTES = {
+    "BOOKING_SECRET_KEY": "Made once beside an SQLite file. The first key seals and signs, all of them open; a first key"
+    " with less than 32 random bytes is refused.",
+    "BOOKING_SECRET_KEY_CHECK": "`refuse` stops `serve`, `worker` and `doctor`.",
+    "BOOKING_SMTP_URL": "On PostgreSQL mails stay queued instead, unless `BOOKING_MAIL_DIR` is set; `serve` and `worker`"
+    " warn.",
+    "BOOKING_MAIL_FROM": "An address, or `Name <a@b>`; `no-reply@` the public host unless set.",
+    "BOOKING_MAIL_DIR": "As `.eml`, where there is no SMTP; `booking.db.mail` beside an SQLite file unless set.",
+    "BOOKING_TRUSTED_PROXIES": "Without it, all clients behind a proxy count as one address.",
+    "BOOKING_WEBHOOK_DEADLINE": "For all of it, from the look-up of the name to the head of the answer.",
+    "BOOKING_WEBHOOK_DISABLE_AFTER": "With at least six failures in a row, an endpoint is switched off then.",
+    "BOOKING_EVENT_RETENTION_DAYS": "Days that events are kept.",
+    "BOOKING_DELIVERY_RETENTION_DAYS": "Days that the log of deliveries is kept.",
+    "BOOKING_IDEMPOTENCY_RETENTION_DAYS": "Days that stored answers are kept; after that a key is new.",
+    "BOOKING_PENDING_MINUTES": "An organization may set its own time.",
 }
-"""Settings of which the command's page says nothing but their default."""
+"""Sentences that the command's page about the environment has no room for."""
 
 
 def pages(document: Mapping[str, Any]) -> dict[str, str]:
@@ -48,9 +59,10 @@ def settings() -> str:
         default = str(each.default) if each.metadata["secret"] and each.default else shown[name].removesuffix(".0")
         # The command's page gives the default among the meanings; here it has a column of its own.
         parts = [part for part in meanings.get(name, "").split("; ") if part not in ("", default)]
-        meaning = _sentence("; ".join(parts) or _UNEXPLAINED.get(name, ""))
-        secret = " Masked in logs." if each.metadata["secret"] else ""
-        rows.append((code(name), code(default) if default else "none", f"{meaning}{secret}"))
+        sentences = [_sentence("; ".join(parts))] if parts else []
+        sentences += [NOTES[name]] if name in NOTES else []
+        sentences += ["Masked in logs."] if each.metadata["secret"] else []
+        rows.append((code(name), code(default) if default else "none", " ".join(sentences)))
     return page(
         "Settings",
         "Every setting is an environment variable. The table is generated from `booking_core.settings`; an empty"

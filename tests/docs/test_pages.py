@@ -32,7 +32,7 @@ SHELL_PAGES = {
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
-    """The service that every client of a page finds, with a departure that has free seats, and three bookings."""
+    """Let the clients of a page reach a fake with a departure that has free seats, and three bookings."""
     api = FakeBookingAPI()
     departure = api.add_departure(seats=20)
     with api.client() as client:

@@ -12,14 +12,14 @@ from booking_core.models.errors import ErrorCode
 from booking_core.models.events import EventType
 from booking_core.models.scopes import Scope
 from booking_core.settings import Settings
-from docsite import api, cli
+from docsite import api, cli, facts
 from docsite.build import ROOT, BuildFailed, build
 from docsite.links import BrokenLink, Pages, problems
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site; the build itself refuses broken links and anchors, and what is loaded from elsewhere."""
+    """Build the site, which refuses broken links and anchors and everything that is loaded from elsewhere."""
     return build(tmp_path_factory.mktemp("docs") / "build")
 
 
@@ -60,6 +60,13 @@ def test_the_reference_has_every_operation_command_setting_and_code(site: Path) 
         assert event_type.value in text_of(site / "reference/event-types.html")
     for scope in Scope:
         assert scope.value in text_of(site / "reference/scopes.html")
+
+
+def test_every_setting_is_explained() -> None:
+    rows = re.findall(r"^\| `(BOOKING_\w+)` \|[^|]*\| (.*) \|$", facts.settings(), re.MULTILINE)
+    assert [name for name, _ in rows] == [setting.metadata["name"] for setting in fields(Settings)]
+    assert all(meaning for _, meaning in rows)
+    assert set(facts.NOTES) <= {name for name, _ in rows}
 
 
 def test_a_broken_link_of_a_page_is_refused() -> None:
