@@ -17,11 +17,11 @@ from docsite.markdown import code, page, table
 
 FOLDER = "reference"
 NOTES = {
-    "BOOKING_SECRET_KEY": "Made once beside an SQLite file. The first key seals and signs, all of them open; a first key"
-    " with less than 32 random bytes is refused.",
+    "BOOKING_SECRET_KEY": "Made once beside an SQLite file. The first key seals and signs, all of them open; a first"
+    " key with less than 32 random bytes is refused.",
     "BOOKING_SECRET_KEY_CHECK": "`refuse` stops `serve`, `worker` and `doctor`.",
-    "BOOKING_SMTP_URL": "On PostgreSQL mails stay queued instead, unless `BOOKING_MAIL_DIR` is set; `serve` and `worker`"
-    " warn.",
+    "BOOKING_SMTP_URL": "On PostgreSQL mails stay queued instead, unless `BOOKING_MAIL_DIR` is set; `serve` and"
+    " `worker` warn.",
     "BOOKING_MAIL_FROM": "An address, or `Name <a@b>`; `no-reply@` the public host unless set.",
     "BOOKING_MAIL_DIR": "As `.eml`, where there is no SMTP; `booking.db.mail` beside an SQLite file unless set.",
     "BOOKING_TRUSTED_PROXIES": "Without it, all clients behind a proxy count as one address.",
