@@ -69,7 +69,8 @@ class Schemas:
         """Return the description of a value with its limits."""
         parts = [str(schema["description"])] if "description" in schema else []
         for each in (schema, *schema.get("anyOf", ()), *schema.get("oneOf", ())):
-            parts += limits(each)
+            target = self.components.get(referenced(each), {})
+            parts += limits({**each, "enum": target["enum"]} if "enum" in target else each)
         return " ".join(parts)
 
 
