@@ -62,6 +62,15 @@ def test_the_reference_has_every_operation_command_setting_and_code(site: Path) 
         assert scope.value in text_of(site / "reference/scopes.html")
 
 
+def test_the_links_and_pictures_of_the_readme_are_there() -> None:
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text_of(ROOT / "README.md"))
+    assert len(targets) > 20
+    assert [target for target in targets if not (ROOT / target).is_file()] == []
+    pictures = [ROOT / target for target in targets if target.startswith("docs/images/")]
+    assert len(pictures) == 3
+    assert sum(picture.stat().st_size for picture in pictures) < 300_000
+
+
 def test_every_setting_is_explained() -> None:
     rows = re.findall(r"^\| `(BOOKING_\w+)` \|[^|]*\| (.*) \|$", facts.settings(), re.MULTILINE)
     assert [name for name, _ in rows] == [setting.metadata["name"] for setting in fields(Settings)]
