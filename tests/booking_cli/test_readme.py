@@ -1,4 +1,4 @@
-"""The README's merchant part, run as it is printed on the database that `booking demo` serves."""
+"""The merchants' guide, run as it is printed on the database that `booking demo` serves."""
 
 import re
 import shlex
@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def blocks() -> list[list[str]]:
-    """The commands of each block of the part for merchants, whole lines."""
-    part = (ROOT / "README.md").read_text().partition("\n## For merchants\n")[2].partition("\n## ")[0]
+    """The commands of each block of the guide, whole lines."""
+    part = (ROOT / "docs/guides/merchants/index.md").read_text()
     found = re.findall(r"```console\n(.*?)```", part, re.DOTALL)
     return [[line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")] for block in found]
 
@@ -47,7 +47,7 @@ class Shell:
         return done
 
 
-def test_the_part_for_merchants_works_on_what_make_run_serves(
+def test_the_merchants_guide_works_on_what_make_run_serves(
     booking: Booking, environment: Callable[[str, str], None], process: Process, tmp_path: Path
 ) -> None:
     started = process("demo", "--port", str(free_port()))
@@ -62,7 +62,7 @@ def test_the_part_for_merchants_works_on_what_make_run_serves(
         assert f"database: {tmp_path / '.demo/booking.db'} (SQLite)" in told[3].err
         for name, value in _exports(started.stdout).items():
             environment(name, value)
-        found = booking("availability", "--fields", "id,seats_available").out.splitlines()
+        found = booking("availability", "--from", "tomorrow", "--fields", "id,seats_available").out.splitlines()
         free = [line.split("\t")[0] for line in found if int(line.split("\t")[1]) >= 4]
         shell.ids = {"DEPARTURE": free[0], "OTHER": free[1]}
         names = {" hold ": "HOLD", " checkout ": "BOOKING", " bookings create ": "INVOICED"}

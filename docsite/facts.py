@@ -1,0 +1,178 @@
+"""Pages of facts that stand in the code: settings, error codes, event types, scopes and limits."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from booking_core.models import limits
+from booking_core.models.errors import ErrorCode
+from booking_core.models.events import READ_SCOPE, EventType
+from booking_core.models.scopes import READ_SCOPES, Scope
+from booking_core.settings import Settings
+from docsite import cli
+from docsite.markdown import code, page, table
+
+FOLDER = "reference"
+NOTES = {
+    "BOOKING_SECRET_KEY": "Made once beside an SQLite file. The first key seals and signs, all of them open; a first"
+    " key with less than 32 random bytes is refused.",
+    "BOOKING_SECRET_KEY_CHECK": "`refuse` stops `serve`, `worker` and `doctor`.",
+    "BOOKING_SMTP_URL": "On PostgreSQL mails stay queued instead, unless `BOOKING_MAIL_DIR` is set; `serve` and"
+    " `worker` warn.",
+    "BOOKING_MAIL_FROM": "An address, or `Name <a@b>`; `no-reply@` the public host unless set.",
+    "BOOKING_MAIL_DIR": "As `.eml`, where there is no SMTP; `booking.db.mail` beside an SQLite file unless set.",
+    "BOOKING_TRUSTED_PROXIES": "Without it, all clients behind a proxy count as one address.",
+    "BOOKING_WEBHOOK_DEADLINE": "For all of it, from the look-up of the name to the head of the answer.",
+    "BOOKING_WEBHOOK_DISABLE_AFTER": "With at least six failures in a row, an endpoint is switched off then.",
+    "BOOKING_EVENT_RETENTION_DAYS": "Days that events are kept.",
+    "BOOKING_DELIVERY_RETENTION_DAYS": "Days that the log of deliveries is kept.",
+    "BOOKING_IDEMPOTENCY_RETENTION_DAYS": "Days that stored answers are kept; after that a key is new.",
+    "BOOKING_PENDING_MINUTES": "An organization may set its own time.",
+}
+"""Sentences that the command's page about the environment has no room for."""
+
+
+def pages(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the text of every page by its path."""
+    return {
+        f"{FOLDER}/settings.md": settings(),
+        f"{FOLDER}/error-codes.md": error_codes(document),
+        f"{FOLDER}/event-types.md": event_types(document),
+        f"{FOLDER}/scopes.md": scopes(document),
+        f"{FOLDER}/limits.md": numbers(),
+    }
+
+
+def settings() -> str:
+    """Return the page of the settings, from the fields of `Settings` and the command's own page about them."""
+    meanings = {}
+    for line in cli.printed("help", "environment", "-o", "tsv").splitlines():
+        name, _, meaning = line.split("\t", 2)
+        meanings[name] = meaning
+    shown = Settings().shown()
+    rows = []
+    for each in fields(Settings):
+        name = each.metadata["name"]
+        default = str(each.default) if each.metadata["secret"] and each.default else shown[name].removesuffix(".0")
+        # The command's page gives the default among the meanings; here it has a column of its own.
+        parts = [part for part in meanings.get(name, "").split("; ") if part not in ("", default)]
+        sentences = [_sentence("; ".join(parts))] if parts else []
+        sentences += [NOTES[name]] if name in NOTES else []
+        sentences += ["Masked in logs."] if each.metadata["secret"] else []
+        rows.append((code(name), code(default) if default else "none", " ".join(sentences)))
+    return page(
+        "Settings",
+        "Every setting is an environment variable. The table is generated from `booking_core.settings`; an empty"
+        " variable counts as absent. A setting that cannot be understood stops the program at start, with one line that"
+        " names it and exit code 2. `serve` and `worker` log the effective settings, with secrets masked.",
+        table(("setting", "default", "meaning"), rows),
+        "[Running the service](../guides/operators/index.md) explains the ones that matter for an installation;"
+        " `booking help environment` also lists those that client commands read.",
+        description="Every setting of an installation with its default.",
+    )
+
+
+def _sentence(text: str) -> str:
+    """Return a text of the command's help as a sentence; a URL or a value at its beginning stays as it is."""
+    is_word = text.partition(" ")[0].isalpha() and not text.startswith(("refuse", "console"))
+    return (text[:1].upper() + text[1:] if is_word else text) + ("" if text.endswith((".", "…")) else ".")
+
+
+def error_codes(document: Mapping[str, Any]) -> str:
+    """Return the page of the error codes with the statuses that the API's document gives them."""
+    statuses: dict[str, set[str]] = {}
+    messages: dict[str, str] = {}
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for status, answer in operation.get("responses", {}).items():
+                for name, example in _examples(document, answer).items():
+                    found = example.get("value", {}).get("code", name)
+                    statuses.setdefault(found, set()).add(status)
+                    messages.setdefault(found, example.get("value", {}).get("error", ""))
+    rows = [
+        (
+            code(each.value),
+            ", ".join(sorted(statuses.get(each.value, ()))),
+            messages.get(each.value, ""),
+        )
+        for each in ErrorCode
+    ]
+    return page(
+        "Error codes",
+        'Every refusal has the body `{"error", "code", "details", "request_id"}`. Branch on `code`; the message is'
+        " for people and may change. [Errors and retries](../guides/integrators/errors.md) says what to do about each;"
+        " [exit codes](cli/index.md#exit-codes) are what `booking` makes of them.",
+        table(("code", "status", "example of a message"), rows),
+        description="Every error code of the HTTP API.",
+    )
+
+
+def _examples(document: Mapping[str, Any], answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "$ref" in answer:
+        answer = document["components"]["responses"][answer["$ref"].rpartition("/")[2]]
+    return dict(answer.get("content", {}).get("application/json", {}).get("examples", {}))
+
+
+def event_types(document: Mapping[str, Any]) -> str:
+    """Return the page of the event types with the scope that each needs."""
+    webhooks = document.get("webhooks", {})
+    rows = [
+        (
+            f"[{each.value}](api/webhook-events.md#{each.value.replace('.', '-')})",
+            code(each.resource_type.value),
+            code(READ_SCOPE[each.resource_type].value),
+            webhooks.get(each.value, {}).get("post", {}).get("summary", ""),
+        )
+        for each in EventType
+    ]
+    return page(
+        "Event types",
+        "An event carries the whole resource, so reading it, and subscribing to it, needs the read scope of that"
+        " resource. New types are added without a new version: pass over types that you do not know.",
+        table(("type", "about", "scope", "meaning"), rows),
+        description="Every type of event, with the scope it needs.",
+    )
+
+
+def scopes(document: Mapping[str, Any]) -> str:
+    """Return the page of the scopes with the operations that each opens."""
+    opened: dict[str, list[str]] = {}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            if scope := operation.get("x-required-scope"):
+                opened.setdefault(scope, []).append(code(f"{method.upper()} {path}"))
+    rows = [
+        (code(each.value), "yes" if each in READ_SCOPES else "no", "<br>".join(opened.get(each.value, ())))
+        for each in Scope
+    ]
+    return page(
+        "Scopes",
+        "A key may do what its scopes allow. A new key has every `:read` scope unless you choose otherwise; the others"
+        " are given by name. A request without the scope it needs is answered 403 `insufficient_scope` with"
+        " `required_scope`. Events need the read scope of their resource: see [event types](event-types.md).",
+        table(("scope", "given by default", "opens"), rows),
+        description="The scopes of an API key.",
+    )
+
+
+def numbers() -> str:
+    """Return the page of the limits, from the module that holds the contract's numbers."""
+    tree = ast.parse(inspect.getsource(limits))
+    rows = []
+    for statement, following in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            name = statement.targets[0].id
+            note = ""
+            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                note = " ".join(textwrap.dedent(str(following.value.value)).split())
+            rows.append((code(name), code(str(getattr(limits, name))), note))
+    return page(
+        "Limits",
+        "The numbers of the contract, as `booking_core.models.limits` has them. Times end in `_S` (seconds) or `_DAYS`;"
+        " retention and the webhook times are defaults that [settings](settings.md) change.",
+        table(("name", "value", "note"), rows),
+        description="Every number of the contract.",
+    )

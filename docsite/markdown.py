@@ -1,0 +1,53 @@
+"""Markdown that the generated pages are made of."""
+
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table, or nothing when there is no row."""
+    lines = [_row(cells) for cells in rows]
+    return "\n".join([_row(head), _row(["---"] * len(head)), *lines]) + "\n" if lines else ""
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+
+
+def _cell(text: str) -> str:
+    """Return a cell on one line; a bar in code is no border."""
+    parts = re.split(r"(`+[^`]*`+)", " ".join(text.split()))
+    return "".join(part if part.startswith("`") else part.replace("|", "\\|") for part in parts)
+
+
+def code(text: str) -> str:
+    """Return inline code, also of a text that holds backticks."""
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def fence(text: str, language: str = "") -> str:
+    """Return a block of code."""
+    return f"```{language}\n{text.rstrip()}\n```\n"
+
+
+def indented(text: str) -> str:
+    """Return the text as content of an admonition, a tab or a list item."""
+    return textwrap.indent(text, "    ")
+
+
+def collapsed(title: str, text: str, kind: str = "example") -> str:
+    """Return a block that a reader opens."""
+    return f'??? {kind} "{title}"\n\n{indented(text)}\n'
+
+
+def slug(text: str) -> str:
+    """Return the anchor of a heading, as Python-Markdown makes it."""
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", text.replace("`", "")).strip().lower())
+
+
+def page(title: str, *parts: str, description: str = "") -> str:
+    """Return a page: front matter, one heading of the first level, and its parts."""
+    head = f"---\ndescription: {json.dumps(description)}\n---\n\n" if description else ""
+    return head + "\n\n".join([f"# {title}", *(part.strip("\n") for part in parts if part.strip())]) + "\n"

@@ -1,0 +1,154 @@
+"""The pages agree with the code: their Python runs against the fake, their diagrams have the states of the models."""
+
+import ast
+import json
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any
+
+import httpx
+import pytest
+from support import pages
+
+import booking_sdk
+from booking_core.models.bookings import BookingStatus
+from booking_core.models.gift_cards import GiftCardStatus
+from booking_core.models.webhooks import DeliveryStatus, EndpointStatus
+from booking_core.refund_states import RefundStatus
+from booking_sdk.testing import FakeBookingAPI, make_event
+from docsite.diagrams import DIAGRAMS, States
+from webhook_verify import generate_secret
+from webhook_verify.testing import signed_request
+
+SHELL_PAGES = {
+    "start.md",
+    "guides/merchants/index.md",
+    "guides/receivers/index.md",
+    "guides/operators/index.md",
+    "guides/operators/health.md",
+}
+"""Pages whose shell blocks are run by the tests of the command line (test_guides.py, test_readme.py)."""
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBookingAPI]:
+    """Let the clients of a page reach a fake with a departure that has free seats, and three bookings."""
+    api = FakeBookingAPI()
+    departure = api.add_departure(seats=20)
+    with api.client() as client:
+        for number in range(3):
+            client.bookings.create(
+                experience_date_id=departure.id,
+                guests=[{"tier_id": "adult", "count": 1}],
+                customer={"name": "Grace Hopper", "email": f"grace{number}@example.com"},
+                payment="invoice",
+            )
+    opened: list[httpx.Client] = []
+
+    def sync_client(**options: Any) -> booking_sdk.BookingClient:
+        opened.append(httpx.Client(transport=api.transport))
+        return client_of(api.key(), base_url=api.base_url, http_client=opened[-1], **options)
+
+    def async_client(**options: Any) -> booking_sdk.AsyncBookingClient:
+        own = httpx.AsyncClient(transport=api.transport)
+        return async_client_of(api.key(), base_url=api.base_url, http_client=own, **options)
+
+    client_of, async_client_of = booking_sdk.BookingClient, booking_sdk.AsyncBookingClient
+    monkeypatch.setattr(booking_sdk, "BookingClient", sync_client)
+    monkeypatch.setattr(booking_sdk, "AsyncBookingClient", async_client)
+    yield api
+    for each in opened:
+        each.close()
+
+
+def run(page: str) -> dict[str, Any]:
+    """Run the Python blocks of a page one after the other, and return the names that they leave behind."""
+    names: dict[str, Any] = {"__name__": "page"}
+    for number, block in enumerate(pages.runnable(page, "python"), 1):
+        exec(compile(block, f"{page}, block {number}", "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("page", [page for page in pages.pages() if pages.runnable(page, "python")])
+def test_the_python_of_a_page_runs(fake: FakeBookingAPI, page: str) -> None:
+    names = run(page)
+    assert names.keys() - {"__name__", "__builtins__"}
+
+
+def test_the_first_booking_of_the_start_page_is_made(fake: FakeBookingAPI, capsys: pytest.CaptureFixture[str]) -> None:
+    run("start.md")
+    assert len(fake.bookings) == 4
+    assert capsys.readouterr().out.startswith("4 confirmed ")
+
+
+def test_the_integrators_examples_book_and_list(fake: FakeBookingAPI, capsys: pytest.CaptureFixture[str]) -> None:
+    run("guides/integrators/index.md")
+    assert capsys.readouterr().out.splitlines() == ["4 confirmed", "4"]
+
+
+def test_an_order_whose_answer_is_lost_is_booked_once(fake: FakeBookingAPI) -> None:
+    book = run("guides/integrators/errors.md")["book"]
+    departure_id = fake.bookings[0].departure.id
+    booking = book(departure_id, 1017)
+    assert book(departure_id, 1017) == booking
+    assert len(fake.bookings) == 4
+
+
+def test_the_receivers_example_takes_what_is_authentic(fake: FakeBookingAPI) -> None:
+    receive, secret = run("guides/receivers/index.md")["receive"], generate_secret()
+    headers, body = signed_request(make_event("booking.created").to_json(), secret)
+    assert receive(body, headers, secret) == 200
+    assert receive(body, headers, generate_secret()) == 400
+
+
+def test_the_snippets_of_the_readme_run(fake: FakeBookingAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = generate_secret()
+    monkeypatch.setenv("BOOKING_WEBHOOK_SECRET", secret)
+    headers, body = signed_request(make_event("booking.created").to_json(), secret)
+    names: dict[str, Any] = {"headers": headers, "body": body}
+    for block in pages.runnable("../README.md", "python"):
+        exec(compile(block, "README.md", "exec"), names)
+    assert len(fake.bookings) == 4
+    assert names["delivery"].event_type == "booking.created"
+
+
+def test_the_calls_of_the_readme_are_those_of_the_start_page() -> None:
+    run, readme = pages.commands("../README.md")
+    _, availability, book, _ = pages.commands("start.md")
+    assert run == ["make run"]
+    assert readme == [*availability, *book]
+
+
+@pytest.mark.parametrize("page", pages.pages())
+def test_every_block_is_run_or_says_why_not(page: str) -> None:
+    for block in pages.blocks(page):
+        if block.language == "python":
+            ast.parse(block.text)
+        elif block.language == "json":
+            json.loads(block.text)
+        elif block.language == "console":
+            assert block.reason or page in SHELL_PAGES, f"{page}: {block.text}"
+        else:
+            assert block.reason, f"{page}: a block of {block.language} is not run, and does not say why"
+
+
+@pytest.mark.parametrize(
+    ("name", "statuses"),
+    [
+        ("booking", BookingStatus),
+        ("delivery", DeliveryStatus),
+        ("endpoint", EndpointStatus),
+        ("refund", RefundStatus),
+        ("gift-card", GiftCardStatus),
+    ],
+)
+def test_a_diagram_has_the_states_of_the_code(name: str, statuses: type[StrEnum]) -> None:
+    diagram = DIAGRAMS[name]
+    assert isinstance(diagram, States)
+    assert diagram.names == {status.value for status in statuses}
+
+
+def test_every_diagram_is_shown_by_a_page() -> None:
+    text = "".join((pages.DOCS / page).read_text(encoding="utf-8") for page in pages.pages())
+    for name in DIAGRAMS:
+        assert f"<!-- diagram: {name} -->" in text

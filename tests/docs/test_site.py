@@ -1,0 +1,116 @@
+"""The documentation site builds, and no link, anchor or image of it leads nowhere."""
+
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from support import pages
+
+from booking_core.models.errors import ErrorCode
+from booking_core.models.events import EventType
+from booking_core.models.scopes import Scope
+from booking_core.settings import Settings
+from docsite import api, cli, facts
+from docsite.build import ROOT, BuildFailed, build
+from docsite.links import BrokenLink, Pages, problems
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site, which refuses broken links and anchors and everything that is loaded from elsewhere."""
+    return build(tmp_path_factory.mktemp("docs") / "build")
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_site_builds_without_a_broken_link(site: Path) -> None:
+    assert (site / "index.html").is_file()
+    assert len(list(site.rglob("*.html"))) > 100
+
+
+def test_every_page_of_the_repository_is_in_the_navigation(site: Path) -> None:
+    config = text_of(site.parent / "zensical.toml")
+    for path in (site.parent / "pages").rglob("*.md"):
+        assert f'"{path.relative_to(site.parent / "pages").as_posix()}"' in config, path
+
+
+def test_the_site_asks_no_other_server_for_anything(site: Path) -> None:
+    for path in [*site.rglob("*.html"), *site.glob("assets/*.css")]:
+        assert not re.search(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"(?:https?:)?//", text_of(path)), path
+        assert "@import" not in text_of(path)
+
+
+def test_the_reference_has_every_operation_command_setting_and_code(site: Path) -> None:
+    document = json.loads((ROOT / "openapi.json").read_text())
+    for operation in api.Reference(document).operations:
+        page = text_of(site / f"reference/api/{operation.tag.lower().replace(' ', '-')}.html")
+        assert f'id="{operation.anchor}"' in page
+    for words in cli.Reference().commands:
+        page = text_of(site / f"reference/cli/{words[0]}.html")
+        assert f"booking {' '.join(words)}" in page
+    for setting in fields(Settings):
+        assert setting.metadata["name"] in text_of(site / "reference/settings.html")
+    for code in ErrorCode:
+        assert f"<code>{code.value}</code>" in text_of(site / "reference/error-codes.html")
+    for event_type in EventType:
+        assert event_type.value in text_of(site / "reference/event-types.html")
+    for scope in Scope:
+        assert scope.value in text_of(site / "reference/scopes.html")
+
+
+def test_the_links_and_pictures_of_the_readme_are_there() -> None:
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text_of(ROOT / "README.md"))
+    assert len(targets) > 20
+    assert [target for target in targets if not (ROOT / target).is_file()] == []
+    pictures = [ROOT / target for target in targets if target.startswith("docs/images/")]
+    assert len(pictures) == 3
+    assert sum(picture.stat().st_size for picture in pictures) < 300_000
+
+
+def test_every_setting_is_explained() -> None:
+    rows = re.findall(r"^\| `(BOOKING_\w+)` \|[^|]*\| (.*) \|$", facts.settings(), re.MULTILINE)
+    assert [name for name, _ in rows] == [setting.metadata["name"] for setting in fields(Settings)]
+    assert all(meaning for _, meaning in rows)
+    assert set(facts.NOTES) <= {name for name, _ in rows}
+
+
+def test_a_broken_link_of_a_page_is_refused() -> None:
+    places = Pages(ROOT, {}, frozenset())
+    with pytest.raises(BrokenLink, match=r"docs/start\.md: nowhere\.md"):
+        places.copied("docs/start.md", "start.md", "See [this](nowhere.md).")
+    untouched = "A `[link](nowhere.md)` in code, and\n```\n[another](nowhere.md)\n```\n"
+    assert places.copied("docs/start.md", "start.md", untouched) == untouched
+
+
+def test_a_broken_anchor_of_the_html_is_found(tmp_path: Path) -> None:
+    (tmp_path / "one.html").write_text(
+        '<a href="two.html#here">1</a><a href="two.html#gone">2</a><a href="no.html">3</a>'
+    )
+    (tmp_path / "two.html").write_text('<h1 id="here">Two</h1><script src="https://example.com/x.js"></script>')
+    assert list(problems(tmp_path)) == [
+        "one.html: two.html#gone has no such anchor",
+        "one.html: no.html leads nowhere",
+        "two.html loads https://example.com/x.js",
+    ]
+
+
+def test_a_problem_that_the_renderer_finds_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from docsite import build as module
+
+    monkeypatch.setattr(module, "problems", lambda site: ["index.html: nowhere.html leads nowhere"])
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages/index.md").write_text("# Page\n")
+    (tmp_path / "zensical.toml").write_text('[project]\nsite_name = "x"\ndocs_dir = "pages"\n')
+    with pytest.raises(BuildFailed, match="nowhere"):
+        module._rendered(tmp_path)
+
+
+def test_the_pages_are_written_in_plain_lines() -> None:
+    for page in pages.pages():
+        for number, line in enumerate((pages.DOCS / page).read_text(encoding="utf-8").splitlines(), 1):
+            is_long = len(line) > 120 and not re.match(r"\||\$ |<", line)
+            assert not is_long, f"docs/{page}:{number} has {len(line)} characters"

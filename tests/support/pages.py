@@ -1,0 +1,45 @@
+"""The pages of docs/ and their blocks of code.
+
+A block that cannot run is marked by a comment in front of it: `<!-- not run: the reason -->`.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+DOCS = Path(__file__).parents[2] / "docs"
+_MARK = r"(?:^<!-- not run: (?P<reason>.+?) -->\n)?"
+_BLOCK = re.compile(_MARK + r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    """A block of code. `reason` says why it is not run; empty: it is."""
+
+    language: str
+    text: str
+    reason: str
+
+
+def pages() -> list[str]:
+    """Return every page by its path in docs/."""
+    return sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+
+
+def blocks(page: str) -> Iterator[Block]:
+    """Yield the blocks of a page in order."""
+    for match in _BLOCK.finditer((DOCS / page).read_text(encoding="utf-8")):
+        yield Block(match["language"], match["text"], match["reason"] or "")
+
+
+def runnable(page: str, language: str) -> list[str]:
+    """Return the blocks of a language that are to be run."""
+    return [block.text for block in blocks(page) if block.language == language and not block.reason]
+
+
+def commands(page: str) -> list[list[str]]:
+    """Return the commands of each shell block that is to be run; a command that goes on after a backslash is one."""
+    return [
+        re.findall(r"^\$ ((?:[^\n]*\\\n|[^\n']*'[^']*'(?=[^\n]*\n))*[^\n]*)", text, re.MULTILINE)
+        for text in runnable(page, "console")
+    ]
