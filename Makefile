@@ -52,7 +52,7 @@ bench: install
 
 openapi: install
 	$(BIN)/python -m booking_server.api.openapi > openapi.json
-	$(BIN)/python -m booking_server.api.changelog > docs/api-changelog.md
+	$(BIN)/python -m booking_server.api.openapi.changelog > docs/api-changelog.md
 
 # Rewrites the lock from requirements.in. The lock holds versions and hashes, never an address.
 lock: install

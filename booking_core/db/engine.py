@@ -272,7 +272,8 @@ class Database:
         self.faults = RepeatedLog(log)
         """What is the matter below the database, for every request, job and command that runs into it."""
         self._clock = clock
-        self._readers = Pool(self.driver.readers, lambda: self.driver.connect(False))
+        # One more than the readers: the API's look-up of keys never waits for their statements.
+        self._readers = Pool(self.driver.readers + 1, lambda: self.driver.connect(False))
         self._writers = Pool(self.driver.writers, lambda: self.driver.connect(True))
 
     def now_parameter(self) -> int | None:

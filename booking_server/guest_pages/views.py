@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 from jinja2 import FileSystemLoader, StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import Markup
+from starlette.types import Receive, Scope, Send
 
 from booking_core import bookings, notifications, payments
 from booking_core.db.engine import Tx
@@ -25,9 +26,9 @@ from booking_core.errors import BookingError, MethodNotAllowed, RateLimited
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentSource, PaymentStatus
 from booking_core.notifications import GuestView
 from booking_server.api import errors
-from booking_server.api.middleware import Receive, Scope, Send, read_body
-from booking_server.api.rate_limit import ANONYMOUS, Reading, anonymous_bucket
-from booking_server.execution.dispatch import Service
+from booking_server.api.requests import read_body
+from booking_server.execution.rate_limit import ANONYMOUS, Reading, anonymous_bucket
+from booking_server.execution.service import Service
 
 PATH = "/manage/{token:path}"
 """All that lies below, so that a link that was cut short or pasted with a dot gets the page of a bad link too."""
@@ -107,7 +108,7 @@ def _message(error: BookingError, method: str) -> Page:
         429: ("Too many visits at once", "Please wait a minute, then load the page again."),
     }.get(errors.STATUS[type(error)], ("Please try again", away))  # fmt: skip
     page = _page(errors.STATUS[type(error)], "message.html", title=title, words=words)
-    return Page(page.status, page.html, tuple(errors.headers(error)))
+    return Page(page.status, page.html, tuple((k.encode(), v.encode()) for k, v in errors.headers(error).items()))
 
 
 # What is shown ---------------------------------------------------------------------------------------------------
@@ -206,7 +207,7 @@ class Manage:
             return None
         address = scope["client"][0] if scope.get("client") else ""
         # In a thread, because a shared store of the limiter is asked over a socket.
-        return await asyncio.to_thread(service.limiter.take, anonymous_bucket(address), ANONYMOUS)
+        return await asyncio.to_thread(service.authenticator.limiter.take, anonymous_bucket(address), ANONYMOUS)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Page:
         if scope["method"] not in _METHODS:
