@@ -58,7 +58,7 @@ bench: install
 
 openapi: install
 	$(BIN)/python -m booking_server.api.openapi > openapi.json
-	$(BIN)/python -m booking_server.api.changelog > docs/api-changelog.md
+	$(BIN)/python -m booking_server.api.openapi.changelog > docs/api-changelog.md
 
 # Generates booking_sdk/_sync/ from the async client.
 sync-client: install

@@ -2,29 +2,25 @@
 
 import asyncio
 import contextlib
-import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
-from typing import Any
 
 from fastapi import FastAPI
-from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Lifespan
 
 from booking_core.db import migrate
 from booking_core.db.engine import Database
-from booking_core.errors import NotFound
 from booking_core.models.limits import API_VERSION
 from booking_core.settings import SettingError, Settings
 from booking_server import gc_tuning
-from booking_server.api import description, openapi
-from booking_server.api.middleware import Edge
-from booking_server.api.routers import OPERATIONS
+from booking_server.api import errors
+from booking_server.api.middleware import RequestContextMiddleware
+from booking_server.api.openapi import data, document
+from booking_server.api.routers import ROUTERS
 from booking_server.execution import key_usage
-from booking_server.execution.dispatch import Endpoint, Service, refuse
+from booking_server.execution.service import Service
 from booking_server.guest_pages.router import router as guest_pages
+from booking_server.reference import router as reference
 from booking_server.worker.notifier import open_notifier
 from booking_server.worker.process import running_worker
 
@@ -72,66 +68,33 @@ def create_app(
             await stack.enter_async_context(_notifier_of(service))
             yield
 
-    app = Application(
-        title="Booking Service",
-        version=API_VERSION,
-        lifespan=lifespan,
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-        # Asked on every request whether it is wanted. It would see a request only until a thread takes it over.
-        telemetry={"tracing": False, "metrics": False, "logs": False},
-        routes=list(_routes(service)),
-    )
+    app = describe(lifespan)
     app.state.service = service
-    app.include_router(guest_pages)
-    app.router.default = _not_found
     return app
 
 
-class Application(FastAPI):
-    """FastAPI, with one layer of ours around its router in the place of its own five.
-
-    Theirs catch errors, close exit stacks and count bytes for endpoints that FastAPI itself calls; here `Edge` does
-    what is needed of that, and each layer left out is one coroutine fewer on every request. So is the router where a
-    path has no parameters: it would try one route after the other.
-    """
-
-    def build_middleware_stack(self) -> ASGIApp:
-        by_path = {route.path: route.app for route in self.routes if isinstance(route, Route) and "{" not in route.path}
-        router = self.router
-
-        async def find(scope: Scope, receive: Receive, send: Send) -> None:
-            app = by_path.get(scope["path"]) if scope["type"] == "http" else None
-            if app is None:
-                await router(scope, receive, send)
-                return
-            scope["path_params"] = {}
-            await app(scope, receive, send)
-
-        return Edge(AsyncExitStackMiddleware(find))
-
-
-def _routes(service: Service) -> Iterable[Route]:
-    yield _route(description.OPERATION.path, description.Description(service, openapi.rendered()))
-    by_path = groupby(sorted(OPERATIONS, key=lambda operation: operation.path), key=lambda operation: operation.path)
-    for path, operations in by_path:
-        yield _route(path, Endpoint(list(operations), service))
-
-
-def _route(path: str, endpoint: Any) -> Route:
-    """The route of exactly that path; a class instance is taken for an application of its own, for every method."""
-    route = Route(path, endpoint)
-    # `$` matches before a line break at the end too: /api/v1/me%0A would be /api/v1/me (decision R9).
-    # And the rest of a path that is taken whole may hold one.
-    route.path_regex = re.compile(route.path_regex.pattern.removesuffix("$") + r"\Z", re.DOTALL)
-    return route
-
-
-async def _not_found(scope: Any, receive: Any, send: Any) -> None:
-    if scope["type"] == "http":
-        await refuse(NotFound("There is no such path."), scope)(scope, receive, send)
+def describe(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
+    """Return the application without its service: enough for the OpenAPI document, and for tests of it."""
+    app = FastAPI(
+        title="Booking Service",
+        version=API_VERSION,
+        description=data.description(),
+        license_info={"name": "MIT", "identifier": "MIT"},
+        servers=[{"url": "/", "description": "The service that served this description."}],
+        openapi_tags=[{"name": name, "description": text} for name, text in data.examples()["tags"].items()],
+        # `booking_server.api.openapi.router` serves the document, counted against the client's address.
+        openapi_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+        # Asked on every request whether it is wanted. It would see a request only until a thread takes it over.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    app.add_middleware(RequestContextMiddleware)
+    errors.add_handlers(app)
+    for router in (*ROUTERS, guest_pages, reference):
+        app.include_router(router)
+    app.openapi = document.generator(app)  # type: ignore[method-assign]
+    return app
 
 
 @contextlib.asynccontextmanager

@@ -353,7 +353,8 @@ class Database:
         self.faults = RepeatedLog(log)
         """The log of faults below the database, such as a full disk: once for all requests that meet the same fault."""
         self._clock = clock
-        self._readers = Pool(self.driver.readers, lambda: self.driver.connect(False))
+        # One more than the readers: the API's look-up of keys never waits for their statements.
+        self._readers = Pool(self.driver.readers + 1, lambda: self.driver.connect(False))
         self._writers = Pool(self.driver.writers, lambda: self.driver.connect(True))
 
     def now_parameter(self) -> int | None:

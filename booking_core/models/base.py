@@ -14,6 +14,18 @@ UUID_PATTERN = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0
 """The canonical form, any case. Braces, `urn:uuid:` and missing hyphens are refused (decision R7)."""
 
 
+_CONTROL_PATTERN = r"\u0000-\u001f\u007f-\u009f\u2028\u2029"
+_BLANK_PATTERN = r"\u0020\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
+_ATOM_PATTERN = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_LABEL_PATTERN = "[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
+SINGLE_LINE_PATTERN = f"^[^{_CONTROL_PATTERN}]*$"
+_TRIMMED_PATTERN = f"^[^{_CONTROL_PATTERN}]*[^{_CONTROL_PATTERN}{_BLANK_PATTERN}][^{_CONTROL_PATTERN}]*$"
+_NOTE_PATTERN = r"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f]*$"
+MAILBOX_PATTERN = rf"^{_ATOM_PATTERN}(\.{_ATOM_PATTERN})*@{_LABEL_PATTERN}(\.{_LABEL_PATTERN})+$"
+"""The checks of text as patterns, for the OpenAPI document. All are exact but the last: internationalised addresses are
+accepted too, and no expression that every engine reads could describe them."""
+
+
 class _Hidden:
     def __repr__(self) -> str:
         return "..."
@@ -114,6 +126,10 @@ def single_line(text: str) -> str:
     return _refuse(text, _CONTROLS)
 
 
+SINGLE_LINE = {"pattern": SINGLE_LINE_PATTERN}
+"""The JSON schema of `single_line`."""
+
+
 def multi_line(text: str) -> str:
     """The text itself.
 
@@ -183,18 +199,30 @@ InputId = Annotated[
     WithJsonSchema({"type": "string", "format": "uuid", "pattern": UUID_PATTERN}),
 ]
 Count = Annotated[int, Field(ge=1, le=limits.COUNT_MAX)]
-ShortText = Annotated[str, Field(max_length=limits.TEXT_LENGTH_MAX), AfterValidator(single_line)]
-LineId = Annotated[str, Field(min_length=1, max_length=limits.TEXT_LENGTH_MAX), AfterValidator(single_line)]
+ShortText = Annotated[
+    str,
+    Field(max_length=limits.TEXT_LENGTH_MAX, json_schema_extra={"pattern": SINGLE_LINE_PATTERN}),
+    AfterValidator(single_line),
+]
+LineId = Annotated[
+    str,
+    Field(min_length=1, max_length=limits.TEXT_LENGTH_MAX, json_schema_extra={"pattern": SINGLE_LINE_PATTERN}),
+    AfterValidator(single_line),
+]
 Name = Annotated[
     str,
     # Counted without the blanks around it (decision B5), so not by the type itself.
-    Field(json_schema_extra={"minLength": 1, "maxLength": limits.TEXT_LENGTH_MAX}),
+    Field(json_schema_extra={"minLength": 1, "maxLength": limits.TEXT_LENGTH_MAX, "pattern": _TRIMMED_PATTERN}),
     AfterValidator(single_line),
     AfterValidator(_trimmed),
 ]
 Email = Annotated[
     str,
-    Field(max_length=limits.TEXT_LENGTH_MAX, json_schema_extra={"format": "email"}),
+    Field(max_length=limits.TEXT_LENGTH_MAX, json_schema_extra={"format": "email", "pattern": MAILBOX_PATTERN}),
     AfterValidator(mailbox),
 ]
-Note = Annotated[str, Field(max_length=limits.NOTE_LENGTH_MAX), AfterValidator(multi_line)]
+Note = Annotated[
+    str,
+    Field(max_length=limits.NOTE_LENGTH_MAX, json_schema_extra={"pattern": _NOTE_PATTERN}),
+    AfterValidator(multi_line),
+]

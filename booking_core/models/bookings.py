@@ -7,6 +7,7 @@ from pydantic import AfterValidator, AwareDatetime, Field
 
 from booking_core.models import limits
 from booking_core.models.base import (
+    SINGLE_LINE,
     Count,
     Email,
     Id,
@@ -231,6 +232,11 @@ class BookingCancel(Request):
     refund: RefundMode | None = None
     """Default auto. Bookings without a card payment are unaffected either way."""
     reason: (
-        Annotated[str, Field(max_length=limits.CANCELLATION_REASON_LENGTH_MAX), AfterValidator(single_line)] | None
+        Annotated[
+            str,
+            Field(max_length=limits.CANCELLATION_REASON_LENGTH_MAX, json_schema_extra=SINGLE_LINE),
+            AfterValidator(single_line),
+        ]
+        | None
     ) = None
     """Stored for staff."""

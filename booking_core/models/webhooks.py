@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, AwareDatetime, Field, WithJsonSchema
 
 from booking_core.models import limits
-from booking_core.models.base import Id, Open, Request, Resource, ShortText, single_line
+from booking_core.models.base import SINGLE_LINE, Id, Open, Request, Resource, ShortText, single_line
 from booking_core.models.events import SUBSCRIBABLE, EventType, EventTypeName
 
 
@@ -174,7 +174,7 @@ Url = Annotated[
     Field(
         min_length=1,
         max_length=limits.WEBHOOK_URL_LENGTH_MAX,
-        json_schema_extra={"format": "uri"},
+        json_schema_extra={"format": "uri", **SINGLE_LINE},
     ),
     AfterValidator(single_line),
 ]
@@ -188,7 +188,11 @@ EventTypes = Annotated[
     Field(min_length=1, max_length=len(SUBSCRIBABLE), json_schema_extra={"uniqueItems": True}),
     AfterValidator(_unique),
 ]
-Instant = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"}), AfterValidator(single_line)]
+Instant = Annotated[
+    str,
+    Field(max_length=64, json_schema_extra={"format": "date-time", **SINGLE_LINE}),
+    AfterValidator(single_line),
+]
 """An ISO 8601 timestamp; without an offset it is wall time of the organization (decision R10)."""
 
 

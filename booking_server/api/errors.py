@@ -1,10 +1,25 @@
-"""How a refusal is answered: the status of every error stands here, once (API v1 section 7, decisions R2 to R4)."""
+"""Error responses: the status of every error stands here, once (API v1 section 7, decisions R2 to R4)."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from typing import Any
 
 import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exception_handlers import http_exception_handler
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
+from starlette.exceptions import HTTPException
 
 from booking_core import errors
 from booking_core.errors import BookingError
 from booking_core.idempotency import Answer
+from booking_server.api import requests
+from booking_server.api.middleware import context_headers
+from booking_server.api.responses import JsonBytes
+from booking_server.execution.authenticator import Credentials
+from booking_server.execution.service import Service
 
 STATUS: dict[type[BookingError], int] = {
     errors.Malformed: 400,
@@ -48,18 +63,103 @@ def internal(request_id: str) -> Answer:
     return Answer(INTERNAL_STATUS, orjson.dumps(body))
 
 
-def headers(error: BookingError) -> list[tuple[bytes, bytes]]:
-    """The headers that go with a refusal."""
+def headers(error: BookingError) -> dict[str, str]:
+    """Return the headers that go with a refusal."""
     if isinstance(error, errors.RateLimited):
-        return [(b"retry-after", str(max(1, error.retry_after_s)).encode())]
+        return {"retry-after": str(max(1, error.retry_after_s))}
     if isinstance(error, errors.IdempotencyInProgress):
-        return [(b"retry-after", b"1")]
+        return {"retry-after": "1"}
     if isinstance(error, errors.Unavailable):
-        return [(b"retry-after", str(error.retry_after_s).encode())]
+        return {"retry-after": str(error.retry_after_s)}
     if isinstance(error, errors.PayloadTooLarge):
-        return [(b"connection", b"close")]  # what is left of the body is not read
+        return {"connection": "close"}  # the rest of the body is not read
     if isinstance(error, errors.MethodNotAllowed):
-        return [(b"allow", ", ".join(error.allowed).encode())]
+        return {"allow": ", ".join(error.allowed)}
     if STATUS[type(error)] == 401:
-        return [(b"www-authenticate", b"Bearer")]
-    return []
+        return {"www-authenticate": "Bearer"}
+    return {}
+
+
+def respond_with(error: BookingError, request_id: str) -> Response:
+    """Return the response of a refusal."""
+    refused = answer(error, request_id)
+    return JsonBytes(refused.body, refused.status, headers(error))
+
+
+# Exception handlers --------------------------------------------------------------------------------------------------
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Add the handlers that turn every exception into the error body of the contract."""
+    app.add_exception_handler(BookingError, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _unrouted)
+    app.add_exception_handler(Exception, _failed)
+
+
+async def _refused(request: Request, error: Any) -> Response:
+    return respond_with(error, request_id(request))
+
+
+async def _invalid(request: Request, error: Any) -> Response:
+    """Respond to a request in which FastAPI found invalid parameters or an invalid body."""
+    return respond_with(_malformed(error.errors()), request_id(request))
+
+
+def _malformed(problems: Iterable[Any]) -> errors.Malformed:
+    """Return the refusal of the first invalid query parameter, or of all that is wrong in the body."""
+    first = next(iter(problems))
+    place, *path = first["loc"]
+    if place == "body":
+        return requests.malformed({**problem, "loc": problem["loc"][1:]} for problem in problems)
+    message = "is required" if first["type"] == "missing" else first["msg"].removeprefix("Value error, ")
+    reason = "required" if first["type"] == "missing" else "invalid"
+    return errors.Malformed.at(".".join(map(str, path)) or place, message, reason)
+
+
+async def _unrouted(request: Request, error: Any) -> Response:
+    """Respond to a path that does not exist, or to a method that the path does not take.
+
+    It counts against the address and is never refused for that: the path is checked before the limit (decision R1).
+    """
+    if error.status_code not in (404, 405):
+        return await http_exception_handler(request, error)
+    await _count_address(request)
+    refusal: BookingError = errors.NotFound("There is no such path.")
+    if error.status_code == 405:
+        refusal = errors.MethodNotAllowed(_methods(request))
+    return respond_with(refusal, request_id(request))
+
+
+def _methods(request: Request) -> list[str]:
+    """Return the methods of all routes that have the path of the request."""
+    found: set[str] = set()
+    for route in iter_route_contexts(request.app.routes):
+        pattern = getattr(route, "path_regex", None)
+        if pattern and pattern.match(request.scope["path"]):
+            found |= route.methods or set()
+    return sorted(found)
+
+
+async def _count_address(request: Request) -> None:
+    service: Service = request.app.state.service
+    client = request.scope.get("client")
+    credentials = Credentials((), client[0] if client else "")
+    with contextlib.suppress(errors.RateLimited):
+        # In a thread, since a shared store of the limiter is asked over a socket.
+        await asyncio.to_thread(service.authenticator.count_address, credentials)
+    request.state.rate_limit = credentials.reading
+
+
+async def _failed(request: Request, _: Any) -> Response:
+    failed = internal(request_id(request))
+    response = JsonBytes(failed.body, failed.status)
+    # Starlette sends this response from outside the middleware that adds them to all others.
+    response.raw_headers.extend(context_headers(request.scope))
+    return response
+
+
+def request_id(request: Request) -> str:
+    """Return the id of the request, which `RequestContextMiddleware` gave it."""
+    found: str = request.scope["booking.request_id"]
+    return found

@@ -72,7 +72,7 @@ def error_page(error: BookingError, method: str) -> HTMLResponse:
     default = "Please try again", f"The page is not available at the moment. {advice}"
     title, words = _MESSAGES.get(status, default)
     response = _render("message.html", status, title=title, words=words)
-    response.raw_headers.extend(errors.headers(error))
+    response.headers.update(errors.headers(error))
     return response
 
 

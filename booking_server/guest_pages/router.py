@@ -14,12 +14,12 @@ from starlette.types import Receive, Scope, Send
 
 from booking_core import bookings, notifications
 from booking_core.db.engine import Tx
-from booking_core.errors import BookingError, MethodNotAllowed, RateLimited
+from booking_core.errors import BookingError, MethodNotAllowed
 from booking_core.models.bookings import BookingStatus, CancelReason
 from booking_core.notifications import GuestView
-from booking_server.api.middleware import read_body
-from booking_server.api.rate_limit import ANONYMOUS, Reading, anonymous_bucket
-from booking_server.execution.dispatch import Service
+from booking_server.api.dependencies import ServiceDep, counted, service_of
+from booking_server.api.requests import read_body
+from booking_server.execution.service import Service
 from booking_server.guest_pages import pages
 from booking_server.guest_pages.offers import can_cancel, offer
 
@@ -81,12 +81,7 @@ class Link:
     """The link leads to the cancellation page below it."""
 
 
-async def get_service(request: Request) -> Service:
-    service: Service = request.app.state.service
-    return service
-
-
-async def get_link(token: str, service: Annotated[Service, Depends(get_service)]) -> Link:
+async def get_link(token: str, service: ServiceDep) -> Link:
     """Split the path into the token and the page below it."""
     prefix = urlsplit(service.installation.public_url).path
     is_cancellation, token = token.endswith(_CANCEL), token.removesuffix(_CANCEL)
@@ -107,7 +102,7 @@ async def get_form(request: Request) -> bytes:
 
 
 @router.api_route(PATH, methods=["GET", "HEAD"])
-async def show(link: Annotated[Link, Depends(get_link)], service: Annotated[Service, Depends(get_service)]) -> Response:
+async def show(link: Annotated[Link, Depends(get_link)], service: ServiceDep) -> Response:
     """Show the booking, or the form that cancels it."""
     open_link = lambda tx: notifications.open_link(tx, service.installation, link.token)  # noqa: E731
     view = await asyncio.to_thread(service.database.read, open_link)
@@ -120,7 +115,7 @@ async def show(link: Annotated[Link, Depends(get_link)], service: Annotated[Serv
 async def cancel(
     link: Annotated[Link, Depends(get_link)],
     form: Annotated[bytes, Depends(get_form)],
-    service: Annotated[Service, Depends(get_service)],
+    service: ServiceDep,
 ) -> Response:
     """Cancel the booking, when the guest agreed to the offer that holds now."""
     if not link.is_cancellation:
@@ -166,23 +161,21 @@ async def _refuse_method(_: Request) -> Response:
 
 
 async def _respond(request: Request, handler: Callable[[Request], Awaitable[Response]]) -> Response:
-    reading = None
     try:
-        reading = await _count(request)
-        if reading and reading.retry_after_s:
-            raise RateLimited(reading.retry_after_s)
+        await _count(request)
         response = await handler(request)
     except BookingError as error:
         response = pages.error_page(error, request.method)
-    response.raw_headers.extend([*pages.security_headers(), *(reading.headers if reading else ())])
+    response.raw_headers.extend(pages.security_headers())
     return response
 
 
-async def _count(request: Request) -> Reading | None:
-    """Count a request against its address like one without a key (decision K5), so that links cannot be guessed."""
-    service = await get_service(request)
-    if not service.settings.rate_limit:
-        return None
-    address = request.client.host if request.client else ""
-    # In a thread, because a shared store of the limiter is called over the network.
-    return await asyncio.to_thread(service.limiter.take, anonymous_bucket(address), ANONYMOUS)
+async def _count(request: Request) -> None:
+    """Count a request against its address like one without a key (decision K5), so that links cannot be guessed.
+
+    Raises:
+        RateLimited: the address is over its limit.
+    """
+    with counted(request) as credentials:
+        # In a thread, because a shared store of the limiter is called over the network.
+        await asyncio.to_thread(service_of(request).authenticator.count_address, credentials)

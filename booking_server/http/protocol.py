@@ -11,14 +11,14 @@ from typing import Any
 from urllib.parse import unquote
 
 import httptools
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from booking_core.errors import BookingError, Malformed
 from booking_server.api import errors
-from booking_server.api.clients import unmapped
-from booking_server.api.middleware import App, Edge
-from booking_server.api.reply import Reply
+from booking_server.api.middleware import RequestContextMiddleware
+from booking_server.execution.clients import unmapped
 from booking_server.http.framing import NOT_HTTP, Phase, RequestHead, RequestReader
 
 LINGER_BYTES_MAX = 64 * 1024 * 1024
@@ -203,7 +203,7 @@ class HttpProtocol(HttpToolsProtocol):
         reader = self._reader
         self._open_scope(RequestHead(reader.method or "GET", b"", "1.1", list(reader.headers), 0, False))
         self.scope["path"], self.scope["raw_path"], self.scope["query_string"] = "", b"", b""
-        self._begin(Edge(_refusal(error)), keep_alive=False)
+        self._begin(RequestContextMiddleware(_refusal(error)), keep_alive=False)
         self.request_ended()
 
     def _withdraw(self) -> bool:
@@ -299,8 +299,8 @@ def _split(target: bytes) -> tuple[bytes, bytes]:
     return parsed.path, parsed.query or b""
 
 
-def _refusal(error: BookingError) -> App:
+def _refusal(error: BookingError) -> ASGIApp:
     async def answer(scope: Any, receive: Any, send: Any) -> None:
-        await Reply(errors.answer(error, scope["booking.request_id"]), errors.headers(error))(scope, receive, send)
+        await errors.respond_with(error, scope["booking.request_id"])(scope, receive, send)
 
     return answer

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from booking_core.errors import NotFound
 from booking_core.models.limits import API_VERSION
-from booking_server.api.changelog import CHANGES
+from booking_server.api.openapi.changelog import CHANGES
 from booking_server.reference import assets
 from booking_server.reference.accept import prefers_json
 from booking_server.reference.assets import StaticContent

@@ -89,8 +89,8 @@ class Attempt:
         headers = [*self.headers.items(), *(("authorization", value) for value in self.authorization)]
         content = json.dumps(self.body).encode().ljust(self.padding)
         pieces = [content[: len(content) // 2] if self.is_cut else content]
-        sent = {name: value.encode() for name, value in headers}
         # The mark of a request of this process that has not been answered yet.
+        sent = {name: value.encode() for name, value in headers}
         mark = (repr(sent.get("authorization")), repr(sent.get("idempotency-key")))
         if self.is_running:
             self.service.running.add(mark)
@@ -102,7 +102,7 @@ class Attempt:
 
 def use_up_the_limit(attempt: Attempt) -> None:
     for _ in range(LIMIT.requests):
-        attempt.service.limiter.take(f"key:{attempt.key_row()['id']}", LIMIT)
+        attempt.service.authenticator.limiter.take(f"key:{attempt.key_row()['id']}", LIMIT)
 
 
 def use_the_key_for_something_else(attempt: Attempt) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from support.api import Api, booking_body, fresh_key
+from support.endpoints import OPERATIONS
 from support.raw import call
 from support.refusals import nothing_changes, refused
 from support.world import World
@@ -15,7 +16,6 @@ from support.world import World
 from booking_core import keys
 from booking_core.models.limits import REQUEST_BODY_BYTES_MAX
 from booking_core.models.scopes import Scope
-from booking_server.api.routers import OPERATIONS
 
 CANARY = "canary-7f3a"
 METHODS: dict[str, set[str]] = {"/api/v1/openapi.json": {"GET"}}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 from support.api import Api, booking_body
+from support.endpoints import OPERATIONS, Operation
 from support.raw import call
 from support.refusals import nothing_changes, refused
 from support.world import NOON, SECRET, FixedClock, World
@@ -19,8 +20,6 @@ from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.scopes import READ_SCOPES, Scope
 from booking_core.settings import Settings
-from booking_server.api.operations import Operation
-from booking_server.api.routers import OPERATIONS
 from booking_server.app import create_app
 
 CODE = "GIFT-CARD-7KQ2"

@@ -16,8 +16,8 @@ from booking_core import keys
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.settings import RateLimit, Settings
-from booking_server.api.rate_limit import ANONYMOUS, MemoryLimiter
 from booking_server.app import create_app
+from booking_server.execution.rate_limit import ANONYMOUS, MemoryLimiter
 
 LIMIT = RateLimit(3, 60)
 HEADERS = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
@@ -47,7 +47,7 @@ def limited_app(shared_database_url: str, session_database: Database) -> Iterato
 def passing(limited_app: TestClient) -> Ticking:
     """The time by which the limiter fills its buckets, which are all full."""
     ticking = Ticking()
-    limited_app.app.state.service.limiter = MemoryLimiter(ticking)  # type: ignore[attr-defined]
+    limited_app.app.state.service.authenticator.limiter = MemoryLimiter(ticking)  # type: ignore[attr-defined]
     return ticking
 
 
@@ -289,7 +289,7 @@ def test_a_failure_of_ours_says_what_is_left(limited: Api, monkeypatch: pytest.M
 
 
 def test_the_reset_is_a_time_on_the_clock(limited_app: TestClient, world: World) -> None:
-    limited_app.app.state.service.limiter = MemoryLimiter()  # type: ignore[attr-defined]
+    limited_app.app.state.service.authenticator.limiter = MemoryLimiter()  # type: ignore[attr-defined]
     _, _, reset = reading(Api(limited_app, world).get("/me"))
     assert time.time() < reset <= time.time() + 21
 

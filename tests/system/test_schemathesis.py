@@ -4,7 +4,6 @@ Requests are made up from the description, right ones and wrong ones: every oper
 other characters included. Half of the ids lead somewhere, so that what is made up reaches the rooms behind the parser.
 """
 
-import json
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -25,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
 from support.api import Api, fresh_key
 
 from booking_core.db import tables
-from booking_server.api import openapi
+from booking_server.app import describe
 
 CHECKS = [
     not_a_server_error,
@@ -37,7 +36,7 @@ CHECKS = [
 MAX_EXAMPLES = int(os.environ.get("BOOKING_TEST_EXAMPLES", "25"))
 """Made-up requests for each operation, and as many wrong ones."""
 
-DOCUMENT = openapi.document()
+DOCUMENT = describe().openapi()
 OPERATIONS = [f"{method.upper()} {path}" for path, item in DOCUMENT["paths"].items() for method in item]
 CASES = [(mode, label) for label in OPERATIONS for mode in GenerationMode]
 CASES.remove((GenerationMode.NEGATIVE, "GET /api/v1/openapi.json"))  # nothing could be wrong in it
@@ -85,7 +84,7 @@ def described(api: Api, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(api.client.app.state.service, "is_public_address", lambda url: len(url) % 5 > 0)
     config = SchemathesisConfig()
     config.projects.default.generation = GenerationConfig(allow_x00=True)
-    schema = schemathesis.openapi.from_dict(_spelled_out(json.loads(openapi.rendered())), config=config)
+    schema = schemathesis.openapi.from_dict(_spelled_out(DOCUMENT), config=config)
     schema.app = _without_lifespan(api.client.app)
     _lead_somewhere(schema, _ids(api))
     return schema

@@ -1,15 +1,18 @@
-"""Every operation of the API, one module for each resource: parse, call one door, answer."""
+"""The routers of the API, one module for each resource."""
 
-from booking_server.api.operations import Operation
+from fastapi import APIRouter
+
+from booking_server.api.openapi import router as description
 from booking_server.api.routers import availability, bookings, customers, events, experiences, gift_cards, me, webhooks
 
-OPERATIONS: tuple[Operation, ...] = (
-    *me.OPERATIONS,
-    *experiences.OPERATIONS,
-    *availability.OPERATIONS,
-    *bookings.OPERATIONS,
-    *customers.OPERATIONS,
-    *gift_cards.OPERATIONS,
-    *events.OPERATIONS,
-    *webhooks.OPERATIONS,
+ROUTERS: tuple[APIRouter, ...] = (
+    me.router,
+    bookings.router,
+    availability.router,
+    experiences.router,
+    customers.router,
+    gift_cards.router,
+    events.router,
+    webhooks.router,
+    description.router,
 )

@@ -1,41 +1,49 @@
 """`/api/v1/availability`: departures with their live seats."""
 
+from typing import Annotated
+
+import pydantic
+from fastapi import APIRouter, Query, Security
+
 from booking_core import departures
-from booking_core.db.engine import Tx
+from booking_core.context import Caller
 from booking_core.errors import Unprocessable
 from booking_core.models.departures import Departure
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
-from booking_server.api import params
-from booking_server.api.operations import Call, Operation
+from booking_server.api import parameters
+from booking_server.api.dependencies import ReadTx, authorize
+from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
+from booking_server.api.parameters import Day, QueryId
+from booking_server.api.routing import ApiRoute
+
+router = APIRouter(prefix="/api/v1/availability", tags=["Availability"], route_class=ApiRoute)
+
+AvailabilityReader = Annotated[Caller, Security(authorize, scopes=[Scope.AVAILABILITY_READ])]
 
 
-def _find(tx: Tx, call: Call) -> object:
-    query = call.query
-    return departures.find_available(
-        tx, call.caller, date_from=query["from"], date_to=query["to"], experience_id=query["experience_id"]
-    )
+class AvailabilityQuery(parameters.Query):
+    """The window of days, and the experience."""
+
+    experience_id: QueryId | None = None
+    """Only departures of this experience."""
+    date_from: Day = pydantic.Field(alias="from")
+    """First day."""
+    date_to: Day | None = pydantic.Field(None, alias="to", examples=["2026-12-31"])
+    """Last day; default is 30 days after `from`."""
 
 
-OPERATIONS = (
-    Operation(
-        id="list_availability",
-        method="GET",
-        path="/api/v1/availability",
-        tag="Availability",
-        summary="List departures with their seats",
-        description=(
-            "Every departure of the window on one page, by start: days are the organization's, both ends included, at "
-            "most 92 days apart. The seats are those that the storefront shows; unpublished experiences are included."
-        ),
-        scope=Scope.AVAILABILITY_READ,
-        act=_find,
-        query=(
-            params.uuid("experience_id", "Only departures of this experience."),
-            params.day("from", "First day.", required=True, example="2026-12-01"),
-            params.day("to", "Last day; default is 30 days after `from`.", example="2026-12-31"),
-        ),
-        answers={200: ("The departures; `has_more` is always false.", Page[Departure])},
-        refusals=(Unprocessable,),
-    ),
+@router.get(
+    "",
+    operation_id="list_availability",
+    summary="List departures with their seats",
+    response_model=Page[Departure],
+    response_description="The departures; `has_more` is always false.",
+    responses=refusals(Unprocessable.at("to", WINDOW_TOO_WIDE, "window_too_wide")),
 )
+def list_availability(caller: AvailabilityReader, tx: ReadTx, query: Annotated[AvailabilityQuery, Query()]) -> object:
+    """Every departure of the window on one page, by start: days are the organization's, both ends included, at most
+    92 days apart. The seats are those that the storefront shows; unpublished experiences are included."""
+    return departures.find_available(
+        tx, caller, date_from=query.date_from, date_to=query.date_to, experience_id=query.experience_id
+    )

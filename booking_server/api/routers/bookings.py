@@ -1,8 +1,12 @@
 """`/api/v1/bookings`: list, get, create, cancel."""
 
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Query, Response, Security
+
 from booking_core import bookings
 from booking_core.bookings import Create
-from booking_core.db.engine import Tx
+from booking_core.context import Caller
 from booking_core.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
 from booking_core.idempotency import Answer
 from booking_core.models.bookings import (
@@ -15,129 +19,132 @@ from booking_core.models.bookings import (
 )
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
-from booking_server.api import params
-from booking_server.api.operations import Call, Operation
-from booking_server.api.routers.paged import page_request
+from booking_server.api.dependencies import IdempotentCommand, Keyed, ReadTx, authorize
+from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
+from booking_server.api.parameters import Day, ListQuery, PathId, QueryId, Timestamp
+from booking_server.api.requests import JsonBody
+from booking_server.api.routing import ApiRoute
+
+router = APIRouter(prefix="/api/v1/bookings", tags=["Bookings"], route_class=ApiRoute)
+
+BookingsReader = Annotated[Caller, Security(authorize, scopes=[Scope.BOOKINGS_READ])]
+BookingsWriter = Annotated[Caller, Security(authorize, scopes=[Scope.BOOKINGS_WRITE])]
 
 
-def _find(tx: Tx, call: Call) -> object:
-    query = call.query
+class BookingQuery(ListQuery):
+    """The filters of the list of bookings."""
+
+    status: BookingStatus | None = None
+    """Only bookings in this status."""
+    experience_id: QueryId | None = None
+    """Only bookings of this experience."""
+    departure_from: Day | None = None
+    """Departure on this day or later."""
+    departure_to: Day | None = None
+    """Departure on this day or earlier."""
+    updated_since: Timestamp | None = None
+    """Only bookings changed at or after it."""
+
+
+@router.get(
+    "",
+    operation_id="list_bookings",
+    summary="List bookings",
+    response_model=Page[Booking],
+    response_description="A page of bookings.",
+    responses=refusals(Unprocessable.at("departure_to", WINDOW_TOO_WIDE, "window_too_wide")),
+)
+def list_bookings(caller: BookingsReader, tx: ReadTx, query: Annotated[BookingQuery, Query()]) -> object:
+    """`departure_from` and `departure_to` are days of the organization, at most 92 apart; with one of them the other
+    lies 92 days away. `manage_url` is filled in for keys that hold `bookings:write`."""
+    since = query.instant("updated_since", caller)
     return bookings.find(
         tx,
-        call.caller,
-        page_request(call),
-        status=query["status"],
-        experience_id=query["experience_id"],
-        departure_from=query["departure_from"],
-        departure_to=query["departure_to"],
-        updated_since=query["updated_since"],
+        caller,
+        query.page,
+        status=query.status,
+        experience_id=query.experience_id,
+        departure_from=query.departure_from,
+        departure_to=query.departure_to,
+        updated_since=since,
     )
 
 
-def _get(tx: Tx, call: Call) -> object:
-    return bookings.get(tx, call.caller, call.ids["id"])
+@router.get(
+    "/{id}",
+    operation_id="get_booking",
+    summary="Get a booking",
+    response_model=Booking,
+    response_description="The booking.",
+    responses=refusals(NotFound),
+)
+def get_booking(caller: BookingsReader, tx: ReadTx, booking_id: PathId) -> object:
+    return bookings.get(tx, caller, booking_id)
 
 
-def _create(call: Call) -> Create:
-    assert call.once is not None
-    return Create(call.caller, call.body, call.once, call.refuse)
-
-
-def _cancel(tx: Tx, call: Call) -> Answer:
-    shown = bookings.cancel(
-        tx,
-        call.caller,
-        call.ids["id"],
-        reason=CancelReason.API,
-        note=call.body.reason,
-        refund=call.body.refund or RefundMode.AUTO,
-    )
-    return Answer(200, shown)
-
-
-_EXAMPLE = {
+_CREATE_EXAMPLE = {
     "experience_date_id": "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55",
     "guests": [{"tier_id": "adult", "count": 2}],
     "customer": {"name": "Ada Lovelace", "email": "ada@example.com", "phone": "+47 900 00 000"},
     "payment": "pay_on_site",
 }
 
-OPERATIONS = (
-    Operation(
-        id="list_bookings",
-        method="GET",
-        path="/api/v1/bookings",
-        tag="Bookings",
-        summary="List bookings",
-        description=(
-            "`departure_from` and `departure_to` are days of the organization, at most 92 apart; with one of them the "
-            "other lies 92 days away. `manage_url` is filled in for keys that hold `bookings:write`."
-        ),
-        scope=Scope.BOOKINGS_READ,
-        act=_find,
-        query=(
-            *params.LIST,
-            params.choice("status", BookingStatus, "Only bookings in this status."),
-            params.uuid("experience_id", "Only bookings of this experience."),
-            params.day("departure_from", "Departure on this day or later."),
-            params.day("departure_to", "Departure on this day or earlier."),
-            params.instant("updated_since", "Only bookings changed at or after it."),
-        ),
-        answers={200: ("A page of bookings.", Page[Booking])},
-        refusals=(Unprocessable,),
-    ),
-    Operation(
-        id="get_booking",
-        method="GET",
-        path="/api/v1/bookings/{id}",
-        tag="Bookings",
-        summary="Get a booking",
-        scope=Scope.BOOKINGS_READ,
-        act=_get,
-        answers={200: ("The booking.", Booking)},
-        refusals=(NotFound,),
-    ),
-    Operation(
-        id="create_booking",
-        method="POST",
-        path="/api/v1/bookings",
-        tag="Bookings",
-        summary="Create a booking",
-        description=(
-            "Books seats of one departure, confirmed at once. The body carries counts, never amounts: prices come from "
-            "the experience's tiers (an experience without tiers sells `standard`, at the departure's price). A retry "
-            "with the same key and body gets the first answer again, whatever happened in between. `details` gives the "
-            "reason of a `conflict` (`departure_cancelled`, `departure_closed`, `departure_started`) and of a 422 "
-            "`validation_failed` (`unknown_tier`, `unknown_add_on`, `add_ons_app_disabled`, `amount_overflow`)."
-        ),
-        scope=Scope.BOOKINGS_WRITE,
-        book=_create,
-        body=BookingCreate,
-        idempotency="required",
-        answers={201: ("The booking, confirmed.", Booking)},
-        refusals=(NotFound, Conflict, InsufficientCapacity, Unprocessable),
-        example=_EXAMPLE,
-    ),
-    Operation(
-        id="cancel_booking",
-        method="POST",
-        path="/api/v1/bookings/{id}/cancel",
-        tag="Bookings",
-        summary="Cancel a booking",
-        description=(
-            "Gives the seats back, and what a gift card paid to the card. A booking that is cancelled already is "
-            "answered unchanged, so a retry is always safe. `refund: auto` gives back what the organization's policy "
-            "says of a booking that was paid by card (`payment.source` is `stripe`), `none` keeps the money; the "
-            "service returns no other payment: what was paid on site or by invoice is returned by hand. The booking is "
-            "cancelled whatever the gateway says: `payment.status` stays `paid` until it has answered."
-        ),
-        scope=Scope.BOOKINGS_WRITE,
-        write=_cancel,
-        body=BookingCancel,
-        body_optional=True,
-        idempotency="required",
-        answers={200: ("The booking, cancelled.", Booking)},
-        refusals=(NotFound,),
-        example={"refund": "auto", "reason": "The guest is ill."},
+
+@router.post(
+    "",
+    operation_id="create_booking",
+    summary="Create a booking",
+    status_code=201,
+    response_model=Booking,
+    response_description="The booking, confirmed.",
+    responses=refusals(
+        NotFound,
+        Conflict("departure_started", "The departure has started."),
+        InsufficientCapacity(1),
+        Unprocessable.at("guests.0.tier_id", "The experience has no such price tier.", "unknown_tier"),
     ),
 )
+def create_booking(
+    caller: BookingsWriter,
+    keyed: Keyed,
+    body: Annotated[BookingCreate, JsonBody(), Body(openapi_examples={"default": {"value": _CREATE_EXAMPLE}})],
+) -> Create:
+    """Books seats of one departure, confirmed at once. The body carries counts, never amounts: prices come from the
+    experience's tiers (an experience without tiers sells `standard`, at the departure's price). A retry with the same
+    key and body gets the first answer again, whatever happened in between. `details` gives the reason of a `conflict`
+    (`departure_cancelled`, `departure_closed`, `departure_started`) and of a 422 `validation_failed` (`unknown_tier`,
+    `unknown_add_on`, `add_ons_app_disabled`, `amount_overflow`)."""
+    return keyed.creation(caller, body)
+
+
+@router.post(
+    "/{id}/cancel",
+    operation_id="cancel_booking",
+    summary="Cancel a booking",
+    response_model=Booking,
+    response_description="The booking, cancelled.",
+    responses=refusals(NotFound),
+)
+async def cancel_booking(
+    caller: BookingsWriter,
+    command: IdempotentCommand,
+    booking_id: PathId,
+    body: Annotated[
+        BookingCancel,
+        JsonBody(is_optional=True),
+        Body(openapi_examples={"default": {"value": {"refund": "auto", "reason": "The guest is ill."}}}),
+    ] = BookingCancel(),  # noqa: B008 - frozen
+) -> Response:
+    """Gives the seats back, and what a gift card paid to the card. A booking that is cancelled already is answered
+    unchanged, so a retry is always safe. `refund: auto` gives back what the organization's policy says of a booking
+    that was paid by card (`payment.source` is `stripe`), `none` keeps the money; the service returns no other payment:
+    what was paid on site or by invoice is returned by hand. The booking is cancelled whatever the gateway says:
+    `payment.status` stays `paid` until it has answered."""
+    refund = body.refund or RefundMode.AUTO
+    return await command.write(
+        caller,
+        lambda tx: Answer(
+            200,
+            bookings.cancel(tx, caller, booking_id, reason=CancelReason.API, note=body.reason, refund=refund),
+        ),
+    )

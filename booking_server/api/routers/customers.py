@@ -1,75 +1,83 @@
 """`/api/v1/customers`: list, get, create or reuse."""
 
+from typing import Annotated
+
 import orjson
+import pydantic
+from fastapi import APIRouter, Body, Query, Response, Security
 
 from booking_core import customers
+from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.errors import NotFound
 from booking_core.idempotency import Answer
 from booking_core.models.customers import Customer, CustomerCreate
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
-from booking_server.api import params
-from booking_server.api.operations import Call, Operation
-from booking_server.api.routers.paged import page_request
+from booking_server.api.dependencies import OptionallyIdempotentCommand, ReadTx, authorize
+from booking_server.api.openapi.refusals import refusals
+from booking_server.api.parameters import EmailText, ListQuery, PathId
+from booking_server.api.requests import JsonBody
+from booking_server.api.routing import ApiRoute
+
+router = APIRouter(prefix="/api/v1/customers", tags=["Customers"], route_class=ApiRoute)
+
+CustomersReader = Annotated[Caller, Security(authorize, scopes=[Scope.CUSTOMERS_READ])]
+CustomersWriter = Annotated[Caller, Security(authorize, scopes=[Scope.CUSTOMERS_WRITE])]
 
 
-def _find(tx: Tx, call: Call) -> object:
-    return customers.find(tx, call.caller, page_request(call), email=call.query["email"])
+class CustomerQuery(ListQuery):
+    """The filters of the list of customers."""
+
+    email: EmailText | None = pydantic.Field(None, examples=["ada@example.com"])
+    """The customer with this address, whatever its case."""
 
 
-def _get(tx: Tx, call: Call) -> object:
-    return customers.get(tx, call.caller, call.ids["id"])
-
-
-def _create(tx: Tx, call: Call) -> Answer:
-    customer, created = customers.create(tx, call.caller, call.body)
-    return Answer(201 if created else 200, orjson.dumps(customer))
-
-
-OPERATIONS = (
-    Operation(
-        id="list_customers",
-        method="GET",
-        path="/api/v1/customers",
-        tag="Customers",
-        summary="List customers",
-        scope=Scope.CUSTOMERS_READ,
-        act=_find,
-        query=(
-            *params.LIST,
-            params.text(
-                "email", "The customer with this address, whatever its case.", example="ada@example.com", plus=True
-            ),
-        ),
-        answers={200: ("A page of customers.", Page[Customer])},
-    ),
-    Operation(
-        id="get_customer",
-        method="GET",
-        path="/api/v1/customers/{id}",
-        tag="Customers",
-        summary="Get a customer",
-        scope=Scope.CUSTOMERS_READ,
-        act=_get,
-        answers={200: ("The customer.", Customer)},
-        refusals=(NotFound,),
-    ),
-    Operation(
-        id="create_customer",
-        method="POST",
-        path="/api/v1/customers",
-        tag="Customers",
-        summary="Create a customer, or get the one with that address",
-        description=(
-            "The e-mail address is the identity of a customer. One that exists is answered as it is, with 200; nothing "
-            "of it is overwritten and no event is told."
-        ),
-        scope=Scope.CUSTOMERS_WRITE,
-        write=_create,
-        body=CustomerCreate,
-        idempotency="optional",
-        answers={201: ("The new customer.", Customer), 200: ("The customer that has this address.", Customer)},
-        example={"email": "ada@example.com", "name": "Ada Lovelace", "phone": "+47 900 00 000"},
-    ),
+@router.get(
+    "",
+    operation_id="list_customers",
+    summary="List customers",
+    response_model=Page[Customer],
+    response_description="A page of customers.",
 )
+def list_customers(caller: CustomersReader, tx: ReadTx, query: Annotated[CustomerQuery, Query()]) -> object:
+    return customers.find(tx, caller, query.page, email=query.email)
+
+
+@router.get(
+    "/{id}",
+    operation_id="get_customer",
+    summary="Get a customer",
+    response_model=Customer,
+    response_description="The customer.",
+    responses=refusals(NotFound),
+)
+def get_customer(caller: CustomersReader, tx: ReadTx, customer_id: PathId) -> object:
+    return customers.get(tx, caller, customer_id)
+
+
+_CREATE_EXAMPLE = {"email": "ada@example.com", "name": "Ada Lovelace", "phone": "+47 900 00 000"}
+
+
+@router.post(
+    "",
+    operation_id="create_customer",
+    summary="Create a customer, or get the one with that address",
+    status_code=201,
+    response_model=Customer,
+    response_description="The new customer.",
+    responses={200: {"model": Customer, "description": "The customer that has this address."}},
+)
+async def create_customer(
+    caller: CustomersWriter,
+    command: OptionallyIdempotentCommand,
+    body: Annotated[CustomerCreate, JsonBody(), Body(openapi_examples={"default": {"value": _CREATE_EXAMPLE}})],
+) -> Response:
+    """The e-mail address is the identity of a customer. One that exists is answered as it is, with 200; nothing of it
+    is overwritten and no event is told."""
+
+    def create(tx: Tx) -> Answer:
+        customer, is_new = customers.create(tx, caller, body)
+        return Answer(201 if is_new else 200, orjson.dumps(customer))
+
+    return await command.write(caller, create)

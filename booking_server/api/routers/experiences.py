@@ -1,53 +1,54 @@
 """`/api/v1/experiences`: the catalogue."""
 
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Security
+
 from booking_core import experiences
-from booking_core.db.engine import Tx
+from booking_core.context import Caller
 from booking_core.errors import NotFound
 from booking_core.models.experiences import Experience
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
-from booking_server.api import params
-from booking_server.api.operations import Call, Operation
-from booking_server.api.routers.paged import page_request
+from booking_server.api.dependencies import ReadTx, authorize
+from booking_server.api.openapi.refusals import refusals
+from booking_server.api.parameters import Flag, ListQuery, PathId, Timestamp
+from booking_server.api.routing import ApiRoute
+
+router = APIRouter(prefix="/api/v1/experiences", tags=["Experiences"], route_class=ApiRoute)
+
+ExperiencesReader = Annotated[Caller, Security(authorize, scopes=[Scope.EXPERIENCES_READ])]
 
 
-def _find(tx: Tx, call: Call) -> object:
-    query = call.query
-    return experiences.find(
-        tx, call.caller, page_request(call), published=query["published"], updated_since=query["updated_since"]
-    )
+class ExperienceQuery(ListQuery):
+    """The filters of the list of experiences."""
+
+    published: Flag | None = None
+    """Only published ones, or only unpublished ones."""
+    updated_since: Timestamp | None = None
+    """Only those changed at or after it."""
 
 
-def _get(tx: Tx, call: Call) -> object:
-    return experiences.get(tx, call.caller, call.ids["id"])
-
-
-OPERATIONS = (
-    Operation(
-        id="list_experiences",
-        method="GET",
-        path="/api/v1/experiences",
-        tag="Experiences",
-        summary="List experiences",
-        description="Unpublished experiences are listed too, unless `published` says otherwise.",
-        scope=Scope.EXPERIENCES_READ,
-        act=_find,
-        query=(
-            *params.LIST,
-            params.flag("published", "Only published ones, or only unpublished ones."),
-            params.instant("updated_since", "Only those changed at or after it."),
-        ),
-        answers={200: ("A page of experiences.", Page[Experience])},
-    ),
-    Operation(
-        id="get_experience",
-        method="GET",
-        path="/api/v1/experiences/{id}",
-        tag="Experiences",
-        summary="Get an experience",
-        scope=Scope.EXPERIENCES_READ,
-        act=_get,
-        answers={200: ("The experience.", Experience)},
-        refusals=(NotFound,),
-    ),
+@router.get(
+    "",
+    operation_id="list_experiences",
+    summary="List experiences",
+    response_model=Page[Experience],
+    response_description="A page of experiences.",
 )
+def list_experiences(caller: ExperiencesReader, tx: ReadTx, query: Annotated[ExperienceQuery, Query()]) -> object:
+    """Unpublished experiences are listed too, unless `published` says otherwise."""
+    since = query.instant("updated_since", caller)
+    return experiences.find(tx, caller, query.page, published=query.published, updated_since=since)
+
+
+@router.get(
+    "/{id}",
+    operation_id="get_experience",
+    summary="Get an experience",
+    response_model=Experience,
+    response_description="The experience.",
+    responses=refusals(NotFound),
+)
+def get_experience(caller: ExperiencesReader, tx: ReadTx, experience_id: PathId) -> object:
+    return experiences.get(tx, caller, experience_id)

@@ -1,59 +1,68 @@
-"""`/api/v1/gift-cards`: list, get, and the code for whoever asks for it by name."""
+"""`/api/v1/gift-cards`: list, get, and the code on request."""
+
+from typing import Annotated
+
+import pydantic
+from fastapi import APIRouter, Query, Security
 
 from booking_core import gift_cards
-from booking_core.db.engine import Tx
+from booking_core.context import Caller
 from booking_core.errors import NotFound
 from booking_core.models.gift_cards import GiftCard, GiftCardStatus
 from booking_core.models.pages import Page
 from booking_core.models.scopes import Scope
-from booking_server.api import params
-from booking_server.api.operations import Call, Operation
-from booking_server.api.routers.paged import page_request
+from booking_server.api import parameters
+from booking_server.api.dependencies import ReadTx, authorize
+from booking_server.api.openapi.refusals import refusals
+from booking_server.api.parameters import ListQuery, PathId, Text, Timestamp
+from booking_server.api.routing import ApiRoute
+
+router = APIRouter(prefix="/api/v1/gift-cards", tags=["Gift cards"], route_class=ApiRoute)
+
+GiftCardsReader = Annotated[Caller, Security(authorize, scopes=[Scope.GIFT_CARDS_READ])]
 
 
-def _find(tx: Tx, call: Call) -> object:
-    query = call.query
-    return gift_cards.find(
-        tx, call.caller, page_request(call), status=query["status"], updated_since=query["updated_since"]
-    )
+class GiftCardQuery(ListQuery):
+    """The filters of the list of gift cards."""
+
+    status: GiftCardStatus | None = None
+    """Only cards in this status."""
+    updated_since: Timestamp | None = None
+    """Only cards changed at or after it."""
 
 
-def _get(tx: Tx, call: Call) -> object:
-    wanted = (call.query["include"] or "").split(",")
-    return gift_cards.get(tx, call.caller, call.ids["id"], include_code="code" in wanted)
+class IncludeQuery(parameters.Query):
+    """Fields that are left out unless they are asked for."""
+
+    include: Text | None = pydantic.Field(None, examples=["code"])
+    """Extra fields, separated by commas. The only one is `code`."""
 
 
-OPERATIONS = (
-    Operation(
-        id="list_gift_cards",
-        method="GET",
-        path="/api/v1/gift-cards",
-        tag="Gift cards",
-        summary="List gift cards",
-        description="The redeemable code is never listed.",
-        scope=Scope.GIFT_CARDS_READ,
-        act=_find,
-        query=(
-            *params.LIST,
-            params.choice("status", GiftCardStatus, "Only cards in this status."),
-            params.instant("updated_since", "Only cards changed at or after it."),
-        ),
-        answers={200: ("A page of gift cards.", Page[GiftCard])},
-    ),
-    Operation(
-        id="get_gift_card",
-        method="GET",
-        path="/api/v1/gift-cards/{id}",
-        tag="Gift cards",
-        summary="Get a gift card",
-        description=(
-            "With `include=code` the answer holds the code: a payment instrument, to be asked for only when it is "
-            "about to be handed over."
-        ),
-        scope=Scope.GIFT_CARDS_READ,
-        act=_get,
-        query=(params.text("include", "Extra fields, separated by commas. The only one is `code`.", example="code"),),
-        answers={200: ("The gift card.", GiftCard)},
-        refusals=(NotFound,),
-    ),
+@router.get(
+    "",
+    operation_id="list_gift_cards",
+    summary="List gift cards",
+    response_model=Page[GiftCard],
+    response_description="A page of gift cards.",
 )
+def list_gift_cards(caller: GiftCardsReader, tx: ReadTx, query: Annotated[GiftCardQuery, Query()]) -> object:
+    """The redeemable code is never listed."""
+    since = query.instant("updated_since", caller)
+    return gift_cards.find(tx, caller, query.page, status=query.status, updated_since=since)
+
+
+@router.get(
+    "/{id}",
+    operation_id="get_gift_card",
+    summary="Get a gift card",
+    response_model=GiftCard,
+    response_description="The gift card.",
+    responses=refusals(NotFound),
+)
+def get_gift_card(
+    caller: GiftCardsReader, tx: ReadTx, gift_card_id: PathId, query: Annotated[IncludeQuery, Query()]
+) -> object:
+    """With `include=code` the answer holds the code: a payment instrument, to be asked for only when it is about to be
+    handed over."""
+    include_code = "code" in (query.include or "").split(",")
+    return gift_cards.get(tx, caller, gift_card_id, include_code=include_code)

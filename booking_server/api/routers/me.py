@@ -1,28 +1,23 @@
-"""`/api/v1/me`: who is calling, and for whom."""
+"""`/api/v1/me`: the organization and the key of the call."""
+
+from fastapi import APIRouter
 
 from booking_core import keys, organizations
-from booking_core.db.engine import Tx
 from booking_core.models.organizations import Me
-from booking_server.api.operations import Call, Operation
+from booking_server.api.dependencies import AnyCaller
+from booking_server.api.routing import ApiRoute
+
+router = APIRouter(prefix="/api/v1/me", tags=["Me"], route_class=ApiRoute)
 
 
-def _get(_: Tx, call: Call) -> object:
-    organization = call.caller.organization
-    return {
-        "organization": organizations.present(organization),
-        "key": keys.present(call.caller.key, organization.zone),
-    }
-
-
-OPERATIONS = (
-    Operation(
-        id="get_me",
-        method="GET",
-        path="/api/v1/me",
-        tag="Me",
-        summary="The organization and the key of this call",
-        description="Needs no scope, and serves as the test of a key.",
-        act=_get,
-        answers={200: ("The organization and the key.", Me)},
-    ),
+@router.get(
+    "",
+    operation_id="get_me",
+    summary="The organization and the key of this call",
+    response_model=Me,
+    response_description="The organization and the key.",
 )
+def get_me(caller: AnyCaller) -> object:
+    """Needs no scope, and serves as the test of a key."""
+    organization = caller.organization
+    return {"organization": organizations.present(organization), "key": keys.present(caller.key, organization.zone)}

@@ -1,10 +1,12 @@
-"""`/api/v1/webhooks`: endpoints, their delivery log, and having something sent (again)."""
+"""`/api/v1/webhooks`: endpoints, their delivery log, tests, retries and recovery."""
 
-from collections.abc import Callable
+from typing import Annotated
 
 import orjson
+from fastapi import APIRouter, Body, Query, Response, Security
 
 from booking_core import webhooks
+from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.errors import Conflict, NotFound, Unprocessable
 from booking_core.idempotency import Answer
@@ -22,252 +24,282 @@ from booking_core.models.webhooks import (
     WebhookEndpointCreate,
     WebhookEndpointWithSecret,
 )
-from booking_server.api import params
-from booking_server.api.operations import Call, Operation
-from booking_server.api.routers.paged import page_request
+from booking_server.api.dependencies import PlainCommand, ReadTx, ServiceDep, authorize
+from booking_server.api.openapi.refusals import refusals
+from booking_server.api.parameters import DeliveryId, ListQuery, PathId, QueryId
+from booking_server.api.requests import JsonBody
+from booking_server.api.routing import ApiRoute
+from booking_server.execution.service import Service
+
+router = APIRouter(prefix="/api/v1/webhooks", tags=["Webhooks"], route_class=ApiRoute)
+
+WebhooksManager = Annotated[Caller, Security(authorize, scopes=[Scope.WEBHOOKS_MANAGE])]
+
+_ADDRESS_NOT_PUBLIC = Unprocessable.at("url", "Webhooks go to public addresses.", "address_not_public")
 
 
-def _find_all(tx: Tx, call: Call) -> object:
-    return webhooks.find_all(tx, call.caller)
+async def _is_public(service: Service, caller: Caller, body: WebhookEndpointCreate | WebhookEndpointChange) -> bool:
+    """Return whether the URL of the body, if it has one, leads to a public address; the rest is checked before DNS."""
+
+    def look_up() -> bool:
+        webhooks.check(caller, body)
+        return body.url is None or service.is_public_address(body.url)
+
+    return await service.look_up(look_up)
 
 
-def _get(tx: Tx, call: Call) -> object:
-    return webhooks.get(tx, call.caller, call.ids["id"])
+# Endpoints -----------------------------------------------------------------------------------------------------------
 
 
-def _look_up(call: Call, is_public: Callable[[str], bool]) -> bool:
-    """Whether the URL is public, if there is one. DNS is asked only for a request that is in order otherwise."""
-    webhooks.check(call.caller, call.body)
-    return call.body.url is None or is_public(call.body.url)
+@router.get(
+    "",
+    operation_id="list_webhooks",
+    summary="List webhook endpoints",
+    response_model=Page[WebhookEndpoint],
+    response_description="Every endpoint.",
+)
+def list_webhooks(caller: WebhooksManager, tx: ReadTx) -> object:
+    """Every endpoint on one page, the newest first."""
+    return webhooks.find_all(tx, caller)
 
 
-def _create(tx: Tx, call: Call) -> Answer:
-    created = webhooks.create(tx, call.caller, call.body, is_public=lambda _: call.prepared)
-    return Answer(201, orjson.dumps(created))
+_CREATE_EXAMPLE = {
+    "url": "https://hooks.example.com/booking",
+    "event_types": ["booking.created", "booking.cancelled"],
+    "description": "The calendar",
+}
 
 
-def _change(tx: Tx, call: Call) -> Answer:
-    endpoint_id = call.ids["id"]
-    changed = webhooks.change(tx, call.caller, endpoint_id, call.body, is_public=lambda _: call.prepared)
-    return Answer(200, orjson.dumps(changed))
+@router.post(
+    "",
+    operation_id="create_webhook",
+    summary="Create a webhook endpoint",
+    status_code=201,
+    response_model=WebhookEndpointWithSecret,
+    response_description="The endpoint, with its secret.",
+    responses=refusals(
+        Conflict("endpoint_limit_reached", "The organization has 10 webhook endpoints."), _ADDRESS_NOT_PUBLIC
+    ),
+)
+async def create_webhook(
+    caller: WebhooksManager,
+    command: PlainCommand,
+    service: ServiceDep,
+    body: Annotated[WebhookEndpointCreate, JsonBody(), Body(openapi_examples={"default": {"value": _CREATE_EXAMPLE}})],
+) -> Response:
+    """The secret that signs its deliveries is in this answer and nowhere else. An organization has at most ten
+    endpoints. Subscribing to a type also needs the read scope of its resource. The URL is https, its port is 443 or one
+    from 1024 that is not known for another service (`port_not_allowed`), and its host resolves to public addresses only
+    (`address_not_public`); all of it is checked again at every delivery."""
+    is_public = await _is_public(service, caller, body)
+
+    def create(tx: Tx) -> Answer:
+        return Answer(201, orjson.dumps(webhooks.create(tx, caller, body, is_public=lambda _: is_public)))
+
+    return await command.write(caller, create)
 
 
-def _delete(tx: Tx, call: Call) -> Answer:
-    webhooks.delete(tx, call.caller, call.ids["id"])
-    return Answer(204, b"")
+@router.get(
+    "/{id}",
+    operation_id="get_webhook",
+    summary="Get a webhook endpoint",
+    response_model=WebhookEndpoint,
+    response_description="The endpoint.",
+    responses=refusals(NotFound),
+)
+def get_webhook(caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId) -> object:
+    return webhooks.get(tx, caller, endpoint_id)
 
 
-def _rotate_secret(tx: Tx, call: Call) -> Answer:
-    rotated = webhooks.rotate_secret(tx, call.caller, call.ids["id"], call.body)
-    return Answer(200, orjson.dumps(rotated))
+@router.patch(
+    "/{id}",
+    operation_id="change_webhook",
+    summary="Change a webhook endpoint",
+    response_model=WebhookEndpoint,
+    response_description="The endpoint as it is now.",
+    responses=refusals(NotFound, _ADDRESS_NOT_PUBLIC),
+)
+async def change_webhook(
+    caller: WebhooksManager,
+    command: PlainCommand,
+    service: ServiceDep,
+    endpoint_id: PathId,
+    body: Annotated[
+        WebhookEndpointChange, JsonBody(), Body(openapi_examples={"default": {"value": {"status": "enabled"}}})
+    ],
+) -> Response:
+    """What is not given stays as it is. With `status` `disabled` nothing more is sent, and what is queued is `failed`
+    with `endpoint_disabled`; events that happen meanwhile are logged so too. With `enabled`, also after
+    `auto_disabled`, failures and the 72 hours are counted anew; nothing that failed is sent again unless `recover` is
+    asked for it. A new URL needs the read scope of everything that is subscribed to."""
+    is_public = await _is_public(service, caller, body)
+
+    def change(tx: Tx) -> Answer:
+        return Answer(200, orjson.dumps(webhooks.change(tx, caller, endpoint_id, body, is_public=lambda _: is_public)))
+
+    return await command.write(caller, change)
 
 
-def _send_test(tx: Tx, call: Call) -> Answer:
-    return Answer(202, orjson.dumps(webhooks.send_test(tx, call.caller, call.ids["id"])))
+@router.delete(
+    "/{id}",
+    operation_id="delete_webhook",
+    summary="Delete a webhook endpoint",
+    status_code=204,
+    response_description="It is deleted.",
+    responses=refusals(NotFound),
+)
+async def delete_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId) -> Response:
+    """For good: its secrets are forgotten, its log can no longer be read, what is queued is not sent."""
+
+    def delete(tx: Tx) -> Answer:
+        webhooks.delete(tx, caller, endpoint_id)
+        return Answer(204, b"")
+
+    return await command.write(caller, delete)
 
 
-def _recover(tx: Tx, call: Call) -> Answer:
-    return Answer(202, orjson.dumps({"matched": webhooks.recover(tx, call.caller, call.ids["id"], call.body)}))
-
-
-def _find_deliveries(tx: Tx, call: Call) -> object:
-    query = call.query
-    return webhooks.find_deliveries(
-        tx,
-        call.caller,
-        page_request(call),
-        call.ids["id"],
-        status=query["status"],
-        event_type=query["event_type"],
-        event_id=query["event_id"],
+@router.post(
+    "/{id}/rotate-secret",
+    operation_id="rotate_webhook_secret",
+    summary="Give a webhook endpoint a new secret",
+    response_model=WebhookEndpointWithSecret,
+    response_description="The endpoint, with its new secret.",
+    responses=refusals(NotFound),
+)
+async def rotate_webhook_secret(
+    caller: WebhooksManager,
+    command: PlainCommand,
+    endpoint_id: PathId,
+    body: Annotated[
+        SecretRotate,
+        JsonBody(is_optional=True),
+        Body(openapi_examples={"default": {"value": {"overlap_seconds": 86400}}}),
+    ] = SecretRotate(),  # noqa: B008 - frozen
+) -> Response:
+    """Until the overlap ends every delivery carries a signature of each live secret, so that receivers can change over
+    at leisure. Beside the new one at most two former secrets are live; with an overlap of 0, for a secret that leaked,
+    none is."""
+    return await command.write(
+        caller,
+        lambda tx: Answer(200, orjson.dumps(webhooks.rotate_secret(tx, caller, endpoint_id, body))),
     )
 
 
-def _get_delivery(tx: Tx, call: Call) -> object:
-    return webhooks.get_delivery(tx, call.caller, call.ids["id"], call.ids["deliveryId"])
+# Sending -------------------------------------------------------------------------------------------------------------
 
 
-def _retry(tx: Tx, call: Call) -> Answer:
-    delivery = webhooks.retry(tx, call.caller, call.ids["id"], call.ids["deliveryId"])
-    return Answer(202, orjson.dumps(delivery))
+@router.post(
+    "/{id}/test",
+    operation_id="test_webhook",
+    summary="Send a ping to a webhook endpoint",
+    status_code=202,
+    response_model=Delivery,
+    response_description="The delivery, queued.",
+    responses=refusals(NotFound),
+)
+async def test_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId) -> Response:
+    """Whatever it subscribes to. To an enabled endpoint it is a delivery like any other, with its retries, and counts
+    like one. An endpoint that is off gets one attempt, which does not count."""
+    return await command.write(
+        caller, lambda tx: Answer(202, orjson.dumps(webhooks.send_test(tx, caller, endpoint_id)))
+    )
 
 
-OPERATIONS = (
-    Operation(
-        id="list_webhooks",
-        method="GET",
-        path="/api/v1/webhooks",
-        tag="Webhooks",
-        summary="List webhook endpoints",
-        description="Every endpoint on one page, the newest first.",
-        scope=Scope.WEBHOOKS_MANAGE,
-        act=_find_all,
-        answers={200: ("Every endpoint.", Page[WebhookEndpoint])},
-    ),
-    Operation(
-        id="create_webhook",
-        method="POST",
-        path="/api/v1/webhooks",
-        tag="Webhooks",
-        summary="Create a webhook endpoint",
-        description=(
-            "The secret that signs its deliveries is in this answer and nowhere else. An organization has at most ten "
-            "endpoints. Subscribing to a type also needs the read scope of its resource. The URL is https, its port is "
-            "443 or one from 1024 that is not known for another service (`port_not_allowed`), and its host resolves to "
-            "public addresses only (`address_not_public`); all of it is checked again at every delivery."
-        ),
-        scope=Scope.WEBHOOKS_MANAGE,
-        prepare=_look_up,
-        write=_create,
-        body=WebhookEndpointCreate,
-        answers={201: ("The endpoint, with its secret.", WebhookEndpointWithSecret)},
-        refusals=(Conflict, Unprocessable),
-        example={
-            "url": "https://hooks.example.com/booking",
-            "event_types": ["booking.created", "booking.cancelled"],
-            "description": "The calendar",
-        },
-    ),
-    Operation(
-        id="get_webhook",
-        method="GET",
-        path="/api/v1/webhooks/{id}",
-        tag="Webhooks",
-        summary="Get a webhook endpoint",
-        scope=Scope.WEBHOOKS_MANAGE,
-        act=_get,
-        answers={200: ("The endpoint.", WebhookEndpoint)},
-        refusals=(NotFound,),
-    ),
-    Operation(
-        id="change_webhook",
-        method="PATCH",
-        path="/api/v1/webhooks/{id}",
-        tag="Webhooks",
-        summary="Change a webhook endpoint",
-        description=(
-            "What is not given stays as it is. With `status` `disabled` nothing more is sent, and what is queued is "
-            "`failed` with `endpoint_disabled`; events that happen meanwhile are logged so too. With `enabled`, also "
-            "after `auto_disabled`, failures and the 72 hours are counted anew; nothing that failed is sent again "
-            "unless `recover` is asked for it. A new URL needs the read scope of everything that is subscribed to."
-        ),
-        scope=Scope.WEBHOOKS_MANAGE,
-        prepare=_look_up,
-        write=_change,
-        body=WebhookEndpointChange,
-        answers={200: ("The endpoint as it is now.", WebhookEndpoint)},
-        refusals=(NotFound, Unprocessable),
-        example={"status": "enabled"},
-    ),
-    Operation(
-        id="delete_webhook",
-        method="DELETE",
-        path="/api/v1/webhooks/{id}",
-        tag="Webhooks",
-        summary="Delete a webhook endpoint",
-        description="For good: its secrets are forgotten, its log can no longer be read, what is queued is not sent.",
-        scope=Scope.WEBHOOKS_MANAGE,
-        write=_delete,
-        body_optional=True,
-        answers={204: ("It is deleted.", None)},
-        refusals=(NotFound,),
-    ),
-    Operation(
-        id="rotate_webhook_secret",
-        method="POST",
-        path="/api/v1/webhooks/{id}/rotate-secret",
-        tag="Webhooks",
-        summary="Give a webhook endpoint a new secret",
-        description=(
-            "Until the overlap ends every delivery carries a signature of each live secret, so that receivers can "
-            "change over at leisure. Beside the new one at most two former secrets are live; with an overlap of 0, for "
-            "a secret that leaked, none is."
-        ),
-        scope=Scope.WEBHOOKS_MANAGE,
-        write=_rotate_secret,
-        body=SecretRotate,
-        body_optional=True,
-        answers={200: ("The endpoint, with its new secret.", WebhookEndpointWithSecret)},
-        refusals=(NotFound,),
-        example={"overlap_seconds": 86400},
-    ),
-    Operation(
-        id="test_webhook",
-        method="POST",
-        path="/api/v1/webhooks/{id}/test",
-        tag="Webhooks",
-        summary="Send a ping to a webhook endpoint",
-        description=(
-            "Whatever it subscribes to. To an enabled endpoint it is a delivery like any other, with its retries, and "
-            "counts like one. An endpoint that is off gets one attempt, by which nothing is judged."
-        ),
-        scope=Scope.WEBHOOKS_MANAGE,
-        write=_send_test,
-        body_optional=True,
-        answers={202: ("The delivery, queued.", Delivery)},
-        refusals=(NotFound,),
-    ),
-    Operation(
-        id="recover_webhook",
-        method="POST",
-        path="/api/v1/webhooks/{id}/recover",
-        tag="Webhooks",
-        summary="Send again what a webhook endpoint did not get",
-        description=(
-            "Queues the failed and dead deliveries of a time, those of events that happened while the endpoint was off "
-            "included. Each has six more attempts with the usual waits. Tests are left alone."
-        ),
-        scope=Scope.WEBHOOKS_MANAGE,
-        write=_recover,
-        body=DeliveryRecover,
-        answers={202: ("How many deliveries were queued.", Recovered)},
-        refusals=(NotFound, Conflict, Unprocessable),
-        example={"since": "2026-11-20T00:00:00+01:00", "statuses": ["dead"]},
-    ),
-    Operation(
-        id="list_deliveries",
-        method="GET",
-        path="/api/v1/webhooks/{id}/deliveries",
-        tag="Webhooks",
-        summary="List the deliveries of a webhook endpoint",
-        description="One for each event, with every attempt, kept for 30 days.",
-        scope=Scope.WEBHOOKS_MANAGE,
-        act=_find_deliveries,
-        query=(
-            *params.LIST,
-            params.choice("status", DeliveryStatus, "Only deliveries in this status."),
-            params.choice("event_type", EventType, "Only deliveries of events of this type."),
-            params.uuid("event_id", "Only the delivery of this event."),
-        ),
-        answers={200: ("A page of deliveries.", Page[Delivery])},
-        refusals=(NotFound,),
-    ),
-    Operation(
-        id="get_delivery",
-        method="GET",
-        path="/api/v1/webhooks/{id}/deliveries/{deliveryId}",
-        tag="Webhooks",
-        summary="Get a delivery",
-        description=(
-            "An attempt whose `duration_ms` is null is under way, or its outcome was never learnt: then it was made "
-            "again."
-        ),
-        scope=Scope.WEBHOOKS_MANAGE,
-        act=_get_delivery,
-        answers={200: ("The delivery.", Delivery)},
-        refusals=(NotFound,),
-    ),
-    Operation(
-        id="retry_delivery",
-        method="POST",
-        path="/api/v1/webhooks/{id}/deliveries/{deliveryId}/retry",
-        tag="Webhooks",
-        summary="Try a dead delivery once more",
-        description="Queues one more attempt. When it fails too, the delivery is dead again.",
-        scope=Scope.WEBHOOKS_MANAGE,
-        write=_retry,
-        body_optional=True,
-        answers={202: ("The delivery, queued.", Delivery)},
-        refusals=(NotFound, Conflict),
+@router.post(
+    "/{id}/recover",
+    operation_id="recover_webhook",
+    summary="Send again what a webhook endpoint did not get",
+    status_code=202,
+    response_model=Recovered,
+    response_description="How many deliveries were queued.",
+    responses=refusals(
+        NotFound,
+        Conflict("endpoint_not_enabled", "The endpoint is not enabled."),
+        Unprocessable.at("until", "The time ends before it begins.", "window_reversed"),
     ),
 )
+async def recover_webhook(
+    caller: WebhooksManager,
+    command: PlainCommand,
+    endpoint_id: PathId,
+    body: Annotated[
+        DeliveryRecover,
+        JsonBody(),
+        Body(openapi_examples={"default": {"value": {"since": "2026-11-20T00:00:00+01:00", "statuses": ["dead"]}}}),
+    ],
+) -> Response:
+    """Queues the failed and dead deliveries of a time, those of events that happened while the endpoint was off
+    included. Each has six more attempts with the usual waits. Tests are left alone."""
+    return await command.write(
+        caller,
+        lambda tx: Answer(202, orjson.dumps({"matched": webhooks.recover(tx, caller, endpoint_id, body)})),
+    )
+
+
+# The delivery log ----------------------------------------------------------------------------------------------------
+
+
+class DeliveryQuery(ListQuery):
+    """The filters of the delivery log."""
+
+    status: DeliveryStatus | None = None
+    """Only deliveries in this status."""
+    event_type: EventType | None = None
+    """Only deliveries of events of this type."""
+    event_id: QueryId | None = None
+    """Only the delivery of this event."""
+
+
+@router.get(
+    "/{id}/deliveries",
+    operation_id="list_deliveries",
+    summary="List the deliveries of a webhook endpoint",
+    response_model=Page[Delivery],
+    response_description="A page of deliveries.",
+    responses=refusals(NotFound),
+)
+def list_deliveries(
+    caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId, query: Annotated[DeliveryQuery, Query()]
+) -> object:
+    """One for each event, with every attempt, kept for 30 days."""
+    return webhooks.find_deliveries(
+        tx,
+        caller,
+        query.page,
+        endpoint_id,
+        status=query.status,
+        event_type=query.event_type,
+        event_id=query.event_id,
+    )
+
+
+@router.get(
+    "/{id}/deliveries/{deliveryId}",
+    operation_id="get_delivery",
+    summary="Get a delivery",
+    response_model=Delivery,
+    response_description="The delivery.",
+    responses=refusals(NotFound),
+)
+def get_delivery(caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId, delivery_id: DeliveryId) -> object:
+    """An attempt whose `duration_ms` is null is under way, or its outcome was never learnt: then it was made again."""
+    return webhooks.get_delivery(tx, caller, endpoint_id, delivery_id)
+
+
+@router.post(
+    "/{id}/deliveries/{deliveryId}/retry",
+    operation_id="retry_delivery",
+    summary="Try a dead delivery once more",
+    status_code=202,
+    response_model=Delivery,
+    response_description="The delivery, queued.",
+    responses=refusals(NotFound, Conflict("delivery_not_dead", "Only a dead delivery can be tried again.")),
+)
+async def retry_delivery(
+    caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId, delivery_id: DeliveryId
+) -> Response:
+    """Queues one more attempt. When it fails too, the delivery is dead again."""
+    return await command.write(
+        caller,
+        lambda tx: Answer(202, orjson.dumps(webhooks.retry(tx, caller, endpoint_id, delivery_id))),
+    )

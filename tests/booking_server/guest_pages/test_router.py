@@ -17,9 +17,8 @@ from support.world import HOUR, SECRET, FixedClock, World
 from booking_core import bookings, notifications
 from booking_core.db import tables
 from booking_core.settings import RateLimit, Settings
-from booking_server.api import openapi
-from booking_server.api.rate_limit import MemoryLimiter
-from booking_server.app import create_app
+from booking_server.app import create_app, describe
+from booking_server.execution.rate_limit import MemoryLimiter
 
 TEXT = re.compile(r"<style>.*?</style>|<[^>]*>", re.DOTALL)
 
@@ -367,7 +366,7 @@ def test_other_methods_are_refused(guest: Guest, method: str) -> None:
 
 
 def test_the_pages_are_not_part_of_the_api(guest: Guest) -> None:
-    assert not [path for path in json.loads(openapi.rendered())["paths"] if "manage" in path]
+    assert not [path for path in describe().openapi()["paths"] if "manage" in path]
     assert guest.call("GET", "/manage").json()["code"] == "not_found"
 
 
@@ -377,7 +376,7 @@ def limited(world: World, api: Api) -> Iterator[Callable[..., httpx.Response]]:
     url = world.database.url.render_as_string(hide_password=False)
     settings = Settings(database_url=url, secret_key=SECRET, rate_limit=RateLimit(600, 60))
     app = create_app(settings)
-    app.state.service.limiter = MemoryLimiter(lambda: 0.0)  # the bucket never refills
+    app.state.service.authenticator.limiter = MemoryLimiter(lambda: 0.0)  # the bucket never refills
     client = TestClient(app, raise_server_exceptions=False)
     yield lambda path: client.get(path, follow_redirects=False)
     app.state.service.close()

@@ -13,7 +13,7 @@ from support.world import SECRET
 from booking_core.db.engine import Database
 from booking_core.models.limits import API_VERSION
 from booking_core.settings import RateLimit, Settings
-from booking_server.api.changelog import CHANGES
+from booking_server.api.openapi.changelog import CHANGES
 from booking_server.app import create_app
 from booking_server.reference import assets, router
 

@@ -13,8 +13,8 @@ import pytest
 from support.servers import free_port
 
 from booking_core.settings import RateLimit
-from booking_server.api import rate_limit
-from booking_server.api.rate_limit import MemoryLimiter, RedisLimiter, open_limiter
+from booking_server.execution import rate_limit
+from booking_server.execution.rate_limit import MemoryLimiter, RedisLimiter, open_limiter
 
 TEN = RateLimit(10, 60)
 START = 1_795_262_400.0

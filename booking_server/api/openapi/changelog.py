@@ -1,6 +1,6 @@
 """The changelog of the API's versions, as the description and `docs/api-changelog.md` show it (API v1 section 9).
 
-`python -m booking_server.api.changelog` prints the page.
+`python -m booking_server.api.openapi.changelog` prints the page.
 """
 
 import sys

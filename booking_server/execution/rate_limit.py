@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from booking_core.settings import RateLimit
-from booking_server.api.clients import network_of
+from booking_server.execution.clients import network_of
 
 log = logging.getLogger("booking.rate_limit")
 

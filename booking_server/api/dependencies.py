@@ -1,0 +1,252 @@
+"""Dependencies of path operations: the caller with its scope, the executors, and the command of a request that writes.
+
+FastAPI resolves dependencies in the order of a path operation's parameters, before it validates path, query and body.
+With the caller first and the command second, that is the order of checks of decision R1.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Request, Response, Security
+from fastapi.openapi.models import HTTPBearer as BearerModel
+from fastapi.security import SecurityScopes
+from fastapi.security.base import SecurityBase
+
+from booking_core import idempotency
+from booking_core.bookings import Create
+from booking_core.context import Caller
+from booking_core.db.engine import Tx
+from booking_core.errors import BookingError, IdempotencyInProgress, IdempotencyKeyRequired, Malformed
+from booking_core.idempotency import Answer, Once
+from booking_core.models.bookings import BookingCreate
+from booking_core.models.events import READ_SCOPE
+from booking_core.models.limits import IDEMPOTENCY_KEY_LENGTH_MAX, IDEMPOTENCY_KEY_LENGTH_MIN
+from booking_core.models.scopes import Scope
+from booking_server.api import errors
+from booking_server.api.requests import ApiRequest, RequestBody
+from booking_server.api.responses import respond
+from booking_server.execution.authenticator import Credentials
+from booking_server.execution.service import Service
+
+# The service ---------------------------------------------------------------------------------------------------------
+
+
+def service_of(request: Request) -> Service:
+    """Return the executors and the settings of this process."""
+    service: Service = request.app.state.service
+    return service
+
+
+async def get_service(request: Request) -> Service:
+    """Return the executors and the settings of this process, as a dependency."""
+    return service_of(request)
+
+
+ServiceDep = Annotated[Service, Depends(get_service)]
+
+
+def get_read_tx(service: ServiceDep) -> Iterator[Tx]:
+    """Return the connection of this request for reads, on which each statement sees the newest commit."""
+    with service.database.reading() as tx:
+        yield tx
+
+
+ReadTx = Annotated[Tx, Depends(get_read_tx)]
+
+
+# The caller ----------------------------------------------------------------------------------------------------------
+
+
+def credentials_of(request: Request) -> Credentials:
+    """Return the key of the request as it was sent, and the address that sent it."""
+    client = request.scope.get("client")
+    return Credentials(request.scope["headers"], client[0] if client else "")
+
+
+@contextmanager
+def counted(request: Request) -> Iterator[Credentials]:
+    """Lend the credentials of the request, and keep the state of its rate limit for the response."""
+    credentials = credentials_of(request)
+    try:
+        yield credentials
+    finally:
+        request.state.rate_limit = credentials.reading
+
+
+class ApiKeyScheme(SecurityBase):
+    """The security scheme of the API: a key in the Authorization header."""
+
+    scheme_name = "bearer"
+
+    def __init__(self) -> None:
+        self.model = BearerModel(
+            bearerFormat="svc_ and 40 characters",
+            description="An API key, made in the organization's settings and shown once.",
+        )
+
+    async def __call__(self, request: Request, service: ServiceDep) -> Caller:
+        """Return the caller of the request, counted against the rate limit of its key."""
+        with counted(request) as credentials:
+            return await service.authenticate(credentials)
+
+
+api_key = ApiKeyScheme()
+
+
+def authorize(scopes: SecurityScopes, caller: Annotated[Caller, Depends(api_key)]) -> Caller:
+    """Return the caller, whose key holds every scope that the path operation asks for."""
+    for scope in scopes.scopes:
+        caller.require(Scope(scope))
+    return caller
+
+
+def authorize_any(scopes: SecurityScopes, caller: Annotated[Caller, Depends(api_key)]) -> Caller:
+    """Return the caller, whose key holds at least one of the scopes; a refusal names the first."""
+    wanted = [Scope(scope) for scope in scopes.scopes]
+    if not any(map(caller.has, wanted)):
+        caller.require(wanted[0])
+    return caller
+
+
+AnyCaller = Annotated[Caller, Security(authorize)]
+FeedReader = Annotated[Caller, Security(authorize_any, scopes=list(READ_SCOPE.values()))]
+
+
+# Commands ------------------------------------------------------------------------------------------------------------
+
+_KEY_MIDDLE = f"{{{IDEMPOTENCY_KEY_LENGTH_MIN - 2},{IDEMPOTENCY_KEY_LENGTH_MAX - 2}}}"
+
+
+def _key_header(*, is_required: bool) -> Any:
+    return Header(
+        alias="Idempotency-Key",
+        description=(
+            "Makes a retry safe: the same key and body are answered as the first time. Printable ASCII; a random UUID "
+            "for each thing that is to be done is a good one."
+        ),
+        json_schema_extra={
+            "minLength": IDEMPOTENCY_KEY_LENGTH_MIN,
+            "maxLength": IDEMPOTENCY_KEY_LENGTH_MAX,
+            "pattern": f"^[!-~][ -~]{_KEY_MIDDLE}[!-~]$",
+            "examples": ["4f1c2a9e-7b3d-4e60-8a15-c9d2e6f0b7a3"],
+            "x-required": is_required,
+        },
+    )
+
+
+def read_idempotency_key(request: Request) -> str | None:
+    """Return the header's raw value: 8 to 200 printable ASCII characters (decision I2), or None without the header."""
+    found = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
+    if len(found) > 1:
+        raise Malformed.at("Idempotency-Key", "is given twice", "repeated")
+    if not found or not found[0]:
+        return None
+    key: bytes = found[0]
+    if not IDEMPOTENCY_KEY_LENGTH_MIN <= len(key) <= IDEMPOTENCY_KEY_LENGTH_MAX:
+        bounds = f"{IDEMPOTENCY_KEY_LENGTH_MIN} to {IDEMPOTENCY_KEY_LENGTH_MAX}"
+        raise Malformed.at("Idempotency-Key", f"must be {bounds} characters long", "length")
+    if not all(0x20 <= byte < 0x7F for byte in key):
+        raise Malformed.at("Idempotency-Key", "must be printable ASCII", "characters")
+    return key.decode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRequest:
+    """A request that writes, with its Idempotency-Key if it has one."""
+
+    request: Request
+    key: str | None
+
+    def once(self, body: RequestBody) -> Once | None:
+        """Return the key with the fingerprint of the request, after the body was checked as JSON."""
+        value = body.json_object(is_optional=True)
+        if self.key is None:
+            return None
+        return Once(self.key, idempotency.fingerprint(self.request.method, self.request.scope["path"], value))
+
+    def creation(self, caller: Caller, body: BookingCreate) -> Create:
+        """Return the request to create a booking, for the batch of those that wait."""
+        assert isinstance(self.request, ApiRequest)
+        once = self.once(self.request.read_body)
+        assert once is not None
+        return Create(caller, body, once, self.refuse)
+
+    def refuse(self, error: BookingError) -> Answer:
+        """Return the answer to store for a refusal that was reached by executing."""
+        return errors.answer(error, self.request.scope["booking.request_id"])
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Runs the transaction of a request that writes, once for each idempotency key."""
+
+    keyed: KeyedRequest
+    service: Service
+    takes_key: bool
+
+    async def write(self, caller: Caller, work: Callable[[Tx], Answer]) -> Response:
+        """Run the work in a transaction, or replay the answer that is stored for the key, and respond."""
+        body = await self.keyed.request.body()
+        assert isinstance(body, RequestBody)
+        once = self.keyed.once(body)
+
+        def execute(tx: Tx) -> Answer:
+            return idempotency.execute(tx, caller, once, lambda: work(tx), self.keyed.refuse)
+
+        if not once:
+            return respond(await self.service.write(execute, is_once=not self.takes_key))
+        mark = mark_of(self.keyed.request)
+        if mark in self.service.running:
+            raise IdempotencyInProgress
+        with self.service.marked(mark):
+            return respond(await self.service.write(execute, is_once=False))
+
+
+def mark_of(request: Request) -> tuple[str, str]:
+    """Return what marks an idempotency key as in use in this process: the API key and the idempotency key as sent."""
+    found = dict(request.scope["headers"])
+    return repr(found.get(b"authorization")), repr(found.get(b"idempotency-key"))
+
+
+_RequiredKey = Annotated[str | None, _key_header(is_required=True)]
+_OptionalKey = Annotated[str | None, _key_header(is_required=False)]
+
+
+def with_key(request: Request, documented: _RequiredKey = None) -> KeyedRequest:
+    """Return the request with its Idempotency-Key, which it must carry."""
+    key = read_idempotency_key(request)
+    if key is None:
+        raise IdempotencyKeyRequired
+    return KeyedRequest(request, key)
+
+
+def with_optional_key(request: Request, documented: _OptionalKey = None) -> KeyedRequest:
+    """Return the request with its Idempotency-Key, if it carries one."""
+    return KeyedRequest(request, read_idempotency_key(request))
+
+
+Keyed = Annotated[KeyedRequest, Depends(with_key)]
+
+
+async def idempotent_command(keyed: Keyed, service: ServiceDep) -> Command:
+    """Return the command of a request that must carry an Idempotency-Key."""
+    return Command(keyed, service, takes_key=True)
+
+
+async def optionally_idempotent_command(
+    keyed: Annotated[KeyedRequest, Depends(with_optional_key)], service: ServiceDep
+) -> Command:
+    """Return the command of a request that may carry an Idempotency-Key."""
+    return Command(keyed, service, takes_key=True)
+
+
+async def plain_command(request: Request, service: ServiceDep) -> Command:
+    """Return the command of a request that takes no Idempotency-Key."""
+    return Command(KeyedRequest(request, None), service, takes_key=False)
+
+
+IdempotentCommand = Annotated[Command, Depends(idempotent_command)]
+OptionallyIdempotentCommand = Annotated[Command, Depends(optionally_idempotent_command)]
+PlainCommand = Annotated[Command, Depends(plain_command)]

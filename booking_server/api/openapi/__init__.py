@@ -1,0 +1,1 @@
+"""The OpenAPI document: FastAPI's own, completed by `document.complete`."""

@@ -1,0 +1,47 @@
+"""The prose and the examples of the OpenAPI document, from the data files beside this module."""
+
+import json
+from functools import cache
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from booking_core.models.limits import API_VERSION
+from booking_server.api.openapi import changelog
+
+_FOLDER = Path(__file__).parent
+
+
+@cache
+def description() -> str:
+    """Return the description of the API, in Markdown."""
+    text = (_FOLDER / "description.md").read_text()
+    return Template(text).substitute(api_version=API_VERSION, changelog=changelog.table())
+
+
+@cache
+def webhook_description() -> str:
+    """Return the description of every webhook, in Markdown."""
+    return (_FOLDER / "webhooks.md").read_text().rstrip("\n")
+
+
+@cache
+def examples() -> Any:
+    """Return the examples: `tags`, `events`, `resources` by model, `event_data` by event type."""
+    return json.loads((_FOLDER / "examples.json").read_text())
+
+
+CURSOR = "AQYtOT0mFgAAehyeVDsNT2qdPhxbii9OYJ1kT3p1Z0hK9mQ2b3JyZWN0"
+_EVENT_ID = "5d0f6a0c-8f0e-4a83-9a52-0f6a3f1c7d21"
+
+
+def envelope(kind: str) -> dict[str, Any]:
+    """Return an example of an event of that type, as it is delivered."""
+    return {
+        "id": _EVENT_ID,
+        "type": kind,
+        "created_at": "2026-11-21T13:00:00+01:00",
+        "api_version": API_VERSION,
+        "sequence": 5210,
+        "data": examples()["event_data"][kind],
+    }

@@ -1,0 +1,405 @@
+"""The one step that completes FastAPI's OpenAPI document.
+
+FastAPI's generator describes every operation from its declaration. This step adds the facts that hold for every
+operation: refusals of the common checks, headers, examples of resources, and schemas without repeated titles.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from booking_core import errors as kinds
+from booking_core.errors import BookingError
+from booking_core.models.errors import ErrorDetail
+from booking_core.models.scopes import Scope
+from booking_server.api import errors
+from booking_server.api.openapi import changelog, data, webhooks
+from booking_server.api.openapi.refusals import KEY_REFUSALS, REQUEST_ID, add, header_refs, shared
+
+Json = dict[str, Any]
+
+_API = "/api/v1/"
+
+
+def generator(app: FastAPI) -> Callable[[], Json]:
+    """Return the function that takes the place of `app.openapi`, as FastAPI's "Extending OpenAPI" describes it."""
+
+    def openapi() -> Json:
+        if not app.openapi_schema:
+            app.openapi_schema = complete(
+                get_openapi(
+                    title=app.title,
+                    version=app.version,
+                    description=app.description,
+                    license_info=app.license_info,
+                    tags=app.openapi_tags,
+                    servers=app.servers,
+                    routes=app.routes,
+                    webhooks=[*webhooks.router().routes, *app.webhooks.routes],
+                    separate_input_output_schemas=False,
+                )
+            )
+        return app.openapi_schema
+
+    return openapi
+
+
+def rendered(document: Json) -> bytes:
+    """Return the document as it is served and kept in the repository."""
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n"
+
+
+def complete(document: Json) -> Json:
+    """Return the document with everything that holds for all operations of the API; others stay as FastAPI has them."""
+    document = _with_page_names(document)
+    document["info"]["x-changelog"] = changelog.machine_readable()
+    document["security"] = [{"bearer": []}]
+    for path, item in document["paths"].items():
+        for method, operation in item.items() if path.startswith(_API) else ():
+            _complete_operation(operation, method, path, document["components"]["schemas"])
+    for kind, item in document["webhooks"].items():
+        _complete_webhook(item["post"], kind)
+    components = document["components"]
+    components["parameters"] = dict(_PARAMETERS)
+    components["headers"] = dict(_HEADERS)
+    components["responses"] = {name: _finished(shared(refused)) for name, refused in _SHARED.values() if refused}
+    components["responses"]["InternalError"] = _internal_error()
+    schemas = components["schemas"]
+    if not any(path for path in document["paths"] if not path.startswith(_API)):
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+    components["schemas"] = {name: _tidied(schemas[name]) for name in sorted(schemas)}
+    return document
+
+
+def _with_page_names(document: Json) -> Json:
+    """Return the document with plain names of pages: `Page[Booking]` is BookingPage, `EventPage[Event]` EventPage."""
+    named = re.sub(rb"(?<=[/\"])\w*Page_(\w+)_(?=\")", rb"\1Page", orjson.dumps(document))
+    found: Json = orjson.loads(named)
+    return found
+
+
+# Operations ----------------------------------------------------------------------------------------------------------
+
+
+def _complete_operation(operation: Json, method: str, path: str, schemas: Json) -> None:
+    scopes = [scope for each in operation.get("security", ()) for scope in each["bearer"]]
+    is_public = "security" not in operation
+    if is_public:
+        operation["security"] = []
+    elif len(scopes) == 1:
+        operation["x-required-scope"] = scopes[0]
+        needs = f"Needs the scope `{scopes[0]}`."
+        operation["description"] = " ".join(filter(None, (_one_line(operation.get("description", "")), needs)))
+    else:  # any of them
+        operation["security"] = [{"bearer": [scope]} for scope in scopes] or [{"bearer": []}]
+    if "description" in operation:
+        operation["description"] = _one_line(operation["description"])
+    if "requestBody" in operation:
+        _complete_body(operation)
+    takes_key = _complete_parameters(operation)
+    malformed = _malformed(operation, schemas)
+    common = _common(operation, method, path, scopes, malformed, is_public=is_public)
+    _complete_responses(operation, common, is_stored=takes_key)
+
+
+def _complete_parameters(operation: Json) -> bool:
+    """Name the shared parameters by reference, and return whether the operation takes an Idempotency-Key."""
+    shown, takes_key = [], False
+    for parameter in operation.get("parameters", ()):
+        if parameter["name"] == "Idempotency-Key":
+            takes_key = True
+            name = "IdempotencyKeyRequired" if parameter["schema"]["x-required"] else "IdempotencyKeyOptional"
+            _PARAMETERS[name] = _idempotency_key(parameter)
+            shown.append({"$ref": f"#/components/parameters/{name}"})
+        else:
+            shown.append(_parameter(parameter))
+    operation["parameters"] = [*shown, {"$ref": "#/components/parameters/RequestId"}]
+    return takes_key
+
+
+def _parameter(parameter: Json) -> Json:
+    """Return the parameter with its description once, its example beside its schema, and without the type null."""
+    schema = _tidied(_without_null(parameter["schema"]))
+    schema.pop("description", None)
+    examples = schema.pop("examples", None)
+    return parameter | {"schema": schema} | ({"example": examples[0]} if examples else {})
+
+
+def _idempotency_key(parameter: Json) -> Json:
+    shown = _parameter(parameter)
+    return shown | {"required": shown["schema"].pop("x-required")}
+
+
+def _complete_body(operation: Json) -> None:
+    """Name the one example of a body `example`, and drop the default of a body that may be absent."""
+    media = operation["requestBody"]["content"]["application/json"]
+    media["example"] = media.pop("examples")["default"]["value"]
+    for repeated in ("default", "title"):
+        media["schema"].pop(repeated, None)
+
+
+def _without_null(schema: Json) -> Json:
+    """Return the schema of a parameter that may be absent, but never null."""
+    if "anyOf" not in schema:
+        return schema
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    (kept,) = [each for each in schema["anyOf"] if each != {"type": "null"}]
+    return {**kept, **rest}
+
+
+def _common(
+    operation: Json, method: str, path: str, scopes: Sequence[str], malformed: BookingError, *, is_public: bool
+) -> list[type[BookingError] | BookingError]:
+    """Return the refusals of the checks that every operation of this kind makes, in their order (decision R1)."""
+    if is_public:
+        return [kinds.RateLimited, kinds.HeadersTooLarge]
+    found: list[type[BookingError] | BookingError] = [
+        *KEY_REFUSALS,
+        kinds.RateLimited,
+        kinds.AppNotEnabled,
+        kinds.PlanUpgradeRequired,
+    ]
+    if scopes:
+        found.append(kinds.InsufficientScope(Scope(scopes[0])))
+    writes = method != "get"
+    if writes or len(operation["parameters"]) > 1 + path.count("{"):
+        found.append(malformed)
+    if {"$ref": "#/components/parameters/IdempotencyKeyRequired"} in operation["parameters"]:
+        found.append(kinds.IdempotencyKeyRequired)
+    if "{" in path:
+        found.append(kinds.NotFound)
+    if writes:
+        found += [kinds.PayloadTooLarge, kinds.UnsupportedMediaType]
+    if any("IdempotencyKey" in each.get("$ref", "") for each in operation["parameters"]):
+        found += [kinds.IdempotencyInProgress, kinds.IdempotencyKeyReused]
+    return [*found, kinds.HeadersTooLarge, kinds.Unavailable]
+
+
+def _malformed(operation: Json, schemas: Json) -> BookingError:
+    """Return the refusal of a parameter that is empty, or of a body without its required fields."""
+    query = [each["name"] for each in operation["parameters"] if each.get("in") == "query"]
+    if query:
+        return kinds.Malformed.at(query[0], "is empty", "empty")
+    media = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    model = media.get("schema", {}).get("$ref", "").rpartition("/")[2]
+    required = schemas.get(model, {}).get("required", ())
+    if not required:
+        return kinds.Malformed("The body is not valid JSON.")
+    details = [ErrorDetail(field=name, reason="missing", message="Field required") for name in required]
+    return kinds.Malformed(f"{required[0]}: Field required", details=details)
+
+
+# Responses -----------------------------------------------------------------------------------------------------------
+
+
+def _complete_responses(operation: Json, common: Iterable[Any], *, is_stored: bool) -> None:
+    responses = operation["responses"]
+    invalid = responses.get("422", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    if invalid.get("$ref", "").endswith("/HTTPValidationError"):
+        del responses["422"]
+    declared = {status: response for status, response in responses.items() if int(status) >= 400}
+    merged: Json = {}
+    for refusal in common:
+        add(merged, refusal, key=str)
+    for status, response in declared.items():
+        merged[status] = _merged(merged[status], response) if status in merged else response
+    is_walked = any(each.get("name") == "starting_after" for each in operation["parameters"])
+    shown = {
+        status: _success(response, is_stored=is_stored, is_walked=is_walked)
+        for status, response in responses.items()
+        if int(status) < 400
+    }
+    for status, response in merged.items():
+        name = _SHARED.get(int(status), ("", ()))[0]
+        stored = response.pop("x-stored", False) and is_stored
+        shown[status] = _component(name) if name else _finished(response, is_stored=stored)
+    shown["500"] = _component("InternalError")
+    operation["responses"] = {status: shown[status] for status in sorted(shown)}
+
+
+def _merged(first: Json, second: Json) -> Json:
+    """Return the response with the refusals of both; an example of the second replaces one of the same code."""
+    examples = [each["content"]["application/json"]["examples"] for each in (first, second)]
+    lines = dict.fromkeys("\n".join((first["description"], second["description"])).split("\n"))
+    return {
+        "description": "\n".join(lines),
+        "headers": first.get("headers", {}) | second.get("headers", {}),
+        "content": {"application/json": {"examples": examples[0] | examples[1]}},
+        "x-stored": first.get("x-stored", False) or second.get("x-stored", False),
+    }
+
+
+def _finished(response: Json, *, is_stored: bool = False) -> Json:
+    """Return the response of refusals with its schema: the error body, and the codes that it can have there.
+
+    The codes stand beside the reference and not in `allOf`, so that generated clients have one class of errors, and its
+    `code` stays open for later codes.
+    """
+    examples = response["content"]["application/json"]["examples"]
+    for example in examples.values():
+        # FastAPI drops what is null in an example.
+        example["value"] = _with_fields(example["value"])
+    codes = {"properties": {"code": {"type": "string", "enum": list(examples)}}}
+    return {
+        "description": response["description"],
+        "headers": _headers(response.get("headers", {}), is_stored=is_stored),
+        "content": {
+            "application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody", **codes}, "examples": examples}
+        },
+    }
+
+
+def _with_fields(error: Json) -> Json:
+    if "details" not in error:
+        return error
+    return error | {"details": [{"field": None} | detail for detail in error["details"]]}
+
+
+def _success(response: Json, *, is_stored: bool, is_walked: bool) -> Json:
+    shown = {"description": response["description"], "headers": _headers({}, is_stored=is_stored)}
+    if content := response.get("content"):
+        schema = content["application/json"]["schema"]
+        schema.pop("title", None)
+        example = _example(schema["$ref"].rpartition("/")[2], is_walked=is_walked)
+        shown["content"] = {"application/json": {"schema": schema, **({} if example is None else {"example": example})}}
+    return shown
+
+
+def _example(model: str, *, is_walked: bool) -> Any:
+    resources = data.examples()["resources"]
+    if model in resources:
+        return resources[model]
+    item = resources.get(model.removesuffix("Page"))
+    if item is None or not model.endswith("Page"):
+        return None
+    page = {"data": [item], "has_more": is_walked, "next_cursor": data.CURSOR if is_walked else None}
+    return page | {"resume_cursor": data.CURSOR} if model == "EventPage" else page
+
+
+def _component(name: str) -> Json:
+    return {"$ref": f"#/components/responses/{name}"}
+
+
+def _internal_error() -> Json:
+    body = orjson.loads(errors.internal(REQUEST_ID).body)
+    description = f"- `{body['code']}`: {body['error']}"
+    content = {"application/json": {"examples": {body["code"]: {"value": body}}}}
+    return _finished({"description": description, "content": content})
+
+
+_SHARED: Mapping[int, tuple[str, Sequence[type[BookingError]]]] = {
+    401: ("Unauthorized", KEY_REFUSALS),
+    405: ("MethodNotAllowed", [kinds.MethodNotAllowed]),
+    413: ("PayloadTooLarge", [kinds.PayloadTooLarge]),
+    415: ("UnsupportedMediaType", [kinds.UnsupportedMediaType]),
+    429: ("RateLimited", [kinds.RateLimited]),
+    431: ("HeadersTooLarge", [kinds.HeadersTooLarge]),
+    500: ("InternalError", []),
+    503: ("ServiceUnavailable", [kinds.Unavailable]),
+}
+"""Statuses that mean the same in every operation, with the name of their component."""
+
+
+# Webhooks ------------------------------------------------------------------------------------------------------------
+
+
+def _complete_webhook(operation: Json, kind: str) -> None:
+    operation["security"] = []
+    if kind in data.examples()["event_data"]:
+        # Not declared beside the body: FastAPI drops what is null in an example.
+        operation["requestBody"]["content"]["application/json"]["example"] = data.envelope(kind)
+    operation["parameters"] = [_parameter(each) for each in operation["parameters"]]
+    operation["responses"] = {
+        status: {"description": operation["responses"][status]["description"]} for status in ("2XX", "default")
+    }
+
+
+# Components ----------------------------------------------------------------------------------------------------------
+
+
+def _headers(more: Json, *, is_stored: bool = False) -> Json:
+    named = {**header_refs(_HEADERS_EVERYWHERE), **more}
+    if is_stored:
+        named |= header_refs({"Idempotent-Replayed": "IdempotentReplayed"})
+    return {name: named[name] for name in sorted(named, key=str.lower)}
+
+
+def _header(description: str, schema: Json, example: object, *, required: bool = False) -> Json:
+    return {"description": description, "required": required, "schema": schema, "example": example}
+
+
+_SECONDS = {"type": "integer", "minimum": 1}
+_HEADERS: Mapping[str, Json] = {
+    "Allow": _header("The methods that the path takes.", {"type": "string"}, "GET, POST", required=True),
+    "IdempotentReplayed": _header(
+        "Present when this is the answer of an earlier request with the same key.",
+        {"type": "string", "enum": ["true"]},
+        "true",
+    ),
+    "RateLimitLimit": _header("Requests that the window allows.", {"type": "integer", "minimum": 1}, 600),
+    "RateLimitRemaining": _header("Requests that are left now.", {"type": "integer", "minimum": 0}, 599),
+    "RateLimitReset": _header(
+        "Unix seconds at which all of them are available again.", {"type": "integer"}, 1795262401
+    ),
+    "RequestId": _header(
+        "Yours, or one that was made.",
+        {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
+        REQUEST_ID,
+        required=True,
+    ),
+    "RetryAfter": _header("Seconds to wait before the next try.", _SECONDS, 7, required=True),
+    "RetryAfterInProgress": _header("With `idempotency_in_progress`: seconds to wait.", _SECONDS, 1),
+    "WWWAuthenticate": _header("The scheme to use.", {"type": "string"}, "Bearer", required=True),
+}
+_HEADERS_EVERYWHERE = {
+    "x-request-id": "RequestId",
+    "x-ratelimit-limit": "RateLimitLimit",
+    "x-ratelimit-remaining": "RateLimitRemaining",
+    "x-ratelimit-reset": "RateLimitReset",
+}
+_PARAMETERS: dict[str, Json] = {
+    "RequestId": {
+        "name": "x-request-id",
+        "in": "header",
+        "description": (
+            "Comes back on the answer when it is at most 128 characters of `A-Z a-z 0-9 . _ -`; else one is made."
+        ),
+        "schema": {"type": "string"},
+        "example": "nightly-sync-0042",
+    },
+}
+"""The Idempotency-Key joins them as its dependency declares it."""
+
+# Schemas -------------------------------------------------------------------------------------------------------------
+
+_REFERENCE = re.compile(r"\s*\((?:API v1|decisions?) [^)]*\)|^Decision \w+\.$")
+"""Points a developer to the reason of a rule; a reader of the document has no such page."""
+
+
+def _one_line(text: str) -> str:
+    return _REFERENCE.sub("", " ".join(text.split()))
+
+
+def _tidied(schema: Any) -> Any:
+    """Return the schema without titles and null defaults, its description on one line, its integers as int64."""
+    if isinstance(schema, list):
+        return [_tidied(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: _tidied(value) for key, value in schema.items() if not (key == "default" and value is None)}
+    if isinstance(kept.get("title"), str):
+        del kept["title"]
+    if kept.get("type") == "integer":
+        if "maximum" not in kept:
+            kept["format"] = "int64"
+        # FastAPI's model of a schema makes them floats.
+        kept |= {bound: int(kept[bound]) for bound in ("minimum", "maximum") if bound in kept}
+    if not isinstance(kept.get("description"), str):  # none, or a property of that name
+        return kept
+    description = _one_line(kept.pop("description"))
+    return {"description": description, **kept} if description else kept

@@ -1,0 +1,40 @@
+"""`/api/v1/openapi.json`: the OpenAPI document."""
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from booking_core.models.base import Resource
+from booking_server.api.dependencies import ServiceDep, counted
+from booking_server.api.openapi.document import rendered
+from booking_server.api.responses import JsonBytes
+from booking_server.api.routing import ApiRoute
+
+router = APIRouter(prefix="/api/v1/openapi.json", tags=["Description"], route_class=ApiRoute)
+
+
+class OpenApi(Resource):
+    """An OpenAPI 3.1 document."""
+
+    openapi: str
+    info: dict[str, Any]
+    paths: dict[str, Any]
+
+
+@router.get(
+    "",
+    operation_id="get_openapi",
+    summary="This description",
+    response_model=OpenApi,
+    response_description="The description.",
+)
+async def get_openapi(request: Request, service: ServiceDep) -> Response:
+    """Needs no key. Where it and prose elsewhere disagree, it is right."""
+    with counted(request) as credentials:
+        # In a thread, since a shared store of the limiter is asked over a socket.
+        await asyncio.to_thread(service.authenticator.count_address, credentials)
+    state = request.app.state
+    if not hasattr(state, "openapi_bytes"):
+        state.openapi_bytes = rendered(request.app.openapi())
+    return JsonBytes(state.openapi_bytes)

@@ -1,0 +1,167 @@
+"""The webhooks of the OpenAPI document: one for each event type, declared as on FastAPI's `app.webhooks`."""
+
+import re
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, Header
+from pydantic import AwareDatetime, BaseModel, Field, create_model
+
+from booking_core.models.base import Id, Open, Resource
+from booking_core.models.bookings import Booking, CancelReason, CancelReasonName
+from booking_core.models.customers import Customer
+from booking_core.models.events import Envelope, EventType, EventTypeName
+from booking_core.models.gift_cards import GiftCard
+from booking_core.models.money import Money
+from booking_core.models.webhooks import WebhookEndpoint
+from booking_server.api.openapi import data
+
+
+class BookingEventData(Resource):
+    object: Booking
+    """As REST shows it, with `manage_url` null."""
+
+
+class BookingCancelledData(BookingEventData):
+    reason: Open[CancelReason, CancelReasonName]
+    """The cause of the cancellation."""
+
+
+class PreviousDeparture(Resource):
+    id: Id
+    starts_at: AwareDatetime
+
+
+class BookingRescheduledData(BookingEventData):
+    previous_departure: PreviousDeparture
+    """The departure it was moved from."""
+
+
+class CustomerEventData(Resource):
+    object: Customer
+
+
+class GiftCardEventData(Resource):
+    object: GiftCard
+    """As lists show it, without its `code`."""
+
+
+class GiftCardRedeemedData(GiftCardEventData):
+    redeemed_amount: Money
+    booking_id: Id
+
+
+class WebhookEventData(Resource):
+    object: WebhookEndpoint
+
+
+class WebhookDeliveryDeadData(WebhookEventData):
+    delivery_id: Id
+    event_id: Id
+    """Of the event that was not delivered."""
+    event_type: Open[EventType, EventTypeName]
+
+
+class Ping(Resource):
+    message: str
+    endpoint_id: Id
+
+
+class PingData(Resource):
+    object: Ping
+
+
+_DATA: dict[EventType, type[Resource]] = {
+    EventType.BOOKING_CREATED: BookingEventData,
+    EventType.BOOKING_CONFIRMED: BookingEventData,
+    EventType.BOOKING_CANCELLED: BookingCancelledData,
+    EventType.BOOKING_RESCHEDULED: BookingRescheduledData,
+    EventType.CUSTOMER_CREATED: CustomerEventData,
+    EventType.CUSTOMER_UPDATED: CustomerEventData,
+    EventType.GIFT_CARD_ISSUED: GiftCardEventData,
+    EventType.GIFT_CARD_REDEEMED: GiftCardRedeemedData,
+    EventType.WEBHOOK_AUTO_DISABLED: WebhookEventData,
+    EventType.WEBHOOK_ENABLED: WebhookEventData,
+    EventType.WEBHOOK_SECRET_ROTATED: WebhookEventData,
+    EventType.WEBHOOK_DELIVERY_DEAD: WebhookDeliveryDeadData,
+    EventType.PING: PingData,
+}
+
+
+def _model(kind: EventType) -> type[Resource]:
+    """Return the envelope with the type and the data of one event type."""
+    name = re.sub(r"[._]", " ", kind).title().replace(" ", "")
+    fields: Any = {"type": (Literal.__getitem__(kind), ...), "data": (_DATA[kind], ...)}
+    return create_model(f"{name}Event", __base__=Envelope, __doc__=data.examples()["events"][kind], **fields)
+
+
+_EVENT_ID = "5d0f6a0c-8f0e-4a83-9a52-0f6a3f1c7d21"
+_AT = "1795262400"
+_HEADERS = {
+    "Svc-Signature": (
+        "`t` is the Unix time of the attempt; each `v1` a signature, two while a secret is being rotated.",
+        f"t={_AT},v1=1f7d0d8c5f0c2b9f6a4e3d2c1b0a99887766554433221100ffeeddccbbaa9988",
+    ),
+    "Svc-Event-Id": ("The same as `id` in the body.", _EVENT_ID),
+    "Svc-Delivery-Id": (
+        "This attempt. Another for each retry: not for deduplication.",
+        "3f8e2c9a-6b14-4d7f-a5c0-9e1d7b3f6a82",
+    ),
+    "User-Agent": ("The name of the sender.", "Svc-Webhooks/1.0"),
+    "webhook-id": ("Standard Webhooks: the event id.", _EVENT_ID),
+    "webhook-timestamp": ("Standard Webhooks: the Unix time of the attempt.", _AT),
+    "webhook-signature": (
+        "Standard Webhooks: HMAC-SHA256 in base64 under the decoded secret, one for each live secret.",
+        "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    ),
+}
+"""The headers of every delivery: description and example."""
+
+
+def _headers(kind: EventType) -> type[BaseModel]:
+    """Return the model of the headers of a delivery, as in FastAPI's "Header Parameter Models"."""
+    fields: Any = {
+        name.lower().replace("-", "_"): (str, Field(alias=name, description=description, examples=[example]))
+        for name, (description, example) in _HEADERS.items()
+    }
+    fields["svc_event_type"] = (
+        Literal.__getitem__(kind),
+        Field(alias="Svc-Event-Type", description="The same as `type` in the body."),
+    )
+    return create_model(f"{_DATA[kind].__name__}Headers", **fields)
+
+
+def _endpoint(kind: EventType) -> Any:
+    """Return the path operation that a receiver would implement."""
+
+    def receive(body: Any, headers: Any) -> None: ...
+
+    receive.__annotations__ = {
+        "body": Annotated[_model(kind), Body()],
+        "headers": Annotated[_headers(kind), Header(convert_underscores=False)],
+        "return": None,
+    }
+    return receive
+
+
+@cache
+def router() -> APIRouter:
+    """Return the webhooks as a router; its models are built once, when a document is first generated."""
+    webhooks = APIRouter()
+    for kind in EventType:
+        webhooks.add_api_route(
+            str(kind),
+            _endpoint(kind),
+            methods=["POST"],
+            operation_id="on_" + kind.replace(".", "_"),
+            tags=["Webhooks"],
+            summary=data.examples()["events"][kind],
+            description=data.webhook_description(),
+            status_code=200,
+            response_model=None,
+            responses={
+                "2XX": {"description": "The event is taken."},
+                "default": {"description": "The attempt failed and is made again later."},
+            },
+        )
+    return webhooks

@@ -1,0 +1,251 @@
+"""Requests as the API reads them: bounded bodies, JSON in strict mode, and query parameters that occur once.
+
+FastAPI reads and parses a body before it resolves dependencies, and takes the last of repeated query parameters. The
+contract checks the key, the rate limit and the scope first (decision R1), and refuses what is repeated (decision R7).
+So `ApiRoute` uses its own request class, the extension point that FastAPI documents as "Custom Request and APIRoute
+class": reading never fails, and an error is raised when the value is validated.
+"""
+
+import re
+import warnings
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import orjson
+from fastapi import Request
+from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError
+from pydantic.warnings import UnsupportedFieldAttributeWarning
+from pydantic_core import CoreSchema, core_schema
+from starlette.datastructures import ImmutableMultiDict
+from starlette.types import Message, Scope
+
+from booking_core.errors import BookingError, Malformed, PayloadTooLarge, UnsupportedMediaType
+from booking_core.models.base import single_line
+from booking_core.models.errors import ErrorDetail
+from booking_core.models.limits import REQUEST_BODY_BYTES_MAX
+
+# FastAPI silences this warning about its own annotations while it builds a model. Models of the API are built when a
+# request first needs them.
+warnings.filterwarnings("ignore", message="The 'alias' attribute", category=UnsupportedFieldAttributeWarning)
+
+RawHeaders = Iterable[tuple[bytes, bytes]]
+
+_JSON = re.compile(rb"application/(?:[a-z0-9.+-]+\+)?json\s*(?:;\s*charset\s*=\s*\"?utf-?8\"?\s*)?;?", re.IGNORECASE)
+_DETAILS_MAX = 20
+_TEXT_LENGTH_MAX = 2048
+
+
+# Bodies ------------------------------------------------------------------------------------------------------------
+
+
+class RequestBody(bytes):
+    """The bytes of a body with its headers, or the refusal of a body that could not be read.
+
+    It is true even when it is empty, so that FastAPI hands it on to validation in every case.
+    """
+
+    headers: RawHeaders = ()
+    refusal: BookingError | None = None
+    _parsed: dict[str, Any] | None = None
+
+    def __bool__(self) -> bool:
+        return True
+
+    def json_object(self, *, is_optional: bool) -> dict[str, Any]:
+        """Return the JSON object; an empty one for an empty body where that is allowed.
+
+        Of a name that occurs twice in one object the last value counts.
+
+        Raises:
+            PayloadTooLarge: it is larger than the limit.
+            UnsupportedMediaType: its headers do not say that it is JSON in UTF-8.
+            Malformed: it broke off, or is not a JSON object.
+        """
+        if self._parsed is None:
+            if self.refusal:
+                raise self.refusal
+            if not len(self) and not is_optional:
+                raise Malformed("The body is empty.")
+            self._parsed = _json_object(self) if len(self) else {}
+        return self._parsed
+
+
+def _json_object(body: RequestBody) -> dict[str, Any]:
+    _check_content_type(body.headers)
+    try:
+        value = orjson.loads(memoryview(body))  # orjson takes no subclass of bytes
+    except orjson.JSONDecodeError:
+        raise Malformed("The body is not valid JSON.") from None
+    if not isinstance(value, dict):
+        raise Malformed("The body must be a JSON object.")
+    return value
+
+
+def _check_content_type(headers: RawHeaders) -> None:
+    for name, value in headers:
+        if name == b"content-encoding" and value.strip().lower() != b"identity":
+            raise UnsupportedMediaType
+    if not _JSON.fullmatch(b"".join(value for name, value in headers if name == b"content-type").strip()):
+        raise UnsupportedMediaType
+
+
+class JsonBody:
+    """Marks the body of a path operation: JSON, parsed in pydantic's strict JSON mode.
+
+    In Python mode, as FastAPI would call it, a strict model would refuse the text of an enum or of a timestamp.
+    """
+
+    def __init__(self, *, is_optional: bool = False) -> None:
+        self.is_optional = is_optional
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def parse(value: Any, inner: Callable[[Any], Any]) -> Any:
+            if not isinstance(value, RequestBody):
+                return inner(value)
+            value.json_object(is_optional=self.is_optional)
+            return validate(source, bytes(value))
+
+        return core_schema.no_info_wrap_validator_function(parse, handler(source))
+
+
+def validate(model: type[BaseModel], data: bytes) -> Any:
+    """Return the body as its model.
+
+    Raises:
+        Malformed: with a detail for each field that is wrong; the value that was sent is not repeated.
+    """
+    try:
+        return model.model_validate_json(data or b"{}")
+    except ValidationError as error:
+        raise malformed(error.errors(include_url=False, include_context=False, include_input=False)) from None
+
+
+def malformed(problems: Iterable[Any]) -> Malformed:
+    """Return the refusal of a request in which pydantic found these problems."""
+    details = [_detail(problem) for problem in list(problems)[:_DETAILS_MAX]]
+    first = details[0]
+    return Malformed(f"{first.field}: {first.message}" if first.field else first.message, details=details)
+
+
+def _detail(problem: Any) -> ErrorDetail:
+    path = ".".join(str(part) for part in problem["loc"])
+    message = problem["msg"].removeprefix("Value error, ")
+    return ErrorDetail(field=path or None, reason=problem["type"], message=message)
+
+
+async def read_body(scope: Scope, receive: Callable[[], Awaitable[Message]]) -> bytes | BookingError:
+    """Return the request's body, or the refusal of it.
+
+    It is refused when it is larger than the limit, by its Content-Length (then nothing of it is read, and a client that
+    waits for "100 Continue" sends nothing) or counted as it arrives; or when the client left before its end.
+    """
+    if _announces_too_much(scope["headers"]):
+        return PayloadTooLarge()
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return Malformed("The body broke off.")
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > REQUEST_BODY_BYTES_MAX:
+            return PayloadTooLarge()
+        chunks.append(chunk)
+        if not message.get("more_body"):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _announces_too_much(headers: RawHeaders) -> bool:
+    return any(
+        name == b"content-length" and value.isdigit() and int(value) > REQUEST_BODY_BYTES_MAX for name, value in headers
+    )
+
+
+# Query parameters --------------------------------------------------------------------------------------------------
+
+
+class StrictQuery(ImmutableMultiDict[Any, Any]):
+    """Query parameters by name; a parameter that is repeated, empty or not plain text is refused when it is looked up.
+
+    Parameters that the path operation does not declare are never looked up, and so ignored (decision R6).
+    """
+
+    def __init__(self, query: bytes) -> None:
+        pairs = [pair.partition(b"=") for pair in query.split(b"&")] if query else []
+        named = [(_name(name), value) for name, _, value in pairs]
+        super().__init__([(name, value) for name, value in named if name is not None])
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        values = self.getlist(key)
+        if not values:
+            return default
+        if len(values) > 1:
+            raise Malformed.at(key, "is given twice", "repeated")
+        return _value(key, values[0])
+
+    def multi_items(self) -> list[tuple[str, str]]:
+        """Return nothing: FastAPI asks for the parameters that no field declares."""
+        return []
+
+
+def _decoded(raw: bytes) -> str:
+    return unquote_to_bytes(raw.replace(b"+", b" ")).decode("utf-8")
+
+
+def _name(raw: bytes) -> str | None:
+    try:
+        return _decoded(raw)
+    except UnicodeDecodeError:
+        return None  # not a name of ours
+
+
+def _value(name: str, raw: Any) -> str:
+    try:
+        value = single_line(_decoded(raw))
+    except UnicodeDecodeError:
+        raise Malformed.at(name, "is not UTF-8") from None
+    except ValueError as error:
+        raise Malformed.at(name, str(error)) from None
+    if not value:
+        raise Malformed.at(name, "is empty", "empty")
+    if len(value) > _TEXT_LENGTH_MAX:
+        raise Malformed.at(name, f"is longer than {_TEXT_LENGTH_MAX} characters", "too_long")
+    return value
+
+
+# The request -----------------------------------------------------------------------------------------------------
+
+
+class ApiRequest(Request):
+    """A request to an operation of the API."""
+
+    _api_body: RequestBody | None = None
+    _api_query: StrictQuery | None = None
+
+    async def body(self) -> RequestBody:
+        """Return the body, read once; one that cannot be read carries its refusal."""
+        if self._api_body is None:
+            read = await read_body(self.scope, self.receive)
+            body = RequestBody(b"" if isinstance(read, BookingError) else read)
+            body.headers = self.scope["headers"]
+            body.refusal = read if isinstance(read, BookingError) else None
+            self._api_body = body
+        return self._api_body
+
+    @property
+    def read_body(self) -> RequestBody:
+        """Return the body, which was read before."""
+        assert self._api_body is not None
+        return self._api_body
+
+    async def json(self) -> RequestBody:
+        """Return the bytes, which `JsonBody` parses after the checks that come before the body."""
+        return await self.body()
+
+    @property
+    def query_params(self) -> Any:
+        if self._api_query is None:
+            self._api_query = StrictQuery(self.scope["query_string"])
+        return self._api_query

@@ -1,0 +1,124 @@
+"""The route class of the API: where and with which others a path operation runs.
+
+FastAPI runs a plain `def` path operation in a thread, and so does `ApiRoute`: in one of the service's executors, in one
+hop with the look-up of its key, on one connection, together with the requests that wait beside it.
+
+- A `def` operation that takes `tx: ReadTx`, or no transaction, runs among the reads; its result is the JSON to respond
+  with, as a dict or as bytes, and is not validated on the way out.
+- A `def` operation that returns a `Create` is carried out in the batch of those bookings that wait.
+- An `async def` operation runs on the event loop, after its dependencies, and returns a `Response`.
+"""
+
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from starlette.routing import Match
+from starlette.types import Scope
+
+from booking_core.bookings import Create
+from booking_core.context import Caller
+from booking_core.db.engine import Tx
+from booking_core.errors import IdempotencyInProgress
+from booking_core.idempotency import Answer
+from booking_server.api.dependencies import api_key, counted, credentials_of, get_read_tx, mark_of, service_of
+from booking_server.api.requests import ApiRequest
+from booking_server.api.resolver import Plan, effective_dependant, is_covered
+from booking_server.api.responses import respond
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+Operate = Callable[[Mapping[Any, Any]], Any]
+"""A path operation whose dependencies are resolved; it takes those that an executor gives it."""
+
+
+class ApiRoute(APIRoute):
+    """A route whose path is exact, and whose operation runs in the executor of its kind."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        # The `$` of a route's expression also matches before a line break at the end (decision R9).
+        if scope["path"].endswith("\n"):
+            return Match.NONE, {}
+        return super().matches(scope)
+
+    def get_route_handler(self) -> Handler:
+        handler = super().get_route_handler()
+        dependant = effective_dependant(self)
+        kind = _kind(self.endpoint)
+        if dependant is None or not is_covered(dependant, kind.given):
+            return handler
+        plan = Plan(dependant, kind.given, {})
+        reads_body = bool(dependant.body_params)
+
+        async def handle(request: Request) -> Response:
+            request = ApiRequest(request.scope, request.receive)
+            body = await request.body() if reads_body else None
+            if overrides := request.app.dependency_overrides:
+                operate = await Plan(dependant, (get_read_tx,), overrides).resolve(request, body)
+                return await kind.finish(request, operate)
+            return await kind.run(request, plan, body)
+
+        return handle
+
+
+class Loop:
+    """Operations on the event loop."""
+
+    given: tuple[Any, ...] = ()
+
+    async def run(self, request: Request, plan: Plan, body: Any) -> Response:
+        return await self.finish(request, await plan.resolve(request, body))
+
+    async def finish(self, _: Request, operate: Operate) -> Response:
+        response: Response = await operate({})
+        return response
+
+
+class Reads:
+    """Operations among the reads of the service."""
+
+    given = (api_key, get_read_tx)
+
+    async def run(self, request: Request, plan: Plan, body: Any) -> Response:
+        def run(tx: Tx, caller: Caller) -> Any:
+            return plan.run(request, body, {api_key: caller, get_read_tx: tx})
+
+        with counted(request) as credentials:
+            return respond(await service_of(request).read_for(credentials, run))
+
+    async def finish(self, request: Request, operate: Operate) -> Response:
+        return respond(await service_of(request).read(lambda tx: operate({get_read_tx: tx})))
+
+
+class Creates:
+    """Operations in the batch of bookings that wait."""
+
+    given = (api_key,)
+
+    async def run(self, request: Request, plan: Plan, body: Any) -> Response:
+        service, mark = service_of(request), mark_of(request)
+
+        def prepare(caller: Caller) -> Create:
+            create: Create = plan.run(request, body, {api_key: caller})
+            return create
+
+        def refuse(_: Tx, caller: Caller) -> Answer:
+            prepare(caller)  # it passes its own checks first
+            raise IdempotencyInProgress
+
+        with counted(request) as credentials:
+            if mark in service.running:
+                return respond(await service.read_for(credentials, refuse))
+            with service.marked(mark):
+                return respond(await service.create_booking(credentials, prepare))
+
+    async def finish(self, request: Request, operate: Operate) -> Response:
+        create = operate({})
+        return respond(await service_of(request).create_booking(credentials_of(request), lambda _: create))
+
+
+def _kind(endpoint: Callable[..., Any]) -> Loop | Reads | Creates:
+    if inspect.iscoroutinefunction(endpoint):
+        return Loop()
+    return Creates() if inspect.signature(endpoint).return_annotation is Create else Reads()

@@ -1,0 +1,146 @@
+"""Authentication of API keys and their rate limit: all keys that wait are looked up with one statement."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from booking_core import keys
+from booking_core.context import Caller, Installation
+from booking_core.db.engine import Tx
+from booking_core.errors import (
+    ApiKeyInvalid,
+    ApiKeyMissing,
+    AppNotEnabled,
+    BookingError,
+    PlanUpgradeRequired,
+    RateLimited,
+)
+from booking_core.settings import RateLimit
+from booking_server.execution.clients import SeenKeys
+from booking_server.execution.key_usage import KeyUsage
+from booking_server.execution.rate_limit import ANONYMOUS, Limiter, Reading, anonymous_bucket
+
+_SCHEME = b"bearer"
+
+
+@dataclass(slots=True)
+class Credentials:
+    """The key of a request as it was sent, and the address that sent it."""
+
+    headers: Iterable[tuple[bytes, bytes]]
+    address: str
+    reading: Reading | None = None
+    """The state of the rate limit that goes on the answer; set by the authenticator."""
+
+
+class Authenticator:
+    """Finds the caller behind an API key, counts the request, and checks the organization's access to the API.
+
+    The order is that of decision R1: key, rate limit, access. A request without a valid key counts against its address
+    (decision K5); an address that is over its limit costs no statement.
+    """
+
+    def __init__(
+        self,
+        installation: Installation,
+        limiter: Limiter,
+        key_usage: KeyUsage,
+        rate_limit: RateLimit | None,
+    ) -> None:
+        self._installation = installation
+        self.limiter = limiter
+        self._key_usage = key_usage
+        self._rate_limit = rate_limit
+        self.seen_keys = SeenKeys()
+
+    def authenticate(self, tx: Tx, requests: Sequence[Credentials]) -> list[Caller | Exception]:
+        """Return the caller of each request, or its refusal."""
+        found = self._look_up(tx, [self._token(credentials) for credentials in requests])
+        return [self._admit(credentials, caller) for credentials, caller in zip(requests, found, strict=True)]
+
+    def count_address(self, credentials: Credentials) -> None:
+        """Count a request without a valid key against its address.
+
+        Raises:
+            RateLimited: the address is over its limit.
+        """
+        self._take(credentials, anonymous_bucket(credentials.address), ANONYMOUS if self._rate_limit else None)
+
+    def _token(self, credentials: Credentials) -> str | BookingError:
+        """Return the key that is to be looked up, or the reason why it is not."""
+        try:
+            token = bearer_token(credentials.headers)
+            if token not in self.seen_keys:
+                self._refuse_address_over_limit(credentials)
+            return token
+        except BookingError as error:
+            return error
+
+    def _look_up(self, tx: Tx, tokens: Sequence[str | BookingError]) -> list[Caller | BookingError]:
+        known = [token for token in tokens if isinstance(token, str)]
+        if not known:
+            return [token for token in tokens if isinstance(token, BookingError)]
+        callers = keys.identify_many(tx, known, self._installation)
+        for text, caller in zip(known, callers, strict=True):
+            self.seen_keys.note(text, isinstance(caller, Caller))
+        found = iter(callers)
+        return [next(found) if isinstance(token, str) else token for token in tokens]
+
+    def _admit(self, credentials: Credentials, caller: Caller | BookingError) -> Caller | Exception:
+        try:
+            self._count(credentials, caller)
+            if isinstance(caller, Caller):
+                self._key_usage.note(caller)
+                check_access(caller)
+        except Exception as error:  # noqa: BLE001 - the error belongs to this one request
+            return error
+        return caller
+
+    def _count(self, credentials: Credentials, caller: Caller | BookingError) -> None:
+        if isinstance(caller, RateLimited):
+            return  # counted by its address already
+        if isinstance(caller, BookingError):
+            self.count_address(credentials)
+        else:
+            self._take(credentials, f"key:{caller.key.id}", self._rate_limit)
+
+    def _refuse_address_over_limit(self, credentials: Credentials) -> None:
+        if self._rate_limit is None:
+            return
+        reading = self.limiter.peek(anonymous_bucket(credentials.address), ANONYMOUS)
+        if reading.retry_after_s:
+            credentials.reading = reading
+            raise RateLimited(reading.retry_after_s)
+
+    def _take(self, credentials: Credentials, bucket: str, limit: RateLimit | None) -> None:
+        if limit is None:
+            return
+        credentials.reading = self.limiter.take(bucket, limit)
+        if credentials.reading.retry_after_s:
+            raise RateLimited(credentials.reading.retry_after_s)
+
+
+def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the key of the Authorization header.
+
+    Raises:
+        ApiKeyMissing: there is no bearer header, or it is empty.
+        ApiKeyInvalid: there are two, or the key holds a character that no key holds.
+    """
+    found = [value for name, value in headers if name == b"authorization"]
+    if len(found) > 1:
+        raise ApiKeyInvalid
+    scheme, _, token = found[0].strip().partition(b" ") if found else (b"", b"", b"")
+    if scheme.lower() != _SCHEME or not token.strip():
+        raise ApiKeyMissing
+    try:
+        return str(token.strip(), "ascii")
+    except UnicodeDecodeError:
+        raise ApiKeyInvalid from None
+
+
+def check_access(caller: Caller) -> None:
+    """Refuse an organization whose API app is off, or whose plan has no API."""
+    if not caller.organization.api_app:
+        raise AppNotEnabled
+    if not caller.organization.plan_api:
+        raise PlanUpgradeRequired
