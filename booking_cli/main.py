@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from booking_cli import loading
-from booking_cli.context import Cli, CliError
-from booking_cli.exit_codes import BY_CODE, ExitCode
-from booking_cli.render import Renderer, UnknownField
+from booking_cli.framework import gc_tuning
+from booking_cli.framework.context import Cli, CliError
+from booking_cli.framework.exit_codes import BY_CODE, ExitCode
+from booking_cli.framework.output import Renderer, UnknownField
 
 if TYPE_CHECKING:
     from typer import TyperException
@@ -24,35 +24,35 @@ the API key of `booking login` or BOOKING_API_KEY. Some of `booking bookings` do
 """
 
 MODULES: Mapping[str, tuple[str, str]] = {
-    "login": ("booking_cli.login", "Store an API key for the commands that follow."),
-    "logout": ("booking_cli.logout", "Remove a stored API key."),
-    "whoami": ("booking_cli.whoami", "Show the organization and the scopes of the key in use."),
-    "config": ("booking_cli.config", "Show and change profiles and client settings."),
-    "experiences": ("booking_cli.experiences", "List and get experiences."),
-    "availability": ("booking_cli.availability", "List departures and the seats that are left."),
-    "bookings": ("booking_cli.bookings", "List, get, create, cancel, confirm and move bookings."),
-    "customers": ("booking_cli.customers", "List, get, create and update customers."),
-    "gift-cards": ("booking_cli.gift_cards", "List, issue and deactivate gift cards."),
-    "events": ("booking_cli.events", "List events, and follow them as they come."),
-    "webhooks": ("booking_cli.webhooks", "Manage endpoints and deliveries, and test a receiver."),
-    "api": ("booking_cli.api", "Send any request to the API."),
-    "serve": ("booking_cli.serve", "Serve the API."),
-    "worker": ("booking_cli.worker", "Run the delivery worker and periodic jobs."),
-    "demo": ("booking_cli.demo", "Serve two demo organizations with real catalogues."),
-    "db": ("booking_cli.db", "Create, upgrade and check the database."),
-    "orgs": ("booking_cli.orgs", "Create organizations and change their settings."),
-    "keys": ("booking_cli.keys", "Create, list, rotate, expire and revoke API keys."),
-    "catalog": ("booking_cli.catalog", "Import, export and validate catalogue files."),
-    "departures": ("booking_cli.departures", "List, show, close, reopen and cancel departures."),
-    "storefront": ("booking_cli.storefront", "Hold seats, check out and pay, as a guest does."),
-    "payments": ("booking_cli.payments", "Record payments by hand, and list what is due."),
-    "refunds": ("booking_cli.refunds", "List, retry and settle refunds."),
-    "mails": ("booking_cli.mails", "List mails, and retry those that failed."),
-    "secrets": ("booking_cli.secrets_command", "Show what each secret key seals, and reseal it."),
-    "doctor": ("booking_cli.doctor", "Check the integrity of the database."),
-    "completion": ("booking_cli.completion", "Print a shell completion script."),
-    "commands": ("booking_cli.commands", "List every command on one page."),
-    "help": ("booking_cli.help", "Show help about a command or a topic."),
+    "login": ("booking_cli.commands.login", "Store an API key for the commands that follow."),
+    "logout": ("booking_cli.commands.logout", "Remove a stored API key."),
+    "whoami": ("booking_cli.commands.whoami", "Show the organization and the scopes of the key in use."),
+    "config": ("booking_cli.commands.config", "Show and change profiles and client settings."),
+    "experiences": ("booking_cli.commands.experiences", "List and get experiences."),
+    "availability": ("booking_cli.commands.availability", "List departures and the seats that are left."),
+    "bookings": ("booking_cli.commands.bookings", "List, get, create, cancel, confirm and move bookings."),
+    "customers": ("booking_cli.commands.customers", "List, get, create and update customers."),
+    "gift-cards": ("booking_cli.commands.gift_cards", "List, issue and deactivate gift cards."),
+    "events": ("booking_cli.commands.events", "List events, and follow them as they come."),
+    "webhooks": ("booking_cli.commands.webhooks", "Manage endpoints and deliveries, and test a receiver."),
+    "api": ("booking_cli.commands.api", "Send any request to the API."),
+    "serve": ("booking_cli.commands.serve", "Serve the API."),
+    "worker": ("booking_cli.commands.worker", "Run the delivery worker and periodic jobs."),
+    "demo": ("booking_cli.commands.demo", "Serve two demo organizations with real catalogues."),
+    "db": ("booking_cli.commands.db", "Create, upgrade and check the database."),
+    "orgs": ("booking_cli.commands.orgs", "Create organizations and change their settings."),
+    "keys": ("booking_cli.commands.keys", "Create, list, rotate, expire and revoke API keys."),
+    "catalog": ("booking_cli.commands.catalog", "Import, export and validate catalogue files."),
+    "departures": ("booking_cli.commands.departures", "List, show, close, reopen and cancel departures."),
+    "storefront": ("booking_cli.commands.storefront", "Hold seats, check out and pay, as a guest does."),
+    "payments": ("booking_cli.commands.payments", "Record payments by hand, and list what is due."),
+    "refunds": ("booking_cli.commands.refunds", "List, retry and settle refunds."),
+    "mails": ("booking_cli.commands.mails", "List mails, and retry those that failed."),
+    "secrets": ("booking_cli.commands.secrets", "Show what each secret key seals, and reseal it."),
+    "doctor": ("booking_cli.commands.doctor", "Check the integrity of the database."),
+    "completion": ("booking_cli.commands.completion", "Print a shell completion script."),
+    "commands": ("booking_cli.commands.command_list", "List every command on one page."),
+    "help": ("booking_cli.commands.help", "Show help about a command or a topic."),
 }
 """Each command with its module, which is imported when the command is used, and its line in the list of commands."""
 
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _ready_streams()
     cli = Cli()
     if argv is None:  # a process of its own, in which nothing else makes garbage
-        loading.begin()
+        gc_tuning.begin()
     try:
         code = _run(cli, arguments)
         sys.stdout.flush()
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = ExitCode.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last handler: an operator gets a line, not a traceback
         code = _report(error, cli, arguments)
-    loading.end()
+    gc_tuning.end()
     _settle_stdout()
     return code
 
@@ -111,11 +111,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(cli: Cli, arguments: list[str]) -> int:
     from typer import Exit
 
-    from booking_cli.command import Root
+    from booking_cli.framework.command import Root
 
     root = Root(MODULES, SECTIONS, help=HELP, no_args_is_help=True, rich_markup_mode=None)
     if asked := os.environ.get("BOOKING_COMPLETE"):
-        from booking_cli import completion
+        from booking_cli.commands import completion
 
         completion.answer(root, arguments, described=asked == "described")
         return ExitCode.OK
@@ -168,7 +168,7 @@ def _failure(error: Exception) -> CliError:
 
 
 def _unknown_field(error: UnknownField) -> CliError:
-    from booking_cli.arguments import near
+    from booking_cli.framework.arguments import near
 
     meant = near(error.path, error.known)
     message = f"There is no field {error.path!r}." + (f" Did you mean {meant!r}?" if meant else "")
@@ -187,9 +187,9 @@ def _refused(error: "BookingError") -> CliError:
     reasons = [detail.reason for detail in error.details]
     hint = next((HINTS[each] for each in (*reasons, error.code) if each in HINTS), None)
     if hint is None and error.code == "not_found":
-        from booking_cli import nouns
+        from booking_cli.framework import not_found_hints
 
-        hint = nouns.hint_of_sentence(str(error))
+        hint = not_found_hints.hint_of_sentence(str(error))
     exit_code = BY_CODE.get(error.code, ExitCode.FAILED)
     return CliError(
         str(error), exit_code, code=error.code, hint=hint, details=[detail.to_json() for detail in error.details]

@@ -10,10 +10,10 @@ from support.operations import Operations
 from support.world import DAY, World
 from typer import Context
 
-from booking_cli import shapes, tree
-from booking_cli.command import _DECLARED, Root, Written
+from booking_cli.framework import command_tree, output_fields
+from booking_cli.framework.command import _DECLARED, Root, Written
+from booking_cli.framework.output import _paths
 from booking_cli.main import MODULES, SECTIONS
-from booking_cli.render import _paths
 from booking_core import tokens
 from booking_core.clock import system_clock
 from booking_core.db import tables
@@ -218,7 +218,7 @@ def _signed(it: Everything) -> Path:
 
 def _commands() -> list[Words]:
     root = Root(MODULES, SECTIONS)
-    found = [leaf.words for leaf in tree.leaves(root, Context(root, info_name="booking"))]
+    found = [leaf.words for leaf in command_tree.leaves(root, Context(root, info_name="booking"))]
     return [words for words in found if words not in ENDLESS]
 
 
@@ -290,7 +290,7 @@ says one thing."""
 
 def _declared(words: Words) -> Written:
     root = Root(MODULES, SECTIONS)
-    leaf = next(each for each in tree.leaves(root, Context(root, info_name="booking")) if each.words == words)
+    leaf = next(each for each in command_tree.leaves(root, Context(root, info_name="booking")) if each.words == words)
     found: Written = getattr(leaf.command.callback, _DECLARED, Written())
     return found
 
@@ -313,7 +313,7 @@ def test_what_a_command_writes_has_the_fields_that_its_shape_names(it: Everythin
     whole = it.booking(*words, *HOW.get(words, lambda _: ())(it), *profile, "-o", "json").json
     items = whole["data"] if isinstance(whole.get("data"), list) else [whole]
     written = set(_paths(items))
-    assert [path for path in written if not shapes.names(path, shape)] == []
+    assert [path for path in written if not output_fields.names(path, shape)] == []
     refused = it.booking(*words, *HOW.get(words, lambda _: ())(it), *profile, "--fields", "nosuch", "-o", "json")
     assert (refused.code, refused.out, refused.error["code"]) == (2, "", "unknown_field")
-    assert set(shapes.paths(shape)) <= set(refused.error["hint"].removeprefix("the fields are ").split(", "))
+    assert set(output_fields.paths(shape)) <= set(refused.error["hint"].removeprefix("the fields are ").split(", "))

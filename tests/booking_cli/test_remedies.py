@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from typer import Context
 
-from booking_cli import tree
-from booking_cli.command import Root
+from booking_cli.framework import command_tree
+from booking_cli.framework.command import Root
 from booking_cli.main import MODULES, SECTIONS
 from booking_core import doctor
 
@@ -25,7 +25,7 @@ def commands() -> list[str]:
 def found(words: list[str]) -> Any:
     """Return the command that the words begin with."""
     root = Root(MODULES, SECTIONS)
-    for leaf in tree.leaves(root, Context(root)):
+    for leaf in command_tree.leaves(root, Context(root)):
         if tuple(words[: len(leaf.words)]) == leaf.words:
             return leaf.command
     return None

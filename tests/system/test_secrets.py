@@ -32,7 +32,7 @@ from support.smtp import MailServer, Received
 from support.stripe_ledger import Fault, Ledger
 from support.world import ADULT
 
-from booking_cli.exit_codes import ExitCode
+from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.main import main
 from booking_core.models.scopes import Scope
 

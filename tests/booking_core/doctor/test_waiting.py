@@ -5,7 +5,6 @@ from typing import Any
 
 import orjson
 import pytest
-from booking_server.worker.jobs import mail, refunds
 from support.hooks import Hooks
 from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
@@ -23,6 +22,7 @@ from booking_core.storefront.rules import HOLD_S_MAX
 from booking_core.tokens import SecretKeys
 from booking_core.webhooks import rules as webhook_rules
 from booking_core.webhooks import sending
+from booking_server.worker.jobs import mail, refunds
 
 EVERYTHING = doctor.Terms(skew_s=0, include_waiting=True)
 DEAD = "dead deliveries wait for their receiver to be mended"

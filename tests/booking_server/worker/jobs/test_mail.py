@@ -7,7 +7,6 @@ from email import message_from_bytes
 from pathlib import Path
 
 import pytest
-from booking_server.worker.jobs import mail as chore
 from support import databases
 from support.mails import Mails
 from support.smtp import OK, MailServer
@@ -21,6 +20,7 @@ from booking_core.notifications import Claimed, Outcome, Tried
 from booking_core.notifications.rules import SENDING_WAITS
 from booking_core.settings import SettingError, Settings
 from booking_server.adapters.smtp import Tell
+from booking_server.worker.jobs import mail as chore
 from booking_server.worker.jobs.mail import SENT_AT_ONCE, WRITTEN_AT_ONCE, Mailing, mail_folder, mailing
 from booking_server.worker.jobs.periodic import chores_of
 
