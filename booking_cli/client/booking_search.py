@@ -1,42 +1,42 @@
-"""Finding bookings over HTTP by what the API has no filter for: its list is walked, page by page, and compared.
+"""Find bookings over HTTP by conditions for which the API has no filter: read its list and compare each booking.
 
-The walk is bounded, since a service may hold any number of bookings: it looks through the newest 5,000, and through the
-oldest 5,000 instead for a number that is nearer to them. `--all` takes the bound away, and with `--org` the database is
-asked, which looks up what is found at once.
+A search ends after 5,000 bookings: the newest, or the oldest for a number that is nearer to them. `--all` removes the
+limit, and `--org` searches the database instead, which has an index for each condition.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from booking_cli.client import api_client, pagination
-from booking_cli.framework.context import Cli, CliError
+from booking_cli.framework.arguments import is_booking_number
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.pages import LIMIT_REACHED, Page
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
 
 PAGE = 100
 PAGES = 50
-"""So many requests are made at most, unless all is asked for."""
-_DIGITS_MAX = 18
-"""As many as any number of 64 bits may have."""
+"""The number of requests of a search without `--all`."""
 
 Booking = dict[str, Any]
-Matches = Callable[[Booking], bool]
+Condition = Callable[[Booking], bool]
 
 
-def matcher(
+def condition(
     *, number: int | None = None, email: str | None = None, name: str | None = None, departure: str | None = None
-) -> Matches | None:
-    """Return what tells whether a booking meets the conditions; none when there is no condition.
+) -> Condition | None:
+    """Return a function that tests a booking; None without any condition.
 
     Raises:
-        CliError: an empty name.
+        CliError: the name has no letter and no digit.
     """
     from booking_core.models import names
     from booking_core.models.base import email_key
 
-    tests: list[Matches] = []
+    tests: list[Condition] = []
     if number is not None:
         tests.append(lambda booking: booking["booking_number"] == number)
     if email is not None:
@@ -52,78 +52,73 @@ def matcher(
     return (lambda booking: all(test(booking) for test in tests)) if tests else None
 
 
-def pages(
+def search(
     cli: Cli,
     client: "BookingClient",
     params: Mapping[str, Any],
-    matches: Matches,
+    matches: Condition,
     *,
     number: int | None = None,
-    wanted: int | None,
-    everything: bool = False,
-) -> Iterator[dict[str, Any]]:
-    """Yield pages of the bookings that match, until there are as many as wanted; none: all of them.
+    limit: int | None,
+    all_pages: bool = False,
+) -> Iterator[Page]:
+    """Yield pages of matching bookings, up to a number of bookings; without a limit all of them.
 
-    The last page has `bound` when the walk ended there before it was at an end or had found enough.
+    The last page has `LIMIT_REACHED` when the search stopped after 5,000 bookings.
     """
-    wanted = 1 if number is not None else wanted
-    cli.render.note("The API has no such filter: looking through its list. --org SLUG asks the database instead.")
-    with cli.render.progress("looking through bookings") as advance:
-        walked = pagination.pages(client, api_client.path("bookings"), _begun(client, params, number), None)
-        for count, page in enumerate(walked, start=1):
+    limit = 1 if number is not None else limit
+    cli.render.note("The API has no such filter: searching its list. --org SLUG searches the database instead.")
+    with cli.render.progress("searching bookings") as advance:
+        query = _query(client, params, number)
+        for count, page in enumerate(pagination.iter_pages(client, api_client.path("bookings"), query, None), start=1):
             advance(count * PAGE, PAGES * PAGE)
-            found = [each for each in page["data"] if matches(each)]
-            kept = found if wanted is None else found[:wanted]
-            wanted = None if wanted is None else wanted - len(kept)
-            if wanted == 0 or not page["has_more"]:
-                has_more = number is None and (page["has_more"] or len(kept) < len(found))
+            matching = [each for each in page["data"] if matches(each)]
+            kept = matching if limit is None else matching[:limit]
+            limit = None if limit is None else limit - len(kept)
+            if limit == 0 or not page["has_more"]:
+                has_more = number is None and (page["has_more"] or len(kept) < len(matching))
                 yield {"data": kept, "has_more": has_more, "next_cursor": None}
                 return
-            is_bound = count == PAGES and not everything
-            yield {"data": kept, "has_more": True, "next_cursor": page["next_cursor"], "bound": is_bound}
-            if is_bound:
+            is_last = count == PAGES and not all_pages
+            yield {"data": kept, "has_more": True, "next_cursor": page["next_cursor"], LIMIT_REACHED: is_last}
+            if is_last:
                 return
 
 
-def bounded(cursor: str) -> CliError:
-    """Return the error that tells of a walk which ended at its bound."""
+def limit_reached(cursor: str) -> CliError:
+    """Return the error for a search that stopped after 5,000 bookings."""
     return CliError(
-        f"Looked through {PAGES * PAGE} bookings, and there are more.",
+        f"Searched {PAGES * PAGE} bookings, and there are more.",
         ExitCode.PARTIAL,
         code="partial",
-        hint=f"--all looks through all of them, --starting-after {cursor} goes on there, --org SLUG asks the database",
+        hint=f"search all with --all, continue with --starting-after {cursor}, or search the database with --org SLUG",
     )
 
 
-def _begun(client: "BookingClient", params: Mapping[str, Any], number: int | None) -> dict[str, Any]:
-    """Return the parameters of the walk: for a number in the older half it begins with the oldest booking."""
-    begun = {**params, "limit": PAGE}
+def _query(client: "BookingClient", params: Mapping[str, Any], number: int | None) -> dict[str, Any]:
+    """Return the parameters of the list. A search for a number in the older half begins with the oldest booking."""
+    query = {**params, "limit": PAGE}
     if number is None or params.get("starting_after"):
-        return begun
-    newest = pagination.one_page(client, api_client.path("bookings"), {"limit": 1})["data"]
+        return query
+    newest = pagination.fetch_page(client, api_client.path("bookings"), {"limit": 1})["data"]
     is_old = bool(newest) and number <= (newest[0]["booking_number"] or 0) // 2
-    return begun | {"order": "asc" if is_old else "desc"}
+    return query | {"order": "asc" if is_old else "desc"}
 
 
-def id_of(cli: Cli, client: "BookingClient", reference: str) -> str:
-    """Return the id of the booking that is named by its number, or the id itself.
+def resolve_id(cli: Cli, client: "BookingClient", reference: str) -> str:
+    """Return the id of a booking, from its number or its id.
 
     Raises:
-        CliError: no booking has the number, or the walk ended at its bound.
+        CliError: no booking has the number, or the search stopped at its limit.
     """
-    if not is_number(reference):
+    if not is_booking_number(reference):
         return reference
     number = int(reference)
-    matches = matcher(number=number)
+    matches = condition(number=number)
     assert matches is not None
-    for page in pages(cli, client, {}, matches, number=number, wanted=1):
+    for page in search(cli, client, {}, matches, number=number, limit=1):
         for booking in page["data"]:
             return str(booking["id"])
-        if page.get("bound"):
-            raise bounded(page["next_cursor"])
+        if page.get(LIMIT_REACHED):
+            raise limit_reached(page["next_cursor"])
     raise CliError(f"There is no booking {number}.", ExitCode.NOT_FOUND, code="not_found", hint="booking bookings list")
-
-
-def is_number(text: str) -> bool:
-    """Return whether the text is a booking number, and no id."""
-    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX

@@ -1,8 +1,7 @@
-"""The event feed as deliveries: every event from a point on, in order, with the very body that its deliveries carry.
+"""Read the event feed as deliveries: every event from a position on, in order, with the body of its deliveries.
 
-The SDK's `events.follow` gives models. A receiver verifies bytes, and bytes are what is wanted here: an item of the
-feed is the stored body with two fields behind it, so the body is the item without them, written as compactly as the
-service writes.
+The SDK's `events.follow` returns models, but a receiver verifies bytes. An item of the feed is the stored body with two
+fields added, so the body is the item without them, as compact JSON.
 """
 
 import json
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from booking_cli.framework.context import CliError
+from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -21,15 +20,15 @@ PATH = "/api/v1/events"
 _ONLY_IN_THE_FEED = ("resource_type", "resource_id")
 _PAGE = "100"
 _SKEW = timedelta(minutes=1)
-"""Events are dated when a request begins and numbered when its transaction ends, so dates run a little against the
-sequence; no transaction of the service lasts as long as this."""
+"""An event is dated when its request begins and numbered when its transaction ends, so dates do not quite follow the
+sequence. No transaction of the service takes this long."""
 PAUSE_S = 0.5
 PAUSE_MAX_S = 8.0
 
 
 @dataclass(frozen=True, slots=True)
 class FeedEvent:
-    """One event, and the body of its deliveries."""
+    """An event, and the body of its deliveries."""
 
     id: str
     type: str
@@ -40,40 +39,40 @@ class FeedEvent:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Behind which event a follower stands, and how to ask for what comes next.
+    """A position in the feed after an event, and how to request the next ones.
 
-    A cursor belongs to the types and the time it was given out for. Where it cannot be used, the sequence tells what
-    was dealt with, and the date from where to look.
+    A cursor is valid only for the types and the time it was made for. Without one, the sequence tells which events are
+    done, and the date where to begin.
     """
 
     sequence: int = 0
     created_at: str | None = None
-    """Of the event at that sequence."""
+    """The date of the event at that sequence."""
     since: str | None = None
     types: tuple[str, ...] = ()
     cursor: str | None = None
 
     def for_types(self, types: tuple[str, ...]) -> "Position":
-        """The same place in a feed of those types."""
+        """Return this position in a feed of other types."""
         return self if types == self.types else replace(self.dated(), types=types)
 
     def dated(self) -> "Position":
-        """The same place without a cursor."""
+        """Return this position without a cursor."""
         if self.created_at is None:
             return replace(self, cursor=None)
         since = datetime.fromisoformat(self.created_at) - _SKEW
         return replace(self, since=since.isoformat(), cursor=None)
 
 
-def read(item: dict[str, Any]) -> FeedEvent:
-    """An item of the feed as what is delivered of it."""
+def parse_event(item: dict[str, Any]) -> FeedEvent:
+    """Return an item of the feed with the body of its deliveries."""
     envelope = {name: value for name, value in item.items() if name not in _ONLY_IN_THE_FEED}
     body = json.dumps(envelope, separators=(",", ":"), ensure_ascii=False).encode()
     return FeedEvent(item["id"], item["type"], item["sequence"], item["created_at"], body)
 
 
 def newest(client: "BookingClient", types: tuple[str, ...]) -> Position:
-    """Behind everything that has happened."""
+    """Return the position after the newest event."""
     page = _page(client, {"limit": "1"})
     if not page["data"]:
         return Position(types=types)
@@ -82,7 +81,7 @@ def newest(client: "BookingClient", types: tuple[str, ...]) -> Position:
 
 
 class Feed:
-    """Every event behind a position, and then each as it comes. The service may be away in between."""
+    """Iterates over every event after a position, and waits for new ones. Outages of the service are retried."""
 
     def __init__(
         self,
@@ -91,25 +90,25 @@ class Feed:
         *,
         poll_s: float,
         sleep: Callable[[float], None],
-        trouble: Callable[[str | None], None],
+        on_outage: Callable[[str | None], None],
     ) -> None:
         """
         Args:
-            trouble: told why the service cannot be asked, and None when it can again.
+            on_outage: called with the reason when the service cannot be reached, and with None when it can again.
         """
         self._client = client
         self._poll_s = poll_s
         self._sleep = sleep
-        self._trouble = trouble
+        self._on_outage = on_outage
         self.position = position
-        """Behind the event that was given out last."""
+        """The position after the last event that was yielded."""
 
     def __iter__(self) -> Iterator[FeedEvent]:
         while True:
             page = self._next_page()
             items, resume = page["data"], page["resume_cursor"] or self.position.cursor
-            for event in map(read, items):
-                # A page that was left half way is read again from its start.
+            for event in map(parse_event, items):
+                # A page may be read again from its start.
                 if event.sequence > self.position.sequence:
                     self.position = replace(self.position, sequence=event.sequence, created_at=event.created_at)
                     yield event
@@ -125,19 +124,19 @@ class Feed:
             try:
                 page = _page(self._client, self._query())
             except BadRequestError:
-                # A cursor that was kept for long may be signed with a key that the service has since put away.
+                # An old cursor may be signed with a secret key that the service no longer has.
                 if self.position.cursor is None:
                     raise
                 self.position = self.position.dated()
             except APIError as error:
                 if not error.retryable:
                     raise
-                self._trouble(str(error))
+                self._on_outage(str(error))
                 self._sleep(getattr(error, "retry_after", None) or min(PAUSE_MAX_S, PAUSE_S * 2.0 ** min(failures, 10)))
                 failures += 1
             else:
                 if failures:
-                    self._trouble(None)
+                    self._on_outage(None)
                 return page
 
     def _query(self) -> dict[str, str]:
@@ -155,6 +154,4 @@ def _page(client: "BookingClient", query: dict[str, str]) -> dict[str, Any]:
             return dict(page)
     except (ValueError, TypeError, KeyError):
         pass
-    raise CliError(
-        "What answers at the base URL is not the API.", ExitCode.SERVER, code="bad_answer", hint="booking whoami"
-    )
+    raise CliError("The base URL is not that of the API.", ExitCode.SERVER, code="bad_answer", hint="booking whoami")

@@ -1,44 +1,44 @@
-"""Where an API key is kept between two commands: in the keyring, or in a file that its owner alone can read.
+"""Store the API key of a profile in the keyring, or in a file that only its owner can read.
 
-Never anywhere else, and never silently: without a keyring a file must be asked for by name.
+A file is used only if the user names one.
 """
 
 from pathlib import Path
 from typing import Any
 
 from booking_cli.client.profiles import Profile
-from booking_cli.framework.context import CliError
+from booking_cli.framework.errors import CliError, bad_file
 
 SERVICE = "booking-cli"
-"""The keyring's name for what belongs to this command; without spaces, which some keyrings lose."""
+"""The service name in the keyring. It has no spaces, which some keyrings lose."""
 
 _PROBE = "probe"
-_OTHERS = 0o077
-_ADVICE = "booking login --secret-file FILE keeps the key in a file; BOOKING_API_KEY keeps it nowhere"
+_GROUP_AND_OTHERS = 0o077
+_HINT = "store the key in a file with booking login --secret-file FILE, or set BOOKING_API_KEY"
 
 
 def require_keyring() -> None:
-    """Returns when a keyring takes, gives back and forgets a text: found out before there is a key to lose.
+    """Check that the keyring can store, return and delete a text, before a key is asked for.
 
     Raises:
-        CliError: there is none, or it is locked.
+        CliError: there is no keyring, or it is locked.
     """
     keyring = _keyring()
     try:
         keyring.set_password(SERVICE, _PROBE, _PROBE)
-        is_kept = keyring.get_password(SERVICE, _PROBE) == _PROBE
+        is_stored = keyring.get_password(SERVICE, _PROBE) == _PROBE
         keyring.delete_password(SERVICE, _PROBE)
     except keyring.errors.KeyringError as error:
         raise _unusable(error) from None
-    if not is_kept:
-        raise _unusable("it forgets what it was told")
+    if not is_stored:
+        raise _unusable("it does not return a stored text")
 
 
-def keep(name: str, key: str) -> None:
-    """Puts the key of a profile into the keyring.
+def store(name: str, key: str) -> None:
+    """Store the key of a profile in the keyring.
 
     Raises:
-        CliError: the keyring refuses.
+        CliError: the keyring failed.
     """
     keyring = _keyring()
     try:
@@ -48,23 +48,23 @@ def keep(name: str, key: str) -> None:
 
 
 def find(name: str, profile: Profile) -> str | None:
-    """The key of a profile; none when it is gone.
+    """Return the key of a profile, or None if it is missing.
 
     Raises:
-        CliError: it cannot be read, or others can read it.
+        CliError: it cannot be read, or other users can read it.
     """
     if profile.secret_file is not None:
         return read_file(Path(profile.secret_file))
     keyring = _keyring()
     try:
-        found: str | None = keyring.get_password(SERVICE, name)
+        key: str | None = keyring.get_password(SERVICE, name)
     except keyring.errors.KeyringError as error:
         raise _unusable(error) from None
-    return found
+    return key
 
 
-def forget(name: str, profile: Profile) -> None:
-    """Removes the key of a profile from where it is kept; nothing happens when it is gone.
+def delete(name: str, profile: Profile) -> None:
+    """Remove the key of a profile; a missing key is ignored.
 
     Raises:
         CliError: it cannot be removed.
@@ -73,7 +73,7 @@ def forget(name: str, profile: Profile) -> None:
         try:
             Path(profile.secret_file).unlink(missing_ok=True)
         except OSError as error:
-            raise CliError(f"{profile.secret_file} cannot be removed: {error.strerror}.", code="bad_file") from None
+            raise bad_file(profile.secret_file, f"cannot be removed: {error.strerror}") from None
         return
     keyring = _keyring()
     try:
@@ -84,23 +84,27 @@ def forget(name: str, profile: Profile) -> None:
 
 
 def read_file(path: Path) -> str | None:
-    """The secret in a file; none when there is no file.
+    """Return the secret in a file, or None without a file.
 
     Raises:
-        CliError: it cannot be read, or others than its owner can.
+        CliError: it cannot be read, or other users can read it.
     """
     try:
-        if path.stat().st_mode & _OTHERS:
-            raise CliError(f"Others can read {path}, which holds a key.", code="bad_file", hint=f"chmod 600 {path}")
+        if path.stat().st_mode & _GROUP_AND_OTHERS:
+            raise bad_file(path, "holds a key, and other users can read it", hint=f"chmod 600 {path}")
         return path.read_text().strip() or None
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CliError(f"{path} cannot be read: {error.strerror}.", code="bad_file") from None
+        raise bad_file(path, f"cannot be read: {error.strerror}") from None
 
 
 def _keyring() -> Any:
-    """The module, when there is a keyring behind it."""
+    """Return the keyring module.
+
+    Raises:
+        CliError: it is not installed, or has no backend.
+    """
     try:
         import keyring
         import keyring.errors
@@ -112,5 +116,5 @@ def _keyring() -> Any:
     return keyring
 
 
-def _unusable(why: object) -> CliError:
-    return CliError(f"The key cannot be kept in a keyring: {why}.", code="no_keyring", hint=_ADVICE)
+def _unusable(reason: object) -> CliError:
+    return CliError(f"The key cannot be stored in a keyring: {reason}.", code="no_keyring", hint=_HINT)

@@ -1,7 +1,6 @@
-"""Profiles: which service and which organization a client command talks to, remembered by name.
+"""Read and write profiles: named pairs of a service and an organization for client commands.
 
-One small file, without secrets: where a profile's key is kept stands there, the key is in the keyring or in a file of
-its own (`key_storage`).
+The profiles are in one TOML file without secrets. API keys are in the keyring or in files of their own (`key_storage`).
 """
 
 import os
@@ -11,13 +10,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from booking_cli.framework.context import Cli, CliError
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError, bad_file
 from booking_core import private_files
 
 VARIABLE = "BOOKING_PROFILE"
 FOLDER_VARIABLE = "BOOKING_CONFIG_DIR"
 DEFAULT = "default"
-"""The profile of whoever never names one."""
+"""The profile that is used if none is chosen."""
 
 _FILE = "config.toml"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
@@ -25,30 +25,30 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A service, an organization there, and where the key to it is."""
+    """A service, an organization, and the place of its API key."""
 
     base_url: str | None = None
     organization: str | None = None
-    """The slug, as the service told it when the key was stored."""
+    """The slug in the service's response when the key was stored."""
     key_prefix: str | None = None
     """The first characters of the key, to tell keys apart."""
     secret_file: str | None = None
-    """The file that holds the key; none when the keyring does."""
+    """The file that holds the key; None for the keyring."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """Everything in the file."""
+    """The content of the file."""
 
     current: str | None = None
     """The profile of `config use`."""
     by_name: Mapping[str, Profile] = field(default_factory=dict)
 
     def named(self, name: str) -> Profile:
-        """The profile of that name.
+        """Return the profile of that name.
 
         Raises:
-            CliError: there is none.
+            CliError: there is no such profile.
         """
         if name not in self.by_name:
             known = ", ".join(sorted(self.by_name)) or "none yet"
@@ -60,26 +60,26 @@ class Profiles:
         return self.by_name[name]
 
     def having(self, name: str, profile: Profile) -> "Profiles":
-        """These and that one."""
+        """Return the profiles with one added or replaced."""
         return replace(self, by_name={**self.by_name, name: profile})
 
     def without(self, name: str) -> "Profiles":
-        """These but that one."""
+        """Return the profiles without one."""
         kept = {each: profile for each, profile in self.by_name.items() if each != name}
         return Profiles(None if self.current == name else self.current, kept)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The profile of this run, and where that was said."""
+    """The profile of this run, and the origin of the choice."""
 
     name: str
     origin: str
-    """`default` when nobody said anything."""
+    """`--profile`, the variable, `config use` or `default`."""
 
 
 def chosen(cli: Cli) -> Choice:
-    """The profile of this run: --profile, then BOOKING_PROFILE, then `config use`, then the default one."""
+    """Return the profile of this run: that of --profile, BOOKING_PROFILE, `config use`, or the default."""
     if cli.options.profile:
         return Choice(checked_name(cli.options.profile), "--profile")
     if named := os.environ.get(VARIABLE):
@@ -90,40 +90,40 @@ def chosen(cli: Cli) -> Choice:
 
 
 def profile_name(cli: Cli) -> str:
-    """The name of the profile of this run, whether it exists or not."""
+    """Return the name of the profile of this run, which need not exist."""
     return chosen(cli).name
 
 
 def checked_name(name: str) -> str:
-    """A name that can stand in a file, in a keyring and on a command line.
+    """Return the name if it is valid in the file, in a keyring and on the command line.
 
     Raises:
-        CliError: it cannot.
+        CliError: the name is invalid.
     """
     if not _NAME.fullmatch(name):
-        raise CliError(f"{name!r} is no name for a profile: use letters, digits, - and _.", code="bad_profile")
+        raise CliError(f"{name!r} is not a valid profile name: use letters, digits, - and _.", code="bad_profile")
     return name
 
 
 def folder() -> Path:
-    """Where the profiles are; it need not exist."""
-    if told := os.environ.get(FOLDER_VARIABLE):
-        return Path(told)
+    """Return the folder of the configuration, which need not exist."""
+    if name := os.environ.get(FOLDER_VARIABLE):
+        return Path(name)
     from platformdirs import user_config_path
 
     return user_config_path("booking", appauthor=False)
 
 
 def path() -> Path:
-    """The file of the profiles."""
+    """Return the path of the profiles' file."""
     return folder() / _FILE
 
 
 def load() -> Profiles:
-    """What is in the file; nothing when there is none.
+    """Return the profiles of the file; none without a file.
 
     Raises:
-        CliError: it cannot be read, or is not what this command writes.
+        CliError: it cannot be read, or is invalid.
     """
     import tomllib
 
@@ -133,13 +133,13 @@ def load() -> Profiles:
     except FileNotFoundError:
         return Profiles()
     except OSError as error:
-        raise CliError(f"{path()} cannot be read: {error.strerror}.", code="bad_config") from None
+        raise bad_file(path(), f"cannot be read: {error.strerror}", code="bad_config") from None
     except (ValueError, TypeError, AttributeError) as error:
-        raise CliError(f"{path()} is damaged: {error}.", code="bad_config", hint="mend it, or remove it") from None
+        raise bad_file(path(), f"is invalid: {error}", code="bad_config", hint="repair it, or remove it") from None
 
 
 def save(profiles: Profiles) -> None:
-    """Writes the file as a whole, so that nobody ever reads half of it.
+    """Replace the file atomically.
 
     Raises:
         CliError: it cannot be written.
@@ -155,7 +155,7 @@ def save(profiles: Profiles) -> None:
 
 
 def write_private(target: Path, text: str) -> None:
-    """Writes a file that nobody else can read, in one step.
+    """Replace a file atomically; only its owner can read it.
 
     Raises:
         CliError: it cannot be written.
@@ -164,7 +164,7 @@ def write_private(target: Path, text: str) -> None:
         private_files.make_folder(target.parent)
         private_files.replace(target, text.encode())
     except OSError as error:
-        raise CliError(f"{target} cannot be written: {error.strerror}.", code="bad_file") from None
+        raise bad_file(target, f"cannot be written: {error.strerror}") from None
 
 
 def _read(document: Mapping[str, Any]) -> Profiles:

@@ -1,8 +1,8 @@
-"""The secrets that deliveries are signed and verified with at a shell, and where they come from.
+"""Load the secrets to sign and verify deliveries with.
 
-An endpoint's own secret comes from a file or from the environment. Where there is none, a profile has a secret for
-development: made when first wanted, kept beside the configuration with mode 0600, and the same from then on, so that
-an application is told it once.
+An endpoint's secret comes from a file or from the environment. Without them, a profile has a secret for development. It
+is made at its first use, stored beside the configuration with mode 0600, and stays the same, so that an application is
+configured once.
 """
 
 import contextlib
@@ -13,7 +13,8 @@ from typing import Annotated
 
 import typer
 
-from booking_cli.framework.context import Cli, CliError
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError, bad_file
 from booking_core import private_files
 
 VARIABLE = "BOOKING_WEBHOOK_SECRET"
@@ -23,43 +24,43 @@ SecretFile = Annotated[
     typer.Option(
         "--secret-file",
         metavar="FILE",
-        help=f"The endpoint's secret; else ${VARIABLE}, else the profile's own for development.",
+        help=f"The endpoint's secret; default: ${VARIABLE}, or the profile's secret for development.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """What to sign or to verify with; several during a rotation."""
+    """One or, during a rotation, several secrets."""
 
     values: tuple[str, ...] = field(repr=False)
     origin: str
-    """Where they were found, in words."""
+    """The file or the variable that they were read from."""
 
 
-def chosen(cli: Cli, file: Path | None) -> Secrets:
-    """The secrets of the file, else of the environment, else of the profile.
+def load(cli: Cli, file: Path | None) -> Secrets:
+    """Return the secrets of the file, of the environment or of the profile, in this order.
 
     Raises:
-        CliError: there is no such file, or what is in it is no secret.
+        CliError: the file cannot be read, or holds no valid secret.
     """
-    return _given(file) or _of_profile(cli)
+    return _from_file_or_environment(file) or _from_profile(cli)
 
 
-def show(cli: Cli, secrets: Secrets) -> None:
-    """Print the secret that deliveries are signed with: the first one, during a rotation."""
-    if cli.render.is_json or cli.render.fields:
+def write(cli: Cli, secrets: Secrets) -> None:
+    """Write the secret that deliveries are signed with: the first one during a rotation."""
+    if cli.render.is_json_or_fields:
         cli.render.one({"secret": secrets.values[0], "secret_from": secrets.origin})
     else:
         cli.render.text(secrets.values[0])
-    cli.render.note(f"It is kept in {secrets.origin}.")
+    cli.render.note(f"It is stored in {secrets.origin}.")
 
 
-def _given(file: Path | None) -> Secrets | None:
+def _from_file_or_environment(file: Path | None) -> Secrets | None:
     if file is not None:
-        return checked(_read(file), str(file))
+        return parse(_read(file), str(file))
     text = os.environ.get(VARIABLE, "")
-    return checked(text, VARIABLE) if text.strip() else None
+    return parse(text, VARIABLE) if text.strip() else None
 
 
 def _read(file: Path) -> str:
@@ -67,42 +68,39 @@ def _read(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise CliError(f"{file} cannot be read: {reason}.", code="bad_file") from None
+        raise bad_file(file, f"cannot be read: {reason}") from None
 
 
-def checked(text: str, origin: str) -> Secrets:
-    """The secrets in a text, separated by commas or lines.
+def parse(text: str, origin: str) -> Secrets:
+    """Return the secrets of a text, separated by commas or lines.
 
     Raises:
-        CliError: there is none, or one that cannot be.
+        CliError: there is no secret, or an invalid one.
     """
     from webhook_verify.signature import checked_secrets
 
     try:
         values = checked_secrets(part.strip() for part in text.replace(",", "\n").splitlines() if part.strip())
     except ValueError as error:
-        raise CliError(f"{origin} holds no secret that can be used: {error}.", code="bad_secret") from None
+        raise CliError(f"{origin} has no valid secret: {error}.", code="bad_secret") from None
     return Secrets(tuple(values), origin)
 
 
-def _of_profile(cli: Cli) -> Secrets:
+def _from_profile(cli: Cli) -> Secrets:
     from booking_cli.client.profiles import folder, profile_name
 
     file = folder() / "webhook-secrets" / profile_name(cli)
     try:
         if not file.exists():
-            _make(file)
+            _create(file)
     except OSError as error:
-        raise CliError(
-            f"{file} cannot be written: {error.strerror}.",
-            code="bad_file",
-            hint=f"--secret-file FILE, or set {VARIABLE}",
-        ) from None
-    return checked(_read(file), str(file))
+        hint = f"pass --secret-file FILE, or set {VARIABLE}"
+        raise bad_file(file, f"cannot be written: {error.strerror}", hint=hint) from None
+    return parse(_read(file), str(file))
 
 
-def _make(file: Path) -> None:
-    """Makes the secret of a profile, once: of two commands that want it at the same time, one makes it for both."""
+def _create(file: Path) -> None:
+    """Make the secret of a profile. If two commands do so at the same time, both use the first one."""
     import tempfile
 
     from webhook_verify.signature import generate_secret

@@ -1,9 +1,9 @@
-"""`booking api`: any request of the API, for what no command stands for yet."""
+"""`booking api`: send any request to the API."""
 
 import json
 import re
-import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
@@ -11,20 +11,22 @@ from urllib.parse import parse_qsl
 import typer
 
 from booking_cli.client import api_client, pagination
-from booking_cli.framework import context
-from booking_cli.framework.arguments import idempotency_key as checked_key
-from booking_cli.framework.arguments import refusal
-from booking_cli.framework.command import command, single
-from booking_cli.framework.context import Cli, CliError
-from booking_cli.framework.options import Key
-from booking_cli.framework.output import picked
+from booking_cli.client.connection import API_KEY_VARIABLE
+from booking_cli.framework import arguments, idempotency
+from booking_cli.framework.arguments import header, read_bytes
+from booking_cli.framework.command import command, command_app
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError, bad_file
+from booking_cli.framework.formatting import picked
+from booking_cli.framework.options import IdempotencyKey
+from booking_cli.framework.pages import merge
+from booking_cli.framework.suggestions import invalid_choice
 
-app = single()
+app = command_app()
 
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
-_KEYED = re.compile(r"/api/v1/(bookings|customers|bookings/[^/]+/cancel)")
-"""What takes an Idempotency-Key (section 4). For the others a key would promise what the service does not keep."""
+_IDEMPOTENT = re.compile(r"/api/v1/(bookings|customers|bookings/[^/]+/cancel)")
+"""The paths that take an Idempotency-Key (section 4). Others ignore it."""
 
 
 @command(
@@ -39,90 +41,95 @@ _KEYED = re.compile(r"/api/v1/(bookings|customers|bookings/[^/]+/cancel)")
 def api(
     ctx: typer.Context,
     method: Annotated[str, typer.Argument(metavar="METHOD", help=f"{', '.join(METHODS)}.")],
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Below /api/v1, which may be left away.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The path, with or without /api/v1.")],
     data: Annotated[
         list[str] | None,
         typer.Option(
-            "-d", "--data", metavar="K=V", help="A parameter of GET, or a field of the body; k:=JSON, a.b=v nested."
+            "-d",
+            "--data",
+            metavar="K=V",
+            help="A query parameter of GET, or a field of the body; k:=JSON, a.b=v nested.",
         ),
     ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("-H", "--header", metavar="NAME:VALUE", help="A header; may be repeated.")
+    headers_option: Annotated[
+        list[str] | None, typer.Option("-H", "--header", metavar="NAME:VALUE", help="A header; repeatable.")
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("--input", metavar="FILE", help="The body, as JSON; - is stdin.")
+        Path | None, typer.Option("--input", metavar="FILE", help="A JSON file for the body; - is stdin.")
     ] = None,
-    paginate: Annotated[bool, typer.Option("--paginate", help="Every page of a list, as one.")] = False,
-    idempotency_key: Key = None,
+    paginate: Annotated[bool, typer.Option("--paginate", help="Request all pages of a list and merge them.")] = False,
+    idempotency_key: IdempotencyKey = None,
 ) -> None:
-    """Sends a request and writes the JSON that is answered.
+    """Send a request to the API and print the JSON response.
 
-    -d k=v gives text; -d k:=v gives JSON: a number, true, null, a list. What a command of its own books once, this
-    does too: POST bookings, their cancel and POST customers get an Idempotency-Key of their own.
+    -d k=v gives text; -d k:=v gives JSON: a number, true, null or a list. POST bookings, their cancel and POST
+    customers get an Idempotency-Key automatically.
     """
-    cli = context.of(ctx)
-    verb, place, query = _target(method, path)
+    cli: Cli = ctx.obj
+    verb, full_path, query = _target(method, path)
     if source is not None and data:
         raise CliError("--input and -d exclude each other.", hint="booking api --help")
     fields = _fields(data or [])
     params = query | (_flat(fields) if verb == "GET" else {})
-    body = (_read(cli, source) if source else fields or None) if verb != "GET" else None
+    body = None if verb == "GET" else _read_body(cli, source) if source else fields or None
     if paginate and verb != "GET":
         raise CliError("--paginate is for GET.", hint="booking api --help")
-    with api_client.client(cli) as client:
+    with api_client.connect(cli) as client:
         if paginate:
-            _show_pages(cli, client, place, params)
+            _write_pages(cli, client, full_path, params)
             return
-        headers = _headers(header or [])
-        given = _key_among(headers) or idempotency_key
-        if verb == "POST" and (given or _KEYED.fullmatch(place)):
-            with api_client.once(cli, given) as key:
-                answer = api_client.ask(
-                    client, verb, place, params=params, body=body, idempotency_key=key, headers=headers
-                )
+        headers = _headers(headers_option or [])
+        key_option = _pop_idempotency_key(headers) or idempotency_key
+        request = partial(api_client.request, client, verb, full_path, params=params, body=body, headers=headers)
+        if verb == "POST" and (key_option or _IDEMPOTENT.fullmatch(full_path)):
+            with idempotency.idempotency_key(cli, key_option) as key:
+                response = request(idempotency_key=key)
         else:
-            answer = api_client.ask(client, verb, place, params=params, body=body, headers=headers)
-    _show(cli, answer.body)
+            response = request()
+    _write(cli, response.body)
 
 
-def _show(cli: Cli, body: Any) -> None:
-    """JSON, whatever the output is: what shape it has is not known."""
+def _write(cli: Cli, body: Any) -> None:
+    """Write JSON whatever the output format is, since the shape of the response is not known."""
     if body is None:
-        cli.render.note("Done; the answer is empty.")
+        cli.render.note("Done; the response is empty.")
     elif cli.render.fields and isinstance(body, Mapping):
         cli.render.document(picked(body, cli.render.fields))
     else:
         cli.render.document(body)
 
 
-def _show_pages(cli: Cli, client: Any, place: str, params: dict[str, Any]) -> None:
-    found = pagination.pages(client, place, params, None)
+def _write_pages(cli: Cli, client: Any, path: str, params: dict[str, Any]) -> None:
+    pages = pagination.iter_pages(client, path, params, None)
     if cli.render.format == "jsonl":
-        for page in found:
+        for page in pages:
             cli.render.many(page["data"], ())
         return
-    whole = pagination.merged(found)
-    fields = cli.render.fields
-    whole["data"] = [picked(item, fields) if fields else item for item in whole["data"]]
-    cli.render.document(whole)
+    merged, fields = merge(pages), cli.render.fields
+    merged["data"] = [picked(item, fields) if fields else item for item in merged["data"]]
+    cli.render.document(merged)
 
 
 def _target(method: str, path: str) -> tuple[str, str, dict[str, Any]]:
-    """Method, whole path and the parameters that were written behind it."""
+    """Return the method, the full path and the parameters of its query string."""
     verb = method.upper()
     if verb not in METHODS:
-        raise typer.BadParameter(refusal(method, METHODS))
-    place, _, query = path.partition("?")
-    place = "/" + place.strip("/")
-    if not place.startswith(f"{api_client.PREFIX}/"):
-        place = api_client.PREFIX + place
-    if any(c in place for c in "#\\%") or not place.isprintable() or {".", "..", ""} & set(place.split("/")[1:]):
-        raise typer.BadParameter(f"{path!r} is no path of the API.")
-    return verb, place, dict(parse_qsl(query, keep_blank_values=True))
+        raise typer.BadParameter(invalid_choice(method, METHODS))
+    full_path, _, query = path.partition("?")
+    full_path = "/" + full_path.strip("/")
+    if not full_path.startswith(f"{api_client.PREFIX}/"):
+        full_path = api_client.PREFIX + full_path
+    if (
+        any(c in full_path for c in "#\\%")
+        or not full_path.isprintable()
+        or {".", "..", ""} & set(full_path.split("/")[1:])
+    ):
+        raise typer.BadParameter(f"{path!r} is not a path of the API.")
+    return verb, full_path, dict(parse_qsl(query, keep_blank_values=True))
 
 
 def _fields(texts: list[str]) -> dict[str, Any]:
-    """The fields of -d, nested where their names are dotted."""
+    """Return the fields of -d; dotted names become nested objects."""
     result: dict[str, Any] = {}
     for text in texts:
         name, equals, written = text.partition("=")
@@ -130,17 +137,17 @@ def _fields(texts: list[str]) -> dict[str, Any]:
         *parents, last = name.removesuffix(":").split(".")
         if not equals or not last:
             raise typer.BadParameter(f"{text!r} is not K=V or K:=JSON.")
-        place = result
+        target = result
         for parent in parents:
-            place = place.setdefault(parent, {})
-            if not isinstance(place, dict):
-                raise typer.BadParameter(f"{text!r} puts a field into what is none.")
-        place[last] = _json(written, text) if is_json else written
+            target = target.setdefault(parent, {})
+            if not isinstance(target, dict):
+                raise typer.BadParameter(f"{text!r} puts a field into a value that is not an object.")
+        target[last] = _json(written, text) if is_json else written
     return result
 
 
 def _flat(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The parameters of a GET: the names as they were typed, JSON as text."""
+    """Return the fields as query parameters: dotted names, JSON as text."""
     result: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, Mapping):
@@ -154,38 +161,28 @@ def _json(written: str, text: str) -> Any:
     try:
         return json.loads(written)
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} holds no JSON behind := ({error}).") from None
+        raise typer.BadParameter(f"{text!r} has no JSON after := ({error}).") from None
 
 
-def _read(cli: Cli, source: Path) -> Any:
+def _read_body(cli: Cli, source: Path) -> Any:
     if str(source) == "-" and cli.options.api_key_stdin:
-        raise CliError("--input - and --api-key-stdin both want stdin.", hint="set BOOKING_API_KEY, or name a file")
+        raise CliError("--input - and --api-key-stdin both read stdin.", hint="set BOOKING_API_KEY, or pass a file")
+    text = read_bytes(source)
     try:
-        text = sys.stdin.buffer.read() if str(source) == "-" else source.read_bytes()
         return json.loads(text)
-    except OSError as error:
-        raise CliError(f"{source} cannot be read: {error.strerror}.", code="bad_file") from None
     except ValueError as error:
-        raise CliError(f"{source} is not JSON: {error}.", code="bad_file") from None
+        raise bad_file(source, f"is not JSON: {error}") from None
 
 
 def _headers(texts: list[str]) -> dict[str, str]:
-    """The headers of -H by name in lower case."""
-    result: dict[str, str] = {}
-    for text in texts:
-        name, colon, value = text.partition(":")
-        name = name.strip().lower()
-        if not (colon and _HEADER_NAME.fullmatch(name) and text.isascii() and text.isprintable()):
-            raise typer.BadParameter(f"{text!r} is not NAME:VALUE.")
-        if name == "authorization":
-            raise CliError(
-                f"The key is not passed as a header: set {api_client.KEY_VARIABLE}.", hint="booking login --help"
-            )
-        result[name] = value.strip()
-    return result
+    """Return the headers of -H by their lower-case names."""
+    headers = {name.lower(): value for name, value in map(header, texts)}
+    if "authorization" in headers:
+        raise CliError(f"The API key is not passed as a header: set {API_KEY_VARIABLE}.", hint="booking login --help")
+    return headers
 
 
-def _key_among(headers: dict[str, str]) -> str | None:
-    """The Idempotency-Key of -H, taken out: it is sent as that of --idempotency-key is."""
+def _pop_idempotency_key(headers: dict[str, str]) -> str | None:
+    """Remove the Idempotency-Key from the headers of -H and return it."""
     key = headers.pop("idempotency-key", None)
-    return checked_key(key) if key else None
+    return arguments.idempotency_key(key) if key else None

@@ -1,4 +1,4 @@
-"""`booking availability`: departures and the seats that are left."""
+"""`booking availability`: list departures with their available seats."""
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import date, timedelta
@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from booking_cli.client import api_client, pagination
-from booking_cli.framework import context
-from booking_cli.framework.arguments import day, identifier
-from booking_cli.framework.command import command, single
+from booking_cli.framework.arguments import day
+from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
+from booking_cli.framework.options import ExperienceFilter
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
 
-app = single()
+app = command_app()
 
 TITLE = "experience.title"
-"""Not a field of the API's departure: it is asked for where a person reads, or `--fields` names it."""
+"""Not a field of the API's departure: it is requested for tables, TSV, and if `--fields` names it."""
 COLUMNS = (
     *("id", "starts_at", "status", "seats_available", "seats_total", "price", "booking_closes_at", "experience_id"),
     TITLE,
 )
 TABLE = ("id", "starts_at", "seats", TITLE, "price", "booking_closes_at")
-CLIPPED = {TITLE: 24}
-_ONE_BY_ONE = 3
-"""So few experiences are asked for by their ids; more are found in the list."""
+TRUNCATED = {TITLE: 24}
+_SINGLE_REQUESTS_MAX = 3
+"""Up to so many experiences are requested by their ids; more are read from the list."""
 _WINDOW_DAYS = 92
-"""The API's widest window (section 8); a wider one is asked for in parts."""
+"""The longest range of days of the API (section 8). A longer one is requested in parts."""
 
 
 @command(
@@ -41,45 +41,40 @@ _WINDOW_DAYS = 92
 )
 def availability(
     ctx: typer.Context,
-    first: Annotated[
-        str, typer.Option("--from", metavar="DAY", parser=day, help="The first day; default: today.")
-    ] = "today",
+    first: Annotated[str, typer.Option("--from", metavar="DAY", parser=day, help="The first day.")] = "today",
     last: Annotated[
         str | None,
-        typer.Option("--to", metavar="DAY", parser=day, help="The last day, included; default: 30 days later."),
+        typer.Option("--to", metavar="DAY", parser=day, help="The last day; default: 30 days later."),
     ] = None,
-    experience: Annotated[
-        str | None, typer.Option("--experience", metavar="ID", parser=identifier, help="Only this experience.")
-    ] = None,
+    experience: ExperienceFilter = None,
 ) -> None:
-    """List departures with their seats, the earliest first.
+    """List departures with their available seats, earliest first.
 
-    Days are days of the organization. On a terminal, `seats` is the number left of the total, or the status of a
-    departure that cannot be booked.
+    Days are in the organization's time zone. In the table, `seats` is available/total, or the status of a departure
+    that cannot be booked.
     """
-    cli = context.of(ctx)
-    asked = {"experience_id": experience} if experience else {}
-    found: list[Any] = []
-    with api_client.client(cli) as client:
+    cli: Cli = ctx.obj
+    params = {"experience_id": experience} if experience else {}
+    departures: list[Any] = []
+    with api_client.connect(cli) as client:
         for window in _windows(first, last):
-            found += pagination.one_page(client, api_client.path("availability"), {**asked, **window})["data"]
-        if _shows_titles(cli):
-            titles = _titles(client, {departure["experience_id"] for departure in found})
-            found = [_titled(departure, titles) for departure in found]
-    if cli.render.format == "table" and not cli.render.fields:
-        found = [{**departure, "seats": _seats(departure)} for departure in found]
-        cli.render.many(found, TABLE, clipped=CLIPPED, empty="There is no departure in these days.")
-    else:
-        cli.render.many(found, COLUMNS, empty="There is no departure in these days.")
+            departures += pagination.fetch_page(client, api_client.path("availability"), {**params, **window})["data"]
+        if _needs_titles(cli):
+            titles = _titles(client, {departure["experience_id"] for departure in departures})
+            departures = [_with_title(departure, titles) for departure in departures]
+    if cli.render.is_default_table:
+        departures = [{**departure, "seats": _seats(departure)} for departure in departures]
+    columns = TABLE if cli.render.is_default_table else COLUMNS
+    cli.render.many(departures, columns, truncated=TRUNCATED, empty="No departure found.")
 
 
-def _shows_titles(cli: Cli) -> bool:
+def _needs_titles(cli: Cli) -> bool:
     fields = cli.render.fields
     return TITLE in fields if fields else not cli.render.is_json
 
 
 def _titles(client: "BookingClient", ids: Collection[str]) -> Mapping[str, str]:
-    """Return the titles by the experiences' ids; without the scope experiences:read there are none."""
+    """Return the titles of experiences by their ids; nothing without the scope experiences:read."""
     from booking_sdk import PermissionDeniedError
 
     titles: dict[str, str] = {}
@@ -94,15 +89,14 @@ def _titles(client: "BookingClient", ids: Collection[str]) -> Mapping[str, str]:
 
 
 def _experiences(client: "BookingClient", ids: Collection[str]) -> Iterator[Mapping[str, Any]]:
-    if len(ids) <= _ONE_BY_ONE:
+    if len(ids) <= _SINGLE_REQUESTS_MAX:
         for each in ids:
-            yield api_client.ask(client, "GET", api_client.path("experiences", each)).body
+            yield api_client.get(client, "experiences", each)
         return
-    for page in pagination.pages(client, api_client.path("experiences"), {}, None):
-        yield from page["data"]
+    yield from pagination.iter_items(client, api_client.path("experiences"), {})
 
 
-def _titled(departure: Mapping[str, Any], titles: Mapping[str, str]) -> dict[str, Any]:
+def _with_title(departure: Mapping[str, Any], titles: Mapping[str, str]) -> dict[str, Any]:
     return {**departure, "experience": {"title": titles.get(departure["experience_id"], departure["experience_id"])}}
 
 
@@ -113,7 +107,7 @@ def _seats(departure: Mapping[str, Any]) -> str:
 
 
 def _windows(first: str, last: str | None) -> Iterator[dict[str, str]]:
-    """Yield the days as windows that the API takes. One that ends before it begins is for the API to refuse."""
+    """Yield the days in ranges that the API takes. A range that ends before it begins is left for the API to refuse."""
     if last is None or last < first:
         yield {"from": first} | ({"to": last} if last else {})
         return

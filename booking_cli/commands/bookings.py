@@ -1,24 +1,39 @@
-"""`booking bookings`: seats sold to guests.
+"""`booking bookings`: list, show and change bookings.
 
-Some of these commands have two modes: over HTTP with an API key, or in the database for the operator
-(`staff_bookings`). `--org` chooses the second.
+Several commands have two halves: over HTTP with an API key (`client.api_bookings`), or in the database with --org
+(`operator.staff_bookings`).
 """
 
 from typing import Annotated, Any
 
 import typer
 
-from booking_cli.client import api_client, booking_search, pagination, refund_notes
-from booking_cli.client.pagination import LIMIT, After, All, Limit, Order
-from booking_cli.framework import context
-from booking_cli.framework.arguments import counted, day, identifier, instant, one_of
-from booking_cli.framework.command import command, group
-from booking_cli.framework.context import Cli, CliError
-from booking_cli.framework.options import Key
+from booking_cli.client import api_bookings, api_client, booking_search, pagination
+from booking_cli.framework.arguments import counts, day, identifier
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import (
+    DEFAULT_LIMIT,
+    AddOns,
+    AllPages,
+    DryRun,
+    ExperienceFilter,
+    GuestEmail,
+    GuestName,
+    GuestPhone,
+    Guests,
+    IdempotencyKey,
+    Limit,
+    Order,
+    OrgOfBooking,
+    StaffNote,
+    StartingAfter,
+    UpdatedSince,
+    choice,
+)
 from booking_cli.operator import staff_bookings
-from booking_cli.operator.staff_bookings import REASON_CODES, REFUNDS, SOURCES
 
-app = group("Bookings: seats sold to guests.")
+app = command_group("Manage bookings.")
 
 COLUMNS = (
     "booking_number",
@@ -30,19 +45,54 @@ COLUMNS = (
     "payment.status",
     "id",
 )
-CLIPPED = {"customer.name": 16, "experience.title": 24}
+TRUNCATED = {"customer.name": 16, "experience.title": 24}
 STATUSES = ("pending", "confirmed", "cancelled")
 PAYMENTS = ("pay_on_site", "invoice", "external_paid")
-BookingId = Annotated[
-    str,
-    typer.Argument(metavar="ID", parser=identifier, help="The id or the number; `booking bookings list` shows both."),
-]
+SOURCES = ("admin", "agency", "ai")
+REASON_CODES = ("admin", "agent")
+REFUNDS = ("auto", "none", "full")
+_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
+BookingId = Annotated[str, typer.Argument(metavar="ID", parser=identifier, help="The booking's id or number.")]
 Org = Annotated[
-    str | None,
-    typer.Option("--org", metavar="SLUG", help="Operator: whose it is; opens the database.", show_default=False),
+    str | None, typer.Option("--org", metavar="SLUG", help="Use the database, for this organization (operator).")
 ]
-Whose = Annotated[
-    str | None, typer.Option("--org", metavar="SLUG", help="Whose it is; needed for a number.", show_default=False)
+Status = Annotated[str | None, choice("--status", choices=STATUSES, help="Filter by status.")]
+DepartureFrom = Annotated[
+    str | None, typer.Option("--departure-from", metavar="DAY", parser=day, help="Filter by departure: first day.")
+]
+DepartureTo = Annotated[
+    str | None,
+    typer.Option(
+        "--departure-to", metavar="DAY", parser=day, help="Filter by departure: last day, at most 92 days later."
+    ),
+]
+Number = Annotated[int | None, typer.Option("--number", metavar="N", min=1, help="Find by booking number.")]
+EmailFilter = Annotated[str | None, typer.Option("--email", metavar="EMAIL", help="Find by the guest's e-mail.")]
+NameFilter = Annotated[str | None, typer.Option("--name", metavar="TEXT", help="Find by words of the guest's name.")]
+DepartureFilter = Annotated[
+    str | None, typer.Option("--departure", metavar="ID", parser=identifier, help="Find by departure.")
+]
+Departure = Annotated[str, typer.Option("--departure", metavar="ID", help="The departure; see `booking availability`.")]
+TargetDeparture = Annotated[
+    str, typer.Option("--departure", metavar="ID", parser=identifier, help="The new departure.")
+]
+Payment = Annotated[str, choice("--payment", choices=PAYMENTS, help="The payment method.")]
+NoEmail = Annotated[bool, typer.Option("--no-email", help="Do not send the confirmation e-mail.")]
+NoNotify = Annotated[bool, typer.Option("--no-notify", help="Do not notify the staff.")]
+Source = Annotated[str | None, choice("--source", choices=SOURCES, help="The source of the booking; needs --org.")]
+Refund = Annotated[
+    str,
+    choice(
+        "--refund", choices=REFUNDS, help="auto: by the organization's policy; none; full: everything, needs --org."
+    ),
+]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="A reason, for the staff.")]
+ReasonCode = Annotated[
+    str | None,
+    choice(
+        "--reason-code", choices=REASON_CODES, help="Use the database, with this reason (operator); default: admin."
+    ),
 ]
 
 
@@ -57,131 +107,80 @@ Whose = Annotated[
 )
 def list_(
     ctx: typer.Context,
-    status: Annotated[
-        str | None,
-        typer.Option("--status", metavar="|".join(STATUSES), parser=one_of(*STATUSES), help="Only those."),
-    ] = None,
-    experience: Annotated[
-        str | None, typer.Option("--experience", metavar="ID", parser=identifier, help="Only of this experience.")
-    ] = None,
-    departure_from: Annotated[
-        str | None, typer.Option("--departure-from", metavar="DAY", parser=day, help="Departing then or later.")
-    ] = None,
-    departure_to: Annotated[
-        str | None,
-        typer.Option("--departure-to", metavar="DAY", parser=day, help="Or earlier, at most 92 days after the first."),
-    ] = None,
-    updated_since: Annotated[
-        str | None,
-        typer.Option("--updated-since", metavar="T", parser=instant, help="Changed since; 2h ago, or ISO 8601."),
-    ] = None,
-    number: Annotated[int | None, typer.Option("--number", metavar="N", min=1, help="The one of this number.")] = None,
-    email: Annotated[
-        str | None, typer.Option("--email", metavar="EMAIL", help="Only of the guest with this address.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="TEXT", help="Only of guests whose name has these words.")
-    ] = None,
-    departure: Annotated[
-        str | None, typer.Option("--departure", metavar="ID", parser=identifier, help="Only of this departure.")
-    ] = None,
+    status: Status = None,
+    experience: ExperienceFilter = None,
+    departure_from: DepartureFrom = None,
+    departure_to: DepartureTo = None,
+    updated_since: UpdatedSince = None,
+    number: Number = None,
+    email: EmailFilter = None,
+    name: NameFilter = None,
+    departure: DepartureFilter = None,
     org: Org = None,
-    limit: Limit = LIMIT,
-    everything: All = False,
+    limit: Limit = DEFAULT_LIMIT,
+    all_pages: AllPages = False,
     order: Order = "desc",
-    starting_after: After = None,
+    starting_after: StartingAfter = None,
 ) -> None:
-    """Lists bookings, the newest first.
+    """List bookings, newest first.
 
     \b
-    over HTTP     with the API key of `booking login`. The API has no filter
-                  for --number, --email, --name and --departure: the newest
-                  5,000 bookings are looked through, with --all all of them.
-    with --org    in the database, where they are looked up at once. --email
-                  finds what was booked by the customer who has the address
-                  now, or else by guests who gave it.
+    Over HTTP, the API has no filter for --number, --email, --name and
+    --departure: the newest 5,000 bookings are searched, or all with --all.
+
+    With --org, the database is searched. --email finds the bookings of the
+    customer with that address, or else of guests who gave it.
     """
-    cli = context.of(ctx)
-    wanted = None if everything else limit
+    filters = {"status": status, "experience_id": experience, "updated_since": updated_since}
+    filters |= {"departure_from": departure_from, "departure_to": departure_to}
+    found_by: dict[str, Any] = {"number": number, "email": email, "name": name}
+    maximum = None if all_pages else limit
     if org is not None:
-        conditions: dict[str, Any] = {"number": number, "email": email, "name": name, "departure_id": departure}
-        conditions |= {"status": status, "experience_id": experience, "updated_since": updated_since}
-        conditions |= {"departure_from": departure_from, "departure_to": departure_to}
-        staff_bookings.list_(
-            cli, org, conditions, COLUMNS, clipped=CLIPPED, order=order, limit=wanted, starting_after=starting_after
+        conditions = {**filters, **found_by, "departure_id": departure}
+        paging: dict[str, Any] = {"order": order, "limit": maximum, "starting_after": starting_after}
+        staff_bookings.write_list(ctx.obj, org, conditions, COLUMNS, truncated=TRUNCATED, **paging)
+        return
+    params = {**filters, "order": order, "starting_after": starting_after}
+    if condition := booking_search.condition(**found_by, departure=departure):
+        api_bookings.write_search(
+            ctx.obj, params, condition, COLUMNS, number=number, limit=maximum, truncated=TRUNCATED
         )
         return
-    params = {
-        "status": status,
-        "experience_id": experience,
-        "departure_from": departure_from,
-        "departure_to": departure_to,
-        "updated_since": updated_since,
-        "order": order,
-    }
-    matches = booking_search.matcher(number=number, email=email, name=name, departure=departure)
-    if matches is not None:
-        asked = params | {"starting_after": starting_after}
-        _find(cli, asked, matches, number=number, wanted=wanted, everything=everything)
-        return
-    pagination.show(
-        cli,
+    pagination.write_list(
+        ctx.obj,
         api_client.path("bookings"),
         COLUMNS,
         params=params,
         limit=limit,
-        everything=everything,
+        all_pages=all_pages,
         starting_after=starting_after,
-        clipped=CLIPPED,
-        empty="There is no such booking.",
+        truncated=TRUNCATED,
+        empty="No booking found.",
     )
-
-
-def _find(
-    cli: Cli,
-    params: dict[str, Any],
-    matches: booking_search.Matches,
-    *,
-    number: int | None,
-    wanted: int | None,
-    everything: bool,
-) -> None:
-    """Look through the API's list for what it cannot be asked for."""
-    with api_client.client(cli) as client:
-        found = booking_search.pages(cli, client, params, matches, number=number, wanted=wanted, everything=everything)
-        last = pagination.show_pages(cli, found, COLUMNS, clipped=CLIPPED, empty="There is no such booking.")
-    if last.get("bound"):
-        raise booking_search.bounded(last["next_cursor"])
 
 
 @command(
     app,
     "get",
-    "booking bookings get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json",
+    f"booking bookings get {_ID} -o json",
     "booking bookings get 1017 --org fjord-tours     (in the database)",
     shape="booking",
 )
 def get(ctx: typer.Context, booking_id: BookingId, org: Org = None) -> None:
-    """Shows a booking. The guest's secret link is shown to a key with bookings:write.
+    """Show a booking. The guest's secret link is included for a key with bookings:write.
 
-    \b
-    over HTTP     with the API key of `booking login`; a number is looked for in the API's list
-    with --org    in the database, by number or id
+    Over HTTP, a booking number is searched in the API's list. With --org, the booking is read from the database.
     """
-    cli = context.of(ctx)
     if org is not None:
-        staff_bookings.get(cli, org, booking_id)
-        return
-    with api_client.client(cli) as client:
-        booking_id = booking_search.id_of(cli, client, booking_id)
-        found = api_client.ask(client, "GET", api_client.path("bookings", booking_id))
-    cli.render.one(found.body)
+        staff_bookings.get(ctx.obj, org, booking_id)
+    else:
+        api_bookings.get(ctx.obj, booking_id)
 
 
 @command(
     app,
     "create",
-    "booking bookings create --departure 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --guest adult=2 \\",
+    f"booking bookings create --departure {_ID} --guest adult=2 \\",
     "    --name 'Ada Lovelace' --email ada@example.com --payment pay_on_site",
     "booking bookings create --org fjord-tours --source admin --departure ID --guest adult=2 \\",
     "    --name 'Ada Lovelace' --email ada@example.com --payment invoice     (in the database)",
@@ -190,77 +189,52 @@ def get(ctx: typer.Context, booking_id: BookingId, org: Org = None) -> None:
 )
 def create(
     ctx: typer.Context,
-    departure: Annotated[
-        str, typer.Option("--departure", metavar="ID", help="The departure; `booking availability` shows it.")
-    ],
-    guest: Annotated[
-        list[str], typer.Option("--guest", metavar="TIER=COUNT", help="How many of which price tier; may be repeated.")
-    ],
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Who it is for.")],
-    email: Annotated[str, typer.Option("--email", metavar="EMAIL", help="Where the confirmation goes.")],
-    payment: Annotated[
-        str, typer.Option("--payment", metavar="|".join(PAYMENTS), parser=one_of(*PAYMENTS), help="How it is paid.")
-    ],
-    phone: Annotated[str | None, typer.Option("--phone", metavar="PHONE", help="A telephone number.")] = None,
-    add_on: Annotated[
-        list[str] | None, typer.Option("--add-on", metavar="ID=COUNT", help="How many of an add-on; may be repeated.")
-    ] = None,
-    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="For the staff.")] = None,
-    no_email: Annotated[bool, typer.Option("--no-email", help="Send the guest no confirmation.")] = False,
-    no_notify: Annotated[bool, typer.Option("--no-notify", help="Do not tell the staff.")] = False,
+    departure: Departure,
+    guest: Guests,
+    name: GuestName,
+    email: GuestEmail,
+    payment: Payment,
+    phone: GuestPhone = None,
+    add_on: AddOns = None,
+    note: StaffNote = None,
+    no_email: NoEmail = False,
+    no_notify: NoNotify = False,
     org: Org = None,
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--source",
-            metavar="|".join(SOURCES),
-            parser=one_of(*SOURCES),
-            help="Operator, with --org: who books.",
-            show_default=False,
-        ),
-    ] = None,
-    idempotency_key: Key = None,
+    source: Source = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> None:
-    """Books seats of a departure, confirmed at once. Prices are the service's own.
+    """Create a confirmed booking. Prices are calculated by the service.
 
-    \b
-    over HTTP                  with the API key of `booking login`; its source
-                               is `api`
-    with --org and --source    in the database, for staff (admin), an agency
-                               or an assistant (ai)
+    Over HTTP, the booking's source is `api`. With --org and --source, the booking is created in the database for staff
+    (admin), an agency or an assistant (ai).
 
-    All other options are the same in both. Run again with the same --idempotency-key it books nothing more and shows
-    the first answer; -v shows the key of this run.
+    Running the command again with the same --idempotency-key books nothing more and shows the first result; -v prints
+    the key of this run.
     """
-    cli = context.of(ctx)
     if (org is None) != (source is None):
-        raise CliError("--org and --source go together: they book in the database.", hint="leave both away for HTTP")
+        raise CliError("--org and --source go together: they use the database.", hint="leave out both to use HTTP")
     body: dict[str, Any] = {
         "experience_date_id": departure,
-        "guests": counted(guest, "tier_id"),
+        "guests": counts(guest, "tier_id"),
         "customer": {"name": name, "email": email} | ({"phone": phone} if phone else {}),
         "payment": payment,
     }
-    body |= {"add_ons": counted(add_on, "id")} if add_on else {}
+    body |= {"add_ons": counts(add_on, "id")} if add_on else {}
     body |= {"note": note} if note else {}
     body |= {"send_confirmation_email": False} if no_email else {}
     body |= {"notify_staff": False} if no_notify else {}
     if org is not None and source is not None:
-        staff_bookings.create(cli, org, source, body, idempotency_key)
-        return
-    with api_client.client(cli) as client, api_client.once(cli, idempotency_key) as key:
-        made = api_client.ask(client, "POST", api_client.path("bookings"), body=body, idempotency_key=key)
-    cli.render.one(made.body)
-    if made.is_replay:
-        cli.render.note("This was booked before, with the same key; nothing was booked now.")
+        staff_bookings.create(ctx.obj, org, source, body, idempotency_key)
+    else:
+        api_bookings.create(ctx.obj, body, idempotency_key)
 
 
 @command(
     app,
     "cancel",
-    "booking bookings cancel 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --reason 'The guest is ill'",
-    "booking bookings cancel 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --refund none --yes",
-    "booking bookings cancel 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --dry-run",
+    f"booking bookings cancel {_ID} --reason 'The guest is ill'",
+    f"booking bookings cancel {_ID} --refund none --yes",
+    f"booking bookings cancel {_ID} --dry-run",
     "booking bookings cancel 1017 --org fjord-tours --refund full     (in the database)",
     shape="booking",
     changes=True,
@@ -268,104 +242,44 @@ def create(
 def cancel(
     ctx: typer.Context,
     booking_id: BookingId,
-    refund: Annotated[
-        str,
-        typer.Option(
-            "--refund",
-            metavar="|".join(REFUNDS),
-            parser=one_of(*REFUNDS),
-            help="auto: by the organization's policy; none: keep the money; full, operator: all of it.",
-        ),
-    ] = "auto",
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="For the staff.")] = None,
+    refund: Refund = "auto",
+    reason: Reason = None,
     org: Org = None,
-    reason_code: Annotated[
-        str | None,
-        typer.Option(
-            "--reason-code",
-            metavar="|".join(REASON_CODES),
-            parser=one_of(*REASON_CODES),
-            help="Operator: who cancels; admin unless said. Opens the database.",
-            show_default=False,
-        ),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
-    idempotency_key: Key = None,
+    reason_code: ReasonCode = None,
+    dry_run: DryRun = False,
+    idempotency_key: IdempotencyKey = None,
 ) -> None:
-    """Cancels a booking: its seats are free again, the guest is told, and a card payment may be refunded.
+    """Cancel a booking, free its seats, notify the guest and refund a card payment.
 
-    \b
-    over HTTP       with the API key of `booking login`; the reason of the
-                    event is `api`. --dry-run shows the booking and the
-                    request.
-    with --org or   in the database; the reason is `admin` or `agent`. What
-    --reason-code   happens to the money is told. --dry-run does all of it,
-                    tells, and undoes it. A booking is cancelled once, so
-                    --idempotency-key is not needed.
+    Over HTTP, the reason of the event is `api`. --dry-run shows the booking and the request.
 
-    One that is cancelled already is shown as it is.
+    With --org or --reason-code, the booking is cancelled in the database; the reason is `admin` or `agent`, and the
+    refund is shown. --dry-run does all of it and rolls back. --idempotency-key is not needed there, since a booking is
+    cancelled once.
+
+    A cancelled booking is shown unchanged.
     """
-    cli = context.of(ctx)
     if org is not None or reason_code is not None:
+        code = reason_code or "admin"
         staff_bookings.cancel(
-            cli,
-            booking_id,
-            org=org,
-            reason_code=reason_code or "admin",
-            refund=refund,
-            reason=reason,
-            dry_run=dry_run,
+            ctx.obj, booking_id, org=org, reason_code=code, refund=refund, reason=reason, dry_run=dry_run
         )
-        return
-    if refund == "full":
-        raise CliError(
-            "The API refunds by the organization's policy: --refund full is the operator's.", hint="add --org"
-        )
-    body = {"refund": refund} | ({"reason": reason} if reason else {})
-    with api_client.client(cli) as client:
-        booking_id = booking_search.id_of(cli, client, booking_id)
-        place = f"{api_client.path('bookings', booking_id)}/cancel"
-        if dry_run:
-            _show_request(cli, client, booking_id, {"method": "POST", "path": place, "body": body})
-            return
-        _confirm(cli, client, booking_id)
-        with api_client.once(cli, idempotency_key) as key:
-            cancelled = api_client.ask(client, "POST", place, body=body, idempotency_key=key)
-    cli.render.one(cancelled.body)
-    cli.render.note(refund_notes.after_cancelling(cancelled.body, refund))
-
-
-def _show_request(cli: Cli, client: Any, booking_id: str, request: dict[str, Any]) -> None:
-    """Show the booking as it is, and what would be asked of the service."""
-    booking = api_client.ask(client, "GET", api_client.path("bookings", booking_id)).body
-    cli.render.one({**booking, "dry_run": True, "request": request})
-    if booking["status"] == "cancelled":
-        cli.render.note("It is cancelled already: the service would answer it unchanged.")
     else:
-        cli.render.note(f"It would be cancelled (refund: {request['body']['refund']}). Nothing was asked (--dry-run).")
+        api_bookings.cancel(
+            ctx.obj, booking_id, refund=refund, reason=reason, dry_run=dry_run, key_option=idempotency_key
+        )
 
 
-def _confirm(cli: Cli, client: Any, booking_id: str) -> None:
-    """Asks who sits there, about the booking as it is now."""
-    what = f"the booking {booking_id}"
-    if cli.can_ask and not cli.options.yes:
-        what = staff_bookings.name_of(api_client.ask(client, "GET", api_client.path("bookings", booking_id)).body)
-    cli.confirm(f"Cancel {what}? It cannot be undone.")
-
-
-# The operator's --------------------------------------------------------------------------------------------------
-
-
-@command(app, "confirm", "booking bookings confirm 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07", shape="booking", changes=True)
-def confirm(ctx: typer.Context, booking_id: BookingId, org: Whose = None) -> None:
-    """Confirms a pending booking, whether it was paid or not. Opens the database."""
-    staff_bookings.confirm(context.of(ctx), booking_id, org=org)
+@command(app, "confirm", f"booking bookings confirm {_ID}", shape="booking", changes=True)
+def confirm(ctx: typer.Context, booking_id: BookingId, org: OrgOfBooking = None) -> None:
+    """Confirm a pending booking, paid or not (operator)."""
+    staff_bookings.confirm(ctx.obj, booking_id, org=org)
 
 
 @command(
     app,
     "reschedule",
-    "booking bookings reschedule 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 \\",
+    f"booking bookings reschedule {_ID} \\",
     "    --departure 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21",
     "booking bookings reschedule 1017 --org fjord-tours --departure ID --dry-run",
     shape="booking",
@@ -374,12 +288,9 @@ def confirm(ctx: typer.Context, booking_id: BookingId, org: Whose = None) -> Non
 def reschedule(
     ctx: typer.Context,
     booking_id: BookingId,
-    departure: Annotated[
-        str,
-        typer.Option("--departure", metavar="ID", parser=identifier, help="The departure that it moves to."),
-    ],
-    org: Whose = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and only show what would be done.")] = False,
+    departure: TargetDeparture,
+    org: OrgOfBooking = None,
+    dry_run: DryRun = False,
 ) -> None:
-    """Moves a booking to another departure; its price stays. Opens the database."""
-    staff_bookings.reschedule(context.of(ctx), booking_id, departure, org=org, dry_run=dry_run)
+    """Move a booking to another departure at the same price (operator)."""
+    staff_bookings.reschedule(ctx.obj, booking_id, departure, org=org, dry_run=dry_run)

@@ -1,20 +1,20 @@
-"""`booking commands`: everything that can be run, as a list."""
+"""`booking commands`: list every command."""
 
 from typing import Any
 
 import typer
 
-from booking_cli.framework import command_tree, context
-from booking_cli.framework.command import command, single
+from booking_cli.framework import command_tree
+from booking_cli.framework.command import command, command_app
 
-app = single()
+app = command_app()
 
 
 @command(app, "commands", "booking commands", "booking commands -o json --fields command")
 def commands(ctx: typer.Context) -> None:
-    """Lists every command with its summary."""
+    """List every command with its summary."""
     root = ctx.find_root()
-    found: list[dict[str, Any]] = [
+    rows: list[dict[str, Any]] = [
         {
             "command": " ".join(("booking", *leaf.words)),
             "summary": leaf.summary,
@@ -22,4 +22,4 @@ def commands(ctx: typer.Context) -> None:
         }
         for leaf in command_tree.leaves(root.command, root)
     ]
-    context.of(ctx).render.many(found, ("command", "summary"), prose=("summary",))
+    ctx.obj.render.many(rows, ("command", "summary"), wrapped=("summary",))

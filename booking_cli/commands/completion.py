@@ -1,7 +1,7 @@
-"""`booking completion`: what a shell asks when Tab is pressed, and the few lines that teach it to ask.
+"""`booking completion`: shell completion scripts, and the candidates that they request.
 
-The shell runs the command itself, with the words so far as its arguments and `BOOKING_COMPLETE` in the environment;
-what may come next is printed, a candidate a line.
+On Tab the script runs `booking` with the words so far and `BOOKING_COMPLETE` in the environment, and the candidates are
+printed one per line. Unlike Typer's own completion it imports no command but the one that is completed.
 """
 
 import sys
@@ -10,14 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from booking_cli.framework import context, event_types
+from booking_cli.framework import event_types
 from booking_cli.framework.arguments import one_of
-from booking_cli.framework.command import command, single
+from booking_cli.framework.command import command, command_app
+from booking_cli.framework.context import Cli
 
 VARIABLE = "BOOKING_COMPLETE"
-"""Set by the scripts: `words`, or `described` where the shell shows what a candidate is."""
+"""Set by the scripts: `words`, or `described` for a shell that shows descriptions."""
 
-app = single()
+app = command_app()
 
 _BASH = r"""_booking() {
     local IFS=$'\n'
@@ -69,53 +70,51 @@ SHELLS = tuple(SCRIPTS)
 )
 def completion(
     ctx: typer.Context,
-    shell: Annotated[
-        str, typer.Argument(metavar="|".join(SHELLS), parser=one_of(*SHELLS), help="Whose script to write.")
-    ],
+    shell: Annotated[str, typer.Argument(metavar="|".join(SHELLS), parser=one_of(*SHELLS), help="The shell.")],
 ) -> None:
-    """Writes the script that makes Tab complete commands, options and their values."""
-    cli = context.of(ctx)
+    """Print a script that completes commands, options and values in a shell."""
+    cli: Cli = ctx.obj
     if cli.render.is_json:
         cli.render.one({"shell": shell, "script": SCRIPTS[shell]})
     else:
         cli.render.text(SCRIPTS[shell].rstrip("\n"))
 
 
-# The answer to Tab -----------------------------------------------------------------------------------------------
+# Candidates -----------------------------------------------------------------------------------------------
 
 
-def answer(root: Any, words: Sequence[str], *, described: bool) -> None:
-    """Prints what may stand where the last of the words begins."""
+def print_candidates(root: Any, words: Sequence[str], *, with_help: bool) -> None:
+    """Print the candidates for the last word."""
     for candidate, summary in candidates(root, words):
-        sys.stdout.write(f"{candidate}\t{summary}\n" if described and summary else f"{candidate}\n")
+        sys.stdout.write(f"{candidate}\t{summary}\n" if with_help and summary else f"{candidate}\n")
 
 
 def candidates(root: Any, words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """What may stand there, with what it is; nothing where only the user knows."""
-    *before, begun = words or [""]
-    current, ctx, pending = root, root.context_class(root, info_name="booking"), None
+    """Yield the candidates for the last word, with their descriptions."""
+    *before, prefix = words or [""]
+    current, ctx, option = root, root.context_class(root, info_name="booking"), None
     for word in before:
-        if pending is not None:
-            pending = None
+        if option is not None:
+            option = None
         elif word.startswith("-"):
-            pending = _valued(current, ctx, word)
+            option = _option_with_value(current, ctx, word)
         elif hasattr(current, "get_command"):
             current = current.get_command(ctx, word)
             if current is None:
                 return
-    if pending is not None:
-        found = _values(pending)
-    elif begun.startswith("-"):
-        found = _options(current, ctx)
+    if option is not None:
+        values = _values(option)
+    elif prefix.startswith("-"):
+        values = _options(current, ctx)
     elif hasattr(current, "list_commands"):
-        found = current.summaries(ctx)
+        values = current.summaries(ctx)
     else:
-        found = (value for param in _arguments(current, ctx) for value in _values(param))
-    yield from ((name, summary) for name, summary in found if name.startswith(begun))
+        values = (value for param in _arguments(current, ctx) for value in _values(param))
+    yield from ((name, summary) for name, summary in values if name.startswith(prefix))
 
 
-def _valued(current: Any, ctx: Any, word: str) -> Any:
-    """The option of that name, when a value follows it."""
+def _option_with_value(current: Any, ctx: Any, word: str) -> Any:
+    """Return the option if its value is the next word."""
     if "=" in word:
         return None
     for param in current.get_params(ctx):
@@ -136,7 +135,7 @@ def _arguments(current: Any, ctx: Any) -> Iterator[Any]:
 
 
 def _values(param: Any) -> Iterator[tuple[str, str]]:
-    """Yield the values that the help names as the only ones, a|b|c, and the words of well-known metavars."""
+    """Yield the choices of a metavar such as a|b|c, or the words of a metavar in WORDS."""
     metavar = (param.metavar or "").strip("[].")
     if words := WORDS.get(metavar):
         yield from ((value, "") for value in words())
@@ -145,10 +144,10 @@ def _values(param: Any) -> Iterator[tuple[str, str]]:
 
 
 def _topics() -> Sequence[str]:
-    from booking_cli.commands import help as pages
-    from booking_cli.main import MODULES
+    from booking_cli.commands.help import TOPICS
+    from booking_cli.commands.registry import MODULES
 
-    return (*pages.TOPICS, *MODULES)
+    return (*TOPICS, *MODULES)
 
 
 def _settings() -> Sequence[str]:
@@ -169,4 +168,4 @@ WORDS: Mapping[str, Callable[[], Sequence[str]]] = {
     "SCOPE": _scopes,
     "SETTING": _settings,
 }
-"""What stands for a metavar: event types for TYPE."""
+"""The candidates for a metavar, such as event types for TYPE."""

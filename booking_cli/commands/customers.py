@@ -1,59 +1,76 @@
-"""`booking customers`: the organization's customer records."""
+"""`booking customers`: list, show and create customers over HTTP; update them in the database."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from booking_cli.client import api_client, pagination
-from booking_cli.client.pagination import LIMIT, After, All, Limit, Order
-from booking_cli.framework import context
+from booking_cli.framework import idempotency
 from booking_cli.framework.arguments import identifier
-from booking_cli.framework.command import command, group
-from booking_cli.framework.context import CliError
-from booking_cli.framework.options import Key
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import (
+    DEFAULT_LIMIT,
+    AllPages,
+    IdempotencyKey,
+    Limit,
+    Order,
+    OrgOfId,
+    StartingAfter,
+)
 from booking_cli.operator import storage, transactions
+from booking_cli.operator.transactions import stored_id
 
-app = group("Customers: one record for each e-mail address.")
+if TYPE_CHECKING:
+    from booking_core.context import Actor
+    from booking_core.db.engine import Tx
+    from booking_core.db.writes import Writes
+
+app = command_group("Manage customers. A customer is identified by the e-mail address.")
 
 COLUMNS = ("id", "name", "email", "phone", "tags", "email_subscription", "created_at")
-CLIPPED = {"name": 24, "email": 32, "tags": 16}
+TRUNCATED = {"name": 24, "email": 32, "tags": 16}
+_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
 CustomerId = Annotated[
-    str, typer.Argument(metavar="ID", parser=identifier, help="The id; `booking customers list` shows it.")
+    str, typer.Argument(metavar="ID", parser=identifier, help="The customer's id; see `booking customers list`.")
 ]
+Email = Annotated[str, typer.Option("--email", metavar="EMAIL", help="The e-mail address.")]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The full name.")]
+Phone = Annotated[str | None, typer.Option("--phone", metavar="PHONE", help="The phone number.")]
 
 
 @command(app, "list", "booking customers list", "booking customers list --email ada@example.com", shape="customer")
 def list_(
     ctx: typer.Context,
-    email: Annotated[
-        str | None, typer.Option("--email", metavar="EMAIL", help="Only the one with this address.")
-    ] = None,
-    limit: Limit = LIMIT,
-    everything: All = False,
+    email: Annotated[str | None, typer.Option("--email", metavar="EMAIL", help="Filter by e-mail address.")] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    all_pages: AllPages = False,
     order: Order = "desc",
-    starting_after: After = None,
+    starting_after: StartingAfter = None,
 ) -> None:
-    """Lists customers, the newest first."""
-    pagination.show(
-        context.of(ctx),
+    """List customers, newest first."""
+    pagination.write_list(
+        ctx.obj,
         api_client.path("customers"),
         COLUMNS,
         params={"email": email, "order": order},
         limit=limit,
-        everything=everything,
+        all_pages=all_pages,
         starting_after=starting_after,
-        clipped=CLIPPED,
-        empty="There is no such customer." if email else "There is no customer yet.",
+        truncated=TRUNCATED,
+        empty="No customer found.",
     )
 
 
-@command(app, "get", "booking customers get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json", shape="customer")
+@command(app, "get", f"booking customers get {_ID} -o json", shape="customer")
 def get(ctx: typer.Context, customer_id: CustomerId) -> None:
-    """Shows a customer."""
-    cli = context.of(ctx)
-    with api_client.client(cli) as client:
-        found = api_client.ask(client, "GET", api_client.path("customers", customer_id))
-    cli.render.one(found.body)
+    """Show a customer."""
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
+        customer = api_client.get(client, "customers", customer_id)
+    cli.render.one(customer)
 
 
 @command(
@@ -66,62 +83,54 @@ def get(ctx: typer.Context, customer_id: CustomerId) -> None:
 )
 def create(
     ctx: typer.Context,
-    email: Annotated[str, typer.Option("--email", metavar="EMAIL", help="Who it is: one record for each address.")],
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The full name.")],
-    phone: Annotated[str | None, typer.Option("--phone", metavar="PHONE", help="A telephone number.")] = None,
-    subscribe: Annotated[
-        bool, typer.Option("--subscribe", help="They agreed to marketing e-mail; never assumed.")
-    ] = False,
-    idempotency_key: Key = None,
+    email: Email,
+    name: Name,
+    phone: Phone = None,
+    subscribe: Annotated[bool, typer.Option("--subscribe", help="The customer agreed to marketing e-mail.")] = False,
+    idempotency_key: IdempotencyKey = None,
 ) -> None:
-    """Creates a customer; one with this address already is shown unchanged."""
-    cli = context.of(ctx)
+    """Create a customer. An existing customer with the same e-mail address is shown unchanged."""
+    cli: Cli = ctx.obj
     body: dict[str, Any] = {"email": email, "name": name}
     body |= {"phone": phone} if phone else {}
     body |= {"email_subscription": True} if subscribe else {}
-    with api_client.client(cli) as client, api_client.once(cli, idempotency_key) as key:
-        made = api_client.ask(client, "POST", api_client.path("customers"), body=body, idempotency_key=key)
-    cli.render.one(made.body)
-    if made.status == 200:
-        cli.render.note("There was a customer with this address already; nothing was changed.")
+    with api_client.connect(cli) as client, idempotency.idempotency_key(cli, idempotency_key) as key:
+        created = api_client.request(client, "POST", api_client.path("customers"), body=body, idempotency_key=key)
+    cli.render.one(created.body)
+    if created.status == 200:
+        cli.render.note("A customer with this address exists already; nothing was changed.")
 
 
 @command(
     app,
     "update",
-    "booking customers update 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --phone '+47 900 00 000'",
-    "booking customers update 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --email ada@new.example.com",
+    f"booking customers update {_ID} --phone '+47 900 00 000'",
+    f"booking customers update {_ID} --email ada@new.example.com",
     shape="customer",
     changes=True,
 )
 def update(
     ctx: typer.Context,
     customer_id: CustomerId,
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="The full name.")] = None,
-    email: Annotated[str | None, typer.Option("--email", metavar="EMAIL", help="The new address.")] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="The new full name.")] = None,
+    email: Annotated[str | None, typer.Option("--email", metavar="EMAIL", help="The new e-mail address.")] = None,
     phone: Annotated[
-        str | None, typer.Option("--phone", metavar="PHONE", help="The new number; '' takes it away.")
+        str | None, typer.Option("--phone", metavar="PHONE", help="The new phone number; '' removes it.")
     ] = None,
-    org: Annotated[
-        str | None, typer.Option("--org", metavar="SLUG", help="Whose it is, when two organizations have that id.")
-    ] = None,
+    org: OrgOfId = None,
 ) -> None:
-    """Changes a customer's contact details, in the database that BOOKING_DATABASE_URL names.
+    """Update a customer's contact details (operator).
 
-    What guests gave at their bookings stays as it was.
+    The contact details in existing bookings stay unchanged.
     """
-    cli = context.of(ctx)
+    cli: Cli = ctx.obj
     if name is None and email is None and phone is None:
         raise CliError("There is nothing to change.", hint="pass --name, --email or --phone")
-    with storage.installed():
+    with storage.require_operator_extra():
         from booking_core import customers
 
-    changed = transactions.act_on(
-        cli,
-        lambda tx, actor, pending: customers.update(
-            tx, actor, pending, transactions.stored_id(customer_id, "customer"), name=name, email=email, phone=phone
-        ),
-        noun="customer",
-        org=org,
-    )
-    cli.render.one(changed)
+    def change(tx: "Tx", actor: "Actor", pending: "Writes") -> Any:
+        stored = stored_id(customer_id, "customer")
+        return customers.update(tx, actor, pending, stored, name=name, email=email, phone=phone)
+
+    cli.render.one(transactions.change_by_id(cli, change, noun="customer", org=org))

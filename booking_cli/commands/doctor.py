@@ -1,63 +1,58 @@
-"""`booking doctor`: what must always be true, checked, and what waits for a person."""
+"""`booking doctor`: check the integrity of the database."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from booking_cli.framework import context
-from booking_cli.framework.command import command, single
+from booking_cli.framework.command import command, command_app
 from booking_cli.framework.context import Cli
 from booking_cli.framework.exit_codes import ExitCode
-from booking_cli.operator import storage
+from booking_cli.framework.options import OrgFilter
+from booking_cli.operator import secret_keys, storage
 
 if TYPE_CHECKING:
     from booking_core.db.engine import Database
     from booking_core.doctor import Finding, Terms
     from booking_core.settings import Settings
 
-app = single()
+app = command_app()
 
 COLUMNS = ("kind", "invariant", "organization", "subject", "message", "remedy")
 OVERDUE_S = 600
-"""What is due for longer than this waits for a worker that does not run, or cannot do it."""
+"""The age from which a due job is a finding: the worker does not run, or cannot do it."""
 
 
 @command(app, "doctor", "booking doctor", "booking doctor --org fjord-tours -o json")
 def doctor(
     ctx: typer.Context,
-    org: Annotated[
-        str | None, typer.Option("--org", metavar="SLUG", help="Only this organization.", show_default=False)
-    ] = None,
+    org: OrgFilter = None,
 ) -> int:
-    """Recomputes seats, numbers, events and balances, looks for what nobody takes up, and lists what is off.
+    """Check the integrity of the database: seats, numbers, events, balances, and work that waits for a person.
 
-    Exit code 1 when anything is broken; 13 when nothing is, but something waits for a person: refunds, dead
-    deliveries, endpoints that were switched off, mails that failed.
+    Exit code 1 if data is broken; 13 if nothing is broken, but refunds, dead deliveries, disabled endpoints or failed
+    mails wait for a person. Exit code 2 if the secret key does not open the values in the database.
 
-    A secret key that does not open what the database holds is refused with exit code 2.
-
-    Reads only, and may run beside a service.
+    The command only reads, and can run beside the service.
     """
-    cli = context.of(ctx)
-    with storage.database(cli) as database, cli.render.progress("checking") as advance:
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database, cli.render.progress("checking") as advance:
         from booking_core import doctor as checks
         from booking_core import organizations
 
-        settings = storage.settings()
-        terms = _terms(settings)
+        settings = storage.load_settings()
         _check_secret_keys(cli, settings, database)
         only = database.read(lambda tx: organizations.get(tx, slug=org)).id if org else None
-        found = database.read(lambda tx: checks.examine(tx, only, terms, advance=advance))
-    found += _about(settings)
-    if found and cli.render.format == "table" and not cli.render.fields:
+        found = database.read(lambda tx: checks.examine(tx, only, _terms(settings), advance=advance))
+    found += _settings_findings(settings)
+    if found and cli.render.is_default_table:
         from booking_cli.operator import findings
 
-        findings.show(cli.render, found)
+        findings.write(cli.render, found)
         cli.render.note(findings.summary(found))
     else:
-        cli.render.many([asdict(each) for each in found], COLUMNS, empty="All is well.")
+        cli.render.many([asdict(each) for each in found], COLUMNS, empty="No problems found.")
     return _exit_code(found)
 
 
@@ -67,8 +62,8 @@ def _exit_code(found: Sequence["Finding"]) -> ExitCode:
     return ExitCode.NEEDS_PERSON if found else ExitCode.OK
 
 
-def _about(settings: "Settings") -> list["Finding"]:
-    """Return what the settings leave undone: it waits for whoever runs the installation."""
+def _settings_findings(settings: "Settings") -> list["Finding"]:
+    """Return a finding for each warning about the settings."""
     from booking_core.doctor import Finding, FindingKind
 
     return [
@@ -85,11 +80,11 @@ def _about(settings: "Settings") -> list["Finding"]:
 
 
 def _check_secret_keys(cli: Cli, settings: "Settings", database: "Database") -> None:
-    """Refuse secret keys that do not open what the database holds. None are made here: the doctor writes nothing."""
+    """Check the secret keys against the database, without making one, since the command only reads."""
     if settings.has_secret_key or settings.is_sqlite:
-        storage.check_secret_keys(settings, database, cli.render.warn)
+        secret_keys.verify(settings, database, cli.render.warn)
     else:
-        cli.render.note("BOOKING_SECRET_KEY is not set: whether it opens what the database holds was not checked")
+        cli.render.note("BOOKING_SECRET_KEY is not set: sealed values were not checked")
 
 
 def _terms(settings: "Settings") -> "Terms":
@@ -102,7 +97,7 @@ def _terms(settings: "Settings") -> "Terms":
         webhook_disable_after_s=settings.webhook_disable_after_s,
         overdue_s=OVERDUE_S,
         include_waiting=True,
-        # None is made here: the doctor writes nothing.
+        # No key is made here, since the command only reads.
         openers=openers(settings.secret_keys()) if settings.has_secret_key else None,
         pending_minutes=settings.pending_minutes,
         webhook_waits_s=settings.webhook_waits_s,

@@ -1,4 +1,4 @@
-"""`booking events`: what happened, as it was told to webhooks, and as it happens."""
+"""`booking events`: list the event feed, and follow it."""
 
 import itertools
 import logging
@@ -10,31 +10,45 @@ from typing import Annotated, Any
 import typer
 
 from booking_cli.client import api_client, pagination
-from booking_cli.client.pagination import LIMIT, After, All, Limit, Order
-from booking_cli.framework import context, event_types
+from booking_cli.framework import event_types
 from booking_cli.framework.arguments import event_type as parsed_type
-from booking_cli.framework.arguments import identifier, instant, one_of
-from booking_cli.framework.command import command, group
-from booking_cli.framework.since import aware
+from booking_cli.framework.arguments import identifier, timestamp
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.durations import aware_datetime
+from booking_cli.framework.options import DEFAULT_LIMIT, AllPages, Limit, Order, StartingAfter, choice
+from booking_cli.framework.pages import merge
 from booking_cli.framework.stream import Stream
 
-app = group("What happened: the event feed, and the same events as they come.")
+app = command_group("List and follow events.")
 
 COLUMNS = ("id", "type", "created_at", "resource_id", "sequence")
 STREAM_COLUMNS = {"created_at": 16, "type": 22, "resource_id": 36, "sequence": 8, "id": 36}
-"""With their widths, the longest there are: what comes later is not known when the first line is written."""
+"""Columns with the width of their longest value, since later events are not known when the first line is written."""
 RESOURCES = ("booking", "customer", "gift_card", "webhook")
 TAIL = 10
 _POLL_S = 1.0
 _SKEW = timedelta(minutes=1)
-"""Events are dated when their request began and numbered when it ended: one that is numbered later may be dated this
-much earlier."""
+"""An event is dated when its request begins and numbered when it ends. An event with a higher number may have a date
+that is this much earlier."""
 
 Types = Annotated[
     list[str] | None,
     typer.Option(
-        "--type", metavar="TYPE", parser=parsed_type, help="Only this type, or all of a kind: booking.*; repeatable."
+        "--type",
+        metavar="TYPE",
+        parser=parsed_type,
+        help="Filter by type, or by a prefix such as booking.*; repeatable.",
     ),
+]
+
+ResourceType = Annotated[str | None, choice("--resource-type", choices=RESOURCES, help="Filter by kind of resource.")]
+ResourceId = Annotated[str | None, typer.Option("--resource-id", metavar="ID", help="Filter by resource.")]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="T", parser=timestamp, help="Events since: 2h (ago) or ISO 8601.")
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="T", parser=timestamp, help="Events before: 2h (ago) or ISO 8601.")
 ]
 
 
@@ -49,32 +63,18 @@ Types = Annotated[
 def list_(
     ctx: typer.Context,
     types: Types = None,
-    resource_type: Annotated[
-        str | None,
-        typer.Option(
-            "--resource-type",
-            metavar="|".join(RESOURCES),
-            parser=one_of(*RESOURCES),
-            help="Only events about this kind of thing.",
-        ),
-    ] = None,
-    resource_id: Annotated[
-        str | None, typer.Option("--resource-id", metavar="ID", help="Only what happened to this one.")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="T", parser=instant, help="2h: so long ago; or ISO 8601.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="T", parser=instant, help="Before that; not included.")
-    ] = None,
-    limit: Limit = LIMIT,
-    everything: All = False,
+    resource_type: ResourceType = None,
+    resource_id: ResourceId = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = DEFAULT_LIMIT,
+    all_pages: AllPages = False,
     order: Order = "desc",
-    starting_after: After = None,
+    starting_after: StartingAfter = None,
 ) -> None:
-    """Lists events, the newest first. They are kept for 90 days."""
-    pagination.show(
-        context.of(ctx),
+    """List events, newest first. They are kept for 90 days."""
+    pagination.write_list(
+        ctx.obj,
         api_client.path("events"),
         COLUMNS,
         params={
@@ -86,9 +86,9 @@ def list_(
             "order": order,
         },
         limit=limit,
-        everything=everything,
+        all_pages=all_pages,
         starting_after=starting_after,
-        empty="Nothing happened yet.",
+        empty="No event found.",
     )
 
 
@@ -96,14 +96,15 @@ def list_(
 def get(
     ctx: typer.Context,
     event_id: Annotated[
-        str, typer.Argument(metavar="ID", parser=identifier, help="The id; Svc-Event-Id of a delivery is one.")
+        str,
+        typer.Argument(metavar="ID", parser=identifier, help="The event's id, such as the Svc-Event-Id of a delivery."),
     ],
 ) -> None:
-    """Shows an event with the resource as it was then."""
-    cli = context.of(ctx)
-    with api_client.client(cli) as client:
-        found = api_client.ask(client, "GET", api_client.path("events", event_id))
-    cli.render.one(found.body)
+    """Show an event, with the resource at that time."""
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
+        event = api_client.get(client, "events", event_id)
+    cli.render.one(event)
 
 
 @command(
@@ -116,61 +117,55 @@ def get(
 )
 def tail(
     ctx: typer.Context,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Then wait for more, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new events, until Ctrl-C.")] = False,
     types: Types = None,
-    since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="T", parser=instant, help="All since then; 2h: so long ago, or ISO 8601."),
-    ] = None,
-    lines: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=0, help=f"How many to begin with; {TAIL} unless said.")
-    ] = TAIL,
+    since: Since = None,
+    lines: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=0, help="Number of past events.")] = TAIL,
 ) -> None:
-    """Shows the last events, the newest at the end; with --follow also those to come.
+    """Show the last events, newest last, and with --follow also new ones.
 
-    A service that is away is waited for, and no event is missed. With --follow, -o json is an object a line.
+    --follow retries while the service is unreachable, and misses no event. Its -o json is one object per line.
     """
-    cli = context.of(ctx)
-    asked = {"type": event_types.query(types), "created_since": since}
-    with api_client.client(cli) as client:
-        # Also when none is to be shown, one is looked at: it tells where the feed ends now.
-        last = _last(client, asked, None if since else max(lines, 1))
-        begin = last[-1] if last else None
+    cli: Cli = ctx.obj
+    params = {"type": event_types.query(types), "created_since": since}
+    with api_client.connect(cli) as client:
+        # At least one is requested, since --follow begins after the newest event.
+        last = _last(client, params, None if since else max(lines, 1))
+        newest = last[-1] if last else None
         shown = last if since else last[len(last) - min(lines, len(last)) :]
         if not follow:
-            cli.render.many(shown, tuple(STREAM_COLUMNS), empty="Nothing happened yet.")
+            cli.render.many(shown, tuple(STREAM_COLUMNS), empty="No event found.")
             return
-        with Stream(cli, STREAM_COLUMNS, "waiting for events; Ctrl-C ends") as stream, _patient(stream):
-            for event in itertools.chain(shown, _following(client, event_types.asked(types), begin, since)):
+        with Stream(cli, STREAM_COLUMNS, "waiting for events; Ctrl-C to stop") as stream, _report_outages(stream):
+            for event in itertools.chain(shown, _follow(client, event_types.feed_filter(types), newest, since)):
                 stream.show(event)
 
 
-def _last(client: Any, asked: dict[str, Any], count: int | None) -> list[dict[str, Any]]:
-    """The newest events, in their order; none: all."""
-    newest: list[dict[str, Any]] = pagination.merged(pagination.pages(client, api_client.path("events"), asked, count))[
-        "data"
-    ]
-    return newest[::-1]
+def _last(client: Any, params: dict[str, Any], count: int | None) -> list[dict[str, Any]]:
+    """Return the newest events, oldest first; a count of None means all."""
+    pages = pagination.iter_pages(client, api_client.path("events"), params, count)
+    events: list[dict[str, Any]] = merge(pages)["data"]
+    return events[::-1]
 
 
-def _following(
-    client: Any, types: Collection[str], begin: dict[str, Any] | None, since: str | None
+def _follow(
+    client: Any, types: Collection[str], newest: dict[str, Any] | None, since: str | None
 ) -> Iterator[dict[str, Any]]:
-    """Every event behind that one, as it comes; when there was none yet, every one."""
+    """Yield every event after the newest one; every event if there is none yet."""
     after, at = 0, None
-    if begin is not None:
-        after, at = begin["sequence"], datetime.fromisoformat(begin["created_at"]) - _SKEW
+    if newest is not None:
+        after, at = newest["sequence"], datetime.fromisoformat(newest["created_at"]) - _SKEW
     elif since:
-        # The SDK takes no instant without an offset; the service read it as the organization's time.
-        at = aware(since, client.me().organization.timezone)
+        # The SDK needs an offset. A timestamp without one is in the organization's time zone.
+        at = aware_datetime(since, client.me().organization.timezone)
     for event in client.events.follow(types=types, since=at, poll=_POLL_S):
         if event.sequence > after:
             yield event.to_json()
 
 
 @contextmanager
-def _patient(stream: Stream) -> Iterator[None]:
-    """Tells when the service is away, which the SDK notes in its log, and waits for."""
+def _report_outages(stream: Stream) -> Iterator[None]:
+    """Note the outages of the service that the SDK logs while it retries."""
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: stream.note(record.getMessage())  # type: ignore[method-assign]
     log = logging.getLogger("booking_sdk")

@@ -1,21 +1,21 @@
-"""`booking experiences`: the catalogue, as the API shows it."""
+"""`booking experiences`: list and show experiences over HTTP."""
 
 from typing import Annotated
 
 import typer
 
 from booking_cli.client import api_client, pagination
-from booking_cli.client.pagination import LIMIT, After, All, Limit, Order
-from booking_cli.framework import context
-from booking_cli.framework.arguments import identifier, instant
-from booking_cli.framework.command import command, group
+from booking_cli.framework.arguments import identifier
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.options import DEFAULT_LIMIT, AllPages, Limit, Order, StartingAfter, UpdatedSince
 
-app = group("The catalogue: what can be booked.")
+app = command_group("List and show experiences.")
 
 COLUMNS = ("id", "title", "is_published", "price_from", "duration", "slug", "updated_at")
-CLIPPED = {"title": 28, "slug": 24}
+TRUNCATED = {"title": 28, "slug": 24}
 ExperienceId = Annotated[
-    str, typer.Argument(metavar="ID", parser=identifier, help="The id; `booking experiences list` shows it.")
+    str, typer.Argument(metavar="ID", parser=identifier, help="The experience's id; see `booking experiences list`.")
 ]
 
 
@@ -28,36 +28,31 @@ ExperienceId = Annotated[
 )
 def list_(
     ctx: typer.Context,
-    published: Annotated[
-        bool | None, typer.Option("--published/--unpublished", help="Only those; both unless said.")
-    ] = None,
-    updated_since: Annotated[
-        str | None,
-        typer.Option("--updated-since", metavar="T", parser=instant, help="Changed since; 2h ago, or ISO 8601."),
-    ] = None,
-    limit: Limit = LIMIT,
-    everything: All = False,
+    published: Annotated[bool | None, typer.Option("--published/--unpublished", help="Filter by publication.")] = None,
+    updated_since: UpdatedSince = None,
+    limit: Limit = DEFAULT_LIMIT,
+    all_pages: AllPages = False,
     order: Order = "desc",
-    starting_after: After = None,
+    starting_after: StartingAfter = None,
 ) -> None:
-    """Lists experiences, the newest first."""
-    pagination.show(
-        context.of(ctx),
+    """List experiences, newest first."""
+    pagination.write_list(
+        ctx.obj,
         api_client.path("experiences"),
         COLUMNS,
         params={"published": published, "updated_since": updated_since, "order": order},
         limit=limit,
-        everything=everything,
+        all_pages=all_pages,
         starting_after=starting_after,
-        clipped=CLIPPED,
+        truncated=TRUNCATED,
         empty="There is no experience yet: booking catalog import",
     )
 
 
 @command(app, "get", "booking experiences get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json", shape="experience")
 def get(ctx: typer.Context, experience_id: ExperienceId) -> None:
-    """Shows an experience with its price tiers."""
-    cli = context.of(ctx)
-    with api_client.client(cli) as client:
-        found = api_client.ask(client, "GET", api_client.path("experiences", experience_id))
-    cli.render.one(found.body)
+    """Show an experience with its price tiers."""
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
+        experience = api_client.get(client, "experiences", experience_id)
+    cli.render.one(experience)

@@ -1,31 +1,71 @@
-"""`booking gift-cards`: prepaid amounts."""
+"""`booking gift-cards`: list and show gift cards over HTTP; issue, deactivate and reactivate them in the database."""
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from booking_cli.client import api_client, pagination
-from booking_cli.client.pagination import LIMIT, After, All, Limit, Order
-from booking_cli.framework import context, secret_files
 from booking_cli.framework.amounts import parse_amount
-from booking_cli.framework.arguments import identifier, instant, one_of
-from booking_cli.framework.command import command, group
-from booking_cli.framework.context import CliError
-from booking_cli.framework.output import money
+from booking_cli.framework.arguments import identifier
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.formatting import money
+from booking_cli.framework.options import (
+    DEFAULT_LIMIT,
+    AllPages,
+    Limit,
+    Order,
+    Org,
+    OrgOfId,
+    StartingAfter,
+    UpdatedSince,
+    choice,
+)
+from booking_cli.framework.secret_files import secret_output
 from booking_cli.operator import storage, transactions
+from booking_cli.operator.instants import parse_instant
+from booking_cli.operator.transactions import by_slug, stored_id
 
-app = group("Gift cards: prepaid amounts, redeemed with a code.")
+if TYPE_CHECKING:
+    from booking_core.context import Actor
+    from booking_core.db.engine import Tx
+    from booking_core.db.writes import Writes
+
+app = command_group("Manage gift cards.")
 
 COLUMNS = ("id", "code_last4", "status", "balance", "expires_at", "recipient.email", "initial_amount")
 STATUSES = ("active", "expired", "inactive")
-CLIPPED = {"recipient.email": 24}
+TRUNCATED = {"recipient.email": 24}
+_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
 CardId = Annotated[
-    str, typer.Argument(metavar="ID", parser=identifier, help="The id; `booking gift-cards list` shows it.")
+    str, typer.Argument(metavar="ID", parser=identifier, help="The gift card's id; see `booking gift-cards list`.")
 ]
-Whose = Annotated[
-    str | None, typer.Option("--org", metavar="SLUG", help="Whose it is, when two organizations have that id.")
+Amount = Annotated[str, typer.Option("--amount", metavar="AMOUNT", help="The amount: 500.00, or 50000 in minor units.")]
+Currency = Annotated[
+    str | None,
+    typer.Option("--currency", metavar="CODE", help="ISO 4217 code; default: the organization's currency."),
+]
+Code = Annotated[
+    str | None, typer.Option("--code", metavar="CODE", help="The code to redeem it; default: a random code.")
+]
+ValidFrom = Annotated[str | None, typer.Option("--valid-from", metavar="T", help="ISO 8601; default: now.")]
+ExpiresAt = Annotated[
+    str | None,
+    typer.Option("--expires-at", metavar="T", help="ISO 8601, local time without an offset; default: never."),
+]
+PurchaserName = Annotated[str | None, typer.Option("--purchaser-name", metavar="NAME", help="The purchaser's name.")]
+PurchaserEmail = Annotated[
+    str | None, typer.Option("--purchaser-email", metavar="EMAIL", help="The purchaser's e-mail address.")
+]
+RecipientName = Annotated[str | None, typer.Option("--recipient-name", metavar="NAME", help="The recipient's name.")]
+RecipientEmail = Annotated[
+    str | None, typer.Option("--recipient-email", metavar="EMAIL", help="The recipient's e-mail address.")
+]
+SecretFile = Annotated[
+    Path | None, typer.Option("--secret-file", metavar="FILE", help="Write the code to this new file (mode 0600).")
 ]
 
 
@@ -38,56 +78,47 @@ Whose = Annotated[
 )
 def list_(
     ctx: typer.Context,
-    status: Annotated[
-        str | None,
-        typer.Option("--status", metavar="|".join(STATUSES), parser=one_of(*STATUSES), help="Only those."),
-    ] = None,
-    updated_since: Annotated[
-        str | None,
-        typer.Option("--updated-since", metavar="T", parser=instant, help="Changed since; 2h ago, or ISO 8601."),
-    ] = None,
-    limit: Limit = LIMIT,
-    everything: All = False,
+    status: Annotated[str | None, choice("--status", choices=STATUSES, help="Filter by status.")] = None,
+    updated_since: UpdatedSince = None,
+    limit: Limit = DEFAULT_LIMIT,
+    all_pages: AllPages = False,
     order: Order = "desc",
-    starting_after: After = None,
+    starting_after: StartingAfter = None,
 ) -> None:
-    """Lists gift cards, the newest first, without their codes."""
-    pagination.show(
-        context.of(ctx),
+    """List gift cards without their codes, newest first."""
+    pagination.write_list(
+        ctx.obj,
         api_client.path("gift-cards"),
         COLUMNS,
         params={"status": status, "updated_since": updated_since, "order": order},
         limit=limit,
-        everything=everything,
+        all_pages=all_pages,
         starting_after=starting_after,
-        clipped=CLIPPED,
-        empty="There is no gift card.",
+        truncated=TRUNCATED,
+        empty="No gift card found.",
     )
 
 
 @command(
     app,
     "get",
-    "booking gift-cards get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07",
-    "booking gift-cards get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --include-code --fields code",
+    f"booking gift-cards get {_ID}",
+    f"booking gift-cards get {_ID} --include-code --fields code",
     shape="gift_card",
 )
 def get(
     ctx: typer.Context,
     card_id: CardId,
     include_code: Annotated[
-        bool, typer.Option("--include-code", help="Also the code, which is money: whoever reads it can spend it.")
+        bool, typer.Option("--include-code", help="Include the code, which anyone can spend.")
     ] = False,
 ) -> None:
-    """Shows a gift card."""
-    cli = context.of(ctx)
+    """Show a gift card."""
+    cli: Cli = ctx.obj
     params = {"include": "code"} if include_code else None
-    with api_client.client(cli) as client:
-        found = api_client.ask(client, "GET", api_client.path("gift-cards", card_id), params=params)
-    cli.render.one(found.body)
-
-
-# The operator's --------------------------------------------------------------------------------------------------
+    with api_client.connect(cli) as client:
+        card = api_client.request(client, "GET", api_client.path("gift-cards", card_id), params=params).body
+    cli.render.one(card)
 
 
 @command(
@@ -100,50 +131,32 @@ def get(
 )
 def issue(
     ctx: typer.Context,
-    org: Annotated[str, typer.Option("--org", metavar="SLUG", help="The organization.")],
-    amount: Annotated[
-        str,
-        typer.Option("--amount", metavar="AMOUNT", help="500.00, or in minor units without a point: 50000."),
-    ],
-    currency: Annotated[
-        str | None, typer.Option("--currency", metavar="CODE", help="ISO 4217; the organization's own unless said.")
-    ] = None,
-    code: Annotated[
-        str | None, typer.Option("--code", metavar="CODE", help="The code that redeems it; made unless given.")
-    ] = None,
-    valid_from: Annotated[
-        str | None, typer.Option("--valid-from", metavar="T", help="ISO 8601; at once unless said.")
-    ] = None,
-    expires_at: Annotated[
-        str | None,
-        typer.Option("--expires-at", metavar="T", help="ISO 8601, without an offset local time; else never."),
-    ] = None,
-    purchaser_name: Annotated[str | None, typer.Option("--purchaser-name", metavar="NAME", help="Who paid.")] = None,
-    purchaser_email: Annotated[
-        str | None, typer.Option("--purchaser-email", metavar="EMAIL", help="Their address.")
-    ] = None,
-    recipient_name: Annotated[str | None, typer.Option("--recipient-name", metavar="NAME", help="Who gets it.")] = None,
-    recipient_email: Annotated[
-        str | None, typer.Option("--recipient-email", metavar="EMAIL", help="Their address.")
-    ] = None,
-    secret_file: Annotated[
-        Path | None,
-        typer.Option("--secret-file", metavar="FILE", help="Write the code to this new file (0600) instead."),
-    ] = None,
+    org: Org,
+    amount: Amount,
+    currency: Currency = None,
+    code: Code = None,
+    valid_from: ValidFrom = None,
+    expires_at: ExpiresAt = None,
+    purchaser_name: PurchaserName = None,
+    purchaser_email: PurchaserEmail = None,
+    recipient_name: RecipientName = None,
+    recipient_email: RecipientEmail = None,
+    secret_file: SecretFile = None,
 ) -> None:
-    """Issues a gift card that was paid for, and shows its code. Opens the database."""
-    cli = context.of(ctx)
-    with storage.installed():
-        from booking_core import gift_cards, organizations
+    """Issue a gift card that was paid for, and show its code (operator)."""
+    cli: Cli = ctx.obj
+    with storage.require_operator_extra():
+        from booking_core import gift_cards
         from booking_core.gift_cards import GiftCardIssue
 
-    def verb(tx: Any, actor: Any, pending: Any) -> Any:
+    def change(tx: "Tx", actor: "Actor", pending: "Writes") -> Any:
+        organization = actor.organization
         request = GiftCardIssue(
-            amount_minor=parse_amount(amount, currency or actor.organization.default_currency),
+            amount_minor=parse_amount(amount, currency or organization.default_currency),
             currency=currency,
             code=code,
-            valid_from=_instant(actor, "--valid-from", valid_from),
-            expires_at=_instant(actor, "--expires-at", expires_at),
+            valid_from=parse_instant(organization, "--valid-from", valid_from),
+            expires_at=parse_instant(organization, "--expires-at", expires_at),
             purchaser_name=purchaser_name,
             purchaser_email=purchaser_email,
             recipient_name=recipient_name,
@@ -151,79 +164,43 @@ def issue(
         )
         return gift_cards.issue(tx, actor, pending, request)
 
-    with secret_files.kept(secret_file) as keeper:
-        card, made_code = transactions.act(cli, lambda tx: organizations.get(tx, slug=org), verb)
-        shown = json.loads(card)
-        cli.render.note(f"Issued a gift card of {money(shown['initial_amount'])}.")
-        keeper.hand_over(
+    with secret_output(secret_file) as output:
+        card_json, made_code = transactions.change(cli, by_slug(org), change)
+        card = json.loads(card_json)
+        cli.render.note(f"Issued a gift card of {money(card['initial_amount'])}.")
+        output.write_with_secret(
             cli,
-            shown | {"code": made_code},
+            card | {"code": made_code},
             "code",
-            lost=f"The gift card {shown['id']} was issued, and its code could not be handed over",
-            hint=f"booking gift-cards get {shown['id']} --include-code",
-            note="The code is money: give it to its recipient and to nobody else.",
+            lost=f"The gift card {card['id']} was issued, but its code could not be written",
+            hint=f"booking gift-cards get {card['id']} --include-code",
+            note="Keep the code secret: anyone who has it can spend it.",
         )
 
 
-def _instant(actor: Any, option: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        found: int = actor.organization.zone.parse(text)
-    except ValueError as error:
-        raise CliError(f"{option} {error}.", hint="write 2027-12-31T00:00:00 or 2027-12-31T00:00:00+01:00") from None
-    return found
-
-
-def _stored(card_id: str) -> str:
-    return transactions.stored_id(card_id, "gift card")
-
-
-@command(
-    app,
-    "deactivate",
-    "booking gift-cards deactivate 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07",
-    shape="gift_card",
-    changes=True,
-)
-def deactivate(ctx: typer.Context, card_id: CardId, org: Whose = None) -> None:
-    """Stops a gift card from paying for anything; `reactivate` undoes it. Opens the database."""
-    cli = context.of(ctx)
-    with storage.installed():
+@command(app, "deactivate", f"booking gift-cards deactivate {_ID}", shape="gift_card", changes=True)
+def deactivate(ctx: typer.Context, card_id: CardId, org: OrgOfId = None) -> None:
+    """Deactivate a gift card, so that it cannot be redeemed; `reactivate` undoes it (operator)."""
+    with storage.require_operator_extra():
         from booking_core import gift_cards
 
-    cli.render.one(
-        transactions.act_on(
-            cli,
-            lambda tx, actor, pending: gift_cards.deactivate(
-                tx, actor, pending, transactions.stored_id(card_id, "gift card")
-            ),
-            noun="gift card",
-            org=org,
-        )
-    )
+    _change(ctx.obj, card_id, org, gift_cards.deactivate)
 
 
-@command(
-    app,
-    "reactivate",
-    "booking gift-cards reactivate 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07",
-    shape="gift_card",
-    changes=True,
-)
-def reactivate(ctx: typer.Context, card_id: CardId, org: Whose = None) -> None:
-    """Lets a deactivated gift card pay again, as far as its validity and balance go. Opens the database."""
-    cli = context.of(ctx)
-    with storage.installed():
+@command(app, "reactivate", f"booking gift-cards reactivate {_ID}", shape="gift_card", changes=True)
+def reactivate(ctx: typer.Context, card_id: CardId, org: OrgOfId = None) -> None:
+    """Reactivate a gift card, within its validity and balance (operator)."""
+    with storage.require_operator_extra():
         from booking_core import gift_cards
 
-    cli.render.one(
-        transactions.act_on(
-            cli,
-            lambda tx, actor, pending: gift_cards.reactivate(
-                tx, actor, pending, transactions.stored_id(card_id, "gift card")
-            ),
-            noun="gift card",
-            org=org,
-        )
+    _change(ctx.obj, card_id, org, gift_cards.reactivate)
+
+
+def _change(cli: Cli, card_id: str, org: str | None, change: Any) -> None:
+    changed = transactions.change_by_id(
+        cli,
+        lambda tx, actor, pending: change(tx, actor, pending, stored_id(card_id, "gift card")),
+        noun="gift card",
+        org=org,
     )
+    cli.render.one(changed)

@@ -1,28 +1,28 @@
-"""`booking logout`: forgets a profile and its key."""
+"""`booking logout`: remove a profile and its key from this machine."""
 
 import typer
 
 from booking_cli.client import key_storage, profiles
-from booking_cli.framework import context
-from booking_cli.framework.command import command, single
+from booking_cli.framework.command import command, command_app
+from booking_cli.framework.context import Cli
 
-app = single()
+app = command_app()
 
 
 @command(app, "logout", "booking logout", "booking logout --profile staging")
 def logout(ctx: typer.Context) -> None:
-    """Forgets the profile and removes its key from this machine.
+    """Remove the profile and its API key from this machine.
 
-    The key itself goes on working: `booking keys revoke` ends it.
+    The key itself stays valid; revoke it with `booking keys revoke`.
     """
-    cli = context.of(ctx)
-    choice, known = profiles.chosen(cli), profiles.load()
-    if choice.origin == "default" and choice.name not in known.by_name:
+    cli: Cli = ctx.obj
+    choice, stored = profiles.chosen(cli), profiles.load()
+    if choice.origin == "default" and choice.name not in stored.by_name:
         cli.render.one({"profile": None, "key_prefix": None})
-        cli.render.note("Nobody is logged in.")
+        cli.render.note("You are not logged in.")
         return
-    profile = known.named(choice.name)
-    key_storage.forget(choice.name, profile)
-    profiles.save(known.without(choice.name))
+    profile = stored.named(choice.name)
+    key_storage.delete(choice.name, profile)
+    profiles.save(stored.without(choice.name))
     cli.render.one({"profile": choice.name, "key_prefix": profile.key_prefix})
-    cli.render.note("The key still works for whoever has it: booking keys revoke ID ends it.")
+    cli.render.note("The key is still valid; revoke it with booking keys revoke ID.")

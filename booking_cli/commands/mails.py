@@ -1,26 +1,27 @@
-"""`booking mails`: what became of the mails to guests and staff, and those that failed once more."""
+"""`booking mails`: list mails to guests and staff, and retry failed ones, in the database."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from booking_cli.client.pagination import LIMIT, Limit
-from booking_cli.framework import context
-from booking_cli.framework.arguments import one_of
-from booking_cli.framework.command import command, group
-from booking_cli.framework.context import Cli, CliError
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import DEFAULT_LIMIT, Limit, OrgFilter, choice
+from booking_cli.framework.pages import write_limited
 from booking_cli.operator import storage
+from booking_cli.operator.storage import organization_filter
 
 if TYPE_CHECKING:
     from booking_core.context import Organization
-    from booking_core.db.engine import Database, Tx
+    from booking_core.db.engine import Database
     from booking_core.errors import Conflict
     from booking_core.notifications import Mail
 
-    Outcome: TypeAlias = tuple[Mail, Organization] | Conflict
+    RetryResult: TypeAlias = tuple[Mail, Organization] | Conflict
 
-app = group("Mails to guests and staff, for 30 days after their end. These commands open the database.")
+app = command_group("List and retry mails to guests and staff; they are kept for 30 days (operator).")
 
 COLUMNS = (
     "id",
@@ -34,74 +35,67 @@ COLUMNS = (
     "sent_at",
     "next_attempt_at",
 )
-"""The first ones are the most important: a narrow terminal shows only those that fit."""
-CLIPPED = {"recipient": 20, "last_error": 40}
+"""Columns by importance: a narrow terminal shows the first ones."""
+TRUNCATED = {"recipient": 20, "last_error": 40}
 STATUSES = ("queued", "sent", "failed", "unwritten")
-AT_ONCE = 200
-"""So few in one transaction that on SQLite, which has one writer, a booking waits for a moment only."""
-LEFT = {
-    "mail_too_old": "owed more than 72 hours ago, which is no news any more; --anyway writes it all the same",
-    "departure_started": "about a departure that has begun",
+BATCH_SIZE = 200
+"""The size of a transaction, small enough that on SQLite, which has one writer, a booking waits only briefly."""
+SKIPPED = {
+    "mail_too_old": "due more than 72 hours ago; send it anyway with --anyway",
+    "departure_started": "the departure has begun",
 }
-"""What is said of mails that --failed passes over, by the reason."""
+"""Why --failed skips a mail, by the reason in the error."""
 _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
-
-Org = Annotated[str | None, typer.Option("--org", metavar="SLUG", help="Only this organization's.", show_default=False)]
 
 
 @command(app, "list", "booking mails list --org fjord-tours", "booking mails list --status failed", shape="mail")
 def list_(
     ctx: typer.Context,
-    org: Org = None,
-    status: Annotated[
-        str | None,
-        typer.Option(
-            "--status", metavar="|".join(STATUSES), parser=one_of(*STATUSES), help="Only those.", show_default=False
-        ),
-    ] = None,
-    limit: Limit = LIMIT,
+    org: OrgFilter = None,
+    status: Annotated[str | None, choice("--status", choices=STATUSES, help="Filter by status.")] = None,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> None:
-    """Lists mails, the newest first.
+    """List mails, newest first.
 
     \b
-    queued      to be sent, or to be written first; without a next attempt it waits for a mail server
-    sent        the mail server took it
-    failed      the mail server refused it, or it was tried for too long
-    unwritten   it could not even be written
+    queued      waits to be written or sent; without a next attempt it waits
+                for BOOKING_SMTP_URL
+    sent        accepted by the mail server
+    failed      refused by the mail server, or not accepted in time
+    unwritten   the text could not be written
 
-    What is not written yet has the key of what owes it for an id.
+    A mail without a text has the key of its outbox entry as its id.
     """
-    cli = context.of(ctx)
-    with storage.database(cli) as database:
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
         from booking_core import notifications
         from booking_core.notifications import MailStatus
 
-        wanted = MailStatus(status) if status else None
-        found = database.read(lambda tx: notifications.find(tx, _organization(tx, org), status=wanted, limit=limit + 1))
-        shown = [notifications.present(*each) for each in found[:limit]]
-    has_more = len(found) > limit
-    cli.render.many(shown, COLUMNS, clipped=CLIPPED, empty="No mail.", beside={"has_more": has_more})
-    if has_more:
-        cli.render.note("There are more: --limit N shows as many.")
+        mail_status = MailStatus(status) if status else None
+        found = database.read(
+            lambda tx: notifications.find(tx, organization_filter(tx, org), status=mail_status, limit=limit + 1)
+        )
+        mails = [notifications.present(*each) for each in found]
+    write_limited(cli, mails, limit, COLUMNS, truncated=TRUNCATED, empty="No mail found.")
 
 
 @command(
     app,
     "show",
     f"booking mails show {_ID} -o json",
-    f"booking mails show booking_confirmation_mail:{_ID}     (whatever became of it)",
+    f"booking mails show booking_confirmation_mail:{_ID}     (also before it is written)",
     shape="mail",
 )
 def show(
     ctx: typer.Context,
-    mail_id: Annotated[str, typer.Argument(metavar="ID", help="The mail's id, or the key of what owes it.")],
+    mail_id: Annotated[str, typer.Argument(metavar="ID", help="The mail's id, or the key of its outbox entry.")],
 ) -> None:
-    """Shows a mail, but never its text, which holds the guest's secret link.
+    """Show a mail. The text is not shown, since it holds the guest's secret link.
 
-    By the key also one that was not to be written: its status says why.
+    The key of the outbox entry also finds a mail that was not written; its status tells why.
     """
-    cli = context.of(ctx)
-    with storage.database(cli) as database:
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
         from booking_core import notifications
 
         cli.render.one(notifications.present(*database.read(lambda tx: notifications.get(tx, mail_id))))
@@ -119,67 +113,57 @@ def show(
 def retry(
     ctx: typer.Context,
     mail_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID...]", help="Which ones: all of them are queued, or none.")
+        list[str] | None,
+        typer.Argument(metavar="[ID...]", help="The mails to retry: all of them, or none if one is refused."),
     ] = None,
     failed: Annotated[
-        bool, typer.Option("--failed", help="Every one that failed or could not be written, and is still news.")
+        bool, typer.Option("--failed", help="Retry all failed and unwritten mails that are not outdated.")
     ] = False,
-    org: Org = None,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Also what was owed more than 72 hours ago.")] = False,
+    org: OrgFilter = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Include mails that were due more than 72 hours ago.")
+    ] = False,
 ) -> None:
-    """Queues failed mails again, due now, with attempts counted anew.
+    """Queue failed mails again.
 
-    A worker writes each anew, from the booking and the addresses as they are then, and under the Message-ID that it
-    had. A confirmation, or word of a move, is refused once the departure has begun.
+    A worker writes each mail again from the current booking and address, with the same Message-ID and new attempts.
+    Confirmations and notices of a new departure are refused after the departure has begun.
     """
-    cli = context.of(ctx)
+    cli: Cli = ctx.obj
     if failed == bool(mail_ids) or (org and not failed):
-        raise CliError(
-            "Name mails by their ids, or --failed, with --org or without.", hint="booking mails retry --help"
-        )
-    with storage.database(cli) as database:
+        raise CliError("Pass the ids of mails, or --failed with or without --org.", hint="booking mails retry --help")
+    with storage.open_database(cli) as database:
         if mail_ids:
-            _retry_named(cli, database, mail_ids, anyway=anyway)
+            _retry_ids(cli, database, mail_ids, anyway=anyway)
         else:
             _retry_failed(cli, database, org, anyway=anyway)
 
 
-def _retry_named(cli: Cli, database: "Database", mail_ids: list[str], *, anyway: bool) -> None:
+def _retry_ids(cli: Cli, database: "Database", mail_ids: list[str], *, anyway: bool) -> None:
     from booking_core import notifications
 
-    again = database.write(lambda tx: notifications.retry(tx, mail_ids, anyway=anyway))
-    cli.render.many([notifications.present(*each) for each in again], COLUMNS, clipped=CLIPPED)
+    queued = database.write(lambda tx: notifications.retry(tx, mail_ids, anyway=anyway))
+    cli.render.many([notifications.present(*each) for each in queued], COLUMNS, truncated=TRUNCATED)
 
 
 def _retry_failed(cli: Cli, database: "Database", org: str | None, *, anyway: bool) -> None:
     from booking_core import notifications
     from booking_core.errors import Conflict
 
-    found = database.read(lambda tx: notifications.find_failed(tx, _organization(tx, org)))
-    outcomes: list[Outcome] = []
-    for start in range(0, len(found), AT_ONCE):
-        outcomes += _retry_each(database, found[start : start + AT_ONCE], anyway=anyway)
-    again = [notifications.present(*each) for each in outcomes if not isinstance(each, Conflict)]
-    left = [detail for each in outcomes if isinstance(each, Conflict) for detail in each.details]
-    cli.render.many(
-        again,
-        COLUMNS,
-        clipped=CLIPPED,
-        empty="No mail was queued again.",
-        beside={"left": [each.to_json() for each in left]},
-    )
-    for reason, count in Counter(each.reason for each in left).items():
-        cli.render.note(f"{count} left as {'it is' if count == 1 else 'they are'}: {LEFT.get(reason, reason)}")
+    found = database.read(lambda tx: notifications.find_failed(tx, organization_filter(tx, org)))
+    results: list[RetryResult] = []
+    for start in range(0, len(found), BATCH_SIZE):
+        results += _retry_each(database, found[start : start + BATCH_SIZE], anyway=anyway)
+    queued = [notifications.present(*each) for each in results if not isinstance(each, Conflict)]
+    skipped = [detail for each in results if isinstance(each, Conflict) for detail in each.details]
+    extra = {"left": [each.to_json() for each in skipped]}
+    cli.render.many(queued, COLUMNS, truncated=TRUNCATED, empty="No mail was queued again.", extra=extra)
+    for reason, count in Counter(each.reason for each in skipped).items():
+        cli.render.note(f"{count} skipped: {SKIPPED.get(reason, reason)}")
 
 
-def _retry_each(database: "Database", mails: "list[tuple[Mail, Organization]]", *, anyway: bool) -> "list[Outcome]":
+def _retry_each(database: "Database", mails: "list[tuple[Mail, Organization]]", *, anyway: bool) -> "list[RetryResult]":
     from booking_core import notifications
 
     keys = [(mail.organization_id, mail.effect_key) for mail, _ in mails]
     return database.write(lambda tx: notifications.retry_each(tx, keys, anyway=anyway))
-
-
-def _organization(tx: "Tx", slug: str | None) -> "Organization | None":
-    from booking_core import organizations
-
-    return organizations.get(tx, slug=slug) if slug else None

@@ -1,4 +1,4 @@
-"""`booking orgs`: organizations and their settings."""
+"""`booking orgs`: create organizations and change their settings, in the database."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -6,18 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from booking_cli.framework import context
-from booking_cli.framework.arguments import near
-from booking_cli.framework.command import command, group
-from booking_cli.framework.context import CliError
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.suggestions import closest
 from booking_cli.operator import storage
 
-app = group("Organizations and their settings.")
+app = command_group("Manage organizations and their settings (operator).")
 
 COLUMNS = ("slug", "name", "timezone", "default_currency", "id")
-CLIPPED = {"slug": 24, "name": 32}
-Slug = Annotated[str, typer.Argument(metavar="SLUG", help="The organization.", show_default=False)]
+TRUNCATED = {"slug": 24, "name": 32}
+Slug = Annotated[str, typer.Argument(metavar="SLUG", help="The organization.")]
 
 
 @command(
@@ -30,48 +30,50 @@ Slug = Annotated[str, typer.Argument(metavar="SLUG", help="The organization.", s
 def create(
     ctx: typer.Context,
     slug: Annotated[
-        str, typer.Option("--slug", metavar="SLUG", help="Lower-case words joined by hyphens; never changes.")
+        str, typer.Option("--slug", metavar="SLUG", help="Lower-case words joined by hyphens; it cannot be changed.")
     ],
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Shown to guests.")],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The name that guests see.")],
     timezone: Annotated[
-        str, typer.Option("--timezone", metavar="ZONE", help="IANA name; every timestamp is shown in it.")
+        str, typer.Option("--timezone", metavar="ZONE", help="IANA time zone, in which all times are shown.")
     ],
-    currency: Annotated[str, typer.Option("--currency", metavar="CODE", help="ISO 4217 code.")],
+    currency: Annotated[str, typer.Option("--currency", metavar="CODE", help="ISO 4217 code of the default currency.")],
 ) -> None:
-    """Creates an organization."""
-    cli = context.of(ctx)
-    with storage.database(cli) as database:
+    """Create an organization."""
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
         from booking_core import organizations
 
-        made = database.write_once(
+        organization = database.write_once(
             lambda tx: organizations.create(
                 tx, slug=slug, name=name, timezone=timezone, currency=currency, now=tx.now()
             )
         )
-        cli.render.one(organizations.present(made))
+        cli.render.one(organizations.present(organization))
     cli.render.note(f"next: booking keys create --org {slug} --name NAME")
 
 
 @command(app, "list", "booking orgs list --fields slug", shape="organization")
 def list_(ctx: typer.Context) -> None:
-    """Lists all organizations by slug."""
-    cli = context.of(ctx)
-    with storage.database(cli) as database:
+    """List all organizations, sorted by slug."""
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
         from booking_core import organizations
 
         found = [organizations.present(each) for each in database.read(organizations.find)]
-    cli.render.many(found, COLUMNS, clipped=CLIPPED, empty="There is no organization yet: booking orgs create --help")
+    cli.render.many(
+        found, COLUMNS, truncated=TRUNCATED, empty="There is no organization yet: booking orgs create --help"
+    )
 
 
 @command(app, "show", "booking orgs show fjord-tours -o json", shape="organization_settings")
 def show(ctx: typer.Context, slug: Slug) -> None:
-    """Shows an organization with every setting."""
-    cli = context.of(ctx)
-    with storage.database(cli) as database:
+    """Show an organization with all its settings."""
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
         from booking_core import organizations
 
         found = database.read(lambda tx: organizations.get(tx, slug=slug))
-        storage.tell_organization(cli, found)
+        storage.note_organization(cli, found)
         cli.render.one(_with_settings(found))
 
 
@@ -80,38 +82,41 @@ def show(ctx: typer.Context, slug: Slug) -> None:
     "set",
     "booking orgs set fjord-tours add_ons_app=off refund_late_percent=50",
     "booking orgs set fjord-tours staff_email=staff@fjord.example",
-    "booking orgs set fjord-tours pending_minutes=     (the installation's default again)",
+    "booking orgs set fjord-tours pending_minutes=     (reset to the installation's default)",
     shape="organization_settings",
     changes=True,
 )
 def set_(
     ctx: typer.Context,
     slug: Slug,
-    changes: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="What to change.", show_default=False)],
+    changes: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="The settings to change.")],
 ) -> None:
-    """Changes settings of an organization.
+    """Change settings of an organization.
 
     \b
-    api_app, plan_api, add_ons_app        on or off: the API app, the plan's API, the Add-ons app
-    name                                  shown to guests
-    timezone                              IANA name
-    default_currency                      ISO 4217 code
-    hours_before_booking_closes           lead time of experiences that name none
-    pending_minutes                       how long an unpaid booking keeps its seats
-    refund_full_until_hours               a cancellation this long before the start is refunded in full,
-    refund_late_percent                   a later one by this much
-    notify_staff, staff_email             on or off, and where to
-    on_site_fee_percent                   fee on bookings paid on site
-    cancel_under_minimum                  on or off: cancel a departure that is short of guests
+    api_app, plan_api, add_ons_app   on or off: the API app, the plan's API,
+                                     the Add-ons app
+    name                             the name that guests see
+    timezone                         IANA time zone
+    default_currency                 ISO 4217 code
+    hours_before_booking_closes      default lead time of experiences
+    pending_minutes                  how long an unpaid booking holds its seats
+    refund_full_until_hours          hours before the start until which a
+                                     cancellation is refunded in full
+    refund_late_percent              percentage refunded after that
+    notify_staff, staff_email        on or off, and the address
+    on_site_fee_percent              fee on bookings paid on site
+    cancel_under_minimum             on or off: cancel departures with fewer
+                                     guests than the minimum
     """
-    cli = context.of(ctx)
+    cli: Cli = ctx.obj
     texts = dict(map(_key_and_value, changes))
-    with storage.database(cli) as database:
+    with storage.open_database(cli) as database:
         from booking_core import organizations
 
         found = database.read(lambda tx: organizations.get(tx, slug=slug))
-        storage.tell_organization(cli, found)
-        with _near_named(texts, tuple(organizations.present_settings(found))):
+        storage.note_organization(cli, found)
+        with _suggest_keys(texts, tuple(organizations.present_settings(found))):
             changed = database.write(
                 lambda tx: organizations.set_settings(tx, organizations.get(tx, slug=slug), texts, now=tx.now())
             )
@@ -131,44 +136,44 @@ def notify_email(
     ctx: typer.Context,
     slug: Slug,
     address: Annotated[
-        str | None, typer.Argument(metavar="[ADDRESS]", help="Where notices go from now on.", show_default=False)
+        str | None, typer.Argument(metavar="[ADDRESS]", help="The new address for notifications.")
     ] = None,
-    off: Annotated[bool, typer.Option("--off", help="Send none; the address is kept.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Turn notifications off; the address is kept.")] = False,
 ) -> None:
-    """Shows or sets where staff is told of bookings, cancellations and endpoints that fail.
+    """Show or set the address for notifications about bookings, cancellations and failing endpoints.
 
-    With an address the notices are switched on; `orgs set` has both as notify_staff and staff_email. That a refund
-    needs a person is told in any case.
+    An address also turns notifications on. The same settings in `orgs set` are notify_staff and staff_email.
+    Notifications about refunds that need a person are always sent.
     """
-    cli = context.of(ctx)
+    cli: Cli = ctx.obj
     if off and address:
         raise CliError("An address and --off exclude each other.", hint="booking orgs notify-email --help")
     texts = {"staff_email": address, "notify_staff": "on"} if address else {"notify_staff": "off"} if off else {}
-    with storage.database(cli) as database:
+    with storage.open_database(cli) as database:
         from booking_core import organizations
 
         def work(tx: Any) -> Any:
             organization = organizations.get(tx, slug=slug)
             return organizations.set_settings(tx, organization, texts, now=tx.now()) if texts else organization
 
-        storage.tell_organization(cli, database.read(lambda tx: organizations.get(tx, slug=slug)))
+        storage.note_organization(cli, database.read(lambda tx: organizations.get(tx, slug=slug)))
         settings = organizations.present_settings(database.write(work) if texts else database.read(work))
     cli.render.one({"slug": slug} | {key: settings[key] for key in ("notify_staff", "staff_email")})
 
 
 @contextmanager
-def _near_named(keys: Iterable[str], known: Sequence[str]) -> Iterator[None]:
-    """Name in the hint of a refusal what was probably meant by keys that are not known."""
+def _suggest_keys(keys: Iterable[str], known: Sequence[str]) -> Iterator[None]:
+    """Suggest the closest keys in the hint of a validation error."""
     from booking_core.errors import Malformed
 
     try:
         yield
     except Malformed as error:
-        meant = [found for key in keys if key not in known and (found := near(key, known))]
-        if not meant:
+        suggestions = [found for key in keys if key not in known and (found := closest(key, known))]
+        if not suggestions:
             raise
         details = [detail.to_json() for detail in error.details]
-        hint = f"did you mean {', '.join(meant)}?"
+        hint = f"did you mean {', '.join(suggestions)}?"
         raise CliError(str(error), ExitCode.INVALID, code=error.code, hint=hint, details=details) from error
 
 

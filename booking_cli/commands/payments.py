@@ -1,20 +1,31 @@
-"""`booking payments`: what guests paid by hand, and what is still to be paid."""
+"""`booking payments`: record payments that were made by hand, and list unpaid bookings, in the database."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from booking_cli.client.pagination import LIMIT, Limit
-from booking_cli.framework import amounts, context
-from booking_cli.framework.arguments import one_of
-from booking_cli.framework.command import command, group
-from booking_cli.framework.context import CliError
+from booking_cli.framework.amounts import amount_text, parse_amount
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.options import (
+    DEFAULT_LIMIT,
+    BookingRef,
+    Limit,
+    Org,
+    OrgOfBooking,
+    StaffNote,
+    choice,
+)
+from booking_cli.framework.pages import write_limited
 from booking_cli.operator import staff_bookings, storage, transactions
+from booking_cli.operator.instants import parse_instant
 
 if TYPE_CHECKING:
+    from booking_core.context import Actor
     from booking_core.db.engine import Tx
+    from booking_core.db.writes import Writes
 
-app = group("Payments by hand: on site and for invoices. These commands open the database.")
+app = command_group("Record payments made by hand (operator).")
 
 DUE_COLUMNS = (
     "booking_number",
@@ -28,15 +39,23 @@ DUE_COLUMNS = (
     "id",
     "is_overdue",
 )
+DUE_TRUNCATED = {"customer.name": 16, "experience": 20}
 COLUMNS = ("id", "received_at", "amount", "method", "note", "voided_at")
 METHODS = ("pay_on_site", "invoice", "card")
 _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
-BookingRef = Annotated[
-    str, typer.Argument(metavar="BOOKING", help="The booking's id, or with --org its number; `payments due` shows it.")
+Amount = Annotated[
+    str,
+    typer.Option("--amount", metavar="AMOUNT", parser=amount_text, help="The amount: 890.00, or 89000 in minor units."),
 ]
-Whose = Annotated[
-    str | None, typer.Option("--org", metavar="SLUG", help="Whose booking it is, when it is named by its number.")
+Method = Annotated[
+    str | None, typer.Option("--method", metavar="TEXT", help="How it was paid: cash, terminal, bank transfer.")
+]
+ReceivedAt = Annotated[
+    str | None,
+    typer.Option(
+        "--at", metavar="T", help="When it was received: ISO 8601, local time without an offset; default: now."
+    ),
 ]
 
 
@@ -52,62 +71,49 @@ Whose = Annotated[
 def record(
     ctx: typer.Context,
     booking: BookingRef,
-    amount: Annotated[
-        str,
-        typer.Option(
-            "--amount",
-            metavar="AMOUNT",
-            parser=amounts.amount_text,
-            help="What was received: 890.00, or 89000 minor units.",
-        ),
-    ],
-    method: Annotated[
-        str | None, typer.Option("--method", metavar="TEXT", help="How it was paid: cash, terminal, bank transfer.")
-    ] = None,
-    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="For the staff.")] = None,
-    org: Whose = None,
-    received_at: Annotated[
-        str | None,
-        typer.Option(
-            "--at", metavar="T", help="When it was received; ISO 8601, without an offset local time; else now."
-        ),
-    ] = None,
+    amount: Amount,
+    method: Method = None,
+    note: StaffNote = None,
+    org: OrgOfBooking = None,
+    received_at: ReceivedAt = None,
 ) -> None:
-    """Records a payment of a booking that is paid on site or by invoice.
+    """Record a payment for a booking that is paid on site or by invoice.
 
-    Several parts may be recorded; payment.status becomes paid once they come to the total. More than what is left to
-    pay is refused.
+    Several partial payments may be recorded; payment.status becomes `paid` when they reach the total. More than the
+    unpaid amount is refused.
     """
-    cli = context.of(ctx)
-    with storage.installed():
+    cli: Cli = ctx.obj
+    with storage.require_operator_extra():
         from booking_core import bookings
 
-    def verb(tx: "Tx", actor: Any, pending: Any) -> Any:
-        found = bookings.refer(tx, actor, booking)
-        minor = amounts.parse_amount(amount, bookings.lock(tx, actor, found).row.currency)
-        at = _instant(actor, received_at)
-        return bookings.record_payment(tx, actor, found, amount_minor=minor, method=method, note=note, received_at=at)
+    def change(tx: "Tx", actor: "Actor", pending: "Writes") -> Any:
+        booking_id = bookings.refer(tx, actor, booking)
+        minor = parse_amount(amount, bookings.lock(tx, actor, booking_id).row.currency)
+        at = parse_instant(actor.organization, "--at", received_at)
+        return bookings.record_payment(
+            tx, actor, booking_id, amount_minor=minor, method=method, note=note, received_at=at
+        )
 
-    shown = transactions.act(cli, staff_bookings.owner(booking, org), verb)
-    cli.render.one(shown)
-    if shown["payment"]["status"] != "paid":
-        cli.render.note("A part is paid; `booking payments list` shows what was recorded.")
+    changed = transactions.change(cli, staff_bookings.find_organization(booking, org), change)
+    cli.render.one(changed)
+    if changed["payment"]["status"] != "paid":
+        cli.render.note("The booking is partly paid; list its payments with booking payments list.")
 
 
 @command(app, "list", f"booking payments list {_ID}", "booking payments list 1017 --org fjord-tours")
-def list_(ctx: typer.Context, booking: BookingRef, org: Whose = None) -> None:
-    """Lists the payments that were recorded for a booking, voided ones too."""
-    cli = context.of(ctx)
-    with storage.installed():
+def list_(ctx: typer.Context, booking: BookingRef, org: OrgOfBooking = None) -> None:
+    """List the recorded payments of a booking, including voided ones."""
+    cli: Cli = ctx.obj
+    with storage.require_operator_extra():
         from booking_core import bookings, payments
 
-    def verb(tx: "Tx", actor: Any, pending: Any) -> list[dict[str, Any]]:
-        found = bookings.lock(tx, actor, bookings.refer(tx, actor, booking)).row.id
-        records = payments.find_records(tx, actor.organization, found)
+    def change(tx: "Tx", actor: "Actor", pending: "Writes") -> list[dict[str, Any]]:
+        booking_id = bookings.lock(tx, actor, bookings.refer(tx, actor, booking)).row.id
+        records = payments.find_records(tx, actor.organization, booking_id)
         return [payments.present_record(each, actor.organization) for each in records]
 
-    shown = transactions.act(cli, staff_bookings.owner(booking, org), verb)
-    cli.render.many(shown, COLUMNS, empty="No payment was recorded.", prose=("note",))
+    records = transactions.change(cli, staff_bookings.find_organization(booking, org), change)
+    cli.render.many(records, COLUMNS, empty="No payment was recorded.", wrapped=("note",))
 
 
 @command(
@@ -120,21 +126,21 @@ def list_(ctx: typer.Context, booking: BookingRef, org: Whose = None) -> None:
 def void(
     ctx: typer.Context,
     record_id: Annotated[
-        str, typer.Argument(metavar="RECORD", help="The record's id; `booking payments list BOOKING` shows it.")
+        str, typer.Argument(metavar="RECORD", help="The record's id; see `booking payments list BOOKING`.")
     ],
-    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Why; for the timeline.")] = None,
+    note: StaffNote = None,
 ) -> None:
-    """Voids a recorded payment that was a mistake: the booking is unpaid again by that amount."""
-    cli = context.of(ctx)
-    with storage.installed():
+    """Void a recorded payment, so that its amount is unpaid again."""
+    cli: Cli = ctx.obj
+    with storage.require_operator_extra():
         from booking_core import bookings, payments
 
-    shown = transactions.act(
+    changed = transactions.change(
         cli,
         lambda tx: payments.record_owner(tx, record_id),
         lambda tx, actor, pending: bookings.void_payment(tx, actor, record_id.lower(), note=note),
     )
-    cli.render.one(shown)
+    cli.render.one(changed)
 
 
 @command(
@@ -145,55 +151,26 @@ def void(
 )
 def due(
     ctx: typer.Context,
-    org: Annotated[str, typer.Option("--org", metavar="SLUG", help="The organization.", show_default=False)],
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            metavar="|".join(METHODS),
-            parser=one_of(*METHODS),
-            help="Only those; card: confirmed by staff before the card was charged.",
-            show_default=False,
-        ),
-    ] = None,
-    overdue: Annotated[bool, typer.Option("--overdue", help="Only those whose departure has begun.")] = False,
-    limit: Limit = LIMIT,
+    org: Org,
+    method: Annotated[str | None, choice("--method", choices=METHODS, help="Filter by payment method.")] = None,
+    overdue: Annotated[bool, typer.Option("--overdue", help="Only bookings whose departure has begun.")] = False,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> None:
-    """Lists confirmed bookings that are not paid yet, the earliest departure first.
+    """List confirmed bookings that are not fully paid, earliest departure first.
 
-    Those are bookings whose invoice is due, that are paid on site, or that staff confirmed before their card was
-    charged.
+    These are bookings paid on site or by invoice, and those that staff confirmed before the card was charged (--method
+    card).
     """
-    cli = context.of(ctx)
-    with storage.database(cli) as database:
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
         from booking_core import organizations, payments
         from booking_core.models.bookings import PaymentMethod
 
-        wanted = PaymentMethod(method) if method else None
-
-        def read(tx: "Tx") -> list[dict[str, Any]]:
+        def query(tx: "Tx") -> list[dict[str, Any]]:
             organization, at = organizations.get(tx, slug=org), tx.now()
-            found = payments.find_due(tx, organization, method=wanted, overdue=overdue, limit=limit + 1)
-            return [payments.present_due(each, organization, at) for each in found]
+            payment_method = PaymentMethod(method) if method else None
+            rows = payments.find_due(tx, organization, method=payment_method, overdue=overdue, limit=limit + 1)
+            return [payments.present_due(each, organization, at) for each in rows]
 
-        found = database.read(read)
-    has_more = len(found) > limit
-    cli.render.many(
-        found[:limit],
-        DUE_COLUMNS,
-        empty="Nothing is left to pay.",
-        beside={"has_more": has_more},
-        clipped={"customer.name": 16, "experience": 20},
-    )
-    if has_more:
-        cli.render.note("There are more: --limit N shows as many.")
-
-
-def _instant(actor: Any, text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        found: int = actor.organization.zone.parse(text)
-    except ValueError as error:
-        raise CliError(f"--at {error}.", hint="write 2026-11-20T09:00:00 or 2026-11-20T09:00:00+01:00") from None
-    return found
+        unpaid = database.read(query)
+    write_limited(cli, unpaid, limit, DUE_COLUMNS, empty="Nothing is unpaid.", truncated=DUE_TRUNCATED)

@@ -1,18 +1,18 @@
-"""`booking whoami`: whose key is in use, and what it may do."""
+"""`booking whoami`: show the organization and the scopes of the API key in use."""
 
 import typer
 
 from booking_cli.client import api_client
-from booking_cli.framework import context
-from booking_cli.framework.command import command, single
+from booking_cli.framework.command import command, command_app
+from booking_cli.framework.context import Cli
 
-app = single()
+app = command_app()
 
 
 @command(app, "whoami", "booking whoami", "booking whoami --fields organization.slug")
 def whoami(ctx: typer.Context) -> None:
-    """Shows the organization and the key that commands use: the test of a login."""
-    cli = context.of(ctx)
-    with api_client.client(cli) as client:
-        told = api_client.ask(client, "GET", api_client.path("me"))
-    cli.render.one(told.body)
+    """Show the organization and the scopes of the API key in use."""
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
+        me = api_client.get(client, "me")
+    cli.render.one(me)

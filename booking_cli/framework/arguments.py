@@ -1,88 +1,96 @@
-"""Arguments as they are typed: ids, days, instants, and how many of what."""
+"""Parsers for arguments and options: ids, dates, timestamps, counts, choices, headers."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from booking_cli.framework import event_types
-from booking_cli.framework.durations import length_us
+from booking_cli.framework.durations import duration_us
+from booking_cli.framework.errors import bad_file
+from booking_cli.framework.suggestions import TYPO, closest, invalid_choice
 
 _RELATIVE = re.compile(r"\d{1,9}[smhdw]", re.ASCII)
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _KEY_LENGTHS = range(8, 201)
-_LISTED = 6
-"""So many choices fit into a line."""
-_NEAR = 0.6
-_TYPO = 0.85
-"""Closer than this is a typing mistake, also where the service may know words that are newer than this command."""
+_NUMBER_DIGITS_MAX = 18
+"""The digits that any 64-bit booking number fits into."""
 
 
 def identifier(text: str) -> str:
-    """An id that can stand in a path. Whether there is such a thing is for the service to say.
+    """Return an id that is safe as a segment of a URL path. Whether it exists is checked by the service.
 
     Raises:
-        BadParameter: it would lead to another path.
+        BadParameter: the id would change the path.
     """
     if text in ("", ".", "..") or any(c in text for c in "/\\?#%") or not text.isprintable() or not text.isascii():
-        raise typer.BadParameter(f"{text!r} is no id.")
+        raise typer.BadParameter(f"{text!r} is not an id.")
     return text
 
 
+def is_booking_number(text: str) -> bool:
+    """Return whether the text is a booking number rather than an id."""
+    return text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX
+
+
 def day(text: str) -> str:
-    """A day of the organization, or the word for one of this machine.
+    """Return a date as YYYY-MM-DD; `today` and `tomorrow` are dates of this machine.
 
     Raises:
-        BadParameter: it is neither YYYY-MM-DD nor today or tomorrow.
+        BadParameter: the text is none of these.
     """
     if text in ("today", "tomorrow"):
-        found = datetime.now().astimezone().date() + timedelta(days=text == "tomorrow")
-        return found.isoformat()
+        return (datetime.now().astimezone().date() + timedelta(days=text == "tomorrow")).isoformat()
     try:
         if len(text) != len("2026-12-24"):
             raise ValueError
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no day; write 2026-12-24, today or tomorrow.") from None
+        raise typer.BadParameter(f"{text!r} is not a date; write 2026-12-24, today or tomorrow.") from None
 
 
-def instant(text: str) -> str:
-    """An instant: so long ago (2h, 30m), or ISO 8601; without an offset it is the organization's time.
+def timestamp(text: str) -> str:
+    """Return an ISO 8601 timestamp, from one or from an age such as 2h or 30m.
+
+    A timestamp without an offset is in the organization's time zone.
 
     Raises:
-        BadParameter: it is neither.
+        BadParameter: the text is neither.
     """
     if _RELATIVE.fullmatch(text):
-        return (datetime.now(UTC) - timedelta(microseconds=length_us(text))).isoformat(timespec="seconds")
+        return (datetime.now(UTC) - timedelta(microseconds=duration_us(text))).isoformat(timespec="seconds")
     try:
         datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no time; write 2h, 30m or 2026-11-20T09:00:00+01:00.") from None
+        raise typer.BadParameter(f"{text!r} is not a time; write 2h, 30m or 2026-11-20T09:00:00+01:00.") from None
     return text
 
 
-def counted(texts: list[str], name: str) -> list[dict[str, Any]]:
-    """Lines of `{name, count}` from ID=COUNT.
+def counts(texts: list[str], name: str) -> list[dict[str, Any]]:
+    """Return `{name: ID, "count": COUNT}` for each ID=COUNT.
 
     Raises:
-        BadParameter: one is written in another way.
+        BadParameter: a text has another form.
     """
-    return [_counted(text, name) for text in texts]
+    return [_count(text, name) for text in texts]
 
 
-def _counted(text: str, name: str) -> dict[str, Any]:
-    what, equals, count = text.rpartition("=")
-    if not (equals and what and count.isascii() and count.isdigit()) or int(count) < 1:
+def _count(text: str, name: str) -> dict[str, Any]:
+    item_id, equals, count = text.rpartition("=")
+    if not (equals and item_id and count.isascii() and count.isdigit()) or int(count) < 1:
         raise typer.BadParameter(f"{text!r} is not ID=COUNT, such as adult=2.")
-    return {name: what, "count": int(count)}
+    return {name: item_id, "count": int(count)}
 
 
 def idempotency_key(text: str) -> str:
-    """A key that the service takes.
+    """Return an idempotency key of 8 to 200 printable ASCII characters.
 
     Raises:
-        BadParameter: it is too short or too long, or holds something that no key holds.
+        BadParameter: the service would refuse the key.
     """
     if len(text) not in _KEY_LENGTHS or not text.isascii() or not text.isprintable() or text != text.strip():
         raise typer.BadParameter(
@@ -91,58 +99,61 @@ def idempotency_key(text: str) -> str:
     return text
 
 
-def near(word: str, choices: Iterable[str], *, cutoff: float = _NEAR) -> str | None:
-    """Return the choice that was probably meant: one that is spelt alike, or the only one that begins so."""
-    from difflib import get_close_matches
+def header(text: str) -> tuple[str, str]:
+    """Return the name and the value of an HTTP header from `Name: value`.
 
-    by_lower = {choice.lower(): choice for choice in choices}
-    if found := get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff):
-        return by_lower[found[0]]
-    begun = [choice for lower, choice in by_lower.items() if word and lower.startswith(word.lower())]
-    return begun[0] if len(begun) == 1 else None
-
-
-def refusal(word: str, choices: Sequence[str], *, cutoff: float = _NEAR) -> str:
-    """Return the sentence that refuses a word: it names what was probably meant, and lists what is taken unless that
-    would hide it."""
-    meant = near(word, choices, cutoff=cutoff)
-    if meant and len(choices) > _LISTED:
-        return f"There is no {word!r}. Did you mean {meant!r}?"
-    listed = f"{word!r} is not one of {', '.join(choices)}."
-    return f"{listed} Did you mean {meant!r}?" if meant else listed
+    Raises:
+        BadParameter: the text has another form.
+    """
+    name, colon, value = text.partition(":")
+    name = name.strip()
+    if not (colon and _HEADER_NAME.fullmatch(name) and text.isascii() and text.isprintable()):
+        raise typer.BadParameter(f"{text!r} is not NAME:VALUE, such as 'X-Tenant: fjord'.")
+    return name, value.strip()
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """Return a parser for one of these words."""
+    """Return a parser that takes one of the choices."""
 
     def parse(text: str) -> str:
         if text not in choices:
-            raise typer.BadParameter(refusal(text, choices))
+            raise typer.BadParameter(invalid_choice(text, choices))
         return text
 
     return parse
 
 
-def open_set(*choices: str) -> Callable[[str], str]:
-    """Return a parser for words to which the service may add: only what looks like a typing mistake is refused, the
-    rest is for the service to judge."""
+def one_of_or_newer(*choices: str) -> Callable[[str], str]:
+    """Return a parser for words that the service may extend: it refuses only likely typing mistakes."""
 
     def parse(text: str) -> str:
-        if text not in choices and near(text, choices, cutoff=_TYPO):
-            raise typer.BadParameter(refusal(text, choices, cutoff=_TYPO))
+        if text not in choices and closest(text, choices, cutoff=TYPO):
+            raise typer.BadParameter(invalid_choice(text, choices, cutoff=TYPO))
         return text
 
     return parse
 
 
 def event_type(text: str) -> str:
-    """Parse an event type, a prefix such as `booking.*`, or `*`.
+    """Return an event type, a prefix such as `booking.*`, or `*`.
 
     Raises:
-        BadParameter: it looks like a typing mistake, or it is a prefix of no type.
+        BadParameter: the text is a likely typing mistake, or a prefix that matches no type.
     """
     if event_types.matching(text):
         return text
     if "*" in text:
-        raise typer.BadParameter(refusal(text, event_types.PREFIXES))
-    return open_set(*event_types.TYPES)(text)
+        raise typer.BadParameter(invalid_choice(text, event_types.PREFIXES))
+    return one_of_or_newer(*event_types.TYPES)(text)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file; `-` is stdin.
+
+    Raises:
+        CliError: the file cannot be read.
+    """
+    try:
+        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise bad_file(path, f"cannot be read: {error.strerror}") from None

@@ -1,7 +1,12 @@
-"""How a command is declared: every group and command takes the global options, and shows examples in its help.
+"""Declare groups and commands: Typer's, with global options, examples in the help and lazy imports.
 
-Help is plain text, so that it reads the same in a pipe and loads nothing; a group's module is imported when it is
-used. Nothing here, and nothing at the head of a group's module, imports the library behind the command.
+    app = command_group("Manage API keys.")
+
+    @command(app, "list", "booking keys list --org fjord-tours", shape="key")
+    def list_(ctx: typer.Context, org: Org) -> None: ...
+
+Help is plain text, so that Rich is not imported for it. A group's module is imported when the group is used. Neither
+this module nor the top of a group's module imports booking_core, booking_server or booking_sdk.
 """
 
 import importlib
@@ -13,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from booking_cli._version import __version__
-from booking_cli.framework import context, gc_tuning
+from booking_cli.framework import gc_tuning
 from booking_cli.framework.arguments import one_of
 from booking_cli.framework.output import COLORS, FORMATS
 
@@ -22,28 +27,22 @@ _PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pr
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _paths(text: str) -> tuple[str, ...]:
+def _parse_fields(text: str) -> tuple[str, ...]:
     paths = tuple(part.strip() for part in text.split(","))
     if not all(paths):
         raise typer.BadParameter("write field names separated by commas, such as id,price.amount_minor")
     return paths
 
 
-def _same(value: Any) -> Any:
-    return value
+def _global(*names: str, help: str, parse: Callable[[Any], Any] | None = None, **settings: Any) -> TyperOption:  # noqa: A002
+    """Return an option that is stored in `Cli.options` rather than passed to the command."""
 
-
-def _remember(parse: Callable[[Any], Any]) -> Callable[..., None]:
     def callback(ctx: Any, param: Any, value: Any) -> None:
         if value:
-            setattr(context.of(ctx).options, param.name, parse(value))
+            setattr(ctx.obj.options, param.name, parse(value) if parse else value)
 
-    return callback
-
-
-def _global(*names: str, help: str, parse: Callable[[Any], Any] = _same, **kind: Any) -> TyperOption:  # noqa: A002
     return TyperOption(
-        param_decls=list(names), help=help, callback=_remember(parse), expose_value=False, is_eager=True, **kind
+        param_decls=list(names), help=help, callback=callback, expose_value=False, is_eager=True, **settings
     )
 
 
@@ -55,18 +54,18 @@ def _show_version(ctx: Any, param: Any, value: Any) -> None:
 
 def _global_options() -> list[Any]:
     return [
-        _global("-o", "--output", metavar="|".join(FORMATS), parse=one_of(*FORMATS), help="How results are written."),
-        _global("--json", is_flag=True, help="Short for --output json."),
-        _global("--fields", metavar="a,b.c", parse=_paths, help="Only these fields."),
-        _global("--color", metavar="|".join(COLORS), parse=one_of(*COLORS), help="Overrides NO_COLOR."),
-        _global("-q", "--quiet", is_flag=True, help="No notes on stderr."),
-        _global("-v", "--verbose", count=True, type=int, help="More notes on stderr."),
-        _global("--debug", is_flag=True, help="Show the traceback of an error."),
-        _global("--no-progress", is_flag=True, help="No progress bars."),
+        _global("-o", "--output", metavar="|".join(FORMATS), parse=one_of(*FORMATS), help="Output format."),
+        _global("--json", is_flag=True, help="Same as --output json."),
+        _global("--fields", metavar="a,b.c", parse=_parse_fields, help="Output only these fields."),
+        _global("--color", metavar="|".join(COLORS), parse=one_of(*COLORS), help="Use colors; overrides NO_COLOR."),
+        _global("-q", "--quiet", is_flag=True, help="Print no notes on stderr."),
+        _global("-v", "--verbose", count=True, type=int, help="Print more notes on stderr."),
+        _global("--debug", is_flag=True, help="Print the traceback of an error."),
+        _global("--no-progress", is_flag=True, help="Show no progress bars."),
         _global("--yes", is_flag=True, help="Answer yes to every question."),
-        _global("--profile", metavar="NAME", help="Which login to use; else BOOKING_PROFILE."),
-        _global("--base-url", metavar="URL", help="The service's root; else BOOKING_BASE_URL."),
-        _global("--api-key-stdin", is_flag=True, help="The API key is the first line of stdin."),
+        _global("--profile", metavar="NAME", help="Profile to use; overrides BOOKING_PROFILE."),
+        _global("--base-url", metavar="URL", help="Base URL of the service; overrides BOOKING_BASE_URL."),
+        _global("--api-key-stdin", is_flag=True, help="Read the API key from stdin."),
         TyperOption(
             param_decls=["--version"],
             is_flag=True,
@@ -78,56 +77,56 @@ def _global_options() -> list[Any]:
     ]
 
 
-def _sections(command: Any, ctx: Any, formatter: Any) -> None:
-    """Writes a command's help: its own arguments and options first, the global ones last."""
-    shown: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], "Global options": []}
+def _write_sections(command: Any, ctx: Any, formatter: Any) -> None:
+    """Write the sections of a help page: arguments and options of the command, examples, global options."""
+    records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], "Global options": []}
     for param in command.get_params(ctx):
         title = "Arguments" if param.param_type_name == "argument" else "Options"
         record = param.get_help_record(ctx)
         if record is not None:
-            shown[title if param in command.own_params else "Global options"].append(record)
+            records[title if param in command.own_params else "Global options"].append(record)
     for title in ("Arguments", "Options"):
-        _section(formatter, title, shown[title])
+        _write_section(formatter, title, records[title])
     if command.examples:
         with formatter.section("Examples"):
             formatter.write("".join(f"  {line}\n" for line in command.examples))
-    _section(formatter, "Global options", shown["Global options"])
+    _write_section(formatter, "Global options", records["Global options"])
 
 
-def _section(formatter: Any, title: str, records: list[tuple[str, str]]) -> None:
+def _write_section(formatter: Any, title: str, records: list[tuple[str, str]]) -> None:
     if records:
         with formatter.section(title):
             formatter.write_dl(records)
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What a command writes, and whether it changes something first."""
+class OutputSpec:
+    """The shape of a command's output, and whether the command changes something before it writes."""
 
     shape: str | None = None
     changes: bool = False
 
 
-_DECLARED = "booking_written"
-"""The attribute of a command's function that holds it; Typer keeps it on the function that it makes of this one."""
+OUTPUT_SPEC = "booking_output"
+"""The attribute of a command's function that holds its OutputSpec. Typer keeps it on its wrapper of the function."""
 
 
-def _check_text(ctx: Any, params: Iterable[Any]) -> None:
-    """Refuse arguments whose bytes are no UTF-8. Python gives them as lone surrogates, which neither a database nor
-    JSON takes; a path may hold any bytes.
+def _check_utf8(ctx: Any, params: Iterable[Any]) -> None:
+    """Refuse arguments that are not UTF-8. Python gives their bytes as lone surrogates, which neither a database nor
+    JSON takes. A path may hold any bytes.
 
     Raises:
-        BadParameter: naming the argument.
+        BadParameter: names the argument.
     """
     for param in params:
         value = ctx.params.get(param.name)
         texts = value if isinstance(value, list | tuple) else (value,)
-        if param.type.name != "path" and any(isinstance(text, str) and _is_cut(text) for text in texts):
+        if param.type.name != "path" and any(isinstance(text, str) and _has_surrogates(text) for text in texts):
             raise typer.BadParameter("this is not valid UTF-8.", ctx=ctx, param=param)
 
 
-def _is_cut(text: str) -> bool:
-    return any("\ud800" <= letter <= "\udfff" for letter in text)
+def _has_surrogates(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 class Command(TyperCommand):
@@ -140,14 +139,14 @@ class Command(TyperCommand):
         self.params.extend(_global_options())
 
     def invoke(self, ctx: Any) -> Any:
-        gc_tuning.end()
-        _check_text(ctx, self.own_params)
-        declared: Written = getattr(self.callback, _DECLARED, Written())
-        context.of(ctx).render.expect(declared.shape, checked=declared.changes)
+        gc_tuning.resume()
+        _check_utf8(ctx, self.own_params)
+        spec: OutputSpec = getattr(self.callback, OUTPUT_SPEC, OutputSpec())
+        ctx.obj.render.set_shape(spec.shape, check_now=spec.changes)
         return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        _sections(self, ctx, formatter)
+        _write_sections(self, ctx, formatter)
 
 
 class Group(TyperGroup):
@@ -161,26 +160,27 @@ class Group(TyperGroup):
         self.params.extend(_global_options())
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        _section(formatter, "Commands", list(self.summaries(ctx)))
-        _sections(self, ctx, formatter)
+        _write_section(formatter, "Commands", list(self.summaries(ctx)))
+        _write_sections(self, ctx, formatter)
 
     def summaries(self, ctx: Any) -> Iterable[tuple[str, str]]:
-        """Each command and the first line of its help."""
+        """Yield the name of each command and the first line of its help."""
         for name in self.list_commands(ctx):
             command = self.get_command(ctx, name)
             yield name, ((command and command.help) or "").partition("\n")[0]
 
 
-class Listed(Group):
-    """A group whose commands are loaded when they are used, and listed without being loaded.
+class LazyGroup(Group):
+    """A group that imports the module of a command when the command is used, and lists it without the import.
 
-    Each stands with the module whose `app` it is, or is among, and with its line in the list.
+    Args:
+        modules: for each command the module of its `app`, and its line in the list.
     """
 
     def __init__(self, modules: Mapping[str, tuple[str, str]], **settings: Any) -> None:
         super().__init__(**settings)
         self._modules = modules
-        self.commands = dict.fromkeys(modules)  # type: ignore[assignment]  # what typing errors are compared with
+        self.commands = dict.fromkeys(modules)  # type: ignore[assignment]  # used to suggest a mistyped command
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self._modules)
@@ -189,7 +189,7 @@ class Listed(Group):
         if cmd_name not in self._modules:
             return None
         module, _ = self._modules[cmd_name]
-        command = _built(importlib.import_module(module).app, cmd_name)
+        command = _build(importlib.import_module(module).app, cmd_name)
         command.name = cmd_name
         return command
 
@@ -197,19 +197,19 @@ class Listed(Group):
         return ((name, line) for name, (_, line) in self._modules.items())
 
 
-def _built(app: Any, name: str) -> Any:
-    """The group or the command that an `app` is; of several commands the one of that name, and no other is built."""
-    if isinstance(app, Listed):
+def _build(app: Any, name: str) -> Any:
+    """Return the group or the command of an `app`. Of several commands only the named one is built."""
+    if isinstance(app, LazyGroup):
         return app
     if app.registered_callback is None and len(app.registered_commands) > 1:
-        alone = single()
+        alone = command_app()
         alone.registered_commands = [each for each in app.registered_commands if each.name == name]
         return typer.main.get_command(alone)
     return typer.main.get_command(app)
 
 
-class Root(Listed):
-    """The command itself, whose list is divided into sections."""
+class RootGroup(LazyGroup):
+    """The `booking` command itself, whose help lists the commands in sections."""
 
     def __init__(
         self, modules: Mapping[str, tuple[str, str]], sections: Mapping[str, Sequence[str]], **settings: Any
@@ -219,40 +219,35 @@ class Root(Listed):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for title, names in self._sections.items():
-            _section(formatter, title, [(name, self._modules[name][1]) for name in names])
-        _sections(self, ctx, formatter)
+            _write_section(formatter, title, [(name, self._modules[name][1]) for name in names])
+        _write_sections(self, ctx, formatter)
 
 
-def group(help: str) -> typer.Typer:  # noqa: A002 - the word of the library
-    """An empty group of commands."""
+def command_group(help: str) -> typer.Typer:  # noqa: A002 - Typer's name
+    """Return a Typer app for a group of commands."""
     app = typer.Typer(cls=Group, help=help, no_args_is_help=True, **_PLAIN)
-    app.callback()(lambda: None)  # also a group of one command is a group
+    app.callback()(lambda: None)  # keeps a group of one command a group
     return app
 
 
-def single() -> typer.Typer:
-    """A place for one command that is no group."""
-    return typer.Typer(**_PLAIN)
-
-
-def several() -> typer.Typer:
-    """A place for commands that a `Listed` group takes from here one at a time."""
+def command_app() -> typer.Typer:
+    """Return a Typer app for one command, or for commands that a `LazyGroup` takes one at a time."""
     return typer.Typer(**_PLAIN)
 
 
 def command(
     app: typer.Typer, name: str, *examples: str, shape: str | None = None, changes: bool = False
 ) -> Callable[[F], F]:
-    """Declare a command of the group.
+    """Declare a command, as Typer's `app.command` does.
 
     Args:
-        examples: lines for its help.
-        shape: what it writes, a name of `shapes`; `--fields` is checked against it.
-        changes: it changes something, so that `--fields` is checked before it begins.
+        examples: lines of the help.
+        shape: the shape of the output, a name of `output_fields`, against which `--fields` is checked.
+        changes: whether the command changes something, so that `--fields` is checked before it runs.
     """
 
     def declare(function: F) -> F:
-        setattr(function, _DECLARED, Written(shape, changes))
+        setattr(function, OUTPUT_SPEC, OutputSpec(shape, changes))
         return app.command(name, cls=Command, epilog="\n".join(examples))(function)
 
     return declare

@@ -1,4 +1,4 @@
-"""The commands as a tree, walked without running any of them."""
+"""Iterate over all commands without running any of them."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ class Leaf(NamedTuple):
 
 
 def leaves(group: Any, ctx: Any, words: tuple[str, ...] = ()) -> Iterator[Leaf]:
-    """Every command below a group, in the order of the help."""
+    """Yield every command below a group, in the order of the help."""
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)
         if hasattr(command, "list_commands"):

@@ -1,6 +1,6 @@
-"""The event types (API v1 section 6), and what a prefix such as `booking.*` stands for.
+"""The event types (API v1 section 6), and prefixes of them such as `booking.*`.
 
-They are written down once more because the enum of the wire models takes pydantic to load; a test compares the two.
+The types are written here too, since the enum of the models imports pydantic; a test compares both.
 """
 
 from collections.abc import Iterable
@@ -23,11 +23,11 @@ TYPES = (
 SUBSCRIBABLE = tuple(each for each in TYPES if each != "ping")
 PREFIXES = tuple(dict.fromkeys(f"{each.partition('.')[0]}.*" for each in SUBSCRIBABLE))
 WORDS = (*TYPES, *PREFIXES)
-"""What completion offers."""
+"""The candidates of completion."""
 
 
 def matching(word: str) -> tuple[str, ...]:
-    """Return the known types that a type or a prefix names; nothing for one that is not known."""
+    """Return the known types that a type or a prefix matches."""
     if word == "*":
         return SUBSCRIBABLE
     if word.endswith(".*"):
@@ -36,16 +36,16 @@ def matching(word: str) -> tuple[str, ...]:
 
 
 def expanded(words: Iterable[str] | None) -> list[str]:
-    """Return types for a service that takes no prefix: each prefix as its known types, and nothing twice."""
+    """Return each type once, with prefixes replaced by their known types."""
     return list(dict.fromkeys(each for word in words or () for each in matching(word) or (word,)))
 
 
-def asked(words: Iterable[str] | None) -> tuple[str, ...]:
-    """Return what to ask the event feed for, which knows prefixes itself; nothing asks for every type."""
-    chosen = sorted(set(words or ()))
-    return () if "*" in chosen else tuple(chosen)
+def feed_filter(words: Iterable[str] | None) -> tuple[str, ...]:
+    """Return the types and prefixes to request from the event feed; nothing requests every type."""
+    types = sorted(set(words or ()))
+    return () if "*" in types else tuple(types)
 
 
 def query(words: Iterable[str] | None) -> str | None:
-    """Return the same as the `type` parameter of the feed."""
-    return ",".join(asked(words)) or None
+    """Return the `type` parameter of the event feed."""
+    return ",".join(feed_filter(words)) or None

@@ -1,62 +1,62 @@
-"""What the exit code of `booking` says, for scripts to branch on. None is 126 or 127, which belong to the shell."""
+"""The exit codes of `booking`. 126 and 127 are not used, since they belong to the shell."""
 
 from collections.abc import Mapping
 from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """One for each kind of outcome."""
+    """The exit codes."""
 
     OK = 0
-    """Done; also when the reader of a pipe went away, and when a list is empty."""
+    """Success; also for a closed pipe and an empty list."""
     FAILED = 1
-    """Something unexpected, or a question answered with no, or a check that found something broken."""
+    """An unexpected error, a declined question, or a check that found an error."""
     USAGE = 2
-    """The command line, a setting or a local file is wrong, or a confirmation is needed and nobody is there."""
+    """An invalid command line, setting or local file; or a confirmation is needed without a terminal."""
     NETWORK = 3
-    """The service could not be reached; trying again may help."""
+    """The service cannot be reached; a retry may help."""
     AUTH = 4
-    """Not logged in, or the API key opens nothing (401)."""
+    """Not logged in, or the API key is not valid (401)."""
     FORBIDDEN = 5
-    """The key may not do that (403)."""
+    """The key lacks a permission (403)."""
     NOT_FOUND = 6
-    """There is no such thing (404)."""
+    """Not found (404)."""
     CONFLICT = 7
-    """Not in the current state (409)."""
+    """A conflict with the current state (409)."""
     INVALID = 8
-    """The request is wrong (400, 422)."""
+    """An invalid request (400, 422)."""
     RATE_LIMITED = 9
     """Too many requests (429)."""
     SERVER = 10
     """The service or its database failed (5xx)."""
     SIGNATURE = 11
-    """A signature did not verify."""
+    """A signature is not valid."""
     PARTIAL = 12
-    """Some of it was done."""
+    """Partial success."""
     NEEDS_PERSON = 13
-    """Nothing is broken, and something waits for a person: `doctor` says what."""
+    """`doctor` found nothing broken, but work that waits for a person."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
 
 MEANINGS: Mapping[ExitCode, str] = {
-    ExitCode.OK: "done; also a closed pipe, or an empty list",
-    ExitCode.FAILED: "unexpected, or declined, or a check found something broken",
-    ExitCode.USAGE: "the command line, a setting or a local file is wrong",
-    ExitCode.NETWORK: "the service could not be reached",
-    ExitCode.AUTH: "not logged in, or the key opens nothing (401)",
-    ExitCode.FORBIDDEN: "the key may not do that (403)",
-    ExitCode.NOT_FOUND: "no such thing (404)",
-    ExitCode.CONFLICT: "not in the current state (409)",
-    ExitCode.INVALID: "the request is wrong (400, 422)",
+    ExitCode.OK: "success; also for a closed pipe and an empty list",
+    ExitCode.FAILED: "unexpected error, declined question, or a failed check",
+    ExitCode.USAGE: "invalid command line, setting or local file",
+    ExitCode.NETWORK: "the service cannot be reached",
+    ExitCode.AUTH: "not logged in, or the API key is not valid (401)",
+    ExitCode.FORBIDDEN: "the API key lacks a permission (403)",
+    ExitCode.NOT_FOUND: "not found (404)",
+    ExitCode.CONFLICT: "conflict with the current state (409)",
+    ExitCode.INVALID: "invalid request (400, 422)",
     ExitCode.RATE_LIMITED: "too many requests (429)",
-    ExitCode.SERVER: "the service or its database failed (5xx), or its answer cannot be read",
-    ExitCode.SIGNATURE: "a signature did not verify",
-    ExitCode.PARTIAL: "partly done",
-    ExitCode.NEEDS_PERSON: "nothing is broken, but something waits for a person (doctor)",
+    ExitCode.SERVER: "the service or its database failed (5xx), or the response is unreadable",
+    ExitCode.SIGNATURE: "the signature is not valid",
+    ExitCode.PARTIAL: "partial success",
+    ExitCode.NEEDS_PERSON: "doctor found nothing broken, but work that waits for a person",
     ExitCode.INTERRUPTED: "interrupted",
 }
-"""One line for each, as the help and the README show it."""
+"""The meaning of each exit code, for the help and the README."""
 
 BY_CODE: Mapping[str, ExitCode] = {
     "validation_failed": ExitCode.INVALID,
@@ -81,7 +81,7 @@ BY_CODE: Mapping[str, ExitCode] = {
     "internal_error": ExitCode.SERVER,
     "service_unavailable": ExitCode.SERVER,
 }
-"""The exit code for each error code of the API (section 7), whether it came over HTTP or from the library here."""
+"""The exit code for each error code of the API (section 7), raised by the SDK or by booking_core."""
 
 
 _BY_STATUS: Mapping[int, ExitCode] = {
@@ -94,7 +94,7 @@ _BY_STATUS: Mapping[int, ExitCode] = {
 
 
 def of_status(status: int) -> ExitCode:
-    """The exit code for an HTTP status whose code is not known here."""
+    """Return the exit code for an HTTP status with an unknown error code."""
     if status >= 500:
         return ExitCode.SERVER
     return _BY_STATUS.get(status, ExitCode.INVALID if 400 <= status < 500 else ExitCode.FAILED)

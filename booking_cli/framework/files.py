@@ -1,10 +1,10 @@
-"""Files that somebody named: a name may be longer than the system takes, or lead through a file."""
+"""Check files whose names the user typed."""
 
 from pathlib import Path
 
 
 def is_there(path: Path) -> bool:
-    """Return whether there is such a file; a path that cannot be one is not there."""
+    """Return whether a file exists; False for a path that is too long or leads through a file."""
     try:
         return path.exists()
     except (OSError, ValueError):

@@ -1,19 +1,19 @@
-"""The garbage collector's pause while a command is loaded.
+"""Pause the garbage collector while a command is loaded.
 
-What is loaded stays for as long as the process, so a search through it finds nothing. It is done several times while
-everything is imported and once more at the end, and takes a tenth of the time of a command that does little.
+Imported code stays for the whole process, so a collection during the imports finds nothing. Several collections would
+take a tenth of the time of a short command.
 """
 
 import gc
 
 
-def begin() -> None:
-    """Nothing is collected until `end`."""
+def pause() -> None:
+    """Disable the garbage collector."""
     gc.disable()
 
 
-def end() -> None:
-    """From now on what is new is collected, and what is there is left alone."""
+def resume() -> None:
+    """Enable the garbage collector again, for objects that are made from now on."""
     if not gc.isenabled():
         gc.freeze()
         gc.enable()

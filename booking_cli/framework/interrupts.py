@@ -1,4 +1,4 @@
-"""Ctrl-C at a moment of the command's choosing."""
+"""Handle Ctrl-C where a command can stop safely."""
 
 import signal
 import threading
@@ -8,25 +8,27 @@ from types import FrameType
 
 
 @contextmanager
-def put_off() -> Iterator[Callable[[], None]]:
-    """Put Ctrl-C off until the yielded function is called, which then raises KeyboardInterrupt. A second Ctrl-C ends
-    what runs at once."""
+def defer() -> Iterator[Callable[[], None]]:
+    """Defer Ctrl-C until the yielded function is called, which then raises KeyboardInterrupt.
+
+    A second Ctrl-C raises KeyboardInterrupt at once.
+    """
     pressed = threading.Event()
 
-    def press(_number: int, _frame: FrameType | None) -> None:
+    def handle(_number: int, _frame: FrameType | None) -> None:
         if pressed.is_set():
             raise KeyboardInterrupt
         pressed.set()
 
-    def check() -> None:
+    def raise_if_interrupted() -> None:
         if pressed.is_set():
             raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():  # it gets no signals
-        yield check
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
+        yield raise_if_interrupted
         return
-    before = signal.signal(signal.SIGINT, press)
+    before = signal.signal(signal.SIGINT, handle)
     try:
-        yield check
+        yield raise_if_interrupted
     finally:
         signal.signal(signal.SIGINT, before)

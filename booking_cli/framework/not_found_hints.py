@@ -1,23 +1,23 @@
-"""What to look at when a thing is not found: one command for each noun, whether the service or the database said so."""
+"""Suggest the command that lists a resource which was not found."""
 
 import re
 from collections.abc import Mapping
 
 LISTS: Mapping[str, str] = {
-    "organization": "booking orgs list shows the organizations",
-    "key": "booking keys list --org SLUG shows the keys",
-    "experience": "booking experiences list shows the experiences",
-    "departure": "booking availability shows the departures",
-    "booking": "booking bookings list shows the bookings",
-    "customer": "booking customers list shows the customers",
-    "gift card": "booking gift-cards list shows the gift cards",
-    "event": "booking events list shows the events, which are kept for 90 days",
-    "endpoint": "booking webhooks list shows the endpoints",
-    "delivery": "booking webhooks deliveries list ENDPOINT shows the deliveries, which are kept for 30 days",
-    "recorded payment": "booking payments list BOOKING shows the payments that were recorded",
-    "mail": "booking mails list shows the mails",
-    "hold": "a hold ends by itself; booking storefront hold makes another",
-    "refund": "booking refunds list --org SLUG shows the refunds",
+    "organization": "booking orgs list lists the organizations",
+    "key": "booking keys list --org SLUG lists the keys",
+    "experience": "booking experiences list lists the experiences",
+    "departure": "booking availability lists the departures",
+    "booking": "booking bookings list lists the bookings",
+    "customer": "booking customers list lists the customers",
+    "gift card": "booking gift-cards list lists the gift cards",
+    "event": "booking events list lists the events, which are kept for 90 days",
+    "endpoint": "booking webhooks list lists the endpoints",
+    "delivery": "booking webhooks deliveries list ENDPOINT lists the deliveries, which are kept for 30 days",
+    "recorded payment": "booking payments list BOOKING lists the recorded payments",
+    "mail": "booking mails list lists the mails",
+    "hold": "a hold expires; booking storefront hold creates a new one",
+    "refund": "booking refunds list --org SLUG lists the refunds",
 }
 """The hint for each noun."""
 
@@ -31,20 +31,20 @@ _PATHS: tuple[tuple[str, str, str], ...] = (
     (".*", r"/webhooks/[^/]+/deliveries/.*", "delivery"),
     (".*", r"/webhooks/.*", "endpoint"),
 )
-_SENTENCE = re.compile(r"There is no (?:such )?([a-z]+(?: [a-z]+)?)(?= '|[.,;])")
+_MESSAGE = re.compile(r"There is no (?:such )?([a-z]+(?: [a-z]+)?)(?= '|[.,;])")
 
 
 def hint_of_request(method: str, path: str) -> str | None:
-    """Return the hint for a request that was answered 404; the path is that of the API."""
-    place = path.partition("/api/v1")[2]
+    """Return the hint for a request with the response 404."""
+    resource = path.partition("/api/v1")[2]
     for verb, pattern, noun in _PATHS:
-        if re.fullmatch(verb, method) and re.fullmatch(pattern, place):
+        if re.fullmatch(verb, method) and re.fullmatch(pattern, resource):
             also = f"; {LISTS['endpoint']}" if noun == "delivery" else ""
             return LISTS[noun] + also
     return None
 
 
-def hint_of_sentence(message: str) -> str | None:
-    """Return the hint for a sentence such as `There is no such booking.`"""
-    found = _SENTENCE.match(message)
-    return LISTS.get(found[1]) if found else None
+def hint_of_message(message: str) -> str | None:
+    """Return the hint for a message such as `There is no such booking.`"""
+    match = _MESSAGE.match(message)
+    return LISTS.get(match[1]) if match else None

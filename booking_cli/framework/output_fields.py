@@ -1,8 +1,7 @@
-"""The fields of what each command writes, as `--fields` names them.
+"""The fields of each command's output, as `--fields` names them.
 
-They are known before anything is asked or changed: a command that changes something refuses a misspelt field first,
-and an empty list refuses it too. A command that reads also takes a field that is newer than this release, since it
-looks at what came.
+They are known before a command runs, so that a misspelt field is refused before anything is changed, and also for an
+empty list. A command that reads also accepts a field of the response that is newer than this release.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,7 +9,7 @@ from functools import cache
 from typing import Any, get_args
 
 WILDCARD = ".*"
-"""Behind the path of an object whose fields depend on what it is about."""
+"""The end of a path to an object whose fields vary."""
 
 _SETTINGS = (
     *("api_app", "plan_api", "add_ons_app", "hours_before_booking_closes", "pending_minutes"),
@@ -41,7 +40,7 @@ _MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "organization": ("organizations", "Organization", ()),
     "organization_settings": ("organizations", "Organization", _SETTINGS),
 }
-"""Models of the API with their module, and what the command adds to them."""
+"""The API's models with their module, and the fields that the command adds."""
 _PLAIN: Mapping[str, tuple[str, ...]] = {
     "deleted": ("id", "deleted"),
     "hold": ("id", "departure_id", "seats", "expires_at"),
@@ -80,11 +79,11 @@ def paths(shape: str) -> tuple[str, ...]:
 
     module, name, added = _MODELS[shape]
     model = getattr(import_module(f"booking_core.models.{module}"), name)
-    return (*_of_model(model), *added)
+    return (*_model_paths(model), *added)
 
 
-def names(path: str, shape: str) -> bool:
-    """Return whether a shape has a field of that path."""
+def has_field(shape: str, path: str) -> bool:
+    """Return whether a shape has a field at that path."""
     return any(path == each or (each.endswith(WILDCARD) and _is_below(path, each)) for each in paths(shape))
 
 
@@ -93,16 +92,16 @@ def _is_below(path: str, wildcard: str) -> bool:
     return path == parent or path.startswith(f"{parent}.")
 
 
-def _of_model(model: Any, prefix: str = "") -> Iterator[str]:
+def _model_paths(model: Any, prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         yield f"{prefix}{name}"
         inner = _model_in(field.annotation)
         if inner is not None:
-            yield from _of_model(inner, f"{prefix}{name}.")
+            yield from _model_paths(inner, f"{prefix}{name}.")
 
 
 def _model_in(annotation: Any) -> Any:
-    """Return the model that a field holds, also one that may be null; a list has no fields."""
+    """Return the model of a field, also of an optional one; None for a list."""
     candidates = get_args(annotation) or (annotation,)
     if getattr(annotation, "__origin__", None) is list:
         return None

@@ -1,4 +1,4 @@
-"""Keeping a secret that is shown only once: in a file that nobody else can read."""
+"""Write a secret that is shown only once: to the terminal, or to a file that only its owner can read."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from booking_cli.framework.context import Cli, CliError
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError, bad_file
 from booking_cli.framework.exit_codes import ExitCode
 
 
-def would_be_shown(cli: Cli, path: Path | None, field: str) -> None:
-    """Sees that a secret which is about to be made is shown, or kept in a file: nobody could show it again.
+def require_secret_in_output(cli: Cli, path: Path | None, field: str) -> None:
+    """Check before a secret is made that it will be written: to a file, or among the chosen fields.
 
     Raises:
         CliError: `--fields` leaves it out.
@@ -25,75 +26,76 @@ def would_be_shown(cli: Cli, path: Path | None, field: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
-    """Hands a new secret over, this once: on the screen, or into its file."""
+class SecretOutput:
+    """Writes a new secret to the terminal or to its file."""
 
     path: Path | None
     write: Callable[[str], None]
 
-    def hand_over(self, cli: Cli, made: dict[str, Any], field: str, *, lost: str, hint: str, note: str) -> None:
-        """Shows what was made, with the secret that it holds as `field`, or with the name of the file.
+    def write_with_secret(self, cli: Cli, item: dict[str, Any], field: str, *, lost: str, hint: str, note: str) -> None:
+        """Write an item with its secret, or with the name of the secret's file.
 
         Args:
-            lost: what to say of it when the secret can be neither shown nor kept.
-            hint: the command that helps then.
-            note: what whoever sees the secret is told.
+            field: the field of the item that holds the secret.
+            lost: the error message if the secret cannot be written.
+            hint: the hint of that error.
+            note: the note beside a secret on the terminal.
 
         Raises:
-            CliError: `secret_lost`; with a file, `not_shown` when only the rest could not be shown.
-            BrokenPipeError: the secret is in its file, and nobody reads the rest.
+            CliError: `secret_lost`; with a file `not_shown`, if only the rest could not be written.
+            BrokenPipeError: stdout is closed; the secret is in its file.
         """
         try:
-            self.write(made[field])
+            self.write(item[field])
         except OSError as error:
             raise CliError(f"{lost}: {error.strerror}.", ExitCode.FAILED, code="secret_lost", hint=hint) from error
         if self.path:
-            made = {name: value for name, value in made.items() if name != field} | {"secret_file": str(self.path)}
+            item = {name: value for name, value in item.items() if name != field} | {"secret_file": str(self.path)}
         try:
-            cli.render.one(made)
+            cli.render.one(item)
             cli.render.flush()
         except OSError as error:
             if self.path is None:
                 raise CliError(f"{lost}: {error.strerror}.", ExitCode.FAILED, code="secret_lost", hint=hint) from error
             if isinstance(error, BrokenPipeError):
                 raise
-            raise CliError(
-                f"The secret is in {self.path}; the rest could not be shown: {error.strerror}.",
-                ExitCode.FAILED,
-                code="not_shown",
-            ) from error
+            message = f"The secret is in {self.path}; the rest could not be shown: {error.strerror}."
+            raise CliError(message, ExitCode.FAILED, code="not_shown") from error
         if not self.path:
             cli.render.note(note)
 
 
 @contextmanager
-def kept(path: Path | None) -> Iterator[Keeper]:
-    """Gives what hands the secret over, and with a path writes it into that file, mode 0600; the file must be new.
+def secret_output(path: Path | None) -> Iterator[SecretOutput]:
+    """Yield the output for a new secret. With a path it is written to that new file, with mode 0600.
 
-    It is made before the secret is, so that no secret is ever issued that cannot be kept; and taken away again when
-    nothing was written.
+    The file is created before the secret is made, so that a secret which cannot be kept is not made. It is removed
+    again if nothing was written.
+
+    Raises:
+        CliError: the file exists, or cannot be created.
     """
     if path is None:
-        yield Keeper(None, lambda secret: None)
+        yield SecretOutput(None, lambda secret: None)
         return
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise CliError(f"{path} exists; a secret is only written to a new file.", code="file_exists") from None
+        raise bad_file(path, "exists; a secret is only written to a new file", code="file_exists") from None
     except OSError as error:
-        raise CliError(f"{path} cannot be written: {error.strerror}.", code="bad_file") from None
-    written = False
+        raise bad_file(path, f"cannot be written: {error.strerror}") from None
+    is_written = False
     with os.fdopen(descriptor, "w") as file:
 
         def write(secret: str) -> None:
-            nonlocal written
+            nonlocal is_written
             file.write(secret + "\n")
             file.flush()
             os.fsync(file.fileno())
-            written = True
+            is_written = True
 
         try:
-            yield Keeper(path, write)
+            yield SecretOutput(path, write)
         finally:
-            if not written:
+            if not is_written:
                 path.unlink(missing_ok=True)

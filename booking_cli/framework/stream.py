@@ -1,4 +1,4 @@
-"""A list without an end, written as it grows: on a terminal with a line below it that says what is waited for."""
+"""Write an endless list item by item; on a terminal with a status line below it."""
 
 import shutil
 import sys
@@ -6,42 +6,51 @@ from collections.abc import Mapping
 from typing import Self
 
 from booking_cli.framework.context import Cli
-from booking_cli.framework.output import Item, one_line, shortened, text_of, value_at, wants_color
+from booking_cli.framework.formatting import (
+    BOLD,
+    CLEAR_LINE,
+    DIM,
+    PLAIN,
+    Item,
+    one_line,
+    shortened,
+    text_of,
+    value_at,
+    wants_color,
+)
 
-_CLEAR = "\r\x1b[2K"
-_BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 _GAP = "  "
 
 
 class Stream:
-    """Takes items one by one. In both json modes each is an object on a line of its own, in TSV a line."""
+    """Writes items one by one: as a JSON object per line in both json modes, as a line in TSV."""
 
-    def __init__(self, cli: Cli, columns: Mapping[str, int], waiting: str) -> None:
+    def __init__(self, cli: Cli, columns: Mapping[str, int], status: str) -> None:
         """
         Args:
-            columns: the paths, with the width that each is given; those that fit side by side are shown.
-            waiting: what the line below says.
+            columns: the paths with their widths; the leading ones that fit are shown.
+            status: the text of the status line.
         """
         self._render = cli.render
         self._columns = columns if not self._render.fields else dict.fromkeys(self._render.fields, 0)
         self._is_live = self._render.format == "table" and sys.stdout.isatty()
         self._is_colored = wants_color(sys.stdout, cli.options.color)
-        self._waiting = waiting
+        self._status = status
 
     def __enter__(self) -> Self:
         if self._is_live:
             self._shown = self._fitting(shutil.get_terminal_size().columns)
-            self._above(self._painted(self._row(dict(zip(self._shown, self._shown, strict=True))), _BOLD))
+            self._write_line(self._painted(self._row(dict(zip(self._shown, self._shown, strict=True))), BOLD))
         return self
 
     def __exit__(self, *exception: object) -> None:
         if self._is_live:
-            sys.stdout.write(_CLEAR)
+            sys.stdout.write(CLEAR_LINE)
 
     def show(self, item: Item) -> None:
-        """Writes an item, at once."""
+        """Write an item immediately."""
         if self._is_live:
-            self._above(self._row({path: shortened(text_of(value_at(item, path))) for path in self._shown}))
+            self._write_line(self._row({path: shortened(text_of(value_at(item, path))) for path in self._shown}))
         elif self._render.is_json:
             self._render.line(item)
         else:
@@ -49,31 +58,31 @@ class Stream:
         self._render.flush()
 
     def note(self, text: str) -> None:
-        """A remark between the items."""
+        """Write a note between the items."""
         if self._is_live:
-            self._above(self._painted(one_line(text), _DIM))
+            self._write_line(self._painted(one_line(text), DIM))
         else:
             self._render.note(text)
 
-    def _above(self, text: str) -> None:
-        """Writes a line above the one that stays."""
-        status = self._waiting[: shutil.get_terminal_size().columns - 1]
-        sys.stdout.write(f"{_CLEAR}{text}\n{self._painted(status, _DIM)}")
+    def _write_line(self, text: str) -> None:
+        """Write a line above the status line."""
+        status = self._status[: shutil.get_terminal_size().columns - 1]
+        sys.stdout.write(f"{CLEAR_LINE}{text}\n{self._painted(status, DIM)}")
         sys.stdout.flush()
 
     def _row(self, cells: Mapping[str, str]) -> str:
         return _GAP.join(f"{cells[path]:<{self._columns[path]}}" for path in self._shown).rstrip()
 
-    def _fitting(self, room: int) -> list[str]:
+    def _fitting(self, width: int) -> list[str]:
         if self._render.fields:
             return list(self._columns)
         shown: list[str] = []
-        for path, width in self._columns.items():
-            if shown and room < width:
+        for path, column in self._columns.items():
+            if shown and width < column:
                 break
             shown.append(path)
-            room -= width + len(_GAP)
+            width -= column + len(_GAP)
         return shown
 
     def _painted(self, text: str, style: str) -> str:
-        return f"{style}{text}{_PLAIN}" if self._is_colored else text
+        return f"{style}{text}{PLAIN}" if self._is_colored else text

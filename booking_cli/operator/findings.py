@@ -1,6 +1,6 @@
-"""Findings of `booking doctor` on a terminal: sections, and in each the findings of one invariant together.
+"""Write the findings of `booking doctor` on a terminal, grouped by kind and invariant.
 
-A table would have no room for what matters most, the remedy: ids alone take half of 80 columns.
+A table would have no space for the remedy, since ids take half of 80 columns.
 """
 
 import re
@@ -10,7 +10,8 @@ from itertools import groupby
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from booking_cli.framework.output import Renderer, text_of
+from booking_cli.framework.formatting import text_of
+from booking_cli.framework.output import Renderer
 
 if TYPE_CHECKING:
     from booking_core.doctor import Finding
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 TITLES = {"broken": "Broken", "needs_person": "Waiting for a person"}
 _WIDTH_MAX = 120
 SHOWN_MAX = 10
-"""Findings of one invariant that are shown; the other output formats list all."""
+"""The number of findings shown for each invariant. The other output formats list all."""
 _STEP = re.compile(", (then|or) ")
-"""Between the commands of a remedy."""
+"""The separator between the commands of a remedy."""
 
 
-def show(render: Renderer, found: Sequence["Finding"]) -> None:
-    """Write the findings for a person, what is broken first."""
+def write(render: Renderer, found: Sequence["Finding"]) -> None:
+    """Write the findings as text, broken data first."""
     width = min(shutil.get_terminal_size().columns, _WIDTH_MAX)
     by_kind = groupby(sorted(found, key=lambda each: each.kind), key=lambda each: each.kind)
     for number, (kind, section) in enumerate(by_kind):
@@ -37,7 +38,7 @@ def show(render: Renderer, found: Sequence["Finding"]) -> None:
 
 
 def summary(found: Sequence["Finding"]) -> str:
-    """Return how many findings of each kind there are, in a sentence."""
+    """Return the number of findings of each kind as a sentence."""
     broken = sum(each.kind == "broken" for each in found)
     waiting = len(found) - broken
     parts = []
@@ -60,7 +61,7 @@ def _section(findings: Sequence["Finding"], width: int) -> Iterator[str]:
 
 
 def _group(findings: Sequence["Finding"], width: int) -> Iterator[str]:
-    """Yield the findings of one invariant; a remedy that is the same for several is written once."""
+    """Yield the findings of one invariant. A remedy shared by several is written once."""
     for remedy, group in groupby(findings, key=lambda each: each.remedy):
         for finding in group:
             yield "    " + "  ".join(filter(None, (text_of(finding.organization), text_of(finding.subject))))
@@ -70,7 +71,7 @@ def _group(findings: Sequence["Finding"], width: int) -> Iterator[str]:
 
 
 def _remedy(remedy: str, width: int) -> Iterator[str]:
-    """Yield the remedy. A command stands on a line of its own, whole, so that it can be copied."""
+    """Yield the remedy. A command is on a line of its own, unbroken, so that it can be copied."""
     first, *others = _STEP.split(remedy)
     for word, step in (("then", first), *zip(others[::2], others[1::2], strict=True)):
         mark = "    >  " if word == "then" else "    or "
@@ -81,7 +82,7 @@ def _remedy(remedy: str, width: int) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int, first: str, following: str = "") -> list[str]:
-    """Break prose into lines, and never an id."""
+    """Wrap text into lines, without breaking ids."""
     return wrap(
         text,
         width,

@@ -1,4 +1,4 @@
-"""How the service writes its log: lines for a person on a terminal, JSON objects for everything else."""
+"""Configure the log of the service: text on a terminal, JSON lines elsewhere."""
 
 import json
 import logging
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from booking_core.settings import Settings
 
-_KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
-"""What every record carries; the rest was given with `extra`."""
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
+"""The attributes of every log record. The others were passed as `extra`."""
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line, with what was given as `extra` beside the message."""
+    """Formats a record as a JSON object on one line, with the values of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
@@ -23,14 +23,14 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        entry |= {key: value for key, value in vars(record).items() if key not in _KNOWN}
+        entry |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, default=str)
 
 
-def tell_settings(log: logging.Logger, settings: "Settings") -> None:
-    """Log the effective settings, secrets masked, and a warning for each thing that they leave undone."""
+def log_settings(log: logging.Logger, settings: "Settings") -> None:
+    """Log the effective settings with masked secrets, and their warnings."""
     shown = settings.shown()
     log.info("settings: %s", " ".join(f"{name}={value}" for name, value in shown.items()), extra={"settings": shown})
     for warning in settings.warnings():
@@ -38,10 +38,10 @@ def tell_settings(log: logging.Logger, settings: "Settings") -> None:
 
 
 def config(log_format: str | None) -> dict[str, Any]:
-    """The configuration for `logging.config.dictConfig`, also in the processes that uvicorn starts.
+    """Return the configuration for `logging.config.dictConfig`, also for the processes that uvicorn starts.
 
     Args:
-        log_format: console or json; none means console on a terminal, else json.
+        log_format: console or json; None means console on a terminal, and json elsewhere.
     """
     chosen = log_format or ("console" if sys.stderr.isatty() else "json")
     return {

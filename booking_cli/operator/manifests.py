@@ -1,4 +1,4 @@
-"""The manifest of a departure: who comes, on paper or on a terminal of any width."""
+"""Write the manifest of a departure for a terminal of any width, and for paper."""
 
 import shutil
 import sys
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from booking_cli.framework.context import Cli
-from booking_cli.framework.output import money, one_line, shortened
+from booking_cli.framework.formatting import money, one_line, shortened
 
 COLUMNS = (
     "booking_number",
@@ -21,26 +21,26 @@ COLUMNS = (
     "customer.email",
     "note",
 )
-"""Of the lines that a program reads."""
+"""The columns of TSV."""
 _PRINTED = 80
-"""The width where there is no terminal."""
-_NAME = 16
-"""Narrower than this, the names of guests are hard to read."""
+"""The width without a terminal."""
+_NAME_MIN = 16
+"""The width below which names are hard to read."""
 
 Item = Mapping[str, Any]
 
 
-def show(cli: Cli, manifest: Item) -> None:
-    """Write a manifest: for people its bookings in blocks of lines that fit, for programs one after the other."""
-    if cli.render.format == "table" and not cli.render.fields:
+def write(cli: Cli, manifest: Item) -> None:
+    """Write a manifest: a block of lines for each booking in the table format, a list otherwise."""
+    if cli.render.is_default_table:
         for line in lines(manifest, _width()):
             cli.render.text(line)
         return
     data = manifest["data"]
     if cli.render.format == "tsv" and not cli.render.fields:
         data = [{**each, "guests": _party(each["guests"]), "add_ons": _add_ons(each["add_ons"])} for each in data]
-    beside = {"departure": manifest["departure"], "totals": manifest["totals"]}
-    cli.render.many(data, COLUMNS, empty="Nobody comes.", beside=beside)
+    extra = {"departure": manifest["departure"], "totals": manifest["totals"]}
+    cli.render.many(data, COLUMNS, empty="There are no guests.", extra=extra)
 
 
 def _width() -> int:
@@ -48,24 +48,24 @@ def _width() -> int:
 
 
 def lines(manifest: Item, width: int) -> Iterator[str]:
-    """Yield the manifest as lines of at most that width, where no single word is longer."""
-    yield from _head(manifest, width)
+    """Yield the lines of the manifest, wrapped to a width."""
+    yield from _header(manifest, width)
     data = manifest["data"]
     if not data:
-        yield "Nobody comes."
+        yield "There are no guests."
         return
     number = max(len("#"), *(len(str(each["booking_number"] or "")) for each in data))
     unpaid = max(len("unpaid"), *(len(_unpaid(each)) for each in data))
-    left = max(2 * _NAME, width - number - unpaid - 6)
-    name = min(max(_NAME, *(len(_name(each)) for each in data)), left // 2)
-    party = min(max(_NAME, *(len(_what(each)) for each in data)), left - name)
+    left = max(2 * _NAME_MIN, width - number - unpaid - 6)
+    name = min(max(_NAME_MIN, *(len(_name(each)) for each in data)), left // 2)
+    party = min(max(_NAME_MIN, *(len(_party_and_add_ons(each)) for each in data)), left - name)
     widths = (number, name, party, unpaid)
     yield _row(("#", "guest", "party", "unpaid"), widths)
     for each in data:
         yield from _block(each, widths, width)
 
 
-def _head(manifest: Item, width: int) -> Iterator[str]:
+def _header(manifest: Item, width: int) -> Iterator[str]:
     departure, totals = manifest["departure"], manifest["totals"]
     start, end = shortened(departure["starts_at"]), shortened(departure["ends_at"])
     until = end[11:] if end[:10] == start[:10] else end
@@ -79,10 +79,10 @@ def _head(manifest: Item, width: int) -> Iterator[str]:
 
 
 def _block(booking: Item, widths: Sequence[int], width: int) -> Iterator[str]:
-    """Yield what is to be known of one booking: the party beside the name, contact and note below."""
+    """Yield the lines of one booking: name, party and unpaid amount, then contact and note."""
     number, name, party, _ = widths
     names = textwrap.wrap(_name(booking), name) or [""]
-    parties = textwrap.wrap(_what(booking), party) or [""]
+    parties = textwrap.wrap(_party_and_add_ons(booking), party) or [""]
     for i in range(max(len(names), len(parties))):
         cells = (str(booking["booking_number"] or "") if i == 0 else "", _at(names, i), _at(parties, i))
         yield _row((*cells, _unpaid(booking) if i == 0 else ""), widths)
@@ -105,7 +105,7 @@ def _name(booking: Item) -> str:
     return one_line(booking["customer"]["name"] or "")
 
 
-def _what(booking: Item) -> str:
+def _party_and_add_ons(booking: Item) -> str:
     return ", ".join(filter(None, (_party(booking["guests"]), _add_ons(booking["add_ons"]))))
 
 

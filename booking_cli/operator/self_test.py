@@ -1,7 +1,7 @@
-"""The story that `booking demo --once` plays: a service and a receiver in this process, and real HTTP between them.
+"""The self-test of `booking demo --once`: a service and a webhook receiver in this process, with HTTP between them.
 
-A scene is a function that does one step and gives what came back in a few words, or raises `Amiss` when that is not
-what should have come. The first such scene ends the story. Whatever happened, nothing is left running.
+A step is a function that returns its result in a few words, or raises `StepFailed`. The first failed step ends the
+self-test. The service and the receiver are stopped in any case.
 """
 
 import contextlib
@@ -27,12 +27,18 @@ from urllib.parse import urlencode
 
 import uvicorn
 
-from booking_cli.commands.catalog import read_document
-from booking_cli.commands.demo import HOST, LEAD_DAYS, WINDOW_DAYS, Shop, a_booking, open_shop
-from booking_cli.commands.serve import make_ready
 from booking_cli.framework.context import Cli
 from booking_cli.framework.exit_codes import ExitCode
-from booking_cli.operator import storage
+from booking_cli.operator import secret_keys, service, storage
+from booking_cli.operator.catalog_import import read_document
+from booking_cli.operator.demo_organizations import (
+    HOST,
+    LEAD_DAYS,
+    WINDOW_DAYS,
+    DemoOrganization,
+    booking_request,
+    create_with_catalogue,
+)
 from booking_core import catalog, doctor, keys
 from booking_core.clock import HOUR
 from booking_core.context import Organization
@@ -52,18 +58,18 @@ COLUMNS = ("step", "asked", "answer", "ok")
 BOOKED = (EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED)
 CANCELLED = (EventType.BOOKING_CANCELLED,)
 
-_PATIENCE_S = 20
-"""For an answer or a delivery, each of which takes some milliseconds: a machine may be busy, but not forever."""
+_TIMEOUT_S = 20
+"""For a response or a delivery. Each takes some milliseconds, and longer on a busy machine."""
 _DEPARTS_AT = "06:10"
-"""Not a time that a catalogue is likely to have."""
+"""A time that a catalogue is unlikely to have."""
 
 
-class Amiss(Exception):
-    """What came back is not what should have come. The message is what to show: a few words."""
+class StepFailed(Exception):
+    """A step had another result than expected. The message is that result, in a few words."""
 
 
-class Answer(NamedTuple):
-    """What the service answered."""
+class Response(NamedTuple):
+    """A response of the service."""
 
     status: int
     headers: Any
@@ -75,11 +81,11 @@ class Answer(NamedTuple):
 
 
 class Receiver(socketserver.ThreadingTCPServer):
-    """A merchant's webhook receiver: it verifies what arrives, hands it on, and answers."""
+    """A webhook receiver that verifies each delivery and puts it into a queue."""
 
     allow_reuse_address = True
     verifier: Verifier | None = None
-    """None until the endpoint is registered: the secret comes with the answer."""
+    """None until the endpoint is registered, since the response holds the secret."""
 
     def __init__(self) -> None:
         super().__init__((HOST, 0), _Delivery)
@@ -91,10 +97,10 @@ class Receiver(socketserver.ThreadingTCPServer):
 
 
 class _Delivery(BaseHTTPRequestHandler):
-    """One request to the receiver."""
+    """Handles a request to the receiver."""
 
     server: Receiver
-    timeout = _PATIENCE_S
+    timeout = _TIMEOUT_S
 
     def do_POST(self) -> None:
         assert self.server.verifier is not None
@@ -107,13 +113,13 @@ class _Delivery(BaseHTTPRequestHandler):
         self.end_headers()
         self.server.arrived.put(arrived)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the word of the library
-        """Nothing: the table tells what arrived."""
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
+        """Log nothing."""
 
 
 @dataclass
-class Stage:
-    """What the scenes share, and leave to the ones after them."""
+class State:
+    """The state that the steps share."""
 
     database: Database
     organization: Organization
@@ -122,9 +128,9 @@ class Stage:
     receiver: Receiver
     endpoint_id: str = ""
     wanted: dict[str, Any] = field(default_factory=dict)
-    """The body of the booking."""
+    """The body of the booking request."""
     idempotency_key: str = field(default_factory=lambda: f"demo-{secrets.token_hex(8)}")
-    booked: Answer | None = None
+    booked: Response | None = None
     received: list[VerifiedDelivery] = field(default_factory=list)
 
     @property
@@ -132,11 +138,11 @@ class Stage:
         assert self.booked is not None
         return str(self.booked.json["id"])
 
-    def call(self, method: str, path: str, expected: int, body: Any = None, idempotency_key: str = "") -> Answer:
-        """The service's answer.
+    def call(self, method: str, path: str, expected: int, body: Any = None, idempotency_key: str = "") -> Response:
+        """Send a request and return the response.
 
         Raises:
-            Amiss: its status is not the expected one.
+            StepFailed: the status is not the expected one.
         """
         headers = {"Authorization": f"Bearer {self.key}"}
         if body is not None:
@@ -145,206 +151,208 @@ class Stage:
             headers["Idempotency-Key"] = idempotency_key
         self.connection.request(method, f"/api/v1{path}", json.dumps(body) if body is not None else None, headers)
         response = self.connection.getresponse()
-        answer = Answer(response.status, response.headers, response.read())
+        answer = Response(response.status, response.headers, response.read())
         if answer.status != expected:
-            raise Amiss(f"{answer.status} {_code(answer)}")
+            raise StepFailed(f"{answer.status} {_code(answer)}")
         return answer
 
     def wait_for(self, *types: EventType) -> str:
-        """Waits until the receiver has verified an event of each of the types.
+        """Wait until the receiver has verified an event of each type.
 
         Raises:
-            Amiss: one did not come in time, or did not verify.
+            StepFailed: a delivery is late, or its signature is wrong.
         """
         began = time.monotonic()
         while missing := [kind for kind in types if kind not in {each.event_type for each in self.received}]:
             try:
-                arrived = self.receiver.arrived.get(timeout=max(0.0, began + _PATIENCE_S - time.monotonic()))
+                arrived = self.receiver.arrived.get(timeout=max(0.0, began + _TIMEOUT_S - time.monotonic()))
             except queue.Empty:
-                raise Amiss(f"no {missing[0]} in {_PATIENCE_S} s") from None
+                raise StepFailed(f"no {missing[0]} in {_TIMEOUT_S} s") from None
             if isinstance(arrived, WebhookVerificationError):
-                raise Amiss(arrived.reason)
+                raise StepFailed(arrived.reason)
             self.received.append(arrived)
         names = ", ".join(kind.removeprefix("booking.") for kind in types)
         return f"{names}: verified"
 
 
-Scene = Callable[[Stage], str]
+Step = Callable[[State], str]
 
 
-def play(cli: Cli, shop: Shop) -> int:
-    """Plays the story in the shop, prints it, and gives the exit code."""
+def run(cli: Cli, demo: DemoOrganization) -> int:
+    """Run the self-test, write its steps, and return the exit code."""
     with _logged(cli), tempfile.TemporaryDirectory(prefix="booking-demo-") as folder, _listener() as listener:
         settings = _settings(Path(folder), listener.getsockname()[1])
         if not settings.is_sqlite:
-            shop = shop._replace(slug=f"{shop.slug}-{secrets.token_hex(4)}")  # others may have been here
-        make_ready(settings)
-        with storage.explained(), contextlib.closing(Database(settings.database_url)) as database:
-            told = _told(cli, settings, database, listener, shop)
-    cli.render.many(told, COLUMNS)
-    if all(each["ok"] for each in told):
+            demo = demo._replace(
+                slug=f"{demo.slug}-{secrets.token_hex(4)}"
+            )  # an earlier self-test may have used the slug
+        service.prepare(settings)
+        with storage.translate_errors(), contextlib.closing(Database(settings.database_url)) as database:
+            rows = _run_steps(cli, settings, database, listener, demo)
+    cli.render.many(rows, COLUMNS)
+    if all(each["ok"] for each in rows):
         return ExitCode.OK
-    cli.render.warn(f"{told[-1]['step']}: {told[-1]['answer']} is not what should have come (-v shows the log)")
+    cli.render.warn(f"{rows[-1]['step']} failed: {rows[-1]['answer']} (use -v to see the log)")
     return ExitCode.FAILED
 
 
-def _told(
-    cli: Cli, settings: Settings, database: Database, listener: socket.socket, shop: Shop
+def _run_steps(
+    cli: Cli, settings: Settings, database: Database, listener: socket.socket, demo: DemoOrganization
 ) -> list[dict[str, Any]]:
-    """Every step up to the last one, or to the first that is not as it should be."""
-    installation = storage.installation(settings)
-    document = read_document(shop.catalogue)
+    """Return a row for every step, up to the first that failed."""
+    installation = secret_keys.load_installation(settings)
+    document = read_document(demo.catalogue)
     catalog.validate(document)
-    organization, done = open_shop(cli, database, installation, shop, _with_a_departure(document))
-    counted = f"{done.experiences.created} experiences, {done.departures.created} departures"
+    organization, summary = create_with_catalogue(cli, database, installation, demo, _with_departure(document))
+    counted = f"{summary.experiences.created} experiences, {summary.departures.created} departures"
     key = _short_lived_key(database, organization)
-    told = [
+    rows = [
         {"step": "import", "asked": "booking catalog import", "answer": counted, "ok": True},
         {"step": "key", "asked": "booking keys create", "answer": f"{len(Scope)} scopes, for an hour", "ok": True},
     ]
-    connection = http.client.HTTPConnection(HOST, listener.getsockname()[1], timeout=_PATIENCE_S)
+    connection = http.client.HTTPConnection(HOST, listener.getsockname()[1], timeout=_TIMEOUT_S)
     with _receiving() as receiver, _serving(settings, listener), contextlib.closing(connection):
-        stage = Stage(database, organization, key, connection, receiver)
+        state = State(database, organization, key, connection, receiver)
         try:
-            for step, asked, scene in SCENES:
-                answer, ok = _played(scene, stage)
-                told.append({"step": step, "asked": asked, "answer": answer, "ok": ok})
+            for name, asked, step in STEPS:
+                answer, ok = _run_step(step, state)
+                rows.append({"step": name, "asked": asked, "answer": answer, "ok": ok})
                 if not ok:
                     break
         finally:
-            _tidy_up(stage)
-    return told
+            _clean_up(state)
+    return rows
 
 
-def _tidy_up(stage: Stage) -> None:
-    """Unregisters the receiver when the story ended early: on PostgreSQL it would be called for days."""
-    if stage.endpoint_id:
-        stage.connection.close()  # it opens anew, whatever it was in the middle of
-        _played(_unregister, stage)
+def _clean_up(state: State) -> None:
+    """Delete the endpoint if a step failed. On PostgreSQL it would get deliveries for days."""
+    if state.endpoint_id:
+        state.connection.close()  # a request may be in progress; the next one opens it again
+        _run_step(_unregister, state)
 
 
-def _played(scene: Scene, stage: Stage) -> tuple[str, bool]:
+def _run_step(step: Step, state: State) -> tuple[str, bool]:
     try:
-        return scene(stage), True
-    except Amiss as amiss:
-        return str(amiss), False
+        return step(state), True
+    except StepFailed as failure:
+        return str(failure), False
     except (OSError, http.client.HTTPException) as error:
         log.warning("no answer", exc_info=error)
         return f"no answer ({type(error).__name__})", False
     except (LookupError, TypeError, ValueError) as error:
-        log.warning("an answer of another shape", exc_info=error)
-        return "an answer of another shape", False
+        log.warning("unexpected response", exc_info=error)
+        return "unexpected response", False
 
 
-# The scenes ----------------------------------------------------------------------------------------------------
+# Steps ---------------------------------------------------------------------------------------------------------
 
 
-def _me(stage: Stage) -> str:
-    slug = stage.call("GET", "/me", 200).json["organization"]["slug"]
-    if slug != stage.organization.slug:
-        raise Amiss(f"200 {slug}")
+def _me(state: State) -> str:
+    slug = state.call("GET", "/me", 200).json["organization"]["slug"]
+    if slug != state.organization.slug:
+        raise StepFailed(f"200 {slug}")
     return f"200 {slug}"
 
 
-def _register(stage: Stage) -> str:
-    wanted = {"url": stage.receiver.url, "event_types": [*BOOKED, *CANCELLED]}
-    endpoint = stage.call("POST", "/webhooks", 201, wanted).json
-    stage.endpoint_id, stage.receiver.verifier = endpoint["id"], Verifier(endpoint["secret"])
+def _register(state: State) -> str:
+    wanted = {"url": state.receiver.url, "event_types": [*BOOKED, *CANCELLED]}
+    endpoint = state.call("POST", "/webhooks", 201, wanted).json
+    state.endpoint_id, state.receiver.verifier = endpoint["id"], Verifier(endpoint["secret"])
     return f"201 {endpoint['url']}"
 
 
-def _look(stage: Stage) -> str:
+def _find_seats(state: State) -> str:
     first = _today() + timedelta(days=LEAD_DAYS)
     window = urlencode({"from": first, "to": first + timedelta(days=WINDOW_DAYS)})
-    departures = stage.call("GET", f"/availability?{window}", 200).json["data"]
-    body = a_booking(departures, lambda id_: stage.call("GET", f"/experiences/{id_}", 200).json)
+    departures = state.call("GET", f"/availability?{window}", 200).json["data"]
+    body = booking_request(departures, lambda id_: state.call("GET", f"/experiences/{id_}", 200).json)
     if body is None:
-        raise Amiss("200 nothing to book")
-    stage.wanted = body
+        raise StepFailed("200 nothing to book")
+    state.wanted = body
     seats = sum(each["seats_available"] for each in departures)
     return f"200 {len(departures)} departures, {seats} seats"
 
 
-def _book(stage: Stage) -> str:
-    stage.booked = stage.call("POST", "/bookings", 201, stage.wanted, stage.idempotency_key)
-    booking = stage.booked.json
+def _book(state: State) -> str:
+    state.booked = state.call("POST", "/bookings", 201, state.wanted, state.idempotency_key)
+    booking = state.booked.json
     if booking["status"] != "confirmed":
-        raise Amiss(f"201 {booking['status']}")
+        raise StepFailed(f"201 {booking['status']}")
     total = Money.model_validate(booking["totals"]["total"])
     return f"201 confirmed, {total.to_decimal()} {total.currency}"
 
 
-def _replay(stage: Stage) -> str:
-    again = stage.call("POST", "/bookings", 201, stage.wanted, stage.idempotency_key)
-    assert stage.booked is not None
-    if again.content != stage.booked.content:
-        raise Amiss("201 other bytes")
+def _replay(state: State) -> str:
+    again = state.call("POST", "/bookings", 201, state.wanted, state.idempotency_key)
+    assert state.booked is not None
+    if again.content != state.booked.content:
+        raise StepFailed("201 other bytes")
     if again.headers["Idempotent-Replayed"] != "true":
-        raise Amiss("201 not marked as a replay")
+        raise StepFailed("201 not marked as a replay")
     return "201 same bytes, marked replayed"
 
 
-def _hear_of_booking(stage: Stage) -> str:
-    return stage.wait_for(*BOOKED)
+def _receive_booking_events(state: State) -> str:
+    return state.wait_for(*BOOKED)
 
 
-def _cancel(stage: Stage) -> str:
-    key = f"{stage.idempotency_key}-cancel"
-    cancelled = stage.call("POST", f"/bookings/{stage.booking_id}/cancel", 200, {"reason": "The demo ends."}, key).json
+def _cancel(state: State) -> str:
+    key = f"{state.idempotency_key}-cancel"
+    cancelled = state.call("POST", f"/bookings/{state.booking_id}/cancel", 200, {"reason": "The demo ends."}, key).json
     if cancelled["status"] != "cancelled":
-        raise Amiss(f"200 {cancelled['status']}")
+        raise StepFailed(f"200 {cancelled['status']}")
     return "200 cancelled"
 
 
-def _hear_of_cancellation(stage: Stage) -> str:
-    return stage.wait_for(*CANCELLED)
+def _receive_cancellation_event(state: State) -> str:
+    return state.wait_for(*CANCELLED)
 
 
-def _read_feed(stage: Stage) -> str:
-    query = urlencode({"resource_id": stage.booking_id, "order": "asc"})
-    events = stage.call("GET", f"/events?{query}", 200).json["data"]
+def _read_feed(state: State) -> str:
+    query = urlencode({"resource_id": state.booking_id, "order": "asc"})
+    events = state.call("GET", f"/events?{query}", 200).json["data"]
     if [each["type"] for each in events] != [*BOOKED, *CANCELLED]:
-        raise Amiss(f"200 {len(events)} events, other ones")
-    if {each["id"] for each in events} != {each.event_id for each in stage.received}:
-        raise Amiss("200 not what was delivered")
+        raise StepFailed(f"200 {len(events)} events, other ones")
+    if {each["id"] for each in events} != {each.event_id for each in state.received}:
+        raise StepFailed("200 not what was delivered")
     return f"200 {len(events)} events, all delivered"
 
 
-def _examine(stage: Stage) -> str:
-    found = stage.database.read(lambda tx: doctor.examine(tx, stage.organization.id))
+def _examine(state: State) -> str:
+    found = state.database.read(lambda tx: doctor.examine(tx, state.organization.id))
     if found:
-        raise Amiss(f"{len(found)} findings")
+        raise StepFailed(f"{len(found)} findings")
     return "all is well"
 
 
-def _unregister(stage: Stage) -> str:
-    stage.call("DELETE", f"/webhooks/{stage.endpoint_id}", 204)
-    stage.endpoint_id = ""
+def _unregister(state: State) -> str:
+    state.call("DELETE", f"/webhooks/{state.endpoint_id}", 204)
+    state.endpoint_id = ""
     return "204"
 
 
-SCENES: tuple[tuple[str, str, Scene], ...] = (
+STEPS: tuple[tuple[str, str, Step], ...] = (
     ("me", "GET /me", _me),
     ("receiver", "POST /webhooks", _register),
-    ("seats", "GET /availability", _look),
+    ("seats", "GET /availability", _find_seats),
     ("book", "POST /bookings", _book),
     ("replay", "the same with the same key", _replay),
-    ("deliver", "the receiver", _hear_of_booking),
+    ("deliver", "the receiver", _receive_booking_events),
     ("cancel", "POST /bookings/{id}/cancel", _cancel),
-    ("deliver", "the receiver", _hear_of_cancellation),
+    ("deliver", "the receiver", _receive_cancellation_event),
     ("events", "GET /events", _read_feed),
     ("doctor", "booking doctor", _examine),
     ("goodbye", "DELETE /webhooks/{id}", _unregister),
 )
-"""Each with its name and what is asked; in so few words that the table fits 80 columns."""
+"""Each step with its name and its request, short enough for a table of 80 columns."""
 
 
-# What it is played on ------------------------------------------------------------------------------------------
+# Service and receiver ------------------------------------------------------------------------------------------
 
 
 def _settings(folder: Path, port: int) -> Settings:
-    """Those of the environment for PostgreSQL, whose worker keeps house for everybody; else those of a new file."""
-    settings = storage.settings()
+    """Return the settings of the environment if they name PostgreSQL, else those of a new SQLite file."""
+    settings = storage.load_settings()
     if settings.is_sqlite:
         settings = Settings(database_url=f"sqlite:///{folder / 'booking.db'}")
     return replace(
@@ -357,8 +365,8 @@ def _settings(folder: Path, port: int) -> Settings:
     )
 
 
-def _with_a_departure(document: Any) -> Any:
-    """The catalogue and one departure in the weeks ahead: those it has will be over one day."""
+def _with_departure(document: Any) -> Any:
+    """Add a departure in the next weeks to the catalogue, since its own will be over one day."""
     day = _today() + timedelta(days=LEAD_DAYS + WINDOW_DAYS // 2)
     for experience in document.get("experiences", ()):
         if experience.get("is_published") is not False:
@@ -369,7 +377,7 @@ def _with_a_departure(document: Any) -> Any:
 
 
 def _short_lived_key(database: Database, organization: Organization) -> str:
-    """A key with every scope, for an hour: on PostgreSQL it outlives the story."""
+    """Return a key with every scope that expires after an hour, since PostgreSQL keeps it."""
 
     def work(tx: Any) -> str:
         now = tx.now()
@@ -382,13 +390,13 @@ def _short_lived_key(database: Database, organization: Organization) -> str:
 
 
 def _listener() -> socket.socket:
-    """Listens before the service runs, so that the first request waits in line and nobody has to ask again."""
+    """Listen before the service runs, so that the first request waits in line and nobody has to ask again."""
     return socket.create_server((HOST, 0))
 
 
 @contextmanager
 def _serving(settings: Settings, listener: socket.socket) -> Iterator[None]:
-    """The service with its worker, in a thread."""
+    """Run the service with its worker in a thread."""
     config = uvicorn.Config(
         create_app(settings, worker=True),
         loop="asyncio" if sys.platform == "win32" else "uvloop",
@@ -397,12 +405,12 @@ def _serving(settings: Settings, listener: socket.socket) -> Iterator[None]:
         lifespan="on",
         log_config=None,
         access_log=False,
-        timeout_graceful_shutdown=_PATIENCE_S,
+        timeout_graceful_shutdown=_TIMEOUT_S,
     )
     server = uvicorn.Server(config)
 
     def serve() -> None:
-        # A service that could not start exits, and with the listener closed whoever waits in line is told at once.
+        # If the service cannot start, it exits; closing the listener fails the waiting request at once.
         with listener, contextlib.suppress(SystemExit):
             server.run(sockets=[listener])
 
@@ -417,7 +425,7 @@ def _serving(settings: Settings, listener: socket.socket) -> Iterator[None]:
 
 @contextmanager
 def _receiving() -> Iterator[Receiver]:
-    """The receiver, in a thread."""
+    """Run the receiver in a thread."""
     with Receiver() as receiver:
         thread = threading.Thread(target=receiver.serve_forever, args=(0.05,), name="receiver")
         thread.start()
@@ -430,7 +438,7 @@ def _receiving() -> Iterator[Receiver]:
 
 @contextmanager
 def _logged(cli: Cli) -> Iterator[None]:
-    """The service's log goes to stderr with --verbose, and else nowhere: stderr is for what a person must see."""
+    """Write the service's log to stderr with --verbose, and discard it otherwise."""
     root, before = logging.getLogger(), logging.getLogger().level
     handler: logging.Handler = logging.NullHandler()
     if cli.options.verbose and not cli.render.is_json:
@@ -445,8 +453,8 @@ def _logged(cli: Cli) -> Iterator[None]:
         root.setLevel(before)
 
 
-def _code(answer: Answer) -> str:
-    """The error code of an answer, if it has one."""
+def _code(answer: Response) -> str:
+    """Return the error code of a response."""
     with contextlib.suppress(ValueError, LookupError, TypeError):
         return str(answer.json["code"])
     return "without an error code"

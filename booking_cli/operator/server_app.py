@@ -1,7 +1,7 @@
-"""The application as a process serves it that another one started, and that ends when that one is gone.
+"""Create the application in a process that a supervisor started, and end the process with the supervisor.
 
-`booking serve --workers N` and `--reload` start processes of their own. A supervisor that is killed outright stops none
-of them: they would go on with nobody to replace them, and hold the port and their database connections.
+`booking serve --workers N` and `--reload` start such processes. A killed supervisor stops none of them: they would keep
+running unsupervised, and hold the port and their database connections.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("booking.serve")
 
 FINISH_S = 0.8
-"""What is being answered when the supervisor is gone may take so long; whoever gets no answer asks again."""
+"""The time for requests in progress after the supervisor is gone."""
 _PR_SET_PDEATHSIG = 1
 
 
 def create_app() -> "FastAPI":
-    """Return the service's application."""
+    """Return the FastAPI application."""
     end_with_parent()
     from booking_server import app
 
@@ -34,7 +34,7 @@ def create_app() -> "FastAPI":
 
 
 def create_app_with_worker() -> "FastAPI":
-    """Return the service's application, which also delivers webhooks."""
+    """Return the FastAPI application with the delivery worker."""
     end_with_parent()
     from booking_server import app
 
@@ -42,19 +42,18 @@ def create_app_with_worker() -> "FastAPI":
 
 
 def end_with_parent() -> None:
-    """End this process within a second of the one that started it. Without such a one, do nothing."""
+    """End this process within a second after its parent. Do nothing if multiprocessing did not start it."""
     parent: Any = multiprocessing.parent_process()
     if parent is None:
         return
     if sys.platform == "linux":
-        _ask_the_kernel()
-    # A pipe that the supervisor holds the other end of, on every system; it also covers a supervisor that went before
-    # the kernel was asked.
+        _request_parent_death_signal()
+    # The sentinel works on every system, and also if the parent ended before the signal was requested.
     threading.Thread(target=_watch, args=(parent.sentinel,), name="supervisor", daemon=True).start()
 
 
-def _ask_the_kernel() -> None:
-    """Have SIGTERM sent by the kernel, also while no thread of this process gets to run."""
+def _request_parent_death_signal() -> None:
+    """Let the kernel send SIGTERM when the parent ends, even if no thread of this process can run."""
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):  # some C libraries have no prctl
@@ -63,7 +62,7 @@ def _ask_the_kernel() -> None:
 
 def _watch(sentinel: Any) -> None:
     wait([sentinel])
-    log.error("the supervisor is gone: this process answers what it has begun, and ends")
+    log.error("the supervisor is gone: this process finishes its requests and ends")
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(FINISH_S)
     os._exit(1)

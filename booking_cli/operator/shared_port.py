@@ -1,8 +1,7 @@
-"""One port for several processes, with a queue of connections for each.
+"""Share a port among several processes, each with a connection queue of its own (SO_REUSEPORT).
 
-Processes that wait at one socket are woken in one order, and the first takes all that has come: of a pool that opens
-its connections at once, and keeps them, one process may get everything and the others nothing. Linux deals connections
-out among sockets that share a port.
+Of processes that accept from one socket, the first one takes all waiting connections: if a client's pool opens its
+connections at once, one process may get all of them. Linux distributes connections among sockets that share a port.
 """
 
 import socket
@@ -10,20 +9,20 @@ from typing import Any
 
 
 class SharedPort(socket.socket):
-    """An address that is taken and not listened at. Sent to another process it becomes one of its own there."""
+    """A bound socket that does not listen. Pickled into another process, it becomes a new socket on the same port."""
 
     def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:
         return bound, (self.family, self.getsockname())
 
 
 def bound(family: int, address: Any) -> SharedPort:
-    """A socket at an address that others of this user may share.
+    """Return a socket bound to an address that other processes of this user may share.
 
     Raises:
-        OSError: it is taken, or not this machine's.
+        OSError: the address is in use, or not of this machine.
     """
-    made = SharedPort(family)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    made.bind(address)
-    return made
+    shared = SharedPort(family)
+    shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    shared.bind(address)
+    return shared

@@ -1,7 +1,6 @@
-"""The operator's side of `booking bookings`: the same commands, carried out in the database.
+"""The operator half of `booking bookings`: the same commands in the database, for staff, an agency or an assistant.
 
-Staff, an agency or an assistant acts here, and no API key: a booking says so in its `source`, a cancellation in its
-`reason`.
+A booking names them in its `source`, a cancellation in its `reason`.
 """
 
 import json
@@ -9,9 +8,14 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from booking_cli.client import api_client, booking_search, pagination
-from booking_cli.framework.context import Cli, CliError
+from booking_cli.framework.arguments import is_booking_number
+from booking_cli.framework.bookings import describe, start_text, write_created
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.idempotency import idempotency_key
+from booking_cli.framework.pages import Page, write_pages
 from booking_cli.operator import refund_summaries, storage, transactions, validation
+from booking_cli.operator.transactions import FindOrganization, Session, by_slug, stored_id
 
 if TYPE_CHECKING:
     from booking_core.bookings import Search
@@ -19,18 +23,15 @@ if TYPE_CHECKING:
     from booking_core.db.engine import Tx
     from booking_core.db.writes import Writes
 
-SOURCES = ("admin", "agency", "ai")
-REASON_CODES = ("admin", "agent")
-REFUNDS = ("auto", "none", "full")
-_PAGE_MAX = 100
+_PAGE_SIZE_MAX = 100
 
-Shown = dict[str, Any]
+Json = dict[str, Any]
 
 
-# Finding ---------------------------------------------------------------------------------------------------------
+# List and get ----------------------------------------------------------------------------------------------------
 
 
-def list_(
+def write_list(
     cli: Cli,
     org: str,
     conditions: Mapping[str, Any],
@@ -39,104 +40,103 @@ def list_(
     order: str,
     limit: int | None,
     starting_after: str | None,
-    clipped: Mapping[str, int],
+    truncated: Mapping[str, int],
 ) -> None:
-    """Show the bookings of an organization that meet the conditions, of which those that are None are none."""
-    found = _pages(cli, org, conditions, order=order, wanted=limit, after=starting_after)
-    pagination.show_pages(cli, found, columns, clipped=clipped, empty="There is no such booking.")
+    """Write the bookings of an organization that meet the conditions; a condition of None is ignored."""
+    pages = _pages(cli, org, conditions, order=order, limit=limit, after=starting_after)
+    write_pages(cli, pages, columns, truncated=truncated, empty="No booking found.")
 
 
 def _pages(
-    cli: Cli, org: str, conditions: Mapping[str, Any], *, order: str, wanted: int | None, after: str | None
-) -> Iterator[Shown]:
-    """Yield pages until there are as many bookings as wanted; none: all."""
-    with transactions.opened(cli) as session:
+    cli: Cli, org: str, conditions: Mapping[str, Any], *, order: str, limit: int | None, after: str | None
+) -> Iterator[Page]:
+    """Yield pages up to a number of bookings; without a limit all of them."""
+    with transactions.open_session(cli) as session:
         from booking_core import bookings
         from booking_core.context import Actor
         from booking_core.db.paging import PageRequest
         from booking_core.models.pages import Order
 
         database, installation = session.database, session.installation
-        organization = database.read(transactions.of(org))
-        storage.tell_organization(cli, organization)
+        organization = database.read(by_slug(org))
+        storage.note_organization(cli, organization)
         search = _search(organization.zone.parse, conditions)
 
-        def page_of(tx: "Tx") -> Shown:
+        def query(tx: "Tx") -> Page:
             actor = Actor(installation=installation, organization=organization, at=tx.now())
             return bookings.search(tx, actor, PageRequest(size, Order(order), after), search)
 
         while True:
-            size = _PAGE_MAX if wanted is None else min(_PAGE_MAX, wanted)
-            page = _plain(database.read(page_of))
+            size = _PAGE_SIZE_MAX if limit is None else min(_PAGE_SIZE_MAX, limit)
+            page = _plain(database.read(query))
             yield page
-            wanted = None if wanted is None else wanted - len(page["data"])
+            limit = None if limit is None else limit - len(page["data"])
             after = page["next_cursor"]
-            if after is None or wanted == 0:
+            if after is None or limit == 0:
                 return
 
 
-def _search(instant: Any, conditions: Mapping[str, Any]) -> "Search":
-    """Return the conditions as the core takes them, from what was typed."""
+def _search(parse_instant: Any, conditions: Mapping[str, Any]) -> "Search":
+    """Return the conditions in the types of the core."""
     from booking_core.bookings import Search
     from booking_core.models.bookings import BookingStatus
 
-    read = {
+    parsers = {
         "status": BookingStatus,
         "departure_from": date.fromisoformat,
         "departure_to": date.fromisoformat,
-        "updated_since": instant,
-        "departure_id": transactions.stored_id,
-        "experience_id": transactions.stored_id,
+        "updated_since": parse_instant,
+        "departure_id": stored_id,
+        "experience_id": stored_id,
     }
     given = {name: value for name, value in conditions.items() if value is not None}
-    return Search(**{name: read.get(name, _same)(value) for name, value in given.items()})
+    return Search(**{name: parsers[name](value) if name in parsers else value for name, value in given.items()})
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-def _plain(page: Shown) -> Shown:
-    """Return the page as plain values: the lines of a booking are stored as JSON."""
+def _plain(page: Json) -> Json:
+    """Return a booking or a page as plain values; some of its parts are stored as JSON."""
     import orjson
 
-    plain: Shown = orjson.loads(orjson.dumps(page))
+    plain: Json = orjson.loads(orjson.dumps(page))
     return plain
 
 
 def get(cli: Cli, org: str, reference: str) -> None:
-    """Show a booking of the organization by its number or its id."""
-    with storage.installed():
+    """Write a booking of the organization, found by its number or its id."""
+    with storage.require_operator_extra():
         from booking_core import bookings
 
-    def verb(tx: "Tx", actor: "Actor") -> Shown:
+    def query(tx: "Tx", actor: "Actor") -> Json:
         return _plain(bookings.get(tx, actor, bookings.refer(tx, actor, reference)))
 
-    cli.render.one(transactions.look(cli, transactions.of(org), verb))
+    cli.render.one(transactions.read(cli, by_slug(org), query))
 
 
-# Creating --------------------------------------------------------------------------------------------------------
+# Create ----------------------------------------------------------------------------------------------------------
 
 
-def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], given_key: str | None) -> None:
-    """Book seats for the organization; `body` is that of the API's request, and judged by the same rules."""
-    with storage.installed():
+def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option: str | None) -> None:
+    """Create a booking for the organization and write it.
+
+    Args:
+        body: the body of the API's request, which is validated by the API's rules.
+        key_option: the value of --idempotency-key.
+    """
+    with storage.require_operator_extra():
         from booking_core import bookings, idempotency
         from booking_core.idempotency import Once
         from booking_core.models.bookings import BookingCreate
 
-    draft = _draft(validation.request(BookingCreate, body), source)
-    with api_client.once(cli, given_key) as key:
+    draft = _draft(validation.parse_request(BookingCreate, body), source)
+    with idempotency_key(cli, key_option) as key:
         once = Once(key, idempotency.fingerprint("POST", "/staff/bookings", {**body, "source": source}))
 
-        def verb(tx: "Tx", actor: "Actor", pending: "Writes") -> tuple[Shown, bool]:
-            answer = bookings.create_once(tx, actor, draft, once)
-            return json.loads(answer.body), answer.replayed
+        def change(tx: "Tx", actor: "Actor", pending: "Writes") -> tuple[Json, bool]:
+            response = bookings.create_once(tx, actor, draft, once)
+            return json.loads(response.body), response.replayed
 
-        booking, is_replay = transactions.act(cli, transactions.of(org), verb)
-    cli.render.one(booking)
-    if is_replay:
-        cli.render.note("This was booked before, with the same key; nothing was booked now.")
+        booking, is_replay = transactions.change(cli, by_slug(org), change)
+    write_created(cli, booking, is_replay=is_replay)
 
 
 def _draft(request: Any, source: str) -> Any:
@@ -156,20 +156,20 @@ def _draft(request: Any, source: str) -> Any:
     )
 
 
-# Changing one ----------------------------------------------------------------------------------------------------
+# Change ----------------------------------------------------------------------------------------------------------
 
 
-def owner(reference: str, org: str | None) -> transactions.Owner:
-    """Return a function that gives the organization which has the booking.
+def find_organization(reference: str, org: str | None) -> FindOrganization:
+    """Return a function that finds the organization of a booking.
 
     Raises:
-        CliError: the booking is named by its number, which every organization may have.
+        CliError: a booking number without --org, since every organization may have that number.
     """
     if org is not None:
-        return transactions.of(org)
-    if booking_search.is_number(reference):
+        return by_slug(org)
+    if is_booking_number(reference):
         raise CliError(f"Each organization has its own booking {reference}.", hint="pass --org, or the booking's id")
-    with storage.installed():
+    with storage.require_operator_extra():
         from booking_core import bookings
 
     return lambda tx: bookings.owner(tx, reference)
@@ -178,15 +178,15 @@ def owner(reference: str, org: str | None) -> transactions.Owner:
 def cancel(
     cli: Cli, reference: str, *, org: str | None, reason_code: str, refund: str, reason: str | None, dry_run: bool
 ) -> None:
-    """Cancel a booking for staff or an agent, and tell what happens to the money."""
-    with storage.installed():
+    """Cancel a booking for staff or an agent, and write it with its refund."""
+    with storage.require_operator_extra():
         from booking_core import bookings
         from booking_core.models.bookings import BookingCancel, CancelReason, RefundMode
 
-    whose = owner(reference, org)
-    note = validation.request(BookingCancel, {"reason": reason}).reason
+    organization = find_organization(reference, org)
+    note = validation.parse_request(BookingCancel, {"reason": reason}).reason
 
-    def verb(tx: "Tx", actor: "Actor", pending: "Writes") -> Shown:
+    def change(tx: "Tx", actor: "Actor", pending: "Writes") -> Json:
         booking_id = bookings.refer(tx, actor, reference)
         before = bookings.get(tx, actor, booking_id)["status"]
         cancelled = bookings.cancel(
@@ -201,93 +201,88 @@ def cancel(
         )
         return {"before": before, "booking": json.loads(cancelled)}
 
-    with transactions.opened(cli) as session:
+    with transactions.open_session(cli) as session:
         if not dry_run:
-            cli.confirm(f"Cancel {_asked_about(cli, session, whose, reference)}? It cannot be undone.")
-        done = session.act(whose, verb, then=_with_refund, dry_run=dry_run)
-    _show_cancelled(cli, done, dry_run=dry_run)
+            cli.confirm(f"Cancel {_description(cli, session, organization, reference)}? This cannot be undone.")
+        result = session.change(organization, change, present=_with_refund, dry_run=dry_run)
+    _write_cancelled(cli, result, dry_run=dry_run)
 
 
-def _asked_about(cli: Cli, session: transactions.Session, whose: transactions.Owner, reference: str) -> str:
-    """Return what the question names: the booking as it is now, where somebody is there to read it."""
+def _description(cli: Cli, session: Session, organization: FindOrganization, reference: str) -> str:
+    """Return the description of a booking for the confirmation; it is looked up only if the question is asked."""
     from booking_core import bookings
 
-    if cli.options.yes or not cli.can_ask:
+    if cli.options.yes or not cli.is_interactive:
         return f"the booking {reference}"
-    return name_of(session.look(whose, lambda tx, actor: bookings.get(tx, actor, bookings.refer(tx, actor, reference))))
+    return describe(
+        session.read(organization, lambda tx, actor: bookings.get(tx, actor, bookings.refer(tx, actor, reference)))
+    )
 
 
-def _with_refund(tx: "Tx", actor: "Actor", done: Shown) -> Shown:
-    return done | refund_summaries.outcome(tx, actor.organization.id, done["booking"]["id"])
+def _with_refund(tx: "Tx", actor: "Actor", result: Json) -> Json:
+    return result | refund_summaries.of_cancelled_booking(tx, actor.organization.id, result["booking"]["id"])
 
 
-def _show_cancelled(cli: Cli, done: Shown, *, dry_run: bool) -> None:
-    booking, refund = done["booking"], done["refund"]
+def _write_cancelled(cli: Cli, result: Json, *, dry_run: bool) -> None:
+    booking, refund = result["booking"], result["refund"]
     if dry_run and refund:
-        refund = refund | {"refund_id": None}  # it was undone with the rest
+        refund = refund | {"refund_id": None}  # it was rolled back
     cli.render.one({**booking, "refund": refund} | ({"dry_run": True} if dry_run else {}))
-    if done["before"] == "cancelled":
+    if result["before"] == "cancelled":
         cli.render.note("It was cancelled before; nothing was changed.")
-    cli.render.note(done["sentence"])
-    tell_dry_run(cli, dry_run)
+    cli.render.note(result["sentence"])
+    note_dry_run(cli, dry_run)
 
 
-def tell_dry_run(cli: Cli, dry_run: bool) -> None:
-    """Say that nothing was written, when that is so."""
+def note_dry_run(cli: Cli, dry_run: bool) -> None:
+    """Note that a dry run wrote nothing."""
     if dry_run:
         cli.render.note("Nothing was written (--dry-run).")
 
 
-def name_of(booking: Mapping[str, Any]) -> str:
-    """Return what a person knows a booking by."""
-    start = booking["departure"]["starts_at"][:16].replace("T", " ")
-    title = booking["experience"]["title"]
-    return f"booking {booking['booking_number']} of {booking['customer']['name']} ({title}, {start})"
-
-
 def confirm(cli: Cli, reference: str, *, org: str | None) -> None:
-    """Confirm a pending booking."""
-    with storage.installed():
+    """Confirm a pending booking and write it."""
+    with storage.require_operator_extra():
         from booking_core import bookings
 
-    def verb(tx: "Tx", actor: "Actor", pending: "Writes") -> bytes:
+    def change(tx: "Tx", actor: "Actor", pending: "Writes") -> bytes:
         return bookings.confirm(tx, actor, pending, bookings.refer(tx, actor, reference))
 
-    cli.render.one(transactions.act(cli, owner(reference, org), verb))
+    cli.render.one(transactions.change(cli, find_organization(reference, org), change))
 
 
 def reschedule(cli: Cli, reference: str, departure: str, *, org: str | None, dry_run: bool) -> None:
-    """Move a booking to another departure; with `dry_run` make every check, and undo it."""
-    with storage.installed():
+    """Move a booking to another departure and write it. A dry run makes every check and rolls back."""
+    with storage.require_operator_extra():
         from booking_core import bookings, departures
 
-    target = transactions.stored_id(departure, "departure")
+    target = stored_id(departure, "departure")
 
-    def verb(tx: "Tx", actor: "Actor", pending: "Writes") -> Shown:
+    def change(tx: "Tx", actor: "Actor", pending: "Writes") -> Json:
         booking_id = bookings.refer(tx, actor, reference)
         before = bookings.get(tx, actor, booking_id)["departure"]
         return {"before": before, "booking": json.loads(bookings.reschedule(tx, actor, pending, booking_id, target))}
 
-    def then(tx: "Tx", actor: "Actor", done: Shown) -> Shown:
-        return done | {"seats_available": departures.get(tx, actor, target)["seats_available"]}
+    def present(tx: "Tx", actor: "Actor", result: Json) -> Json:
+        return result | {"seats_available": departures.get(tx, actor, target)["seats_available"]}
 
-    done = transactions.act(cli, owner(reference, org), verb, then=then, dry_run=dry_run)
+    organization = find_organization(reference, org)
+    result = transactions.change(cli, organization, change, present=present, dry_run=dry_run)
     if not dry_run:
-        cli.render.one(done["booking"])
+        cli.render.one(result["booking"])
         return
-    would = {"dry_run": True, "previous_departure": done["before"], "seats_available": done["seats_available"]}
-    cli.render.one({**done["booking"], **would})
-    _tell_move(cli, done)
-    tell_dry_run(cli, dry_run)
+    extra = {"dry_run": True, "previous_departure": result["before"], "seats_available": result["seats_available"]}
+    cli.render.one({**result["booking"], **extra})
+    _note_move(cli, result)
+    note_dry_run(cli, dry_run)
 
 
-def _tell_move(cli: Cli, done: Shown) -> None:
-    before, after = (
-        each["starts_at"][:16].replace("T", " ") for each in (done["before"], done["booking"]["departure"])
-    )
-    if done["before"]["id"] == done["booking"]["departure"]["id"]:
+def _note_move(cli: Cli, result: Json) -> None:
+    before, after = result["before"], result["booking"]["departure"]
+    if before["id"] == after["id"]:
         cli.render.note("It is on that departure already.")
         return
-    left = done["seats_available"]
+    left = result["seats_available"]
     seats = f"{left} seat{'' if left == 1 else 's'}"
-    cli.render.note(f"It would move from {before} to {after}, which would have {seats} left; its price stays.")
+    move = f"from {start_text(before)} to {start_text(after)}"
+    cli.render.note(f"It would move {move}, which would have {seats} left; its price stays.")

@@ -1,4 +1,7 @@
-"""One verb of the core, for an operator's command: in a transaction of its own, for whoever owns what it changes."""
+"""Run a function of booking_core for an operator command: in a transaction, for one organization.
+
+transactions.change(cli, by_slug(org), lambda tx, actor, pending: departures.close(tx, actor, pending, departure_id))
+"""
 
 import json
 import re
@@ -7,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from booking_cli.framework.context import Cli, CliError
-from booking_cli.operator import storage
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.operator import secret_keys, storage
 
 if TYPE_CHECKING:
     from booking_core.context import Actor, Installation, Organization
@@ -16,18 +20,18 @@ if TYPE_CHECKING:
     from booking_core.db.writes import Writes
 
 T = TypeVar("T")
-Owner = Callable[["Tx"], "Organization"]
-Verb = Callable[["Tx", "Actor", "Writes"], Any]
-Then = Callable[["Tx", "Actor", Any], Any]
-"""Sees what a verb gives once it is written, in the same transaction, and gives what is shown."""
+FindOrganization = Callable[["Tx"], "Organization"]
+Query = Callable[["Tx", "Actor"], T]
+Change = Callable[["Tx", "Actor", "Writes"], Any]
+Present = Callable[["Tx", "Actor", Any], Any]
+"""Takes the result of a change after it is written, in the same transaction, and returns what the command writes."""
 
 
 def stored_id(text: str, noun: str = "thing") -> str:
-    """Return an id as it is stored; what cannot be one is a thing that does not exist, and for PostgreSQL an error of
-    ours.
+    """Return an id as it is stored. PostgreSQL would fail on a text that is not a UUID.
 
     Raises:
-        NotFound: it cannot be one.
+        NotFound: the text is not a UUID.
     """
     from booking_core.errors import NotFound
     from booking_core.models.base import UUID_PATTERN
@@ -37,150 +41,163 @@ def stored_id(text: str, noun: str = "thing") -> str:
     return text.lower()
 
 
-def of(slug: str) -> Owner:
-    """Return a function that gives the organization of that slug."""
-    with storage.installed():
+def by_slug(slug: str) -> FindOrganization:
+    """Return a function that finds the organization by its slug."""
+    with storage.require_operator_extra():
         from booking_core import organizations
 
     return lambda tx: organizations.get(tx, slug=slug)
 
 
-def of_one(find: "Callable[[Tx], Sequence[Organization]]", noun: str, reference: str, *, org: str | None) -> Owner:
-    """Return a function that gives the one organization that has a thing which is named by its id.
+def by_id(
+    find: "Callable[[Tx], Sequence[Organization]]", noun: str, reference: str, *, org: str | None
+) -> FindOrganization:
+    """Return a function that finds the organization of something that is named by its id.
 
     Args:
-        find: gives every organization that has it.
-        noun: what the thing is, as in "departure".
-        reference: its id.
-        org: the slug of the only organization that is looked at.
+        find: returns every organization that has the id.
+        noun: for error messages, as in "departure".
+        org: the slug of the organization, if the user named it.
     """
     if org is not None:
-        return of(org)
+        return by_slug(org)
 
-    def owner(tx: "Tx") -> "Organization":
+    def find_organization(tx: "Tx") -> "Organization":
         from booking_core.errors import NotFound
 
-        found = find(tx)
-        if not found:
+        organizations = find(tx)
+        if not organizations:
             raise NotFound(f"There is no {noun} {reference!r}.")
-        if len(found) > 1:
-            slugs = ", ".join(each.slug for each in found)
-            raise CliError(
-                f"Several organizations have the {noun} {reference}: {slugs}.", code="ambiguous", hint="pass --org"
-            )
-        return found[0]
+        if len(organizations) > 1:
+            raise _ambiguous(f"the {noun} {reference}", organizations)
+        return organizations[0]
 
-    return owner
+    return find_organization
+
+
+def _ambiguous(name: str, organizations: "Sequence[Organization]") -> CliError:
+    slugs = ", ".join(each.slug for each in organizations)
+    return CliError(f"Several organizations have {name}: {slugs}.", code="ambiguous", hint="pass --org")
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The database, opened once for all that a command does."""
+    """An open database for all transactions of a command."""
 
     cli: Cli
     database: "Database"
     installation: "Installation"
 
-    def look(self, owner: Owner, verb: "Callable[[Tx, Actor], T]") -> T:
-        """Return what the verb reads for that organization."""
-        return self.database.read(lambda tx: verb(tx, _actor(tx, self.installation, self._told(owner(tx)))))
+    def read(self, find_organization: FindOrganization, query: "Query[T]") -> T:
+        """Return the result of a query for the organization."""
+        return self.database.read(
+            lambda tx: query(tx, _actor(tx, self.installation, self._noted(find_organization(tx))))
+        )
 
-    def act(self, owner: Owner, verb: Verb, *, then: Then | None = None, dry_run: bool = False) -> Any:
-        """Return what the verb gives, done for that organization in a transaction of its own; JSON is read.
+    def change(
+        self,
+        find_organization: FindOrganization,
+        change: Change,
+        *,
+        present: Present | None = None,
+        dry_run: bool = False,
+    ) -> Any:
+        """Make a change for the organization in a transaction of its own, and return its result.
 
         Args:
-            then: makes of it what is shown.
-            dry_run: do all of it, and undo it: every check is made, and nothing stays.
+            dry_run: make every check, and roll the transaction back.
 
         Raises:
-            BookingError: whatever the verb refuses with; nothing is changed then.
+            BookingError: the change was refused, and nothing was written.
         """
 
         def work(tx: "Tx") -> Any:
-            organization = self._told(owner(tx))
-            pending, shown = _done(tx, self.installation, organization, verb)
+            organization = self._noted(find_organization(tx))
+            pending, result = _run(tx, self.installation, organization, change)
             tx.write(pending)
-            return then(tx, _actor(tx, self.installation, organization), _read(shown)) if then else shown
+            if present is None:
+                return result
+            return present(tx, _actor(tx, self.installation, organization), _decoded(result))
 
-        return _read(self.database.rehearse(work) if dry_run else self.database.write_once(work))
+        return _decoded(self.database.rehearse(work) if dry_run else self.database.write_once(work))
 
-    def _told(self, organization: "Organization") -> "Organization":
-        """Return the organization, which is told on stderr the first time."""
-        storage.tell_organization(self.cli, organization)
+    def _noted(self, organization: "Organization") -> "Organization":
+        storage.note_organization(self.cli, organization)
         return organization
 
 
 @contextmanager
-def opened(cli: Cli) -> Iterator[Session]:
-    """Open the database of the settings."""
-    settings = storage.sealing_settings()
-    with storage.database(cli) as database:
-        yield Session(cli, database, storage.unlocked(settings, database, cli.render.warn))
+def open_session(cli: Cli) -> Iterator[Session]:
+    """Open the database of the settings, with verified secret keys."""
+    settings = secret_keys.settings_with_secret_key()
+    with storage.open_database(cli) as database:
+        yield Session(cli, database, secret_keys.verified_installation(settings, database, cli.render.warn))
 
 
-def act(cli: Cli, owner: Owner, verb: Verb, *, then: Then | None = None, dry_run: bool = False) -> Any:
-    """What the verb gives, done for that organization; JSON is read. As `Session.act`.
-
-    Raises:
-        BookingError: whatever the verb refuses with; nothing is changed then.
-    """
-    with opened(cli) as session:
-        return session.act(owner, verb, then=then, dry_run=dry_run)
-
-
-def look(cli: Cli, owner: Owner, verb: "Callable[[Tx, Actor], T]") -> T:
-    """Return what the verb reads for that organization."""
-    with opened(cli) as session:
-        return session.look(owner, verb)
+def change(
+    cli: Cli,
+    find_organization: FindOrganization,
+    change: Change,
+    *,
+    present: Present | None = None,
+    dry_run: bool = False,
+) -> Any:
+    """Make one change; see `Session.change`."""
+    with open_session(cli) as session:
+        return session.change(find_organization, change, present=present, dry_run=dry_run)
 
 
-def act_on(cli: Cli, verb: Verb, *, noun: str = "thing", org: str | None = None) -> Any:
-    """The same for a thing that is named by its id alone: for the organization that has it.
+def read(cli: Cli, find_organization: FindOrganization, query: "Query[T]") -> T:
+    """Return the result of one query; see `Session.read`."""
+    with open_session(cli) as session:
+        return session.read(find_organization, query)
 
-    A catalogue file that was imported into two organizations gave both the same ids. Then somebody has to say which is
-    meant, or a stranger's card would be switched off.
+
+def change_by_id(cli: Cli, change: Change, *, noun: str, org: str | None = None) -> Any:
+    """Make a change to something that is named by its id, in the organization that has it.
+
+    A catalogue file that was imported into two organizations gave both the same ids; then the user has to name the
+    organization.
 
     Args:
-        noun: what it is, for the sentence when nobody has it.
-        org: the slug of the only organization that is looked at.
+        noun: for error messages, as in "customer".
 
     Raises:
-        CliError: several have it.
-        NotFound: none has it.
-        BookingError: whatever the verb refuses with.
+        CliError: several organizations have the id.
+        NotFound: no organization has it.
+        BookingError: the change was refused.
     """
 
     def work(tx: "Tx", installation: "Installation") -> Any:
         from booking_core import organizations
         from booking_core.errors import NotFound
 
-        owners = organizations.find(tx) if org is None else [organizations.get(tx, slug=org)]
+        candidates = organizations.find(tx) if org is None else [organizations.get(tx, slug=org)]
         done: list[tuple[Organization, Writes, Any]] = []
-        for organization in owners:
+        for organization in candidates:
             try:
-                done.append((organization, *_done(tx, installation, organization, verb)))
+                done.append((organization, *_run(tx, installation, organization, change)))
             except NotFound:
-                continue  # another organization's; nothing was collected
+                continue  # the id belongs to another organization; nothing was collected
         if not done:
             raise NotFound(f"There is no such {noun}.")
         if len(done) > 1:
-            slugs = ", ".join(each.slug for each, _, _ in done)
-            raise CliError(f"Several organizations have that id: {slugs}.", code="ambiguous", hint="pass --org")
-        ((found, pending, shown),) = done
-        storage.tell_organization(cli, found)
+            raise _ambiguous("that id", [organization for organization, _, _ in done])
+        ((organization, pending, result),) = done
+        storage.note_organization(cli, organization)
         tx.write(pending)
-        return shown
+        return result
 
-    with opened(cli) as session:
-        return _read(session.database.write_once(lambda tx: work(tx, session.installation)))
+    with open_session(cli) as session:
+        return _decoded(session.database.write_once(lambda tx: work(tx, session.installation)))
 
 
-def _done(tx: "Tx", installation: "Installation", organization: "Organization", verb: Verb) -> "tuple[Writes, Any]":
-    """What is to be written, and what the verb gives."""
+def _run(tx: "Tx", installation: "Installation", organization: "Organization", change: Change) -> "tuple[Writes, Any]":
+    """Return the collected writes of a change, and its result."""
     from booking_core.db.writes import Writes
 
     pending = Writes()
-    return pending, verb(tx, _actor(tx, installation, organization), pending)
+    return pending, change(tx, _actor(tx, installation, organization), pending)
 
 
 def _actor(tx: "Tx", installation: "Installation", organization: "Organization") -> "Actor":
@@ -189,5 +206,5 @@ def _actor(tx: "Tx", installation: "Installation", organization: "Organization")
     return Actor(installation=installation, organization=organization, at=tx.now())
 
 
-def _read(shown: Any) -> Any:
-    return json.loads(shown) if isinstance(shown, bytes) else shown
+def _decoded(result: Any) -> Any:
+    return json.loads(result) if isinstance(result, bytes) else result

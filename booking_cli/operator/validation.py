@@ -1,4 +1,4 @@
-"""Values that were typed, checked by the rules of the API, as its requests are."""
+"""Validate input of operator commands by the rules of the API's requests."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,26 +9,40 @@ if TYPE_CHECKING:
     from booking_core.errors import Malformed
 
     M = TypeVar("M", bound=BaseModel)
+    T = TypeVar("T")
 
 
-def request(kind: "type[M]", body: Mapping[str, Any]) -> "M":
+def parse_request(model: "type[M]", body: Mapping[str, Any]) -> "M":
     """Return the body of a request as a model.
 
     Raises:
-        Malformed: naming each field that is wrong.
+        Malformed: names each invalid field.
     """
     import json
 
     from pydantic import ValidationError
 
     try:
-        return kind.model_validate_json(json.dumps(body))
+        return model.model_validate_json(json.dumps(body))
     except ValidationError as error:
-        raise refusal(error) from None
+        raise _malformed(error) from None
 
 
-def refusal(error: "ValidationError") -> "Malformed":
-    """Return the refusal that names each field which is wrong."""
+def parse(kind: "type[T]", value: Mapping[str, Any]) -> "T":
+    """Return a value of any type that pydantic can validate.
+
+    Raises:
+        Malformed: names each invalid field.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise _malformed(error) from None
+
+
+def _malformed(error: "ValidationError") -> "Malformed":
     from booking_core.errors import Malformed
     from booking_core.models.errors import ErrorDetail
 

@@ -10,10 +10,10 @@ from support.operations import Operations
 from support.world import DAY, World
 from typer import Context
 
+from booking_cli.commands.registry import MODULES, SECTIONS
 from booking_cli.framework import command_tree, output_fields
-from booking_cli.framework.command import _DECLARED, Root, Written
-from booking_cli.framework.output import _paths
-from booking_cli.main import MODULES, SECTIONS
+from booking_cli.framework.command import OUTPUT_SPEC, OutputSpec, RootGroup
+from booking_cli.framework.formatting import paths_of
 from booking_core import tokens
 from booking_core.clock import system_clock
 from booking_core.db import tables
@@ -217,7 +217,7 @@ def _signed(it: Everything) -> Path:
 
 
 def _commands() -> list[Words]:
-    root = Root(MODULES, SECTIONS)
+    root = RootGroup(MODULES, SECTIONS)
     found = [leaf.words for leaf in command_tree.leaves(root, Context(root, info_name="booking"))]
     return [words for words in found if words not in ENDLESS]
 
@@ -288,10 +288,10 @@ READS = {
 says one thing."""
 
 
-def _declared(words: Words) -> Written:
-    root = Root(MODULES, SECTIONS)
+def _declared(words: Words) -> OutputSpec:
+    root = RootGroup(MODULES, SECTIONS)
     leaf = next(each for each in command_tree.leaves(root, Context(root, info_name="booking")) if each.words == words)
-    found: Written = getattr(leaf.command.callback, _DECLARED, Written())
+    found: OutputSpec = getattr(leaf.command.callback, OUTPUT_SPEC, OutputSpec())
     return found
 
 
@@ -312,8 +312,8 @@ def test_what_a_command_writes_has_the_fields_that_its_shape_names(it: Everythin
     profile = ("--profile", "one") if words == ("login",) else ()
     whole = it.booking(*words, *HOW.get(words, lambda _: ())(it), *profile, "-o", "json").json
     items = whole["data"] if isinstance(whole.get("data"), list) else [whole]
-    written = set(_paths(items))
-    assert [path for path in written if not output_fields.names(path, shape)] == []
+    written = set(paths_of(items))
+    assert [path for path in written if not output_fields.has_field(shape, path)] == []
     refused = it.booking(*words, *HOW.get(words, lambda _: ())(it), *profile, "--fields", "nosuch", "-o", "json")
     assert (refused.code, refused.out, refused.error["code"]) == (2, "", "unknown_field")
     assert set(output_fields.paths(shape)) <= set(refused.error["hint"].removeprefix("the fields are ").split(", "))

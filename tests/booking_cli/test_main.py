@@ -16,10 +16,11 @@ import pytest
 import typer
 
 from booking_cli.commands import webhooks
+from booking_cli.commands.registry import MODULES, SECTIONS
 from booking_cli.framework import command_tree, gc_tuning
-from booking_cli.framework.command import Root
+from booking_cli.framework.command import RootGroup
 from booking_cli.framework.exit_codes import BY_CODE, ExitCode
-from booking_cli.main import MODULES, SECTIONS, main
+from booking_cli.main import main
 from booking_cli.operator import storage
 from booking_core.models.errors import ErrorCode
 from booking_core.settings import Settings
@@ -32,7 +33,7 @@ COMMAND = [sys.executable, "-c", "import sys; from booking_cli.main import main;
 
 def commands() -> Iterator[tuple[str, ...]]:
     """Every command of the tree."""
-    root = Root(MODULES, SECTIONS)
+    root = RootGroup(MODULES, SECTIONS)
     return (leaf.words for leaf in command_tree.leaves(root, typer.Context(root, info_name="booking")))
 
 
@@ -95,7 +96,7 @@ def test_what_is_new_is_collected_once_the_command_is_loaded(argv: str, monkeypa
 
 def test_a_collector_that_was_not_paused_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "freeze", lambda: pytest.fail("frozen"))
-    gc_tuning.end()
+    gc_tuning.resume()
     assert gc.isenabled()
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from typer import Context
 
+from booking_cli.commands.registry import MODULES, SECTIONS
 from booking_cli.framework import command_tree
-from booking_cli.framework.command import Root
-from booking_cli.main import MODULES, SECTIONS
+from booking_cli.framework.command import RootGroup
 from booking_core import doctor
 
 OPERATORS = {"departures", "refunds", "secrets"}
@@ -24,7 +24,7 @@ def commands() -> list[str]:
 
 def found(words: list[str]) -> Any:
     """Return the command that the words begin with."""
-    root = Root(MODULES, SECTIONS)
+    root = RootGroup(MODULES, SECTIONS)
     for leaf in command_tree.leaves(root, Context(root)):
         if tuple(words[: len(leaf.words)]) == leaf.words:
             return leaf.command

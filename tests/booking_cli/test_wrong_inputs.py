@@ -15,10 +15,10 @@ import pytest
 from support.world import World
 from typer import Context
 
+from booking_cli.commands.registry import MODULES, SECTIONS
 from booking_cli.framework import command_tree
-from booking_cli.framework.command import Root
+from booking_cli.framework.command import RootGroup
 from booking_cli.framework.exit_codes import ExitCode
-from booking_cli.main import MODULES, SECTIONS
 
 _SPEC = importlib.util.spec_from_file_location("every_command_in_json", Path(__file__).with_name("test_json.py"))
 assert _SPEC
@@ -40,7 +40,7 @@ WRONG = (
 
 
 def _leaves() -> list[command_tree.Leaf]:
-    root = Root(MODULES, SECTIONS)
+    root = RootGroup(MODULES, SECTIONS)
     return [leaf for leaf in command_tree.leaves(root, Context(root, info_name="booking")) if leaf.words not in ENDLESS]
 
 

@@ -1,36 +1,42 @@
-"""`booking webhooks`: endpoints over HTTP, and everything for whoever writes a receiver.
+"""`booking webhooks`: manage endpoints and deliveries over HTTP, and test a receiver.
 
-Of its commands only the one that is used is loaded: `sign` and `verify` may be called for each delivery of a script.
+Only the module of the command that is run is imported, since scripts call `sign` and `verify` for each delivery.
 """
 
 from collections.abc import Mapping
 
-from booking_cli.framework.command import Listed
+from booking_cli.framework.command import LazyGroup
 
 MODULES: Mapping[str, tuple[str, str]] = {
-    "create": ("booking_cli.commands.webhooks.endpoints", "Creates an endpoint; its secret is shown this once."),
-    "list": ("booking_cli.commands.webhooks.endpoints", "Lists every endpoint, the newest first."),
-    "show": ("booking_cli.commands.webhooks.endpoints", "Shows an endpoint, without its secret."),
-    "update": ("booking_cli.commands.webhooks.endpoints", "Changes what is given, and leaves the rest."),
-    "delete": ("booking_cli.commands.webhooks.endpoints", "Deletes an endpoint for good, with its log."),
-    "enable": ("booking_cli.commands.webhooks.endpoints", "Sends to a disabled endpoint again."),
-    "rotate-secret": ("booking_cli.commands.webhooks.endpoints", "Makes a new secret, and shows it this once."),
-    "test": ("booking_cli.commands.webhooks.endpoints", "Queues a ping for an endpoint, whatever it listens to."),
-    "recover": ("booking_cli.commands.webhooks.endpoints", "Queues again what an endpoint did not get."),
+    "create": ("booking_cli.commands.webhooks.endpoints", "Create an endpoint. Its secret is shown only once."),
+    "list": ("booking_cli.commands.webhooks.endpoints", "List endpoints, newest first."),
+    "show": ("booking_cli.commands.webhooks.endpoints", "Show an endpoint, without its secret."),
+    "update": ("booking_cli.commands.webhooks.endpoints", "Update an endpoint."),
+    "delete": ("booking_cli.commands.webhooks.endpoints", "Delete an endpoint and its delivery log permanently."),
+    "enable": ("booking_cli.commands.webhooks.endpoints", "Enable a disabled endpoint."),
+    "rotate-secret": (
+        "booking_cli.commands.webhooks.endpoints",
+        "Create a new secret for an endpoint. It is shown only once.",
+    ),
+    "test": ("booking_cli.commands.webhooks.endpoints", "Send a ping event to an endpoint."),
+    "recover": ("booking_cli.commands.webhooks.endpoints", "Queue failed and dead deliveries of an endpoint again."),
     "listen": ("booking_cli.commands.webhooks.listen", "Forward events to an application on this machine."),
     "trigger": (
         "booking_cli.commands.webhooks.trigger",
-        "Send an event to a receiver: a made-up one, a past one, or your own.",
+        "Send a sample event, a past event or your own body to a receiver.",
     ),
-    "sign": ("booking_cli.commands.webhooks.signing", "Signs a body as the service would."),
-    "verify": ("booking_cli.commands.webhooks.signing", "Tells whether a delivery is authentic."),
-    "deliveries": ("booking_cli.commands.webhooks.deliveries", "What was sent to an endpoint, for 30 days."),
+    "sign": ("booking_cli.commands.webhooks.signing", "Sign a body as the service does."),
+    "verify": ("booking_cli.commands.webhooks.signing", "Verify the signature of a delivery."),
+    "deliveries": (
+        "booking_cli.commands.webhooks.deliveries",
+        "List, show and retry deliveries; they are kept for 30 days.",
+    ),
 }
-"""Each command with its module and the first line of its help."""
+"""The module of each command, and the first line of its help."""
 
-app = Listed(
+app = LazyGroup(
     MODULES,
-    help="Webhook endpoints, their deliveries, and tools for whoever writes a receiver.",
+    help="Manage webhook endpoints and deliveries, and test a receiver.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

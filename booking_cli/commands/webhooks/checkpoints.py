@@ -1,4 +1,4 @@
-"""How far `listen` has come, kept in a file: one for each profile, organization and receiver."""
+"""Save the position of `listen` in a file for each profile, organization and receiver."""
 
 import hashlib
 import json
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from booking_cli.client import profiles
 from booking_cli.client.event_feed import Position
-from booking_cli.framework.context import CliError
+from booking_cli.framework.errors import CliError, bad_file
 from booking_core import private_files
 
 
 class Checkpoint:
-    """The place of one listener. It is replaced as a whole, so that whoever is killed leaves the old one or the new."""
+    """The saved position of a listener. The file is replaced atomically."""
 
     def __init__(self, folder: Path, *, profile: str, organization_id: str, target: str) -> None:
         self._owner = {"profile": profile, "organization_id": organization_id, "target": target}
@@ -24,58 +24,57 @@ class Checkpoint:
         self.path = folder / f"{name}.json"
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keeps a second listener away for as long as this one lives, however it ends.
+    def lock(self) -> Iterator[None]:
+        """Hold a lock against a second listener; the lock ends with the process.
 
-        Each would note how far it has come; with other types, one would leave out what the other had noted.
+        Two listeners would overwrite each other's position.
 
         Raises:
-            CliError: there is one already.
+            CliError: another listener has the lock.
         """
         if sys.platform == "win32":
             yield
             return
         import fcntl
 
-        with os.fdopen(self._lock()) as lock:
+        with os.fdopen(self._open_lock()) as file:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise CliError(
                     f"Another listener forwards to {self._owner['target']} already.",
                     code="already_listening",
-                    hint="end it, or forward to another path",
+                    hint="stop it, or forward to another path",
                 ) from None
             yield
 
     def load(self) -> Position | None:
-        """The place that was kept; none when there is none.
+        """Return the saved position, or None.
 
         Raises:
-            CliError: the file is there and cannot be read.
+            CliError: the file cannot be read.
         """
         try:
-            kept = json.loads(self.path.read_text(encoding="utf-8"))["position"]
-            return Position(**(kept | {"types": tuple(kept["types"])}))
+            saved = json.loads(self.path.read_text(encoding="utf-8"))["position"]
+            return Position(**(saved | {"types": tuple(saved["types"])}))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise CliError(
-                f"{self.path} does not tell where to go on.", code="bad_file", hint="--no-resume begins anew"
-            ) from error
+            hint = "begin with new events: --no-resume"
+            raise bad_file(self.path, "holds no valid position", hint=hint) from error
 
     def save(self, position: Position) -> None:
-        """Keeps the place.
+        """Save the position.
 
         Raises:
-            CliError: it cannot be written; going on would forward everything again after a restart.
+            CliError: it cannot be written. A restart would forward all events again.
         """
         profiles.write_private(self.path, json.dumps(self._owner | {"position": asdict(position)}) + "\n")
 
-    def _lock(self) -> int:
+    def _open_lock(self) -> int:
         path = self.path.with_suffix(".lock")
         try:
             private_files.make_folder(path.parent)
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise CliError(f"{path} cannot be written: {error.strerror}.", code="bad_file") from None
+            raise bad_file(path, f"cannot be written: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""`booking webhooks deliveries`: the log of what was sent to an endpoint."""
+"""`booking webhooks deliveries`: list, show and retry deliveries over HTTP."""
 
 import sys
 import time
@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from booking_cli.client import api_client, pagination
-from booking_cli.client.pagination import LIMIT, After, All, Limit, Order
-from booking_cli.framework import context, event_types
-from booking_cli.framework.arguments import event_type, identifier, one_of
-from booking_cli.framework.command import command, group
-from booking_cli.framework.context import Cli, CliError
+from booking_cli.framework import event_types
+from booking_cli.framework.arguments import event_type as parse_event_type
+from booking_cli.framework.arguments import identifier
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import DEFAULT_LIMIT, AllPages, Limit, Order, StartingAfter, choice
+from booking_cli.framework.pages import merge
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
 
-app = group("What was sent to an endpoint, for 30 days.")
+app = command_group("List, show and retry deliveries; they are kept for 30 days.")
 
 COLUMNS = (
     "id",
@@ -30,25 +33,34 @@ COLUMNS = (
     "created_at",
     "next_attempt_at",
 )
-CLIPPED = {"event_type": 22}
+TRUNCATED = {"event_type": 22}
 STATUSES = ("queued", "succeeded", "failed", "dead")
 ATTEMPT_COLUMNS = ("number", "started_at", "response_status", "error", "duration_ms", "response_excerpt", "id")
-ATTEMPT_CLIPPED = {"response_excerpt": 40}
+ATTEMPT_TRUNCATED = {"response_excerpt": 40}
 WATCH_S = 2.0
+EMPTY = "No delivery found."
 _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 _DELIVERY = "0190f3c4-02f1-7d5e-8a3b-5c1e9f7a2d44"
 
 EndpointId = Annotated[
-    str, typer.Argument(metavar="ID", parser=identifier, help="The endpoint's id; `booking webhooks list` shows it.")
+    str, typer.Argument(metavar="ID", parser=identifier, help="The endpoint's id; see `booking webhooks list`.")
 ]
 DeliveryId = Annotated[
     str,
     typer.Argument(
         metavar="DELIVERY",
         parser=identifier,
-        help="The delivery's id, or that of an attempt, as Svc-Delivery-Id has it.",
+        help="The id of a delivery or of an attempt (Svc-Delivery-Id).",
     ),
 ]
+
+Status = Annotated[str | None, choice("--status", choices=STATUSES, help="Filter by status.")]
+EventType = Annotated[
+    str | None,
+    typer.Option("--event-type", metavar="TYPE", parser=parse_event_type, help="Filter by event type, or booking.*."),
+]
+EventId = Annotated[str | None, typer.Option("--event-id", metavar="ID", help="Filter by event.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Show changes as they happen, until Ctrl-C.")]
 
 
 @command(
@@ -61,132 +73,119 @@ DeliveryId = Annotated[
 def list_(
     ctx: typer.Context,
     endpoint_id: EndpointId,
-    status: Annotated[
-        str | None,
-        typer.Option(
-            "--status", metavar="|".join(STATUSES), parser=one_of(*STATUSES), help="Only those.", show_default=False
-        ),
-    ] = None,
-    event_type: Annotated[
-        str | None,
-        typer.Option("--event-type", metavar="TYPE", parser=event_type, help="Only this type, or booking.*."),
-    ] = None,
-    event_id: Annotated[str | None, typer.Option("--event-id", metavar="ID", help="Only that of this event.")] = None,
-    limit: Limit = LIMIT,
-    everything: All = False,
+    status: Status = None,
+    event_type: EventType = None,
+    event_id: EventId = None,
+    limit: Limit = DEFAULT_LIMIT,
+    all_pages: AllPages = False,
     order: Order = "desc",
-    starting_after: After = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show what becomes of them, until Ctrl-C.")] = False,
+    starting_after: StartingAfter = None,
+    watch: Watch = False,
 ) -> None:
-    """Lists an endpoint's deliveries, the newest first."""
-    cli = context.of(ctx)
+    """List the deliveries of an endpoint, newest first."""
+    cli: Cli = ctx.obj
     path = api_client.path("webhooks", endpoint_id, "deliveries")
     params = {"status": status, "event_id": event_id, "order": order}
     types = event_types.expanded([event_type] if event_type else [])
     if len(types) == 1:
         params["event_type"] = types[0]
-    wanted = None if everything else limit
     if watch:
-        with api_client.client(cli) as client:
-            asked = {name: value for name, value in params.items() if value is not None}
-            _watch(cli, lambda: _newest(client, path, asked, types, limit)[0])
+        with api_client.connect(cli) as client:
+            _watch(cli, lambda: _fetch(client, path, params, types, limit)[0])
     if len(types) > 1:
-        _show_kinds(cli, path, params, types, wanted, starting_after)
+        _write_several_types(cli, path, params, types, None if all_pages else limit, starting_after)
         return
-    pagination.show(
+    pagination.write_list(
         cli,
         path,
         COLUMNS,
         params=params,
         limit=limit,
-        everything=everything,
+        all_pages=all_pages,
         starting_after=starting_after,
-        clipped=CLIPPED,
-        empty="There is no delivery.",
+        truncated=TRUNCATED,
+        empty=EMPTY,
     )
 
 
-def _show_kinds(
-    cli: Cli, path: str, params: Mapping[str, Any], types: Sequence[str], wanted: int | None, after: str | None
+def _write_several_types(
+    cli: Cli, path: str, params: Mapping[str, Any], types: Sequence[str], limit: int | None, after: str | None
 ) -> None:
-    """Show the deliveries of several types as one list; the service filters by one."""
+    """Write the deliveries of several event types as one list, since the service filters by one type only."""
     if after:
-        raise CliError("--starting-after goes with one type.", hint="name one type, or pass --limit or --all")
-    asked = {name: value for name, value in params.items() if value is not None}
-    with api_client.client(cli) as client:
-        found, has_more = _newest(client, path, asked, types, wanted)
-    cli.render.many(found, COLUMNS, clipped=CLIPPED, empty="There is no delivery.", beside={"has_more": has_more})
+        raise CliError("--starting-after needs a single event type.", hint="pass one type, or use --limit or --all")
+    with api_client.connect(cli) as client:
+        found, has_more = _fetch(client, path, params, types, limit)
+    cli.render.many(found, COLUMNS, truncated=TRUNCATED, empty=EMPTY, extra={"has_more": has_more})
     if has_more and cli.render.format == "table":
-        cli.render.note("There are more: --limit N shows as many, --all shows all.")
+        cli.render.note("There are more: use --limit N or --all.")
 
 
-def _newest(
-    client: "BookingClient", path: str, params: Mapping[str, Any], types: Sequence[str], wanted: int | None
+def _fetch(
+    client: "BookingClient", path: str, params: Mapping[str, Any], types: Sequence[str], limit: int | None
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return the first deliveries of those types in the order that is asked for, and whether there are more."""
-    queries = [{**params, "event_type": each} for each in types] if len(types) > 1 else [dict(params)]
-    pages = [pagination.merged(pagination.pages(client, path, query, wanted)) for query in queries]
+    """Return the first deliveries of the types in the chosen order, and whether there are more."""
+    queries = [{**params, "event_type": each} for each in types] if len(types) > 1 else [params]
+    pages = [merge(pagination.iter_pages(client, path, query, limit)) for query in queries]
     found = [delivery for page in pages for delivery in page["data"]]
-    found.sort(key=_age, reverse=params.get("order") != "asc")
-    has_more = any(page["has_more"] for page in pages) or (wanted is not None and len(found) > wanted)
-    return found[:wanted], has_more
+    found.sort(key=_creation, reverse=params.get("order") != "asc")
+    has_more = any(page["has_more"] for page in pages) or (limit is not None and len(found) > limit)
+    return found[:limit], has_more
 
 
-def _age(delivery: Mapping[str, Any]) -> tuple[datetime, str]:
+def _creation(delivery: Mapping[str, Any]) -> tuple[datetime, str]:
     return datetime.fromisoformat(delivery["created_at"]), delivery["id"]
 
 
 @command(app, "show", f"booking webhooks deliveries show {_ID} {_DELIVERY} -o json", shape="delivery")
 def show(ctx: typer.Context, endpoint_id: EndpointId, delivery_id: DeliveryId) -> None:
-    """Shows a delivery with its attempts."""
-    cli = context.of(ctx)
-    with api_client.client(cli) as client:
-        delivery = api_client.ask(
-            client, "GET", api_client.path("webhooks", endpoint_id, "deliveries", delivery_id)
-        ).body
-    if cli.render.format != "table" or cli.render.fields:
+    """Show a delivery with its attempts."""
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
+        delivery = api_client.get(client, "webhooks", endpoint_id, "deliveries", delivery_id)
+    if not cli.render.is_default_table:
         cli.render.one(delivery)
         return
     attempts = delivery.pop("attempts")
     cli.render.one(delivery)
     cli.render.text("")
-    cli.render.many(attempts, ATTEMPT_COLUMNS, clipped=ATTEMPT_CLIPPED, empty="No attempt yet.")
+    cli.render.many(attempts, ATTEMPT_COLUMNS, truncated=ATTEMPT_TRUNCATED, empty="No attempt yet.")
 
 
 @command(app, "retry", f"booking webhooks deliveries retry {_ID} {_DELIVERY}", shape="delivery", changes=True)
 def retry(ctx: typer.Context, endpoint_id: EndpointId, delivery_id: DeliveryId) -> None:
-    """Queues one more attempt of a dead delivery.
+    """Queue another attempt of a dead delivery.
 
-    For many at once there is `booking webhooks recover`.
+    To queue many deliveries, use `booking webhooks recover`.
     """
-    cli = context.of(ctx)
-    with api_client.client(cli) as client:
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
         path = api_client.path("webhooks", endpoint_id, "deliveries", delivery_id, "retry")
-        cli.render.one(api_client.ask(client, "POST", path).body)
+        cli.render.one(api_client.request(client, "POST", path).body)
 
 
-# Watching --------------------------------------------------------------------------------------------------------
+# Watch -----------------------------------------------------------------------------------------------------------
 
 
-def _watch(cli: Cli, look: Callable[[], list[dict[str, Any]]]) -> NoReturn:
-    """Looks again and again: a table that changes on a terminal, elsewhere a record for each change."""
+def _watch(cli: Cli, fetch: Callable[[], list[dict[str, Any]]]) -> NoReturn:
+    """Poll the deliveries until Ctrl-C: update a table on a terminal, and write a line for each change elsewhere."""
     if cli.render.format == "table" and sys.stdout.isatty():
-        with cli.render.watched(COLUMNS, CLIPPED) as show:
+        with cli.render.live_table(COLUMNS, TRUNCATED) as draw:
             while True:
-                show(look())
+                draw(fetch())
                 time.sleep(WATCH_S)
     seen: dict[str, tuple[str, int]] = {}
     while True:
-        for delivery in reversed(look()):
+        for delivery in reversed(fetch()):
             state = delivery["status"], delivery["attempt_count"]
             if seen.get(delivery["id"]) != state:
                 seen[delivery["id"]] = state
-                _record(cli, delivery)
+                _write_line(cli, delivery)
         cli.render.flush()
         time.sleep(WATCH_S)
 
 
-def _record(cli: Cli, delivery: dict[str, Any]) -> None:
+def _write_line(cli: Cli, delivery: dict[str, Any]) -> None:
     if cli.render.is_json:
         cli.render.line(delivery)
     else:

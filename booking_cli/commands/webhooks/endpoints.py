@@ -1,6 +1,5 @@
-"""The commands of `booking webhooks` about endpoints: over HTTP, from `create` to `recover`."""
+"""`booking webhooks create` to `recover`: manage endpoints over HTTP."""
 
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,18 +8,19 @@ import typer
 
 from booking_cli.client import api_client, pagination
 from booking_cli.commands.webhooks.deliveries import EndpointId
-from booking_cli.framework import context, event_types, secret_files
-from booking_cli.framework.arguments import event_type, instant, one_of
-from booking_cli.framework.command import command, several
-from booking_cli.framework.context import Cli, CliError
-from booking_cli.framework.durations import length_us
-from booking_cli.framework.secret_files import Keeper
-from booking_cli.framework.since import aware
+from booking_cli.framework import event_types
+from booking_cli.framework.arguments import event_type, one_of, timestamp
+from booking_cli.framework.command import command, command_app
+from booking_cli.framework.context import Cli
+from booking_cli.framework.durations import aware_datetime, duration_us
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import DryRun
+from booking_cli.framework.secret_files import SecretOutput, require_secret_in_output, secret_output
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
 
-app = several()
+app = command_app()
 
 COLUMNS = (
     "id",
@@ -32,8 +32,8 @@ COLUMNS = (
     "event_types",
     "description",
 )
-CLIPPED = {"url": 32}
-"""The first ones are the most important: a narrow terminal shows only those that fit."""
+"""Columns by importance: a narrow terminal shows the first ones."""
+TRUNCATED = {"url": 32}
 LOST = ("dead", "failed")
 _PATH = "/api/v1/webhooks"
 _SECOND_US = 1_000_000
@@ -41,11 +41,9 @@ _ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 NewSecretFile = Annotated[
     Path | None,
-    typer.Option(
-        "--secret-file", metavar="FILE", help="Write the secret to this new file (0600), instead of showing it."
-    ),
+    typer.Option("--secret-file", metavar="FILE", help="Write the secret to this new file (mode 0600)."),
 ]
-Description = Annotated[str | None, typer.Option("--description", metavar="TEXT", help="What it is for.")]
+Description = Annotated[str | None, typer.Option("--description", metavar="TEXT", help="A description.")]
 
 
 # Endpoints -------------------------------------------------------------------------------------------------------
@@ -63,48 +61,44 @@ Description = Annotated[str | None, typer.Option("--description", metavar="TEXT"
 )
 def create(
     ctx: typer.Context,
-    url: Annotated[str, typer.Option("--url", metavar="URL", help="Where events are sent; https, and public.")],
+    url: Annotated[str, typer.Option("--url", metavar="URL", help="The public https URL that events are sent to.")],
     event: Annotated[
         list[str],
         typer.Option(
-            "--event", metavar="TYPE", parser=event_type, help="A type, or all of a kind: booking.*; repeatable."
+            "--event", metavar="TYPE", parser=event_type, help="An event type, or a prefix: booking.*; repeatable."
         ),
     ],
     description: Description = None,
     secret_file: NewSecretFile = None,
 ) -> None:
-    """Creates an endpoint; its secret is shown this once.
+    """Create an endpoint. Its secret is shown only once.
 
-    The secret signs every delivery. The key needs webhooks:manage, and the read scope of every type.
+    Deliveries are signed with the secret. The API key needs webhooks:manage and the read scope of every event type.
     """
-    cli = context.of(ctx)
-    wanted = {"url": url, "event_types": event_types.expanded(event), "description": description}
-    secret_files.would_be_shown(cli, secret_file, "secret")
-    with api_client.client(cli) as client, secret_files.kept(secret_file) as keeper:
-        created = api_client.ask(client, "POST", _PATH, body=wanted).body
-        _hand_over(cli, created, keeper)
+    cli: Cli = ctx.obj
+    body = {"url": url, "event_types": event_types.expanded(event), "description": description}
+    require_secret_in_output(cli, secret_file, "secret")
+    with api_client.connect(cli) as client, secret_output(secret_file) as output:
+        created = api_client.request(client, "POST", _PATH, body=body).body
+        _write_with_secret(cli, created, output)
 
 
 @command(app, "list", "booking webhooks list", "booking webhooks list --fields id,status,url", shape="endpoint")
 def list_(ctx: typer.Context) -> None:
-    """Lists every endpoint, the newest first."""
-    cli = context.of(ctx)
-    with api_client.client(cli) as client:
-        found = api_client.ask(client, "GET", _PATH).body["data"]
-    cli.render.many(
-        found,
-        COLUMNS,
-        clipped=CLIPPED,
-        empty="There is no endpoint yet: booking webhooks create --url URL --event TYPE",
-    )
+    """List endpoints, newest first."""
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
+        endpoints = api_client.get(client, "webhooks")["data"]
+    empty = "There is no endpoint yet: booking webhooks create --url URL --event TYPE"
+    cli.render.many(endpoints, COLUMNS, truncated=TRUNCATED, empty=empty)
 
 
 @command(app, "show", f"booking webhooks show {_ID}", shape="endpoint")
 def show(ctx: typer.Context, endpoint_id: EndpointId) -> None:
-    """Shows an endpoint, without its secret."""
-    cli = context.of(ctx)
-    with api_client.client(cli) as client:
-        cli.render.one(api_client.ask(client, "GET", api_client.path("webhooks", endpoint_id)).body)
+    """Show an endpoint, without its secret."""
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
+        cli.render.one(api_client.get(client, "webhooks", endpoint_id))
 
 
 @command(
@@ -118,23 +112,21 @@ def show(ctx: typer.Context, endpoint_id: EndpointId) -> None:
 def update(
     ctx: typer.Context,
     endpoint_id: EndpointId,
-    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="Where events are sent from now on.")] = None,
+    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="The new URL.")] = None,
     event: Annotated[
         list[str] | None,
         typer.Option(
-            "--event", metavar="TYPE", parser=event_type, help="Replaces all former types; booking.*; repeatable."
+            "--event", metavar="TYPE", parser=event_type, help="Replace the event types; booking.*; repeatable."
         ),
     ] = None,
     description: Description = None,
-    disable: Annotated[
-        bool, typer.Option("--disable", help="Send nothing more, until `enable`; what is queued is given up.")
-    ] = False,
+    disable: Annotated[bool, typer.Option("--disable", help="Disable the endpoint; queued deliveries fail.")] = False,
 ) -> None:
-    """Changes what is given, and leaves the rest.
+    """Update an endpoint.
 
-    An empty description removes it.
+    Options that are left out stay unchanged. An empty description removes it.
     """
-    cli = context.of(ctx)
+    cli: Cli = ctx.obj
     changes: dict[str, Any] = {"url": url, "event_types": event_types.expanded(event) or None}
     changes |= {"status": "disabled"} if disable else {}
     changes = {name: value for name, value in changes.items() if value is not None}
@@ -142,36 +134,35 @@ def update(
         changes["description"] = description or None
     if not changes:
         raise CliError("There is nothing to change.", hint="booking webhooks update --help")
-    with api_client.client(cli) as client:
-        cli.render.one(api_client.ask(client, "PATCH", api_client.path("webhooks", endpoint_id), body=changes).body)
+    with api_client.connect(cli) as client:
+        cli.render.one(_patch(client, endpoint_id, changes))
 
 
 @command(app, "delete", f"booking webhooks delete {_ID} --yes", shape="deleted", changes=True)
 def delete(ctx: typer.Context, endpoint_id: EndpointId) -> None:
-    """Deletes an endpoint for good, with its log.
+    """Delete an endpoint and its delivery log permanently.
 
-    Its secrets are forgotten, and what is queued is not sent.
+    Queued deliveries are not sent.
     """
-    cli = context.of(ctx)
-    with api_client.client(cli) as client:
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
         path = api_client.path("webhooks", endpoint_id)
-        endpoint = api_client.ask(client, "GET", path).body
-        cli.confirm(f"Delete the endpoint {endpoint['url']}? It cannot be undone.")
-        api_client.ask(client, "DELETE", path)
+        endpoint = api_client.request(client, "GET", path).body
+        cli.confirm(f"Delete the endpoint {endpoint['url']}? This cannot be undone.")
+        api_client.request(client, "DELETE", path)
     cli.render.one({"id": endpoint["id"], "deleted": True})
 
 
 @command(app, "enable", f"booking webhooks enable {_ID}", shape="endpoint", changes=True)
 def enable(ctx: typer.Context, endpoint_id: EndpointId) -> None:
-    """Sends to a disabled endpoint again.
+    """Enable a disabled endpoint.
 
-    Whoever disabled it: failures are counted anew. What it missed is not sent by itself: `recover` does that.
+    Its failures are counted from zero. Missed deliveries are not sent automatically; use `recover`.
     """
-    cli = context.of(ctx)
-    with api_client.client(cli) as client:
-        path, change = api_client.path("webhooks", endpoint_id), {"status": "enabled"}
-        cli.render.one(api_client.ask(client, "PATCH", path, body=change).body)
-    cli.render.note(f"What it missed: booking webhooks recover {endpoint_id} --since 2h --dry-run")
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
+        cli.render.one(_patch(client, endpoint_id, {"status": "enabled"}))
+    cli.render.note(f"To send missed deliveries: booking webhooks recover {endpoint_id} --since 2h --dry-run")
 
 
 @command(
@@ -186,45 +177,49 @@ def rotate_secret(
     ctx: typer.Context,
     endpoint_id: EndpointId,
     overlap: Annotated[
-        str, typer.Option("--overlap", metavar="24h", help="How long the old one signs too; 0 after a leak.")
+        str, typer.Option("--overlap", metavar="24h", help="How long the old secret remains valid; 0 after a leak.")
     ] = "24h",
     secret_file: NewSecretFile = None,
 ) -> None:
-    """Makes a new secret, and shows it this once.
+    """Create a new secret for an endpoint. It is shown only once.
 
-    Until the overlap ends, deliveries are signed with both.
+    Deliveries are signed with both secrets until the overlap ends.
     """
-    cli = context.of(ctx)
-    overlap_seconds = length_us(overlap) // _SECOND_US
-    secret_files.would_be_shown(cli, secret_file, "secret")
-    with api_client.client(cli) as client, secret_files.kept(secret_file) as keeper:
-        path, wanted = api_client.path("webhooks", endpoint_id, "rotate-secret"), {"overlap_seconds": overlap_seconds}
-        rotated = api_client.ask(client, "POST", path, body=wanted).body
-        _hand_over(cli, rotated, keeper)
+    cli: Cli = ctx.obj
+    overlap_seconds = duration_us(overlap) // _SECOND_US
+    require_secret_in_output(cli, secret_file, "secret")
+    with api_client.connect(cli) as client, secret_output(secret_file) as output:
+        path, body = api_client.path("webhooks", endpoint_id, "rotate-secret"), {"overlap_seconds": overlap_seconds}
+        rotated = api_client.request(client, "POST", path, body=body).body
+        _write_with_secret(cli, rotated, output)
 
 
 @command(app, "test", f"booking webhooks test {_ID}", shape="delivery", changes=True)
 def test(ctx: typer.Context, endpoint_id: EndpointId) -> None:
-    """Queues a ping for an endpoint, whatever it listens to."""
-    cli = context.of(ctx)
-    with api_client.client(cli) as client:
-        queued = api_client.ask(client, "POST", api_client.path("webhooks", endpoint_id, "test")).body
+    """Send a ping event to an endpoint."""
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
+        queued = api_client.request(client, "POST", api_client.path("webhooks", endpoint_id, "test")).body
         cli.render.one(queued)
-    cli.render.note(f"What came of it: booking webhooks deliveries show {endpoint_id} {queued['id']}")
+    cli.render.note(f"To see the result: booking webhooks deliveries show {endpoint_id} {queued['id']}")
 
 
-def _hand_over(cli: Cli, shown: dict[str, Any], keeper: Keeper) -> None:
-    keeper.hand_over(
+def _patch(client: "BookingClient", endpoint_id: str, changes: dict[str, Any]) -> Any:
+    return api_client.request(client, "PATCH", api_client.path("webhooks", endpoint_id), body=changes).body
+
+
+def _write_with_secret(cli: Cli, endpoint: dict[str, Any], output: SecretOutput) -> None:
+    output.write_with_secret(
         cli,
-        shown,
+        endpoint,
         "secret",
-        lost=f"The endpoint {shown['id']} has a new secret, which could not be handed over",
-        hint=f"booking webhooks rotate-secret {shown['id']}",
-        note="Keep the secret now: it is not shown again.",
+        lost=f"The endpoint {endpoint['id']} has a new secret, but it could not be written",
+        hint=f"booking webhooks rotate-secret {endpoint['id']}",
+        note="Save the secret now: it is not shown again.",
     )
 
 
-# What went wrong -------------------------------------------------------------------------------------------------
+# Recover ---------------------------------------------------------------------------------------------------------
 
 
 @command(
@@ -239,61 +234,55 @@ def recover(
     ctx: typer.Context,
     endpoint_id: EndpointId,
     since: Annotated[
-        str, typer.Option("--since", metavar="2h", parser=instant, help="Deliveries since so long ago, or a timestamp.")
+        str,
+        typer.Option("--since", metavar="2h", parser=timestamp, help="Deliveries since: 2h (ago) or ISO 8601."),
     ],
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="1h", parser=instant, help="And before so long ago, or a timestamp."),
+        typer.Option("--until", metavar="1h", parser=timestamp, help="Deliveries before: 1h (ago) or ISO 8601."),
     ] = None,
     status: Annotated[
         list[str] | None,
-        typer.Option(
-            "--status", metavar="|".join(LOST), parser=one_of(*LOST), help="Only those; repeatable. Else both."
-        ),
+        typer.Option("--status", metavar="|".join(LOST), parser=one_of(*LOST), help="Filter by status; repeatable; default: both."),
     ] = None,
     event: Annotated[
         list[str] | None,
-        typer.Option("--event", metavar="TYPE", parser=event_type, help="Only this type, or booking.*; repeatable."),
+        typer.Option(
+            "--event", metavar="TYPE", parser=event_type, help="Filter by event type, or booking.*; repeatable."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell how many it would be, and change nothing.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
-    """Queues again what an endpoint did not get.
+    """Queue failed and dead deliveries of an endpoint again.
 
-    Tells how many deliveries that is. Tests are left alone. The endpoint must be enabled. Each delivery has six
-    attempts again.
+    Each delivery gets six new attempts. Tests are not sent again. The endpoint must be enabled.
     """
-    cli = context.of(ctx)
+    cli: Cli = ctx.obj
     statuses, types = sorted(set(status or LOST)), event_types.expanded(event)
-    with api_client.client(cli) as client:
+    with api_client.connect(cli) as client:
         if dry_run:
-            cli.render.one(_would_recover(client, endpoint_id, since, until, statuses, types))
+            cli.render.one(_count_lost(client, endpoint_id, since, until, statuses, types))
             return
-        wanted = {"since": since, "until": until, "statuses": statuses, "event_types": types or None}
-        recovered = api_client.ask(
-            client, "POST", api_client.path("webhooks", endpoint_id, "recover"), body=wanted
-        ).body
+        body = {"since": since, "until": until, "statuses": statuses, "event_types": types or None}
+        path = api_client.path("webhooks", endpoint_id, "recover")
+        recovered = api_client.request(client, "POST", path, body=body).body
         cli.render.one(recovered)
     if recovered["matched"]:
-        cli.render.note(f"Watch them: booking webhooks deliveries list {endpoint_id} --watch")
+        cli.render.note(f"To watch them: booking webhooks deliveries list {endpoint_id} --watch")
 
 
-def _would_recover(
+def _count_lost(
     client: "BookingClient", endpoint_id: str, since: str, until: str | None, statuses: list[str], types: list[str]
 ) -> dict[str, Any]:
-    """Counts in the log what `recover` would queue, each status by itself, the newest first."""
+    """Return the number of deliveries of each status that `recover` would queue."""
     timezone = client.me().organization.timezone
-    begin, end = aware(since, timezone), None if until is None else aware(until, timezone)
+    begin, end = aware_datetime(since, timezone), None if until is None else aware_datetime(until, timezone)
     path, counts = api_client.path("webhooks", endpoint_id, "deliveries"), dict.fromkeys(statuses, 0)
     for status in statuses:
-        for delivery in _log(client, path, status):
+        for delivery in pagination.iter_items(client, path, {"status": status}):
             created_at = datetime.fromisoformat(delivery["created_at"])
             if created_at < begin:
                 break
             is_wanted = delivery["trigger"] != "test" and (not types or delivery["event_type"] in types)
             counts[status] += is_wanted and (end is None or created_at < end)
     return {"matched": sum(counts.values()), **counts, "dry_run": True}
-
-
-def _log(client: "BookingClient", path: str, status: str) -> Iterator[dict[str, Any]]:
-    for page in pagination.pages(client, path, {"status": status}, None):
-        yield from page["data"]

@@ -1,126 +1,65 @@
-"""`booking webhooks listen`: the events of the organization, forwarded to an application on this machine.
+"""`booking webhooks listen`: forward events to an application on this machine.
 
-No tunnel and no account: the feed is read, each event becomes the delivery that the service would send, and is posted
-with a signature of its own. What was forwarded is noted after each event, so that a listener that died goes on where
-it was; an application that is down is waited for, and so is the service. Nothing is missed, and the order is kept.
+The event feed is read over HTTP, and each event is posted as the delivery that the service would send, with a signature
+of its own. The position in the feed is saved after each event, so that a new listener continues where the last one
+stopped. Events keep their order; while the application or the service is down, they wait.
 """
 
-import itertools
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from booking_cli.client import api_client, profiles, webhook_secrets
-from booking_cli.client.event_feed import Feed, FeedEvent, Position, newest
+from booking_cli.client.event_feed import Feed, Position, newest
 from booking_cli.client.webhook_secrets import SecretFile, Secrets
 from booking_cli.commands.webhooks import listen_view, receiver
 from booking_cli.commands.webhooks.checkpoints import Checkpoint
+from booking_cli.commands.webhooks.forwarder import Forwarder
 from booking_cli.commands.webhooks.listen_view import View
-from booking_cli.commands.webhooks.receiver import Answer, Target
-from booking_cli.framework import context, event_types
-from booking_cli.framework.arguments import event_type, instant
-from booking_cli.framework.command import command, single
-from booking_cli.framework.context import Cli, CliError
-from booking_cli.framework.since import aware
+from booking_cli.commands.webhooks.receiver import Target
+from booking_cli.framework import event_types
+from booking_cli.framework.arguments import event_type, timestamp
+from booking_cli.framework.command import command, command_app
+from booking_cli.framework.context import Cli
+from booking_cli.framework.durations import aware_datetime
+from booking_cli.framework.errors import CliError
 
 if TYPE_CHECKING:
     from booking_sdk import BookingClient
 
-app = single()
+app = command_app()
 
-PAUSE_S = 1.0
-PAUSE_MAX_S = 10.0
-"""A developer who has just restarted the application is not kept waiting for minutes."""
 ATTEMPTS = 3
 POLL_S = 1.0
-GIVEN_UP_SHOWN = 20
+REFUSED_SHOWN_MAX = 20
 
-
-@dataclass(frozen=True, slots=True)
-class Forwarded:
-    """One attempt and what came of it."""
-
-    at: datetime
-    event: FeedEvent
-    delivery_id: str
-    attempt: int
-    answer: Answer
-    outcome: str
-    """`accepted`, `waiting` for a receiver that is down, `retrying` one that refused, or `given_up`."""
-    pause_s: float = 0.0
-    """Until the next attempt."""
-
-    @property
-    def is_last(self) -> bool:
-        return self.outcome in ("accepted", "given_up")
-
-
-class Forwarder:
-    """Sends each event until it is received, or refused often enough."""
-
-    def __init__(
-        self,
-        where: Target,
-        secrets: Secrets,
-        attempts: int,
-        sleep: Callable[[float], None] = time.sleep,
-        *,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        self._where = where
-        self._secrets = secrets
-        self._attempts = attempts
-        self._headers = dict(headers or {})
-        self._sleep = sleep
-        self.accepted = 0
-        self.given_up: list[str] = []
-        """The events that the receiver would not take, by id."""
-
-    def forward(self, event: FeedEvent) -> Iterator[Forwarded]:
-        """Every attempt as it is made; the last one settles the event. A receiver that is down is waited for, however
-        long; one that answers and refuses has as many attempts as it was given."""
-        refusals = 0
-        for number in itertools.count(1):
-            at, delivery_id = datetime.now().astimezone(), str(uuid.uuid4())
-            answer = self._post(event, delivery_id)
-            refusals += not (answer.is_accepted or answer.is_away)
-            outcome = self._outcome(answer, refusals)
-            settled = outcome in ("accepted", "given_up")
-            pause_s = 0.0 if settled else min(PAUSE_MAX_S, PAUSE_S * 2.0 ** min(number - 1, 10))
-            if settled:
-                self._count(event, outcome)
-            yield Forwarded(at, event, delivery_id, number, answer, outcome, pause_s)
-            if settled:
-                return
-            self._sleep(pause_s)
-
-    def _post(self, event: FeedEvent, delivery_id: str) -> Answer:
-        from webhook_verify.testing import signed_request
-
-        # Signed afresh for each attempt: a receiver turns away a signature that is minutes old.
-        headers, body = signed_request(event.body, self._secrets.values, delivery_id=delivery_id)
-        return receiver.post(self._where, {**headers, **self._headers}, body)
-
-    def _outcome(self, answer: Answer, refusals: int) -> str:
-        if answer.is_accepted:
-            return "accepted"
-        if answer.is_away:
-            return "waiting"
-        return "given_up" if refusals >= self._attempts else "retrying"
-
-    def _count(self, event: FeedEvent, outcome: str) -> None:
-        if outcome == "accepted":
-            self.accepted += 1
-        else:
-            self.given_up.append(event.id)
-
-
-# The command -----------------------------------------------------------------------------------------------------
+ForwardTo = Annotated[
+    str | None,
+    typer.Option("--forward-to", metavar="URL", help="The receiver; 8000 stands for http://localhost:8000/."),
+]
+EventTypes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--event",
+        metavar="TYPE",
+        parser=event_type,
+        help="Forward this event type, or booking.*; repeatable; default: all but ping.",
+    ),
+]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="10m", parser=timestamp, help="Begin at: 10m (ago) or ISO 8601.")
+]
+NoResume = Annotated[bool, typer.Option("--no-resume", help="Do not continue where the last run stopped.")]
+Attempts = Annotated[
+    int, typer.Option("--attempts", metavar="N", min=1, help="Attempts for an event that the receiver refuses.")
+]
+Headers = Annotated[
+    list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="Send an extra header; repeatable.")
+]
+ShowBody = Annotated[bool, typer.Option("--show-body", help="Show the receiver's responses.")]
+PrintSecret = Annotated[bool, typer.Option("--print-secret", help="Print the signing secret and exit.")]
 
 
 @command(
@@ -135,86 +74,59 @@ class Forwarder:
 )
 def listen(
     ctx: typer.Context,
-    forward_to: Annotated[
-        str | None,
-        typer.Option("--forward-to", metavar="URL", help="The receiver; 8000 is short for http://localhost:8000/."),
-    ] = None,
-    event: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--event",
-            metavar="TYPE",
-            parser=event_type,
-            help="Only this type, or booking.*; repeatable. Default: all but ping.",
-        ),
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="10m", parser=instant, help="Begin so long ago, or at a timestamp.")
-    ] = None,
-    no_resume: Annotated[bool, typer.Option("--no-resume", help="Do not go on where the last one stopped.")] = False,
-    attempts: Annotated[
-        int, typer.Option("--attempts", metavar="N", min=1, help="How often a receiver may refuse one event.")
-    ] = ATTEMPTS,
+    forward_to: ForwardTo = None,
+    event: EventTypes = None,
+    since: Since = None,
+    no_resume: NoResume = False,
+    attempts: Attempts = ATTEMPTS,
     secret_file: SecretFile = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME:VALUE", help="Send this header too; repeatable."),
-    ] = None,
-    show_body: Annotated[bool, typer.Option("--show-body", help="Show what the receiver answers each time.")] = False,
-    print_secret: Annotated[
-        bool, typer.Option("--print-secret", help="Print the secret that deliveries are signed with, and exit.")
-    ] = False,
+    header: Headers = None,
+    show_body: ShowBody = False,
+    print_secret: PrintSecret = False,
 ) -> None:
     """Forward events to an application on this machine.
 
-    Every event of the organization becomes the delivery that an endpoint would get, until Ctrl-C. It goes on where
-    the last one for this receiver stopped; the first begins with what happens from now on. While the receiver is
-    down (no connection, 502, 503, 504) everything waits for it. An event that it refuses is tried again and then
-    left behind, and the end names it.
+    Every event of the organization is sent as the delivery that an endpoint would get, until Ctrl-C. The command
+    continues where the last one for this receiver stopped; the first one begins with new events. While the receiver is
+    down (no connection, 502, 503, 504) all events wait. An event that the receiver refuses is retried and then skipped;
+    skipped events are listed at the end.
 
-    Needs a key that may read the events, and no endpoint.
+    The API key must be able to read the events. No endpoint is needed.
     """
-    cli = context.of(ctx)
-    secrets = webhook_secrets.chosen(cli, secret_file)
+    cli: Cli = ctx.obj
+    secrets = webhook_secrets.load(cli, secret_file)
     if print_secret:
-        webhook_secrets.show(cli, secrets)
+        webhook_secrets.write(cli, secrets)
         return
     if forward_to is None:
         raise CliError("--forward-to URL is needed.", hint="booking webhooks listen --help")
-    where, types = receiver.target(forward_to), event_types.asked(event)
-    headers = receiver.headers(header or [])
-    with api_client.client(cli) as client:
+    target, types = receiver.parse_target(forward_to), event_types.feed_filter(event)
+    forwarder = Forwarder(target, secrets, attempts, headers=receiver.extra_headers(header or []))
+    with api_client.connect(cli) as client:
         organization = client.me().organization
         checkpoint = Checkpoint(
             profiles.folder() / "listen",
             profile=profiles.profile_name(cli),
             organization_id=organization.id,
-            target=where.url,
+            target=target.url,
         )
-        since_at = None if since is None else aware(since, organization.timezone)
-        with checkpoint.held():
-            kept = None if no_resume else checkpoint.load()
-            position = _beginning(client, kept, since_at, types)
+        since_at = None if since is None else aware_datetime(since, organization.timezone)
+        with checkpoint.lock():
+            saved = None if no_resume else checkpoint.load()
+            position = _first_position(client, saved, since_at, types)
             checkpoint.save(position)
-            _introduce(cli, organization.slug, where, secrets, position, resumed=kept is not None)
-            _run(
-                cli,
-                client,
-                position,
-                Forwarder(where, secrets, attempts, headers=headers),
-                checkpoint,
-                show_body=show_body,
-            )
+            _write_introduction(cli, organization.slug, target, secrets, position, is_resumed=saved is not None)
+            _run(cli, client, position, forwarder, checkpoint, show_body=show_body)
 
 
-def _beginning(
-    client: "BookingClient", kept: Position | None, since: datetime | None, types: tuple[str, ...]
+def _first_position(
+    client: "BookingClient", saved: Position | None, since: datetime | None, types: tuple[str, ...]
 ) -> Position:
-    """The earlier of the place that was kept and the time asked for; without either, now."""
+    """Return the earlier of the saved position and --since; without either the end of the feed."""
     if since is None:
-        return newest(client, types) if kept is None else kept.for_types(types)
-    if kept and kept.created_at and datetime.fromisoformat(kept.created_at) < since:
-        return kept.for_types(types)
+        return newest(client, types) if saved is None else saved.for_types(types)
+    if saved and saved.created_at and datetime.fromisoformat(saved.created_at) < since:
+        return saved.for_types(types)
     return Position(since=since.isoformat(), types=types)
 
 
@@ -227,46 +139,47 @@ def _run(
     *,
     show_body: bool,
 ) -> None:
-    view = listen_view.made_for(cli, show_body=show_body)
+    view = listen_view.create_view(cli, show_body=show_body)
+    feed = Feed(client, position, poll_s=POLL_S, sleep=time.sleep, on_outage=view.outage)
     try:
         view.idle(0, 0)
-        _forward(
-            Feed(client, position, poll_s=POLL_S, sleep=time.sleep, trouble=view.trouble), forwarder, checkpoint, view
-        )
+        _forward(feed, forwarder, checkpoint, view)
     finally:
-        view.end()
-        _sum_up(cli, forwarder)
+        view.close()
+        _write_summary(cli, forwarder)
 
 
 def _forward(feed: Feed, forwarder: Forwarder, checkpoint: Checkpoint, view: View) -> None:
     for event in feed:
         if event.type == "ping" and not feed.position.types:
-            continue  # it tests another endpoint, and nobody can subscribe to it
+            continue  # a ping tests one endpoint, and cannot be subscribed to
         for attempt in forwarder.forward(event):
             if attempt.is_last:
-                # Before it is told: whoever reads may be gone, and what was received is received.
+                # Saved before it is shown, since stdout may be closed while the event was received.
                 checkpoint.save(feed.position)
-            view.forwarded(attempt)
+            view.attempt(attempt)
         view.idle(forwarder.accepted, len(forwarder.given_up))
 
 
-def _introduce(cli: Cli, slug: str, where: Target, secrets: Secrets, position: Position, *, resumed: bool) -> None:
+def _write_introduction(
+    cli: Cli, slug: str, target: Target, secrets: Secrets, position: Position, *, is_resumed: bool
+) -> None:
     render = cli.render
-    render.note(f"Events of {slug} are forwarded to {where.url}")
+    render.note(f"Forwarding events of {slug} to {target.url}")
     render.note(f"Signed with the secret in {secrets.origin}")
-    if resumed and position.sequence:
-        render.note(f"Going on behind event {position.sequence}, where the last one stopped.")
+    if is_resumed and position.sequence:
+        render.note(f"Continuing after event {position.sequence}, where the last run stopped.")
     elif position.sequence or position.since is None:
-        render.note("Beginning with what happens from now on.")
+        render.note("Beginning with new events.")
     else:
-        render.note(f"Beginning with {position.since}.")
-    render.note("Ctrl-C ends it.")
+        render.note(f"Beginning at {position.since}.")
+    render.note("Press Ctrl-C to stop.")
 
 
-def _sum_up(cli: Cli, forwarder: Forwarder) -> None:
-    done = forwarder.accepted
-    cli.render.note(f"{done} event{'' if done == 1 else 's'} forwarded.")
+def _write_summary(cli: Cli, forwarder: Forwarder) -> None:
+    count = forwarder.accepted
+    cli.render.note(f"{count} event{'' if count == 1 else 's'} forwarded.")
     if forwarder.given_up:
-        cli.render.warn(f"Not accepted: {len(forwarder.given_up)}, which are not sent again unless with --since.")
-        for event_id in forwarder.given_up[:GIVEN_UP_SHOWN]:
+        cli.render.warn(f"Refused by the receiver: {len(forwarder.given_up)}. Use --since to send them again.")
+        for event_id in forwarder.given_up[:REFUSED_SHOWN_MAX]:
             cli.render.warn(f"  booking events get {event_id}")

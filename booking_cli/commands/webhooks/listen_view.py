@@ -1,68 +1,64 @@
-"""What `listen` shows: on a terminal a line for each event above a line that says what is going on; elsewhere a record
-for each attempt."""
+"""The output of `listen`: a line for each event and a status line on a terminal, records elsewhere."""
 
 import shutil
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from booking_cli.commands.webhooks.forwarder import Attempt
 from booking_cli.framework.context import Cli
-from booking_cli.framework.output import one_line, wants_color
-
-if TYPE_CHECKING:
-    from booking_cli.commands.webhooks.listen import Forwarded
+from booking_cli.framework.formatting import CLEAR_LINE, DIM, PLAIN, RED, YELLOW, one_line, wants_color
 
 COLUMNS = ("at", "outcome", "status", "duration_ms", "type", "id", "attempt", "error", "delivery_id")
-_GREEN, _RED, _YELLOW, _DIM, _PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
-_CLEAR = "\r\x1b[2K"
-_COLORS: Mapping[str, str] = {"accepted": _GREEN, "given_up": _RED}
+_GREEN = "\x1b[32m"
+_COLORS: Mapping[str, str] = {"accepted": _GREEN, "given_up": RED}
 
 
 class View(Protocol):
-    """Told of everything that happens."""
+    """Shows the progress of `listen`."""
 
-    def forwarded(self, attempt: "Forwarded") -> None: ...
+    def attempt(self, attempt: Attempt) -> None: ...
 
     def idle(self, accepted: int, given_up: int) -> None: ...
 
-    def trouble(self, reason: str | None) -> None: ...
+    def outage(self, reason: str | None) -> None: ...
 
-    def end(self) -> None: ...
+    def close(self) -> None: ...
 
 
-def made_for(cli: Cli, *, show_body: bool = False) -> View:
-    """Return the view that fits the output; records have the receiver's answer in any case."""
+def create_view(cli: Cli, *, show_body: bool = False) -> View:
+    """Return the view for the output format. Records always have the receiver's response."""
     if cli.render.format == "table" and sys.stdout.isatty():
         return Screen(cli, show_body=show_body)
     return Records(cli, show_body=show_body)
 
 
-def record(attempt: "Forwarded") -> dict[str, Any]:
-    """One attempt, for a program."""
+def record(attempt: Attempt) -> dict[str, Any]:
+    """Return an attempt as an object."""
     return {
         "at": attempt.at.isoformat(timespec="milliseconds"),
         "type": attempt.event.type,
         "id": attempt.event.id,
         "sequence": attempt.event.sequence,
         "delivery_id": attempt.delivery_id,
-        "attempt": attempt.attempt,
+        "attempt": attempt.number,
         "outcome": attempt.outcome,
-        "status": attempt.answer.status,
-        "duration_ms": attempt.answer.duration_ms,
-        "error": attempt.answer.error,
-        "response": attempt.answer.excerpt,
+        "status": attempt.result.status,
+        "duration_ms": attempt.result.duration_ms,
+        "error": attempt.result.error,
+        "response": attempt.result.excerpt,
     }
 
 
 class Records:
-    """A line for each attempt, or a JSON object on a line of its own."""
+    """Writes a line or a JSON object for each attempt."""
 
     def __init__(self, cli: Cli, *, show_body: bool = False) -> None:
         self._cli = cli
         self._columns = (*COLUMNS, "response") if show_body else COLUMNS
-        self._in_trouble = False
+        self._is_outage = False
 
-    def forwarded(self, attempt: "Forwarded") -> None:
+    def attempt(self, attempt: Attempt) -> None:
         render = self._cli.render
         if render.is_json:
             render.line(record(attempt))
@@ -71,86 +67,86 @@ class Records:
         render.flush()
 
     def idle(self, accepted: int, given_up: int) -> None:
-        """Nothing to tell."""
+        """Write nothing."""
 
-    def trouble(self, reason: str | None) -> None:
-        if reason and not self._in_trouble:
-            self._cli.render.note(f"The service does not answer, and is asked again: {one_line(reason)}")
+    def outage(self, reason: str | None) -> None:
+        if reason and not self._is_outage:
+            self._cli.render.note(f"The service cannot be reached; retrying: {one_line(reason)}")
         elif reason is None:
-            self._cli.render.note("The service answers again.")
-        self._in_trouble = reason is not None
+            self._cli.render.note("The service can be reached again.")
+        self._is_outage = reason is not None
 
-    def end(self) -> None:
-        """Nothing is left open."""
+    def close(self) -> None:
+        """Write nothing."""
 
 
 class Screen:
-    """A line for each event that scrolls by, and one at the bottom that changes."""
+    """Prints a line for each event, above a status line."""
 
     def __init__(self, cli: Cli, *, show_body: bool = False) -> None:
         self._show_body = show_body
         self._colored = wants_color(sys.stdout, cli.options.color)
-        self._waiting_for = ""
-        self._doing = ""
+        self._waiting_event = ""
+        self._counts = ""
 
-    def forwarded(self, attempt: "Forwarded") -> None:
-        # A receiver that is down has one line for each event that waits, however often it is tried.
-        if attempt.outcome != "waiting" or self._waiting_for != attempt.event.id:
+    def attempt(self, attempt: Attempt) -> None:
+        # While the receiver is down, a waiting event is printed once, and not for each attempt.
+        if attempt.outcome != "waiting" or self._waiting_event != attempt.event.id:
             self._print(_line(attempt, self._painted))
             if attempt.outcome != "accepted":
-                self._print(self._painted(f"         {_explanation(attempt, with_body=not self._show_body)}", _DIM))
-            if self._show_body and attempt.answer.excerpt:
-                self._print_body(attempt.answer.excerpt)
-        self._waiting_for = attempt.event.id if attempt.outcome == "waiting" else ""
+                self._print(self._painted(f"         {_explanation(attempt, with_body=not self._show_body)}", DIM))
+            if self._show_body and attempt.result.excerpt:
+                self._print_body(attempt.result.excerpt)
+        self._waiting_event = attempt.event.id if attempt.outcome == "waiting" else ""
         if attempt.outcome == "waiting":
-            self._status(f"the receiver is down; trying again in {attempt.pause_s:.0f} s")
+            self._status(f"the receiver is down; retrying in {attempt.pause_s:.0f} s")
         elif attempt.outcome == "retrying":
-            self._status(f"trying again in {attempt.pause_s:.0f} s")
+            self._status(f"retrying in {attempt.pause_s:.0f} s")
 
     def idle(self, accepted: int, given_up: int) -> None:
-        self._doing = f"{accepted} forwarded" + (f", {given_up} not accepted" if given_up else "")
-        self._status(f"{self._doing}; waiting for events")
+        self._counts = f"{accepted} forwarded" + (f", {given_up} refused" if given_up else "")
+        self._status(f"{self._counts}; waiting for events")
 
-    def trouble(self, reason: str | None) -> None:
+    def outage(self, reason: str | None) -> None:
         if reason is None:
-            self._status(f"{self._doing}; waiting for events")
+            self._status(f"{self._counts}; waiting for events")
         else:
-            self._status(f"the service does not answer, and is asked again: {one_line(reason)}", _YELLOW)
+            self._status(f"the service cannot be reached; retrying: {one_line(reason)}", YELLOW)
 
-    def end(self) -> None:
-        sys.stdout.write(_CLEAR)
+    def close(self) -> None:
+        sys.stdout.write(CLEAR_LINE)
         sys.stdout.flush()
 
     def _print_body(self, body: str) -> None:
-        """Print each line of an answer below its event."""
+        """Print the lines of a response below its event."""
         for line in body.splitlines():
-            self._print(f"         {self._painted('|', _DIM)} {one_line(line)}")
+            self._print(f"         {self._painted('|', DIM)} {one_line(line)}")
 
     def _print(self, text: str) -> None:
-        sys.stdout.write(f"{_CLEAR}{text}\n")
+        sys.stdout.write(f"{CLEAR_LINE}{text}\n")
         sys.stdout.flush()
 
-    def _status(self, text: str, color: str = _DIM) -> None:
+    def _status(self, text: str, color: str = DIM) -> None:
         shown = text[: shutil.get_terminal_size().columns - 1]
-        sys.stdout.write(_CLEAR + self._painted(shown, color))
+        sys.stdout.write(CLEAR_LINE + self._painted(shown, color))
         sys.stdout.flush()
 
     def _painted(self, text: str, color: str) -> str:
-        return f"{color}{text}{_PLAIN}" if self._colored else text
+        return f"{color}{text}{PLAIN}" if self._colored else text
 
 
-def _line(attempt: "Forwarded", painted: Any) -> str:
-    answer, event = attempt.answer, attempt.event
-    status = painted(f"{answer.status or '---'!s:>3}", _COLORS.get(attempt.outcome, _YELLOW))
-    took = "" if answer.is_away else f"{answer.duration_ms}ms"
+def _line(attempt: Attempt, painted: Any) -> str:
+    result, event = attempt.result, attempt.event
+    status = painted(f"{result.status or '---'!s:>3}", _COLORS.get(attempt.outcome, YELLOW))
+    took = "" if result.is_unreachable else f"{result.duration_ms}ms"
     return f"{attempt.at:%H:%M:%S} {status} {took:>6} {event.id} {one_line(event.type)}"
 
 
-def _explanation(attempt: "Forwarded", *, with_body: bool) -> str:
-    answer = attempt.answer
+def _explanation(attempt: Attempt, *, with_body: bool) -> str:
+    result = attempt.result
     if attempt.outcome == "waiting":
-        return f"the receiver is down ({answer.reason}); everything waits for it"
-    said = f": {one_line(answer.excerpt)[:120]}" if answer.excerpt and with_body else ""
+        return f"the receiver is down ({result.reason}); events wait for it"
+    excerpt = f": {one_line(result.excerpt)[:120]}" if result.excerpt and with_body else ""
     if attempt.outcome == "given_up":
-        return f"attempt {attempt.attempt}, the last: {answer.reason}{said}"
-    return f"attempt {attempt.attempt}: {answer.reason}{said}"
+        return f"attempt {attempt.number}, the last one: {result.reason}{excerpt}"
+    return f"attempt {attempt.number}: {result.reason}{excerpt}"

@@ -1,8 +1,7 @@
-"""Believable events for trying out a receiver, one of every type (API v1 section 6).
+"""Build sample events of every type (API v1 section 6) to test a receiver.
 
-Made up from start to end: nothing is asked of the service. The shapes are those of the wire models, field by field,
-and tests hold them against each other. Everything in one event fits together: the totals are the sum of the lines, and
-a redeemed card has what the booking took from it.
+Nothing is requested from the service. The shapes are those of the models, which a test compares. The values of an event
+are consistent: totals are the sum of the lines, and the balance of a gift card lacks the redeemed amount.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,29 +20,29 @@ _CARD_MINOR = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What an event is made with."""
+class Source:
+    """The time and the ids of a sample."""
 
     now: datetime
-    """Aware; its offset is the one that every timestamp shows."""
+    """An aware datetime. Every timestamp has its offset."""
     new_id: Callable[[], str]
 
     def at(self, **ago: float) -> str:
-        """So long ago, to the second; a negative length is yet to come."""
+        """Return the timestamp of this long ago, to the second; a negative duration is in the future."""
         return (self.now - timedelta(**ago)).isoformat(timespec="seconds")
 
 
-def envelope(kind: str, made: Made) -> Json:
-    """The body of a delivery of that type.
+def envelope(kind: str, source: Source) -> Json:
+    """Return the body of a delivery of that type.
 
     Raises:
         KeyError: there is no such type.
     """
-    data = _DATA[kind](made)
+    data = _DATA[kind](source)
     return {
-        "id": made.new_id(),
+        "id": source.new_id(),
         "type": kind,
-        "created_at": made.at(),
+        "created_at": source.at(),
         "api_version": API_VERSION,
         "sequence": 1042,
         "data": data,
@@ -57,17 +56,17 @@ def _money(amount_minor: int) -> Json:
 # Resources -------------------------------------------------------------------------------------------------------
 
 
-def _booking(made: Made, *, status: str = "confirmed", gift_card_minor: int = 0, changed: bool = True) -> Json:
+def _booking(source: Source, *, status: str = "confirmed", gift_card_minor: int = 0, changed: bool = True) -> Json:
     subtotal = 2 * _ADULT_MINOR + _DRYSUIT_MINOR
     return {
-        "id": made.new_id(),
+        "id": source.new_id(),
         "booking_number": 318,
         "status": status,
         "source": "api",
-        "created_at": made.at(minutes=30 if changed else 0),
-        "updated_at": made.at(),
-        "experience": {"id": made.new_id(), "title": "Fjord kayak", "slug": "fjord-kayak"},
-        "departure": _departure(made, days=9),
+        "created_at": source.at(minutes=30 if changed else 0),
+        "updated_at": source.at(),
+        "experience": {"id": source.new_id(), "title": "Fjord kayak", "slug": "fjord-kayak"},
+        "departure": _departure(source, days=9),
         "customer": {"name": "Ada Lovelace", "email": "ada@example.com", "phone": "+47 22 00 00 00"},
         "guests": [{"tier_id": "adult", "tier_label": "Adult", "count": 2, "unit_price": _money(_ADULT_MINOR)}],
         "add_ons": [{"id": "drysuit", "label": "Dry suit", "count": 1, "unit_price": _money(_DRYSUIT_MINOR)}],
@@ -83,42 +82,42 @@ def _booking(made: Made, *, status: str = "confirmed", gift_card_minor: int = 0,
     }
 
 
-def _departure(made: Made, *, days: int) -> Json:
-    begins_at = made.now.replace(hour=10, minute=0, second=0, microsecond=0) + timedelta(days=days)
+def _departure(source: Source, *, days: int) -> Json:
+    begins_at = source.now.replace(hour=10, minute=0, second=0, microsecond=0) + timedelta(days=days)
     ends_at = begins_at + timedelta(minutes=150)
-    return {"id": made.new_id(), "starts_at": begins_at.isoformat(), "ends_at": ends_at.isoformat()}
+    return {"id": source.new_id(), "starts_at": begins_at.isoformat(), "ends_at": ends_at.isoformat()}
 
 
-def _customer(made: Made) -> Json:
+def _customer(source: Source) -> Json:
     return {
-        "id": made.new_id(),
+        "id": source.new_id(),
         "name": "Ada Lovelace",
         "email": "ada@example.com",
         "phone": "+47 22 00 00 00",
         "tags": ["vip"],
         "email_subscription": False,
-        "created_at": made.at(),
+        "created_at": source.at(),
     }
 
 
-def _gift_card(made: Made, *, spent_minor: int = 0) -> Json:
+def _gift_card(source: Source, *, spent_minor: int = 0) -> Json:
     return {
-        "id": made.new_id(),
+        "id": source.new_id(),
         "code_last4": "7KQ2",
         "status": "active",
         "initial_amount": _money(_CARD_MINOR),
         "balance": _money(_CARD_MINOR - spent_minor),
         "currency": _CURRENCY,
-        "expires_at": made.at(days=-365),
+        "expires_at": source.at(days=-365),
         "purchaser": {"name": "Grace Hopper", "email": "grace@example.com"},
         "recipient": {"name": "Ada Lovelace", "email": "ada@example.com"},
-        "created_at": made.at(days=3 if spent_minor else 0),
+        "created_at": source.at(days=3 if spent_minor else 0),
     }
 
 
-def _endpoint(made: Made, **changed: Any) -> Json:
+def _endpoint(source: Source, **changed: Any) -> Json:
     return {
-        "id": made.new_id(),
+        "id": source.new_id(),
         "url": "https://hooks.example.com/calendar",
         "description": "The calendar",
         "event_types": ["booking.cancelled", "booking.confirmed"],
@@ -126,12 +125,12 @@ def _endpoint(made: Made, **changed: Any) -> Json:
         "disabled_at": None,
         "disabled_reason": None,
         "consecutive_failures": 0,
-        "last_success_at": made.at(hours=1),
+        "last_success_at": source.at(hours=1),
         "last_failure_at": None,
         "previous_secret_expires_at": None,
         "api_version": API_VERSION,
-        "created_at": made.at(days=40),
-        "updated_at": made.at(),
+        "created_at": source.at(days=40),
+        "updated_at": source.at(),
         **changed,
     }
 
@@ -139,78 +138,78 @@ def _endpoint(made: Made, **changed: Any) -> Json:
 # Data ------------------------------------------------------------------------------------------------------------
 
 
-def _created(made: Made) -> Json:
-    return {"object": _booking(made, changed=False)}
+def _created(source: Source) -> Json:
+    return {"object": _booking(source, changed=False)}
 
 
-def _confirmed(made: Made) -> Json:
-    return {"object": _booking(made, changed=False)}
+def _confirmed(source: Source) -> Json:
+    return {"object": _booking(source, changed=False)}
 
 
-def _cancelled(made: Made) -> Json:
-    return {"object": _booking(made, status="cancelled"), "reason": "customer"}
+def _cancelled(source: Source) -> Json:
+    return {"object": _booking(source, status="cancelled"), "reason": "customer"}
 
 
-def _rescheduled(made: Made) -> Json:
-    before = _departure(made, days=5)
+def _rescheduled(source: Source) -> Json:
+    before = _departure(source, days=5)
     return {
-        "object": _booking(made),
+        "object": _booking(source),
         "previous_departure": {"id": before["id"], "starts_at": before["starts_at"]},
     }
 
 
-def _customer_created(made: Made) -> Json:
-    return {"object": _customer(made)}
+def _customer_created(source: Source) -> Json:
+    return {"object": _customer(source)}
 
 
-def _customer_updated(made: Made) -> Json:
-    return {"object": _customer(made) | {"phone": "+47 23 00 00 00", "created_at": made.at(days=12)}}
+def _customer_updated(source: Source) -> Json:
+    return {"object": _customer(source) | {"phone": "+47 23 00 00 00", "created_at": source.at(days=12)}}
 
 
-def _issued(made: Made) -> Json:
-    return {"object": _gift_card(made)}
+def _issued(source: Source) -> Json:
+    return {"object": _gift_card(source)}
 
 
-def _redeemed(made: Made) -> Json:
+def _redeemed(source: Source) -> Json:
     spent_minor = 20_000
     return {
-        "object": _gift_card(made, spent_minor=spent_minor),
+        "object": _gift_card(source, spent_minor=spent_minor),
         "redeemed_amount": _money(spent_minor),
-        "booking_id": made.new_id(),
+        "booking_id": source.new_id(),
     }
 
 
-def _auto_disabled(made: Made) -> Json:
-    off = {"status": "auto_disabled", "disabled_at": made.at(), "disabled_reason": "delivery_failures"}
-    return {"object": _endpoint(made, **off, **_failing(made))}
+def _auto_disabled(source: Source) -> Json:
+    off = {"status": "auto_disabled", "disabled_at": source.at(), "disabled_reason": "delivery_failures"}
+    return {"object": _endpoint(source, **off, **_failing(source))}
 
 
-def _enabled(made: Made) -> Json:
-    return {"object": _endpoint(made)}
+def _enabled(source: Source) -> Json:
+    return {"object": _endpoint(source)}
 
 
-def _rotated(made: Made) -> Json:
-    return {"object": _endpoint(made, previous_secret_expires_at=made.at(days=-1))}
+def _rotated(source: Source) -> Json:
+    return {"object": _endpoint(source, previous_secret_expires_at=source.at(days=-1))}
 
 
-def _dead(made: Made) -> Json:
+def _dead(source: Source) -> Json:
     return {
-        "object": _endpoint(made, **_failing(made), updated_at=made.at(days=40)),
-        "delivery_id": made.new_id(),
-        "event_id": made.new_id(),
+        "object": _endpoint(source, **_failing(source), updated_at=source.at(days=40)),
+        "delivery_id": source.new_id(),
+        "event_id": source.new_id(),
         "event_type": "booking.confirmed",
     }
 
 
-def _failing(made: Made) -> Json:
-    return {"consecutive_failures": 6, "last_success_at": made.at(hours=73), "last_failure_at": made.at()}
+def _failing(source: Source) -> Json:
+    return {"consecutive_failures": 6, "last_success_at": source.at(hours=73), "last_failure_at": source.at()}
 
 
-def _ping(made: Made) -> Json:
-    return {"object": {"message": "This is a test.", "endpoint_id": made.new_id()}}
+def _ping(source: Source) -> Json:
+    return {"object": {"message": "This is a test.", "endpoint_id": source.new_id()}}
 
 
-_DATA: Mapping[str, Callable[[Made], Json]] = {
+_DATA: Mapping[str, Callable[[Source], Json]] = {
     "booking.created": _created,
     "booking.confirmed": _confirmed,
     "booking.cancelled": _cancelled,

@@ -1,6 +1,6 @@
-"""`booking webhooks sign` and `verify`: one delivery, checked or made by hand.
+"""`booking webhooks sign` and `verify`: sign a body, and verify a delivery.
 
-Nothing is loaded for them but the verifier itself, so that a script may call them for each delivery it has.
+Only webhook_verify is imported, since scripts call these commands for each delivery.
 """
 
 import json
@@ -14,15 +14,16 @@ import typer
 
 from booking_cli.client import webhook_secrets
 from booking_cli.client.webhook_secrets import SecretFile, Secrets
-from booking_cli.framework import context
-from booking_cli.framework.command import command, several
-from booking_cli.framework.context import Cli, CliError
+from booking_cli.framework.arguments import read_bytes
+from booking_cli.framework.command import command, command_app
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 
-app = several()
+app = command_app()
 
 Body = Annotated[
-    str, typer.Argument(metavar="[BODY]", help="The file with the raw body; - is standard input.", show_default=False)
+    str, typer.Argument(metavar="[BODY]", help="A file with the raw body; - is stdin.", show_default=False)
 ]
 
 
@@ -37,26 +38,26 @@ def sign(
     body: Body = "-",
     secret_file: SecretFile = None,
     timestamp: Annotated[
-        int | None, typer.Option("--timestamp", metavar="T", help="Unix seconds to sign at, instead of now.")
+        int | None, typer.Option("--timestamp", metavar="T", help="Unix time of the signature; default: now.")
     ] = None,
 ) -> None:
-    """Signs a body as the service would.
+    """Sign a body as the service does, and print the headers of its delivery.
 
-    Prints the headers of its delivery. A body is signed as it stands, byte for byte: send it unchanged. In the json
-    modes the body comes with the headers, as `verify --delivery` takes them.
+    The body is signed byte for byte: send it unchanged. In the json modes the output has headers and body, as for
+    `verify --delivery`.
     """
     from webhook_verify.testing import signed_request
 
-    cli = context.of(ctx)
-    raw = _bytes_of(body)
-    secrets = webhook_secrets.chosen(cli, secret_file)
+    cli: Cli = ctx.obj
+    raw = _read(body)
+    secrets = webhook_secrets.load(cli, secret_file)
     try:
         headers, _ = signed_request(raw, secrets.values, timestamp=timestamp)
     except ValueError as error:
         raise CliError(f"--timestamp: {error}.") from None
     cli.render.detail(f"signed with the secret of {secrets.origin}")
-    if cli.render.is_json or cli.render.fields:
-        cli.render.one(saved(headers, raw))
+    if cli.render.is_json_or_fields:
+        cli.render.one(delivery_object(headers, raw))
     else:
         cli.render.text("\n".join(f"{name}: {value}" for name, value in headers.items()))
 
@@ -73,38 +74,39 @@ def verify(
     header: Annotated[
         list[str] | None,
         typer.Option(
-            "--header", metavar="H", help="A header as 'Name: value', or just the value of Svc-Signature; repeatable."
+            "--header", metavar="H", help="A header as 'Name: value', or the value of Svc-Signature; repeatable."
         ),
     ] = None,
     headers_file: Annotated[
-        Path | None, typer.Option("--headers", metavar="FILE", help="A file with a header on each line.")
+        Path | None, typer.Option("--headers", metavar="FILE", help="A file with one header per line.")
     ] = None,
     delivery: Annotated[
         str | None,
         typer.Option(
             "--delivery",
             metavar="FILE",
-            help="A whole delivery instead: JSON with headers and body, or HTTP as it was.",
+            help="A file with the whole delivery: JSON with headers and body, or the HTTP request.",
         ),
     ] = None,
     secret_file: SecretFile = None,
     tolerance: Annotated[
-        float, typer.Option("--tolerance", metavar="S", help="Seconds in both directions; inf takes any age.")
+        float,
+        typer.Option("--tolerance", metavar="S", help="Accepted age in seconds, past or future; inf accepts any."),
     ] = 300.0,
     now: Annotated[
-        float | None, typer.Option("--now", metavar="T", help="Unix time at which it arrived, instead of now.")
+        float | None, typer.Option("--now", metavar="T", help="Unix time of the arrival; default: now.")
     ] = None,
 ) -> None:
-    """Tells whether a delivery is authentic.
+    """Verify the signature of a delivery.
 
-    Exit code 11 when it is not, with the reason. Where it can be found, the hint says what happened to the body or
-    the secret on the way.
+    Exit code 11 if it is not authentic, with the reason. If possible, the hint tells how the body or the secret was
+    changed.
     """
     from webhook_verify import Verifier, WebhookVerificationError
 
-    cli = context.of(ctx)
+    cli: Cli = ctx.obj
     saved_delivery = _delivery(body, header or [], headers_file, delivery)
-    secrets = webhook_secrets.chosen(cli, secret_file)
+    secrets = webhook_secrets.load(cli, secret_file)
     try:
         verifier = Verifier(secrets.values, tolerance=tolerance, max_body_bytes=max(len(saved_delivery.body), 1))
         verified = verifier.verify(saved_delivery.body, saved_delivery.headers, now=now)
@@ -112,19 +114,19 @@ def verify(
         raise CliError(f"--tolerance: {error}.") from None
     except WebhookVerificationError as error:
         raise _not_verified(error, saved_delivery, secrets) from None
-    _show(cli, verified, secrets)
+    _write(cli, verified, secrets)
 
 
 @dataclass(frozen=True, slots=True)
 class SavedDelivery:
-    """A request as it was received, and not yet believed."""
+    """A request as it was received, not yet verified."""
 
     headers: list[tuple[str, str]]
     body: bytes
 
 
-def saved(headers: dict[str, str], body: bytes) -> dict[str, Any]:
-    """A delivery as JSON, to be read by `verify --delivery`."""
+def delivery_object(headers: dict[str, str], body: bytes) -> dict[str, Any]:
+    """Return a delivery as JSON, in the format of `verify --delivery`."""
     try:
         return {"headers": headers, "body": body.decode()}
     except UnicodeDecodeError:
@@ -133,47 +135,42 @@ def saved(headers: dict[str, str], body: bytes) -> dict[str, Any]:
         return {"headers": headers, "body_base64": base64.b64encode(body).decode()}
 
 
-# Reading ---------------------------------------------------------------------------------------------------------
+# Read ------------------------------------------------------------------------------------------------------------
 
 
-def _bytes_of(name: str) -> bytes:
-    if name == "-":
-        if sys.stdin.isatty():
-            sys.stderr.write("Type the body, and end it with Ctrl-D.\n")
-        return sys.stdin.buffer.read()
-    try:
-        return Path(name).read_bytes()
-    except OSError as error:
-        raise CliError(f"{name} cannot be read: {error.strerror}.", code="bad_file") from None
+def _read(name: str) -> bytes:
+    if name == "-" and sys.stdin.isatty():
+        sys.stderr.write("Type the body, and end it with Ctrl-D.\n")
+    return read_bytes(Path(name))
 
 
 def _delivery(body: str, lines: Sequence[str], headers_file: Path | None, delivery: str | None) -> SavedDelivery:
     if delivery is not None:
         if body or lines or headers_file:
-            raise CliError("--delivery brings headers and body: leave the others away.")
-        return _parsed(_bytes_of(delivery), delivery)
-    given = [*lines, *(_lines_of(headers_file) if headers_file else [])]
-    if not given:
+            raise CliError("--delivery contains headers and body: leave out the other options.")
+        return _parsed(_read(delivery), delivery)
+    header_lines = [*lines, *(_lines_of(headers_file) if headers_file else [])]
+    if not header_lines:
         raise CliError(
-            "The headers of the delivery are missing, Svc-Signature above all.",
+            "The headers of the delivery are missing, at least Svc-Signature.",
             hint="--header 'Svc-Signature: …', --headers FILE or --delivery FILE",
         )
-    return SavedDelivery([_header(line) for line in given], _bytes_of(body or "-"))
+    return SavedDelivery([_header(line) for line in header_lines], _read(body or "-"))
 
 
 def _lines_of(file: Path) -> list[str]:
-    text = _bytes_of(str(file)).decode("latin-1")
+    text = _read(str(file)).decode("latin-1")
     return [line for line in text.splitlines() if line.strip()]
 
 
 def _header(line: str) -> tuple[str, str]:
     name, colon, value = line.partition(":")
-    # A bare value holds no colon; a header's name holds no equals sign.
+    # A value alone has no colon; the name of a header has no equals sign.
     return ("Svc-Signature", line.strip()) if not colon or "=" in name else (name.strip(), value.strip())
 
 
 def _parsed(raw: bytes, name: str) -> SavedDelivery:
-    """A delivery as `sign` and `trigger` print it, or the bytes of its request."""
+    """Return the delivery in the output of `sign` or `trigger`, or in an HTTP request."""
     if not raw.lstrip().startswith(b"{"):
         return _parsed_http(raw, name)
     try:
@@ -186,7 +183,7 @@ def _parsed(raw: bytes, name: str) -> SavedDelivery:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     raise CliError(
-        f"{name} holds no delivery.", code="bad_file", hint='write {"headers": {"Svc-Signature": "…"}, "body": "…"}'
+        f"{name} is not a delivery.", code="bad_file", hint='write {"headers": {"Svc-Signature": "…"}, "body": "…"}'
     )
 
 
@@ -199,35 +196,35 @@ def _decoded(text: str) -> bytes:
 def _parsed_http(raw: bytes, name: str) -> SavedDelivery:
     ends = [(raw.find(blank), len(blank)) for blank in (b"\r\n\r\n", b"\n\n") if blank in raw]
     if not ends:
-        raise CliError(f"{name} holds no delivery.", code="bad_file", hint="headers, an empty line, and the body")
+        raise CliError(f"{name} is not a delivery.", code="bad_file", hint="write headers, an empty line and the body")
     end, length = min(ends)
     lines = raw[:end].decode("latin-1").splitlines()
-    # The request line, where it was kept, is no header: its first colon stands behind a space.
-    named = [line for line in lines if ":" in line and " " not in line.partition(":")[0]]
-    return SavedDelivery([_header(line) for line in named], raw[end + length :])
+    # A request line is not a header: its first colon comes after a space.
+    header_lines = [line for line in lines if ":" in line and " " not in line.partition(":")[0]]
+    return SavedDelivery([_header(line) for line in header_lines], raw[end + length :])
 
 
-# Telling ---------------------------------------------------------------------------------------------------------
+# Write -----------------------------------------------------------------------------------------------------------
 
 
 def _not_verified(error: Any, delivery: SavedDelivery, secrets: Secrets) -> CliError:
     hint = None
     if error.reason == "signature_mismatch":
-        hint = _what_happened(delivery, secrets) or f"the secret is the one of {secrets.origin}"
+        hint = _mismatch_hint(delivery, secrets) or f"verified with the secret of {secrets.origin}"
     if error.reason in ("timestamp_too_old", "timestamp_too_new"):
-        hint = "--now with the time it arrived, or --tolerance inf to check the rest"
+        hint = "pass --now with the time of its arrival, or --tolerance inf"
     return CliError(f"not verified: {error}.", ExitCode.SIGNATURE, code=error.reason, hint=hint)
 
 
-def _what_happened(delivery: SavedDelivery, secrets: Secrets) -> str | None:
-    # The verifier's own command knows how deliveries are spoilt on their way; it is released together with this one.
+def _mismatch_hint(delivery: SavedDelivery, secrets: Secrets) -> str | None:
+    # webhook_verify's own command detects common changes of a body; both packages are released together.
     from webhook_verify.__main__ import _hint
 
-    found = _hint(delivery.body, delivery.headers, list(secrets.values))
-    return found[0].removeprefix("hint: ") if found else None
+    hints = _hint(delivery.body, delivery.headers, list(secrets.values))
+    return hints[0].removeprefix("hint: ") if hints else None
 
 
-def _show(cli: Cli, verified: Any, secrets: Secrets) -> None:
+def _write(cli: Cli, verified: Any, secrets: Secrets) -> None:
     from webhook_verify import PayloadError
 
     try:

@@ -1,11 +1,10 @@
-"""`booking webhooks trigger`: an event of any type, sent to a receiver, sound or with a deliberate fault.
+"""`booking webhooks trigger`: send an event to a receiver, valid or with a deliberate fault.
 
-It is made up here, unless a past one or a body is named. The event has the shape that the service gives it, and the
-request its headers and signature, so what a receiver does with it is what it will do with the real one.
+Without --from-event and --body the event is a sample. Its shape, headers and signature are those of the service, so
+that the receiver handles it like a real one.
 """
 
 import json
-import sys
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,23 +17,25 @@ import typer
 from booking_cli.client import api_client, event_feed, webhook_secrets
 from booking_cli.client.webhook_secrets import SecretFile
 from booking_cli.commands.webhooks import receiver, samples, signing
-from booking_cli.commands.webhooks.receiver import Answer, Target
-from booking_cli.framework import context, event_types
-from booking_cli.framework.arguments import identifier, refusal
-from booking_cli.framework.command import command, single
-from booking_cli.framework.context import Cli, CliError
+from booking_cli.commands.webhooks.receiver import Result, Target
+from booking_cli.framework import event_types
+from booking_cli.framework.arguments import identifier, read_bytes
+from booking_cli.framework.command import command, command_app
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.suggestions import invalid_choice
 
-app = single()
+app = command_app()
 
 STALE_S = 3600
-"""An hour: twelve times what a receiver should take."""
+"""Twelve times the age that a receiver should accept."""
 
 Request = tuple[dict[str, str], bytes]
 Fault = Callable[[bytes, tuple[str, ...]], Request]
 
 
-def _sound(body: bytes, secrets: tuple[str, ...]) -> Request:
+def _valid(body: bytes, secrets: tuple[str, ...]) -> Request:
     from webhook_verify.testing import signed_request
 
     return signed_request(body, secrets)
@@ -52,10 +53,10 @@ def _future(body: bytes, secrets: tuple[str, ...]) -> Request:
     return stale(body, secrets, age=-STALE_S)
 
 
-def _signed_by_another(body: bytes, secrets: tuple[str, ...]) -> Request:
+def _signed_with_other_secret(body: bytes, secrets: tuple[str, ...]) -> Request:
     from webhook_verify.signature import generate_secret
 
-    return _sound(body, (generate_secret(),))
+    return _valid(body, (generate_secret(),))
 
 
 def _tampered(body: bytes, secrets: tuple[str, ...]) -> Request:
@@ -65,7 +66,7 @@ def _tampered(body: bytes, secrets: tuple[str, ...]) -> Request:
 
 
 def _unsigned(body: bytes, secrets: tuple[str, ...]) -> Request:
-    headers, body = _sound(body, secrets)
+    headers, body = _valid(body, secrets)
     signed = ("svc-signature", "webhook-signature")
     return {name: value for name, value in headers.items() if name.lower() not in signed}, body
 
@@ -73,30 +74,70 @@ def _unsigned(body: bytes, secrets: tuple[str, ...]) -> Request:
 _FAULTS: Mapping[str, Fault] = {
     "stale": _stale,
     "future": _future,
-    "invalid-signature": _signed_by_another,
+    "invalid-signature": _signed_with_other_secret,
     "tampered": _tampered,
     "no-signature": _unsigned,
 }
 
 
-def _made_up(text: str) -> str:
-    """Parse a type of which there is a sample, or a prefix.
+def _sample_type(text: str) -> str:
+    """Return an event type that has a sample, or a prefix of one.
 
     Raises:
-        BadParameter: there is none.
+        BadParameter: there is no such type.
     """
     if not event_types.matching(text):
-        raise typer.BadParameter(refusal(text, event_types.PREFIXES if "*" in text else event_types.TYPES))
+        raise typer.BadParameter(invalid_choice(text, event_types.PREFIXES if "*" in text else event_types.TYPES))
     return text
+
+
+Kind = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TYPE]",
+        parser=_sample_type,
+        help=f"One of {', '.join(event_types.TYPES)}; or a prefix: booking.*.",
+        show_default=False,
+    ),
+]
+To = Annotated[
+    str | None, typer.Option("--to", metavar="URL", help="The receiver; 8000 stands for http://localhost:8000/.")
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Change a field, such as data.reason=api; repeatable."),
+]
+FromEvent = Annotated[
+    str | None,
+    typer.Option("--from-event", metavar="ID", parser=identifier, help="Send a past event of the service."),
+]
+BodyFile = Annotated[
+    str | None, typer.Option("--body", metavar="@FILE|-", help="Send this body, byte for byte; - is stdin.")
+]
+Headers = Annotated[
+    list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="Send an extra header; repeatable.")
+]
+SecretText = Annotated[
+    str | None,
+    typer.Option("--secret", metavar="S", help="The secret itself, which other users of the machine may see."),
+]
+Stale = Annotated[bool, typer.Option("--stale", help="Sign it an hour ago; to be refused.")]
+Future = Annotated[bool, typer.Option("--future", help="Sign it an hour ahead; to be refused.")]
+InvalidSignature = Annotated[
+    bool, typer.Option("--invalid-signature", help="Sign it with another secret; to be refused.")
+]
+Tampered = Annotated[bool, typer.Option("--tampered", help="Change it after signing; to be refused.")]
+NoSignature = Annotated[bool, typer.Option("--no-signature", help="Do not sign it; to be refused.")]
+Duplicate = Annotated[bool, typer.Option("--duplicate", help="Send it twice; both to be accepted.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One request and what came of it."""
+    """A request and its result."""
 
     headers: Mapping[str, str]
     body: bytes
-    answer: Answer
+    result: Result
 
 
 @command(
@@ -112,130 +153,94 @@ class Sent:
 )
 def trigger(
     ctx: typer.Context,
-    kind: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[TYPE]",
-            parser=_made_up,
-            help=f"One of {', '.join(event_types.TYPES)}; or all of a kind: booking.*.",
-            show_default=False,
-        ),
-    ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="URL", help="The receiver; 8000 is short for http://localhost:8000/."),
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Change a field, such as data.reason=api; repeatable."),
-    ] = None,
-    from_event: Annotated[
-        str | None,
-        typer.Option(
-            "--from-event",
-            metavar="ID",
-            parser=identifier,
-            help="A past event of the service, instead of a made-up one.",
-        ),
-    ] = None,
-    body_file: Annotated[
-        str | None,
-        typer.Option("--body", metavar="@FILE|-", help="This body, byte for byte, instead; - is standard input."),
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME:VALUE", help="Send this header too; repeatable."),
-    ] = None,
+    kind: Kind = None,
+    to: To = None,
+    changes: Changes = None,
+    from_event: FromEvent = None,
+    body_file: BodyFile = None,
+    header: Headers = None,
     secret_file: SecretFile = None,
-    secret: Annotated[
-        str | None, typer.Option("--secret", metavar="S", help="The secret itself; who shares the machine may see it.")
-    ] = None,
-    stale: Annotated[bool, typer.Option("--stale", help="Signed an hour ago; to be refused.")] = False,
-    future: Annotated[bool, typer.Option("--future", help="Signed an hour ahead; to be refused.")] = False,
-    invalid_signature: Annotated[
-        bool, typer.Option("--invalid-signature", help="Signed with another secret; to be refused.")
-    ] = False,
-    tampered: Annotated[bool, typer.Option("--tampered", help="Altered after it was signed; to be refused.")] = False,
-    no_signature: Annotated[bool, typer.Option("--no-signature", help="Not signed at all; to be refused.")] = False,
-    duplicate: Annotated[
-        bool, typer.Option("--duplicate", help="Send it twice, as happens; both to be accepted.")
-    ] = False,
+    secret: SecretText = None,
+    stale: Stale = False,
+    future: Future = False,
+    invalid_signature: InvalidSignature = False,
+    tampered: Tampered = False,
+    no_signature: NoSignature = False,
+    duplicate: Duplicate = False,
 ) -> int:
-    """Send an event to a receiver: a made-up one, a past one, or your own.
+    """Send a sample event, a past event or your own body to a receiver.
 
-    Signed as the service signs. Only --from-event asks the service, and needs a key that may read the event. Exit
-    code 0 when the receiver accepted it with a 2xx, or refused with a 4xx what has a fault; else 1, with what it
-    answered. Without --to nothing is sent, and the delivery is printed.
+    The request is signed as by the service. Only --from-event calls the service, and needs a key that can read the
+    event. Exit code 0 if the receiver accepted it with a 2xx, or refused a faulty one with a 4xx; otherwise 1. Without
+    --to nothing is sent, and the delivery is printed.
     """
-    cli = context.of(ctx)
-    chosen = {"stale": stale, "future": future, "invalid-signature": invalid_signature}
-    chosen |= {"tampered": tampered, "no-signature": no_signature}
-    faults = [name for name, wanted in chosen.items() if wanted]
-    if len(faults) > 1:
-        raise CliError(f"--{faults[0]} and --{faults[1]} exclude each other.", hint="one fault at a time")
+    cli: Cli = ctx.obj
+    flags = {"stale": stale, "future": future, "invalid-signature": invalid_signature}
+    flags |= {"tampered": tampered, "no-signature": no_signature}
+    fault = _single_fault([name for name, is_set in flags.items() if is_set])
     bodies = _bodies(cli, kind, from_event, body_file, changes or [])
-    added = receiver.headers(header or [])
-    where = None if to is None else receiver.target(to)
+    extra = receiver.extra_headers(header or [])
+    target = None if to is None else receiver.parse_target(to)
     secrets = _secrets(cli, secret_file, secret)
-    make = _FAULTS[faults[0]] if faults else _sound
-    requests = [make(body, secrets) for body in bodies for _ in range(2 if duplicate else 1)]
-    if where is None:
-        _print(cli, [({**headers, **added}, content) for headers, content in requests[:: 2 if duplicate else 1]])
+    sign = _FAULTS[fault] if fault else _valid
+    requests = [({**headers, **extra}, body) for headers, body in (sign(body, secrets) for body in bodies)]
+    if target is None:
+        _print(cli, requests)
         return ExitCode.OK
     sent = [
-        Sent(headers, content, receiver.post(where, {**headers, **added}, content)) for headers, content in requests
+        Sent(headers, body, receiver.post(target, headers, body))
+        for headers, body in requests
+        for _ in range(2 if duplicate else 1)
     ]
-    return _told(cli, where, sent, faults[0] if faults else None)
+    _write_results(cli, target, sent, fault)
+    _require_expected(target, sent, fault)
+    return ExitCode.OK
+
+
+def _single_fault(faults: list[str]) -> str | None:
+    if len(faults) > 1:
+        raise CliError(f"--{faults[0]} and --{faults[1]} exclude each other.", hint="pass one fault at a time")
+    return faults[0] if faults else None
 
 
 def _print(cli: Cli, requests: list[Request]) -> None:
-    """Print deliveries instead of sending them: one as a document, several as a list."""
-    shown = [signing.saved(*request) for request in requests]
-    if len(shown) == 1:
-        cli.render.document(shown[0])
+    """Print deliveries as JSON instead of sending them."""
+    deliveries = [signing.delivery_object(*request) for request in requests]
+    if len(deliveries) == 1:
+        cli.render.document(deliveries[0])
     else:
-        cli.render.document({"data": shown, "has_more": False, "next_cursor": None})
+        cli.render.document({"data": deliveries, "has_more": False, "next_cursor": None})
 
 
 def _bodies(cli: Cli, kind: str | None, from_event: str | None, file: str | None, changes: list[str]) -> list[bytes]:
-    """Return what is sent: an event for each type that was named, or the one that is given.
+    """Return the bodies to send: a sample of each type, a past event, or the body of a file.
 
     Raises:
-        CliError: not exactly one source is named, or it cannot be read.
+        CliError: not exactly one source is given, or it cannot be read.
     """
     if sum(each is not None for each in (kind, from_event, file)) != 1:
         raise CliError(
-            "Name one of TYPE, --from-event and --body.", hint="booking webhooks trigger booking.created --to URL"
+            "Pass one of TYPE, --from-event and --body.", hint="booking webhooks trigger booking.created --to URL"
         )
     if file is not None:
         if changes:
-            raise CliError("--set changes an event; --body is sent byte for byte.")
-        return [_read(cli, file)]
+            raise CliError("--set cannot be used with --body, which is sent byte for byte.")
+        return [read_bytes(Path(file.removeprefix("@")))]
     if from_event is not None:
-        return [_changed(_past(cli, from_event), changes)]
+        return [_changed(_past_event(cli, from_event), changes)]
     return [_changed(_sample(each), changes) for each in event_types.matching(kind or "")]
 
 
-def _past(cli: Cli, event_id: str) -> dict[str, Any]:
-    """Return an event of the service as the body of its delivery."""
-    with api_client.client(cli) as client:
-        item = api_client.ask(client, "GET", api_client.path("events", event_id)).body
-    found: dict[str, Any] = json.loads(event_feed.read(item).body)
-    return found
-
-
-def _read(cli: Cli, file: str) -> bytes:
-    if file == "-":
-        return sys.stdin.buffer.read()
-    path = Path(file.removeprefix("@"))
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CliError(f"{path} cannot be read: {error.strerror}.", code="bad_file") from None
+def _past_event(cli: Cli, event_id: str) -> dict[str, Any]:
+    """Return an event of the service as its delivery's body."""
+    with api_client.connect(cli) as client:
+        item = api_client.get(client, "events", event_id)
+    event: dict[str, Any] = json.loads(event_feed.parse_event(item).body)
+    return event
 
 
 def _sample(kind: str) -> dict[str, Any]:
-    return samples.envelope(kind, samples.Made(datetime.now().astimezone(), lambda: str(uuid.uuid4())))
+    return samples.envelope(kind, samples.Source(datetime.now().astimezone(), lambda: str(uuid.uuid4())))
 
 
 def _changed(event: dict[str, Any], changes: list[str]) -> bytes:
@@ -245,33 +250,33 @@ def _changed(event: dict[str, Any], changes: list[str]) -> bytes:
 
 
 def _set(event: dict[str, Any], change: str) -> None:
-    """Changes one field; the value is JSON where it is any, else text."""
+    """Set a field. The value is parsed as JSON if possible, and is a text otherwise."""
     path, equals, text = change.partition("=")
     *parents, last = path.split(".")
-    place: Any = event
+    target: Any = event
     for part in parents:
-        place = place.get(part) if isinstance(place, dict) else None
-    if not equals or not isinstance(place, dict):
+        target = target.get(part) if isinstance(target, dict) else None
+    if not equals or not isinstance(target, dict):
         raise CliError(f"--set {change}: there is no such field.", hint="--set data.object.status=cancelled")
     try:
-        place[last] = json.loads(text)
+        target[last] = json.loads(text)
     except ValueError:
-        place[last] = text
+        target[last] = text
 
 
 def _secrets(cli: Cli, file: Path | None, secret: str | None) -> tuple[str, ...]:
     if secret is None:
-        found = webhook_secrets.chosen(cli, file)
-        cli.render.detail(f"signed with the secret of {found.origin}")
-        return found.values
+        secrets = webhook_secrets.load(cli, file)
+        cli.render.detail(f"signed with the secret of {secrets.origin}")
+        return secrets.values
     if file is not None:
         raise CliError("--secret and --secret-file exclude each other.")
-    cli.render.warn("A secret on the command line can be read by whoever shares the machine; --secret-file cannot.")
-    return webhook_secrets.checked(secret, "--secret").values
+    cli.render.warn("Other users of the machine can read a secret on the command line; use --secret-file.")
+    return webhook_secrets.parse(secret, "--secret").values
 
 
-def _named(body: bytes) -> dict[str, Any]:
-    """Return id and type of an event; of a body that is none, nothing."""
+def _id_and_type(body: bytes) -> dict[str, Any]:
+    """Return the id and the type of an event; None for a body that is not an event."""
     try:
         event = json.loads(body)
     except ValueError:
@@ -279,52 +284,60 @@ def _named(body: bytes) -> dict[str, Any]:
     return {name: event.get(name) if isinstance(event, dict) else None for name in ("id", "type")}
 
 
-def _told(cli: Cli, where: Target, sent: list[Sent], fault: str | None) -> int:
-    """Show what the receiver answered, and give the exit code for it."""
-    shown = [
+def _write_results(cli: Cli, target: Target, sent: list[Sent], fault: str | None) -> None:
+    rows = [
         {
-            "status": each.answer.status,
-            "duration_ms": each.answer.duration_ms,
-            **_named(each.body),
-            "as_expected": _as_expected(each.answer, fault),
+            "status": each.result.status,
+            "duration_ms": each.result.duration_ms,
+            **_id_and_type(each.body),
+            "as_expected": _is_expected(each.result, fault),
             "fault": fault,
-            "error": each.answer.error,
-            "url": where.url,
+            "error": each.result.error,
+            "url": target.url,
             "delivery_id": each.headers.get("Svc-Delivery-Id"),
-            "response": each.answer.excerpt,
+            "response": each.result.excerpt,
         }
         for each in sent
     ]
-    if len(shown) == 1:
-        is_for_people = cli.render.format == "table" and not cli.render.fields
-        cli.render.one({name: value for name, value in shown[0].items() if value is not None or not is_for_people})
+    if len(rows) > 1:
+        cli.render.many(rows, ("status", "duration_ms", "id", "type", "as_expected"))
+    elif cli.render.is_default_table:
+        cli.render.one({name: value for name, value in rows[0].items() if value is not None})
     else:
-        cli.render.many(shown, ("status", "duration_ms", "id", "type", "as_expected"))
-    wrong = next((each.answer for each in sent if not _as_expected(each.answer, fault)), None)
+        cli.render.one(rows[0])
+
+
+def _require_expected(target: Target, sent: list[Sent], fault: str | None) -> None:
+    """Check the results.
+
+    Raises:
+        CliError: the receiver is down, accepted a faulty delivery, or refused a valid one.
+    """
+    wrong = next((each.result for each in sent if not _is_expected(each.result, fault)), None)
     if wrong is None:
-        return ExitCode.OK
-    if wrong.status is None and wrong.is_away:
-        raise CliError(f"{where.url} cannot be reached: {wrong.reason}.", ExitCode.NETWORK, code="receiver_away")
-    wanted = "accept it with a 2xx" if fault is None else f"refuse what is wrong ({fault}) with a 4xx"
+        return
+    if wrong.status is None and wrong.is_unreachable:
+        raise CliError(f"{target.url} cannot be reached: {wrong.reason}.", ExitCode.NETWORK, code="receiver_away")
+    expected = "accept it with a 2xx" if fault is None else f"refuse the fault ({fault}) with a 4xx"
     raise CliError(
-        f"The receiver should {wanted}, and {wrong.reason or f'answered {wrong.status}'}.",
+        f"The receiver should {expected}, but {wrong.reason or f'responded {wrong.status}'}.",
         ExitCode.FAILED,
         code="receiver_failed",
         hint=_hint(fault, wrong),
     )
 
 
-def _as_expected(answer: Answer, fault: str | None) -> bool:
+def _is_expected(result: Result, fault: str | None) -> bool:
     if fault is None:
-        return answer.is_accepted
-    return answer.status is not None and 400 <= answer.status < 500
+        return result.is_accepted
+    return result.status is not None and 400 <= result.status < 500
 
 
-def _hint(fault: str | None, answer: Answer) -> str | None:
-    if fault is not None and answer.is_accepted:
-        return "does it verify the signature, and the age of its timestamp, before anything else?"
-    if fault is None and answer.status in (400, 401, 403):
-        return "does it have the secret that this was signed with? -v tells which it was"
-    if answer.error == "redirect":
-        return "a redirect is never followed: give the address it points to"
+def _hint(fault: str | None, result: Result) -> str | None:
+    if fault is not None and result.is_accepted:
+        return "check that it verifies the signature and the age of the timestamp first"
+    if fault is None and result.status in (400, 401, 403):
+        return "check that it has the secret that this was signed with; -v prints its origin"
+    if result.error == "redirect":
+        return "redirects are not followed: pass the final URL"
     return None

@@ -328,7 +328,7 @@ def test_interrupted_the_key_is_told(booking: Booking, canned: Any, monkeypatch:
     def interrupt(*_: object, **__: object) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("booking_cli.client.api_client.ask", interrupt)
+    monkeypatch.setattr("booking_cli.client.api_client.request", interrupt)
     ended = booking(*CREATE, "--idempotency-key", "order-1017", "-o", "json")
     assert ended.code == ExitCode.INTERRUPTED
     assert "--idempotency-key order-1017" in ended.error["hint"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from booking_cli.commands.completion import SHELLS
-from booking_cli.main import MODULES
+from booking_cli.commands.registry import MODULES
 
 Booking = Callable[..., Any]
 Environment = Callable[[str, str], None]

@@ -84,7 +84,7 @@ def test_a_catalogue_of_ones_own_is_served(
 def test_the_demo_is_an_object_in_json(booking: Booking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BOOKING_DATABASE_URL", "BOOKING_PUBLIC_URL"):
         monkeypatch.setenv(name, "")  # the demo sets them for the application; this takes them back afterwards
-    monkeypatch.setattr("booking_cli.commands.demo.start", lambda settings, **address: 0)
+    monkeypatch.setattr("booking_cli.operator.service.run_server", lambda settings, **address: 0)
     file = tmp_path / "own.json"
     file.write_text(json.dumps(small("own-tour", "NOK")))
     shown = booking("demo", "--catalog", str(file), "--port", str(free_port()), "-o", "json").json
@@ -106,8 +106,9 @@ def test_a_bad_catalogue_leaves_no_organization(
 
 
 def test_without_the_examples_a_catalogue_is_asked_for(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
-    from booking_cli.commands import demo
+    from booking_cli.operator import demo_organizations
 
-    monkeypatch.setattr(demo, "SHOPS", [shop._replace(catalogue=Path("nowhere.json")) for shop in demo.SHOPS])
+    missing = [each._replace(catalogue=Path("nowhere.json")) for each in demo_organizations.ORGANIZATIONS]
+    monkeypatch.setattr(demo_organizations, "ORGANIZATIONS", missing)
     refused = booking("demo", "--port", str(free_port()), "-o", "json")
     assert (refused.code, refused.error["hint"]) == (2, "booking demo --catalog FILE")

@@ -222,7 +222,7 @@ WAITING = Finding(
 
 def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int, *found: Finding) -> str:
     monkeypatch.setenv("COLUMNS", str(width))
-    findings.show(Renderer(output="table"), found)
+    findings.write(Renderer(output="table"), found)
     return capsys.readouterr().out
 
 

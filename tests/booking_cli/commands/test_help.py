@@ -7,10 +7,10 @@ from typing import Any
 
 from typer import Context
 
+from booking_cli.commands.registry import MODULES, SECTIONS
 from booking_cli.framework import command_tree
-from booking_cli.framework.command import Root
+from booking_cli.framework.command import RootGroup
 from booking_cli.framework.exit_codes import MEANINGS, ExitCode
-from booking_cli.main import MODULES, SECTIONS
 
 Booking = Callable[..., Any]
 
@@ -18,7 +18,7 @@ README = (Path(__file__).parents[3] / "booking_cli/README.md").read_text()
 
 
 def leaves() -> Iterator[command_tree.Leaf]:
-    root = Root(MODULES, SECTIONS)
+    root = RootGroup(MODULES, SECTIONS)
     return command_tree.leaves(root, Context(root, info_name="booking"))
 
 

@@ -185,7 +185,7 @@ def test_all_that_failed_are_queued_again_but_what_is_no_news(fjord_on_both: Boo
 
 
 def test_many_are_queued_again_in_batches(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("booking_cli.commands.mails.AT_ONCE", 2)
+    monkeypatch.setattr("booking_cli.commands.mails.BATCH_SIZE", 2)
     for name in ("Ada", "Grace", "Edsger", "Barbara", "Donald"):
         office.book(name)
     office.write()

@@ -166,10 +166,10 @@ def test_a_process_that_serves_may_have_many_sockets_open() -> None:
     """In a process of its own: a limit that was raised stays so."""
     program = (
         "import resource\n"
-        "from booking_cli.commands.serve import allow_many_sockets\n"
+        "from booking_cli.operator.service import raise_open_files_limit\n"
         "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))\n"
-        "allow_many_sockets()\n"
+        "raise_open_files_limit()\n"
         "print(*resource.getrlimit(resource.RLIMIT_NOFILE), hard)\n"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

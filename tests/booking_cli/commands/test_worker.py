@@ -54,8 +54,8 @@ def test_the_log_warns_once_when_no_mail_can_be_sent(command: str, caplog: pytes
     from booking_core.settings import Settings
 
     with caplog.at_level("INFO"):
-        logs.tell_settings(logging.getLogger(f"booking.{command}"), Settings(database_url="postgresql://localhost/x"))
-        logs.tell_settings(logging.getLogger(f"booking.{command}"), Settings())
+        logs.log_settings(logging.getLogger(f"booking.{command}"), Settings(database_url="postgresql://localhost/x"))
+        logs.log_settings(logging.getLogger(f"booking.{command}"), Settings())
     (warning,) = (record for record in caplog.records if record.levelname == "WARNING")
     assert "neither BOOKING_SMTP_URL nor BOOKING_MAIL_DIR is set" in warning.getMessage()
 

@@ -9,9 +9,9 @@ import pytest
 from support.world import World
 from typer import Context
 
+from booking_cli.commands.registry import MODULES, SECTIONS
 from booking_cli.framework import command_tree, not_found_hints
-from booking_cli.framework.command import Root
-from booking_cli.main import MODULES, SECTIONS
+from booking_cli.framework.command import RootGroup
 
 Booking = Callable[..., Any]
 
@@ -100,7 +100,7 @@ NAMES_NOTHING_THERE = {("orgs", "create")}
 
 
 def leaves() -> Iterator[command_tree.Leaf]:
-    root = Root(MODULES, SECTIONS)
+    root = RootGroup(MODULES, SECTIONS)
     return command_tree.leaves(root, Context(root, info_name="booking"))
 
 

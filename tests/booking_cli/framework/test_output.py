@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from booking_cli.framework import output
+from booking_cli.framework import formatting, tables
+from booking_cli.framework.errors import CliError, UnknownField
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.output import Renderer
 
@@ -64,12 +65,12 @@ def test_a_single_thing_on_a_terminal_shows_what_is_in_it(capsys: pytest.Capture
     [(89000, "NOK", "890.00 NOK"), (25000, "CLP", "25000 CLP"), (-5, "KWD", "-0.005 KWD"), (0, "EUR", "0.00 EUR")],
 )
 def test_an_amount_has_the_digits_of_its_currency(amount: int, currency: str, text: str) -> None:
-    assert output.text_of({"amount_minor": amount, "currency": currency}) == text
+    assert formatting.text_of({"amount_minor": amount, "currency": currency}) == text
 
 
 def test_a_title_is_the_last_part_of_a_path_that_no_other_ends_with() -> None:
     paths = ("id", "customer.name", "departure.id", "totals.total")
-    assert list(output.titles_of(paths).values()) == ["id", "name", "departure.id", "total"]
+    assert list(tables.titles_of(paths).values()) == ["id", "name", "departure.id", "total"]
 
 
 def test_prose_is_broken_into_lines_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +78,7 @@ def test_prose_is_broken_into_lines_where_it_does_not_fit(monkeypatch: pytest.Mo
     seen = Terminal()
     monkeypatch.setattr("sys.stdout", seen)
     item = {"name": "x" * 20, "summary": "word " * 20}
-    Renderer(color="never").many([item], ("name", "summary"), prose=["summary"])
+    Renderer(color="never").many([item], ("name", "summary"), wrapped=["summary"])
     assert max(map(len, seen.getvalue().splitlines())) <= 50
     assert seen.getvalue().count("word") == 20
 
@@ -118,7 +119,7 @@ def test_a_field_that_is_not_there_is_refused_before_anything_is_written(
 ) -> None:
     renderer = Renderer(output=output, fields=["id", path])
     for write in (lambda: renderer.one(ITEM), lambda: renderer.many([ITEM, ITEM], ("id",))):
-        with pytest.raises(output.UnknownField) as refused:
+        with pytest.raises(UnknownField) as refused:
             write()
         assert refused.value.path == path
         assert {"id", "price", "price.currency"} <= set(refused.value.known)
@@ -133,13 +134,13 @@ def test_a_field_that_only_some_items_have_is_taken(capsys: pytest.CaptureFixtur
 def test_an_empty_list_refuses_a_field_when_its_shape_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     Renderer(fields=["nosuch"]).many([], ("id",))
     known = Renderer(fields=["totals.total.nosuch"])
-    known.expect("booking")
-    with pytest.raises(output.UnknownField):
+    known.set_shape("booking")
+    with pytest.raises(UnknownField):
         known.many([], ("id",))
-    with pytest.raises(output.UnknownField):
-        known.expect("booking", checked=True)
+    with pytest.raises(UnknownField):
+        known.set_shape("booking", check_now=True)
     newer = Renderer(fields=["newer"])
-    newer.expect("booking")
+    newer.set_shape("booking")
     newer.many([{"id": "1", "newer": "x"}], ("id",))
     assert written(capsys) == "x\n"
 
@@ -153,8 +154,8 @@ def test_a_field_of_what_is_asked_for_as_a_whole_is_in_it(capsys: pytest.Capture
 def test_an_empty_list_is_empty_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
     Renderer(output="json").many([], ("id",))
     assert json.loads(written(capsys))["data"] == []
-    for chosen in ("jsonl", "tsv", "table"):
-        Renderer(output=chosen).many([], ("id",))
+    for output in ("jsonl", "tsv", "table"):
+        Renderer(output=output).many([], ("id",))
         assert written(capsys) == ""
 
 
@@ -188,9 +189,9 @@ def test_columns_that_were_asked_for_are_all_shown(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("code", [*range(0x20), 0x7F, 0x9B])
 def test_no_control_character_reaches_the_terminal(capsys: pytest.CaptureFixture[str], code: int) -> None:
-    for chosen in ("tsv", "table"):
-        Renderer(output=chosen).one({"name": f"a{chr(code)}b"})
-        Renderer(output=chosen).many([{"name": f"a{chr(code)}b"}], ("name",))
+    for output in ("tsv", "table"):
+        Renderer(output=output).one({"name": f"a{chr(code)}b"})
+        Renderer(output=output).many([{"name": f"a{chr(code)}b"}], ("name",))
         assert chr(code) not in written(capsys).replace("\n", "").replace("name\t", "")
 
 
@@ -213,7 +214,7 @@ def test_color_on_a_terminal(
     monkeypatch.setenv("TERM", "xterm")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert output.wants_color(Terminal(), choice) is expected
+    assert formatting.wants_color(Terminal(), choice) is expected
 
 
 @pytest.mark.parametrize(
@@ -231,13 +232,14 @@ def test_color_in_a_pipe(monkeypatch: pytest.MonkeyPatch, environment: dict[str,
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert output.wants_color(io.StringIO(), "auto") is expected
+    assert formatting.wants_color(io.StringIO(), "auto") is expected
 
 
 def test_an_error_is_a_line_with_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
-    Renderer().error(
-        "No such\nthing \x1b[2J", code="not_found", exit_code=ExitCode.NOT_FOUND, hint="look again", request_id="req_1"
+    error = CliError(
+        "No such\nthing \x1b[2J", ExitCode.NOT_FOUND, code="not_found", hint="look again", request_id="req_1"
     )
+    Renderer().error(error)
     assert capsys.readouterr().err == "error: No such thing \\x1b[2J\nrequest: req_1\nhint: look again\n"
 
 
@@ -248,7 +250,7 @@ def test_in_json_modes_stderr_is_one_object(capsys: pytest.CaptureFixture[str]) 
     renderer.warn("a warning")
     with renderer.progress("long") as advance:
         advance(1, 2)
-    renderer.error("broken", code="internal_error", exit_code=ExitCode.FAILED)
+    renderer.error(CliError("broken", ExitCode.FAILED, code="internal_error"))
     captured = capsys.readouterr()
     assert captured.out == ""
     assert json.loads(captured.err) == {
@@ -266,7 +268,7 @@ def test_in_json_modes_stderr_is_one_object(capsys: pytest.CaptureFixture[str]) 
 def test_quiet_keeps_notes_and_not_errors_away(capsys: pytest.CaptureFixture[str]) -> None:
     renderer = Renderer(quiet=True)
     renderer.note("a note")
-    renderer.error("broken", code="internal_error", exit_code=ExitCode.FAILED)
+    renderer.error(CliError("broken", ExitCode.FAILED, code="internal_error"))
     assert capsys.readouterr().err == "error: broken\n"
 
 

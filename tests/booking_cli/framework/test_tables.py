@@ -10,7 +10,8 @@ from support.world import World
 
 from booking_cli.commands import availability, bookings, customers, events, experiences, gift_cards, keys, mails, orgs
 from booking_cli.commands.webhooks import deliveries, endpoints
-from booking_cli.framework.output import Layout, Renderer
+from booking_cli.framework.output import Renderer
+from booking_cli.framework.tables import Layout
 from booking_core.models.scopes import Scope
 
 Booking = Callable[..., Any]
@@ -85,45 +86,45 @@ DEPARTURES = every(
 )
 TABLES: Mapping[str, tuple[list[dict[str, Any]], Sequence[str], Mapping[str, int], str, str]] = {
     "availability": (
-        *(DEPARTURES, availability.TABLE, availability.CLIPPED),
+        *(DEPARTURES, availability.TABLE, availability.TRUNCATED),
         "id starts_at seats experience",
         "id starts_at seats experience price",
     ),
     "bookings list": (
-        *(BOOKINGS, bookings.COLUMNS, bookings.CLIPPED),
+        *(BOOKINGS, bookings.COLUMNS, bookings.TRUNCATED),
         "number status departs total customer experience",
         "number status departs total customer experience payment",
     ),
     "webhooks list": (
-        *(ENDPOINTS, endpoints.COLUMNS, endpoints.CLIPPED),
+        *(ENDPOINTS, endpoints.COLUMNS, endpoints.TRUNCATED),
         "id status failures url",
         "id status failures url last_failure",
     ),
     "deliveries list": (
-        *(DELIVERIES, deliveries.COLUMNS, deliveries.CLIPPED),
+        *(DELIVERIES, deliveries.COLUMNS, deliveries.TRUNCATED),
         "id status http error",
         "id status http error event_type attempts created_at",
     ),
     "deliveries show": (
-        *(ATTEMPTS, deliveries.ATTEMPT_COLUMNS, deliveries.ATTEMPT_CLIPPED),
+        *(ATTEMPTS, deliveries.ATTEMPT_COLUMNS, deliveries.ATTEMPT_TRUNCATED),
         "number started_at http error ms response",
         "number started_at http error ms response",
     ),
     "customers list": (
         every(id=ID, name=lambda name, _: name, email=EMAIL, phone="+47 22 00 00 00", tags=["vip", "press"]),
-        *(customers.COLUMNS, customers.CLIPPED),
+        *(customers.COLUMNS, customers.TRUNCATED),
         "id name email",
         "id name email phone tags",
     ),
     "experiences list": (
         every(id=ID, title=lambda _, title: title, is_published=True, price_from=NOK, duration="2 h 30 min"),
-        *(experiences.COLUMNS, experiences.CLIPPED),
+        *(experiences.COLUMNS, experiences.TRUNCATED),
         "id title published",
         "id title published price_from duration slug",
     ),
     "gift-cards list": (
         every(id=ID, code_last4="7KQ2", status="inactive", balance=NOK, expires_at=AT, recipient={"email": EMAIL}),
-        *(gift_cards.COLUMNS, gift_cards.CLIPPED),
+        *(gift_cards.COLUMNS, gift_cards.TRUNCATED),
         "id last4 status balance",
         "id last4 status balance expires_at recipient",
     ),
@@ -137,7 +138,7 @@ TABLES: Mapping[str, tuple[list[dict[str, Any]], Sequence[str], Mapping[str, int
         every(
             slug="fjord-tours", name=lambda name, _: name, timezone="America/Santiago", default_currency="NOK", id=ID
         ),
-        *(orgs.COLUMNS, orgs.CLIPPED),
+        *(orgs.COLUMNS, orgs.TRUNCATED),
         "slug name timezone currency",
         "slug name timezone currency id",
     ),
@@ -145,7 +146,7 @@ TABLES: Mapping[str, tuple[list[dict[str, Any]], Sequence[str], Mapping[str, int
         every(
             id=ID, name=lambda name, _: name, status="revoked", expires_at=AT, last_used_at=AT, prefix="svc_dxjWZc9f"
         ),
-        *(keys.COLUMNS, keys.CLIPPED),
+        *(keys.COLUMNS, keys.TRUNCATED),
         "id name status expires_at",
         "id name status expires_at last_used_at prefix",
     ),
@@ -153,7 +154,7 @@ TABLES: Mapping[str, tuple[list[dict[str, Any]], Sequence[str], Mapping[str, int
         every(
             id=ID, status="unwritten", recipient=EMAIL, kind="booking_confirmation_mail", last_error="550 no such user"
         ),
-        *(mails.COLUMNS, mails.CLIPPED),
+        *(mails.COLUMNS, mails.TRUNCATED),
         "id status recipient",
         "id status recipient kind error",
     ),
@@ -170,20 +171,20 @@ def drawn(
     width: int,
     items: Sequence[Mapping[str, Any]],
     columns: Sequence[str],
-    clipped: Mapping[str, int],
+    truncated: Mapping[str, int],
 ) -> list[str]:
     monkeypatch.setenv("COLUMNS", str(width))
     seen = Terminal()
     monkeypatch.setattr("sys.stdout", seen)
-    Renderer(color="never").many(items, columns, clipped=clipped)
+    Renderer(color="never").many(items, columns, truncated=truncated)
     return seen.getvalue().splitlines()
 
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_shows_what_people_look_for(monkeypatch: pytest.MonkeyPatch, table: str, width: int) -> None:
-    items, columns, clipped, narrow, wide = TABLES[table]
-    header, *lines = drawn(monkeypatch, width, items, columns, clipped)
+    items, columns, truncated, narrow, wide = TABLES[table]
+    header, *lines = drawn(monkeypatch, width, items, columns, truncated)
     assert header.split() == (narrow if width == 80 else wide).split()
     assert len(lines) == len(items), "each item is one line"
     assert max(map(cell_len, (header, *lines))) <= width
@@ -194,21 +195,21 @@ def test_a_table_shows_what_people_look_for(monkeypatch: pytest.MonkeyPatch, tab
 @pytest.mark.parametrize("width", range(20, 200, 7))
 @pytest.mark.parametrize("table", TABLES)
 def test_no_table_is_wider_than_its_terminal(monkeypatch: pytest.MonkeyPatch, table: str, width: int) -> None:
-    items, columns, clipped, _, _ = TABLES[table]
-    layout = Layout({path: ["x" * 90] for path in columns}, dict.fromkeys(columns, "h"), (), clipped)
-    for shown in (layout.fitted(width),):
+    items, columns, truncated, _, _ = TABLES[table]
+    layout = Layout({path: ["x" * 90] for path in columns}, dict.fromkeys(columns, "h"), (), truncated)
+    for shown in (layout.fit(width),):
         fixed = sum(90 for each in shown.values() if each is None)
         assert len(shown) == 1 or fixed + sum(each or 0 for each in shown.values()) + 2 * (len(shown) - 1) <= width
-    assert len(drawn(monkeypatch, width, items, columns, clipped)) >= len(items)
+    assert len(drawn(monkeypatch, width, items, columns, truncated)) >= len(items)
 
 
 def test_a_name_that_is_too_long_ends_in_an_ellipsis_and_a_pipe_gets_all_of_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Renderer().many(BOOKINGS, bookings.COLUMNS, clipped=bookings.CLIPPED)
+    Renderer().many(BOOKINGS, bookings.COLUMNS, truncated=bookings.TRUNCATED)
     written = capsys.readouterr().out
     assert all(text in written for text in (*NAMES, *TITLES))
-    lines = drawn(monkeypatch, 80, BOOKINGS, bookings.COLUMNS, bookings.CLIPPED)
+    lines = drawn(monkeypatch, 80, BOOKINGS, bookings.COLUMNS, bookings.TRUNCATED)
     assert "Maximiliane …" in lines[1]
     assert "Ada" in lines[4]
     assert "…" not in lines[0]
@@ -217,7 +218,7 @@ def test_a_name_that_is_too_long_ends_in_an_ellipsis_and_a_pipe_gets_all_of_it(
 def test_what_a_short_column_does_not_need_is_left_to_a_long_one() -> None:
     cells = {"name": ["Ada"], "title": ["x" * 60]}
     layout = Layout(cells, {"name": "name", "title": "title"}, (), {"name": 20, "title": 20})
-    assert layout.fitted(50) == {"name": 4, "title": 44}
+    assert layout.fit(50) == {"name": 4, "title": 44}
 
 
 @pytest.mark.parametrize("code", [0x200F, 0x202E, 0x2066, 0x2069, 0x061C, 0x2028])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.world import SECRET
 
-from booking_cli.operator import self_test
+from booking_cli.operator import demo_organizations, self_test
 from booking_core.db.engine import Database
 from booking_core.webhooks import find_all
 from webhook_verify import Verifier, generate_secret
@@ -111,17 +111,17 @@ def test_a_delivery_that_does_not_come_ends_the_story(booking: Booking, monkeypa
     ("raised", "shown"),
     [
         (ConnectionResetError(), "no answer (ConnectionResetError)"),
-        (KeyError("id"), "an answer of another shape"),
-        (self_test.Amiss("409 conflict"), "409 conflict"),
+        (KeyError("id"), "unexpected response"),
+        (self_test.StepFailed("409 conflict"), "409 conflict"),
     ],
 )
 def test_whatever_goes_wrong_is_marked_at_its_step(
     booking: Booking, monkeypatch: pytest.MonkeyPatch, raised: Exception, shown: str
 ) -> None:
-    def fail(_: self_test.Stage) -> str:
+    def fail(_: self_test.State) -> str:
         raise raised
 
-    monkeypatch.setattr(self_test, "SCENES", (("me", "GET /me", fail), *self_test.SCENES[1:]))
+    monkeypatch.setattr(self_test, "STEPS", (("me", "GET /me", fail), *self_test.STEPS[1:]))
     told = booking("demo", "--once", "-o", "json")
     assert told.code == 1
     assert told.json["data"][-1] == {"step": "me", "asked": "GET /me", "answer": shown, "ok": False}
@@ -152,8 +152,7 @@ def test_the_log_is_shown_to_who_asks(booking: Booking) -> None:
 
 
 def test_without_the_examples_it_plays_nothing(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
-    from booking_cli.commands import demo
-
-    monkeypatch.setattr(demo, "SHOPS", [shop._replace(catalogue=Path("nowhere.json")) for shop in demo.SHOPS])
+    missing = [each._replace(catalogue=Path("nowhere.json")) for each in demo_organizations.ORGANIZATIONS]
+    monkeypatch.setattr(demo_organizations, "ORGANIZATIONS", missing)
     refused = booking("demo", "--once", "-o", "json")
     assert (refused.code, refused.error["code"]) == (2, "no_examples")

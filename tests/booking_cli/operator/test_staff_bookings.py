@@ -167,12 +167,12 @@ def test_all_of_many_pages_are_shown(staff: Booking, ops: Operations, departure:
 
     for _ in range(5):
         ops.book(departure)
-    size, staff_bookings._PAGE_MAX = staff_bookings._PAGE_MAX, 2
+    size, staff_bookings._PAGE_SIZE_MAX = staff_bookings._PAGE_SIZE_MAX, 2
     try:
         assert len(staff("list", *ORG, "--all").json["data"]) == 5
         assert len(staff("list", *ORG, "--name", "ada", "--limit", "3").json["data"]) == 3
     finally:
-        staff_bookings._PAGE_MAX = size
+        staff_bookings._PAGE_SIZE_MAX = size
 
 
 def test_a_booking_is_shown_by_its_number(staff: Booking, known: list[dict[str, Any]]) -> None:

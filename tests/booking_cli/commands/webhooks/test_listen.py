@@ -23,13 +23,14 @@ from support.receivers import Receivers, hang, plain, wait_until
 from support.servers import Service
 from support.shell import logged_in, running
 
-from booking_cli.client.event_feed import Feed, FeedEvent, Position, read
+from booking_cli.client.event_feed import Feed, FeedEvent, Position
 from booking_cli.client.webhook_secrets import Secrets
 from booking_cli.commands.webhooks import listen_view, receiver
-from booking_cli.commands.webhooks.listen import Forwarded, Forwarder
+from booking_cli.commands.webhooks.forwarder import Attempt, Forwarder
 from booking_cli.commands.webhooks.listen_view import Screen, View
-from booking_cli.commands.webhooks.receiver import Answer
-from booking_cli.framework.context import Cli, CliError
+from booking_cli.commands.webhooks.receiver import Result
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
 from booking_core import outbox, tokens
 from booking_core.db import tables
 from booking_core.db.engine import Tx
@@ -243,7 +244,7 @@ def test_every_stored_body_is_rebuilt_from_the_feed(hooks: Hooks, booking: Booki
     hooks.tell(times=2, kind=EventType.PING)
     stored = {row["id"]: row["body"] for row in hooks.world.rows(tables.events)}
     shown = booking("events", "list", "--all", "-o", "jsonl").out.split("\n")[:-1]
-    rebuilt = {event.id: event.body.decode() for event in map(read, map(json.loads, shown))}
+    rebuilt = {event.id: event.body.decode() for event in map(parse_event, map(json.loads, shown))}
     assert rebuilt == stored
 
 
@@ -422,7 +423,7 @@ def attempts(forwarder: Forwarder) -> list[tuple[str, float]]:
 
 
 def forwarder_to(url: str, slept: list[float], sleep: Callable[[float], None] | None = None) -> Forwarder:
-    return Forwarder(receiver.target(url), Secrets((generate_secret(),), "here"), 3, sleep or slept.append)
+    return Forwarder(receiver.parse_target(url), Secrets((generate_secret(),), "here"), 3, sleep or slept.append)
 
 
 def test_a_receiver_that_is_away_is_waited_for_ever_longer_and_however_long() -> None:
@@ -474,7 +475,7 @@ def test_what_a_receiver_says_is_waited_for_a_moment_only(monkeypatch: pytest.Mo
         return await hang(reader, writer)
 
     with Receivers() as receivers:
-        answer = receiver.post(receiver.target(receivers.open(lambda _: drips).url), {}, b"{}", deadline_s=3600)
+        answer = receiver.post(receiver.parse_target(receivers.open(lambda _: drips).url), {}, b"{}", deadline_s=3600)
     assert (answer.status, answer.excerpt, answer.error) == (200, "sold", None)
 
 
@@ -513,7 +514,7 @@ def refusal(status: int, code: str) -> Exception:
 
 def feed(client: FakeClient, position: Position, trouble: list[str | None] | None = None) -> Feed:
     told = [] if trouble is None else trouble
-    return Feed(client, position, poll_s=1, sleep=lambda _: None, trouble=told.append)  # type: ignore[arg-type]
+    return Feed(client, position, poll_s=1, sleep=lambda _: None, on_outage=told.append)  # type: ignore[arg-type]
 
 
 def take(source: Feed, count: int) -> list[int]:
@@ -654,29 +655,29 @@ def screen(monkeypatch: pytest.MonkeyPatch, columns: int = 80) -> Iterator[tuple
         yield Screen(cli), shown.getvalue
 
 
-def forwarded(kind: str, outcome: str, answer: Answer, attempt: int = 1) -> Forwarded:
+def forwarded(kind: str, outcome: str, answer: Result, attempt: int = 1) -> Attempt:
     at = datetime.fromisoformat("2026-11-21T13:00:00+01:00")
     event = FeedEvent("0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07", kind, 1, at.isoformat(), b"{}")
-    return Forwarded(at, event, "d1", attempt, answer, outcome, pause_s=4.0)
+    return Attempt(at, event, "d1", attempt, answer, outcome, pause_s=4.0)
 
 
 @pytest.mark.parametrize("kind", EventType)
 def test_the_line_of_every_event_fits_80_columns(monkeypatch: pytest.MonkeyPatch, kind: EventType) -> None:
     with screen(monkeypatch) as (view, shown):
-        view.forwarded(forwarded(kind, "accepted", Answer(200, "ok", None, 9999)))
+        view.attempt(forwarded(kind, "accepted", Result(200, "ok", None, 9999)))
         line = shown().replace("\r\x1b[2K", "").rstrip("\n")
     assert line == f"13:00:00 200 9999ms 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 {kind.value}"
     assert len(line) <= 80
 
 
 def test_a_receiver_that_is_away_has_one_line_however_often_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    away = Answer(None, None, "connect_failed", 1, "connection refused")
+    away = Result(None, None, "connect_failed", 1, "connection refused")
     with screen(monkeypatch) as (view, shown):
         for number in range(1, 9):
-            view.forwarded(forwarded("ping", "waiting", away, number))
-        view.forwarded(forwarded("ping", "accepted", Answer(200, "", None, 5), 9))
+            view.attempt(forwarded("ping", "waiting", away, number))
+        view.attempt(forwarded("ping", "accepted", Result(200, "", None, 5), 9))
         view.idle(1, 0)
-        view.end()
+        view.close()
         lines = [line for line in shown().replace("\r\x1b[2K", "\r").splitlines() if "0190f3c2" in line]
     assert len(lines) == 2
     assert "connection refused" in shown()
@@ -685,10 +686,10 @@ def test_a_receiver_that_is_away_has_one_line_however_often_it_is_tried(monkeypa
 
 def test_a_receiver_and_a_service_cannot_move_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
     with screen(monkeypatch, 60) as (view, shown):
-        view.forwarded(
-            forwarded("x\x1b[2J", "given_up", Answer(500, "\x1b]0;t\x07\nboom", "http_status", 5, "answered 500"))
+        view.attempt(
+            forwarded("x\x1b[2J", "given_up", Result(500, "\x1b]0;t\x07\nboom", "http_status", 5, "answered 500"))
         )
-        view.trouble("no answer\x1b[2J" + "x" * 200)
+        view.outage("no answer\x1b[2J" + "x" * 200)
         text = shown().replace("\r\x1b[2K", "\r")
     assert "\x1b" not in text
     assert "boom" in text
@@ -751,15 +752,15 @@ def test_the_secret_is_printed_and_nothing_is_forwarded(booking: Booking, tmp_pa
 def test_what_the_receiver_answers_is_shown_line_by_line(monkeypatch: pytest.MonkeyPatch, show_body: bool) -> None:
     seen = io.StringIO()
     monkeypatch.setattr("sys.stdout", seen)
-    answer = Answer(200, "first\nsecond \x1b[2J", None, 12)
-    attempt = Forwarded(datetime.now().astimezone(), EVENT, "d1", 1, answer, "accepted")
-    listen_view.Screen(Cli(), show_body=show_body).forwarded(attempt)
+    answer = Result(200, "first\nsecond \x1b[2J", None, 12)
+    attempt = Attempt(datetime.now().astimezone(), EVENT, "d1", 1, answer, "accepted")
+    listen_view.Screen(Cli(), show_body=show_body).attempt(attempt)
     lines = [line.rpartition("\x1b[2K")[2] for line in seen.getvalue().removesuffix("\n").split("\n")]
     assert lines[1:] == (["         | first", "         | second \\x1b[2J"] if show_body else [])
 
 
 def test_a_record_has_the_answer_as_its_last_column(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    answer = Answer(200, "said", None, 12)
-    attempt = Forwarded(datetime.now().astimezone(), EVENT, "d1", 1, answer, "accepted")
-    listen_view.made_for(Cli(), show_body=True).forwarded(attempt)
+    answer = Result(200, "said", None, 12)
+    attempt = Attempt(datetime.now().astimezone(), EVENT, "d1", 1, answer, "accepted")
+    listen_view.create_view(Cli(), show_body=True).attempt(attempt)
     assert capsys.readouterr().out.rstrip("\n").split("\t")[-1] == "said"

@@ -44,7 +44,7 @@ NOW = datetime.fromisoformat("2026-11-21T13:00:00.123456+01:00")
 
 def sample(kind: str) -> dict[str, Any]:
     ids = count(1)
-    return samples.envelope(kind, samples.Made(NOW, lambda: f"00000000-0000-4000-8000-{next(ids):012}"))
+    return samples.envelope(kind, samples.Source(NOW, lambda: f"00000000-0000-4000-8000-{next(ids):012}"))
 
 
 def surplus(model: BaseModel) -> list[str]:
@@ -382,5 +382,5 @@ def test_a_past_event_is_sent_as_it_was_delivered(booking: Booking, shop: World,
 
 
 def test_a_port_with_a_path_is_on_this_machine() -> None:
-    assert receiver.target("8000/hook?x=1").url == "http://localhost:8000/hook?x=1"
-    assert receiver.target("8000").url == "http://localhost:8000/"
+    assert receiver.parse_target("8000/hook?x=1").url == "http://localhost:8000/hook?x=1"
+    assert receiver.parse_target("8000").url == "http://localhost:8000/"
