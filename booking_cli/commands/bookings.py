@@ -9,41 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from booking_cli.client import api_bookings, api_client, booking_search, pagination
+from booking_cli.framework import options
 from booking_cli.framework.arguments import counts, day, identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.options import (
-    DEFAULT_LIMIT,
-    AddOns,
-    AllPages,
-    DryRun,
-    ExperienceFilter,
-    GuestEmail,
-    GuestName,
-    GuestPhone,
-    Guests,
-    IdempotencyKey,
-    Limit,
-    Order,
-    OrgOfBooking,
-    StaffNote,
-    StartingAfter,
-    UpdatedSince,
-    choice,
-)
 from booking_cli.operator import staff_bookings
 
 app = command_group("Manage bookings.")
 
 COLUMNS = (
-    "booking_number",
-    "status",
-    "departure.starts_at",
-    "totals.total",
-    "customer.name",
-    "experience.title",
-    "payment.status",
-    "id",
+    *("booking_number", "status", "departure.starts_at", "totals.total", "customer.name", "experience.title"),
+    *("payment.status", "id"),
 )
 TRUNCATED = {"customer.name": 16, "experience.title": 24}
 STATUSES = ("pending", "confirmed", "cancelled")
@@ -57,7 +33,7 @@ BookingId = Annotated[str, typer.Argument(metavar="ID", parser=identifier, help=
 Org = Annotated[
     str | None, typer.Option("--org", metavar="SLUG", help="Use the database, for this organization (operator).")
 ]
-Status = Annotated[str | None, choice("--status", choices=STATUSES, help="Filter by status.")]
+Status = Annotated[str | None, options.choice("--status", choices=STATUSES, help="Filter by status.")]
 DepartureFrom = Annotated[
     str | None, typer.Option("--departure-from", metavar="DAY", parser=day, help="Filter by departure: first day.")
 ]
@@ -77,20 +53,22 @@ Departure = Annotated[str, typer.Option("--departure", metavar="ID", help="The d
 TargetDeparture = Annotated[
     str, typer.Option("--departure", metavar="ID", parser=identifier, help="The new departure.")
 ]
-Payment = Annotated[str, choice("--payment", choices=PAYMENTS, help="The payment method.")]
+Payment = Annotated[str, options.choice("--payment", choices=PAYMENTS, help="The payment method.")]
 NoEmail = Annotated[bool, typer.Option("--no-email", help="Do not send the confirmation e-mail.")]
 NoNotify = Annotated[bool, typer.Option("--no-notify", help="Do not notify the staff.")]
-Source = Annotated[str | None, choice("--source", choices=SOURCES, help="The source of the booking; needs --org.")]
+Source = Annotated[
+    str | None, options.choice("--source", choices=SOURCES, help="The source of the booking; needs --org.")
+]
 Refund = Annotated[
     str,
-    choice(
+    options.choice(
         "--refund", choices=REFUNDS, help="auto: by the organization's policy; none; full: everything, needs --org."
     ),
 ]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="A reason, for the staff.")]
 ReasonCode = Annotated[
     str | None,
-    choice(
+    options.choice(
         "--reason-code", choices=REASON_CODES, help="Use the database, with this reason (operator); default: admin."
     ),
 ]
@@ -108,19 +86,19 @@ ReasonCode = Annotated[
 def list_(
     ctx: typer.Context,
     status: Status = None,
-    experience: ExperienceFilter = None,
+    experience: options.ExperienceFilter = None,
     departure_from: DepartureFrom = None,
     departure_to: DepartureTo = None,
-    updated_since: UpdatedSince = None,
+    updated_since: options.UpdatedSince = None,
     number: Number = None,
     email: EmailFilter = None,
     name: NameFilter = None,
     departure: DepartureFilter = None,
     org: Org = None,
-    limit: Limit = DEFAULT_LIMIT,
-    all_pages: AllPages = False,
-    order: Order = "desc",
-    starting_after: StartingAfter = None,
+    limit: options.Limit = options.DEFAULT_LIMIT,
+    all_pages: options.AllPages = False,
+    order: options.Order = "desc",
+    starting_after: options.StartingAfter = None,
 ) -> None:
     """List bookings, newest first.
 
@@ -190,18 +168,18 @@ def get(ctx: typer.Context, booking_id: BookingId, org: Org = None) -> None:
 def create(
     ctx: typer.Context,
     departure: Departure,
-    guest: Guests,
-    name: GuestName,
-    email: GuestEmail,
+    guest: options.Guests,
+    name: options.GuestName,
+    email: options.GuestEmail,
     payment: Payment,
-    phone: GuestPhone = None,
-    add_on: AddOns = None,
-    note: StaffNote = None,
+    phone: options.GuestPhone = None,
+    add_on: options.AddOns = None,
+    note: options.StaffNote = None,
     no_email: NoEmail = False,
     no_notify: NoNotify = False,
     org: Org = None,
     source: Source = None,
-    idempotency_key: IdempotencyKey = None,
+    idempotency_key: options.IdempotencyKey = None,
 ) -> None:
     """Create a confirmed booking. Prices are calculated by the service.
 
@@ -246,8 +224,8 @@ def cancel(
     reason: Reason = None,
     org: Org = None,
     reason_code: ReasonCode = None,
-    dry_run: DryRun = False,
-    idempotency_key: IdempotencyKey = None,
+    dry_run: options.DryRun = False,
+    idempotency_key: options.IdempotencyKey = None,
 ) -> None:
     """Cancel a booking, free its seats, notify the guest and refund a card payment.
 
@@ -271,7 +249,7 @@ def cancel(
 
 
 @command(app, "confirm", f"booking bookings confirm {_ID}", shape="booking", changes=True)
-def confirm(ctx: typer.Context, booking_id: BookingId, org: OrgOfBooking = None) -> None:
+def confirm(ctx: typer.Context, booking_id: BookingId, org: options.OrgOfBooking = None) -> None:
     """Confirm a pending booking, paid or not (operator)."""
     staff_bookings.confirm(ctx.obj, booking_id, org=org)
 
@@ -289,8 +267,8 @@ def reschedule(
     ctx: typer.Context,
     booking_id: BookingId,
     departure: TargetDeparture,
-    org: OrgOfBooking = None,
-    dry_run: DryRun = False,
+    org: options.OrgOfBooking = None,
+    dry_run: options.DryRun = False,
 ) -> None:
     """Move a booking to another departure at the same price (operator)."""
     staff_bookings.reschedule(ctx.obj, booking_id, departure, org=org, dry_run=dry_run)

@@ -5,21 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from booking_cli.client import api_client, pagination
-from booking_cli.framework import idempotency
+from booking_cli.framework import idempotency, options
 from booking_cli.framework.arguments import identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
-from booking_cli.framework.options import (
-    DEFAULT_LIMIT,
-    AllPages,
-    IdempotencyKey,
-    Limit,
-    Order,
-    OrgOfId,
-    StartingAfter,
-)
-from booking_cli.operator import storage, transactions
+from booking_cli.operator import transactions
 from booking_cli.operator.transactions import stored_id
 
 if TYPE_CHECKING:
@@ -45,10 +36,10 @@ Phone = Annotated[str | None, typer.Option("--phone", metavar="PHONE", help="The
 def list_(
     ctx: typer.Context,
     email: Annotated[str | None, typer.Option("--email", metavar="EMAIL", help="Filter by e-mail address.")] = None,
-    limit: Limit = DEFAULT_LIMIT,
-    all_pages: AllPages = False,
-    order: Order = "desc",
-    starting_after: StartingAfter = None,
+    limit: options.Limit = options.DEFAULT_LIMIT,
+    all_pages: options.AllPages = False,
+    order: options.Order = "desc",
+    starting_after: options.StartingAfter = None,
 ) -> None:
     """List customers, newest first."""
     pagination.write_list(
@@ -87,7 +78,7 @@ def create(
     name: Name,
     phone: Phone = None,
     subscribe: Annotated[bool, typer.Option("--subscribe", help="The customer agreed to marketing e-mail.")] = False,
-    idempotency_key: IdempotencyKey = None,
+    idempotency_key: options.IdempotencyKey = None,
 ) -> None:
     """Create a customer. An existing customer with the same e-mail address is shown unchanged."""
     cli: Cli = ctx.obj
@@ -117,7 +108,7 @@ def update(
     phone: Annotated[
         str | None, typer.Option("--phone", metavar="PHONE", help="The new phone number; '' removes it.")
     ] = None,
-    org: OrgOfId = None,
+    org: options.OrgOfId = None,
 ) -> None:
     """Update a customer's contact details (operator).
 
@@ -126,8 +117,7 @@ def update(
     cli: Cli = ctx.obj
     if name is None and email is None and phone is None:
         raise CliError("There is nothing to change.", hint="pass --name, --email or --phone")
-    with storage.require_operator_extra():
-        from booking_core import customers
+    from booking_core import customers
 
     def change(tx: "Tx", actor: "Actor", pending: "Writes") -> Any:
         stored = stored_id(customer_id, "customer")

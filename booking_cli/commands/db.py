@@ -66,7 +66,7 @@ def purge(
 
     cli: Cli = ctx.obj
     settings = storage.load_settings()
-    with storage.open_database(cli) as database, storage.require_operator_extra():
+    with storage.open_database(cli) as database:
         from booking_server.worker.jobs.retention import REHEARSED, Purging
 
         counts = asyncio.run(Purging(settings, database).run_all(is_rehearsal=dry_run))

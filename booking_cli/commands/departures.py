@@ -11,7 +11,7 @@ from booking_cli.framework.bookings import start_text
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import DryRun, ExperienceFilter, Org, OrgOfId, choice
-from booking_cli.operator import departure_cancellation, manifests, refund_summaries, storage, transactions
+from booking_cli.operator import departure_cancellation, manifests, refund_summaries, transactions
 from booking_cli.operator.departure_cancellation import count_text
 from booking_cli.operator.staff_bookings import note_dry_run
 from booking_cli.operator.transactions import by_slug, stored_id
@@ -24,27 +24,12 @@ if TYPE_CHECKING:
 app = command_group("Manage departures (operator).")
 
 COLUMNS = (
-    "id",
-    "starts_at",
-    "experience.title",
-    "status",
-    "seats_sold",
-    "seats_total",
-    "seats_available",
-    "bookings.confirmed",
-    "bookings.pending",
+    *("id", "starts_at", "experience.title", "status", "seats_sold", "seats_total", "seats_available"),
+    *("bookings.confirmed", "bookings.pending"),
 )
 TABLE = ("id", "start", "sold", "experience.title", "status", "bookings.confirmed", "bookings.pending", "price")
 """Columns for a terminal. `start` is the time alone if one day is listed; `sold` is sold/total seats."""
-BOOKINGS = (
-    "booking_number",
-    "customer.name",
-    "totals.total",
-    "payment.status",
-    "refund.amount",
-    "customer.email",
-    "id",
-)
+BOOKINGS = tuple("booking_number customer.name totals.total payment.status refund.amount customer.email id".split())
 BOOKINGS_TABLE = ("number", "customer.name", "totals.total", "payment", "refund", "customer.email")
 TRUNCATED = {"experience.title": 24, "customer.name": 16}
 REASON_CODES = ("admin", "agent")
@@ -57,8 +42,7 @@ DepartureId = Annotated[
 
 
 def _organization(departure_id: str, org: str | None) -> transactions.FindOrganization:
-    with storage.require_operator_extra():
-        from booking_core import departures
+    from booking_core import departures
 
     stored = stored_id(departure_id, "departure")
     return transactions.by_id(lambda tx: departures.owners(tx, stored), "departure", stored, org=org)
@@ -87,8 +71,7 @@ def list_(
 ) -> None:
     """List departures with seats and number of bookings, earliest first. Days are in the organization's time zone."""
     cli: Cli = ctx.obj
-    with storage.require_operator_extra():
-        from booking_core import bookings
+    from booking_core import bookings
 
     def query(tx: "Tx", actor: "Actor") -> list[Json]:
         return bookings.find_departures(
@@ -118,8 +101,7 @@ def _table_row(departure: Json, *, is_one_day: bool) -> Json:
 @command(app, "show", f"booking departures show {_ID}", f"booking departures show {_ID} -o json")
 def show(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -> None:
     """Show a departure with its seats and number of bookings."""
-    with storage.require_operator_extra():
-        from booking_core import bookings
+    from booking_core import bookings
 
     cli: Cli = ctx.obj
     organization, stored = _organization(departure_id, org), stored_id(departure_id, "departure")
@@ -137,8 +119,7 @@ def manifest(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None)
 
     Pending bookings are marked: their seats are held until they are paid or expire.
     """
-    with storage.require_operator_extra():
-        from booking_core import bookings
+    from booking_core import bookings
 
     cli: Cli = ctx.obj
     organization, stored = _organization(departure_id, org), stored_id(departure_id, "departure")
@@ -151,8 +132,7 @@ def manifest(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None)
 @command(app, "close", f"booking departures close {_ID}", shape="staff_departure", changes=True)
 def close(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -> None:
     """Close a departure for new bookings. Existing bookings stay; `reopen` undoes it."""
-    with storage.require_operator_extra():
-        from booking_core import departures
+    from booking_core import departures
 
     _change(ctx, departure_id, org, lambda tx, actor, pending, stored: departures.close(tx, actor, pending, stored))
 
@@ -163,8 +143,7 @@ def reopen(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -
 
     A cancelled departure cannot be reopened, since its guests were notified.
     """
-    with storage.require_operator_extra():
-        from booking_core import departures
+    from booking_core import departures
 
     _change(ctx, departure_id, org, lambda tx, actor, pending, stored: departures.reopen(tx, actor, pending, stored))
 
@@ -189,8 +168,7 @@ def seats(
     Fewer seats than are sold need --force. Existing bookings keep their seats, and none is sold until enough bookings
     are cancelled.
     """
-    with storage.require_operator_extra():
-        from booking_core import departures
+    from booking_core import departures
 
     def change(tx: "Tx", actor: "Actor", pending: "Writes", stored: str) -> bytes:
         return departures.set_seats(tx, actor, pending, stored, total, allow_oversold=force)
@@ -205,8 +183,7 @@ def _change(
     change: "Callable[[Tx, Actor, Writes, str], bytes]",
 ) -> None:
     """Make a change in a transaction of its own, and write the departure."""
-    with storage.require_operator_extra():
-        from booking_core import bookings
+    from booking_core import bookings
 
     cli: Cli = ctx.obj
     organization, stored = _organization(departure_id, org), stored_id(departure_id, "departure")

@@ -7,24 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from booking_cli.client import api_client, pagination
+from booking_cli.framework import options
 from booking_cli.framework.amounts import parse_amount
 from booking_cli.framework.arguments import identifier
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.formatting import money
-from booking_cli.framework.options import (
-    DEFAULT_LIMIT,
-    AllPages,
-    Limit,
-    Order,
-    Org,
-    OrgOfId,
-    StartingAfter,
-    UpdatedSince,
-    choice,
-)
 from booking_cli.framework.secret_files import secret_output
-from booking_cli.operator import storage, transactions
+from booking_cli.operator import transactions
 from booking_cli.operator.instants import parse_instant
 from booking_cli.operator.transactions import by_slug, stored_id
 
@@ -78,12 +68,12 @@ SecretFile = Annotated[
 )
 def list_(
     ctx: typer.Context,
-    status: Annotated[str | None, choice("--status", choices=STATUSES, help="Filter by status.")] = None,
-    updated_since: UpdatedSince = None,
-    limit: Limit = DEFAULT_LIMIT,
-    all_pages: AllPages = False,
-    order: Order = "desc",
-    starting_after: StartingAfter = None,
+    status: Annotated[str | None, options.choice("--status", choices=STATUSES, help="Filter by status.")] = None,
+    updated_since: options.UpdatedSince = None,
+    limit: options.Limit = options.DEFAULT_LIMIT,
+    all_pages: options.AllPages = False,
+    order: options.Order = "desc",
+    starting_after: options.StartingAfter = None,
 ) -> None:
     """List gift cards without their codes, newest first."""
     pagination.write_list(
@@ -131,7 +121,7 @@ def get(
 )
 def issue(
     ctx: typer.Context,
-    org: Org,
+    org: options.Org,
     amount: Amount,
     currency: Currency = None,
     code: Code = None,
@@ -145,9 +135,8 @@ def issue(
 ) -> None:
     """Issue a gift card that was paid for, and show its code (operator)."""
     cli: Cli = ctx.obj
-    with storage.require_operator_extra():
-        from booking_core import gift_cards
-        from booking_core.gift_cards import GiftCardIssue
+    from booking_core import gift_cards
+    from booking_core.gift_cards import GiftCardIssue
 
     def change(tx: "Tx", actor: "Actor", pending: "Writes") -> Any:
         organization = actor.organization
@@ -179,19 +168,17 @@ def issue(
 
 
 @command(app, "deactivate", f"booking gift-cards deactivate {_ID}", shape="gift_card", changes=True)
-def deactivate(ctx: typer.Context, card_id: CardId, org: OrgOfId = None) -> None:
+def deactivate(ctx: typer.Context, card_id: CardId, org: options.OrgOfId = None) -> None:
     """Deactivate a gift card, so that it cannot be redeemed; `reactivate` undoes it (operator)."""
-    with storage.require_operator_extra():
-        from booking_core import gift_cards
+    from booking_core import gift_cards
 
     _change(ctx.obj, card_id, org, gift_cards.deactivate)
 
 
 @command(app, "reactivate", f"booking gift-cards reactivate {_ID}", shape="gift_card", changes=True)
-def reactivate(ctx: typer.Context, card_id: CardId, org: OrgOfId = None) -> None:
+def reactivate(ctx: typer.Context, card_id: CardId, org: options.OrgOfId = None) -> None:
     """Reactivate a gift card, within its validity and balance (operator)."""
-    with storage.require_operator_extra():
-        from booking_core import gift_cards
+    from booking_core import gift_cards
 
     _change(ctx.obj, card_id, org, gift_cards.reactivate)
 

@@ -23,17 +23,8 @@ if TYPE_CHECKING:
 
 app = command_group("List and retry mails to guests and staff; they are kept for 30 days (operator).")
 
-COLUMNS = (
-    "id",
-    "status",
-    "recipient",
-    "kind",
-    "last_error",
-    "organization",
-    "attempt_count",
-    "created_at",
-    "sent_at",
-    "next_attempt_at",
+COLUMNS = tuple(
+    "id status recipient kind last_error organization attempt_count created_at sent_at next_attempt_at".split()
 )
 """Columns by importance: a narrow terminal shows the first ones."""
 TRUNCATED = {"recipient": 20, "last_error": 40}

@@ -4,18 +4,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from booking_cli.framework import options
 from booking_cli.framework.amounts import amount_text, parse_amount
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
-from booking_cli.framework.options import (
-    DEFAULT_LIMIT,
-    BookingRef,
-    Limit,
-    Org,
-    OrgOfBooking,
-    StaffNote,
-    choice,
-)
 from booking_cli.framework.pages import write_limited
 from booking_cli.operator import staff_bookings, storage, transactions
 from booking_cli.operator.instants import parse_instant
@@ -27,17 +19,8 @@ if TYPE_CHECKING:
 
 app = command_group("Record payments made by hand (operator).")
 
-DUE_COLUMNS = (
-    "booking_number",
-    "starts_at",
-    "customer.name",
-    "left",
-    "payment.method",
-    "customer.email",
-    "experience",
-    "total",
-    "id",
-    "is_overdue",
+DUE_COLUMNS = tuple(
+    "booking_number starts_at customer.name left payment.method customer.email experience total id is_overdue".split()
 )
 DUE_TRUNCATED = {"customer.name": 16, "experience": 20}
 COLUMNS = ("id", "received_at", "amount", "method", "note", "voided_at")
@@ -70,11 +53,11 @@ ReceivedAt = Annotated[
 )
 def record(
     ctx: typer.Context,
-    booking: BookingRef,
+    booking: options.BookingRef,
     amount: Amount,
     method: Method = None,
-    note: StaffNote = None,
-    org: OrgOfBooking = None,
+    note: options.StaffNote = None,
+    org: options.OrgOfBooking = None,
     received_at: ReceivedAt = None,
 ) -> None:
     """Record a payment for a booking that is paid on site or by invoice.
@@ -83,8 +66,7 @@ def record(
     unpaid amount is refused.
     """
     cli: Cli = ctx.obj
-    with storage.require_operator_extra():
-        from booking_core import bookings
+    from booking_core import bookings
 
     def change(tx: "Tx", actor: "Actor", pending: "Writes") -> Any:
         booking_id = bookings.refer(tx, actor, booking)
@@ -101,11 +83,10 @@ def record(
 
 
 @command(app, "list", f"booking payments list {_ID}", "booking payments list 1017 --org fjord-tours")
-def list_(ctx: typer.Context, booking: BookingRef, org: OrgOfBooking = None) -> None:
+def list_(ctx: typer.Context, booking: options.BookingRef, org: options.OrgOfBooking = None) -> None:
     """List the recorded payments of a booking, including voided ones."""
     cli: Cli = ctx.obj
-    with storage.require_operator_extra():
-        from booking_core import bookings, payments
+    from booking_core import bookings, payments
 
     def change(tx: "Tx", actor: "Actor", pending: "Writes") -> list[dict[str, Any]]:
         booking_id = bookings.lock(tx, actor, bookings.refer(tx, actor, booking)).row.id
@@ -128,12 +109,11 @@ def void(
     record_id: Annotated[
         str, typer.Argument(metavar="RECORD", help="The record's id; see `booking payments list BOOKING`.")
     ],
-    note: StaffNote = None,
+    note: options.StaffNote = None,
 ) -> None:
     """Void a recorded payment, so that its amount is unpaid again."""
     cli: Cli = ctx.obj
-    with storage.require_operator_extra():
-        from booking_core import bookings, payments
+    from booking_core import bookings, payments
 
     changed = transactions.change(
         cli,
@@ -151,10 +131,10 @@ def void(
 )
 def due(
     ctx: typer.Context,
-    org: Org,
-    method: Annotated[str | None, choice("--method", choices=METHODS, help="Filter by payment method.")] = None,
+    org: options.Org,
+    method: Annotated[str | None, options.choice("--method", choices=METHODS, help="Filter by payment method.")] = None,
     overdue: Annotated[bool, typer.Option("--overdue", help="Only bookings whose departure has begun.")] = False,
-    limit: Limit = DEFAULT_LIMIT,
+    limit: options.Limit = options.DEFAULT_LIMIT,
 ) -> None:
     """List confirmed bookings that are not fully paid, earliest departure first.
 

@@ -10,7 +10,7 @@ from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.durations import duration_us
 from booking_cli.framework.options import AddOns, GuestEmail, GuestName, GuestPhone, Guests, Org, StaffNote
-from booking_cli.operator import refund_summaries, storage, transactions, validation
+from booking_cli.operator import refund_summaries, transactions, validation
 from booking_cli.operator.transactions import by_slug, stored_id
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def hold(
     """Hold seats of a departure for a while, so that nobody else can book them."""
     cli: Cli = ctx.obj
     for_s = duration_us(length) // 1_000_000
-    with storage.require_operator_extra():
-        from booking_core import storefront
+    from booking_core import storefront
 
     def change(tx: "Tx", actor: "Actor", pending: "Writes") -> Any:
         return storefront.hold(tx, actor, pending, stored_id(departure, "departure"), seats, for_s=for_s)
@@ -60,8 +59,7 @@ def hold(
 def release(ctx: typer.Context, hold_id: Annotated[str, typer.Argument(metavar="HOLD", help="The hold's id.")]) -> None:
     """Release the seats of a hold. A hold that has ended stays unchanged."""
     cli: Cli = ctx.obj
-    with storage.require_operator_extra():
-        from booking_core import storefront
+    from booking_core import storefront
 
     released = transactions.change(
         cli,
@@ -106,9 +104,8 @@ def checkout(
         "note": note,
         "gift_card_code": gift_card,
     }
-    with storage.require_operator_extra():
-        from booking_core import storefront
-        from booking_core.storefront import Checkout
+    from booking_core import storefront
+    from booking_core.storefront import Checkout
 
     def change(tx: "Tx", actor: "Actor", pending: "Writes") -> bytes:
         basket["departure_id"] = stored_id(departure, "departure")
@@ -139,8 +136,7 @@ def pay(
     A booking that was cancelled before stays cancelled: the whole payment is refunded, and `refund` shows the amount.
     """
     cli: Cli = ctx.obj
-    with storage.require_operator_extra():
-        from booking_core import bookings, storefront
+    from booking_core import bookings, storefront
 
     paid = transactions.change(
         cli,

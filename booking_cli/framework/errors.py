@@ -80,6 +80,9 @@ def to_cli_error(error: Exception) -> CliError:
         return _from_unknown_field(error)
     if isinstance(error, typer.TyperException):
         return _from_usage_error(error)
+    if isinstance(error, ModuleNotFoundError):
+        message = f"This command needs {error.name}, which is not installed."
+        return CliError(message, hint="pip install 'booking-cli[operator]'")
     from booking_core.errors import BookingError
 
     if isinstance(error, BookingError):

@@ -11,7 +11,6 @@ from booking_cli.framework.arguments import read_bytes
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
-from booking_cli.operator import storage
 
 if TYPE_CHECKING:
     from booking_core.catalog import Plan, Summary, Tally
@@ -27,8 +26,8 @@ def read_document(path: Path) -> Any:
     Raises:
         CliError: the file cannot be read.
     """
-    with storage.require_operator_extra():
-        from booking_core import catalog
+    from booking_core import catalog
+
     return catalog.parse(read_bytes(path), suffix=path.suffix or ".json")
 
 

@@ -10,17 +10,7 @@ from typing import Any
 from booking_cli.framework.context import Cli
 from booking_cli.framework.formatting import money, one_line, shortened
 
-COLUMNS = (
-    "booking_number",
-    "status",
-    "customer.name",
-    "guests",
-    "add_ons",
-    "unpaid",
-    "customer.phone",
-    "customer.email",
-    "note",
-)
+COLUMNS = tuple("booking_number status customer.name guests add_ons unpaid customer.phone customer.email note".split())
 """The columns of TSV."""
 _PRINTED = 80
 """The width without a terminal."""

@@ -16,7 +16,7 @@ def upgrade(settings: "Settings") -> None:
     Raises:
         CliError: the database cannot be reached or written, or it belongs to a newer release.
     """
-    with storage.require_operator_extra(), storage.translate_errors():
+    with storage.translate_errors():
         from alembic.util import CommandError
 
         from booking_core.db import migrate
@@ -44,8 +44,8 @@ def require_current(settings: "Settings") -> None:
 
 def state(settings: "Settings") -> dict[str, Any]:
     """Return the `revision` of the database, the `head` that this release needs, and whether they agree."""
-    with storage.require_operator_extra():
-        from booking_core.db import migrate
+    from booking_core.db import migrate
+
     found = revision(settings)
     return {"revision": found, "head": migrate.head(), "is_head": found == migrate.head()}
 
@@ -54,7 +54,7 @@ def revision(settings: "Settings") -> str | None:
     """Return the revision of the database; None if there is no database, which is not created."""
     if settings.sqlite_path is not None and not is_there(settings.sqlite_path):
         return None
-    with storage.require_operator_extra(), storage.translate_errors():
+    with storage.translate_errors():
         from booking_core.db import migrate
 
         return migrate.current(settings.database_url)

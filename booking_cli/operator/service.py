@@ -65,7 +65,7 @@ def prepare(settings: "Settings") -> None:
     Raises:
         CliError: the schema is not this release's, or a secret key is missing or wrong.
     """
-    with storage.require_operator_extra(), storage.translate_errors():
+    with storage.translate_errors():
         import uvicorn  # noqa: F401 - a missing package is reported before the database is changed
 
         for warning in (*storage.restrict_file_modes(settings), *settings.secret_key_warnings()):

@@ -103,8 +103,7 @@ def _plain(page: Json) -> Json:
 
 def get(cli: Cli, org: str, reference: str) -> None:
     """Write a booking of the organization, found by its number or its id."""
-    with storage.require_operator_extra():
-        from booking_core import bookings
+    from booking_core import bookings
 
     def query(tx: "Tx", actor: "Actor") -> Json:
         return _plain(bookings.get(tx, actor, bookings.refer(tx, actor, reference)))
@@ -122,10 +121,9 @@ def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option:
         body: the body of the API's request, which is validated by the API's rules.
         key_option: the value of --idempotency-key.
     """
-    with storage.require_operator_extra():
-        from booking_core import bookings, idempotency
-        from booking_core.idempotency import Once
-        from booking_core.models.bookings import BookingCreate
+    from booking_core import bookings, idempotency
+    from booking_core.idempotency import Once
+    from booking_core.models.bookings import BookingCreate
 
     draft = _draft(validation.parse_request(BookingCreate, body), source)
     with idempotency_key(cli, key_option) as key:
@@ -169,8 +167,7 @@ def find_organization(reference: str, org: str | None) -> FindOrganization:
         return by_slug(org)
     if is_booking_number(reference):
         raise CliError(f"Each organization has its own booking {reference}.", hint="pass --org, or the booking's id")
-    with storage.require_operator_extra():
-        from booking_core import bookings
+    from booking_core import bookings
 
     return lambda tx: bookings.owner(tx, reference)
 
@@ -179,9 +176,8 @@ def cancel(
     cli: Cli, reference: str, *, org: str | None, reason_code: str, refund: str, reason: str | None, dry_run: bool
 ) -> None:
     """Cancel a booking for staff or an agent, and write it with its refund."""
-    with storage.require_operator_extra():
-        from booking_core import bookings
-        from booking_core.models.bookings import BookingCancel, CancelReason, RefundMode
+    from booking_core import bookings
+    from booking_core.models.bookings import BookingCancel, CancelReason, RefundMode
 
     organization = find_organization(reference, org)
     note = validation.parse_request(BookingCancel, {"reason": reason}).reason
@@ -242,8 +238,7 @@ def note_dry_run(cli: Cli, dry_run: bool) -> None:
 
 def confirm(cli: Cli, reference: str, *, org: str | None) -> None:
     """Confirm a pending booking and write it."""
-    with storage.require_operator_extra():
-        from booking_core import bookings
+    from booking_core import bookings
 
     def change(tx: "Tx", actor: "Actor", pending: "Writes") -> bytes:
         return bookings.confirm(tx, actor, pending, bookings.refer(tx, actor, reference))
@@ -253,8 +248,7 @@ def confirm(cli: Cli, reference: str, *, org: str | None) -> None:
 
 def reschedule(cli: Cli, reference: str, departure: str, *, org: str | None, dry_run: bool) -> None:
     """Move a booking to another departure and write it. A dry run makes every check and rolls back."""
-    with storage.require_operator_extra():
-        from booking_core import bookings, departures
+    from booking_core import bookings, departures
 
     target = stored_id(departure, "departure")
 

@@ -29,25 +29,14 @@ def load_settings() -> "Settings":
     """Return the settings of the environment.
 
     Raises:
-        CliError: a setting is invalid, or the operator extra is not installed.
+        CliError: a setting is invalid.
     """
-    with require_operator_extra():
-        from booking_core.settings import SettingError, Settings
+    from booking_core.settings import SettingError, Settings
+
     try:
         return Settings.from_environment()
     except SettingError as error:
         raise CliError(str(error), code="bad_setting") from None
-
-
-@contextmanager
-def require_operator_extra() -> Iterator[None]:
-    """Raise an error that names the missing package, instead of an ImportError."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise CliError(
-            f"This command needs {error.name}, which is not installed.", hint="pip install 'booking-cli[operator]'"
-        ) from error
 
 
 @contextmanager
@@ -61,7 +50,7 @@ def open_database(cli: Cli) -> Iterator["Database"]:
     path = settings.sqlite_path
     if path is not None and not is_there(path):
         raise CliError(f"There is no database at {path}.", code="no_database", hint=UPGRADE_HINT)
-    with require_operator_extra(), translate_errors():
+    with translate_errors():
         from booking_core.db.engine import Database
         from booking_core.settings import masked
 

@@ -23,16 +23,7 @@ if TYPE_CHECKING:
 
 app = command_group("List, show and retry deliveries; they are kept for 30 days.")
 
-COLUMNS = (
-    "id",
-    "status",
-    "last_response_status",
-    "last_error",
-    "event_type",
-    "attempt_count",
-    "created_at",
-    "next_attempt_at",
-)
+COLUMNS = tuple("id status last_response_status last_error event_type attempt_count created_at next_attempt_at".split())
 TRUNCATED = {"event_type": 22}
 STATUSES = ("queued", "succeeded", "failed", "dead")
 ATTEMPT_COLUMNS = ("number", "started_at", "response_status", "error", "duration_ms", "response_excerpt", "id")

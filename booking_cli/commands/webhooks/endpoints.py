@@ -22,16 +22,7 @@ if TYPE_CHECKING:
 
 app = command_app()
 
-COLUMNS = (
-    "id",
-    "status",
-    "consecutive_failures",
-    "url",
-    "last_failure_at",
-    "last_success_at",
-    "event_types",
-    "description",
-)
+COLUMNS = tuple("id status consecutive_failures url last_failure_at last_success_at event_types description".split())
 """Columns by importance: a narrow terminal shows the first ones."""
 TRUNCATED = {"url": 32}
 LOST = ("dead", "failed")
@@ -243,7 +234,12 @@ def recover(
     ] = None,
     status: Annotated[
         list[str] | None,
-        typer.Option("--status", metavar="|".join(LOST), parser=one_of(*LOST), help="Filter by status; repeatable; default: both."),
+        typer.Option(
+            "--status",
+            metavar="|".join(LOST),
+            parser=one_of(*LOST),
+            help="Filter by status; repeatable; default: both.",
+        ),
     ] = None,
     event: Annotated[
         list[str] | None,

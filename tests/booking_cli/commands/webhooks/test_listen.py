@@ -23,7 +23,7 @@ from support.receivers import Receivers, hang, plain, wait_until
 from support.servers import Service
 from support.shell import logged_in, running
 
-from booking_cli.client.event_feed import Feed, FeedEvent, Position
+from booking_cli.client.event_feed import Feed, FeedEvent, Position, parse_event
 from booking_cli.client.webhook_secrets import Secrets
 from booking_cli.commands.webhooks import listen_view, receiver
 from booking_cli.commands.webhooks.forwarder import Attempt, Forwarder
