@@ -32,7 +32,7 @@ COMMAND = [sys.executable, "-c", "import sys; from booking_cli.main import main;
 
 
 def commands() -> Iterator[tuple[str, ...]]:
-    """Every command of the tree."""
+    """Yield every command."""
     root = RootGroup(MODULES, SECTIONS)
     return (leaf.words for leaf in command_tree.leaves(root, typer.Context(root, info_name="booking")))
 
@@ -276,7 +276,7 @@ def test_what_is_unexpected_exits_1_and_shows_a_traceback_only_with_debug(
     monkeypatch.setattr("booking_core.organizations.find", fail)
     plain = stored("orgs", "list")
     assert plain.code == ExitCode.FAILED
-    assert plain.err.splitlines()[1:] == ["error: RuntimeError: wires crossed", "hint: --debug shows where it happened"]
+    assert plain.err.splitlines()[1:] == ["error: RuntimeError: wires crossed", "hint: show the traceback with --debug"]
     assert "Traceback" in stored("orgs", "list", "--debug").err
     assert stored("orgs", "list", "-o", "json").error["code"] == "internal_error"
 
@@ -331,7 +331,7 @@ def test_a_letter_that_the_console_does_not_have_loses_no_key(
 
 
 def _buffered() -> dict[str, str]:
-    """The environment, in which Python keeps what is written for a while, as it does unless told otherwise."""
+    """Return the environment with Python's default buffering."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 

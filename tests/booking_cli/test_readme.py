@@ -18,14 +18,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def blocks() -> list[list[str]]:
-    """The commands of each block of the part for merchants, whole lines."""
+    """Return the commands of each block of the part for merchants, as whole lines."""
     part = (ROOT / "README.md").read_text().partition("\n## For merchants\n")[2].partition("\n## ")[0]
     found = re.findall(r"```console\n(.*?)```", part, re.DOTALL)
     return [[line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")] for block in found]
 
 
 class Shell:
-    """Runs the lines, with the ids that they leave open."""
+    """Runs the lines, with the ids filled in."""
 
     def __init__(self, booking: Booking, environment: Callable[[str, str], None], folder: Path) -> None:
         self.booking, self.environment, self.folder = booking, environment, folder
@@ -76,7 +76,7 @@ def test_the_part_for_merchants_works_on_what_make_run_serves(
 
 
 def _exports(lines: Any) -> dict[str, str]:
-    """The variables that the demo prints."""
+    """Return the variables that the demo prints."""
     found: dict[str, str] = {}
     for line in lines:
         if line.startswith("export "):

@@ -16,7 +16,7 @@ OPERATORS = {"departures", "refunds", "secrets"}
 
 
 def commands() -> list[str]:
-    """Return every command that a remedy names."""
+    """Yield every command."""
     remedies = [check.remedy for check in doctor.CHECKS if check.remedy]
     steps = (step for remedy in remedies for step in re.split(", (?:then|or) ", remedy))
     return sorted({step for step in steps if step.startswith("booking ")})

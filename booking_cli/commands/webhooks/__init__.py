@@ -25,7 +25,10 @@ MODULES: Mapping[str, tuple[str, str]] = {
         "booking_cli.commands.webhooks.trigger",
         "Send a sample event, a past event or your own body to a receiver.",
     ),
-    "sign": ("booking_cli.commands.webhooks.signing", "Sign a body as the service does."),
+    "sign": (
+        "booking_cli.commands.webhooks.signing",
+        "Sign a body, and print the headers of its delivery.",
+    ),
     "verify": ("booking_cli.commands.webhooks.signing", "Verify the signature of a delivery."),
     "deliveries": (
         "booking_cli.commands.webhooks.deliveries",

@@ -41,7 +41,7 @@ def sign(
         int | None, typer.Option("--timestamp", metavar="T", help="Unix time of the signature; default: now.")
     ] = None,
 ) -> None:
-    """Sign a body as the service does, and print the headers of its delivery.
+    """Sign a body, and print the headers of its delivery.
 
     The body is signed byte for byte: send it unchanged. In the json modes the output has headers and body, as for
     `verify --delivery`.

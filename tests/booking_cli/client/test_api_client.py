@@ -33,7 +33,7 @@ def error(code: str, **extra: Any) -> bytes:
 
 @pytest.fixture
 def home(canned: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """A profile that is in use, and no setting in the environment."""
+    """Return a profile in use, without settings in the environment."""
     canned.answers = [(200, ME)]
     monkeypatch.delenv("BOOKING_API_KEY")
     monkeypatch.delenv("BOOKING_BASE_URL")
@@ -63,7 +63,7 @@ def test_the_environment_wins_over_the_profile_and_says_so(
     environment("BOOKING_API_KEY", "svc_other_secret")
     shown = booking("whoami")
     assert key_sent(home) == "svc_other_secret"
-    assert shown.err == "note: BOOKING_API_KEY takes the place of the key of the profile home\n"
+    assert shown.err == "note: BOOKING_API_KEY overrides the key of the profile home\n"
     assert booking("whoami", "-q").err == ""
 
 
@@ -90,7 +90,7 @@ class _Lines:
 
 @pytest.mark.parametrize(
     ("variable", "value", "what"),
-    [("BOOKING_API_KEY", "svc_other_secret", "key"), ("BOOKING_BASE_URL", "http://127.0.0.1:1", "address")],
+    [("BOOKING_API_KEY", "svc_other_secret", "key"), ("BOOKING_BASE_URL", "http://127.0.0.1:1", "base URL")],
 )
 def test_a_variable_that_contradicts_the_profile_asked_for_is_an_error_that_names_both(
     booking: Booking, home: Any, environment: Environment, variable: str, value: str, what: str
@@ -136,7 +136,7 @@ def test_without_a_key_nobody_is_logged_in(booking: Booking, environment: Enviro
     refused = booking("whoami", "-o", "json")
     assert refused.code == ExitCode.AUTH
     assert refused.error["code"] == "not_logged_in"
-    assert refused.error["hint"] == "booking login, or set BOOKING_API_KEY"
+    assert refused.error["hint"] == "run booking login, or set BOOKING_API_KEY"
 
 
 def test_without_an_address_there_is_no_service(booking: Booking, environment: Environment, tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_list_that_breaks_off_says_where_to_go_on(booking: Booking, canned: An
     refused = booking("bookings", "list", "--all", "-o", "jsonl")
     assert refused.code == ExitCode.PARTIAL
     assert [json.loads(line)["id"] for line in refused.out.splitlines()] == ["a", "b"]
-    assert refused.error["hint"] == "--starting-after cursor-2 goes on there"
+    assert refused.error["hint"] == "continue with --starting-after cursor-2"
     assert (refused.error["status"], refused.error["exit_code"]) == (404, 12)
 
 
@@ -262,7 +262,7 @@ def test_verbose_tells_each_attempt_and_no_secret(booking: Booking, canned: Any)
     lines = shown.err.splitlines()
     assert lines[2] == "> GET /api/v1/me"
     assert lines[3].startswith("< 503 in ")
-    assert "again in 0.0 s" in lines[4]
+    assert "retrying in 0.0 s" in lines[4]
     assert lines[-1].endswith("request req_canned")
     assert booking("whoami", "-v", "-o", "json").err == ""
 
@@ -302,7 +302,7 @@ def test_an_unknown_outcome_is_told_with_the_key_and_what_to_run(booking: Bookin
     refused = booking(*CREATE, "-o", "json")
     assert refused.code == ExitCode.SERVER
     (key,) = set(keys_sent(canned))
-    told = f"run the same command with --idempotency-key {key}: it settles what happened, and does nothing twice"
+    told = f"run the same command with --idempotency-key {key}: it makes the change once, and shows the result"
     assert refused.error["hint"] == told
 
 

@@ -20,7 +20,8 @@ def ops(shop: World) -> Operations:
 
 @pytest.fixture
 def booked(ops: Operations, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Seven bookings on pages of two: those of even numbers are Ada's, the others Eve's; the fourth is elsewhere."""
+    """Return seven bookings in pages of two: even numbers are Ada's, the others Eve's; the fourth has another
+    departure."""
     monkeypatch.setattr(booking_search, "PAGE", 2)
     here, there = (ops.world.departure(ops.world.experience()) for _ in range(2))
     made = []
@@ -57,7 +58,7 @@ def test_as_many_are_shown_as_are_wanted(booking: Booking, booked: list[Any]) ->
 
 def test_what_is_done_is_told(booking: Booking, booked: list[Any]) -> None:
     told = booking("bookings", "list", "--number", "2")
-    assert "The API has no such filter: looking through its list." in told.err
+    assert "The API has no such filter: searching its list." in told.err
     assert booked[1]["id"] in told.out
 
 
@@ -67,7 +68,7 @@ def test_the_walk_ends_at_its_bound_and_says_how_to_go_on(
     monkeypatch.setattr(booking_search, "PAGES", 2)
     found = find(booking, "--email", "ada@example.com")
     assert (found.code, numbers(found)) == (ExitCode.PARTIAL, [6, 4])
-    assert found.error["message"] == "Looked through 4 bookings, and there are more."
+    assert found.error["message"] == "Searched 4 bookings, and there are more."
     rest = find(booking, "--email", "ada@example.com", "--starting-after", found.json["next_cursor"])
     assert (rest.code, numbers(rest)) == (ExitCode.OK, [2])
     assert found.json["next_cursor"] in found.error["hint"]
@@ -100,7 +101,7 @@ def test_a_dry_run_shows_the_booking_and_what_would_be_asked(booking: Booking, b
     assert (shown["status"], shown["dry_run"]) == ("confirmed", True)
     path = f"/api/v1/bookings/{booked[6]['id']}/cancel"
     assert shown["request"] == {"method": "POST", "path": path, "body": {"refund": "none", "reason": "ill"}}
-    assert "Nothing was asked" in booking("bookings", "cancel", "7", "--dry-run").err
+    assert "Nothing was sent" in booking("bookings", "cancel", "7", "--dry-run").err
     assert booking("bookings", "get", "7", "-o", "json").json["status"] == "confirmed"
     booking("bookings", "cancel", "7", "--yes")
     assert "It is cancelled already" in booking("bookings", "cancel", "7", "--dry-run").err

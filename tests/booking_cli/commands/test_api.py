@@ -81,7 +81,7 @@ def test_only_what_takes_a_key_gets_one(booking: Booking, canned: Any) -> None:
 def test_an_answer_without_a_body_writes_nothing(booking: Booking, canned: Any) -> None:
     canned.answers = [(204, b"")]
     done = booking("api", "DELETE", "webhooks/one")
-    assert (done.code, done.out, done.err) == (0, "", "Done; the answer is empty.\n")
+    assert (done.code, done.out, done.err) == (0, "", "Done; the response is empty.\n")
 
 
 def test_a_list_at_the_top_is_json_too(booking: Booking, canned: Any) -> None:

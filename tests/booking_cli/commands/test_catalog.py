@@ -42,7 +42,7 @@ BAD = {"experiences": [{"slug": "Fjord Kayak", "titel": "Fjord kayak"}, {"slug":
 
 @pytest.fixture
 def file(tmp_path: Path) -> Callable[[Any], str]:
-    """Writes a catalogue and gives its path."""
+    """Write a catalogue and return its path."""
 
     def write(catalogue: Any) -> str:
         path = tmp_path / "catalogue.json"
@@ -212,7 +212,7 @@ LARGE = 20_000
 
 @pytest.fixture
 def large(file: Callable[[Any], str]) -> str:
-    """A catalogue whose import takes a while."""
+    """Return a catalogue whose import takes a while."""
     hours = [f"{hour:02}:{minute:02}" for hour in range(24) for minute in range(0, 60, 2)][: LARGE // 40]
     schedule = {
         "weekdays": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"],
@@ -255,7 +255,7 @@ def test_an_import_that_is_interrupted_says_what_is_imported_and_the_same_again_
     assert [each for each in found if each["kind"] == "broken"] == []
 
 
-AGAIN = "the same command again completes it; what is imported already stays as it is"
+AGAIN = "run the same command again to complete it; imported entries stay as they are"
 
 
 def test_an_import_that_is_interrupted_while_it_is_checked_imported_nothing(
@@ -380,7 +380,7 @@ TO_CANCEL = f"  booking departures cancel {DEPARTURE} --org fjord-tours"
 
 @pytest.fixture
 def sold(fjord_on_both: Booking, file: Callable[[Any], str]) -> Booking:
-    """Imports a catalogue into an organization whose departure has a booking that was paid by card, and another."""
+    """Create bookings, some of them paid by card, and return them."""
     assert fjord_on_both("catalog", "import", "--org", "fjord-tours", file(SOLD)).code == 0
     line = ("--org", "fjord-tours", "--departure", DEPARTURE, "--guest", "standard=2", "--name", "Ada")
     paid = fjord_on_both("storefront", "checkout", *line, "--email", "ada@example.com", "-o", "json").json

@@ -57,7 +57,7 @@ def test_options_are_offered_and_their_values(offered: Callable[..., list[str]])
 
 def test_a_shell_that_shows_descriptions_gets_them(booking: Booking, environment: Environment) -> None:
     environment("BOOKING_COMPLETE", "described")
-    assert booking("who").out == "whoami\tShow the organization and the scopes of the key in use.\n"
+    assert booking("who").out == "whoami\tShow the organization and the scopes of the API key.\n"
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -20,7 +20,7 @@ Process = Callable[..., subprocess.Popen[str]]
 
 
 def printed_by(lines: Iterable[str]) -> str:
-    """What the demo prints: the key, and the calls, with an empty line behind each."""
+    """Return the output of the demo: the key, and the calls up to the empty line."""
     printed = ""
     for line in lines:
         printed += line
@@ -30,7 +30,7 @@ def printed_by(lines: Iterable[str]) -> str:
 
 
 def play(started: subprocess.Popen[str]) -> tuple[str, list[tuple[int, Any]]]:
-    """What the demo printed, and what its calls answered; then it is stopped."""
+    """Return the demo's output and the responses to its calls, and stop it."""
     assert started.stdout is not None
     assert started.stderr is not None
     try:

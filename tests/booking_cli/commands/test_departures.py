@@ -30,7 +30,7 @@ UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
 @pytest.fixture
 def world(stored_on_both: Booking, fresh_database_url: str) -> Iterator[World]:
-    """An organization in the database that the command opens, at the time of this machine."""
+    """Return an organization in the command's database, at the time of this machine."""
     clock = FixedClock(system_clock())
     with closing(Database(fresh_database_url, clock=clock)) as database:
         yield make_world(database, clock, slug="fjord-tours")
@@ -48,7 +48,7 @@ def departure(world: World) -> str:
 
 @pytest.fixture
 def staff(stored_on_both: Booking) -> Booking:
-    """Runs `booking` on that database, and asks for JSON."""
+    """Return a function that runs `booking` on that database with JSON output."""
     return lambda *argv: stored_on_both(*argv, "-o", "json")
 
 
@@ -126,7 +126,7 @@ def test_fewer_seats_than_are_sold_are_refused_unless_forced(staff: Booking, ops
 
 
 def sold(ops: Operations, departure: str, count: int) -> list[str]:
-    """Bookings, every second one of them paid by card; their ids."""
+    """Create bookings, some of them paid by card, and return them."""
     made = []
     for number in range(count):
         email = f"guest{number}@example.com"
@@ -139,7 +139,7 @@ def sold(ops: Operations, departure: str, count: int) -> list[str]:
 
 
 def check_all_cancelled_once(world: World, departure: str, booking_ids: list[str], reason: str = "admin") -> None:
-    """Each booking cancelled once, with one event and one mail; each that a card paid for with one refund of all."""
+    """Check that each booking has one cancellation event, one mail, and one full refund if it was paid by card."""
     row = world.row(tables.departures, departure)
     assert (row["status"], row["seats_taken"], row["cancelling"]) == ("cancelled", 0, None)
     rows = world.rows(tables.bookings)
@@ -283,7 +283,7 @@ def test_an_interruption_says_how_far_it_came_and_how_to_go_on(
 
 @pytest.fixture
 def full(ops: Operations, departure: str) -> str:
-    """A departure with a guest who pays on arrival, one who has not paid yet, and one who does not come."""
+    """Return a departure with a guest who pays on arrival, an unpaid booking and a cancelled one."""
     ops.book(
         departure,
         2,
@@ -349,5 +349,5 @@ def test_the_manifest_fits_the_paper(stored_on_both: Booking, full: str, width: 
 
 def test_an_empty_departure_says_so(stored_on_both: Booking, departure: str) -> None:
     result = stored_on_both("departures", "manifest", departure, "-o", "table")
-    assert result.out.splitlines()[-1] == "Nobody comes."
+    assert result.out.splitlines()[-1] == "There are no guests."
     assert SECRET not in result.out

@@ -28,14 +28,14 @@ def write(url: str, pending: Writes) -> None:
 
 
 def miscount(url: str, organization_id: str) -> None:
-    """Makes the counter say that a booking was numbered which is not there."""
+    """Set the booking number counter too high."""
     pending = Writes()
     pending.change(MISCOUNT, organization_id=organization_id, last_booking_number=1)
     write(url, pending)
 
 
 def owe(url: str, organization_id: str, due_at: int) -> None:
-    """A mail that nobody has taken up."""
+    """Insert an outbox entry of a mail that no worker has taken."""
     pending, subject = Writes(), "00000000-0000-4000-8000-000000000001"
     pending.insert(
         tables.effects,
@@ -52,7 +52,7 @@ def owe(url: str, organization_id: str, due_at: int) -> None:
 
 
 def fail_mail(url: str, organization_id: str) -> str:
-    """The id of a mail that the mail server refused."""
+    """Return the id of a mail that the mail server refused."""
     pending, mail_id, at = Writes(), tokens.new_id(), system_clock()
     effect = {"organization_id": organization_id, "key": f"some_mail:{mail_id}", "kind": "some_mail"}
     ended = {"status": "done", "due_at": at, "created_at": at, "completed_at": at}
@@ -66,7 +66,7 @@ def fail_mail(url: str, organization_id: str) -> str:
 
 @pytest.fixture(autouse=True)
 def mail_dir(environment: Callable[[str, str], None], tmp_path: Path) -> None:
-    """Mails can leave, on PostgreSQL too."""
+    """Set the folder for mails, also on PostgreSQL."""
     environment("BOOKING_MAIL_DIR", str(tmp_path / "mails"))
 
 
@@ -133,7 +133,7 @@ def test_on_a_terminal_it_shows_how_far_it_has_come(terminal: Callable[..., tupl
     code, screen = terminal("doctor")
     assert code == 0
     assert "checking" in screen
-    assert "All is well." in screen
+    assert "No problems found." in screen
 
 
 def test_an_unknown_organization_is_refused(fjord_on_both: Callable[..., Any]) -> None:

@@ -67,7 +67,7 @@ def test_help_about_something_unknown_names_what_is_near(booking: Booking) -> No
 
 def test_what_goes_where_is_told(booking: Booking) -> None:
     text = booking("help", "output").out
-    assert "an object a line" in text
+    assert "one JSON object per line" in text
     assert booking("help", "output", "-o", "json").json == {"text": text.rstrip("\n")}
 
 
@@ -81,7 +81,7 @@ def test_the_page_fits_a_terminal(terminal: Callable[..., tuple[int, str]]) -> N
     code, screen = terminal("commands", "--color", "never")
     assert code == 0
     assert max(map(len, screen.splitlines())) <= 100
-    assert "Shows a booking." in screen
+    assert "Show a booking." in screen
 
 
 def test_every_command_stands_in_the_readme() -> None:

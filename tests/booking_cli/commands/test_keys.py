@@ -125,7 +125,7 @@ def test_a_key_that_could_not_be_shown_is_named(
     assert started.returncode == 1
     (key,) = find(fjord)
     assert told.splitlines()[2:] == [
-        f"error: The key {key['id']} was created, and could not be handed over: Broken pipe.",
+        f"error: The key {key['id']} was created, but could not be written: Broken pipe.",
         f"hint: booking keys revoke {key['id']}",
     ]
 
@@ -165,7 +165,7 @@ def test_a_person_is_asked_on_a_terminal(
     key = create(fjord)
     ended, screen = terminal("keys", "revoke", key["id"], answer=answer)
     assert ended == code
-    assert f"Revoke the key {key['prefix']}… (Website) of fjord-tours? It cannot be undone. [y/N]" in screen
+    assert f"Revoke the key {key['prefix']}… (Website) of fjord-tours? This cannot be undone. [y/N]" in screen
     assert find(fjord)[0]["status"] == status
 
 

@@ -52,7 +52,7 @@ class Ring(KeyringBackend):
 
 @pytest.fixture
 def ring() -> Iterator[Ring]:
-    """This machine's keyring, for one test."""
+    """Replace this machine's keyring for a test."""
     before, made = keyring.get_keyring(), Ring()
     keyring.set_keyring(made)
     yield made
@@ -61,7 +61,7 @@ def ring() -> Iterator[Ring]:
 
 @pytest.fixture
 def no_ring() -> Iterator[None]:
-    """A machine without one."""
+    """Remove this machine's keyring for a test."""
     before = keyring.get_keyring()
     keyring.set_keyring(fail.Keyring())
     yield
@@ -70,7 +70,7 @@ def no_ring() -> Iterator[None]:
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Sets what stdin holds."""
+    """Return a function that sets the content of stdin."""
 
     def hold(text: str) -> None:
         lines = iter(text.splitlines(keepends=True))
@@ -82,14 +82,14 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 @pytest.fixture
 def key(shop: World, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A key of an organization; the environment holds only the address."""
+    """Return an API key of an organization; the environment has only the base URL."""
     monkeypatch.delenv("BOOKING_API_KEY")
     return shop.key(Scope.BOOKINGS_READ)
 
 
 @pytest.fixture
 def log_in(booking: Booking, key: str, typed: Callable[[str], None]) -> Callable[..., Any]:
-    """Logs in with that key."""
+    """Log in with that key."""
 
     def run(*argv: str, with_key: str = key) -> Any:
         typed(with_key + "\n")
@@ -176,7 +176,7 @@ def test_a_variable_that_wins_over_the_login_is_told(
 ) -> None:
     environment("BOOKING_API_KEY", "svc_other")
     typed(key + "\n")
-    assert "BOOKING_API_KEY is set, and wins over this login" in booking("login", "--api-key-stdin").err
+    assert "BOOKING_API_KEY is set, and overrides this login" in booking("login", "--api-key-stdin").err
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_logout_takes_the_key_away(booking: Booking, log_in: Callable[..., Any
     assert ring.kept == {}
     assert booking("whoami").code == ExitCode.AUTH
     again = booking("logout")
-    assert (again.code, again.err) == (0, "Nobody is logged in.\n")
+    assert (again.code, again.err) == (0, "You are not logged in.\n")
 
 
 def test_a_logout_takes_the_file_away(booking: Booking, log_in: Callable[..., Any], tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_logout_from_a_profile_that_does_not_exist_is_told(booking: Booking, s
 
 @pytest.fixture
 def two(booking: Booking, log_in: Callable[..., Any], ring: Ring, monkeypatch: pytest.MonkeyPatch) -> Booking:
-    """Logged in as home, which is in use, and as work."""
+    """Log in to two profiles: home, which is in use, and work."""
     log_in("--profile", "home")
     log_in("--profile", "work")
     monkeypatch.delenv("BOOKING_BASE_URL")

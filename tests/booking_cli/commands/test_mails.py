@@ -53,7 +53,7 @@ class Office:
         return self._booking("mails", *argv, "-o", "json")
 
     def book(self, name: str = "Ada") -> str:
-        """The id of a confirmed booking, which owes the guest a mail."""
+        """Return the id of a confirmed booking whose mail is in the outbox."""
         who = ("--name", name, "--email", f"{name.lower()}@example.com")
         at = ("--org", "fjord-tours", "--departure", DEPARTURE, "--guest", "adult=1", "-o", "json")
         booking_id: str = self._booking("storefront", "checkout", *at, *who).json["id"]
@@ -68,7 +68,7 @@ class Office:
         self.database.write(lambda tx: notifications.record(tx, [Tried(each, outcome, error) for each in claimed]))
 
     def failed(self, name: str = "Ada") -> str:
-        """The id of a mail that was refused."""
+        """Return the id of a failed mail."""
         booking_id = self.book(name)
         self.write()
         self.settle(Outcome.REFUSED, "550 no such user")
@@ -112,7 +112,7 @@ def test_an_empty_list_and_an_unknown_organization_or_status(fjord_on_both: Book
     assert office.mails("list").json["data"] == []
     assert office.mails("list", "--org", "nobody").code == 6
     assert office.mails("list", "--status", "lost").code == 2
-    assert office.mails("show", UNKNOWN).error["hint"] == "booking mails list shows the mails"
+    assert office.mails("show", UNKNOWN).error["hint"] == "booking mails list lists the mails"
 
 
 def test_a_terminal_gets_a_table_of_what_fits(office: Office, terminal: Callable[..., tuple[int, str]]) -> None:
@@ -164,7 +164,7 @@ def test_what_is_too_old_exits_7_unless_it_is_wanted_anyway(office: Office) -> N
     mail_id = office.failed()
     run(office.url, f"UPDATE effects SET created_at = {system_clock() - 4 * DAY}")
     refused = office.mails("retry", mail_id)
-    assert (refused.code, refused.error["hint"]) == (7, "--anyway writes it all the same")
+    assert (refused.code, refused.error["hint"]) == (7, "send it anyway with --anyway")
     assert office.mails("retry", mail_id, "--anyway").code == 0
 
 

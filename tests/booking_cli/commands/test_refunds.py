@@ -69,7 +69,7 @@ class Office:
         return json.loads(self.database.write(work))
 
     def paid(self, *, intent: str | None = "pi_1") -> str:
-        """The id of a booking that a card paid."""
+        """Return the id of a booking that was paid by card."""
         at = ("--org", "fjord-tours", "--departure", DEPARTURE, "--guest", "adult=1")
         who = ("--name", "Ada", "--email", "ada@example.com")
         booking_id: str = self.run("storefront", "checkout", *at, *who).json["id"]
@@ -92,7 +92,7 @@ class Office:
         self.act(lambda tx, actor, pending: bookings.cancel(tx, actor, pending, booking_id, **why))
 
     def waiting(self, **over: Any) -> str:
-        """The id of a cancelled booking whose refund was left to staff, since there is no gateway."""
+        """Return the id of a cancelled booking whose refund waits for the staff, since there is no gateway."""
         booking_id = self.paid(**over)
         self.cancel(booking_id)
         assert self.database.write(lambda tx: payments.refer(tx, limit=10)) == 1
@@ -207,7 +207,7 @@ def test_a_booking_is_paid_in_parts_and_no_longer_due(office: Office, mode: Paym
     (due,) = office.run("payments", "due", "--org", "fjord-tours").json["data"]
     assert (due["id"], due["left"], due["paid"], due["is_overdue"]) == (booking_id, nok(89000), nok(0), False)
     partly = office.plain("payments", "record", booking_id, "--amount", "400.00", "--method", "cash")
-    assert (partly.code, "A part is paid" in partly.err) == (0, True)
+    assert (partly.code, "The booking is partly paid" in partly.err) == (0, True)
     (due,) = office.run("payments", "due", "--org", "fjord-tours", "--method", str(mode)).json["data"]
     assert (due["left"], due["paid"]) == (nok(49000), nok(40000))
     over = office.run("payments", "record", booking_id, "--amount", "500.00")
@@ -278,18 +278,22 @@ def answer(method: str, source: str, status: str, *, total: int = 89000, gift_ca
             "auto",
             "890.00 NOK was paid by card; what the organization's refund policy",
         ),
-        (answer("card", "stripe", "paid"), "none", "with --refund none nothing is returned now."),
-        (answer("card", "stripe", "failed"), "auto", "No card was charged, so nothing is returned."),
-        (answer("card", "stripe", "refunded"), "auto", "The payment was returned."),
-        (answer("card", "stripe", "partially_refunded"), "auto", "A part of the payment was returned."),
-        (answer("pay_on_site", "on_site", "unpaid"), "auto", "what was taken by hand is returned by hand."),
-        (answer("pay_on_site", "on_site", "paid"), "auto", "is returned by hand, and staff was told."),
-        (answer("invoice", "external", "paid"), "none", "with --refund none nothing is returned now."),
-        (answer("external_paid", "external", "paid"), "auto", "whatever goes back is returned there."),
+        (answer("card", "stripe", "paid"), "none", "with --refund none it is not refunded."),
+        (answer("card", "stripe", "failed"), "auto", "No card was charged, so there is no refund."),
+        (answer("card", "stripe", "refunded"), "auto", "The payment was refunded."),
+        (answer("card", "stripe", "partially_refunded"), "auto", "The payment was partly refunded."),
+        (answer("pay_on_site", "on_site", "unpaid"), "auto", "payments made by hand are refunded by hand."),
+        (
+            answer("pay_on_site", "on_site", "paid"),
+            "auto",
+            "Staff was notified to pay the refund by the organization's policy.",
+        ),
+        (answer("invoice", "external", "paid"), "none", "with --refund none it is not refunded."),
+        (answer("external_paid", "external", "paid"), "auto", "and is refunded there."),
         (
             answer("gift_card", "external", "paid", total=0, gift_card=50000),
             "auto",
-            "Nothing else was paid, so nothing is returned. 500.00 NOK went back to the gift card.",
+            "Nothing else was paid, so there is no refund. 500.00 NOK was returned to the gift card.",
         ),
         (answer("free", "external", "paid", total=0), "auto", "Nothing else was paid"),
     ],

@@ -102,7 +102,7 @@ def test_a_booking_is_made_listed_shown_and_cancelled(booking: Booking, shop: Wo
     assert cancelled["status"] == "cancelled"
     assert booking("bookings", "list", "--status", "confirmed", "-o", "json").json["data"] == []
     assert booking("bookings", "cancel", booked["id"], "--yes", "-o", "json").json["status"] == "cancelled"
-    assert "what was taken by hand is returned by hand." in booking("bookings", "cancel", booked["id"], "--yes").err
+    assert "payments made by hand are refunded by hand." in booking("bookings", "cancel", booked["id"], "--yes").err
 
 
 def test_the_same_command_with_the_same_key_books_once(booking: Booking, shop: World, departure: str) -> None:
@@ -135,7 +135,7 @@ def test_guests_are_written_as_tier_and_count(booking: Booking, shop: World, gue
 def test_too_few_seats_are_told_with_how_many_there_are(booking: Booking, shop: World) -> None:
     refused = book(booking, shop.departure(shop.experience(), seats=1))
     assert (refused.code, refused.error["code"]) == (7, "insufficient_capacity")
-    assert refused.error["hint"] == "seats left: 1; booking availability shows other departures"
+    assert refused.error["hint"] == "seats left: 1; find other departures with booking availability"
 
 
 def test_cancelling_needs_a_yes_before_anything_is_asked(
@@ -345,7 +345,7 @@ def test_a_follower_from_an_instant_without_an_offset_takes_it_for_the_organizat
 
 @contextmanager
 def following(process: Process, *argv: str, **settings: Any) -> Iterator[IO[str]]:
-    """What a follower writes, until it is interrupted."""
+    """Return the output of `events tail --follow` until it is interrupted."""
     follower = process("events", "tail", "--follow", *argv, **settings)
     assert follower.stdout is not None
     try:

@@ -19,7 +19,7 @@ BOTH = f"{NEWER_SECRET},{SECRET}"
 
 @pytest.fixture
 def cards(fjord_on_both: Booking) -> list[str]:
-    """The codes of three gift cards, sealed with the old key."""
+    """Return the codes of three gift cards that are sealed with the old key."""
     issue = ("gift-cards", "issue", "--org", "fjord-tours", "--amount", "50000", "--json")
     return [fjord_on_both(*issue).json["code"] for _ in range(3)]
 
@@ -46,7 +46,7 @@ def test_a_rotation_from_the_first_look_to_the_dropped_key(
     after = booking("secrets", "status", "--json").json
     assert after["data"] == [row | {"state": "current", "key_id": NEW, "place": 1}]
     assert after["keys"][1] == {"key_id": OLD, "place": 2, "values": 0, "can_be_dropped": True}
-    assert "is used by nothing: it can be dropped" in booking("secrets", "status").err
+    assert "is not used: it can be removed" in booking("secrets", "status").err
     environment("BOOKING_SECRET_KEY", NEWER_SECRET)
     assert booking("doctor").code == 0
     exported = booking("catalog", "export", "--org", "fjord-tours").json
@@ -156,4 +156,4 @@ def test_the_table_fits_a_terminal(
     assert max(map(len, lines)) <= columns
     code, screen = terminal("secrets", "reseal")
     assert code == 0
-    assert "sealing anew" in screen
+    assert "resealing" in screen

@@ -61,7 +61,7 @@ def test_the_effective_settings_are_logged_without_secrets(
 
 
 def remaining(url: str, forwarded_for: str) -> int:
-    """What is left to an address, after a request without a key that a proxy passes on."""
+    """Return the rest of the rate limit of an address, after a request without a key through a proxy."""
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(urllib.request.Request(url, headers={"X-Forwarded-For": forwarded_for}))
     with refused.value as answer:

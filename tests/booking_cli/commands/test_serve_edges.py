@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[Address]:
-    """The address of a service of this module's own."""
+    """Return the base URL of a service of this module."""
     with serving(started(folder, "serve", "--port", "0", "--no-worker", BOOKING_RATE_LIMIT="off")) as (url, _):
         host, _, port = url.removeprefix("http://").partition(":")
         yield host, int(port)
@@ -37,7 +37,7 @@ def address(folder: Path) -> Iterator[Address]:
 
 @pytest.fixture(scope="module")
 def api_key(address: Address, folder: Path) -> str:
-    """A key that may book."""
+    """Return an API key that can create bookings."""
     fjord = ("--slug", "fjord", "--name", "Fjord", "--timezone", "Europe/Oslo", "--currency", "NOK")
     assert ran(folder, "orgs", "create", *fjord).returncode == 0
     made = ran(folder, "keys", "create", "--org", "fjord", "--name", "K", "--scope", "bookings:write", "-o", "json")
@@ -49,12 +49,12 @@ def connected(address: Address) -> Any:
 
 
 def received(client: socket.socket) -> bytes:
-    """Everything until the service closes."""
+    """Return everything until the service closes the connection."""
     return b"".join(iter(lambda: client.recv(65_536), b""))
 
 
 def answers(address: Address, *pieces: bytes) -> list[Response]:
-    """Every answer until the service closes."""
+    """Return every response until the service closes the connection."""
     with connected(address) as client:
         for piece in pieces:
             client.sendall(piece)

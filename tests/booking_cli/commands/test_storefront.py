@@ -40,7 +40,7 @@ GUEST = ("--name", "Ada Lovelace", "--email", "ada@example.com")
 
 @pytest.fixture
 def shop(fjord_on_both: Any, tmp_path: Path) -> Any:
-    """Runs `booking storefront` where there is something to buy."""
+    """Return a function that runs `booking storefront` in an organization with departures."""
     file = tmp_path / "catalogue.json"
     file.write_text(json.dumps(CATALOGUE))
     assert fjord_on_both("catalog", "import", "--org", "fjord-tours", str(file)).code == 0

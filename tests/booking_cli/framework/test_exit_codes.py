@@ -26,7 +26,7 @@ ADA = ("--name", "Ada", "--email", "ada@example.com", "--payment", "invoice")
 
 
 def refused(result: Any, exit_code: ExitCode, code: str, status: int | None) -> None:
-    """It ended with that, wrote nothing, and told why as one object that holds exactly the documented fields."""
+    """Check the exit code, the empty stdout, and the error object with exactly the documented fields."""
     assert (result.code, result.out) == (exit_code, "")
     error = result.error
     assert set(error) - {"details"} == {"code", "message", "status", "request_id", "hint", "exit_code"}

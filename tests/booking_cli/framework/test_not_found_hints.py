@@ -130,5 +130,5 @@ def test_every_command_that_takes_an_id_is_among_them() -> None:
 def test_every_hint_names_a_command_that_there_is() -> None:
     known = {" ".join(("booking", *leaf.words)) for leaf in leaves()}
     for hint in not_found_hints.LISTS.values():
-        (named,) = re.findall(r"booking(?: [a-z-]+)+?(?= shows| makes| [A-Z-])", hint)
+        (named,) = re.findall(r"booking(?: [a-z-]+)+?(?= lists| creates| [A-Z-])", hint)
         assert named in known

@@ -15,7 +15,7 @@ HOOK = ("--url", "https://127.0.0.1:8443/hook", "--event", "booking.created")
 
 
 def making(booking: Booking, shop: World) -> dict[str, tuple[str, ...]]:
-    """Every command that makes a secret and takes --secret-file."""
+    """Yield every command that makes a secret and takes --secret-file."""
     slug = shop.organization.slug
     key = booking("keys", "create", "--org", slug, "--name", "x", "-o", "json").json["id"]
     hook = booking("webhooks", "create", *HOOK, "-o", "json").json["id"]

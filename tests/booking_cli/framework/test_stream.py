@@ -26,7 +26,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def terminal_of_40(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Terminal]:
-    """Makes stdout a terminal of 40 columns without color, for the rest of the test."""
+    """Make stdout a terminal of 40 columns without color."""
 
     def look() -> Terminal:
         terminal = Terminal()

@@ -30,7 +30,7 @@ NOK = {"amount_minor": 1_289_000, "currency": "NOK"}
 
 
 def every(**fields: Any) -> list[dict[str, Any]]:
-    """An item for each name and title."""
+    """Return an item for each name and title."""
     return [
         {key: value(name, title) if callable(value) else value for key, value in fields.items()}
         for name, title in zip(NAMES, TITLES, strict=True)

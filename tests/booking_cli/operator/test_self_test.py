@@ -23,7 +23,7 @@ STEPS = "import key me receiver seats book replay deliver cancel deliver events 
 
 @pytest.fixture
 def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Fails when a story left a file, or a thread that still runs."""
+    """Fail if a self-test left a file or a running thread."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
@@ -99,7 +99,7 @@ def test_a_delivery_that_does_not_verify_ends_the_story(
 
 
 def test_a_delivery_that_does_not_come_ends_the_story(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(self_test, "_PATIENCE_S", 1)
+    monkeypatch.setattr(self_test, "_TIMEOUT_S", 1)
     monkeypatch.setattr("booking_server.worker.delivery_worker.webhooks.claim", lambda *_, **__: [])
     told = booking("demo", "--once")
     assert told.code == 1

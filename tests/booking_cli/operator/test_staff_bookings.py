@@ -24,7 +24,7 @@ ADA = ("--guest", "adult=2", "--name", "Ada Lovelace", "--email", "ada@example.c
 
 @pytest.fixture
 def world(stored_on_both: Booking, fresh_database_url: str) -> Iterator[World]:
-    """An organization in the database that the command opens, at the time of this machine."""
+    """Return an organization in the command's database, at the time of this machine."""
     clock = FixedClock(system_clock())
     with closing(Database(fresh_database_url, clock=clock)) as database:
         yield make_world(database, clock, slug="fjord-tours", refund_late_percent=50)
@@ -42,7 +42,7 @@ def departure(world: World) -> str:
 
 @pytest.fixture
 def staff(stored_on_both: Booking) -> Booking:
-    """Runs `booking bookings` on that database, and reads JSON."""
+    """Return a function that runs `booking` on that database with JSON output."""
     return lambda *argv: stored_on_both("bookings", *argv, "-o", "json")
 
 
@@ -106,7 +106,7 @@ def test_the_organization_and_the_source_go_together(staff: Booking, world: Worl
     given = ("--departure", departure, *ADA, "--payment", "invoice")
     for alone in (ORG, ("--source", "admin")):
         refused = staff("create", *alone, *given)
-        assert (refused.code, refused.error["hint"]) == (ExitCode.USAGE, "leave both away for HTTP")
+        assert (refused.code, refused.error["hint"]) == (ExitCode.USAGE, "leave out both to use HTTP")
     assert staff("create", *ORG, "--source", "online", *given).code == ExitCode.USAGE
 
 
@@ -115,7 +115,7 @@ def test_the_organization_and_the_source_go_together(staff: Booking, world: Worl
 
 @pytest.fixture
 def known(ops: Operations, departure: str) -> list[dict[str, Any]]:
-    """Three bookings, the second on another departure, the third cancelled."""
+    """Return three bookings: the second on another departure, the third cancelled."""
     other = ops.world.departure(ops.world.experience())
     made = [
         ops.book(departure, customer=guest("ada@example.com", "Ada Lovelace")),
@@ -186,7 +186,7 @@ def test_a_booking_is_shown_by_its_number(staff: Booking, known: list[dict[str, 
 
 
 def paid(ops: Operations, *, starts_in: int = 2 * DAY) -> dict[str, Any]:
-    """A booking that a card paid for."""
+    """Return a booking that was paid by card."""
     departure = ops.world.departure(ops.world.experience(), starts_at=ops.world.clock() + starts_in)
     return ops.pay(ops.check_out(departure)["id"])
 

@@ -36,7 +36,7 @@ def service(
 
 @pytest.fixture
 def hooks(service: Service, environment: Environment, tmp_path: Path) -> Iterator[Hooks]:
-    """An organization of this test's own; the environment holds its key."""
+    """Return an organization of this test; the environment has its key."""
     with logged_in(service, environment, tmp_path) as made:
         yield made
 
@@ -66,7 +66,7 @@ def test_the_secret_of_an_endpoint_is_shown_once_and_never_again(booking: Bookin
 def test_a_person_is_told_that_the_secret_is_shown_once(booking: Booking, hooks: Hooks) -> None:
     made = booking("webhooks", "create", "--url", URL, "--event", "booking.created")
     assert "secret\twhsec_" in made.out
-    assert "Keep the secret now" in made.err
+    assert "Save the secret now" in made.err
     assert booking(
         "webhooks", "create", "--url", URL, "--event", "booking.created", "--fields", "secret"
     ).out.startswith("whsec_")
@@ -164,7 +164,7 @@ def test_a_person_is_asked_on_a_terminal(
     made = create(booking)
     ended, screen = terminal("webhooks", "delete", made["id"], answer=answer)
     assert ended == code
-    assert f"Delete the endpoint {URL}? It cannot be undone. [y/N]" in screen
+    assert f"Delete the endpoint {URL}? This cannot be undone. [y/N]" in screen
     assert len(booking("webhooks", "list", "--json").json["data"]) == left
 
 
@@ -335,7 +335,7 @@ def test_the_list_fits_a_terminal_and_cuts_no_id(
 
 
 class Screen(io.StringIO):
-    """A terminal that remembers what was written to it."""
+    """A terminal that records its output."""
 
     def isatty(self) -> bool:
         return True

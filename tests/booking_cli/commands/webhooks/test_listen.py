@@ -57,7 +57,7 @@ AWKWARD = {
 
 
 class Application:
-    """A receiver on one port, that can be stopped and started there."""
+    """A receiver on a fixed port that can be stopped and started."""
 
     def __init__(self) -> None:
         self.received: list[tuple[dict[str, str], bytes]] = []
@@ -73,7 +73,7 @@ class Application:
 
     @property
     def ids(self) -> list[str]:
-        """The events, in the order they came in for the first time."""
+        """Return the ids of the events in the order of their first arrival."""
         return list(dict.fromkeys(headers["svc-event-id"] for headers, _ in self.received))
 
     def start(self) -> "Application":
@@ -132,7 +132,7 @@ def hooks(service: Service, environment: Environment, tmp_path: Path) -> Iterato
 
 
 class Listener:
-    """`booking webhooks listen` in a process of its own, whose output goes to files."""
+    """`booking webhooks listen` in a process of its own, with its output in files."""
 
     def __init__(self, process: Process, folder: Path, target: str) -> None:
         self._process = process
@@ -162,7 +162,7 @@ class Listener:
         return list((self._folder / "config/listen").glob("*.json"))
 
     def start(self, *argv: str) -> "Listener":
-        """Returns when it knows where it begins."""
+        """Start the listener and wait until its position is saved."""
         written_at = [path.stat().st_mtime_ns for path in self.checkpoints]
         with (self._folder / "out").open("a") as out, (self._folder / "err").open("a") as err:
             command = ("webhooks", "listen", "--forward-to", self._target, *argv)
@@ -171,7 +171,7 @@ class Listener:
         return self
 
     def wait_for(self, events: Sequence[str]) -> None:
-        """Returns when it has told that they were received, which it does when it has noted that."""
+        """Wait until the listener has written that the events were received."""
         wait_until(lambda: all(event in self.out for event in events), f"{len(events)} events are told of")
 
     def end(self, how: signal.Signals) -> int:
@@ -196,7 +196,7 @@ def listener(process: Process, tmp_path: Path, application: Application) -> Iter
 
 
 def tell_all(hooks: Hooks) -> list[str]:
-    """An event of every type that can be subscribed to, with everything in it that is awkward to write as JSON."""
+    """Publish an event of every type, with values that are difficult to write as JSON."""
     import orjson
 
     world = hooks.world
@@ -292,7 +292,7 @@ def test_every_event_arrives_through_every_kind_of_restart(
 
         service.kill()
         tell(5)
-        wait_until(lambda: "does not answer" in listener.err, "the listener waits for the service")
+        wait_until(lambda: "cannot be reached" in listener.err, "the listener waits for the service")
         again = iter(ports)
         monkeypatch.setattr(servers, "free_port", lambda: next(again))
         service.start()
@@ -328,7 +328,7 @@ def test_the_next_one_goes_on_where_the_last_one_stopped(
     listener.wait_for(missed)
     listener.end(signal.SIGINT)
     assert application.ids == [*first, *missed]
-    assert "Going on behind event 4" in listener.err
+    assert "Continuing after event 4" in listener.err
     hooks.tell()
     listener.start("--no-resume")
     new = hooks.tell()
@@ -483,7 +483,7 @@ def test_what_a_receiver_says_is_waited_for_a_moment_only(monkeypatch: pytest.Mo
 
 
 class FakeClient:
-    """Answers what it was given, one request after the other, and keeps what it was asked."""
+    """Returns prepared responses one after the other, and records the requests."""
 
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
@@ -601,7 +601,7 @@ def test_a_damaged_checkpoint_is_named_and_can_be_left_aside(
     for damage in ("", "{}", '{"position": {"sequence": 1, "types": [], "novel": 2}}'):
         checkpoint.write_text(damage)
         refused = booking("webhooks", "listen", "--forward-to", application.url, "--json")
-        assert (refused.code, refused.error["hint"]) == (2, "--no-resume begins anew")
+        assert (refused.code, refused.error["hint"]) == (2, "begin with new events: --no-resume")
         assert str(checkpoint) in refused.error["message"]
     listener.start("--no-resume")
     application.wait_for(hooks.tell())
@@ -707,7 +707,7 @@ def test_on_a_real_terminal_it_says_what_it_does(
     code, shown = terminal("webhooks", "listen", "--forward-to", application.url, "--since", "10m")
     revoke.join()
     assert code == 4
-    assert f"are forwarded to {application.url}" in shown
+    assert f"to {application.url}" in shown
     assert told[0] in shown
     assert "1 forwarded; waiting for events" in shown
     assert "1 event forwarded." in shown

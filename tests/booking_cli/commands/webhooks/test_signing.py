@@ -44,7 +44,7 @@ def secret(booking: Booking, environment: Environment, tmp_path: Path) -> str:
 
 @pytest.fixture
 def body(secret: str) -> bytes:
-    """The body of a delivery, in body.json."""
+    """Write the body of a delivery to body.json and return it."""
     _, content = signed_request(make_event("booking.created", data={"object": {"note": "på brygga"}}), secret)
     Path("body.json").write_bytes(content)
     return content
@@ -198,7 +198,7 @@ def test_what_is_wrong_is_named_and_exits_11(booking: Booking, secret: str, body
     ahead, _ = signed_request(body, secret, timestamp=int(time.time()) + 3600)
     assert refusal(booking, ahead)["code"] == "timestamp_too_new"
     foreign, _ = signed_request(body, generate_secret())
-    assert refusal(booking, foreign)["hint"] == "the secret is the one of hook.secret"
+    assert refusal(booking, foreign)["hint"] == "verified with the secret of hook.secret"
     good, _ = signed_request(body, secret)
     assert refusal(booking, good | {"Svc-Event-Type": "ping"})["code"] == "header_body_mismatch"
     assert refusal(booking, {"Content-Type": "application/json"})["code"] == "header_missing"
@@ -228,7 +228,7 @@ def test_the_hint_says_what_happened_to_the_body_on_the_way(booking: Booking, se
     ("argv", "message"),
     [
         (("body.json",), "The headers of the delivery are missing"),
-        (("body.json", "--delivery", "body.json"), "--delivery brings headers and body"),
+        (("body.json", "--delivery", "body.json"), "--delivery contains headers and body"),
         (("nowhere.json", "--header", "t=1"), "nowhere.json cannot be read"),
         (("--delivery", "body.json"), "body.json holds no delivery"),
         (("--delivery", "no-blank-line"), "no-blank-line holds no delivery"),

@@ -48,7 +48,7 @@ def sample(kind: str) -> dict[str, Any]:
 
 
 def surplus(model: BaseModel) -> list[str]:
-    """The fields, anywhere below, that the wire does not know."""
+    """Return the fields, at any depth, that the model does not have."""
     found = list(model.model_extra or ())
     for value in (getattr(model, name) for name in type(model).model_fields):
         for each in value if isinstance(value, list) else [value]:
@@ -127,7 +127,7 @@ def secret(booking: Booking, environment: Callable[[str, str], None], tmp_path: 
 
 
 def verifying(secret: str) -> Callable[[Receipt], Answer]:
-    """What a receiver does that takes its rules seriously."""
+    """Return a receiver that verifies each delivery."""
     verifier = Verifier(secret)
 
     def choose(receipt: Receipt) -> Answer:
@@ -191,7 +191,7 @@ def test_a_fault_that_is_refused_exits_0_and_one_that_is_not_exits_1(
     taken = booking("webhooks", "trigger", "booking.created", "--to", careless.url, fault, "--json")
     assert (taken.code, taken.error["code"]) == (1, "receiver_failed")
     assert (taken.json["status"], taken.json["as_expected"]) == (200, False)
-    assert "verify the signature" in taken.error["hint"]
+    assert "verifies the signature" in taken.error["hint"]
 
 
 def test_a_fault_that_breaks_the_receiver_is_not_refused(booking: Booking, receivers: Receivers, secret: str) -> None:
@@ -299,7 +299,7 @@ def test_a_secret_on_the_command_line_works_and_is_warned_of(booking: Booking, s
     [
         (("booking.refunded",), "There is no 'booking.refunded'."),
         (("ping", "--stale", "--tampered"), "exclude each other"),
-        ((), "Name one of TYPE, --from-event and --body."),
+        ((), "Pass one of TYPE, --from-event and --body."),
     ],
 )
 def test_misuse_exits_2(booking: Booking, secret: str, argv: tuple[str, ...], message: str) -> None:
