@@ -162,6 +162,13 @@ def get(client: "BookingClient", *segments: str) -> Any:
     return request(client, "GET", path(*segments)).body
 
 
+def write_resource(cli: Cli, *segments: str) -> None:
+    """Request a resource and write it."""
+    with connect(cli) as client:
+        resource = get(client, *segments)
+    cli.render.one(resource)
+
+
 def _parse(response: "APIResponse[Any]") -> Response:
     try:
         body = json.loads(response.body) if response.body else None

@@ -80,9 +80,6 @@ def completion(
         cli.render.text(SCRIPTS[shell].rstrip("\n"))
 
 
-# Candidates -----------------------------------------------------------------------------------------------
-
-
 def print_candidates(root: Any, words: Sequence[str], *, with_help: bool) -> None:
     """Print the candidates for the last word."""
     for candidate, summary in candidates(root, words):

@@ -58,10 +58,7 @@ def list_(
 @command(app, "get", f"booking customers get {_ID} -o json", shape="customer")
 def get(ctx: typer.Context, customer_id: CustomerId) -> None:
     """Show a customer."""
-    cli: Cli = ctx.obj
-    with api_client.connect(cli) as client:
-        customer = api_client.get(client, "customers", customer_id)
-    cli.render.one(customer)
+    api_client.write_resource(ctx.obj, "customers", customer_id)
 
 
 @command(

@@ -48,9 +48,6 @@ def _organization(departure_id: str, org: str | None) -> transactions.FindOrgani
     return transactions.by_id(lambda tx: departures.owners(tx, stored), "departure", stored, org=org)
 
 
-# List and show ---------------------------------------------------------------------------------------------------
-
-
 @command(
     app,
     "list",
@@ -126,9 +123,6 @@ def manifest(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None)
     manifests.write(cli, transactions.read(cli, organization, lambda tx, actor: bookings.manifest(tx, actor, stored)))
 
 
-# Change ----------------------------------------------------------------------------------------------------------
-
-
 @command(app, "close", f"booking departures close {_ID}", shape="staff_departure", changes=True)
 def close(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -> None:
     """Close a departure for new bookings. Existing bookings stay; `reopen` undoes it."""
@@ -194,9 +188,6 @@ def _change(
         present=lambda tx, actor, _: bookings.get_departure(tx, actor, stored),
     )
     cli.render.one(changed)
-
-
-# Cancel ----------------------------------------------------------------------------------------------------------
 
 
 @command(

@@ -101,10 +101,7 @@ def get(
     ],
 ) -> None:
     """Show an event, with the resource at that time."""
-    cli: Cli = ctx.obj
-    with api_client.connect(cli) as client:
-        event = api_client.get(client, "events", event_id)
-    cli.render.one(event)
+    api_client.write_resource(ctx.obj, "events", event_id)
 
 
 @command(

@@ -7,7 +7,6 @@ import typer
 from booking_cli.client import api_client, pagination
 from booking_cli.framework.arguments import identifier
 from booking_cli.framework.command import command, command_group
-from booking_cli.framework.context import Cli
 from booking_cli.framework.options import DEFAULT_LIMIT, AllPages, Limit, Order, StartingAfter, UpdatedSince
 
 app = command_group("List and show experiences.")
@@ -52,7 +51,4 @@ def list_(
 @command(app, "get", "booking experiences get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json", shape="experience")
 def get(ctx: typer.Context, experience_id: ExperienceId) -> None:
     """Show an experience with its price tiers."""
-    cli: Cli = ctx.obj
-    with api_client.connect(cli) as client:
-        experience = api_client.get(client, "experiences", experience_id)
-    cli.render.one(experience)
+    api_client.write_resource(ctx.obj, "experiences", experience_id)

@@ -4,7 +4,6 @@ import typer
 
 from booking_cli.client import api_client
 from booking_cli.framework.command import command, command_app
-from booking_cli.framework.context import Cli
 
 app = command_app()
 
@@ -12,7 +11,4 @@ app = command_app()
 @command(app, "whoami", "booking whoami", "booking whoami --fields organization.slug")
 def whoami(ctx: typer.Context) -> None:
     """Show the organization and the scopes of the API key in use."""
-    cli: Cli = ctx.obj
-    with api_client.connect(cli) as client:
-        me = api_client.get(client, "me")
-    cli.render.one(me)
+    api_client.write_resource(ctx.obj, "me")

@@ -5,38 +5,23 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """The exit codes."""
+    """The exit codes, explained in MEANINGS."""
 
     OK = 0
-    """Success; also for a closed pipe and an empty list."""
     FAILED = 1
-    """An unexpected error, a declined question, or a check that found an error."""
     USAGE = 2
-    """An invalid command line, setting or local file; or a confirmation is needed without a terminal."""
     NETWORK = 3
-    """The service cannot be reached; a retry may help."""
     AUTH = 4
-    """Not logged in, or the API key is not valid (401)."""
     FORBIDDEN = 5
-    """The key lacks a permission (403)."""
     NOT_FOUND = 6
-    """Not found (404)."""
     CONFLICT = 7
-    """A conflict with the current state (409)."""
     INVALID = 8
-    """An invalid request (400, 422)."""
     RATE_LIMITED = 9
-    """Too many requests (429)."""
     SERVER = 10
-    """The service or its database failed (5xx)."""
     SIGNATURE = 11
-    """A signature is not valid."""
     PARTIAL = 12
-    """Partial success."""
     NEEDS_PERSON = 13
-    """`doctor` found nothing broken, but work that waits for a person."""
     INTERRUPTED = 130
-    """Ctrl-C."""
 
 
 MEANINGS: Mapping[ExitCode, str] = {

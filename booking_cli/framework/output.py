@@ -78,8 +78,6 @@ class Renderer:
         """Return whether an object is written, rather than plain text."""
         return self.is_json or bool(self.fields)
 
-    # --fields ----------------------------------------------------------------------------------------------------
-
     def set_shape(self, shape: str | None, *, check_now: bool = False) -> None:
         """Set the shape of the output, a name of `output_fields`.
 
@@ -108,8 +106,6 @@ class Renderer:
                 continue
             if not (self._shape and output_fields.has_field(self._shape, path)):
                 raise UnknownField(path, output_fields.paths(self._shape) if self._shape else paths_of(items))
-
-    # Results -----------------------------------------------------------------------------------------------------
 
     def one(self, item: Item) -> None:
         """Write a single item: an object, or a line for each field."""
@@ -247,8 +243,6 @@ class Renderer:
 
     def _write(self, text: str) -> None:
         sys.stdout.write(text)
-
-    # Notes, progress and errors ----------------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
         """Write a note to stderr; not in the json modes, and not with --quiet."""

@@ -244,9 +244,6 @@ def _run_step(step: Step, state: State) -> tuple[str, bool]:
         return "unexpected response", False
 
 
-# Steps ---------------------------------------------------------------------------------------------------------
-
-
 def _me(state: State) -> str:
     slug = state.call("GET", "/me", 200).json["organization"]["slug"]
     if slug != state.organization.slug:
@@ -345,9 +342,6 @@ STEPS: tuple[tuple[str, str, Step], ...] = (
     ("goodbye", "DELETE /webhooks/{id}", _unregister),
 )
 """Each step with its name and its request, short enough for a table of 80 columns."""
-
-
-# Service and receiver ------------------------------------------------------------------------------------------
 
 
 def _settings(folder: Path, port: int) -> Settings:

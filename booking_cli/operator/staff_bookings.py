@@ -28,9 +28,6 @@ _PAGE_SIZE_MAX = 100
 Json = dict[str, Any]
 
 
-# List and get ----------------------------------------------------------------------------------------------------
-
-
 def write_list(
     cli: Cli,
     org: str,
@@ -111,9 +108,6 @@ def get(cli: Cli, org: str, reference: str) -> None:
     cli.render.one(transactions.read(cli, by_slug(org), query))
 
 
-# Create ----------------------------------------------------------------------------------------------------------
-
-
 def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option: str | None) -> None:
     """Create a booking for the organization and write it.
 
@@ -152,9 +146,6 @@ def _draft(request: Any, source: str) -> Any:
         send_confirmation_email=request.send_confirmation_email is not False,
         notify_staff=request.notify_staff is not False,
     )
-
-
-# Change ----------------------------------------------------------------------------------------------------------
 
 
 def find_organization(reference: str, org: str | None) -> FindOrganization:

@@ -155,9 +155,6 @@ def retry(ctx: typer.Context, endpoint_id: EndpointId, delivery_id: DeliveryId) 
         cli.render.one(api_client.request(client, "POST", path).body)
 
 
-# Watch -----------------------------------------------------------------------------------------------------------
-
-
 def _watch(cli: Cli, fetch: Callable[[], list[dict[str, Any]]]) -> NoReturn:
     """Poll the deliveries until Ctrl-C: update a table on a terminal, and write a line for each change elsewhere."""
     if cli.render.format == "table" and sys.stdout.isatty():

@@ -37,9 +37,6 @@ NewSecretFile = Annotated[
 Description = Annotated[str | None, typer.Option("--description", metavar="TEXT", help="A description.")]
 
 
-# Endpoints -------------------------------------------------------------------------------------------------------
-
-
 @command(
     app,
     "create",
@@ -87,9 +84,7 @@ def list_(ctx: typer.Context) -> None:
 @command(app, "show", f"booking webhooks show {_ID}", shape="endpoint")
 def show(ctx: typer.Context, endpoint_id: EndpointId) -> None:
     """Show an endpoint, without its secret."""
-    cli: Cli = ctx.obj
-    with api_client.connect(cli) as client:
-        cli.render.one(api_client.get(client, "webhooks", endpoint_id))
+    api_client.write_resource(ctx.obj, "webhooks", endpoint_id)
 
 
 @command(
@@ -208,9 +203,6 @@ def _write_with_secret(cli: Cli, endpoint: dict[str, Any], output: SecretOutput)
         hint=f"booking webhooks rotate-secret {endpoint['id']}",
         note="Save the secret now: it is not shown again.",
     )
-
-
-# Recover ---------------------------------------------------------------------------------------------------------
 
 
 @command(

@@ -53,9 +53,6 @@ def _money(amount_minor: int) -> Json:
     return {"amount_minor": amount_minor, "currency": _CURRENCY}
 
 
-# Resources -------------------------------------------------------------------------------------------------------
-
-
 def _booking(source: Source, *, status: str = "confirmed", gift_card_minor: int = 0, changed: bool = True) -> Json:
     subtotal = 2 * _ADULT_MINOR + _DRYSUIT_MINOR
     return {
@@ -135,14 +132,7 @@ def _endpoint(source: Source, **changed: Any) -> Json:
     }
 
 
-# Data ------------------------------------------------------------------------------------------------------------
-
-
 def _created(source: Source) -> Json:
-    return {"object": _booking(source, changed=False)}
-
-
-def _confirmed(source: Source) -> Json:
     return {"object": _booking(source, changed=False)}
 
 
@@ -211,7 +201,7 @@ def _ping(source: Source) -> Json:
 
 _DATA: Mapping[str, Callable[[Source], Json]] = {
     "booking.created": _created,
-    "booking.confirmed": _confirmed,
+    "booking.confirmed": _created,
     "booking.cancelled": _cancelled,
     "booking.rescheduled": _rescheduled,
     "customer.created": _customer_created,

@@ -135,9 +135,6 @@ def delivery_object(headers: dict[str, str], body: bytes) -> dict[str, Any]:
         return {"headers": headers, "body_base64": base64.b64encode(body).decode()}
 
 
-# Read ------------------------------------------------------------------------------------------------------------
-
-
 def _read(name: str) -> bytes:
     if name == "-" and sys.stdin.isatty():
         sys.stderr.write("Type the body, and end it with Ctrl-D.\n")
@@ -202,9 +199,6 @@ def _parsed_http(raw: bytes, name: str) -> SavedDelivery:
     # A request line is not a header: its first colon comes after a space.
     header_lines = [line for line in lines if ":" in line and " " not in line.partition(":")[0]]
     return SavedDelivery([_header(line) for line in header_lines], raw[end + length :])
-
-
-# Write -----------------------------------------------------------------------------------------------------------
 
 
 def _not_verified(error: Any, delivery: SavedDelivery, secrets: Secrets) -> CliError:

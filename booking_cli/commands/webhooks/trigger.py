@@ -6,7 +6,7 @@ that the receiver handles it like a real one.
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -31,53 +31,26 @@ app = command_app()
 STALE_S = 3600
 """Twelve times the age that a receiver should accept."""
 
+_AGES_S = {"stale": STALE_S, "future": -STALE_S}
+
 Request = tuple[dict[str, str], bytes]
-Fault = Callable[[bytes, tuple[str, ...]], Request]
 
 
-def _valid(body: bytes, secrets: tuple[str, ...]) -> Request:
-    from webhook_verify.testing import signed_request
-
-    return signed_request(body, secrets)
-
-
-def _stale(body: bytes, secrets: tuple[str, ...]) -> Request:
-    from webhook_verify.testing import stale
-
-    return stale(body, secrets, age=STALE_S)
-
-
-def _future(body: bytes, secrets: tuple[str, ...]) -> Request:
-    from webhook_verify.testing import stale
-
-    return stale(body, secrets, age=-STALE_S)
-
-
-def _signed_with_other_secret(body: bytes, secrets: tuple[str, ...]) -> Request:
+def _sign(body: bytes, secrets: tuple[str, ...], fault: str | None) -> Request:
+    """Return the headers and the body of a delivery, with a deliberate fault."""
+    from webhook_verify import testing
     from webhook_verify.signature import generate_secret
 
-    return _valid(body, (generate_secret(),))
-
-
-def _tampered(body: bytes, secrets: tuple[str, ...]) -> Request:
-    from webhook_verify.testing import tampered
-
-    return tampered(body, secrets)
-
-
-def _unsigned(body: bytes, secrets: tuple[str, ...]) -> Request:
-    headers, body = _valid(body, secrets)
-    signed = ("svc-signature", "webhook-signature")
-    return {name: value for name, value in headers.items() if name.lower() not in signed}, body
-
-
-_FAULTS: Mapping[str, Fault] = {
-    "stale": _stale,
-    "future": _future,
-    "invalid-signature": _signed_with_other_secret,
-    "tampered": _tampered,
-    "no-signature": _unsigned,
-}
+    if fault in _AGES_S:
+        return testing.stale(body, secrets, age=_AGES_S[fault])
+    if fault == "tampered":
+        return testing.tampered(body, secrets)
+    if fault == "invalid-signature":
+        secrets = (generate_secret(),)
+    headers, body = testing.signed_request(body, secrets)
+    if fault == "no-signature":
+        headers = {n: value for n, value in headers.items() if n.lower() not in ("svc-signature", "webhook-signature")}
+    return headers, body
 
 
 def _sample_type(text: str) -> str:
@@ -182,8 +155,8 @@ def trigger(
     extra = receiver.extra_headers(header or [])
     target = None if to is None else receiver.parse_target(to)
     secrets = _secrets(cli, secret_file, secret)
-    sign = _FAULTS[fault] if fault else _valid
-    requests = [({**headers, **extra}, body) for headers, body in (sign(body, secrets) for body in bodies)]
+    signed = (_sign(body, secrets, fault) for body in bodies)
+    requests = [({**headers, **extra}, body) for headers, body in signed]
     if target is None:
         _print(cli, requests)
         return ExitCode.OK

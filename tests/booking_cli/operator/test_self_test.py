@@ -36,7 +36,7 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
     return check
 
 
-def test_the_story_is_told_to_its_end_and_nothing_is_left(
+def test_every_step_passes_and_nothing_is_left(
     stored_on_both: Booking, nothing_left: Callable[[], None], backend: str
 ) -> None:
     told = stored_on_both("demo", "--once", "-o", "json")
@@ -86,7 +86,7 @@ def test_a_catalogue_of_ones_own_plays_too(booking: Booking, tmp_path: Path) -> 
     assert ["book", "POST /bookings", "201 confirmed, 25000 CLP", "true"] in lines
 
 
-def test_a_delivery_that_does_not_verify_ends_the_story(
+def test_a_delivery_that_does_not_verify_fails_the_self_test(
     booking: Booking, nothing_left: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(self_test, "Verifier", lambda _: Verifier(generate_secret()))
@@ -98,13 +98,13 @@ def test_a_delivery_that_does_not_verify_ends_the_story(
     nothing_left()
 
 
-def test_a_delivery_that_does_not_come_ends_the_story(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delivery_that_does_not_come_fails_the_self_test(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(self_test, "_TIMEOUT_S", 1)
     monkeypatch.setattr("booking_server.worker.delivery_worker.webhooks.claim", lambda *_, **__: [])
     told = booking("demo", "--once")
     assert told.code == 1
     assert told.out.splitlines()[-1].split("\t") == ["deliver", "the receiver", "no booking.created in 1 s", "false"]
-    assert "deliver: no booking.created in 1 s" in told.err
+    assert "deliver failed: no booking.created in 1 s" in told.err
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_whatever_goes_wrong_is_marked_at_its_step(
     assert told.json["data"][-1] == {"step": "me", "asked": "GET /me", "answer": shown, "ok": False}
 
 
-def test_a_service_that_cannot_start_is_told_at_once(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_cannot_start_fails_at_once(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise OSError("no more files")
 
@@ -151,7 +151,7 @@ def test_the_log_is_shown_to_who_asks(booking: Booking) -> None:
     assert booking("demo", "--once").err == ""
 
 
-def test_without_the_examples_it_plays_nothing(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_examples_it_runs_nothing(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = [each._replace(catalogue=Path("nowhere.json")) for each in demo_organizations.ORGANIZATIONS]
     monkeypatch.setattr(demo_organizations, "ORGANIZATIONS", missing)
     refused = booking("demo", "--once", "-o", "json")
