@@ -19,7 +19,7 @@ HINTS: Mapping[str, str] = {
     "overpaid": "list the recorded payments: booking payments list BOOKING",
     "mail_too_old": "send it anyway with --anyway",
     "mail_queued": "check that a worker is running: booking doctor",
-    "seats_sold": "set it anyway with --force; existing bookings keep their seats",
+    "seats_sold": "--force sets it anyway; existing bookings keep their seats",
     "service_unavailable": "check that the database in BOOKING_DATABASE_URL is running",
 }
 """The next step by error code or reason."""

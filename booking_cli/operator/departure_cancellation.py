@@ -60,7 +60,7 @@ def cancel_all(
 
     cancelled: list[Json] = []
     total = f"{count_text(expected)} of the departure {departure_id}"
-    hint = f"complete it with booking departures cancel {departure_id}; a worker completes it too"
+    hint = f"booking departures cancel {departure_id} completes it; so does a worker"
     try:
         with cli.render.progress("cancelling bookings") as advance:
             remaining = 1

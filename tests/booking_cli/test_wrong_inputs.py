@@ -61,13 +61,13 @@ def test_a_wrong_value_is_a_line_and_an_exit_code(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
     it = Everything(shop, booking, tmp_path)
     sound = HOW.get(leaf.words, lambda _: ())(it)
-    amiss = [
+    wrong = [
         (argv, done.code, done.err or done.out)
         for value in WRONG
         for argv in _wrong(leaf, sound, value)
         if not _is_explained(done := booking("--yes", "-o", "json", *argv))
     ]
-    assert amiss == []
+    assert wrong == []
 
 
 @pytest.mark.parametrize("leaf", _leaves(), ids=lambda leaf: " ".join(leaf.words))

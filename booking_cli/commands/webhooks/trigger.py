@@ -155,16 +155,13 @@ def trigger(
     extra = receiver.extra_headers(header or [])
     target = None if to is None else receiver.parse_target(to)
     secrets = _secrets(cli, secret_file, secret)
-    signed = (_sign(body, secrets, fault) for body in bodies)
+    copies = 2 if duplicate and target is not None else 1
+    signed = (_sign(body, secrets, fault) for body in bodies for _ in range(copies))
     requests = [({**headers, **extra}, body) for headers, body in signed]
     if target is None:
         _print(cli, requests)
         return ExitCode.OK
-    sent = [
-        Sent(headers, body, receiver.post(target, headers, body))
-        for headers, body in requests
-        for _ in range(2 if duplicate else 1)
-    ]
+    sent = [Sent(headers, body, receiver.post(target, headers, body)) for headers, body in requests]
     _write_results(cli, target, sent, fault)
     _require_expected(target, sent, fault)
     return ExitCode.OK

@@ -179,7 +179,7 @@ def test_all_that_failed_are_queued_again_but_what_is_no_news(fjord_on_both: Boo
     assert office.mails("show", young).code == 6, "it is to be written anew"
     left = fjord_on_both("mails", "retry", "--failed")
     assert (left.code, left.out) == (0, "")
-    assert left.err.splitlines()[-1].startswith("1 left as it is: owed more than 72 hours ago")
+    assert left.err.splitlines()[-1].startswith("1 skipped: due more than 72 hours ago")
     assert len(office.mails("retry", "--failed", "--anyway").json["data"]) == 1
     assert office.mails("retry", "--failed").json == {"data": [], "has_more": False, "next_cursor": None, "left": []}
 

@@ -276,7 +276,7 @@ def answer(method: str, source: str, status: str, *, total: int = 89000, gift_ca
         (
             answer("card", "stripe", "paid"),
             "auto",
-            "890.00 NOK was paid by card; what the organization's refund policy",
+            "890.00 NOK was paid by card. The refund by the organization's policy",
         ),
         (answer("card", "stripe", "paid"), "none", "with --refund none it is not refunded."),
         (answer("card", "stripe", "failed"), "auto", "No card was charged, so there is no refund."),

@@ -1,4 +1,4 @@
-"""`booking demo --once`: the whole story over real HTTP, and where it says that something is amiss."""
+"""`booking demo --once`: the self-test over real HTTP, and how a failed step is reported."""
 
 import json
 import threading

@@ -230,9 +230,9 @@ def test_the_hint_says_what_happened_to_the_body_on_the_way(booking: Booking, se
         (("body.json",), "The headers of the delivery are missing"),
         (("body.json", "--delivery", "body.json"), "--delivery contains headers and body"),
         (("nowhere.json", "--header", "t=1"), "nowhere.json cannot be read"),
-        (("--delivery", "body.json"), "body.json holds no delivery"),
-        (("--delivery", "no-blank-line"), "no-blank-line holds no delivery"),
-        (("--delivery", "odd-pairs"), "odd-pairs holds no delivery"),
+        (("--delivery", "body.json"), "body.json is not a delivery"),
+        (("--delivery", "no-blank-line"), "no-blank-line is not a delivery"),
+        (("--delivery", "odd-pairs"), "odd-pairs is not a delivery"),
     ],
 )
 def test_what_cannot_be_read_exits_2(booking: Booking, body: bytes, argv: tuple[str, ...], message: str) -> None:
