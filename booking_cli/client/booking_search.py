@@ -73,14 +73,14 @@ def search(
         for count, page in enumerate(pagination.iter_pages(client, api_client.path("bookings"), query, None), start=1):
             advance(count * PAGE, PAGES * PAGE)
             matching = [each for each in page["data"] if matches(each)]
-            kept = matching if limit is None else matching[:limit]
-            limit = None if limit is None else limit - len(kept)
+            taken = matching if limit is None else matching[:limit]
+            limit = None if limit is None else limit - len(taken)
             if limit == 0 or not page["has_more"]:
-                has_more = number is None and (page["has_more"] or len(kept) < len(matching))
-                yield {"data": kept, "has_more": has_more, "next_cursor": None}
+                has_more = number is None and (page["has_more"] or len(taken) < len(matching))
+                yield {"data": taken, "has_more": has_more, "next_cursor": None}
                 return
             is_last = count == PAGES and not all_pages
-            yield {"data": kept, "has_more": True, "next_cursor": page["next_cursor"], LIMIT_REACHED: is_last}
+            yield {"data": taken, "has_more": True, "next_cursor": page["next_cursor"], LIMIT_REACHED: is_last}
             if is_last:
                 return
 

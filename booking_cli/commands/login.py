@@ -64,15 +64,15 @@ def login(
     _write(cli, choice.name, profile, me)
 
 
-def _file(wanted: Path | None, before: Profile) -> Path | None:
+def _file(option: Path | None, before: Profile) -> Path | None:
     """Return the file for the key, new or already used by the profile; None for the keyring.
 
     Raises:
         CliError: the file exists and does not belong to the profile.
     """
-    if wanted is None:
+    if option is None:
         return Path(before.secret_file) if before.secret_file else None
-    path = wanted.expanduser().absolute()
+    path = option.expanduser().absolute()
     if is_there(path) and str(path) != before.secret_file:
         raise bad_file(path, "exists; a key is only written to a new file", code="file_exists")
     return path

@@ -44,7 +44,7 @@ def hold(
     seats: Annotated[int, typer.Option("--seats", metavar="N", help="The number of seats.", min=1)],
     length: Annotated[str, typer.Option("--for", metavar="10m", help="The duration, at most a day.")] = "10m",
 ) -> None:
-    """Hold seats of a departure for a while, so that nobody else can book them."""
+    """Hold seats of a departure for a while."""
     cli: Cli = ctx.obj
     for_s = duration_us(length) // 1_000_000
     from booking_core import storefront

@@ -66,7 +66,7 @@ def picked(item: Item, paths: Sequence[str]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for path in paths:
         if any(path.startswith(f"{other}.") for other in paths):
-            continue  # it is there, in the whole that was asked for too
+            continue  # it is part of another selected path
         *parents, last = path.split(".")
         place = result
         for part in parents:

@@ -127,7 +127,7 @@ class State:
     connection: http.client.HTTPConnection
     receiver: Receiver
     endpoint_id: str = ""
-    wanted: dict[str, Any] = field(default_factory=dict)
+    booking_request_body: dict[str, Any] = field(default_factory=dict)
     """The body of the booking request."""
     idempotency_key: str = field(default_factory=lambda: f"demo-{secrets.token_hex(8)}")
     booked: Response | None = None
@@ -252,8 +252,8 @@ def _me(state: State) -> str:
 
 
 def _register(state: State) -> str:
-    wanted = {"url": state.receiver.url, "event_types": [*BOOKED, *CANCELLED]}
-    endpoint = state.call("POST", "/webhooks", 201, wanted).json
+    body = {"url": state.receiver.url, "event_types": [*BOOKED, *CANCELLED]}
+    endpoint = state.call("POST", "/webhooks", 201, body).json
     state.endpoint_id, state.receiver.verifier = endpoint["id"], Verifier(endpoint["secret"])
     return f"201 {endpoint['url']}"
 
@@ -265,13 +265,13 @@ def _find_seats(state: State) -> str:
     body = booking_request(departures, lambda id_: state.call("GET", f"/experiences/{id_}", 200).json)
     if body is None:
         raise StepFailed("200 nothing to book")
-    state.wanted = body
+    state.booking_request_body = body
     seats = sum(each["seats_available"] for each in departures)
     return f"200 {len(departures)} departures, {seats} seats"
 
 
 def _book(state: State) -> str:
-    state.booked = state.call("POST", "/bookings", 201, state.wanted, state.idempotency_key)
+    state.booked = state.call("POST", "/bookings", 201, state.booking_request_body, state.idempotency_key)
     booking = state.booked.json
     if booking["status"] != "confirmed":
         raise StepFailed(f"201 {booking['status']}")
@@ -280,7 +280,7 @@ def _book(state: State) -> str:
 
 
 def _replay(state: State) -> str:
-    again = state.call("POST", "/bookings", 201, state.wanted, state.idempotency_key)
+    again = state.call("POST", "/bookings", 201, state.booking_request_body, state.idempotency_key)
     assert state.booked is not None
     if again.content != state.booked.content:
         raise StepFailed("201 other bytes")
@@ -384,7 +384,7 @@ def _short_lived_key(database: Database, organization: Organization) -> str:
 
 
 def _listener() -> socket.socket:
-    """Listen before the service runs, so that the first request waits in line and nobody has to ask again."""
+    """Listen before the service runs, so that the first request waits instead of failing."""
     return socket.create_server((HOST, 0))
 
 

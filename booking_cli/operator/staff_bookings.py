@@ -86,8 +86,8 @@ def _search(parse_instant: Any, conditions: Mapping[str, Any]) -> "Search":
         "departure_id": stored_id,
         "experience_id": stored_id,
     }
-    given = {name: value for name, value in conditions.items() if value is not None}
-    return Search(**{name: parsers[name](value) if name in parsers else value for name, value in given.items()})
+    used = {name: value for name, value in conditions.items() if value is not None}
+    return Search(**{name: parsers[name](value) if name in parsers else value for name, value in used.items()})
 
 
 def _plain(page: Json) -> Json:
