@@ -38,7 +38,7 @@ from booking_core.models.scopes import Scope
 
 LOUD = """
 import sys
-from booking_cli import logs
+from booking_cli.operator import logs
 ordinary = logs.config
 def loud(log_format):
     found = ordinary(log_format)
