@@ -1,6 +1,6 @@
-"""The `booking` command: the service, its organizations, keys and catalogues at a shell.
+"""The `booking` command.
 
-A module for each command group, loaded when the group is used: `main` finds it, `command` says how one is declared,
-`context` is what every command is given, `render` is the only writer to the terminal. An operator's command comes to
-the database through `storage`, a client's to the service through `remote`.
+`main` runs a command. `commands` has a module for each command group, imported when the group is used; `framework` the
+declaration of commands, output, errors and options; `client` the access to the HTTP API through the SDK; `operator` the
+access to the database. `client` and `operator` do not import each other.
 """

@@ -1,4 +1,3 @@
-"""The version of this distribution, the same as in its pyproject.toml: to ask the installed one takes longer than a
-command that needs nothing else."""
+"""The version of this distribution. It is written here, since reading the installed metadata is slow."""
 
 __version__ = "0.1.0"

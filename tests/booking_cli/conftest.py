@@ -27,7 +27,7 @@ PROXIES = tuple(write(f"{kind}_proxy") for kind in ("http", "https", "all") for 
 
 @dataclass(frozen=True)
 class Result:
-    """What a command left behind."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -35,12 +35,12 @@ class Result:
 
     @property
     def json(self) -> Any:
-        """stdout, which holds one JSON value and nothing else."""
+        """Return stdout, which must be a single JSON value."""
         return json.loads(self.out)
 
     @property
     def error(self) -> Any:
-        """stderr, which holds one JSON object and nothing else."""
+        """Return stderr, which must be a single JSON object."""
         (line,) = self.err.splitlines()
         return json.loads(line)["error"]
 
@@ -50,7 +50,7 @@ Booking = Callable[..., Result]
 
 @pytest.fixture(autouse=True)
 def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the size of the terminal that the tests are run on, nor a proxy: the services are on this machine."""
+    """Ignore the terminal size and the proxies of this machine."""
     for name in ("COLUMNS", "LINES", "GITHUB_ACTIONS", *PROXIES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
@@ -58,7 +58,7 @@ def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, str], None]:
-    """An empty folder to run in, and no setting from outside; sets one."""
+    """Return a function that sets a variable, in an empty folder without other settings."""
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith("BOOKING_") or name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
@@ -69,7 +69,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[st
 
 @pytest.fixture
 def booking(environment: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]) -> Booking:
-    """Runs `booking` in this process."""
+    """Return a function that runs `booking` in this process."""
 
     def run(*argv: str) -> Result:
         capsys.readouterr()
@@ -96,31 +96,31 @@ def _with_fjord_tours(booking: Booking) -> Booking:
 def stored(
     booking: Booking, environment: Callable[[str, str], None], new_database_url: Callable[[str], str]
 ) -> Booking:
-    """Runs `booking` on an empty SQLite database of this test's own."""
+    """Return a function that runs `booking` on an empty SQLite database of this test."""
     return _on(booking, environment, new_database_url("sqlite"))
 
 
 @pytest.fixture
 def fjord(stored: Booking) -> Booking:
-    """The same, with the organization fjord-tours in it."""
+    """Return the same with the organization fjord-tours."""
     return _with_fjord_tours(stored)
 
 
 @pytest.fixture
 def stored_on_both(booking: Booking, environment: Callable[[str, str], None], fresh_database_url: str) -> Booking:
-    """Runs `booking` on an empty database of this test's own, of either kind."""
+    """Return a function that runs `booking` on an empty database of this test, of either kind."""
     return _on(booking, environment, fresh_database_url)
 
 
 @pytest.fixture
 def fjord_on_both(stored_on_both: Booking) -> Booking:
-    """The same, with the organization fjord-tours in it."""
+    """Return the same with the organization fjord-tours."""
     return _with_fjord_tours(stored_on_both)
 
 
 @pytest.fixture
 def process(environment: Callable[[str, str], None]) -> Callable[..., subprocess.Popen[str]]:
-    """Starts `booking` in a process of its own."""
+    """Return a function that starts `booking` in a process of its own."""
 
     def start(*argv: str, **settings: Any) -> subprocess.Popen[str]:
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -131,7 +131,7 @@ def process(environment: Callable[[str, str], None]) -> Callable[..., subprocess
 
 @pytest.fixture
 def nobody_reads() -> Iterator[int]:
-    """A pipe whose other end was closed before anybody could write to it."""
+    """Return a pipe whose reading end is closed."""
     reader, writer = os.pipe()
     os.close(reader)
     yield writer
@@ -140,8 +140,8 @@ def nobody_reads() -> Iterator[int]:
 
 @pytest.fixture
 def terminal(environment: Callable[[str, str], None]) -> Callable[..., tuple[int, str]]:
-    """Runs `booking` on a terminal of 100 columns, with somebody typing `answer`, at once or behind the question `at`:
-    exit code and screen."""
+    """Return a function that runs `booking` on a terminal of 100 columns and types `answer`, at once or after the
+    question `at`. It returns the exit code and the screen."""
 
     def run(*argv: str, answer: str = "", at: str = "") -> tuple[int, str]:
         ours, theirs = pty.openpty()
@@ -173,14 +173,14 @@ def terminal(environment: Callable[[str, str], None]) -> Callable[..., tuple[int
 def running_service(
     backend: str, new_database_url: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
-    """The service, running on either database for whoever asks it over HTTP."""
+    """Return the service, running on either database."""
     with running(new_database_url(backend), tmp_path_factory.mktemp("service")) as started:
         yield started
 
 
 @pytest.fixture
 def shop(running_service: Service, environment: Callable[[str, str], None], tmp_path: Path) -> Iterator[World]:
-    """An organization there of this test's own. The environment holds its key, and the database for an operator."""
+    """Return a function that runs `booking storefront` in an organization with departures."""
     with logged_in(running_service, environment, tmp_path) as hooks:
         environment("BOOKING_DATABASE_URL", running_service.url)
         environment("BOOKING_SECRET_KEY", SECRET)
@@ -189,7 +189,7 @@ def shop(running_service: Service, environment: Callable[[str, str], None], tmp_
 
 @dataclass
 class Canned:
-    """A service that answers what it is told to, and remembers what it was asked."""
+    """A service that returns prepared responses, and records the requests."""
 
     base_url: str
     answers: list[tuple[int, bytes]]
@@ -201,7 +201,7 @@ class Canned:
 
 @pytest.fixture
 def canned(environment: Callable[[str, str], None], tmp_path: Path) -> Iterator[Canned]:
-    """Such a service, which the environment names."""
+    """Return such a service; the environment has its base URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:

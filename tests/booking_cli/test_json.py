@@ -10,10 +10,10 @@ from support.operations import Operations
 from support.world import DAY, World
 from typer import Context
 
-from booking_cli import shapes, tree
-from booking_cli.command import _DECLARED, Root, Written
-from booking_cli.main import MODULES, SECTIONS
-from booking_cli.render import _paths
+from booking_cli.commands.registry import MODULES, SECTIONS
+from booking_cli.framework import command_tree, output_fields
+from booking_cli.framework.command import OUTPUT_SPEC, OutputSpec, RootGroup
+from booking_cli.framework.formatting import paths_of
 from booking_core import tokens
 from booking_core.clock import system_clock
 from booking_core.db import tables
@@ -30,7 +30,7 @@ HOOK = ("--url", "https://127.0.0.1:8443/hook", "--event", "booking.created")
 
 
 class Everything:
-    """A shop with one of each thing, and the arguments with which each command does something there."""
+    """An organization with one of each resource, and the arguments for each command."""
 
     def __init__(self, shop: World, booking: Booking, folder: Path) -> None:
         self.shop, self.slug = shop, shop.organization.slug
@@ -46,7 +46,7 @@ class Everything:
         self.folder, self.count = folder, 0
 
     def made(self, *argv: str) -> str:
-        """The id of what a command makes."""
+        """Return the id of a new resource."""
         done = self.booking(*argv, "-o", "json")
         assert done.code == 0, done.err
         return str(done.json["id"])
@@ -71,7 +71,7 @@ class Everything:
         return self.made("webhooks", "create", *HOOK)
 
     def delivery(self, status: str = "dead") -> Words:
-        """An endpoint and a delivery of it that went wrong."""
+        """Return an endpoint and a failed delivery of it."""
         hook = self.hook()
         made = self.booking("webhooks", "test", hook, "-o", "json").json["id"]
         self.shop.change(tables.deliveries, made, status=status)
@@ -82,7 +82,7 @@ class Everything:
         return str(self.booking("events", "list", "-n", "1", "--fields", "id").out.strip())
 
     def leaving(self) -> str:
-        """A departure with a booking."""
+        """Return a departure with a booking."""
         departure = self.shop.departure(self.shop.experience())
         self.operations.book(departure)
         return departure
@@ -91,7 +91,7 @@ class Everything:
         return self.operations.hold(self.departure, 1)
 
     def mail(self) -> str:
-        """The key of a mail that could not be written."""
+        """Return the outbox key of a mail that could not be written."""
         kind, subject_id, now = "staff_key_expiring_mail", tokens.new_id(), system_clock()
         owed = {"key": f"{kind}:{subject_id}", "kind": kind, "subject_id": subject_id, "due_at": now, "created_at": now}
         payload = json.dumps({"name": "x", "prefix": "svc", "expires_at": now})
@@ -100,14 +100,14 @@ class Everything:
         return owed["key"]
 
     def cancelled(self) -> str:
-        """A booking that was paid by card and is cancelled; the money is kept."""
+        """Return a cancelled booking that was paid by card, without a refund."""
         booking_id = self.pending()
         self.operations.pay(booking_id)
         self.operations.cancel(booking_id, refund=RefundMode.NONE)
         return booking_id
 
     def refund(self) -> str:
-        """A refund that waits for a person."""
+        """Return a refund that waits for a person."""
         booking_id = self.pending()
         self.operations.pay(booking_id)
         self.operations.cancel(booking_id)
@@ -119,7 +119,7 @@ class Everything:
         return str(self.operations.book(self.later, payment=PaymentMode.PAY_ON_SITE)["id"])
 
     def record(self) -> str:
-        """A payment that staff recorded."""
+        """Return a payment that staff recorded."""
         booking_id = self.on_site()
         assert self.booking("payments", "record", booking_id, "--amount", "1", "-o", "json").code == 0
         (found,) = [row for row in self.shop.rows(tables.payment_records) if row["booking_id"] == booking_id]
@@ -217,8 +217,8 @@ def _signed(it: Everything) -> Path:
 
 
 def _commands() -> list[Words]:
-    root = Root(MODULES, SECTIONS)
-    found = [leaf.words for leaf in tree.leaves(root, Context(root, info_name="booking"))]
+    root = RootGroup(MODULES, SECTIONS)
+    found = [leaf.words for leaf in command_tree.leaves(root, Context(root, info_name="booking"))]
     return [words for words in found if words not in ENDLESS]
 
 
@@ -288,10 +288,10 @@ READS = {
 says one thing."""
 
 
-def _declared(words: Words) -> Written:
-    root = Root(MODULES, SECTIONS)
-    leaf = next(each for each in tree.leaves(root, Context(root, info_name="booking")) if each.words == words)
-    found: Written = getattr(leaf.command.callback, _DECLARED, Written())
+def _declared(words: Words) -> OutputSpec:
+    root = RootGroup(MODULES, SECTIONS)
+    leaf = next(each for each in command_tree.leaves(root, Context(root, info_name="booking")) if each.words == words)
+    found: OutputSpec = getattr(leaf.command.callback, OUTPUT_SPEC, OutputSpec())
     return found
 
 
@@ -312,8 +312,8 @@ def test_what_a_command_writes_has_the_fields_that_its_shape_names(it: Everythin
     profile = ("--profile", "one") if words == ("login",) else ()
     whole = it.booking(*words, *HOW.get(words, lambda _: ())(it), *profile, "-o", "json").json
     items = whole["data"] if isinstance(whole.get("data"), list) else [whole]
-    written = set(_paths(items))
-    assert [path for path in written if not shapes.names(path, shape)] == []
+    written = set(paths_of(items))
+    assert [path for path in written if not output_fields.has_field(shape, path)] == []
     refused = it.booking(*words, *HOW.get(words, lambda _: ())(it), *profile, "--fields", "nosuch", "-o", "json")
     assert (refused.code, refused.out, refused.error["code"]) == (2, "", "unknown_field")
-    assert set(shapes.paths(shape)) <= set(refused.error["hint"].removeprefix("the fields are ").split(", "))
+    assert set(output_fields.paths(shape)) <= set(refused.error["hint"].removeprefix("the fields are ").split(", "))

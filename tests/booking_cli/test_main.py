@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 import typer
 
-from booking_cli import loading, storage, tree, webhooks
-from booking_cli.command import Root
-from booking_cli.exit_codes import BY_CODE, ExitCode
-from booking_cli.main import MODULES, SECTIONS, main
+from booking_cli.commands import webhooks
+from booking_cli.commands.registry import MODULES, SECTIONS
+from booking_cli.framework import command_tree, gc_tuning
+from booking_cli.framework.command import RootGroup
+from booking_cli.framework.exit_codes import BY_CODE, ExitCode
+from booking_cli.main import main
+from booking_cli.operator import storage
 from booking_core.models.errors import ErrorCode
 from booking_core.settings import Settings
 
@@ -29,9 +32,9 @@ COMMAND = [sys.executable, "-c", "import sys; from booking_cli.main import main;
 
 
 def commands() -> Iterator[tuple[str, ...]]:
-    """Every command of the tree."""
-    root = Root(MODULES, SECTIONS)
-    return (leaf.words for leaf in tree.leaves(root, typer.Context(root, info_name="booking")))
+    """Yield every command."""
+    root = RootGroup(MODULES, SECTIONS)
+    return (leaf.words for leaf in command_tree.leaves(root, typer.Context(root, info_name="booking")))
 
 
 @pytest.mark.parametrize("words", list(commands()), ids=" ".join)
@@ -45,7 +48,7 @@ def test_every_command_has_help_with_an_example(booking: Booking, words: tuple[s
 
 
 def test_every_command_is_run_by_a_test() -> None:
-    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
     for words in commands():
         assert re.search(r"\(\s*" + ", ".join(f'"{word}"' for word in words), tests), words
 
@@ -74,7 +77,9 @@ def test_no_command_is_left_out_of_the_group_that_loads_it() -> None:
         for each in app.registered_commands
     ]
     assert declared == [
-        (module, name) for name, (module, _) in webhooks.MODULES.items() if module != "booking_cli.deliveries"
+        (module, name)
+        for name, (module, _) in webhooks.MODULES.items()
+        if module != "booking_cli.commands.webhooks.deliveries"
     ]
 
 
@@ -91,7 +96,7 @@ def test_what_is_new_is_collected_once_the_command_is_loaded(argv: str, monkeypa
 
 def test_a_collector_that_was_not_paused_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "freeze", lambda: pytest.fail("frozen"))
-    loading.end()
+    gc_tuning.resume()
     assert gc.isenabled()
 
 
@@ -271,7 +276,7 @@ def test_what_is_unexpected_exits_1_and_shows_a_traceback_only_with_debug(
     monkeypatch.setattr("booking_core.organizations.find", fail)
     plain = stored("orgs", "list")
     assert plain.code == ExitCode.FAILED
-    assert plain.err.splitlines()[1:] == ["error: RuntimeError: wires crossed", "hint: --debug shows where it happened"]
+    assert plain.err.splitlines()[1:] == ["error: RuntimeError: wires crossed", "hint: show the traceback with --debug"]
     assert "Traceback" in stored("orgs", "list", "--debug").err
     assert stored("orgs", "list", "-o", "json").error["code"] == "internal_error"
 
@@ -326,7 +331,7 @@ def test_a_letter_that_the_console_does_not_have_loses_no_key(
 
 
 def _buffered() -> dict[str, str]:
-    """The environment, in which Python keeps what is written for a while, as it does unless told otherwise."""
+    """Return the environment with Python's default buffering."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 

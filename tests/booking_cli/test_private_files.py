@@ -50,7 +50,7 @@ def too_open(folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def home(environment: Callable[[str, str], None], tmp_path: Path) -> Path:
-    """Return an empty folder, in which commands run."""
+    """Return a profile in use, without settings in the environment."""
     folder = tmp_path / "home"
     folder.mkdir(mode=0o755)
     os.chdir(folder)
@@ -61,7 +61,7 @@ def home(environment: Callable[[str, str], None], tmp_path: Path) -> Path:
 
 @pytest.fixture
 def running() -> Iterator[list[subprocess.Popen[str]]]:
-    """End what a test started and did not."""
+    """End the processes that a test started."""
     started: list[subprocess.Popen[str]] = []
     yield started
     for each in started:

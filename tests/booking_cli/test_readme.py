@@ -25,7 +25,7 @@ def blocks() -> list[list[str]]:
 
 
 class Shell:
-    """Runs the lines, with the ids that they leave open."""
+    """Runs the lines, with the ids filled in."""
 
     def __init__(self, booking: Booking, environment: Callable[[str, str], None], folder: Path) -> None:
         self.booking, self.environment, self.folder = booking, environment, folder
@@ -76,7 +76,7 @@ def test_the_merchants_guide_works_on_what_make_run_serves(
 
 
 def _exports(lines: Any) -> dict[str, str]:
-    """The variables that the demo prints."""
+    """Return the variables that the demo prints."""
     found: dict[str, str] = {}
     for line in lines:
         if line.startswith("export "):

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from typer import Context
 
-from booking_cli import tree
-from booking_cli.command import Root
-from booking_cli.main import MODULES, SECTIONS
+from booking_cli.commands.registry import MODULES, SECTIONS
+from booking_cli.framework import command_tree
+from booking_cli.framework.command import RootGroup
 from booking_core import doctor
 
 OPERATORS = {"departures", "refunds", "secrets"}
@@ -16,7 +16,7 @@ OPERATORS = {"departures", "refunds", "secrets"}
 
 
 def commands() -> list[str]:
-    """Return every command that a remedy names."""
+    """Yield every command."""
     remedies = [check.remedy for check in doctor.CHECKS if check.remedy]
     steps = (step for remedy in remedies for step in re.split(", (?:then|or) ", remedy))
     return sorted({step for step in steps if step.startswith("booking ")})
@@ -24,8 +24,8 @@ def commands() -> list[str]:
 
 def found(words: list[str]) -> Any:
     """Return the command that the words begin with."""
-    root = Root(MODULES, SECTIONS)
-    for leaf in tree.leaves(root, Context(root)):
+    root = RootGroup(MODULES, SECTIONS)
+    for leaf in command_tree.leaves(root, Context(root)):
         if tuple(words[: len(leaf.words)]) == leaf.words:
             return leaf.command
     return None

@@ -15,10 +15,10 @@ import pytest
 from support.world import World
 from typer import Context
 
-from booking_cli import tree
-from booking_cli.command import Root
-from booking_cli.exit_codes import ExitCode
-from booking_cli.main import MODULES, SECTIONS
+from booking_cli.commands.registry import MODULES, SECTIONS
+from booking_cli.framework import command_tree
+from booking_cli.framework.command import RootGroup
+from booking_cli.framework.exit_codes import ExitCode
 
 _SPEC = importlib.util.spec_from_file_location("every_command_in_json", Path(__file__).with_name("test_json.py"))
 assert _SPEC
@@ -39,12 +39,12 @@ WRONG = (
 """Nothing, blanks, numbers that are none or too large, control characters, bytes that are no UTF-8, paths, halves."""
 
 
-def _leaves() -> list[tree.Leaf]:
-    root = Root(MODULES, SECTIONS)
-    return [leaf for leaf in tree.leaves(root, Context(root, info_name="booking")) if leaf.words not in ENDLESS]
+def _leaves() -> list[command_tree.Leaf]:
+    root = RootGroup(MODULES, SECTIONS)
+    return [leaf for leaf in command_tree.leaves(root, Context(root, info_name="booking")) if leaf.words not in ENDLESS]
 
 
-def _wrong(leaf: tree.Leaf, sound: tuple[str, ...], value: str) -> Iterator[tuple[str, ...]]:
+def _wrong(leaf: command_tree.Leaf, sound: tuple[str, ...], value: str) -> Iterator[tuple[str, ...]]:
     """Yield the command lines in which that value stands somewhere."""
     for param in leaf.command.own_params:
         if param.param_type_name == "argument":
@@ -55,24 +55,24 @@ def _wrong(leaf: tree.Leaf, sound: tuple[str, ...], value: str) -> Iterator[tupl
 
 @pytest.mark.parametrize("leaf", _leaves(), ids=lambda leaf: " ".join(leaf.words))
 def test_a_wrong_value_is_a_line_and_an_exit_code(
-    booking: Booking, shop: World, tmp_path: Path, leaf: tree.Leaf, monkeypatch: pytest.MonkeyPatch
+    booking: Booking, shop: World, tmp_path: Path, leaf: command_tree.Leaf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("booking_sdk._retries.BACKOFF_S", 0.0)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
     it = Everything(shop, booking, tmp_path)
     sound = HOW.get(leaf.words, lambda _: ())(it)
-    amiss = [
+    wrong = [
         (argv, done.code, done.err or done.out)
         for value in WRONG
         for argv in _wrong(leaf, sound, value)
         if not _is_explained(done := booking("--yes", "-o", "json", *argv))
     ]
-    assert amiss == []
+    assert wrong == []
 
 
 @pytest.mark.parametrize("leaf", _leaves(), ids=lambda leaf: " ".join(leaf.words))
 def test_a_command_without_its_arguments_or_with_too_many_is_misused(
-    booking: Booking, environment: Callable[[str, str], None], leaf: tree.Leaf
+    booking: Booking, environment: Callable[[str, str], None], leaf: command_tree.Leaf
 ) -> None:
     required = [param for param in leaf.command.own_params if param.required]
     if required:

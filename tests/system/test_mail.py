@@ -17,7 +17,7 @@ from support.servers import new_world
 from support.smtp import OK, TAKE_AND_DROP, MailServer, Received
 from support.world import World
 
-from booking_cli.exit_codes import ExitCode
+from booking_cli.framework.exit_codes import ExitCode
 from booking_core.db import tables
 from booking_core.idempotency import Answer
 from booking_server.adapters.smtp import CONNECTIONS_MAX

@@ -20,7 +20,7 @@ from support.servers import new_world
 from support.stripe_ledger import KEY, Ledger, Refunder, stripe
 from support.world import World
 
-from booking_cli.exit_codes import ExitCode
+from booking_cli.framework.exit_codes import ExitCode
 from booking_core.db import tables
 from booking_core.errors import Unavailable
 from booking_core.models.bookings import CancelReason

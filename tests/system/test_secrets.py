@@ -32,13 +32,13 @@ from support.smtp import MailServer, Received
 from support.stripe_ledger import Fault, Ledger
 from support.world import ADULT
 
-from booking_cli.exit_codes import ExitCode
+from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.main import main
 from booking_core.models.scopes import Scope
 
 LOUD = """
 import sys
-from booking_cli import logs
+from booking_cli.operator import logs
 ordinary = logs.config
 def loud(log_format):
     found = ordinary(log_format)

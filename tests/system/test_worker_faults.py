@@ -12,7 +12,7 @@ from support.hooks import Hooks
 from support.receivers import OK, Answer, Receipt, Receiver, Receivers, Worker, hang, plain, wait_until, workers
 from support.servers import new_world
 
-from booking_cli.exit_codes import ExitCode
+from booking_cli.framework.exit_codes import ExitCode
 from booking_core import webhooks
 from booking_core.clock import SECOND, system_clock
 from booking_core.db.engine import Tx

@@ -1,0 +1,1 @@
+"""Call the HTTP API through the SDK: connection, profiles, requests and lists."""

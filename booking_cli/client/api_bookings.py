@@ -1,0 +1,92 @@
+"""The client half of `booking bookings`: list, get, create and cancel over HTTP."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from booking_cli.client import api_client, booking_search, refund_notes
+from booking_cli.framework.bookings import describe, write_created
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.idempotency import idempotency_key
+from booking_cli.framework.pages import LIMIT_REACHED, Page, write_pages
+
+if TYPE_CHECKING:
+    from booking_sdk import BookingClient
+
+Json = dict[str, Any]
+
+
+def write_search(
+    cli: Cli,
+    params: Mapping[str, Any],
+    condition: booking_search.Condition,
+    columns: tuple[str, ...],
+    *,
+    number: int | None,
+    limit: int | None,
+    truncated: Mapping[str, int],
+) -> None:
+    """Search the API's list for bookings that meet the condition, and write them.
+
+    Raises:
+        CliError: PARTIAL, if the search stopped at its limit.
+    """
+
+    def pages() -> Iterator[Page]:
+        with api_client.connect(cli) as client:
+            yield from booking_search.search(
+                cli, client, params, condition, number=number, limit=limit, all_pages=limit is None
+            )
+
+    last = write_pages(cli, pages(), columns, truncated=truncated, empty="No booking found.")
+    if last.get(LIMIT_REACHED):
+        raise booking_search.limit_reached(last["next_cursor"])
+
+
+def get(cli: Cli, reference: str) -> None:
+    """Write a booking, found by its number or its id."""
+    with api_client.connect(cli) as client:
+        booking = api_client.get(client, "bookings", booking_search.resolve_id(cli, client, reference))
+    cli.render.one(booking)
+
+
+def create(cli: Cli, body: Json, key_option: str | None) -> None:
+    """Create a booking and write it; `key_option` is the value of --idempotency-key."""
+    with api_client.connect(cli) as client, idempotency_key(cli, key_option) as key:
+        created = api_client.request(client, "POST", api_client.path("bookings"), body=body, idempotency_key=key)
+    write_created(cli, created.body, is_replay=created.is_replay)
+
+
+def cancel(cli: Cli, reference: str, *, refund: str, reason: str | None, dry_run: bool, key_option: str | None) -> None:
+    """Cancel a booking and write it. A dry run writes the booking and the request that would be sent."""
+    if refund == "full":
+        raise CliError("--refund full needs --org: the API refunds by the organization's policy.", hint="add --org")
+    body = {"refund": refund} | ({"reason": reason} if reason else {})
+    with api_client.connect(cli) as client:
+        booking_id = booking_search.resolve_id(cli, client, reference)
+        path = api_client.path("bookings", booking_id, "cancel")
+        if dry_run:
+            _write_request(cli, client, booking_id, {"method": "POST", "path": path, "body": body})
+            return
+        _confirm(cli, client, booking_id)
+        with idempotency_key(cli, key_option) as key:
+            cancelled = api_client.request(client, "POST", path, body=body, idempotency_key=key).body
+    cli.render.one(cancelled)
+    cli.render.note(refund_notes.after_cancelling(cancelled, refund))
+
+
+def _write_request(cli: Cli, client: "BookingClient", booking_id: str, request: Json) -> None:
+    booking = api_client.get(client, "bookings", booking_id)
+    cli.render.one({**booking, "dry_run": True, "request": request})
+    if booking["status"] == "cancelled":
+        cli.render.note("It is cancelled already: the service would return it unchanged.")
+    else:
+        cli.render.note(f"It would be cancelled (refund: {request['body']['refund']}). Nothing was sent (--dry-run).")
+
+
+def _confirm(cli: Cli, client: "BookingClient", booking_id: str) -> None:
+    """Ask for a confirmation; the booking is looked up only if the question is asked."""
+    description = f"the booking {booking_id}"
+    if cli.is_interactive and not cli.options.yes:
+        description = describe(api_client.get(client, "bookings", booking_id))
+    cli.confirm(f"Cancel {description}? This cannot be undone.")

@@ -1,0 +1,87 @@
+"""Turn the SDK's errors into errors of a command."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.exit_codes import BY_CODE, ExitCode, of_status
+from booking_cli.framework.idempotency import retry_hint
+
+if TYPE_CHECKING:
+    from booking_sdk import APIError, APIStatusError, BookingError
+
+HINTS: Mapping[str, str] = {
+    "api_key_invalid": "run booking login with a key of this service; booking config show prints the key in use",
+    "api_key_revoked": "the key was revoked: run booking login with another key",
+    "api_key_expired": "the key has expired: run booking login with another key",
+    "app_not_enabled": "booking orgs set SLUG api_app=on",
+    "plan_upgrade_required": "booking orgs set SLUG plan_api=on",
+    "idempotency_in_progress": "run the same command with the same --idempotency-key to get the first result",
+    "idempotency_key_reused": "this key was used for another request: leave out --idempotency-key",
+}
+"""The next step by error code of the API."""
+
+NOT_THE_API = "check that the base URL is that of the service: booking config show"
+
+
+def to_cli_error(error: "BookingError", not_found_hint: str | None = None) -> CliError:
+    """Return the error to report.
+
+    Args:
+        not_found_hint: the hint for the code `not_found`.
+    """
+    from booking_sdk import APIConnectionError, APIError, APIStatusError, APITimeoutError, ConfigurationError
+
+    if isinstance(error, ConfigurationError):
+        return CliError(f"{error}.", code="bad_setting")
+    if isinstance(error, APIStatusError):
+        return _from_status_error(error, not_found_hint)
+    if isinstance(error, APIConnectionError):
+        code = "timeout" if isinstance(error, APITimeoutError) else "network_error"
+        next_step = _retry_hint(error) or _connection_hint(error)
+        return CliError(_message_without_key(error), ExitCode.NETWORK, code=code, hint=next_step)
+    hint = _retry_hint(error) if isinstance(error, APIError) else None
+    return CliError(f"{error}.", ExitCode.SERVER, code="unreadable_answer", hint=hint)
+
+
+def _from_status_error(error: "APIStatusError", not_found_hint: str | None) -> CliError:
+    return CliError(
+        error.message,
+        BY_CODE.get(error.code or "", of_status(error.status_code)),
+        code=error.code or f"http_{error.status_code}",
+        hint=_retry_hint(error) or _hint(error) or (not_found_hint if error.code == "not_found" else None),
+        details=[detail.to_json() for detail in error.details],
+        status=error.status_code,
+        request_id=error.request_id,
+    )
+
+
+def _hint(error: "APIStatusError") -> str | None:
+    from booking_sdk import InsufficientCapacityError, InsufficientScopeError
+
+    if isinstance(error, InsufficientScopeError):
+        return f"the key needs the scope {error.required_scope}: booking keys create --scope {error.required_scope}"
+    if isinstance(error, InsufficientCapacityError):
+        return f"seats left: {error.seats_available}; find other departures with booking availability"
+    if error.status_code == 429 and error.retry_after is not None:
+        return f"try again in {error.retry_after:.0f} s"
+    return HINTS.get(error.code or "")
+
+
+def _retry_hint(error: "APIError") -> str | None:
+    """Return the hint for a change that may have been made, if the command can be run again with its key."""
+    if not (error.maybe_executed and error.idempotency_key):
+        return None
+    return retry_hint(error.idempotency_key)
+
+
+def _message_without_key(error: "APIError") -> str:
+    """Return the message without the idempotency key, which the hint holds."""
+    message, _, _ = str(error).partition(", which the same call")
+    return f"{message}."
+
+
+def _connection_hint(error: "APIError") -> str:
+    if error.maybe_executed:
+        return "check whether the change was made before you run the command again"
+    return "check that the service is running; booking config show prints the base URL in use"

@@ -1,0 +1,183 @@
+"""Read and write profiles: named pairs of a service and an organization for client commands.
+
+The profiles are in one TOML file without secrets. API keys are in the keyring or in files of their own (`key_storage`).
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError, bad_file
+from booking_core import private_files
+
+VARIABLE = "BOOKING_PROFILE"
+FOLDER_VARIABLE = "BOOKING_CONFIG_DIR"
+DEFAULT = "default"
+"""The profile that is used if none is chosen."""
+
+_FILE = "config.toml"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A service, an organization, and the place of its API key."""
+
+    base_url: str | None = None
+    organization: str | None = None
+    """The slug in the service's response when the key was stored."""
+    key_prefix: str | None = None
+    """The first characters of the key, to tell keys apart."""
+    secret_file: str | None = None
+    """The file that holds the key; None for the keyring."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """The content of the file."""
+
+    current: str | None = None
+    """The profile of `config use`."""
+    by_name: Mapping[str, Profile] = field(default_factory=dict)
+
+    def named(self, name: str) -> Profile:
+        """Return the profile of that name.
+
+        Raises:
+            CliError: there is no such profile.
+        """
+        if name not in self.by_name:
+            known = ", ".join(sorted(self.by_name)) or "none yet"
+            raise CliError(
+                f"There is no profile {name}; there are: {known}.",
+                code="no_profile",
+                hint=f"booking login --profile {name}",
+            )
+        return self.by_name[name]
+
+    def having(self, name: str, profile: Profile) -> "Profiles":
+        """Return the profiles with one added or replaced."""
+        return replace(self, by_name={**self.by_name, name: profile})
+
+    def without(self, name: str) -> "Profiles":
+        """Return the profiles without one."""
+        kept = {each: profile for each, profile in self.by_name.items() if each != name}
+        return Profiles(None if self.current == name else self.current, kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The profile of this run, and the origin of the choice."""
+
+    name: str
+    origin: str
+    """`--profile`, the variable, `config use` or `default`."""
+
+
+def chosen(cli: Cli) -> Choice:
+    """Return the profile of this run: that of --profile, BOOKING_PROFILE, `config use`, or the default."""
+    if cli.options.profile:
+        return Choice(checked_name(cli.options.profile), "--profile")
+    if named := os.environ.get(VARIABLE):
+        return Choice(checked_name(named), VARIABLE)
+    if current := load().current:
+        return Choice(current, "config use")
+    return Choice(DEFAULT, "default")
+
+
+def profile_name(cli: Cli) -> str:
+    """Return the name of the profile of this run, which need not exist."""
+    return chosen(cli).name
+
+
+def checked_name(name: str) -> str:
+    """Return the name if it is valid in the file, in a keyring and on the command line.
+
+    Raises:
+        CliError: the name is invalid.
+    """
+    if not _NAME.fullmatch(name):
+        raise CliError(f"{name!r} is not a valid profile name: use letters, digits, - and _.", code="bad_profile")
+    return name
+
+
+def folder() -> Path:
+    """Return the folder of the configuration, which need not exist."""
+    if name := os.environ.get(FOLDER_VARIABLE):
+        return Path(name)
+    from platformdirs import user_config_path
+
+    return user_config_path("booking", appauthor=False)
+
+
+def path() -> Path:
+    """Return the path of the profiles' file."""
+    return folder() / _FILE
+
+
+def load() -> Profiles:
+    """Return the profiles of the file; none without a file.
+
+    Raises:
+        CliError: it cannot be read, or is invalid.
+    """
+    import tomllib
+
+    try:
+        document = tomllib.loads(path().read_text())
+        return _read(document)
+    except FileNotFoundError:
+        return Profiles()
+    except OSError as error:
+        raise bad_file(path(), f"cannot be read: {error.strerror}", code="bad_config") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise bad_file(path(), f"is invalid: {error}", code="bad_config", hint="repair it, or remove it") from None
+
+
+def save(profiles: Profiles) -> None:
+    """Replace the file atomically.
+
+    Raises:
+        CliError: it cannot be written.
+    """
+    import tomli_w
+
+    document: dict[str, Any] = {"current": profiles.current} if profiles.current else {}
+    document["profiles"] = {
+        name: {key: value for key, value in asdict(profile).items() if value is not None}
+        for name, profile in sorted(profiles.by_name.items())
+    }
+    write_private(path(), tomli_w.dumps(document))
+
+
+def write_private(target: Path, text: str) -> None:
+    """Replace a file atomically; only its owner can read it.
+
+    Raises:
+        CliError: it cannot be written.
+    """
+    try:
+        private_files.make_folder(target.parent)
+        private_files.replace(target, text.encode())
+    except OSError as error:
+        raise bad_file(target, f"cannot be written: {error.strerror}") from None
+
+
+def _read(document: Mapping[str, Any]) -> Profiles:
+    known = Profile.__slots__
+    found = {
+        checked_name(name): Profile(**{key: _text(key, fields[key]) for key in known if key in fields})
+        for name, fields in document.get("profiles", {}).items()
+    }
+    current = document.get("current")
+    return Profiles(None if current is None else _text("current", current), found)
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is not a string")
+    return value

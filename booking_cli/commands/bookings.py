@@ -1,0 +1,274 @@
+"""`booking bookings`: list, show and change bookings.
+
+Several commands have two halves: over HTTP with an API key (`client.api_bookings`), or in the database with --org
+(`operator.staff_bookings`).
+"""
+
+from typing import Annotated, Any
+
+import typer
+
+from booking_cli.client import api_bookings, api_client, booking_search, pagination
+from booking_cli.framework import options
+from booking_cli.framework.arguments import counts, day, identifier
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.errors import CliError
+from booking_cli.operator import staff_bookings
+
+app = command_group("Manage bookings.")
+
+COLUMNS = (
+    *("booking_number", "status", "departure.starts_at", "totals.total", "customer.name", "experience.title"),
+    *("payment.status", "id"),
+)
+TRUNCATED = {"customer.name": 16, "experience.title": 24}
+STATUSES = ("pending", "confirmed", "cancelled")
+PAYMENTS = ("pay_on_site", "invoice", "external_paid")
+SOURCES = ("admin", "agency", "ai")
+REASON_CODES = ("admin", "agent")
+REFUNDS = ("auto", "none", "full")
+_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
+BookingId = Annotated[str, typer.Argument(metavar="ID", parser=identifier, help="The booking's id or number.")]
+Org = Annotated[
+    str | None, typer.Option("--org", metavar="SLUG", help="Use the database, for this organization (operator).")
+]
+Status = Annotated[str | None, options.choice("--status", choices=STATUSES, help="Filter by status.")]
+DepartureFrom = Annotated[
+    str | None, typer.Option("--departure-from", metavar="DAY", parser=day, help="Filter by departure: first day.")
+]
+DepartureTo = Annotated[
+    str | None,
+    typer.Option(
+        "--departure-to", metavar="DAY", parser=day, help="Filter by departure: last day, at most 92 days later."
+    ),
+]
+Number = Annotated[int | None, typer.Option("--number", metavar="N", min=1, help="Find by booking number.")]
+EmailFilter = Annotated[str | None, typer.Option("--email", metavar="EMAIL", help="Find by the guest's e-mail.")]
+NameFilter = Annotated[str | None, typer.Option("--name", metavar="TEXT", help="Find by words of the guest's name.")]
+DepartureFilter = Annotated[
+    str | None, typer.Option("--departure", metavar="ID", parser=identifier, help="Find by departure.")
+]
+Departure = Annotated[str, typer.Option("--departure", metavar="ID", help="The departure; see `booking availability`.")]
+TargetDeparture = Annotated[
+    str, typer.Option("--departure", metavar="ID", parser=identifier, help="The new departure.")
+]
+Payment = Annotated[str, options.choice("--payment", choices=PAYMENTS, help="The payment method.")]
+NoEmail = Annotated[bool, typer.Option("--no-email", help="Do not send the confirmation e-mail.")]
+NoNotify = Annotated[bool, typer.Option("--no-notify", help="Do not notify the staff.")]
+Source = Annotated[
+    str | None, options.choice("--source", choices=SOURCES, help="The source of the booking; needs --org.")
+]
+Refund = Annotated[
+    str,
+    options.choice(
+        "--refund", choices=REFUNDS, help="auto: by the organization's policy; none; full: everything, needs --org."
+    ),
+]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="A reason, for the staff.")]
+ReasonCode = Annotated[
+    str | None,
+    options.choice(
+        "--reason-code", choices=REASON_CODES, help="Use the database, with this reason (operator); default: admin."
+    ),
+]
+
+
+@command(
+    app,
+    "list",
+    "booking bookings list --status confirmed --departure-from today",
+    "booking bookings list --updated-since 24h --all -o jsonl",
+    "booking bookings list --number 1017",
+    "booking bookings list --org fjord-tours --name lovelace     (in the database)",
+    shape="booking",
+)
+def list_(
+    ctx: typer.Context,
+    status: Status = None,
+    experience: options.ExperienceFilter = None,
+    departure_from: DepartureFrom = None,
+    departure_to: DepartureTo = None,
+    updated_since: options.UpdatedSince = None,
+    number: Number = None,
+    email: EmailFilter = None,
+    name: NameFilter = None,
+    departure: DepartureFilter = None,
+    org: Org = None,
+    limit: options.Limit = options.DEFAULT_LIMIT,
+    all_pages: options.AllPages = False,
+    order: options.Order = "desc",
+    starting_after: options.StartingAfter = None,
+) -> None:
+    """List bookings, newest first.
+
+    \b
+    Over HTTP, the API has no filter for --number, --email, --name and
+    --departure: the newest 5,000 bookings are searched, or all with --all.
+
+    With --org, the database is searched. --email finds the bookings of the
+    customer with that address, or else of guests who gave it.
+    """
+    filters = {"status": status, "experience_id": experience, "updated_since": updated_since}
+    filters |= {"departure_from": departure_from, "departure_to": departure_to}
+    found_by: dict[str, Any] = {"number": number, "email": email, "name": name}
+    maximum = None if all_pages else limit
+    if org is not None:
+        conditions = {**filters, **found_by, "departure_id": departure}
+        paging: dict[str, Any] = {"order": order, "limit": maximum, "starting_after": starting_after}
+        staff_bookings.write_list(ctx.obj, org, conditions, COLUMNS, truncated=TRUNCATED, **paging)
+        return
+    params = {**filters, "order": order, "starting_after": starting_after}
+    if condition := booking_search.condition(**found_by, departure=departure):
+        api_bookings.write_search(
+            ctx.obj, params, condition, COLUMNS, number=number, limit=maximum, truncated=TRUNCATED
+        )
+        return
+    pagination.write_list(
+        ctx.obj,
+        api_client.path("bookings"),
+        COLUMNS,
+        params=params,
+        limit=limit,
+        all_pages=all_pages,
+        starting_after=starting_after,
+        truncated=TRUNCATED,
+        empty="No booking found.",
+    )
+
+
+@command(
+    app,
+    "get",
+    f"booking bookings get {_ID} -o json",
+    "booking bookings get 1017 --org fjord-tours     (in the database)",
+    shape="booking",
+)
+def get(ctx: typer.Context, booking_id: BookingId, org: Org = None) -> None:
+    """Show a booking. The guest's secret link is included for a key with bookings:write.
+
+    Over HTTP, a booking number is searched in the API's list. With --org, the booking is read from the database.
+    """
+    if org is not None:
+        staff_bookings.get(ctx.obj, org, booking_id)
+    else:
+        api_bookings.get(ctx.obj, booking_id)
+
+
+@command(
+    app,
+    "create",
+    f"booking bookings create --departure {_ID} --guest adult=2 \\",
+    "    --name 'Ada Lovelace' --email ada@example.com --payment pay_on_site",
+    "booking bookings create --org fjord-tours --source admin --departure ID --guest adult=2 \\",
+    "    --name 'Ada Lovelace' --email ada@example.com --payment invoice     (in the database)",
+    shape="booking",
+    changes=True,
+)
+def create(
+    ctx: typer.Context,
+    departure: Departure,
+    guest: options.Guests,
+    name: options.GuestName,
+    email: options.GuestEmail,
+    payment: Payment,
+    phone: options.GuestPhone = None,
+    add_on: options.AddOns = None,
+    note: options.StaffNote = None,
+    no_email: NoEmail = False,
+    no_notify: NoNotify = False,
+    org: Org = None,
+    source: Source = None,
+    idempotency_key: options.IdempotencyKey = None,
+) -> None:
+    """Create a confirmed booking. Prices are calculated by the service.
+
+    Over HTTP, the booking's source is `api`. With --org and --source, the booking is created in the database for staff
+    (admin), an agency or an assistant (ai).
+
+    Running the command again with the same --idempotency-key books nothing more and shows the first result; -v prints
+    the key of this run.
+    """
+    if (org is None) != (source is None):
+        raise CliError("--org and --source go together: they use the database.", hint="leave out both to use HTTP")
+    body: dict[str, Any] = {
+        "experience_date_id": departure,
+        "guests": counts(guest, "tier_id"),
+        "customer": {"name": name, "email": email} | ({"phone": phone} if phone else {}),
+        "payment": payment,
+    }
+    body |= {"add_ons": counts(add_on, "id")} if add_on else {}
+    body |= {"note": note} if note else {}
+    body |= {"send_confirmation_email": False} if no_email else {}
+    body |= {"notify_staff": False} if no_notify else {}
+    if org is not None and source is not None:
+        staff_bookings.create(ctx.obj, org, source, body, idempotency_key)
+    else:
+        api_bookings.create(ctx.obj, body, idempotency_key)
+
+
+@command(
+    app,
+    "cancel",
+    f"booking bookings cancel {_ID} --reason 'The guest is ill'",
+    f"booking bookings cancel {_ID} --refund none --yes",
+    f"booking bookings cancel {_ID} --dry-run",
+    "booking bookings cancel 1017 --org fjord-tours --refund full     (in the database)",
+    shape="booking",
+    changes=True,
+)
+def cancel(
+    ctx: typer.Context,
+    booking_id: BookingId,
+    refund: Refund = "auto",
+    reason: Reason = None,
+    org: Org = None,
+    reason_code: ReasonCode = None,
+    dry_run: options.DryRun = False,
+    idempotency_key: options.IdempotencyKey = None,
+) -> None:
+    """Cancel a booking, free its seats, notify the guest and refund a card payment.
+
+    Over HTTP, the reason of the event is `api`. --dry-run shows the booking and the request.
+
+    With --org or --reason-code, the booking is cancelled in the database; the reason is `admin` or `agent`, and the
+    refund is shown. --dry-run does all of it and rolls back. --idempotency-key is not needed there, since a booking is
+    cancelled once.
+
+    A cancelled booking is shown unchanged.
+    """
+    if org is not None or reason_code is not None:
+        code = reason_code or "admin"
+        staff_bookings.cancel(
+            ctx.obj, booking_id, org=org, reason_code=code, refund=refund, reason=reason, dry_run=dry_run
+        )
+    else:
+        api_bookings.cancel(
+            ctx.obj, booking_id, refund=refund, reason=reason, dry_run=dry_run, key_option=idempotency_key
+        )
+
+
+@command(app, "confirm", f"booking bookings confirm {_ID}", shape="booking", changes=True)
+def confirm(ctx: typer.Context, booking_id: BookingId, org: options.OrgOfBooking = None) -> None:
+    """Confirm a pending booking, paid or not (operator)."""
+    staff_bookings.confirm(ctx.obj, booking_id, org=org)
+
+
+@command(
+    app,
+    "reschedule",
+    f"booking bookings reschedule {_ID} \\",
+    "    --departure 0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21",
+    "booking bookings reschedule 1017 --org fjord-tours --departure ID --dry-run",
+    shape="booking",
+    changes=True,
+)
+def reschedule(
+    ctx: typer.Context,
+    booking_id: BookingId,
+    departure: TargetDeparture,
+    org: options.OrgOfBooking = None,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Move a booking to another departure at the same price (operator)."""
+    staff_bookings.reschedule(ctx.obj, booking_id, departure, org=org, dry_run=dry_run)

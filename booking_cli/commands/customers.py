@@ -1,0 +1,122 @@
+"""`booking customers`: list, show and create customers over HTTP; update them in the database."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from booking_cli.client import api_client, pagination
+from booking_cli.framework import idempotency, options
+from booking_cli.framework.arguments import identifier
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.operator import transactions
+from booking_cli.operator.transactions import stored_id
+
+if TYPE_CHECKING:
+    from booking_core.context import Actor
+    from booking_core.db.engine import Tx
+
+app = command_group("Manage customers. A customer is identified by the e-mail address.")
+
+COLUMNS = ("id", "name", "email", "phone", "tags", "email_subscription", "created_at")
+TRUNCATED = {"name": 24, "email": 32, "tags": 16}
+_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
+CustomerId = Annotated[
+    str, typer.Argument(metavar="ID", parser=identifier, help="The customer's id; see `booking customers list`.")
+]
+Email = Annotated[str, typer.Option("--email", metavar="EMAIL", help="The e-mail address.")]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The full name.")]
+Phone = Annotated[str | None, typer.Option("--phone", metavar="PHONE", help="The phone number.")]
+
+
+@command(app, "list", "booking customers list", "booking customers list --email ada@example.com", shape="customer")
+def list_(
+    ctx: typer.Context,
+    email: Annotated[str | None, typer.Option("--email", metavar="EMAIL", help="Filter by e-mail address.")] = None,
+    limit: options.Limit = options.DEFAULT_LIMIT,
+    all_pages: options.AllPages = False,
+    order: options.Order = "desc",
+    starting_after: options.StartingAfter = None,
+) -> None:
+    """List customers, newest first."""
+    pagination.write_list(
+        ctx.obj,
+        api_client.path("customers"),
+        COLUMNS,
+        params={"email": email, "order": order},
+        limit=limit,
+        all_pages=all_pages,
+        starting_after=starting_after,
+        truncated=TRUNCATED,
+        empty="No customer found.",
+    )
+
+
+@command(app, "get", f"booking customers get {_ID} -o json", shape="customer")
+def get(ctx: typer.Context, customer_id: CustomerId) -> None:
+    """Show a customer."""
+    api_client.write_resource(ctx.obj, "customers", customer_id)
+
+
+@command(
+    app,
+    "create",
+    "booking customers create --email ada@example.com --name 'Ada Lovelace'",
+    "booking customers create --email ada@example.com --name 'Ada Lovelace' --subscribe",
+    shape="customer",
+    changes=True,
+)
+def create(
+    ctx: typer.Context,
+    email: Email,
+    name: Name,
+    phone: Phone = None,
+    subscribe: Annotated[bool, typer.Option("--subscribe", help="The customer agreed to marketing e-mail.")] = False,
+    idempotency_key: options.IdempotencyKey = None,
+) -> None:
+    """Create a customer. An existing customer with the same e-mail address is shown unchanged."""
+    cli: Cli = ctx.obj
+    body: dict[str, Any] = {"email": email, "name": name}
+    body |= {"phone": phone} if phone else {}
+    body |= {"email_subscription": True} if subscribe else {}
+    with api_client.connect(cli) as client, idempotency.idempotency_key(cli, idempotency_key) as key:
+        created = api_client.request(client, "POST", api_client.path("customers"), body=body, idempotency_key=key)
+    cli.render.one(created.body)
+    if created.status == 200:
+        cli.render.note("A customer with this address exists already; nothing was changed.")
+
+
+@command(
+    app,
+    "update",
+    f"booking customers update {_ID} --phone '+47 900 00 000'",
+    f"booking customers update {_ID} --email ada@new.example.com",
+    shape="customer",
+    changes=True,
+)
+def update(
+    ctx: typer.Context,
+    customer_id: CustomerId,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="The new full name.")] = None,
+    email: Annotated[str | None, typer.Option("--email", metavar="EMAIL", help="The new e-mail address.")] = None,
+    phone: Annotated[
+        str | None, typer.Option("--phone", metavar="PHONE", help="The new phone number; '' removes it.")
+    ] = None,
+    org: options.OrgOfId = None,
+) -> None:
+    """Update a customer's contact details (operator).
+
+    The contact details in existing bookings stay unchanged.
+    """
+    cli: Cli = ctx.obj
+    if name is None and email is None and phone is None:
+        raise CliError("There is nothing to change.", hint="pass --name, --email or --phone")
+    from booking_core import customers
+
+    def change(tx: "Tx", actor: "Actor") -> Any:
+        stored = stored_id(customer_id, "customer")
+        return customers.update(tx, actor, stored, name=name, email=email, phone=phone)
+
+    cli.render.one(transactions.change_by_id(cli, change, noun="customer", org=org))

@@ -1,0 +1,77 @@
+"""`booking db`: create, upgrade, check and purge the database."""
+
+import typer
+
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.options import DryRun
+from booking_cli.operator import schema, storage
+
+app = command_group("Create, upgrade, check and purge the database (operator).")
+
+PURGED = ("deliveries", "deleted_endpoints", "mails", "effects", "holds", "stored_answers", "events")
+"""The kinds of rows that retention deletes."""
+
+
+@command(app, "upgrade", "booking db upgrade", shape="revision", changes=True)
+def upgrade(ctx: typer.Context) -> None:
+    """Upgrade the database to this release's schema.
+
+    An SQLite file that does not exist is created. An interrupted upgrade leaves the database unchanged.
+    """
+    settings = storage.load_settings()
+    cli: Cli = ctx.obj
+    storage.note_database(cli, settings)
+    for warning in storage.restrict_file_modes(settings):
+        cli.render.warn(warning)
+    before = schema.revision(settings)
+    schema.upgrade(settings)
+    cli.render.one({"previous": before, "revision": schema.revision(settings)})
+
+
+@command(app, "current", "booking db current -o json")
+def current(ctx: typer.Context) -> None:
+    """Show the revision of the database and of this release."""
+    cli: Cli = ctx.obj
+    settings = storage.load_settings()
+    storage.note_database(cli, settings)
+    cli.render.one(schema.state(settings))
+
+
+@command(app, "check", "booking db check || booking db upgrade")
+def check(ctx: typer.Context) -> int:
+    """Compare the tables of the database with this release. Exit code 1 if they differ."""
+    settings = storage.load_settings()
+    storage.note_database(ctx.obj, settings)
+    state = schema.state(settings)
+    state["differences"] = schema.differences(settings) if state["revision"] else []
+    ctx.obj.render.one(state)
+    return ExitCode.OK if state["is_head"] and not state["differences"] else ExitCode.FAILED
+
+
+@command(app, "purge", "booking db purge --dry-run", "booking db purge -o json", shape="purged", changes=True)
+def purge(
+    ctx: typer.Context,
+    dry_run: DryRun = False,
+) -> None:
+    """Delete data that is older than its retention, and show the number of deleted rows.
+
+    A worker does this all the time; run it without a worker, or after a retention was shortened. Deliveries with their
+    log, deleted endpoints, mails and holds are kept for BOOKING_DELIVERY_RETENTION_DAYS, events for
+    BOOKING_EVENT_RETENTION_DAYS, stored responses of idempotency keys for BOOKING_IDEMPOTENCY_RETENTION_DAYS. Work
+    that is not done is never deleted. Rows are deleted in short transactions.
+    """
+    import asyncio
+
+    cli: Cli = ctx.obj
+    settings = storage.load_settings()
+    with storage.open_database(cli) as database:
+        from booking_server.worker.jobs.retention import DRY_RUN_MAX, RetentionJob
+
+        counts = asyncio.run(RetentionJob(settings, database).run_all(dry_run=dry_run))
+    cli.render.one({**dict.fromkeys(PURGED, 0), **counts, "total": sum(counts.values()), "dry_run": dry_run})
+    if dry_run:
+        cli.render.note("Nothing was deleted (--dry-run).")
+        if DRY_RUN_MAX in counts.values():
+            cli.render.note(f"Counting stops at {DRY_RUN_MAX}: there may be more.")

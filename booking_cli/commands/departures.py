@@ -1,0 +1,264 @@
+"""`booking departures`: list, show and change departures in the database."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from booking_cli.framework.arguments import day, identifier
+from booking_cli.framework.bookings import start_text
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.options import DryRun, ExperienceFilter, Org, OrgOfId, choice
+from booking_cli.operator import departure_cancellation, manifests, refund_summaries, transactions
+from booking_cli.operator.departure_cancellation import count_text
+from booking_cli.operator.staff_bookings import note_dry_run
+from booking_cli.operator.transactions import by_slug, stored_id
+
+if TYPE_CHECKING:
+    from booking_core.context import Actor
+    from booking_core.db.engine import Tx
+
+app = command_group("Manage departures (operator).")
+
+COLUMNS = (
+    *("id", "starts_at", "experience.title", "status", "seats_sold", "seats_total", "seats_available"),
+    *("bookings.confirmed", "bookings.pending"),
+)
+TABLE = ("id", "start", "sold", "experience.title", "status", "bookings.confirmed", "bookings.pending", "price")
+"""Columns for a terminal. `start` is the time alone if one day is listed; `sold` is sold/total seats."""
+BOOKINGS = tuple("booking_number customer.name totals.total payment.status refund.amount customer.email id".split())
+BOOKINGS_TABLE = ("number", "customer.name", "totals.total", "payment", "refund", "customer.email")
+TRUNCATED = {"experience.title": 24, "customer.name": 16}
+REASON_CODES = ("admin", "agent")
+_ID = "0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21"
+
+Json = dict[str, Any]
+DepartureId = Annotated[
+    str, typer.Argument(metavar="ID", parser=identifier, help="The departure's id; see `booking departures list`.")
+]
+
+
+def _organization(departure_id: str, org: str | None) -> transactions.FindOrganization:
+    from booking_core import departures
+
+    stored = stored_id(departure_id, "departure")
+    return transactions.by_id(lambda tx: departures.owners(tx, stored), "departure", stored, org=org)
+
+
+@command(
+    app,
+    "list",
+    "booking departures list --org fjord-tours --date today",
+    "booking departures list --org fjord-tours --date 2026-12-24 --to 2026-12-31 -o json",
+)
+def list_(
+    ctx: typer.Context,
+    org: Org,
+    first: Annotated[
+        str, typer.Option("--date", metavar="DAY", parser=day, help="The day, or the first day.")
+    ] = "today",
+    last: Annotated[
+        str | None,
+        typer.Option("--to", metavar="DAY", parser=day, help="The last day, at most 92 days later."),
+    ] = None,
+    experience: ExperienceFilter = None,
+) -> None:
+    """List departures with seats and number of bookings, earliest first. Days are in the organization's time zone."""
+    cli: Cli = ctx.obj
+    from booking_core import bookings
+
+    def query(tx: "Tx", actor: "Actor") -> list[Json]:
+        return bookings.find_departures(
+            tx,
+            actor,
+            date_from=date.fromisoformat(first),
+            date_to=date.fromisoformat(last or first),
+            experience_id=stored_id(experience) if experience else None,
+        )
+
+    found = transactions.read(cli, by_slug(org), query)
+    if cli.render.is_default_table:
+        rows = [_table_row(each, is_one_day=last in (None, first)) for each in found]
+        cli.render.many(rows, TABLE, empty="No departure found.", truncated=TRUNCATED)
+    else:
+        cli.render.many(found, COLUMNS)
+
+
+def _table_row(departure: Json, *, is_one_day: bool) -> Json:
+    start = departure["starts_at"]
+    return departure | {
+        "start": start[11:16] if is_one_day else start,
+        "sold": f"{departure['seats_sold']}/{departure['seats_total']}",
+    }
+
+
+@command(app, "show", f"booking departures show {_ID}", f"booking departures show {_ID} -o json")
+def show(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -> None:
+    """Show a departure with its seats and number of bookings."""
+    from booking_core import bookings
+
+    cli: Cli = ctx.obj
+    organization, stored = _organization(departure_id, org), stored_id(departure_id, "departure")
+    cli.render.one(transactions.read(cli, organization, lambda tx, actor: bookings.get_departure(tx, actor, stored)))
+
+
+@command(
+    app,
+    "manifest",
+    f"booking departures manifest {_ID}",
+    f"booking departures manifest {_ID} -o tsv --fields customer.name,customer.phone,unpaid",
+)
+def manifest(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -> None:
+    """List the guests of a departure: tiers, add-ons, notes, contact, and unpaid amounts.
+
+    Pending bookings are marked: their seats are held until they are paid or expire.
+    """
+    from booking_core import bookings
+
+    cli: Cli = ctx.obj
+    organization, stored = _organization(departure_id, org), stored_id(departure_id, "departure")
+    manifests.write(cli, transactions.read(cli, organization, lambda tx, actor: bookings.manifest(tx, actor, stored)))
+
+
+@command(app, "close", f"booking departures close {_ID}", shape="staff_departure", changes=True)
+def close(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -> None:
+    """Close a departure for new bookings. Existing bookings stay; `reopen` undoes it."""
+    from booking_core import departures
+
+    _change(ctx, departure_id, org, lambda tx, actor, stored: departures.close(tx, actor, stored))
+
+
+@command(app, "reopen", f"booking departures reopen {_ID}", shape="staff_departure", changes=True)
+def reopen(ctx: typer.Context, departure_id: DepartureId, org: OrgOfId = None) -> None:
+    """Reopen a closed departure, until its booking close.
+
+    A cancelled departure cannot be reopened, since its guests were notified.
+    """
+    from booking_core import departures
+
+    _change(ctx, departure_id, org, lambda tx, actor, stored: departures.reopen(tx, actor, stored))
+
+
+@command(
+    app,
+    "seats",
+    f"booking departures seats {_ID} 16",
+    f"booking departures seats {_ID} 8 --force",
+    shape="staff_departure",
+    changes=True,
+)
+def seats(
+    ctx: typer.Context,
+    departure_id: DepartureId,
+    total: Annotated[int, typer.Argument(metavar="N", min=0, help="The total number of seats.")],
+    org: OrgOfId = None,
+    force: Annotated[bool, typer.Option("--force", help="Allow fewer seats than are sold.")] = False,
+) -> None:
+    """Set the number of seats of a departure.
+
+    Fewer seats than are sold need --force. Existing bookings keep their seats, and none is sold until enough bookings
+    are cancelled.
+    """
+    from booking_core import departures
+
+    def change(tx: "Tx", actor: "Actor", stored: str) -> bytes:
+        return departures.set_seats(tx, actor, stored, total, allow_oversold=force)
+
+    _change(ctx, departure_id, org, change)
+
+
+def _change(
+    ctx: typer.Context,
+    departure_id: str,
+    org: str | None,
+    change: "Callable[[Tx, Actor, str], bytes]",
+) -> None:
+    """Make a change in a transaction of its own, and write the departure."""
+    from booking_core import bookings
+
+    cli: Cli = ctx.obj
+    organization, stored = _organization(departure_id, org), stored_id(departure_id, "departure")
+    changed = transactions.change(
+        cli,
+        organization,
+        lambda tx, actor: change(tx, actor, stored),
+        present=lambda tx, actor, _: bookings.get_departure(tx, actor, stored),
+    )
+    cli.render.one(changed)
+
+
+@command(
+    app,
+    "cancel",
+    f"booking departures cancel {_ID} --dry-run",
+    f"booking departures cancel {_ID} --reason-code agent --yes",
+    shape="booking",
+    changes=True,
+)
+def cancel(
+    ctx: typer.Context,
+    departure_id: DepartureId,
+    org: OrgOfId = None,
+    reason_code: Annotated[
+        str, choice("--reason-code", choices=REASON_CODES, help="The reason in the bookings' events.")
+    ] = "admin",
+    dry_run: DryRun = False,
+) -> None:
+    """Cancel a departure and all of its bookings. Card payments are refunded in full, and guests are notified.
+
+    Bookings are cancelled in batches. If it is interrupted, run the same command again, or let a worker complete it. A
+    departure that a catalogue import cancelled keeps its bookings until this command is run.
+    """
+    cli: Cli = ctx.obj
+    organization, stored = _organization(departure_id, org), stored_id(departure_id, "departure")
+    with transactions.open_session(cli) as session:
+        departure, found = departure_cancellation.plan(session, organization, stored)
+        if not dry_run:
+            cli.confirm(_question(departure, found))
+            found = departure_cancellation.cancel_all(
+                cli, session, organization, stored, reason_code, expected=len(found)
+            )
+            departure, _ = departure_cancellation.plan(session, organization, stored)
+    _write_cancelled(cli, departure, found, dry_run=dry_run)
+
+
+def _question(departure: Mapping[str, Any], bookings: Sequence[Json]) -> str:
+    name = f"{departure['experience']['title']}, {start_text(departure)}"
+    refunds = refund_summaries.amounts_text(refund_summaries.totals(bookings))
+    count = count_text(len(bookings))
+    return f"Cancel the departure ({name}) and its {count}, and refund {refunds}? This cannot be undone."
+
+
+def _write_cancelled(cli: Cli, departure: Json, found: Sequence[Json], *, dry_run: bool) -> None:
+    """Write the bookings with their refunds; in the json modes the envelope also has the departure."""
+    refunds = refund_summaries.totals(found)
+    bookings = sorted(found, key=lambda each: each["booking_number"] or 0)
+    columns: Sequence[str] = BOOKINGS
+    if cli.render.is_default_table:
+        columns, bookings = BOOKINGS_TABLE, [_booking_row(each) for each in bookings]
+    extra = {"departure": departure, "refunds": refunds, "dry_run": dry_run}
+    cli.render.many(bookings, columns, empty="It has no bookings.", truncated=TRUNCATED, extra=extra)
+    cli.render.note(_summary(departure, len(found), refund_summaries.amounts_text(refunds), dry_run=dry_run))
+    cancelled_before = departure["bookings"]["cancelled"] - (0 if dry_run else len(found))
+    if cancelled_before:
+        cli.render.note(f"{count_text(cancelled_before)} had been cancelled before.")
+    note_dry_run(cli, dry_run)
+
+
+def _booking_row(booking: Json) -> Json:
+    refund = booking["refund"]
+    return booking | {
+        "number": booking["booking_number"],
+        "payment": booking["payment"]["status"],
+        "refund": refund["amount"] if refund else None,
+    }
+
+
+def _summary(departure: Json, count: int, refunds: str, *, dry_run: bool) -> str:
+    if not dry_run:
+        verb = "is" if count == 1 else "are"
+        return f"The departure is cancelled; {count_text(count)} {verb} cancelled; refunds: {refunds}."
+    state = "is cancelled already" if departure["status"] == "cancelled" else "would be cancelled"
+    return f"The departure {state}; {count_text(count)} would be cancelled; refunds: {refunds}."

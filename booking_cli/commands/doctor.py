@@ -1,0 +1,105 @@
+"""`booking doctor`: check the integrity of the database."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from booking_cli.framework.command import command, command_app
+from booking_cli.framework.context import Cli
+from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.options import OrgFilter
+from booking_cli.operator import secret_keys, storage
+
+if TYPE_CHECKING:
+    from booking_core.db.engine import Database
+    from booking_core.doctor import Finding, Terms
+    from booking_core.settings import Settings
+
+app = command_app()
+
+COLUMNS = ("kind", "invariant", "organization", "subject", "message", "remedy")
+OVERDUE_S = 600
+"""The age from which a due job is a finding: the worker does not run, or cannot do it."""
+
+
+@command(app, "doctor", "booking doctor", "booking doctor --org fjord-tours -o json")
+def doctor(
+    ctx: typer.Context,
+    org: OrgFilter = None,
+) -> int:
+    """Check the integrity of the database: seats, numbers, events, balances, and work that waits for a person.
+
+    Exit code 1 if data is broken; 13 if nothing is broken, but refunds, dead deliveries, disabled endpoints or failed
+    mails wait for a person. Exit code 2 if the secret key does not open the values in the database.
+
+    The command only reads, and can run beside the service.
+    """
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database, cli.render.progress("checking") as advance:
+        from booking_core import doctor as checks
+        from booking_core import organizations
+
+        settings = storage.load_settings()
+        _check_secret_keys(cli, settings, database)
+        only = database.read(lambda tx: organizations.get(tx, slug=org)).id if org else None
+        found = database.read(lambda tx: checks.examine(tx, only, _terms(settings), advance=advance))
+    found += _settings_findings(settings)
+    if found and cli.render.is_default_table:
+        from booking_cli.operator import findings
+
+        findings.write(cli.render, found)
+        cli.render.note(findings.summary(found))
+    else:
+        cli.render.many([asdict(each) for each in found], COLUMNS, empty="No problems found.")
+    return _exit_code(found)
+
+
+def _exit_code(found: Sequence["Finding"]) -> ExitCode:
+    if any(each.kind == "broken" for each in found):
+        return ExitCode.FAILED
+    return ExitCode.NEEDS_PERSON if found else ExitCode.OK
+
+
+def _settings_findings(settings: "Settings") -> list["Finding"]:
+    """Return a finding for each warning about the settings."""
+    from booking_core.doctor import Finding, FindingKind
+
+    return [
+        Finding(
+            "the settings leave nothing undone",
+            None,
+            "settings",
+            warning,
+            "set what is missing for serve and worker, then booking help environment",
+            FindingKind.NEEDS_PERSON,
+        )
+        for warning in settings.warnings()
+    ]
+
+
+def _check_secret_keys(cli: Cli, settings: "Settings", database: "Database") -> None:
+    """Check the secret keys against the database, without making one, since the command only reads."""
+    if settings.has_secret_key or settings.is_sqlite:
+        secret_keys.verify(settings, database, cli.render.warn)
+    else:
+        cli.render.note("BOOKING_SECRET_KEY is not set: sealed values were not checked")
+
+
+def _terms(settings: "Settings") -> "Terms":
+    from booking_core.doctor import Terms, openers
+
+    return Terms(
+        event_retention_days=settings.event_retention_days,
+        delivery_retention_days=settings.delivery_retention_days,
+        idempotency_retention_days=settings.idempotency_retention_days,
+        webhook_disable_after_s=settings.webhook_disable_after_s,
+        overdue_s=OVERDUE_S,
+        include_waiting=True,
+        # No key is made here, since the command only reads.
+        openers=openers(settings.secret_keys()) if settings.has_secret_key else None,
+        pending_minutes=settings.pending_minutes,
+        webhook_waits_s=settings.webhook_waits_s,
+        webhook_deadline_s=settings.webhook_deadline_s,
+    )

@@ -1,0 +1,173 @@
+"""`booking events`: list the event feed, and follow it."""
+
+import itertools
+import logging
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from booking_cli.client import api_client, pagination
+from booking_cli.framework import event_types
+from booking_cli.framework.arguments import event_type as parsed_type
+from booking_cli.framework.arguments import identifier, timestamp
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.durations import aware_datetime
+from booking_cli.framework.options import DEFAULT_LIMIT, AllPages, Limit, Order, StartingAfter, choice
+from booking_cli.framework.pages import merge
+from booking_cli.framework.stream import Stream
+
+app = command_group("List and follow events.")
+
+COLUMNS = ("id", "type", "created_at", "resource_id", "sequence")
+STREAM_COLUMNS = {"created_at": 16, "type": 22, "resource_id": 36, "sequence": 8, "id": 36}
+"""Columns with the width of their longest value, since later events are not known when the first line is written."""
+RESOURCES = ("booking", "customer", "gift_card", "webhook")
+TAIL = 10
+_POLL_S = 1.0
+_SKEW = timedelta(minutes=1)
+"""An event is dated when its request begins and numbered when it ends. An event with a higher number may have a date
+that is this much earlier."""
+
+Types = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type",
+        metavar="TYPE",
+        parser=parsed_type,
+        help="Filter by type, or by a prefix such as booking.*; repeatable.",
+    ),
+]
+
+ResourceType = Annotated[str | None, choice("--resource-type", choices=RESOURCES, help="Filter by kind of resource.")]
+ResourceId = Annotated[str | None, typer.Option("--resource-id", metavar="ID", help="Filter by resource.")]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="T", parser=timestamp, help="Events since: 2h (ago) or ISO 8601.")
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="T", parser=timestamp, help="Events before: 2h (ago) or ISO 8601.")
+]
+
+
+@command(
+    app,
+    "list",
+    "booking events list --type booking.cancelled",
+    "booking events list --resource-id 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 --order asc",
+    "booking events list --since 24h --all -o jsonl",
+    shape="event",
+)
+def list_(
+    ctx: typer.Context,
+    types: Types = None,
+    resource_type: ResourceType = None,
+    resource_id: ResourceId = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = DEFAULT_LIMIT,
+    all_pages: AllPages = False,
+    order: Order = "desc",
+    starting_after: StartingAfter = None,
+) -> None:
+    """List events, newest first. They are kept for 90 days."""
+    pagination.write_list(
+        ctx.obj,
+        api_client.path("events"),
+        COLUMNS,
+        params={
+            "type": event_types.query(types),
+            "resource_type": resource_type,
+            "resource_id": resource_id,
+            "created_since": since,
+            "created_until": until,
+            "order": order,
+        },
+        limit=limit,
+        all_pages=all_pages,
+        starting_after=starting_after,
+        empty="No event found.",
+    )
+
+
+@command(app, "get", "booking events get 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 -o json", shape="event")
+def get(
+    ctx: typer.Context,
+    event_id: Annotated[
+        str,
+        typer.Argument(metavar="ID", parser=identifier, help="The event's id, such as the Svc-Event-Id of a delivery."),
+    ],
+) -> None:
+    """Show an event, with the resource at that time."""
+    api_client.write_resource(ctx.obj, "events", event_id)
+
+
+@command(
+    app,
+    "tail",
+    "booking events tail",
+    "booking events tail --follow --type 'booking.*'",
+    "booking events tail --follow --since 1h -o jsonl | jq .type",
+    shape="event",
+)
+def tail(
+    ctx: typer.Context,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new events, until Ctrl-C.")] = False,
+    types: Types = None,
+    since: Since = None,
+    lines: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=0, help="Number of past events.")] = TAIL,
+) -> None:
+    """Show the last events, newest last, and with --follow also new ones.
+
+    --follow retries while the service is unreachable, and misses no event. Its -o json is one object per line.
+    """
+    cli: Cli = ctx.obj
+    params = {"type": event_types.query(types), "created_since": since}
+    with api_client.connect(cli) as client:
+        # At least one is requested, since --follow begins after the newest event.
+        last = _last(client, params, None if since else max(lines, 1))
+        newest = last[-1] if last else None
+        shown = last if since else last[len(last) - min(lines, len(last)) :]
+        if not follow:
+            cli.render.many(shown, tuple(STREAM_COLUMNS), empty="No event found.")
+            return
+        with Stream(cli, STREAM_COLUMNS, "waiting for events; Ctrl-C to stop") as stream, _report_outages(stream):
+            for event in itertools.chain(shown, _follow(client, event_types.feed_filter(types), newest, since)):
+                stream.show(event)
+
+
+def _last(client: Any, params: dict[str, Any], count: int | None) -> list[dict[str, Any]]:
+    """Return the newest events, oldest first; a count of None means all."""
+    pages = pagination.iter_pages(client, api_client.path("events"), params, count)
+    events: list[dict[str, Any]] = merge(pages)["data"]
+    return events[::-1]
+
+
+def _follow(
+    client: Any, types: Collection[str], newest: dict[str, Any] | None, since: str | None
+) -> Iterator[dict[str, Any]]:
+    """Yield every event after the newest one; every event if there is none yet."""
+    after, at = 0, None
+    if newest is not None:
+        after, at = newest["sequence"], datetime.fromisoformat(newest["created_at"]) - _SKEW
+    elif since:
+        # The SDK needs an offset. A timestamp without one is in the organization's time zone.
+        at = aware_datetime(since, client.me().organization.timezone)
+    for event in client.events.follow(types=types, since=at, poll=_POLL_S):
+        if event.sequence > after:
+            yield event.to_json()
+
+
+@contextmanager
+def _report_outages(stream: Stream) -> Iterator[None]:
+    """Note the outages of the service that the SDK logs while it retries."""
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: stream.note(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("booking_sdk")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)

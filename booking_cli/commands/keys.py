@@ -1,0 +1,221 @@
+"""`booking keys`: create, list, rotate, expire and revoke API keys in the database."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from booking_cli.framework.arguments import one_of_or_newer
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.durations import duration_us
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import Org
+from booking_cli.framework.secret_files import SecretOutput, require_secret_in_output, secret_output
+from booking_cli.operator import storage
+from booking_cli.operator.instants import parse_instant
+
+if TYPE_CHECKING:
+    from booking_core.context import ApiKey, Organization
+
+SCOPES = (
+    *("experiences:read", "availability:read", "bookings:read", "bookings:write", "customers:read"),
+    *("customers:write", "gift_cards:read", "webhooks:manage"),
+)
+"""The scopes of API v1 section 5. They are written here too, since the models import pydantic; a test compares both."""
+
+app = command_group("Manage API keys (operator).")
+
+COLUMNS = ("id", "name", "status", "expires_at", "last_used_at", "prefix")
+"""Columns by importance: a narrow terminal shows the first ones."""
+TRUNCATED = {"name": 14}
+_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
+KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's id; see `booking keys list`.")]
+SecretFile = Annotated[
+    Path | None, typer.Option("--secret-file", metavar="FILE", help="Write the key to this new file (mode 0600).")
+]
+Scopes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scope", metavar="SCOPE", parser=one_of_or_newer(*SCOPES), help="A scope, such as bookings:write; repeatable."
+    ),
+]
+AllRead = Annotated[bool, typer.Option("--all-read", help="All read scopes; the default without --scope.")]
+ExpiresIn = Annotated[str | None, typer.Option("--expires-in", metavar="90d", help="Expire after this duration.")]
+ExpiresAt = Annotated[
+    str | None,
+    typer.Option("--expires-at", metavar="T", help="Expire at this time: ISO 8601, local time without an offset."),
+]
+
+
+@command(
+    app,
+    "create",
+    'booking keys create --org fjord-tours --name "Website" --all-read --scope bookings:write',
+    "booking keys create --org fjord-tours --name ci --expires-in 90d --secret-file ci.key",
+    shape="new_key",
+    changes=True,
+)
+def create(
+    ctx: typer.Context,
+    org: Org,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="A name that tells the purpose of the key.")],
+    scope: Scopes = None,
+    all_read: AllRead = False,
+    expires_in: ExpiresIn = None,
+    expires_at: ExpiresAt = None,
+    secret_file: SecretFile = None,
+) -> None:
+    """Create an API key. The key is shown only once.
+
+    Only a hash of the key is stored; a lost key cannot be recovered.
+    """
+    cli: Cli = ctx.obj
+    if expires_in and expires_at:
+        raise CliError("--expires-in and --expires-at exclude each other.", hint="booking keys create --help")
+    lifetime = duration_us(expires_in) if expires_in else None
+    require_secret_in_output(cli, secret_file, "key")
+    with storage.open_database(cli) as database, secret_output(secret_file) as output:
+        from booking_core import keys, organizations
+        from booking_core.models.scopes import READ_SCOPES
+
+        organization = database.read(lambda tx: organizations.get(tx, slug=org))
+        storage.note_organization(cli, organization)
+        at = parse_instant(organization, "--expires-at", expires_at)
+        scopes = [*(scope or ()), *(READ_SCOPES if all_read else ())]
+
+        def work(tx: Any) -> "tuple[ApiKey, str]":
+            now = tx.now()
+            end = at if lifetime is None else now + lifetime
+            return keys.create(tx, organization, name=name, scopes=scopes, expires_at=end, now=now)
+
+        key, secret = database.write_once(work)
+        _write_new(cli, _key_object(key, organization, key.created_at), secret, output)
+
+
+@command(
+    app,
+    "list",
+    "booking keys list --org fjord-tours",
+    "booking keys list --org fjord-tours --fields id,status",
+    shape="key",
+)
+def list_(ctx: typer.Context, org: Org) -> None:
+    """List the keys of an organization, including revoked and expired ones, oldest first."""
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
+        from booking_core import keys, organizations
+
+        with database.reading() as tx:
+            organization, now = organizations.get(tx, slug=org), tx.now()
+            found = [_key_object(key, organization, now) for key in keys.find(tx, organization)]
+    storage.note_organization(cli, organization)
+    empty = f"{org} has no key yet: booking keys create --org {org} --name NAME"
+    cli.render.many(found, COLUMNS, truncated=TRUNCATED, empty=empty)
+
+
+@command(app, "show", f"booking keys show {_ID} -o json", shape="key")
+def show(ctx: typer.Context, key_id: KeyId) -> None:
+    """Show a key, without its secret."""
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
+        from booking_core import keys
+
+        with database.reading() as tx:
+            key, organization = keys.get(tx, key_id)
+            storage.note_organization(cli, organization)
+            cli.render.one(_key_object(key, organization, tx.now()))
+
+
+@command(app, "revoke", f"booking keys revoke {_ID} --yes", shape="key", changes=True)
+def revoke(ctx: typer.Context, key_id: KeyId) -> None:
+    """Revoke a key immediately and permanently."""
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
+        from booking_core import keys
+
+        key, organization = database.read(lambda tx: keys.get(tx, key_id))
+        storage.note_organization(cli, organization)
+        if key.revoked_at is None:
+            cli.confirm(f"Revoke the key {key.prefix}… ({key.name}) of {organization.slug}? This cannot be undone.")
+        _change(cli, lambda tx: keys.revoke(tx, key_id, now=tx.now()), database)
+
+
+@command(
+    app,
+    "rotate",
+    f"booking keys rotate {_ID} --overlap 24h",
+    f"booking keys rotate {_ID} --overlap 0 --secret-file new.key",
+    shape="new_key",
+    changes=True,
+)
+def rotate(
+    ctx: typer.Context,
+    key_id: KeyId,
+    overlap: Annotated[
+        str, typer.Option("--overlap", metavar="24h", help="How long the old key remains valid.")
+    ] = "24h",
+    secret_file: SecretFile = None,
+) -> None:
+    """Create a new key with the same name and scopes, and let the old one expire. The new key is shown only once.
+
+    Both keys count towards the limit of 20 active keys until the old one expires; --overlap 0 always fits.
+    """
+    cli: Cli = ctx.obj
+    overlap_us = duration_us(overlap)
+    require_secret_in_output(cli, secret_file, "key")
+    with storage.open_database(cli) as database, secret_output(secret_file) as output:
+        from booking_core import keys
+
+        _, organization = database.read(lambda tx: keys.get(tx, key_id))
+        storage.note_organization(cli, organization)
+        key, secret, organization = database.write_once(
+            lambda tx: keys.rotate(tx, key_id, overlap=overlap_us, now=tx.now())
+        )
+        _write_new(cli, _key_object(key, organization, key.created_at), secret, output)
+
+
+@command(app, "expire", f"booking keys expire {_ID} --at 2027-01-01T00:00:00", shape="key", changes=True)
+def expire(
+    ctx: typer.Context,
+    key_id: KeyId,
+    at: Annotated[
+        str,
+        typer.Option("--at", metavar="T", help="ISO 8601, local time without an offset; a past time: immediately."),
+    ],
+) -> None:
+    """Set the time when a key expires."""
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
+        from booking_core import keys
+
+        _, organization = database.read(lambda tx: keys.get(tx, key_id))
+        storage.note_organization(cli, organization)
+        instant = parse_instant(organization, "--at", at)
+        _change(cli, lambda tx: keys.expire(tx, key_id, at=instant, now=tx.now()), database)
+
+
+def _change(cli: Cli, work: Callable[[Any], "tuple[ApiKey, Organization]"], database: Any) -> None:
+    key, organization, now = database.write(lambda tx: (*work(tx), tx.now()))
+    cli.render.one(_key_object(key, organization, now))
+
+
+def _key_object(key: "ApiKey", organization: "Organization", now: int) -> dict[str, Any]:
+    """Return the API's key object, with the status and the time of revocation for operators."""
+    from booking_core import keys
+
+    revoked_at = None if key.revoked_at is None else organization.zone.iso(key.revoked_at)
+    return keys.present(key, organization.zone) | {"status": keys.status(key, now), "revoked_at": revoked_at}
+
+
+def _write_new(cli: Cli, key: dict[str, Any], secret: str, output: SecretOutput) -> None:
+    output.write_with_secret(
+        cli,
+        key | {"key": secret},
+        "key",
+        lost=f"The key {key['id']} was created, but could not be written",
+        hint=f"booking keys revoke {key['id']}",
+        note="Save the key now: it is not shown again.",
+    )

@@ -1,0 +1,160 @@
+"""`booking mails`: list mails to guests and staff, and retry failed ones, in the database."""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import DEFAULT_LIMIT, Limit, OrgFilter, choice
+from booking_cli.framework.pages import write_limited
+from booking_cli.operator import storage
+from booking_cli.operator.storage import organization_filter
+
+if TYPE_CHECKING:
+    from booking_core.context import Organization
+    from booking_core.db.engine import Database
+    from booking_core.errors import Conflict
+    from booking_core.notifications import Mail
+
+    RetryResult: TypeAlias = tuple[Mail, Organization] | Conflict
+
+app = command_group("List and retry mails to guests and staff; they are kept for 30 days (operator).")
+
+COLUMNS = tuple(
+    "id status recipient kind last_error organization attempt_count created_at sent_at next_attempt_at".split()
+)
+"""Columns by importance: a narrow terminal shows the first ones."""
+TRUNCATED = {"recipient": 20, "last_error": 40}
+STATUSES = ("queued", "sent", "failed", "unwritten")
+BATCH_SIZE = 200
+"""The size of a transaction, small enough that on SQLite, which has one writer, a booking waits only briefly."""
+SKIPPED = {
+    "mail_too_old": "due more than 72 hours ago; send it anyway with --anyway",
+    "departure_started": "the departure has begun",
+}
+"""Why --failed skips a mail, by the reason in the error."""
+_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
+
+@command(app, "list", "booking mails list --org fjord-tours", "booking mails list --status failed", shape="mail")
+def list_(
+    ctx: typer.Context,
+    org: OrgFilter = None,
+    status: Annotated[str | None, choice("--status", choices=STATUSES, help="Filter by status.")] = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> None:
+    """List mails, newest first.
+
+    \b
+    queued      waits to be written or sent; without a next attempt it waits
+                for BOOKING_SMTP_URL
+    sent        accepted by the mail server
+    failed      refused by the mail server, or not accepted in time
+    unwritten   the text could not be written
+
+    A mail without a text has the key of its outbox entry as its id.
+    """
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
+        from booking_core import notifications
+        from booking_core.notifications import MailStatus
+
+        mail_status = MailStatus(status) if status else None
+        found = database.read(
+            lambda tx: notifications.find(tx, organization_filter(tx, org), status=mail_status, limit=limit + 1)
+        )
+        mails = [notifications.present(*each) for each in found]
+    write_limited(cli, mails, limit, COLUMNS, truncated=TRUNCATED, empty="No mail found.")
+
+
+@command(
+    app,
+    "show",
+    f"booking mails show {_ID} -o json",
+    f"booking mails show booking_confirmation_mail:{_ID}     (also before it is written)",
+    shape="mail",
+)
+def show(
+    ctx: typer.Context,
+    mail_id: Annotated[str, typer.Argument(metavar="ID", help="The mail's id, or the key of its outbox entry.")],
+) -> None:
+    """Show a mail. The text is not shown, since it holds the guest's secret link.
+
+    The key of the outbox entry also finds a mail that was not written; its status tells why.
+    """
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
+        from booking_core import notifications
+
+        cli.render.one(notifications.present(*database.read(lambda tx: notifications.get(tx, mail_id))))
+
+
+@command(
+    app,
+    "retry",
+    f"booking mails retry {_ID}",
+    "booking mails retry --failed --org fjord-tours",
+    "booking mails retry --failed --anyway     (the mail server was away for days)",
+    shape="mail",
+    changes=True,
+)
+def retry(
+    ctx: typer.Context,
+    mail_ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ID...]", help="The mails to retry: all of them, or none if one is refused."),
+    ] = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Retry all failed and unwritten mails that are not outdated.")
+    ] = False,
+    org: OrgFilter = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Include mails that were due more than 72 hours ago.")
+    ] = False,
+) -> None:
+    """Queue failed mails again.
+
+    A worker writes each mail again from the current booking and address, with the same Message-ID and new attempts.
+    Confirmations and notices of a new departure are refused after the departure has begun.
+    """
+    cli: Cli = ctx.obj
+    if failed == bool(mail_ids) or (org and not failed):
+        raise CliError("Pass the ids of mails, or --failed with or without --org.", hint="booking mails retry --help")
+    with storage.open_database(cli) as database:
+        if mail_ids:
+            _retry_ids(cli, database, mail_ids, anyway=anyway)
+        else:
+            _retry_failed(cli, database, org, anyway=anyway)
+
+
+def _retry_ids(cli: Cli, database: "Database", mail_ids: list[str], *, anyway: bool) -> None:
+    from booking_core import notifications
+
+    queued = database.write(lambda tx: notifications.retry(tx, mail_ids, anyway=anyway))
+    cli.render.many([notifications.present(*each) for each in queued], COLUMNS, truncated=TRUNCATED)
+
+
+def _retry_failed(cli: Cli, database: "Database", org: str | None, *, anyway: bool) -> None:
+    from booking_core import notifications
+    from booking_core.errors import Conflict
+
+    found = database.read(lambda tx: notifications.find_failed(tx, organization_filter(tx, org)))
+    results: list[RetryResult] = []
+    for start in range(0, len(found), BATCH_SIZE):
+        results += _retry_each(database, found[start : start + BATCH_SIZE], anyway=anyway)
+    queued = [notifications.present(*each) for each in results if not isinstance(each, Conflict)]
+    skipped = [detail for each in results if isinstance(each, Conflict) for detail in each.details]
+    extra = {"left": [each.to_json() for each in skipped]}
+    cli.render.many(queued, COLUMNS, truncated=TRUNCATED, empty="No mail was queued again.", extra=extra)
+    for reason, count in Counter(each.reason for each in skipped).items():
+        cli.render.note(f"{count} skipped: {SKIPPED.get(reason, reason)}")
+
+
+def _retry_each(database: "Database", mails: "list[tuple[Mail, Organization]]", *, anyway: bool) -> "list[RetryResult]":
+    from booking_core import notifications
+
+    keys = [(mail.organization_id, mail.effect_key) for mail, _ in mails]
+    return database.write(lambda tx: notifications.retry_each(tx, keys, anyway=anyway))

@@ -1,0 +1,190 @@
+"""`booking orgs`: create organizations and change their settings, in the database."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.suggestions import closest
+from booking_cli.operator import storage
+
+app = command_group("Manage organizations and their settings (operator).")
+
+COLUMNS = ("slug", "name", "timezone", "default_currency", "id")
+TRUNCATED = {"slug": 24, "name": 32}
+Slug = Annotated[str, typer.Argument(metavar="SLUG", help="The organization.")]
+
+
+@command(
+    app,
+    "create",
+    'booking orgs create --slug fjord-tours --name "Fjord Tours" --timezone Europe/Oslo --currency NOK',
+    shape="organization",
+    changes=True,
+)
+def create(
+    ctx: typer.Context,
+    slug: Annotated[
+        str, typer.Option("--slug", metavar="SLUG", help="Lower-case words joined by hyphens; it cannot be changed.")
+    ],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The name that guests see.")],
+    timezone: Annotated[
+        str, typer.Option("--timezone", metavar="ZONE", help="IANA time zone, in which all times are shown.")
+    ],
+    currency: Annotated[str, typer.Option("--currency", metavar="CODE", help="ISO 4217 code of the default currency.")],
+) -> None:
+    """Create an organization."""
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
+        from booking_core import organizations
+
+        organization = database.write_once(
+            lambda tx: organizations.create(
+                tx, slug=slug, name=name, timezone=timezone, currency=currency, now=tx.now()
+            )
+        )
+        cli.render.one(organizations.present(organization))
+    cli.render.note(f"next: booking keys create --org {slug} --name NAME")
+
+
+@command(app, "list", "booking orgs list --fields slug", shape="organization")
+def list_(ctx: typer.Context) -> None:
+    """List all organizations, sorted by slug."""
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
+        from booking_core import organizations
+
+        found = [organizations.present(each) for each in database.read(organizations.find)]
+    cli.render.many(
+        found, COLUMNS, truncated=TRUNCATED, empty="There is no organization yet: booking orgs create --help"
+    )
+
+
+@command(app, "show", "booking orgs show fjord-tours -o json", shape="organization_settings")
+def show(ctx: typer.Context, slug: Slug) -> None:
+    """Show an organization with all its settings."""
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
+        from booking_core import organizations
+
+        found = database.read(lambda tx: organizations.get(tx, slug=slug))
+        storage.note_organization(cli, found)
+        cli.render.one(_with_settings(found))
+
+
+@command(
+    app,
+    "set",
+    "booking orgs set fjord-tours add_ons_app=off refund_late_percent=50",
+    "booking orgs set fjord-tours staff_email=staff@fjord.example",
+    "booking orgs set fjord-tours pending_minutes=     (reset to the installation's default)",
+    shape="organization_settings",
+    changes=True,
+)
+def set_(
+    ctx: typer.Context,
+    slug: Slug,
+    changes: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="The settings to change.")],
+) -> None:
+    """Change settings of an organization.
+
+    \b
+    api_app, plan_api, add_ons_app   on or off: the API app, the plan's API,
+                                     the Add-ons app
+    name                             the name that guests see
+    timezone                         IANA time zone
+    default_currency                 ISO 4217 code
+    hours_before_booking_closes      default lead time of experiences
+    pending_minutes                  how long an unpaid booking holds its seats
+    refund_full_until_hours          hours before the start until which a
+                                     cancellation is refunded in full
+    refund_late_percent              percentage refunded after that
+    notify_staff, staff_email        on or off, and the address
+    on_site_fee_percent              fee on bookings paid on site
+    cancel_under_minimum             on or off: cancel departures with fewer
+                                     guests than the minimum
+    """
+    cli: Cli = ctx.obj
+    texts = dict(map(_key_and_value, changes))
+    with storage.open_database(cli) as database:
+        from booking_core import organizations
+
+        found = database.read(lambda tx: organizations.get(tx, slug=slug))
+        storage.note_organization(cli, found)
+        with _suggest_keys(texts, tuple(organizations.present_settings(found))):
+            changed = database.write(
+                lambda tx: organizations.set_settings(tx, organizations.get(tx, slug=slug), texts, now=tx.now())
+            )
+        cli.render.one(_with_settings(changed))
+
+
+@command(
+    app,
+    "notify-email",
+    "booking orgs notify-email fjord-tours",
+    "booking orgs notify-email fjord-tours staff@fjord.example",
+    "booking orgs notify-email fjord-tours --off",
+    shape="notices",
+    changes=True,
+)
+def notify_email(
+    ctx: typer.Context,
+    slug: Slug,
+    address: Annotated[
+        str | None, typer.Argument(metavar="[ADDRESS]", help="The new address for notifications.")
+    ] = None,
+    off: Annotated[bool, typer.Option("--off", help="Turn notifications off; the address is kept.")] = False,
+) -> None:
+    """Show or set the address for notifications about bookings, cancellations and failing endpoints.
+
+    An address also turns notifications on. The same settings in `orgs set` are notify_staff and staff_email.
+    Notifications about refunds that need a person are always sent.
+    """
+    cli: Cli = ctx.obj
+    if off and address:
+        raise CliError("An address and --off exclude each other.", hint="booking orgs notify-email --help")
+    texts = {"staff_email": address, "notify_staff": "on"} if address else {"notify_staff": "off"} if off else {}
+    with storage.open_database(cli) as database:
+        from booking_core import organizations
+
+        def work(tx: Any) -> Any:
+            organization = organizations.get(tx, slug=slug)
+            return organizations.set_settings(tx, organization, texts, now=tx.now()) if texts else organization
+
+        storage.note_organization(cli, database.read(lambda tx: organizations.get(tx, slug=slug)))
+        settings = organizations.present_settings(database.write(work) if texts else database.read(work))
+    cli.render.one({"slug": slug} | {key: settings[key] for key in ("notify_staff", "staff_email")})
+
+
+@contextmanager
+def _suggest_keys(keys: Iterable[str], known: Sequence[str]) -> Iterator[None]:
+    """Suggest the closest keys in the hint of a validation error."""
+    from booking_core.errors import Malformed
+
+    try:
+        yield
+    except Malformed as error:
+        suggestions = [found for key in keys if key not in known and (found := closest(key, known))]
+        if not suggestions:
+            raise
+        details = [detail.to_json() for detail in error.details]
+        hint = f"did you mean {', '.join(suggestions)}?"
+        raise CliError(str(error), ExitCode.INVALID, code=error.code, hint=hint, details=details) from error
+
+
+def _key_and_value(change: str) -> tuple[str, str]:
+    key, equals, value = change.partition("=")
+    if not equals:
+        raise CliError(f"{change!r} is not KEY=VALUE.", hint="booking orgs set --help")
+    return key, value
+
+
+def _with_settings(organization: Any) -> dict[str, Any]:
+    from booking_core import organizations
+
+    return organizations.present(organization) | organizations.present_settings(organization)

@@ -1,0 +1,155 @@
+"""`booking payments`: record payments that were made by hand, and list unpaid bookings, in the database."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from booking_cli.framework import options
+from booking_cli.framework.amounts import amount_text, parse_amount
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.pages import write_limited
+from booking_cli.operator import staff_bookings, storage, transactions
+from booking_cli.operator.instants import parse_instant
+
+if TYPE_CHECKING:
+    from booking_core.context import Actor
+    from booking_core.db.engine import Tx
+
+app = command_group("Record payments made by hand (operator).")
+
+DUE_COLUMNS = tuple(
+    "booking_number starts_at customer.name left payment.method customer.email experience total id is_overdue".split()
+)
+DUE_TRUNCATED = {"customer.name": 16, "experience": 20}
+COLUMNS = ("id", "received_at", "amount", "method", "note", "voided_at")
+METHODS = ("pay_on_site", "invoice", "card")
+_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
+Amount = Annotated[
+    str,
+    typer.Option("--amount", metavar="AMOUNT", parser=amount_text, help="The amount: 890.00, or 89000 in minor units."),
+]
+Method = Annotated[
+    str | None, typer.Option("--method", metavar="TEXT", help="How it was paid: cash, terminal, bank transfer.")
+]
+ReceivedAt = Annotated[
+    str | None,
+    typer.Option(
+        "--at", metavar="T", help="When it was received: ISO 8601, local time without an offset; default: now."
+    ),
+]
+
+
+@command(
+    app,
+    "record",
+    f"booking payments record {_ID} --amount 890.00 --method cash",
+    "booking payments record 1017 --org fjord-tours --amount 890.00",
+    f"booking payments record {_ID} --amount 400.00 --method 'bank transfer' --at 2026-11-20T09:00:00",
+    shape="booking",
+    changes=True,
+)
+def record(
+    ctx: typer.Context,
+    booking: options.BookingRef,
+    amount: Amount,
+    method: Method = None,
+    note: options.StaffNote = None,
+    org: options.OrgOfBooking = None,
+    received_at: ReceivedAt = None,
+) -> None:
+    """Record a payment for a booking that is paid on site or by invoice.
+
+    Several partial payments may be recorded; payment.status becomes `paid` when they reach the total. More than the
+    unpaid amount is refused.
+    """
+    cli: Cli = ctx.obj
+    from booking_core import bookings
+
+    def change(tx: "Tx", actor: "Actor") -> Any:
+        booking_id = bookings.refer(tx, actor, booking)
+        minor = parse_amount(amount, bookings.lock(tx, actor, booking_id).row.currency)
+        at = parse_instant(actor.organization, "--at", received_at)
+        return bookings.record_payment(
+            tx, actor, booking_id, amount_minor=minor, method=method, note=note, received_at=at
+        )
+
+    changed = transactions.change(cli, staff_bookings.find_organization(booking, org), change)
+    cli.render.one(changed)
+    if changed["payment"]["status"] != "paid":
+        cli.render.note("The booking is partly paid; list its payments with booking payments list.")
+
+
+@command(app, "list", f"booking payments list {_ID}", "booking payments list 1017 --org fjord-tours")
+def list_(ctx: typer.Context, booking: options.BookingRef, org: options.OrgOfBooking = None) -> None:
+    """List the recorded payments of a booking, including voided ones."""
+    cli: Cli = ctx.obj
+    from booking_core import bookings, payments
+
+    def change(tx: "Tx", actor: "Actor") -> list[dict[str, Any]]:
+        booking_id = bookings.lock(tx, actor, bookings.refer(tx, actor, booking)).row.id
+        records = payments.find_records(tx, actor.organization, booking_id)
+        return [payments.present_record(each, actor.organization) for each in records]
+
+    records = transactions.change(cli, staff_bookings.find_organization(booking, org), change)
+    cli.render.many(records, COLUMNS, empty="No payment was recorded.", wrapped=("note",))
+
+
+@command(
+    app,
+    "void",
+    f"booking payments void {_ID} --note 'Recorded for the wrong booking'",
+    shape="booking",
+    changes=True,
+)
+def void(
+    ctx: typer.Context,
+    record_id: Annotated[
+        str, typer.Argument(metavar="RECORD", help="The record's id; see `booking payments list BOOKING`.")
+    ],
+    note: options.StaffNote = None,
+) -> None:
+    """Void a recorded payment, so that its amount is unpaid again."""
+    cli: Cli = ctx.obj
+    from booking_core import bookings, payments
+
+    changed = transactions.change(
+        cli,
+        lambda tx: payments.record_owner(tx, record_id),
+        lambda tx, actor: bookings.void_payment(tx, actor, record_id.lower(), note=note),
+    )
+    cli.render.one(changed)
+
+
+@command(
+    app,
+    "due",
+    "booking payments due --org fjord-tours",
+    "booking payments due --org fjord-tours --method invoice --overdue",
+)
+def due(
+    ctx: typer.Context,
+    org: options.Org,
+    method: Annotated[str | None, options.choice("--method", choices=METHODS, help="Filter by payment method.")] = None,
+    overdue: Annotated[bool, typer.Option("--overdue", help="Only bookings whose departure has begun.")] = False,
+    limit: options.Limit = options.DEFAULT_LIMIT,
+) -> None:
+    """List confirmed bookings that are not fully paid, earliest departure first.
+
+    These are bookings paid on site or by invoice, and those that staff confirmed before the card was charged (--method
+    card).
+    """
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
+        from booking_core import organizations, payments
+        from booking_core.models.bookings import PaymentMethod
+
+        def query(tx: "Tx") -> list[dict[str, Any]]:
+            organization, at = organizations.get(tx, slug=org), tx.now()
+            payment_method = PaymentMethod(method) if method else None
+            rows = payments.find_due(tx, organization, method=payment_method, overdue=overdue, limit=limit + 1)
+            return [payments.present_due(each, organization, at) for each in rows]
+
+        unpaid = database.read(query)
+    write_limited(cli, unpaid, limit, DUE_COLUMNS, empty="Nothing is unpaid.", truncated=DUE_TRUNCATED)

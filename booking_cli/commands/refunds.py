@@ -1,0 +1,178 @@
+"""`booking refunds`: list, retry and settle refunds in the database."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from booking_cli.framework.amounts import amount_text, parse_amount
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.options import DEFAULT_LIMIT, BookingRef, Limit, OrgFilter, OrgOfBooking, choice
+from booking_cli.framework.pages import write_limited
+from booking_cli.operator import staff_bookings, storage, transactions
+from booking_cli.operator.storage import organization_filter
+
+if TYPE_CHECKING:
+    from booking_core.context import Actor
+    from booking_core.db.engine import Tx
+
+app = command_group("Manage refunds (operator).")
+
+COLUMNS = tuple(
+    "id status amount booking_number customer.name reason organization created_at settled_amount booking_id".split()
+)
+"""Columns by importance: a narrow terminal shows the first ones."""
+STATUSES = ("waiting", "requested", "sending", "succeeded", "settled", "failed", "needs_review")
+_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
+RefundId = Annotated[
+    str, typer.Argument(metavar="ID", help="The id of the refund or of its booking; see `booking refunds list`.")
+]
+Note = Annotated[str, typer.Option("--note", metavar="TEXT", help="How and when it was paid; shown in the timeline.")]
+Amount = Annotated[
+    str,
+    typer.Option("--amount", metavar="AMOUNT", parser=amount_text, help="The amount: 500.00, or 50000 in minor units."),
+]
+SettledAmount = Annotated[
+    str | None,
+    typer.Option(
+        "--amount",
+        metavar="AMOUNT",
+        parser=amount_text,
+        help="The amount paid: 500.00, or 50000 in minor units; 0 closes it unpaid; default: the whole refund.",
+    ),
+]
+
+
+@command(
+    app,
+    "list",
+    "booking refunds list --org fjord-tours --status waiting",
+    "booking refunds list --status needs_review -o json",
+)
+def list_(
+    ctx: typer.Context,
+    org: OrgFilter = None,
+    status: Annotated[str | None, choice("--status", choices=STATUSES, help="Filter by status.")] = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> None:
+    """List refunds, newest first.
+
+    \b
+    requested      a worker will send it to the gateway
+    sending        sent; the gateway has not settled it yet
+    succeeded      the gateway returned the money
+    settled        staff closed it by hand
+    failed         the gateway refused it
+    needs_review   never sent, or its result is unknown; see `show`
+    waiting        failed or needs_review: a person has to act
+    """
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
+        from booking_core import payments
+        from booking_core.payments import RefundFilter
+
+        refund_filter = RefundFilter(status) if status else None
+        found = database.read(
+            lambda tx: payments.find_refunds(tx, organization_filter(tx, org), status=refund_filter, limit=limit + 1)
+        )
+        refunds = [payments.present_refund(*each) for each in found]
+    write_limited(cli, refunds, limit, COLUMNS, empty="No refund found.", truncated={"customer.name": 16})
+
+
+@command(app, "show", f"booking refunds show {_ID}", f"booking refunds show {_ID} -o json --fields status,summary")
+def show(ctx: typer.Context, refund_id: RefundId) -> None:
+    """Show a refund, its state in a sentence and the next step."""
+    cli: Cli = ctx.obj
+    with storage.open_database(cli) as database:
+        from booking_core import payments
+
+        refund = payments.present_refund(*database.read(lambda tx: payments.find_refund(tx, refund_id)))
+    cli.render.one(refund)
+    if refund["waits_for_a_person"]:
+        cli.render.note(_next_step(refund))
+
+
+@command(app, "retry", f"booking refunds retry {_ID}", shape="refund", changes=True)
+def retry(ctx: typer.Context, refund_id: RefundId) -> None:
+    """Retry a refund that failed or needs a review.
+
+    The guest is never refunded twice: before the worker sends the refund again, it looks at every refund of the payment
+    at the gateway, including those made in the gateway's dashboard.
+    """
+    cli: Cli = ctx.obj
+    from booking_core import payments
+
+    cli.render.one(_change(cli, refund_id, lambda tx, actor, found: payments.reopen_refund(tx, actor, found)))
+    cli.render.note("Queued: a worker sends it.")
+    if storage.load_settings().stripe_api_key is None:
+        cli.render.warn("BOOKING_STRIPE_API_KEY is not set here: a worker without it leaves the refund to the staff.")
+
+
+@command(
+    app,
+    "settle",
+    f"booking refunds settle {_ID} --note 'Bank transfer of 23 November'",
+    f"booking refunds settle {_ID} --amount 500.00 --note 'The rest was waived'",
+    f"booking refunds settle {_ID} --amount 0 --note 'The bank returned it after a dispute'",
+    shape="refund",
+    changes=True,
+)
+def settle(ctx: typer.Context, refund_id: RefundId, note: Note, amount: SettledAmount = None) -> None:
+    """Close a refund that was paid by hand.
+
+    The booking's payment.status becomes refunded or partially_refunded, as after a refund by the gateway. A refund that
+    a worker is sending is refused.
+    """
+    cli: Cli = ctx.obj
+    from booking_core import payments
+
+    def change(tx: "Tx", actor: "Actor", found: str) -> Any:
+        minor = None
+        if amount is not None:
+            minor = parse_amount(amount, payments.get_refund(tx, actor.organization, found).currency)
+        return payments.settle_refund(tx, actor, found, note=note, amount_minor=minor)
+
+    cli.render.one(_change(cli, refund_id, change))
+
+
+@command(
+    app,
+    "record",
+    f"booking refunds record {_ID} --amount 500.00 --note 'Cash, as a goodwill'",
+    shape="refund",
+    changes=True,
+)
+def record(ctx: typer.Context, booking: BookingRef, amount: Amount, note: Note, org: OrgOfBooking = None) -> None:
+    """Record a refund that was paid by hand for a cancelled booking without one.
+
+    Once for a booking, and at most what was paid by card or recorded with `booking payments record`.
+    """
+    cli: Cli = ctx.obj
+    from booking_core import bookings, payments
+
+    def change(tx: "Tx", actor: "Actor") -> Any:
+        booking_id = bookings.refer(tx, actor, booking)
+        minor = parse_amount(amount, bookings.lock(tx, actor, booking_id).row.currency)
+        refund = payments.record_refund(tx, actor, booking_id, amount_minor=minor, note=note)
+        return payments.present_refund(refund, actor.organization)
+
+    cli.render.one(transactions.change(cli, staff_bookings.find_organization(booking, org), change))
+
+
+def _change(cli: Cli, refund_id: str, change_refund: "Callable[[Tx, Actor, str], Any]") -> Any:
+    """Change the refund with this id, or of the booking with this id, and return it as JSON."""
+    from booking_core import payments
+
+    def change(tx: "Tx", actor: "Actor") -> Any:
+        found = payments.find_refund(tx, refund_id)[0].id
+        return payments.present_refund(change_refund(tx, actor, found), actor.organization)
+
+    return transactions.change(cli, lambda tx: payments.find_refund(tx, refund_id)[1], change)
+
+
+def _next_step(refund: dict[str, Any]) -> str:
+    step = f"Next: pay it by hand, then booking refunds settle {refund['id']} --note TEXT"
+    can_retry = refund["payment_intent"] is not None
+    return step + (f"; or send it again: booking refunds retry {refund['id']}" if can_retry else "")

@@ -1,0 +1,43 @@
+"""`booking serve`: serve the API."""
+
+from typing import Annotated
+
+import typer
+
+from booking_cli.framework.command import command, command_app
+from booking_cli.framework.errors import CliError
+from booking_cli.operator import service, storage
+
+app = command_app()
+
+
+@command(app, "serve", "booking serve", "booking serve --host 0.0.0.0 --port 80 --workers 4")
+def serve(
+    host: Annotated[str, typer.Option("--host", metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="PORT", help="Port to listen on; 0: any free port.")] = 8000,
+    workers: Annotated[
+        int, typer.Option("--workers", metavar="N", help="Number of processes; more than 1 needs PostgreSQL.")
+    ] = 1,
+    no_worker: Annotated[
+        bool, typer.Option("--no-worker", help="Run no delivery worker; run `booking worker` beside it.")
+    ] = False,
+    reload: Annotated[bool, typer.Option("--reload", help="Restart when the code changes; for development.")] = False,
+) -> int:
+    """Serve the API.
+
+    An SQLite database is created and upgraded automatically; PostgreSQL needs `booking db upgrade` first.
+    """
+    settings = storage.load_settings()
+    if workers < 1:
+        raise CliError("--workers must be at least 1.", hint="booking serve --help")
+    if settings.is_sqlite and workers > 1:
+        raise CliError(
+            "An SQLite database is served by one process.",
+            hint="leave out --workers, or use postgresql:// in BOOKING_DATABASE_URL",
+        )
+    if reload and workers > 1:
+        raise CliError("--reload works with one process only.", hint="leave out --workers")
+    service.check_address(host, port)
+    with service.lock_sqlite(settings.sqlite_path):
+        service.prepare(settings)
+        return service.run_server(settings, host=host, port=port, workers=workers, reload=reload, worker=not no_worker)

@@ -1,0 +1,157 @@
+"""`booking storefront`: hold seats, check out and pay as a guest does, in the database."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from booking_cli.framework.amounts import parse_amount
+from booking_cli.framework.arguments import counts
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.durations import duration_us
+from booking_cli.framework.options import AddOns, GuestEmail, GuestName, GuestPhone, Guests, Org, StaffNote
+from booking_cli.operator import refund_summaries, transactions, validation
+from booking_cli.operator.transactions import by_slug, stored_id
+
+if TYPE_CHECKING:
+    from booking_core.context import Actor
+    from booking_core.db.engine import Tx
+
+app = command_group("Hold seats, check out and pay, as a guest does (operator).")
+
+_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
+Departure = Annotated[str, typer.Option("--departure", metavar="ID", help="The departure; see `booking availability`.")]
+Discount = Annotated[
+    str, typer.Option("--discount", metavar="AMOUNT", help="A discount: 50.00, or 5000 in minor units.")
+]
+GiftCard = Annotated[str | None, typer.Option("--gift-card", metavar="CODE", help="A gift card to redeem.")]
+HoldId = Annotated[str | None, typer.Option("--hold", metavar="HOLD", help="The hold whose seats are booked; it ends.")]
+
+
+@command(
+    app,
+    "hold",
+    "booking storefront hold --org fjord-tours --departure ID --seats 2 --for 10m",
+    shape="hold",
+    changes=True,
+)
+def hold(
+    ctx: typer.Context,
+    org: Org,
+    departure: Departure,
+    seats: Annotated[int, typer.Option("--seats", metavar="N", help="The number of seats.", min=1)],
+    length: Annotated[str, typer.Option("--for", metavar="10m", help="The duration, at most a day.")] = "10m",
+) -> None:
+    """Hold seats of a departure for a while."""
+    cli: Cli = ctx.obj
+    for_s = duration_us(length) // 1_000_000
+    from booking_core import storefront
+
+    def change(tx: "Tx", actor: "Actor") -> Any:
+        return storefront.hold(tx, actor, stored_id(departure, "departure"), seats, for_s=for_s)
+
+    cli.render.one(transactions.change(cli, by_slug(org), change))
+
+
+@command(app, "release", f"booking storefront release {_ID}", shape="hold", changes=True)
+def release(ctx: typer.Context, hold_id: Annotated[str, typer.Argument(metavar="HOLD", help="The hold's id.")]) -> None:
+    """Release the seats of a hold. A hold that has ended stays unchanged."""
+    cli: Cli = ctx.obj
+    from booking_core import storefront
+
+    released = transactions.change(
+        cli,
+        lambda tx: storefront.owner(tx, hold_id),
+        lambda tx, actor: storefront.release(tx, actor, hold_id.lower()),
+    )
+    cli.render.one(released)
+
+
+@command(
+    app,
+    "checkout",
+    "booking storefront checkout --org fjord-tours --departure ID --guest adult=2 --name Ada --email ada@example.com",
+    "booking storefront checkout --org fjord-tours --departure ID --guest adult=1 --name Ada --email ada@example.com"
+    " --hold HOLD --gift-card GIFT-ABCD-1234",
+    shape="booking",
+    changes=True,
+)
+def checkout(
+    ctx: typer.Context,
+    org: Org,
+    departure: Departure,
+    guest: Guests,
+    name: GuestName,
+    email: GuestEmail,
+    phone: GuestPhone = None,
+    add_on: AddOns = None,
+    note: StaffNote = None,
+    discount: Discount = "0",
+    gift_card: GiftCard = None,
+    hold_id: HoldId = None,
+) -> None:
+    """Create a pending booking that waits for its card payment, and expires without one.
+
+    If a gift card or a discount covers the whole price, the booking is confirmed at once.
+    """
+    cli: Cli = ctx.obj
+    basket: dict[str, Any] = {
+        "guests": counts(guest, "tier_id"),
+        "add_ons": counts(add_on or [], "id"),
+        "customer": {"name": name, "email": email, "phone": phone},
+        "note": note,
+        "gift_card_code": gift_card,
+    }
+    from booking_core import storefront
+    from booking_core.storefront import Checkout
+
+    def change(tx: "Tx", actor: "Actor") -> bytes:
+        basket["departure_id"] = stored_id(departure, "departure")
+        basket["discount_minor"] = parse_amount(discount, actor.organization.default_currency)
+        basket["hold_id"] = None if hold_id is None else stored_id(hold_id, "hold")
+        return storefront.check_out(tx, actor, validation.parse(Checkout, basket))
+
+    cli.render.one(transactions.change(cli, by_slug(org), change))
+
+
+@command(
+    app,
+    "pay",
+    f"booking storefront pay {_ID} --payment-intent pi_3OqX2eLkdIwHu7ix",
+    shape="booking",
+    changes=True,
+)
+def pay(
+    ctx: typer.Context,
+    booking_id: Annotated[str, typer.Argument(metavar="BOOKING", help="The booking's id.")],
+    payment_intent: Annotated[
+        str | None,
+        typer.Option("--payment-intent", metavar="PI", help="The gateway's id of the payment; needed for refunds."),
+    ] = None,
+) -> None:
+    """Confirm a booking whose card was charged. A paid booking stays unchanged.
+
+    A booking that was cancelled before stays cancelled: the whole payment is refunded, and `refund` shows the amount.
+    """
+    cli: Cli = ctx.obj
+    from booking_core import bookings, storefront
+
+    paid = transactions.change(
+        cli,
+        lambda tx: bookings.owner(tx, booking_id),
+        lambda tx, actor: storefront.pay(tx, actor, booking_id.lower(), payment_intent=payment_intent),
+        present=_with_refund,
+    )
+    sentence = paid.pop("sentence", None)
+    cli.render.one(paid)
+    if paid["status"] == "cancelled":
+        cli.render.note("The booking was cancelled before it was paid, and stays cancelled.")
+        cli.render.note(sentence)
+
+
+def _with_refund(tx: "Tx", actor: "Actor", booking: dict[str, Any]) -> dict[str, Any]:
+    """Return the booking; a cancelled one with the refund of its payment."""
+    if booking["status"] != "cancelled":
+        return booking
+    return booking | refund_summaries.of_cancelled_booking(tx, actor.organization.id, booking["id"])

@@ -1,0 +1,180 @@
+"""`booking webhooks deliveries`: list, show and retry deliveries over HTTP."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from booking_cli.client import api_client, pagination
+from booking_cli.framework import event_types
+from booking_cli.framework.arguments import event_type as parse_event_type
+from booking_cli.framework.arguments import identifier
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import DEFAULT_LIMIT, AllPages, Limit, Order, StartingAfter, choice
+from booking_cli.framework.pages import merge
+
+if TYPE_CHECKING:
+    from booking_sdk import BookingClient
+
+app = command_group("List, show and retry deliveries; they are kept for 30 days.")
+
+COLUMNS = tuple("id status last_response_status last_error event_type attempt_count created_at next_attempt_at".split())
+TRUNCATED = {"event_type": 22}
+STATUSES = ("queued", "succeeded", "failed", "dead")
+ATTEMPT_COLUMNS = ("number", "started_at", "response_status", "error", "duration_ms", "response_excerpt", "id")
+ATTEMPT_TRUNCATED = {"response_excerpt": 40}
+WATCH_S = 2.0
+EMPTY = "No delivery found."
+_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+_DELIVERY = "0190f3c4-02f1-7d5e-8a3b-5c1e9f7a2d44"
+
+EndpointId = Annotated[
+    str, typer.Argument(metavar="ID", parser=identifier, help="The endpoint's id; see `booking webhooks list`.")
+]
+DeliveryId = Annotated[
+    str,
+    typer.Argument(
+        metavar="DELIVERY",
+        parser=identifier,
+        help="The id of a delivery or of an attempt (Svc-Delivery-Id).",
+    ),
+]
+
+Status = Annotated[str | None, choice("--status", choices=STATUSES, help="Filter by status.")]
+EventType = Annotated[
+    str | None,
+    typer.Option("--event-type", metavar="TYPE", parser=parse_event_type, help="Filter by event type, or booking.*."),
+]
+EventId = Annotated[str | None, typer.Option("--event-id", metavar="ID", help="Filter by event.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Show changes as they happen, until Ctrl-C.")]
+
+
+@command(
+    app,
+    "list",
+    f"booking webhooks deliveries list {_ID} --status dead",
+    f"booking webhooks deliveries list {_ID} --event-type booking.created --watch",
+    shape="delivery",
+)
+def list_(
+    ctx: typer.Context,
+    endpoint_id: EndpointId,
+    status: Status = None,
+    event_type: EventType = None,
+    event_id: EventId = None,
+    limit: Limit = DEFAULT_LIMIT,
+    all_pages: AllPages = False,
+    order: Order = "desc",
+    starting_after: StartingAfter = None,
+    watch: Watch = False,
+) -> None:
+    """List the deliveries of an endpoint, newest first."""
+    cli: Cli = ctx.obj
+    path = api_client.path("webhooks", endpoint_id, "deliveries")
+    params = {"status": status, "event_id": event_id, "order": order}
+    types = event_types.expanded([event_type] if event_type else [])
+    if len(types) == 1:
+        params["event_type"] = types[0]
+    if watch:
+        with api_client.connect(cli) as client:
+            _watch(cli, lambda: _fetch(client, path, params, types, limit)[0])
+    if len(types) > 1:
+        _write_several_types(cli, path, params, types, None if all_pages else limit, starting_after)
+        return
+    pagination.write_list(
+        cli,
+        path,
+        COLUMNS,
+        params=params,
+        limit=limit,
+        all_pages=all_pages,
+        starting_after=starting_after,
+        truncated=TRUNCATED,
+        empty=EMPTY,
+    )
+
+
+def _write_several_types(
+    cli: Cli, path: str, params: Mapping[str, Any], types: Sequence[str], limit: int | None, after: str | None
+) -> None:
+    """Write the deliveries of several event types as one list, since the service filters by one type only."""
+    if after:
+        raise CliError("--starting-after needs a single event type.", hint="pass one type, or use --limit or --all")
+    with api_client.connect(cli) as client:
+        found, has_more = _fetch(client, path, params, types, limit)
+    cli.render.many(found, COLUMNS, truncated=TRUNCATED, empty=EMPTY, extra={"has_more": has_more})
+    if has_more and cli.render.format == "table":
+        cli.render.note("There are more: use --limit N or --all.")
+
+
+def _fetch(
+    client: "BookingClient", path: str, params: Mapping[str, Any], types: Sequence[str], limit: int | None
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return the first deliveries of the types in the chosen order, and whether there are more."""
+    queries = [{**params, "event_type": each} for each in types] if len(types) > 1 else [params]
+    pages = [merge(pagination.iter_pages(client, path, query, limit)) for query in queries]
+    found = [delivery for page in pages for delivery in page["data"]]
+    found.sort(key=_creation, reverse=params.get("order") != "asc")
+    has_more = any(page["has_more"] for page in pages) or (limit is not None and len(found) > limit)
+    return found[:limit], has_more
+
+
+def _creation(delivery: Mapping[str, Any]) -> tuple[datetime, str]:
+    return datetime.fromisoformat(delivery["created_at"]), delivery["id"]
+
+
+@command(app, "show", f"booking webhooks deliveries show {_ID} {_DELIVERY} -o json", shape="delivery")
+def show(ctx: typer.Context, endpoint_id: EndpointId, delivery_id: DeliveryId) -> None:
+    """Show a delivery with its attempts."""
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
+        delivery = api_client.get(client, "webhooks", endpoint_id, "deliveries", delivery_id)
+    if not cli.render.is_default_table:
+        cli.render.one(delivery)
+        return
+    attempts = delivery.pop("attempts")
+    cli.render.one(delivery)
+    cli.render.text("")
+    cli.render.many(attempts, ATTEMPT_COLUMNS, truncated=ATTEMPT_TRUNCATED, empty="No attempt yet.")
+
+
+@command(app, "retry", f"booking webhooks deliveries retry {_ID} {_DELIVERY}", shape="delivery", changes=True)
+def retry(ctx: typer.Context, endpoint_id: EndpointId, delivery_id: DeliveryId) -> None:
+    """Queue another attempt of a dead delivery.
+
+    To queue many deliveries, use `booking webhooks recover`.
+    """
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
+        path = api_client.path("webhooks", endpoint_id, "deliveries", delivery_id, "retry")
+        cli.render.one(api_client.request(client, "POST", path).body)
+
+
+def _watch(cli: Cli, fetch: Callable[[], list[dict[str, Any]]]) -> NoReturn:
+    """Poll the deliveries until Ctrl-C: update a table on a terminal, and write a line for each change elsewhere."""
+    if cli.render.format == "table" and sys.stdout.isatty():
+        with cli.render.live_table(COLUMNS, TRUNCATED) as draw:
+            while True:
+                draw(fetch())
+                time.sleep(WATCH_S)
+    seen: dict[str, tuple[str, int]] = {}
+    while True:
+        for delivery in reversed(fetch()):
+            state = delivery["status"], delivery["attempt_count"]
+            if seen.get(delivery["id"]) != state:
+                seen[delivery["id"]] = state
+                _write_line(cli, delivery)
+        cli.render.flush()
+        time.sleep(WATCH_S)
+
+
+def _write_line(cli: Cli, delivery: dict[str, Any]) -> None:
+    if cli.render.is_json:
+        cli.render.line(delivery)
+    else:
+        cli.render.many([delivery], COLUMNS)

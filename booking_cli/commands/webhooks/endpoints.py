@@ -1,0 +1,276 @@
+"""`booking webhooks create` to `recover`: manage endpoints over HTTP."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from booking_cli.client import api_client, pagination
+from booking_cli.commands.webhooks.deliveries import EndpointId
+from booking_cli.framework import event_types
+from booking_cli.framework.arguments import event_type, one_of, timestamp
+from booking_cli.framework.command import command, command_app
+from booking_cli.framework.context import Cli
+from booking_cli.framework.durations import aware_datetime, duration_us
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.options import DryRun
+from booking_cli.framework.secret_files import SecretOutput, require_secret_in_output, secret_output
+
+if TYPE_CHECKING:
+    from booking_sdk import BookingClient
+
+app = command_app()
+
+COLUMNS = tuple("id status consecutive_failures url last_failure_at last_success_at event_types description".split())
+"""Columns by importance: a narrow terminal shows the first ones."""
+TRUNCATED = {"url": 32}
+LOST = ("dead", "failed")
+_PATH = "/api/v1/webhooks"
+_SECOND_US = 1_000_000
+_ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
+NewSecretFile = Annotated[
+    Path | None,
+    typer.Option("--secret-file", metavar="FILE", help="Write the secret to this new file (mode 0600)."),
+]
+Description = Annotated[str | None, typer.Option("--description", metavar="TEXT", help="A description.")]
+
+
+@command(
+    app,
+    "create",
+    "booking webhooks create --url https://hooks.example.com/booking --event booking.created",
+    "booking webhooks create --url https://hooks.example.com/booking --event booking.created \\",
+    "    --event booking.cancelled --description 'The calendar' --secret-file hook.secret",
+    "booking webhooks create --url https://hooks.example.com/booking --event 'booking.*'",
+    shape="new_endpoint",
+    changes=True,
+)
+def create(
+    ctx: typer.Context,
+    url: Annotated[str, typer.Option("--url", metavar="URL", help="The public https URL that events are sent to.")],
+    event: Annotated[
+        list[str],
+        typer.Option(
+            "--event", metavar="TYPE", parser=event_type, help="An event type, or a prefix: booking.*; repeatable."
+        ),
+    ],
+    description: Description = None,
+    secret_file: NewSecretFile = None,
+) -> None:
+    """Create an endpoint. Its secret is shown only once.
+
+    Deliveries are signed with the secret. The API key needs webhooks:manage and the read scope of every event type.
+    """
+    cli: Cli = ctx.obj
+    body = {"url": url, "event_types": event_types.expanded(event), "description": description}
+    require_secret_in_output(cli, secret_file, "secret")
+    with api_client.connect(cli) as client, secret_output(secret_file) as output:
+        created = api_client.request(client, "POST", _PATH, body=body).body
+        _write_with_secret(cli, created, output)
+
+
+@command(app, "list", "booking webhooks list", "booking webhooks list --fields id,status,url", shape="endpoint")
+def list_(ctx: typer.Context) -> None:
+    """List endpoints, newest first."""
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
+        endpoints = api_client.get(client, "webhooks")["data"]
+    empty = "There is no endpoint yet: booking webhooks create --url URL --event TYPE"
+    cli.render.many(endpoints, COLUMNS, truncated=TRUNCATED, empty=empty)
+
+
+@command(app, "show", f"booking webhooks show {_ID}", shape="endpoint")
+def show(ctx: typer.Context, endpoint_id: EndpointId) -> None:
+    """Show an endpoint, without its secret."""
+    api_client.write_resource(ctx.obj, "webhooks", endpoint_id)
+
+
+@command(
+    app,
+    "update",
+    f"booking webhooks update {_ID} --event booking.created --event booking.confirmed",
+    f"booking webhooks update {_ID} --disable",
+    shape="endpoint",
+    changes=True,
+)
+def update(
+    ctx: typer.Context,
+    endpoint_id: EndpointId,
+    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="The new URL.")] = None,
+    event: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--event", metavar="TYPE", parser=event_type, help="Replace the event types; booking.*; repeatable."
+        ),
+    ] = None,
+    description: Description = None,
+    disable: Annotated[bool, typer.Option("--disable", help="Disable the endpoint; queued deliveries fail.")] = False,
+) -> None:
+    """Update an endpoint.
+
+    Options that are left out stay unchanged. An empty description removes it.
+    """
+    cli: Cli = ctx.obj
+    changes: dict[str, Any] = {"url": url, "event_types": event_types.expanded(event) or None}
+    changes |= {"status": "disabled"} if disable else {}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if description is not None:
+        changes["description"] = description or None
+    if not changes:
+        raise CliError("There is nothing to change.", hint="booking webhooks update --help")
+    with api_client.connect(cli) as client:
+        cli.render.one(_patch(client, endpoint_id, changes))
+
+
+@command(app, "delete", f"booking webhooks delete {_ID} --yes", shape="deleted", changes=True)
+def delete(ctx: typer.Context, endpoint_id: EndpointId) -> None:
+    """Delete an endpoint and its delivery log permanently.
+
+    Queued deliveries are not sent.
+    """
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
+        path = api_client.path("webhooks", endpoint_id)
+        endpoint = api_client.request(client, "GET", path).body
+        cli.confirm(f"Delete the endpoint {endpoint['url']}? This cannot be undone.")
+        api_client.request(client, "DELETE", path)
+    cli.render.one({"id": endpoint["id"], "deleted": True})
+
+
+@command(app, "enable", f"booking webhooks enable {_ID}", shape="endpoint", changes=True)
+def enable(ctx: typer.Context, endpoint_id: EndpointId) -> None:
+    """Enable a disabled endpoint.
+
+    Its failures are counted from zero. Missed deliveries are not sent automatically; use `recover`.
+    """
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
+        cli.render.one(_patch(client, endpoint_id, {"status": "enabled"}))
+    cli.render.note(f"To send missed deliveries: booking webhooks recover {endpoint_id} --since 2h --dry-run")
+
+
+@command(
+    app,
+    "rotate-secret",
+    f"booking webhooks rotate-secret {_ID}",
+    f"booking webhooks rotate-secret {_ID} --overlap 0 --secret-file new.secret",
+    shape="new_endpoint",
+    changes=True,
+)
+def rotate_secret(
+    ctx: typer.Context,
+    endpoint_id: EndpointId,
+    overlap: Annotated[
+        str, typer.Option("--overlap", metavar="24h", help="How long the old secret remains valid; 0 after a leak.")
+    ] = "24h",
+    secret_file: NewSecretFile = None,
+) -> None:
+    """Create a new secret for an endpoint. It is shown only once.
+
+    Deliveries are signed with both secrets until the overlap ends.
+    """
+    cli: Cli = ctx.obj
+    overlap_seconds = duration_us(overlap) // _SECOND_US
+    require_secret_in_output(cli, secret_file, "secret")
+    with api_client.connect(cli) as client, secret_output(secret_file) as output:
+        path, body = api_client.path("webhooks", endpoint_id, "rotate-secret"), {"overlap_seconds": overlap_seconds}
+        rotated = api_client.request(client, "POST", path, body=body).body
+        _write_with_secret(cli, rotated, output)
+
+
+@command(app, "test", f"booking webhooks test {_ID}", shape="delivery", changes=True)
+def test(ctx: typer.Context, endpoint_id: EndpointId) -> None:
+    """Send a ping event to an endpoint."""
+    cli: Cli = ctx.obj
+    with api_client.connect(cli) as client:
+        queued = api_client.request(client, "POST", api_client.path("webhooks", endpoint_id, "test")).body
+        cli.render.one(queued)
+    cli.render.note(f"To see the result: booking webhooks deliveries show {endpoint_id} {queued['id']}")
+
+
+def _patch(client: "BookingClient", endpoint_id: str, changes: dict[str, Any]) -> Any:
+    return api_client.request(client, "PATCH", api_client.path("webhooks", endpoint_id), body=changes).body
+
+
+def _write_with_secret(cli: Cli, endpoint: dict[str, Any], output: SecretOutput) -> None:
+    output.write_with_secret(
+        cli,
+        endpoint,
+        "secret",
+        lost=f"The endpoint {endpoint['id']} has a new secret, but it could not be written",
+        hint=f"booking webhooks rotate-secret {endpoint['id']}",
+        note="Save the secret now: it is not shown again.",
+    )
+
+
+@command(
+    app,
+    "recover",
+    f"booking webhooks recover {_ID} --since 2h --dry-run",
+    f"booking webhooks recover {_ID} --since 2026-11-20T09:00:00 --until 2026-11-20T17:00:00 --status dead",
+    shape="recovered",
+    changes=True,
+)
+def recover(
+    ctx: typer.Context,
+    endpoint_id: EndpointId,
+    since: Annotated[
+        str,
+        typer.Option("--since", metavar="2h", parser=timestamp, help="Deliveries since: 2h (ago) or ISO 8601."),
+    ],
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="1h", parser=timestamp, help="Deliveries before: 1h (ago) or ISO 8601."),
+    ] = None,
+    status: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--status",
+            metavar="|".join(LOST),
+            parser=one_of(*LOST),
+            help="Filter by status; repeatable; default: both.",
+        ),
+    ] = None,
+    event: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--event", metavar="TYPE", parser=event_type, help="Filter by event type, or booking.*; repeatable."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Queue failed and dead deliveries of an endpoint again.
+
+    Each delivery gets six new attempts. Tests are not sent again. The endpoint must be enabled.
+    """
+    cli: Cli = ctx.obj
+    statuses, types = sorted(set(status or LOST)), event_types.expanded(event)
+    with api_client.connect(cli) as client:
+        if dry_run:
+            cli.render.one(_count_lost(client, endpoint_id, since, until, statuses, types))
+            return
+        body = {"since": since, "until": until, "statuses": statuses, "event_types": types or None}
+        path = api_client.path("webhooks", endpoint_id, "recover")
+        recovered = api_client.request(client, "POST", path, body=body).body
+        cli.render.one(recovered)
+    if recovered["matched"]:
+        cli.render.note(f"To watch them: booking webhooks deliveries list {endpoint_id} --watch")
+
+
+def _count_lost(
+    client: "BookingClient", endpoint_id: str, since: str, until: str | None, statuses: list[str], types: list[str]
+) -> dict[str, Any]:
+    """Return the number of deliveries of each status that `recover` would queue."""
+    timezone = client.me().organization.timezone
+    begin, end = aware_datetime(since, timezone), None if until is None else aware_datetime(until, timezone)
+    path, counts = api_client.path("webhooks", endpoint_id, "deliveries"), dict.fromkeys(statuses, 0)
+    for status in statuses:
+        for delivery in pagination.iter_items(client, path, {"status": status}):
+            created_at = datetime.fromisoformat(delivery["created_at"])
+            if created_at < begin:
+                break
+            is_wanted = delivery["trigger"] != "test" and (not types or delivery["event_type"] in types)
+            counts[status] += is_wanted and (end is None or created_at < end)
+    return {"matched": sum(counts.values()), **counts, "dry_run": True}

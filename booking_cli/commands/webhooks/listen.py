@@ -1,0 +1,185 @@
+"""`booking webhooks listen`: forward events to an application on this machine.
+
+The event feed is read over HTTP, and each event is posted as the delivery that the service would send, with a signature
+of its own. The position in the feed is saved after each event, so that a new listener continues where the last one
+stopped. Events keep their order; while the application or the service is down, they wait.
+"""
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from booking_cli.client import api_client, profiles, webhook_secrets
+from booking_cli.client.event_feed import Feed, Position, newest
+from booking_cli.client.webhook_secrets import SecretFile, Secrets
+from booking_cli.commands.webhooks import listen_view, receiver
+from booking_cli.commands.webhooks.checkpoints import Checkpoint
+from booking_cli.commands.webhooks.forwarder import Forwarder
+from booking_cli.commands.webhooks.listen_view import View
+from booking_cli.commands.webhooks.receiver import Target
+from booking_cli.framework import event_types
+from booking_cli.framework.arguments import event_type, timestamp
+from booking_cli.framework.command import command, command_app
+from booking_cli.framework.context import Cli
+from booking_cli.framework.durations import aware_datetime
+from booking_cli.framework.errors import CliError
+
+if TYPE_CHECKING:
+    from booking_sdk import BookingClient
+
+app = command_app()
+
+ATTEMPTS = 3
+POLL_S = 1.0
+REFUSED_SHOWN_MAX = 20
+
+ForwardTo = Annotated[
+    str | None,
+    typer.Option("--forward-to", metavar="URL", help="The receiver; 8000 stands for http://localhost:8000/."),
+]
+EventTypes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--event",
+        metavar="TYPE",
+        parser=event_type,
+        help="Forward this event type, or booking.*; repeatable; default: all but ping.",
+    ),
+]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="10m", parser=timestamp, help="Begin at: 10m (ago) or ISO 8601.")
+]
+NoResume = Annotated[bool, typer.Option("--no-resume", help="Do not continue where the last run stopped.")]
+Attempts = Annotated[
+    int, typer.Option("--attempts", metavar="N", min=1, help="Attempts for an event that the receiver refuses.")
+]
+Headers = Annotated[
+    list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="Send an extra header; repeatable.")
+]
+ShowBody = Annotated[bool, typer.Option("--show-body", help="Show the receiver's responses.")]
+PrintSecret = Annotated[bool, typer.Option("--print-secret", help="Print the signing secret and exit.")]
+
+
+@command(
+    app,
+    "listen",
+    "booking webhooks listen --forward-to http://localhost:8000/webhooks",
+    "booking webhooks listen --forward-to 8000 --event booking.created --event booking.cancelled",
+    "booking webhooks listen --forward-to localhost:8000/webhooks --since 10m",
+    "booking webhooks listen --forward-to 8000 --show-body --header 'X-Tenant: fjord'",
+    "booking webhooks listen --print-secret",
+    "booking webhooks listen --forward-to 8000 -o jsonl | jq .status",
+)
+def listen(
+    ctx: typer.Context,
+    forward_to: ForwardTo = None,
+    event: EventTypes = None,
+    since: Since = None,
+    no_resume: NoResume = False,
+    attempts: Attempts = ATTEMPTS,
+    secret_file: SecretFile = None,
+    header: Headers = None,
+    show_body: ShowBody = False,
+    print_secret: PrintSecret = False,
+) -> None:
+    """Forward events to an application on this machine.
+
+    Every event of the organization is sent as the delivery that an endpoint would get, until Ctrl-C. The command
+    continues where the last one for this receiver stopped; the first one begins with new events. While the receiver is
+    down (no connection, 502, 503, 504) all events wait. An event that the receiver refuses is retried and then skipped;
+    skipped events are listed at the end.
+
+    The API key must be able to read the events. No endpoint is needed.
+    """
+    cli: Cli = ctx.obj
+    secrets = webhook_secrets.load(cli, secret_file)
+    if print_secret:
+        webhook_secrets.write(cli, secrets)
+        return
+    if forward_to is None:
+        raise CliError("--forward-to URL is needed.", hint="booking webhooks listen --help")
+    target, types = receiver.parse_target(forward_to), event_types.feed_filter(event)
+    forwarder = Forwarder(target, secrets, attempts, headers=receiver.extra_headers(header or []))
+    with api_client.connect(cli) as client:
+        organization = client.me().organization
+        checkpoint = Checkpoint(
+            profiles.folder() / "listen",
+            profile=profiles.profile_name(cli),
+            organization_id=organization.id,
+            target=target.url,
+        )
+        since_at = None if since is None else aware_datetime(since, organization.timezone)
+        with checkpoint.lock():
+            saved = None if no_resume else checkpoint.load()
+            position = _first_position(client, saved, since_at, types)
+            checkpoint.save(position)
+            _write_introduction(cli, organization.slug, target, secrets, position, is_resumed=saved is not None)
+            _run(cli, client, position, forwarder, checkpoint, show_body=show_body)
+
+
+def _first_position(
+    client: "BookingClient", saved: Position | None, since: datetime | None, types: tuple[str, ...]
+) -> Position:
+    """Return the earlier of the saved position and --since; without either the end of the feed."""
+    if since is None:
+        return newest(client, types) if saved is None else saved.for_types(types)
+    if saved and saved.created_at and datetime.fromisoformat(saved.created_at) < since:
+        return saved.for_types(types)
+    return Position(since=since.isoformat(), types=types)
+
+
+def _run(
+    cli: Cli,
+    client: "BookingClient",
+    position: Position,
+    forwarder: Forwarder,
+    checkpoint: Checkpoint,
+    *,
+    show_body: bool,
+) -> None:
+    view = listen_view.create_view(cli, show_body=show_body)
+    feed = Feed(client, position, poll_s=POLL_S, sleep=time.sleep, on_outage=view.outage)
+    try:
+        view.idle(0, 0)
+        _forward(feed, forwarder, checkpoint, view)
+    finally:
+        view.close()
+        _write_summary(cli, forwarder)
+
+
+def _forward(feed: Feed, forwarder: Forwarder, checkpoint: Checkpoint, view: View) -> None:
+    for event in feed:
+        if event.type == "ping" and not feed.position.types:
+            continue  # a ping tests one endpoint, and cannot be subscribed to
+        for attempt in forwarder.forward(event):
+            if attempt.is_last:
+                # Saved before it is shown, since stdout may be closed while the event was received.
+                checkpoint.save(feed.position)
+            view.attempt(attempt)
+        view.idle(forwarder.accepted, len(forwarder.given_up))
+
+
+def _write_introduction(
+    cli: Cli, slug: str, target: Target, secrets: Secrets, position: Position, *, is_resumed: bool
+) -> None:
+    render = cli.render
+    render.note(f"Forwarding events of {slug} to {target.url}")
+    render.note(f"Signed with the secret in {secrets.origin}")
+    if is_resumed and position.sequence:
+        render.note(f"Continuing after event {position.sequence}, where the last run stopped.")
+    elif position.sequence or position.since is None:
+        render.note("Beginning with new events.")
+    else:
+        render.note(f"Beginning at {position.since}.")
+    render.note("Press Ctrl-C to stop.")
+
+
+def _write_summary(cli: Cli, forwarder: Forwarder) -> None:
+    count = forwarder.accepted
+    cli.render.note(f"{count} event{'' if count == 1 else 's'} forwarded.")
+    if forwarder.given_up:
+        cli.render.warn(f"Refused by the receiver: {len(forwarder.given_up)}. Use --since to send them again.")
+        for event_id in forwarder.given_up[:REFUSED_SHOWN_MAX]:
+            cli.render.warn(f"  booking events get {event_id}")

@@ -1,0 +1,152 @@
+"""The output of `listen`: a line for each event and a status line on a terminal, records elsewhere."""
+
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from booking_cli.commands.webhooks.forwarder import Attempt
+from booking_cli.framework.context import Cli
+from booking_cli.framework.formatting import CLEAR_LINE, DIM, PLAIN, RED, YELLOW, one_line, wants_color
+
+COLUMNS = ("at", "outcome", "status", "duration_ms", "type", "id", "attempt", "error", "delivery_id")
+_GREEN = "\x1b[32m"
+_COLORS: Mapping[str, str] = {"accepted": _GREEN, "given_up": RED}
+
+
+class View(Protocol):
+    """Shows the progress of `listen`."""
+
+    def attempt(self, attempt: Attempt) -> None: ...
+
+    def idle(self, accepted: int, given_up: int) -> None: ...
+
+    def outage(self, reason: str | None) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def create_view(cli: Cli, *, show_body: bool = False) -> View:
+    """Return the view for the output format. Records always have the receiver's response."""
+    if cli.render.format == "table" and sys.stdout.isatty():
+        return Screen(cli, show_body=show_body)
+    return Records(cli, show_body=show_body)
+
+
+def record(attempt: Attempt) -> dict[str, Any]:
+    """Return an attempt as an object."""
+    return {
+        "at": attempt.at.isoformat(timespec="milliseconds"),
+        "type": attempt.event.type,
+        "id": attempt.event.id,
+        "sequence": attempt.event.sequence,
+        "delivery_id": attempt.delivery_id,
+        "attempt": attempt.number,
+        "outcome": attempt.outcome,
+        "status": attempt.result.status,
+        "duration_ms": attempt.result.duration_ms,
+        "error": attempt.result.error,
+        "response": attempt.result.excerpt,
+    }
+
+
+class Records:
+    """Writes a line or a JSON object for each attempt."""
+
+    def __init__(self, cli: Cli, *, show_body: bool = False) -> None:
+        self._cli = cli
+        self._columns = (*COLUMNS, "response") if show_body else COLUMNS
+        self._is_outage = False
+
+    def attempt(self, attempt: Attempt) -> None:
+        render = self._cli.render
+        if render.is_json:
+            render.line(record(attempt))
+        else:
+            render.many([record(attempt)], self._columns)
+        render.flush()
+
+    def idle(self, accepted: int, given_up: int) -> None:
+        """Write nothing."""
+
+    def outage(self, reason: str | None) -> None:
+        if reason and not self._is_outage:
+            self._cli.render.note(f"The service cannot be reached; retrying: {one_line(reason)}")
+        elif reason is None:
+            self._cli.render.note("The service can be reached again.")
+        self._is_outage = reason is not None
+
+    def close(self) -> None:
+        """Write nothing."""
+
+
+class Screen:
+    """Prints a line for each event, above a status line."""
+
+    def __init__(self, cli: Cli, *, show_body: bool = False) -> None:
+        self._show_body = show_body
+        self._colored = wants_color(sys.stdout, cli.options.color)
+        self._waiting_event = ""
+        self._counts = ""
+
+    def attempt(self, attempt: Attempt) -> None:
+        # While the receiver is down, a waiting event is printed once, and not for each attempt.
+        if attempt.outcome != "waiting" or self._waiting_event != attempt.event.id:
+            self._print(_line(attempt, self._painted))
+            if attempt.outcome != "accepted":
+                self._print(self._painted(f"         {_explanation(attempt, with_body=not self._show_body)}", DIM))
+            if self._show_body and attempt.result.excerpt:
+                self._print_body(attempt.result.excerpt)
+        self._waiting_event = attempt.event.id if attempt.outcome == "waiting" else ""
+        if attempt.outcome == "waiting":
+            self._status(f"the receiver is down; retrying in {attempt.pause_s:.0f} s")
+        elif attempt.outcome == "retrying":
+            self._status(f"retrying in {attempt.pause_s:.0f} s")
+
+    def idle(self, accepted: int, given_up: int) -> None:
+        self._counts = f"{accepted} forwarded" + (f", {given_up} refused" if given_up else "")
+        self._status(f"{self._counts}; waiting for events")
+
+    def outage(self, reason: str | None) -> None:
+        if reason is None:
+            self._status(f"{self._counts}; waiting for events")
+        else:
+            self._status(f"the service cannot be reached; retrying: {one_line(reason)}", YELLOW)
+
+    def close(self) -> None:
+        sys.stdout.write(CLEAR_LINE)
+        sys.stdout.flush()
+
+    def _print_body(self, body: str) -> None:
+        """Print the lines of a response below its event."""
+        for line in body.splitlines():
+            self._print(f"         {self._painted('|', DIM)} {one_line(line)}")
+
+    def _print(self, text: str) -> None:
+        sys.stdout.write(f"{CLEAR_LINE}{text}\n")
+        sys.stdout.flush()
+
+    def _status(self, text: str, color: str = DIM) -> None:
+        shown = text[: shutil.get_terminal_size().columns - 1]
+        sys.stdout.write(CLEAR_LINE + self._painted(shown, color))
+        sys.stdout.flush()
+
+    def _painted(self, text: str, color: str) -> str:
+        return f"{color}{text}{PLAIN}" if self._colored else text
+
+
+def _line(attempt: Attempt, painted: Any) -> str:
+    result, event = attempt.result, attempt.event
+    status = painted(f"{result.status or '---'!s:>3}", _COLORS.get(attempt.outcome, YELLOW))
+    took = "" if result.is_unreachable else f"{result.duration_ms}ms"
+    return f"{attempt.at:%H:%M:%S} {status} {took:>6} {event.id} {one_line(event.type)}"
+
+
+def _explanation(attempt: Attempt, *, with_body: bool) -> str:
+    result = attempt.result
+    if attempt.outcome == "waiting":
+        return f"the receiver is down ({result.reason}); events wait for it"
+    excerpt = f": {one_line(result.excerpt)[:120]}" if result.excerpt and with_body else ""
+    if attempt.outcome == "given_up":
+        return f"attempt {attempt.number}, the last one: {result.reason}{excerpt}"
+    return f"attempt {attempt.number}: {result.reason}{excerpt}"

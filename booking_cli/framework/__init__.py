@@ -1,0 +1,1 @@
+"""Declare commands, write output and errors, and parse arguments."""

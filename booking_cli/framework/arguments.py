@@ -1,0 +1,159 @@
+"""Parsers for arguments and options: ids, dates, timestamps, counts, choices, headers."""
+
+import re
+import sys
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from booking_cli.framework import event_types
+from booking_cli.framework.durations import duration_us
+from booking_cli.framework.errors import bad_file
+from booking_cli.framework.suggestions import TYPO, closest, invalid_choice
+
+_RELATIVE = re.compile(r"\d{1,9}[smhdw]", re.ASCII)
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_KEY_LENGTHS = range(8, 201)
+_NUMBER_DIGITS_MAX = 18
+"""The digits that any 64-bit booking number fits into."""
+
+
+def identifier(text: str) -> str:
+    """Return an id that is safe as a segment of a URL path. Whether it exists is checked by the service.
+
+    Raises:
+        BadParameter: the id would change the path.
+    """
+    if text in ("", ".", "..") or any(c in text for c in "/\\?#%") or not text.isprintable() or not text.isascii():
+        raise typer.BadParameter(f"{text!r} is not an id.")
+    return text
+
+
+def is_booking_number(text: str) -> bool:
+    """Return whether the text is a booking number rather than an id."""
+    return text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX
+
+
+def day(text: str) -> str:
+    """Return a date as YYYY-MM-DD; `today` and `tomorrow` are dates of this machine.
+
+    Raises:
+        BadParameter: the text is none of these.
+    """
+    if text in ("today", "tomorrow"):
+        return (datetime.now().astimezone().date() + timedelta(days=text == "tomorrow")).isoformat()
+    try:
+        if len(text) != len("2026-12-24"):
+            raise ValueError
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a date; write 2026-12-24, today or tomorrow.") from None
+
+
+def timestamp(text: str) -> str:
+    """Return an ISO 8601 timestamp, from one or from an age such as 2h or 30m.
+
+    A timestamp without an offset is in the organization's time zone.
+
+    Raises:
+        BadParameter: the text is neither.
+    """
+    if _RELATIVE.fullmatch(text):
+        return (datetime.now(UTC) - timedelta(microseconds=duration_us(text))).isoformat(timespec="seconds")
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a time; write 2h, 30m or 2026-11-20T09:00:00+01:00.") from None
+    return text
+
+
+def counts(texts: list[str], name: str) -> list[dict[str, Any]]:
+    """Return `{name: ID, "count": COUNT}` for each ID=COUNT.
+
+    Raises:
+        BadParameter: a text has another form.
+    """
+    return [_count(text, name) for text in texts]
+
+
+def _count(text: str, name: str) -> dict[str, Any]:
+    item_id, equals, count = text.rpartition("=")
+    if not (equals and item_id and count.isascii() and count.isdigit()) or int(count) < 1:
+        raise typer.BadParameter(f"{text!r} is not ID=COUNT, such as adult=2.")
+    return {name: item_id, "count": int(count)}
+
+
+def idempotency_key(text: str) -> str:
+    """Return an idempotency key of 8 to 200 printable ASCII characters.
+
+    Raises:
+        BadParameter: the service would refuse the key.
+    """
+    if len(text) not in _KEY_LENGTHS or not text.isascii() or not text.isprintable() or text != text.strip():
+        raise typer.BadParameter(
+            "an idempotency key has 8 to 200 printable ASCII characters, and no blank at its ends."
+        )
+    return text
+
+
+def header(text: str) -> tuple[str, str]:
+    """Return the name and the value of an HTTP header from `Name: value`.
+
+    Raises:
+        BadParameter: the text has another form.
+    """
+    name, colon, value = text.partition(":")
+    name = name.strip()
+    if not (colon and _HEADER_NAME.fullmatch(name) and text.isascii() and text.isprintable()):
+        raise typer.BadParameter(f"{text!r} is not NAME:VALUE, such as 'X-Tenant: fjord'.")
+    return name, value.strip()
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return a parser that takes one of the choices."""
+
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise typer.BadParameter(invalid_choice(text, choices))
+        return text
+
+    return parse
+
+
+def one_of_or_newer(*choices: str) -> Callable[[str], str]:
+    """Return a parser for words that the service may extend: it refuses only likely typing mistakes."""
+
+    def parse(text: str) -> str:
+        if text not in choices and closest(text, choices, cutoff=TYPO):
+            raise typer.BadParameter(invalid_choice(text, choices, cutoff=TYPO))
+        return text
+
+    return parse
+
+
+def event_type(text: str) -> str:
+    """Return an event type, a prefix such as `booking.*`, or `*`.
+
+    Raises:
+        BadParameter: the text is a likely typing mistake, or a prefix that matches no type.
+    """
+    if event_types.matching(text):
+        return text
+    if "*" in text:
+        raise typer.BadParameter(invalid_choice(text, event_types.PREFIXES))
+    return one_of_or_newer(*event_types.TYPES)(text)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file; `-` is stdin.
+
+    Raises:
+        CliError: the file cannot be read.
+    """
+    try:
+        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise bad_file(path, f"cannot be read: {error.strerror}") from None

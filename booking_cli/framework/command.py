@@ -1,0 +1,258 @@
+"""Declare groups and commands: Typer's, with global options, examples in the help and lazy imports.
+
+    app = command_group("Manage API keys.")
+
+    @command(app, "list", "booking keys list --org fjord-tours", shape="key")
+    def list_(ctx: typer.Context, org: Org) -> None: ...
+
+Help is plain text, so that Rich is not imported for it. A group's module is imported when the group is used. Neither
+this module nor the top of a group's module imports booking_core, booking_server or booking_sdk.
+"""
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from booking_cli._version import __version__
+from booking_cli.framework import gc_tuning
+from booking_cli.framework.arguments import one_of
+from booking_cli.framework.output import COLORS, FORMATS
+
+_PLAIN: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _parse_fields(text: str) -> tuple[str, ...]:
+    paths = tuple(part.strip() for part in text.split(","))
+    if not all(paths):
+        raise typer.BadParameter("write field names separated by commas, such as id,price.amount_minor")
+    return paths
+
+
+def _global(*names: str, help: str, parse: Callable[[Any], Any] | None = None, **settings: Any) -> TyperOption:  # noqa: A002
+    """Return an option that is stored in `Cli.options` rather than passed to the command."""
+
+    def callback(ctx: Any, param: Any, value: Any) -> None:
+        if value:
+            setattr(ctx.obj.options, param.name, parse(value) if parse else value)
+
+    return TyperOption(
+        param_decls=list(names), help=help, callback=callback, expose_value=False, is_eager=True, **settings
+    )
+
+
+def _show_version(ctx: Any, param: Any, value: Any) -> None:
+    if value and not ctx.resilient_parsing:
+        typer.echo(f"booking {__version__}")
+        raise typer.Exit
+
+
+def _global_options() -> list[Any]:
+    return [
+        _global("-o", "--output", metavar="|".join(FORMATS), parse=one_of(*FORMATS), help="Output format."),
+        _global("--json", is_flag=True, help="Same as --output json."),
+        _global("--fields", metavar="a,b.c", parse=_parse_fields, help="Output only these fields."),
+        _global("--color", metavar="|".join(COLORS), parse=one_of(*COLORS), help="Use colors; overrides NO_COLOR."),
+        _global("-q", "--quiet", is_flag=True, help="Print no notes on stderr."),
+        _global("-v", "--verbose", count=True, type=int, help="Print more notes on stderr."),
+        _global("--debug", is_flag=True, help="Print the traceback of an error."),
+        _global("--no-progress", is_flag=True, help="Show no progress bars."),
+        _global("--yes", is_flag=True, help="Answer yes to every question."),
+        _global("--profile", metavar="NAME", help="Profile to use; overrides BOOKING_PROFILE."),
+        _global("--base-url", metavar="URL", help="Base URL of the service; overrides BOOKING_BASE_URL."),
+        _global("--api-key-stdin", is_flag=True, help="Read the API key from stdin."),
+        TyperOption(
+            param_decls=["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_version,
+            help="Show the version and exit.",
+        ),
+    ]
+
+
+def _write_sections(command: Any, ctx: Any, formatter: Any) -> None:
+    """Write the sections of a help page: arguments and options of the command, examples, global options."""
+    records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], "Global options": []}
+    for param in command.get_params(ctx):
+        title = "Arguments" if param.param_type_name == "argument" else "Options"
+        record = param.get_help_record(ctx)
+        if record is not None:
+            records[title if param in command.own_params else "Global options"].append(record)
+    for title in ("Arguments", "Options"):
+        _write_section(formatter, title, records[title])
+    if command.examples:
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  {line}\n" for line in command.examples))
+    _write_section(formatter, "Global options", records["Global options"])
+
+
+def _write_section(formatter: Any, title: str, records: list[tuple[str, str]]) -> None:
+    if records:
+        with formatter.section(title):
+            formatter.write_dl(records)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """The shape of a command's output, and whether the command changes something before it writes."""
+
+    shape: str | None = None
+    changes: bool = False
+
+
+OUTPUT_SPEC = "booking_output"
+"""The attribute of a command's function that holds its OutputSpec. Typer keeps it on its wrapper of the function."""
+
+
+def _check_utf8(ctx: Any, params: Iterable[Any]) -> None:
+    """Refuse arguments that are not UTF-8. Python gives their bytes as lone surrogates, which neither a database nor
+    JSON takes. A path may hold any bytes.
+
+    Raises:
+        BadParameter: names the argument.
+    """
+    for param in params:
+        value = ctx.params.get(param.name)
+        texts = value if isinstance(value, list | tuple) else (value,)
+        if param.type.name != "path" and any(isinstance(text, str) and _has_surrogates(text) for text in texts):
+            raise typer.BadParameter("this is not valid UTF-8.", ctx=ctx, param=param)
+
+
+def _has_surrogates(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+class Command(TyperCommand):
+    """A command that takes the global options."""
+
+    def __init__(self, name: str | None, *, epilog: str | None = None, **settings: Any) -> None:
+        super().__init__(name, **settings)
+        self.examples = (epilog or "").splitlines()
+        self.own_params = list(self.params)
+        self.params.extend(_global_options())
+
+    def invoke(self, ctx: Any) -> Any:
+        gc_tuning.resume()
+        _check_utf8(ctx, self.own_params)
+        spec: OutputSpec = getattr(self.callback, OUTPUT_SPEC, OutputSpec())
+        ctx.obj.render.set_shape(spec.shape, check_now=spec.changes)
+        return super().invoke(ctx)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _write_sections(self, ctx, formatter)
+
+
+class Group(TyperGroup):
+    """A group of commands that takes the global options."""
+
+    examples: tuple[str, ...] = ()
+
+    def __init__(self, *, name: str | None = None, **settings: Any) -> None:
+        super().__init__(name=name, **settings)
+        self.own_params = list(self.params)
+        self.params.extend(_global_options())
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _write_section(formatter, "Commands", list(self.summaries(ctx)))
+        _write_sections(self, ctx, formatter)
+
+    def summaries(self, ctx: Any) -> Iterable[tuple[str, str]]:
+        """Yield the name of each command and the first line of its help."""
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            yield name, ((command and command.help) or "").partition("\n")[0]
+
+
+class LazyGroup(Group):
+    """A group that imports the module of a command when the command is used, and lists it without the import.
+
+    Args:
+        modules: for each command the module of its `app`, and its line in the list.
+    """
+
+    def __init__(self, modules: Mapping[str, tuple[str, str]], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._modules = modules
+        self.commands = dict.fromkeys(modules)  # type: ignore[assignment]  # used to suggest a mistyped command
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self._modules)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self._modules:
+            return None
+        module, _ = self._modules[cmd_name]
+        command = _build(importlib.import_module(module).app, cmd_name)
+        command.name = cmd_name
+        return command
+
+    def summaries(self, ctx: Any) -> Iterable[tuple[str, str]]:
+        return ((name, line) for name, (_, line) in self._modules.items())
+
+
+@cache
+def _build(app: Any, name: str) -> Any:
+    """Return the group or the command of an `app`. Of several commands only the named one is built.
+
+    Building takes longer than most commands, and the result holds nothing of a call: once for a process is enough.
+    """
+    if isinstance(app, LazyGroup):
+        return app
+    if app.registered_callback is None and len(app.registered_commands) > 1:
+        alone = command_app()
+        alone.registered_commands = [each for each in app.registered_commands if each.name == name]
+        return typer.main.get_command(alone)
+    return typer.main.get_command(app)
+
+
+class RootGroup(LazyGroup):
+    """The `booking` command itself, whose help lists the commands in sections."""
+
+    def __init__(
+        self, modules: Mapping[str, tuple[str, str]], sections: Mapping[str, Sequence[str]], **settings: Any
+    ) -> None:
+        super().__init__(modules, name="booking", **settings)
+        self._sections = sections
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        for title, names in self._sections.items():
+            _write_section(formatter, title, [(name, self._modules[name][1]) for name in names])
+        _write_sections(self, ctx, formatter)
+
+
+def command_group(help: str) -> typer.Typer:  # noqa: A002 - Typer's name
+    """Return a Typer app for a group of commands."""
+    app = typer.Typer(cls=Group, help=help, no_args_is_help=True, **_PLAIN)
+    app.callback()(lambda: None)  # keeps a group of one command a group
+    return app
+
+
+def command_app() -> typer.Typer:
+    """Return a Typer app for one command, or for commands that a `LazyGroup` takes one at a time."""
+    return typer.Typer(**_PLAIN)
+
+
+def command(
+    app: typer.Typer, name: str, *examples: str, shape: str | None = None, changes: bool = False
+) -> Callable[[F], F]:
+    """Declare a command, as Typer's `app.command` does.
+
+    Args:
+        examples: lines of the help.
+        shape: the shape of the output, a name of `output_fields`, against which `--fields` is checked.
+        changes: whether the command changes something, so that `--fields` is checked before it runs.
+    """
+
+    def declare(function: F) -> F:
+        setattr(function, OUTPUT_SPEC, OutputSpec(shape, changes))
+        return app.command(name, cls=Command, epilog="\n".join(examples))(function)
+
+    return declare

@@ -1,0 +1,112 @@
+"""The state of one run of the command: the global options, the renderer and the questions to the user.
+
+`main` puts a `Cli` into Typer's context; a command takes it from there: `cli: Cli = ctx.obj`.
+"""
+
+import sys
+from dataclasses import dataclass
+
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.output import Renderer
+
+
+@dataclass(slots=True)
+class Options:
+    """The global options. Each may stand before or after the command; the last one wins."""
+
+    output: str | None = None
+    json: bool = False
+    fields: tuple[str, ...] = ()
+    color: str = "auto"
+    quiet: bool = False
+    verbose: int = 0
+    debug: bool = False
+    no_progress: bool = False
+    yes: bool = False
+    profile: str | None = None
+    base_url: str | None = None
+    api_key_stdin: bool = False
+
+
+class Cli:
+    """One run of the command."""
+
+    def __init__(self) -> None:
+        self.options = Options()
+        self.key_from_stdin: str | None = None
+        self.organization: str | None = None
+        """The slug of the organization that was already noted on stderr."""
+        self._renderer: Renderer | None = None
+
+    @property
+    def render(self) -> Renderer:
+        """Return the renderer, made when the options are known."""
+        if self._renderer is None:
+            options = self.options
+            self._renderer = Renderer(
+                output="json" if options.json else options.output,
+                fields=options.fields,
+                color=options.color,
+                quiet=options.quiet,
+                verbose=options.verbose or int(options.debug),
+                progress=not options.no_progress,
+            )
+        return self._renderer
+
+    @property
+    def is_interactive(self) -> bool:
+        """Return whether there is a terminal to ask questions on."""
+        return sys.stdin.isatty() and sys.stderr.isatty()
+
+    def confirm(self, question: str) -> None:
+        """Ask for a confirmation, unless --yes is given.
+
+        Raises:
+            CliError: the answer is no, or there is no terminal.
+        """
+        if self.options.yes:
+            return
+        if not self.is_interactive:
+            raise CliError(
+                f"{question} A confirmation is needed, and there is no terminal to ask on.",
+                code="confirmation_required",
+                hint="pass --yes",
+            )
+        if self._read_answer(f"{question} [y/N] ").lower() not in ("y", "yes"):
+            raise CliError("Cancelled; nothing was changed.", ExitCode.FAILED, code="cancelled")
+
+    def ask(self, question: str, *, option: str, hidden: bool = False) -> str:
+        """Return the answer to a question; a hidden one is not echoed.
+
+        Args:
+            option: the option that gives the same answer without a terminal.
+
+        Raises:
+            CliError: there is no terminal, or the answer to a hidden question is empty.
+        """
+        if not self.is_interactive:
+            raise CliError(
+                f"{option} is needed: there is no terminal to ask on.", code="input_required", hint=f"pass {option}"
+            )
+        if not hidden:
+            return self._read_answer(question)
+        answer = hidden_answer(question)
+        if not answer:
+            raise CliError("Nothing was typed.", ExitCode.FAILED, code="cancelled")
+        return answer
+
+    def _read_answer(self, question: str) -> str:
+        sys.stderr.write(question)
+        sys.stderr.flush()
+        return sys.stdin.readline().strip()
+
+
+def hidden_answer(question: str) -> str:
+    """Return the answer to a question without echoing it; an empty string after Ctrl-D."""
+    from getpass import getpass
+
+    try:
+        return getpass(question, sys.stderr).strip()
+    except EOFError:
+        return ""

@@ -1,0 +1,132 @@
+"""Format values for a terminal and for tab-separated lines."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TextIO
+
+Item = Mapping[str, Any]
+
+RED, YELLOW, DIM, BOLD, PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[1m", "\x1b[0m"
+CLEAR_LINE = "\r\x1b[2K"
+_BIDI = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_ESCAPES = (
+    {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+    | {code: f"\\u{code:04x}" for code in (*_BIDI, 0x2028, 0x2029)}
+    | {ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
+)
+"""Escapes for control characters. A name in the database must not move the cursor of the terminal, reorder the text
+beside it, or break a line of TSV."""
+
+
+def wants_color(stream: TextIO, choice: str) -> bool:
+    """Return whether to write colors. --color wins over NO_COLOR, that over FORCE_COLOR and CLICOLOR_FORCE, and those
+    over the kind of stream."""
+    if choice != "auto":
+        return choice == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    if any(os.environ.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
+        return True
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def has_path(item: Item, path: str) -> bool:
+    """Return whether an item has a field at a dotted path. A null above it counts, since it may be an object in another
+    item."""
+    value: Any = item
+    for part in path.split("."):
+        if value is None:
+            return True
+        if not isinstance(value, Mapping) or part not in value:
+            return False
+        value = value[part]
+    return True
+
+
+def paths_of(items: Sequence[Item], prefix: str = "") -> Iterator[str]:
+    """Yield every path of the items."""
+    for item in items:
+        for name, value in item.items():
+            yield f"{prefix}{name}"
+            if isinstance(value, Mapping):
+                yield from paths_of([value], f"{prefix}{name}.")
+
+
+def value_at(item: Item, path: str) -> Any:
+    """Return the value at a dotted path, or None."""
+    value: Any = item
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def picked(item: Item, paths: Sequence[str]) -> dict[str, Any]:
+    """Return the item with only these paths, nested as before."""
+    result: dict[str, Any] = {}
+    for path in paths:
+        if any(path.startswith(f"{other}.") for other in paths):
+            continue  # it is part of another selected path
+        *parents, last = path.split(".")
+        place = result
+        for part in parents:
+            place = place.setdefault(part, {})
+        place[last] = value_at(item, path)
+    return result
+
+
+def is_money(value: Any) -> bool:
+    """Return whether a value is an amount of money as the API writes it."""
+    return isinstance(value, Mapping) and value.keys() == {"amount_minor", "currency"}
+
+
+def money(amount: Mapping[str, Any]) -> str:
+    """Return an amount with the digits of its currency: 890.00 NOK, 25000 CLP."""
+    from booking_core.models.currencies import minor_digits
+
+    minor, currency = int(amount["amount_minor"]), str(amount["currency"])
+    digits = minor_digits(currency)
+    text = f"{abs(minor):0{digits + 1}}"
+    point = f"{text[:-digits]}.{text[-digits:]}" if digits else text
+    return f"{'-' if minor < 0 else ''}{point} {currency}"
+
+
+def flat(item: Item, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every field of an item with its dotted path and its text. A list of objects gives a line for each."""
+    for key, value in item.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value and not is_money(value):
+            yield from flat(value, f"{path}.")
+        elif isinstance(value, list | tuple) and value and all(isinstance(each, Mapping) for each in value):
+            for number, each in enumerate(value):
+                texts = (text_of(inner) for inner in each.values())
+                yield path if number == 0 else "", ", ".join(text for text in texts if text)
+        elif isinstance(value, list | tuple):
+            yield path, ", ".join(map(text_of, value))
+        else:
+            yield path, text_of(value)
+
+
+def text_of(value: Any) -> str:
+    """Return a value on one line: empty for null, commas in a list, JSON for deeper nesting."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if is_money(value):
+        return money(value)
+    if isinstance(value, list | tuple) and not any(isinstance(each, Mapping | list) for each in value):
+        return ",".join(map(text_of, value))
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping | list | tuple) else str(value)
+    return text.translate(_ESCAPES)
+
+
+def one_line(text: str) -> str:
+    """Return the text on one line, with control characters escaped."""
+    return " ".join(text.split()).translate(_ESCAPES)
+
+
+def shortened(text: str) -> str:
+    """Return a timestamp to the minute, in the organization's time zone; any other text stays."""
+    is_timestamp = len(text) == 25 and text[10:11] == "T" and text[4:5] == "-" and text[22:23] == ":"
+    return f"{text[:10]} {text[11:16]}" if is_timestamp else text

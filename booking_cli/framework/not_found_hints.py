@@ -1,0 +1,50 @@
+"""Suggest the command that lists a resource which was not found."""
+
+import re
+from collections.abc import Mapping
+
+LISTS: Mapping[str, str] = {
+    "organization": "booking orgs list lists the organizations",
+    "key": "booking keys list --org SLUG lists the keys",
+    "experience": "booking experiences list lists the experiences",
+    "departure": "booking availability lists the departures",
+    "booking": "booking bookings list lists the bookings",
+    "customer": "booking customers list lists the customers",
+    "gift card": "booking gift-cards list lists the gift cards",
+    "event": "booking events list lists the events, which are kept for 90 days",
+    "endpoint": "booking webhooks list lists the endpoints",
+    "delivery": "booking webhooks deliveries list ENDPOINT lists the deliveries, which are kept for 30 days",
+    "recorded payment": "booking payments list BOOKING lists the recorded payments",
+    "mail": "booking mails list lists the mails",
+    "hold": "a hold expires; booking storefront hold creates a new one",
+    "refund": "booking refunds list --org SLUG lists the refunds",
+}
+"""The hint for each noun."""
+
+_PATHS: tuple[tuple[str, str, str], ...] = (
+    ("POST", r"/bookings", "departure"),
+    (".*", r"/bookings/.*", "booking"),
+    (".*", r"/experiences/.*", "experience"),
+    (".*", r"/customers/.*", "customer"),
+    (".*", r"/gift-cards/.*", "gift card"),
+    (".*", r"/events/.*", "event"),
+    (".*", r"/webhooks/[^/]+/deliveries/.*", "delivery"),
+    (".*", r"/webhooks/.*", "endpoint"),
+)
+_MESSAGE = re.compile(r"There is no (?:such )?([a-z]+(?: [a-z]+)?)(?= '|[.,;])")
+
+
+def hint_of_request(method: str, path: str) -> str | None:
+    """Return the hint for a request with the response 404."""
+    resource = path.partition("/api/v1")[2]
+    for verb, pattern, noun in _PATHS:
+        if re.fullmatch(verb, method) and re.fullmatch(pattern, resource):
+            also = f"; {LISTS['endpoint']}" if noun == "delivery" else ""
+            return LISTS[noun] + also
+    return None
+
+
+def hint_of_message(message: str) -> str | None:
+    """Return the hint for a message such as `There is no such booking.`"""
+    match = _MESSAGE.match(message)
+    return LISTS.get(match[1]) if match else None

@@ -1,0 +1,308 @@
+"""Write results, notes and errors: the only module that writes to the terminal.
+
+stdout holds the result and nothing else; notes, questions, progress and errors go to stderr. On a terminal a result is
+a table, elsewhere it is tab-separated with full values. In the json modes stdout is JSON, and an error is one JSON
+object on stderr.
+"""
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from booking_cli.framework.errors import CliError, UnknownField
+from booking_cli.framework.formatting import (
+    BOLD,
+    DIM,
+    PLAIN,
+    RED,
+    YELLOW,
+    Item,
+    flat,
+    has_path,
+    one_line,
+    paths_of,
+    picked,
+    shortened,
+    text_of,
+    value_at,
+    wants_color,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+FORMATS = ("table", "json", "jsonl", "tsv")
+COLORS = ("auto", "always", "never")
+
+Advance = Callable[[int, int], None]
+"""Takes the number of finished items and the total."""
+
+_PIPE_WIDTH = 10_000
+
+
+class Renderer:
+    """Writes results, notes and errors in the format of the global options."""
+
+    def __init__(
+        self,
+        *,
+        output: str | None = None,
+        fields: Sequence[str] = (),
+        color: str = "auto",
+        quiet: bool = False,
+        verbose: int = 0,
+        progress: bool = True,
+    ) -> None:
+        self.format = output or ("table" if sys.stdout.isatty() else "tsv")
+        self.fields = tuple(fields)
+        self._shape: str | None = None
+        self._color = color
+        self._quiet = quiet
+        self._verbose = verbose
+        self._progress = progress
+
+    @property
+    def is_json(self) -> bool:
+        return self.format in ("json", "jsonl")
+
+    @property
+    def is_default_table(self) -> bool:
+        """Return whether a table is written whose columns are not chosen by `--fields`."""
+        return self.format == "table" and not self.fields
+
+    @property
+    def is_json_or_fields(self) -> bool:
+        """Return whether an object is written, rather than plain text."""
+        return self.is_json or bool(self.fields)
+
+    def set_shape(self, shape: str | None, *, check_now: bool = False) -> None:
+        """Set the shape of the output, a name of `output_fields`.
+
+        Args:
+            check_now: check `--fields` against the shape at once, before the command changes something.
+
+        Raises:
+            UnknownField: `--fields` names a field that the shape does not have.
+        """
+        self._shape = shape
+        if check_now and shape:
+            self.check_fields([])
+
+    def check_fields(self, items: Sequence[Item]) -> None:
+        """Compare `--fields` with the items and the shape.
+
+        Raises:
+            UnknownField: neither has a field.
+        """
+        if not self.fields or not (items or self._shape):
+            return
+        from booking_cli.framework import output_fields
+
+        for path in self.fields:
+            if any(has_path(item, path) for item in items):
+                continue
+            if not (self._shape and output_fields.has_field(self._shape, path)):
+                raise UnknownField(path, output_fields.paths(self._shape) if self._shape else paths_of(items))
+
+    def one(self, item: Item) -> None:
+        """Write a single item: an object, or a line for each field."""
+        self.check_fields([item])
+        if self.is_json:
+            self._json(self._selected(item))
+        elif self.fields:
+            self._line(item, self.fields)
+        elif self.format == "tsv":
+            for key, value in item.items():
+                self._write(f"{key}\t{text_of(value)}\n")
+        else:
+            self._pairs(item)
+
+    def many(
+        self,
+        items: Sequence[Item],
+        columns: Sequence[str],
+        *,
+        empty: str = "Nothing found.",
+        next_cursor: str | None = None,
+        wrapped: Sequence[str] = (),
+        truncated: Mapping[str, int] | None = None,
+        extra: Item | None = None,
+    ) -> None:
+        """Write a list, or a page of one, in the envelope of the API's lists.
+
+        Args:
+            wrapped: columns of a table that may break into lines.
+            truncated: columns of a table that may end in an ellipsis, with the width that each should have before less
+                important columns are shown.
+            extra: further fields of the envelope.
+
+        Raises:
+            UnknownField: `--fields` names a field that the items do not have.
+        """
+        self.check_fields(items)
+        if self.format == "json":
+            envelope = {"has_more": next_cursor is not None, "next_cursor": next_cursor, **(extra or {})}
+            self._json({"data": [self._selected(item) for item in items], **envelope})
+        elif self.format == "jsonl":
+            for item in items:
+                self._json(self._selected(item))
+        elif self.format == "tsv":
+            for item in items:
+                self._line(item, self.fields or columns)
+        elif items:
+            console = self._console()
+            console.print(self._table(items, columns, console.width, wrapped, truncated))
+        else:
+            self.note(empty)
+
+    def document(self, item: Item) -> None:
+        """Write a JSON document, whatever the output format is."""
+        self._json(item, indent=None if self.format == "jsonl" else 2)
+
+    def text(self, text: str) -> None:
+        """Write plain text. In the json modes a command writes an object instead."""
+        self._write(text + "\n")
+
+    def heading(self, text: str) -> None:
+        """Write a heading, in bold where colors are used."""
+        self._write(self._bold(text) + "\n")
+
+    def line(self, item: Item) -> None:
+        """Write one item as a JSON object on a line of its own."""
+        self.check_fields([item])
+        self._dump(self._selected(item), None)
+
+    def flush(self) -> None:
+        """Write buffered output now, so that a closed pipe is noticed."""
+        sys.stdout.flush()
+
+    @contextlib.contextmanager
+    def live_table(
+        self, columns: Sequence[str], truncated: Mapping[str, int] | None = None
+    ) -> Iterator[Callable[[Sequence[Item]], None]]:
+        """Yield a function that draws a table on the terminal, each time in place of the last one."""
+        from rich.live import Live
+
+        console = self._console()
+        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+            yield lambda items: live.update(self._table(items, columns, console.width, (), truncated), refresh=True)
+
+    def _selected(self, item: Item) -> Item:
+        return picked(item, self.fields) if self.fields else item
+
+    def _line(self, item: Item, paths: Sequence[str]) -> None:
+        self._write("\t".join(text_of(value_at(item, path)) for path in paths) + "\n")
+
+    def _json(self, item: Item, indent: int | None = None) -> None:
+        self._dump(item, 2 if self.format == "json" else indent)
+
+    def _dump(self, item: Item, indent: int | None) -> None:
+        ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
+        self._write(json.dumps(item, ensure_ascii=ascii_only, indent=indent) + "\n")
+
+    def _pairs(self, item: Item) -> None:
+        pairs = [(path, shortened(text)) for path, text in flat(item)]
+        width = max((len(title) for title, _ in pairs), default=0)
+        for title, text in pairs:
+            self._write(f"{self._bold(f'{title:<{width}}')}  {text}".rstrip() + "\n")
+
+    def _table(
+        self,
+        items: Sequence[Item],
+        columns: Sequence[str],
+        width: int,
+        wrapped: Sequence[str],
+        truncated: Mapping[str, int] | None,
+    ) -> "Table":
+        from booking_cli.framework.tables import build_table
+
+        paths, is_selected = self.fields or columns, bool(self.fields)
+        return build_table(items, paths, width, is_selected=is_selected, wrapped=wrapped, truncated=truncated)
+
+    def _console(self) -> "Console":
+        from rich.console import Console
+
+        is_colored = wants_color(sys.stdout, self._color)
+        return Console(
+            file=sys.stdout,
+            force_terminal=is_colored,
+            no_color=not is_colored,
+            color_system="standard" if is_colored else None,
+            width=None if sys.stdout.isatty() else _PIPE_WIDTH,
+            highlight=False,
+        )
+
+    def _bold(self, text: str) -> str:
+        return self._colored(text, BOLD, sys.stdout)
+
+    def _colored(self, text: str, color: str, stream: TextIO) -> str:
+        return f"{color}{text}{PLAIN}" if wants_color(stream, self._color) else text
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text)
+
+    def note(self, text: str) -> None:
+        """Write a note to stderr; not in the json modes, and not with --quiet."""
+        if not (self._quiet or self.is_json):
+            self._write_stderr(text)
+
+    def detail(self, text: str) -> None:
+        """Write a note that is shown with --verbose."""
+        if self._verbose:
+            self.note(self._colored(text, DIM, sys.stderr))
+
+    def warn(self, text: str) -> None:
+        """Write a warning to stderr, also with --quiet."""
+        if not self.is_json:
+            self._write_stderr(self._colored(text, YELLOW, sys.stderr))
+
+    @contextlib.contextmanager
+    def progress(self, title: str) -> Iterator[Advance]:
+        """Show a progress bar on stderr if it is a terminal, and yield the function that advances it."""
+        if not (self._progress and sys.stderr.isatty()) or self._quiet or self.is_json:
+            yield lambda done, total: None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = Console(file=sys.stderr, no_color=not wants_color(sys.stderr, self._color), highlight=False)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(title, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+    def error(self, error: CliError) -> None:
+        """Write an error to stderr: a line with a hint below it, or one JSON object."""
+        if self.is_json:
+            self._write_stderr(json.dumps({"error": _error_object(error)}))
+            return
+        message = str(error)
+        self._write_stderr(f"{self._colored('error:', RED, sys.stderr)} {one_line(message)}")
+        for detail in error.details:
+            if detail["message"] not in message:
+                self._write_stderr(f"  {one_line(detail.get('field') or '')}: {one_line(detail['message'])}")
+        if error.request_id:
+            self._write_stderr(f"request: {error.request_id}")
+        if error.hint:
+            self._write_stderr(f"hint: {error.hint}")
+
+    def _write_stderr(self, text: str) -> None:
+        # A closed stderr must not stop the command.
+        with contextlib.suppress(OSError):
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+
+
+def _error_object(error: CliError) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "code": error.code,
+        "message": str(error),
+        "status": error.status,
+        "request_id": error.request_id,
+        "hint": error.hint,
+        "exit_code": int(error.exit_code),
+    }
+    return shown | ({"details": list(error.details)} if error.details else {})

@@ -1,0 +1,1 @@
+"""Work on the database through booking_core, and run the service."""

@@ -1,0 +1,103 @@
+"""Read and import catalogue files."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from booking_cli.framework import interrupts
+from booking_cli.framework.arguments import read_bytes
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from booking_core.catalog import Plan, Summary, Tally
+    from booking_core.context import Installation, Organization
+    from booking_core.db.engine import Database, Tx
+
+_RETRY_HINT = "run the same command again to complete it; imported entries stay as they are"
+
+
+def read_document(path: Path) -> Any:
+    """Return the content of a catalogue file; `-` is stdin.
+
+    Raises:
+        CliError: the file cannot be read.
+    """
+    from booking_core import catalog
+
+    return catalog.parse(read_bytes(path), suffix=path.suffix or ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogImport:
+    """A validated import, and the ways to run it."""
+
+    database: "Database"
+    organization: "Organization"
+    installation: "Installation"
+    plan: "Plan"
+    tally: "Tally"
+    advance: Callable[[int, int], None]
+
+    def run(self, *, dry_run: bool, atomic: bool) -> "Summary":
+        """Import the file in batches, in one transaction, or not at all."""
+        if dry_run:
+            return self.database.read(lambda tx: self._write(tx, dry_run=True))
+        return self._in_one_transaction() if atomic else self._in_batches()
+
+    def _in_one_transaction(self) -> "Summary":
+        with interrupts.defer() as raise_if_interrupted:
+
+            def progress(done: int, total: int) -> None:
+                raise_if_interrupted()  # the transaction can still be rolled back
+                self.advance(done, total)
+
+            return self.database.write(lambda tx: self._write(tx, progress=progress))
+
+    def _in_batches(self) -> "Summary":
+        from booking_core import catalog
+
+        with interrupts.defer() as raise_if_interrupted:
+            return catalog.import_in_batches(
+                self.database,
+                self.organization,
+                self.installation,
+                self.plan,
+                tally=self.tally,
+                progress=self.advance,
+                before_batch=raise_if_interrupted,
+            )
+
+    def _write(self, tx: "Tx", **options: Any) -> "Summary":
+        from booking_core import catalog
+
+        return catalog.import_plan(tx, self.organization, self.installation, self.plan, now=tx.now(), **options)
+
+
+@contextmanager
+def report_partial_import(cli: Cli, tally: "Tally", *, dry_run: bool) -> Iterator[None]:
+    """Report how much was imported when the import ends early.
+
+    Raises:
+        CliError: Ctrl-C was pressed.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        message = f"Interrupted. {_progress_message(tally)}"
+        hint = None if dry_run else _RETRY_HINT
+        raise CliError(message, ExitCode.INTERRUPTED, code="interrupted", hint=hint) from None
+    except Exception:
+        if tally.has_begun:
+            cli.render.note(f"{_progress_message(tally)} {_RETRY_HINT[0].upper()}{_RETRY_HINT[1:]}.")
+        raise
+
+
+def _progress_message(tally: "Tally") -> str:
+    if not tally.has_begun:
+        return "Nothing was imported."
+    parts = [f"{tally.done[kind]} of {count} {kind.replace('_', ' ')}" for kind, count in tally.total.items() if count]
+    return f"Imported: {', '.join(parts)}. The rest was not imported."

@@ -1,0 +1,102 @@
+"""The organizations of `booking demo`, their catalogues, and a booking to try."""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.operator.catalog_import import read_document
+
+if TYPE_CHECKING:
+    from booking_core.catalog import Summary
+    from booking_core.context import Installation, Organization
+    from booking_core.db.engine import Database, Tx
+
+HOST = "127.0.0.1"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+"""The example catalogues of a clone. The package does not contain them."""
+LEAD_DAYS = 7
+WINDOW_DAYS = 30
+"""Calls to try look at the departures of these days, beginning after LEAD_DAYS."""
+
+
+class DemoOrganization(NamedTuple):
+    """An organization and its catalogue."""
+
+    slug: str
+    name: str
+    timezone: str
+    currency: str
+    catalogue: Path
+
+
+ORGANIZATIONS = (
+    DemoOrganization("fjord-tours", "Fjord Tours", "Europe/Oslo", "NOK", EXAMPLES / "fjord-tours.json"),
+    DemoOrganization("isla-tours", "Isla Tours", "America/Santiago", "CLP", EXAMPLES / "isla-tours.json"),
+)
+
+
+def demo_organizations(catalogue: Path | None) -> tuple[DemoOrganization, ...]:
+    """Return the organization of a catalogue file, or those of the examples.
+
+    Raises:
+        CliError: the examples are missing.
+    """
+    if catalogue is not None:
+        currency = next(_currencies(read_document(catalogue)), "EUR")
+        return (DemoOrganization("demo", "Demo", "UTC", currency, catalogue),)
+    missing = [each.catalogue.name for each in ORGANIZATIONS if not each.catalogue.exists()]
+    if missing:
+        raise CliError(
+            f"The example catalogues ({', '.join(missing)}) come with a clone of the project, not with the package.",
+            code="no_examples",
+            hint="booking demo --catalog FILE",
+        )
+    return ORGANIZATIONS
+
+
+def _currencies(document: Any) -> Iterator[str]:
+    """Yield every currency in the document, in its order."""
+    if isinstance(document, dict):
+        if isinstance(document.get("currency"), str):
+            yield document["currency"]
+        document = list(document.values())
+    if isinstance(document, list):
+        for item in document:
+            yield from _currencies(item)
+
+
+def create_with_catalogue(
+    cli: Cli, database: "Database", installation: "Installation", demo: DemoOrganization, document: Any
+) -> "tuple[Organization, Summary]":
+    """Create the organization and import the catalogue, in one transaction."""
+    from booking_core import catalog, organizations
+
+    def work(tx: "Tx") -> "tuple[Organization, Summary]":
+        now = tx.now()
+        organization = organizations.create(
+            tx, slug=demo.slug, name=demo.name, timezone=demo.timezone, currency=demo.currency, now=now
+        )
+        summary = catalog.import_document(tx, organization, installation, document, now=now, progress=advance)
+        return organization, summary
+
+    with cli.render.progress(f"importing {demo.catalogue.name}") as advance:
+        return database.write_once(work)
+
+
+def booking_request(
+    departures: Iterable[dict[str, Any]], experience_of: Callable[[str], dict[str, Any]]
+) -> dict[str, Any] | None:
+    """Return the body of a booking for one unit on the first departure with enough seats; None if there is none."""
+    for departure in departures:
+        experience = experience_of(departure["experience_id"])
+        tiers = [tier for tier in experience["price_tiers"] if tier["seats_per_unit"] <= departure["seats_available"]]
+        if departure["status"] == "open" and experience["is_published"] and tiers:
+            return {
+                "experience_date_id": departure["id"],
+                "guests": [{"tier_id": tiers[0]["id"], "count": 1}],
+                "customer": {"name": "Ada Lovelace", "email": "ada@example.com"},
+                "payment": "pay_on_site",
+            }
+    return None

@@ -1,0 +1,184 @@
+"""Run the service: lock and prepare the database, and start uvicorn. Used by `serve`, `worker` and `demo`."""
+
+import contextlib
+import logging
+import logging.config
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.operator import logs, schema, secret_keys, storage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from booking_core.settings import Settings
+
+log = logging.getLogger("booking.serve")
+
+_KEEP_ALIVE_S = 75
+"""Longer than the 60 seconds after which most load balancers close an idle connection. The side that may be sending a
+request should be the one that closes."""
+_OPEN_FILES = 65_536
+_PORT_MAX = 65_535
+_SHUTDOWN_S = 30
+"""The time for requests in progress at shutdown. A client that never finishes its request does not delay it longer."""
+
+
+@contextmanager
+def lock_sqlite(path: "Path | None") -> Iterator[None]:
+    """Hold a lock on an SQLite file while the service runs; the lock ends with the process.
+
+    Raises:
+        CliError: another process serves the file.
+    """
+    if path is None or sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    lock = path.with_name(path.name + ".lock")
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise CliError(f"{lock} cannot be opened: {error.strerror}.", code="no_database") from None
+    with os.fdopen(descriptor):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CliError(
+                f"Another process serves {path} already; an SQLite database is served by one process.",
+                code="already_served",
+                hint="stop it, or use postgresql:// in BOOKING_DATABASE_URL",
+            ) from None
+        yield
+
+
+def prepare(settings: "Settings") -> None:
+    """Check the schema of the database and its secret keys. An SQLite database is created or upgraded.
+
+    Raises:
+        CliError: the schema is not this release's, or a secret key is missing or wrong.
+    """
+    with storage.translate_errors():
+        import uvicorn  # noqa: F401 - a missing package is reported before the database is changed
+
+        for warning in (*storage.restrict_file_modes(settings), *settings.secret_key_warnings()):
+            _warn(settings, warning)
+        if settings.has_secret_key or not settings.is_sqlite:
+            secret_keys.load_installation(settings)  # an invalid key is reported before the database is changed
+        if settings.is_sqlite:
+            schema.upgrade(settings)
+        else:
+            schema.require_current(settings)
+        _verify_secret_keys(settings)
+
+
+def _verify_secret_keys(settings: "Settings") -> None:
+    """Check the secret keys against the database; make a key for a database without sealed values."""
+    from booking_core.db.engine import Database
+
+    with contextlib.closing(Database(settings.database_url)) as database:
+        secret_keys.verified_installation(settings, database, lambda warning: _warn(settings, warning))
+
+
+def _warn(settings: "Settings", warning: str) -> None:
+    """Log a warning before the service has configured logging."""
+    logging.config.dictConfig(logs.config(settings.log_format))
+    log.warning("%s", warning)
+
+
+def run_server(
+    settings: "Settings", *, host: str, port: int, workers: int = 1, reload: bool = False, worker: bool = True
+) -> int:
+    """Serve the API until a signal, and return the exit code. With `worker`, each process also runs the delivery worker
+    and the periodic jobs."""
+    import uvicorn
+
+    raise_open_files_limit()
+    log_config = logs.config(settings.log_format)
+    logging.config.dictConfig(log_config)
+    logs.log_settings(log, settings)
+    run = _run_processes if workers > 1 and sys.platform == "linux" else uvicorn.run
+    factory = "create_app_with_worker" if worker else "create_app"
+    try:
+        run(
+            f"booking_cli.operator.server_app:{factory}",
+            factory=True,
+            host=host,
+            port=port,
+            workers=workers,
+            reload=reload,
+            loop="asyncio" if sys.platform == "win32" else "uvloop",
+            http="booking_server.http.protocol:HttpProtocol",
+            ws="none",
+            lifespan="on",
+            log_config=log_config,
+            access_log=False,
+            server_header=False,
+            date_header=True,
+            proxy_headers=bool(settings.trusted_proxies),
+            forwarded_allow_ips=list(settings.trusted_proxies),
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_SHUTDOWN_S,
+        )
+    except SystemExit as stopped:  # uvicorn's exit codes have other meanings
+        return ExitCode.FAILED if stopped.code else ExitCode.OK
+    return ExitCode.OK
+
+
+def raise_open_files_limit() -> None:
+    """Raise the limit of open files as far as the system allows. Clients, slow receivers and database connections can
+    be more than the usual 1,024."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        with contextlib.suppress(OSError, ValueError):  # macOS has a lower limit that it does not report
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+def _run_processes(app: str, *, host: str, port: int, **options: Any) -> None:
+    """Run several processes as `uvicorn.run` does, with a port that they share (see `shared_port`)."""
+    import uvicorn
+    from uvicorn.supervisors import Multiprocess
+
+    from booking_cli.operator.shared_port import bound
+
+    config = uvicorn.Config(app, host=host, port=port, **options)
+    taken = bound(socket.AF_INET6 if ":" in host else socket.AF_INET, (host, port))
+    shown = f"[{host}]" if ":" in host else host
+    logging.getLogger("uvicorn.error").info(
+        "Uvicorn running on http://%s:%d (Press CTRL+C to quit)", shown, taken.getsockname()[1]
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        Multiprocess(config, sockets=[taken]).run()
+
+
+def check_address(host: str, port: int) -> None:
+    """Check that the address is free, before anything is created or changed.
+
+    Raises:
+        CliError: another process listens there, or the address does not belong to this machine.
+    """
+    if not 0 <= port <= _PORT_MAX:
+        raise CliError(f"{port} is not a port between 0 and {_PORT_MAX}.", code="bad_address")
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+    except OSError as error:
+        raise CliError(
+            f"Cannot listen on {host}:{port}: {error.strerror}.",
+            code="bad_address",
+            hint="choose another with --host or --port",
+        ) from None

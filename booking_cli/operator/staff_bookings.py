@@ -1,0 +1,271 @@
+"""The operator half of `booking bookings`: the same commands in the database, for staff, an agency or an assistant.
+
+A booking names them in its `source`, a cancellation in its `reason`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from booking_cli.framework.arguments import is_booking_number
+from booking_cli.framework.bookings import describe, start_text, write_created
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.idempotency import idempotency_key
+from booking_cli.framework.pages import Page, write_pages
+from booking_cli.operator import refund_summaries, storage, transactions, validation
+from booking_cli.operator.transactions import FindOrganization, Session, by_slug, stored_id
+
+if TYPE_CHECKING:
+    from booking_core.bookings import Search
+    from booking_core.context import Actor
+    from booking_core.db.engine import Tx
+
+_PAGE_SIZE_MAX = 100
+
+Json = dict[str, Any]
+
+
+def write_list(
+    cli: Cli,
+    org: str,
+    conditions: Mapping[str, Any],
+    columns: tuple[str, ...],
+    *,
+    order: str,
+    limit: int | None,
+    starting_after: str | None,
+    truncated: Mapping[str, int],
+) -> None:
+    """Write the bookings of an organization that meet the conditions; a condition of None is ignored."""
+    pages = _pages(cli, org, conditions, order=order, limit=limit, after=starting_after)
+    write_pages(cli, pages, columns, truncated=truncated, empty="No booking found.")
+
+
+def _pages(
+    cli: Cli, org: str, conditions: Mapping[str, Any], *, order: str, limit: int | None, after: str | None
+) -> Iterator[Page]:
+    """Yield pages up to a number of bookings; without a limit all of them."""
+    with transactions.open_session(cli) as session:
+        from booking_core import bookings
+        from booking_core.context import Actor
+        from booking_core.db.paging import PageRequest
+        from booking_core.models.pages import Order
+
+        database, installation = session.database, session.installation
+        organization = database.read(by_slug(org))
+        storage.note_organization(cli, organization)
+        search = _search(organization.zone.parse, conditions)
+
+        def query(tx: "Tx") -> Page:
+            actor = Actor(installation=installation, organization=organization, at=tx.now())
+            return bookings.search(tx, actor, PageRequest(size, Order(order), after), search)
+
+        while True:
+            size = _PAGE_SIZE_MAX if limit is None else min(_PAGE_SIZE_MAX, limit)
+            page = _plain(database.read(query))
+            yield page
+            limit = None if limit is None else limit - len(page["data"])
+            after = page["next_cursor"]
+            if after is None or limit == 0:
+                return
+
+
+def _search(parse_instant: Any, conditions: Mapping[str, Any]) -> "Search":
+    """Return the conditions in the types of the core."""
+    from booking_core.bookings import Search
+    from booking_core.models.bookings import BookingStatus
+
+    parsers = {
+        "status": BookingStatus,
+        "departure_from": date.fromisoformat,
+        "departure_to": date.fromisoformat,
+        "updated_since": parse_instant,
+        "departure_id": stored_id,
+        "experience_id": stored_id,
+    }
+    used = {name: value for name, value in conditions.items() if value is not None}
+    return Search(**{name: parsers[name](value) if name in parsers else value for name, value in used.items()})
+
+
+def _plain(page: Json) -> Json:
+    """Return a booking or a page as plain values; some of its parts are stored as JSON."""
+    import orjson
+
+    plain: Json = orjson.loads(orjson.dumps(page))
+    return plain
+
+
+def get(cli: Cli, org: str, reference: str) -> None:
+    """Write a booking of the organization, found by its number or its id."""
+    from booking_core import bookings
+
+    def query(tx: "Tx", actor: "Actor") -> Json:
+        return _plain(bookings.get(tx, actor, bookings.refer(tx, actor, reference)))
+
+    cli.render.one(transactions.read(cli, by_slug(org), query))
+
+
+def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option: str | None) -> None:
+    """Create a booking for the organization and write it.
+
+    Args:
+        body: the body of the API's request, which is validated by the API's rules.
+        key_option: the value of --idempotency-key.
+    """
+    from booking_core import bookings, idempotency
+    from booking_core.idempotency import Once
+    from booking_core.models.bookings import BookingCreate
+
+    draft = _draft(validation.parse_request(BookingCreate, body), source)
+    with idempotency_key(cli, key_option) as key:
+        once = Once(key, idempotency.fingerprint("POST", "/staff/bookings", {**body, "source": source}))
+
+        def change(tx: "Tx", actor: "Actor") -> tuple[Json, bool]:
+            response = bookings.create_once(tx, actor, draft, once)
+            return json.loads(response.body), response.replayed
+
+        booking, is_replay = transactions.change(cli, by_slug(org), change)
+    write_created(cli, booking, is_replay=is_replay)
+
+
+def _draft(request: Any, source: str) -> Any:
+    from booking_core.bookings import Draft
+    from booking_core.models.bookings import BookingSource
+
+    return Draft(
+        departure_id=request.experience_date_id,
+        guests=request.guests,
+        customer=request.customer,
+        source=BookingSource(source),
+        payment=request.payment,
+        add_ons=request.add_ons or (),
+        note=request.note,
+        send_confirmation_email=request.send_confirmation_email is not False,
+        notify_staff=request.notify_staff is not False,
+    )
+
+
+def find_organization(reference: str, org: str | None) -> FindOrganization:
+    """Return a function that finds the organization of a booking.
+
+    Raises:
+        CliError: a booking number without --org, since every organization may have that number.
+    """
+    if org is not None:
+        return by_slug(org)
+    if is_booking_number(reference):
+        raise CliError(f"Each organization has its own booking {reference}.", hint="pass --org, or the booking's id")
+    from booking_core import bookings
+
+    return lambda tx: bookings.owner(tx, reference)
+
+
+def cancel(
+    cli: Cli, reference: str, *, org: str | None, reason_code: str, refund: str, reason: str | None, dry_run: bool
+) -> None:
+    """Cancel a booking for staff or an agent, and write it with its refund."""
+    from booking_core import bookings
+    from booking_core.models.bookings import BookingCancel, CancelReason, RefundMode
+
+    organization = find_organization(reference, org)
+    note = validation.parse_request(BookingCancel, {"reason": reason}).reason
+
+    def change(tx: "Tx", actor: "Actor") -> Json:
+        booking_id = bookings.refer(tx, actor, reference)
+        before = bookings.get(tx, actor, booking_id)["status"]
+        cancelled = bookings.cancel(
+            tx,
+            actor,
+            booking_id,
+            reason=CancelReason(reason_code),
+            note=note,
+            refund=RefundMode.NONE if refund == "none" else RefundMode.AUTO,
+            in_full=refund == "full",
+        )
+        return {"before": before, "booking": json.loads(cancelled)}
+
+    with transactions.open_session(cli) as session:
+        if not dry_run:
+            cli.confirm(f"Cancel {_description(cli, session, organization, reference)}? This cannot be undone.")
+        result = session.change(organization, change, present=_with_refund, dry_run=dry_run)
+    _write_cancelled(cli, result, dry_run=dry_run)
+
+
+def _description(cli: Cli, session: Session, organization: FindOrganization, reference: str) -> str:
+    """Return the description of a booking for the confirmation; it is looked up only if the question is asked."""
+    from booking_core import bookings
+
+    if cli.options.yes or not cli.is_interactive:
+        return f"the booking {reference}"
+    return describe(
+        session.read(organization, lambda tx, actor: bookings.get(tx, actor, bookings.refer(tx, actor, reference)))
+    )
+
+
+def _with_refund(tx: "Tx", actor: "Actor", result: Json) -> Json:
+    return result | refund_summaries.of_cancelled_booking(tx, actor.organization.id, result["booking"]["id"])
+
+
+def _write_cancelled(cli: Cli, result: Json, *, dry_run: bool) -> None:
+    booking, refund = result["booking"], result["refund"]
+    if dry_run and refund:
+        refund = refund | {"refund_id": None}  # it was rolled back
+    cli.render.one({**booking, "refund": refund} | ({"dry_run": True} if dry_run else {}))
+    if result["before"] == "cancelled":
+        cli.render.note("It was cancelled before; nothing was changed.")
+    cli.render.note(result["sentence"])
+    note_dry_run(cli, dry_run)
+
+
+def note_dry_run(cli: Cli, dry_run: bool) -> None:
+    """Note that a dry run wrote nothing."""
+    if dry_run:
+        cli.render.note("Nothing was written (--dry-run).")
+
+
+def confirm(cli: Cli, reference: str, *, org: str | None) -> None:
+    """Confirm a pending booking and write it."""
+    from booking_core import bookings
+
+    def change(tx: "Tx", actor: "Actor") -> bytes:
+        return bookings.confirm(tx, actor, bookings.refer(tx, actor, reference))
+
+    cli.render.one(transactions.change(cli, find_organization(reference, org), change))
+
+
+def reschedule(cli: Cli, reference: str, departure: str, *, org: str | None, dry_run: bool) -> None:
+    """Move a booking to another departure and write it. A dry run makes every check and rolls back."""
+    from booking_core import bookings, departures
+
+    target = stored_id(departure, "departure")
+
+    def change(tx: "Tx", actor: "Actor") -> Json:
+        booking_id = bookings.refer(tx, actor, reference)
+        before = bookings.get(tx, actor, booking_id)["departure"]
+        return {"before": before, "booking": json.loads(bookings.reschedule(tx, actor, booking_id, target))}
+
+    def present(tx: "Tx", actor: "Actor", result: Json) -> Json:
+        return result | {"seats_available": departures.get(tx, actor, target)["seats_available"]}
+
+    organization = find_organization(reference, org)
+    result = transactions.change(cli, organization, change, present=present, dry_run=dry_run)
+    if not dry_run:
+        cli.render.one(result["booking"])
+        return
+    extra = {"dry_run": True, "previous_departure": result["before"], "seats_available": result["seats_available"]}
+    cli.render.one({**result["booking"], **extra})
+    _note_move(cli, result)
+    note_dry_run(cli, dry_run)
+
+
+def _note_move(cli: Cli, result: Json) -> None:
+    before, after = result["before"], result["booking"]["departure"]
+    if before["id"] == after["id"]:
+        cli.render.note("It is on that departure already.")
+        return
+    left = result["seats_available"]
+    seats = f"{left} seat{'' if left == 1 else 's'}"
+    move = f"from {start_text(before)} to {start_text(after)}"
+    cli.render.note(f"It would move {move}, which would have {seats} left; its price stays.")

@@ -1,0 +1,158 @@
+"""Open the database of an operator command, and translate its errors into messages that say what to do."""
+
+import contextlib
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.files import is_there
+from booking_cli.framework.formatting import one_line
+
+if TYPE_CHECKING:
+    from booking_core.context import Organization
+    from booking_core.db.engine import Database, Tx
+    from booking_core.settings import Settings
+
+UPGRADE_HINT = "booking db upgrade"
+_CONNECTION_ERROR = "OperationalError"
+"""psycopg's error for a server that cannot be reached. An error of the server has a class of its own."""
+_MISSING_SQLSTATES = ("42P01", "42703")
+"""PostgreSQL: undefined table, undefined column."""
+
+
+def load_settings() -> "Settings":
+    """Return the settings of the environment.
+
+    Raises:
+        CliError: a setting is invalid.
+    """
+    from booking_core.settings import SettingError, Settings
+
+    try:
+        return Settings.from_environment()
+    except SettingError as error:
+        raise CliError(str(error), code="bad_setting") from None
+
+
+@contextmanager
+def open_database(cli: Cli) -> Iterator["Database"]:
+    """Yield the database of the settings. It must exist: only `db upgrade`, `serve` and `demo` create one.
+
+    Raises:
+        CliError: the database does not exist, or a statement failed.
+    """
+    settings = load_settings()
+    path = settings.sqlite_path
+    if path is not None and not is_there(path):
+        raise CliError(f"There is no database at {path}.", code="no_database", hint=UPGRADE_HINT)
+    with translate_errors():
+        from booking_core.db.engine import Database
+        from booking_core.settings import masked
+
+        database = Database(settings.database_url)
+        note_database(cli, settings)
+        cli.render.detail(f"url: {masked(settings.database_url)}")
+        with contextlib.closing(database):
+            yield database
+
+
+def note_database(cli: Cli, settings: "Settings") -> None:
+    """Note on stderr which database is opened: its file, or its server and name, but no user and no password."""
+    cli.render.note(f"database: {location(settings)}")
+
+
+def note_organization(cli: Cli, organization: "Organization") -> None:
+    """Note on stderr once which organization a command works on."""
+    if cli.organization != organization.slug:
+        cli.organization = organization.slug
+        cli.render.note(f"organization: {one_line(organization.slug)} ({one_line(organization.name)})")
+
+
+def location(settings: "Settings") -> str:
+    """Return the path of an SQLite database, or the name and the server of a PostgreSQL one."""
+    path = settings.sqlite_path
+    if path is not None:
+        return f"{one_line(str(path.absolute()))} (SQLite)"
+    from sqlalchemy.engine import make_url
+
+    url = make_url(settings.database_url)
+    host = url.host or url.query.get("host") or "local socket"
+    port = f":{url.port}" if url.port else ""
+    return one_line(f"{url.database or 'default'} on {host}{port} (PostgreSQL)")
+
+
+def restrict_file_modes(settings: "Settings") -> list[str]:
+    """Make the files of an SQLite database readable by their owner only, and return a warning for each that was not.
+
+    Earlier releases left the mode to the umask. Other users may have read such a file.
+    """
+    from booking_core import private_files
+
+    if settings.sqlite_path is None or sys.platform == "win32":
+        return []
+    return [
+        f"{path} could be read by others (mode {mode:04o}); it is 0600 now"
+        if is_restricted
+        else f"{path} can be read by others (mode {mode:04o}), and its mode cannot be changed: chmod 600 {path}"
+        for path, mode, is_restricted in private_files.tighten(private_files.of_database(settings.sqlite_path))
+    ]
+
+
+@contextmanager
+def translate_errors() -> Iterator[None]:
+    """Turn errors of the database driver into errors that say what to do.
+
+    Raises:
+        CliError: a statement or the connection failed.
+    """
+    try:
+        yield
+    except CliError:
+        raise
+    except Exception as error:
+        translated = _translated(_driver_error(error))
+        if translated is None:
+            raise
+        raise translated from error
+
+
+def _driver_error(error: Exception) -> BaseException:
+    """Return the driver's error inside an error of SQLAlchemy or of the core."""
+    from booking_core.errors import Unavailable
+
+    wrapped = error.__cause__ if isinstance(error, Unavailable) else getattr(error, "orig", None)
+    return wrapped or error
+
+
+def _translated(error: BaseException) -> CliError | None:
+    from booking_core.db.faults import Fault, fault_of
+
+    text = str(error).partition("\n")[0]
+    if "no such table" in text or "no such column" in text or getattr(error, "sqlstate", "") in _MISSING_SQLSTATES:
+        return CliError("The database schema is out of date.", code="not_upgraded", hint=UPGRADE_HINT)
+    fault = fault_of(error)
+    if fault and fault is not Fault.NOT_OPENED and "not a database" not in text:
+        return _unavailable(f"The database cannot be used, {fault}: {text}")
+    if type(error).__module__.startswith("psycopg") and type(error).__name__ == _CONNECTION_ERROR:
+        return _unavailable(f"The database cannot be reached: {text}")
+    if type(error) not in (sqlite3.OperationalError, sqlite3.DatabaseError):
+        return None
+    if "locked" in text:
+        return _unavailable("The database is busy; try again.")
+    return CliError(f"The database cannot be used: {text}.", code="no_database", hint="check BOOKING_DATABASE_URL")
+
+
+def _unavailable(message: str) -> CliError:
+    return CliError(message, ExitCode.SERVER, code="service_unavailable")
+
+
+def organization_filter(tx: "Tx", slug: str | None) -> "Organization | None":
+    """Return the organization of an optional --org."""
+    from booking_core import organizations
+
+    return organizations.get(tx, slug=slug) if slug else None

@@ -1,0 +1,198 @@
+"""Run a function of booking_core for an operator command: in a transaction, for one organization.
+
+transactions.change(cli, by_slug(org), lambda tx, actor: departures.close(tx, actor, departure_id))
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_cli.operator import secret_keys, storage
+
+if TYPE_CHECKING:
+    from booking_core.context import Actor, Installation, Organization
+    from booking_core.db.engine import Database, Tx
+
+T = TypeVar("T")
+FindOrganization = Callable[["Tx"], "Organization"]
+Query = Callable[["Tx", "Actor"], T]
+Change = Callable[["Tx", "Actor"], Any]
+Present = Callable[["Tx", "Actor", Any], Any]
+"""Takes the result of a change after it is written, in the same transaction, and returns what the command writes."""
+
+
+def stored_id(text: str, noun: str = "thing") -> str:
+    """Return an id as it is stored. PostgreSQL would fail on a text that is not a UUID.
+
+    Raises:
+        NotFound: the text is not a UUID.
+    """
+    from booking_core.errors import NotFound
+    from booking_core.models.base import UUID_PATTERN
+
+    if not re.fullmatch(UUID_PATTERN, text):
+        raise NotFound(f"There is no {noun} {text!r}.")
+    return text.lower()
+
+
+def by_slug(slug: str) -> FindOrganization:
+    """Return a function that finds the organization by its slug."""
+    from booking_core import organizations
+
+    return lambda tx: organizations.get(tx, slug=slug)
+
+
+def by_id(
+    find: "Callable[[Tx], Sequence[Organization]]", noun: str, reference: str, *, org: str | None
+) -> FindOrganization:
+    """Return a function that finds the organization of something that is named by its id.
+
+    Args:
+        find: returns every organization that has the id.
+        noun: for error messages, as in "departure".
+        org: the slug of the organization, if the user named it.
+    """
+    if org is not None:
+        return by_slug(org)
+
+    def find_organization(tx: "Tx") -> "Organization":
+        from booking_core.errors import NotFound
+
+        organizations = find(tx)
+        if not organizations:
+            raise NotFound(f"There is no {noun} {reference!r}.")
+        if len(organizations) > 1:
+            raise _ambiguous(f"the {noun} {reference}", organizations)
+        return organizations[0]
+
+    return find_organization
+
+
+def _ambiguous(name: str, organizations: "Sequence[Organization]") -> CliError:
+    slugs = ", ".join(each.slug for each in organizations)
+    return CliError(f"Several organizations have {name}: {slugs}.", code="ambiguous", hint="pass --org")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An open database for all transactions of a command."""
+
+    cli: Cli
+    database: "Database"
+    installation: "Installation"
+
+    def read(self, find_organization: FindOrganization, query: "Query[T]") -> T:
+        """Return the result of a query for the organization."""
+        return self.database.read(
+            lambda tx: query(tx, _actor(tx, self.installation, self._noted(find_organization(tx))))
+        )
+
+    def change(
+        self,
+        find_organization: FindOrganization,
+        change: Change,
+        *,
+        present: Present | None = None,
+        dry_run: bool = False,
+    ) -> Any:
+        """Make a change for the organization in a transaction of its own, and return its result.
+
+        Args:
+            dry_run: make every check, and roll the transaction back.
+
+        Raises:
+            BookingError: the change was refused, and nothing was written.
+        """
+
+        def work(tx: "Tx") -> Any:
+            organization = self._noted(find_organization(tx))
+            result = change(tx, _actor(tx, self.installation, organization))
+            if present is None:
+                return result
+            return present(tx, _actor(tx, self.installation, organization), _decoded(result))
+
+        return _decoded(self.database.dry_run(work) if dry_run else self.database.write_once(work))
+
+    def _noted(self, organization: "Organization") -> "Organization":
+        storage.note_organization(self.cli, organization)
+        return organization
+
+
+@contextmanager
+def open_session(cli: Cli) -> Iterator[Session]:
+    """Open the database of the settings, with verified secret keys."""
+    settings = secret_keys.settings_with_secret_key()
+    with storage.open_database(cli) as database:
+        yield Session(cli, database, secret_keys.verified_installation(settings, database, cli.render.warn))
+
+
+def change(
+    cli: Cli,
+    find_organization: FindOrganization,
+    change: Change,
+    *,
+    present: Present | None = None,
+    dry_run: bool = False,
+) -> Any:
+    """Make one change; see `Session.change`."""
+    with open_session(cli) as session:
+        return session.change(find_organization, change, present=present, dry_run=dry_run)
+
+
+def read(cli: Cli, find_organization: FindOrganization, query: "Query[T]") -> T:
+    """Return the result of one query; see `Session.read`."""
+    with open_session(cli) as session:
+        return session.read(find_organization, query)
+
+
+def change_by_id(cli: Cli, change: Change, *, noun: str, org: str | None = None) -> Any:
+    """Make a change to something that is named by its id, in the organization that has it.
+
+    A catalogue file that was imported into two organizations gave both the same ids; then the user has to name the
+    organization.
+
+    Args:
+        noun: for error messages, as in "customer".
+
+    Raises:
+        CliError: several organizations have the id.
+        NotFound: no organization has it.
+        BookingError: the change was refused.
+    """
+
+    def work(tx: "Tx", installation: "Installation") -> Any:
+        from booking_core import organizations
+        from booking_core.errors import NotFound
+
+        candidates = organizations.find(tx) if org is None else [organizations.get(tx, slug=org)]
+        done: list[tuple[Organization, Any]] = []
+        for organization in candidates:
+            try:
+                done.append((organization, change(tx, _actor(tx, installation, organization))))
+            except NotFound:
+                continue  # the id belongs to another organization; nothing was collected
+        if not done:
+            raise NotFound(f"There is no such {noun}.")
+        if len(done) > 1:
+            raise _ambiguous("that id", [organization for organization, _ in done])
+        ((organization, result),) = done
+        storage.note_organization(cli, organization)
+        return result
+
+    with open_session(cli) as session:
+        return _decoded(session.database.write_once(lambda tx: work(tx, session.installation)))
+
+
+def _actor(tx: "Tx", installation: "Installation", organization: "Organization") -> "Actor":
+    from booking_core.context import Actor
+
+    return Actor(installation=installation, organization=organization, at=tx.now())
+
+
+def _decoded(result: Any) -> Any:
+    return json.loads(result) if isinstance(result, bytes) else result

@@ -1,0 +1,58 @@
+"""Validate input of operator commands by the rules of the API's requests."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
+    from booking_core.errors import Malformed
+
+    M = TypeVar("M", bound=BaseModel)
+    T = TypeVar("T")
+
+
+def parse_request(model: "type[M]", body: Mapping[str, Any]) -> "M":
+    """Return the body of a request as a model.
+
+    Raises:
+        Malformed: names each invalid field.
+    """
+    import json
+
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate_json(json.dumps(body))
+    except ValidationError as error:
+        raise _malformed(error) from None
+
+
+def parse(kind: "type[T]", value: Mapping[str, Any]) -> "T":
+    """Return a value of any type that pydantic can validate.
+
+    Raises:
+        Malformed: names each invalid field.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise _malformed(error) from None
+
+
+def _malformed(error: "ValidationError") -> "Malformed":
+    from booking_core.errors import Malformed
+    from booking_core.models.errors import ErrorDetail
+
+    details = [
+        ErrorDetail(
+            field=".".join(map(str, each["loc"])),
+            reason="invalid",
+            message=each["msg"].removeprefix("Value error, "),
+        )
+        for each in error.errors()
+    ]
+    message = "; ".join(f"{each.field} {each.message}" for each in details)
+    return Malformed(message, details=details)

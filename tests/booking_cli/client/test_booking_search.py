@@ -1,0 +1,112 @@
+"""Over HTTP a booking is found by what the API has no filter for, in a walk that is bounded and says so."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.operations import Operations, guest
+from support.world import World
+
+from booking_cli.client import booking_search
+from booking_cli.framework.exit_codes import ExitCode
+
+Booking = Callable[..., Any]
+
+
+@pytest.fixture
+def ops(shop: World) -> Operations:
+    return Operations(shop)
+
+
+@pytest.fixture
+def booked(ops: Operations, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Return seven bookings in pages of two: even numbers are Ada's, the others Eve's; the fourth has another
+    departure."""
+    monkeypatch.setattr(booking_search, "PAGE", 2)
+    here, there = (ops.world.departure(ops.world.experience()) for _ in range(2))
+    made = []
+    for number in range(1, 8):
+        person = guest("Ada@example.com", "Ada Lovelace") if number % 2 == 0 else guest("eve@example.com", "Ève")
+        made.append(ops.book(there if number == 4 else here, customer=person))
+        ops.world.clock.advance(1_000_000)
+    return made
+
+
+def numbers(result: Any) -> list[int]:
+    return [each["booking_number"] for each in result.json["data"]]
+
+
+def find(booking: Booking, *argv: str) -> Any:
+    return booking("bookings", "list", *argv, "-o", "json")
+
+
+def test_bookings_are_found_by_number_address_name_and_departure(booking: Booking, booked: list[Any]) -> None:
+    assert [numbers(find(booking, "--number", str(each))) for each in (1, 4, 7, 8)] == [[1], [4], [7], []]
+    assert numbers(find(booking, "--email", "ada@EXAMPLE.com")) == [6, 4, 2]
+    assert numbers(find(booking, "--name", "eve", "--order", "asc")) == [1, 3, 5, 7]
+    assert numbers(find(booking, "--departure", booked[3]["departure"]["id"])) == [4]
+    assert numbers(find(booking, "--email", "ada@example.com", "--number", "3")) == []
+    assert find(booking, "--email", "nobody@example.com").code == ExitCode.OK
+    assert find(booking, "--name", " ").code == ExitCode.USAGE
+
+
+def test_as_many_are_shown_as_are_wanted(booking: Booking, booked: list[Any]) -> None:
+    found = find(booking, "--email", "ada@example.com", "--limit", "2")
+    assert (numbers(found), found.json["has_more"]) == ([6, 4], True)
+    assert numbers(find(booking, "--email", "ada@example.com", "--all")) == [6, 4, 2]
+
+
+def test_what_is_done_is_told(booking: Booking, booked: list[Any]) -> None:
+    told = booking("bookings", "list", "--number", "2")
+    assert "The API has no such filter: searching its list." in told.err
+    assert booked[1]["id"] in told.out
+
+
+def test_the_walk_ends_at_its_bound_and_says_how_to_go_on(
+    booking: Booking, booked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(booking_search, "PAGES", 2)
+    found = find(booking, "--email", "ada@example.com")
+    assert (found.code, numbers(found)) == (ExitCode.PARTIAL, [6, 4])
+    assert found.error["message"] == "Searched 4 bookings, and there are more."
+    rest = find(booking, "--email", "ada@example.com", "--starting-after", found.json["next_cursor"])
+    assert (rest.code, numbers(rest)) == (ExitCode.OK, [2])
+    assert found.json["next_cursor"] in found.error["hint"]
+    assert numbers(find(booking, "--email", "ada@example.com", "--all")) == [6, 4, 2]
+
+
+def test_a_number_is_looked_for_from_the_end_that_is_nearer(
+    booking: Booking, booked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(booking_search, "PAGES", 1)
+    assert numbers(find(booking, "--number", "1")) == [1]
+    assert numbers(find(booking, "--number", "7")) == [7]
+    assert find(booking, "--number", "4").code == ExitCode.PARTIAL
+
+
+def test_a_number_names_a_booking_that_is_shown_or_cancelled(
+    booking: Booking, booked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert booking("bookings", "get", "4", "-o", "json").json["id"] == booked[3]["id"]
+    unknown = booking("bookings", "get", "8", "-o", "json")
+    assert (unknown.code, unknown.error["message"]) == (ExitCode.NOT_FOUND, "There is no booking 8.")
+    done = booking("bookings", "cancel", "4", "--yes", "-o", "json").json
+    assert (done["id"], done["status"]) == (booked[3]["id"], "cancelled")
+    monkeypatch.setattr(booking_search, "PAGES", 1)
+    assert booking("bookings", "get", "4").code == ExitCode.PARTIAL
+
+
+def test_a_dry_run_shows_the_booking_and_what_would_be_asked(booking: Booking, booked: list[Any]) -> None:
+    shown = booking("bookings", "cancel", "7", "--refund", "none", "--reason", "ill", "--dry-run", "-o", "json").json
+    assert (shown["status"], shown["dry_run"]) == ("confirmed", True)
+    path = f"/api/v1/bookings/{booked[6]['id']}/cancel"
+    assert shown["request"] == {"method": "POST", "path": path, "body": {"refund": "none", "reason": "ill"}}
+    assert "Nothing was sent" in booking("bookings", "cancel", "7", "--dry-run").err
+    assert booking("bookings", "get", "7", "-o", "json").json["status"] == "confirmed"
+    booking("bookings", "cancel", "7", "--yes")
+    assert "It is cancelled already" in booking("bookings", "cancel", "7", "--dry-run").err
+
+
+def test_what_only_the_operator_may_say_is_refused(booking: Booking, booked: list[Any]) -> None:
+    refused = booking("bookings", "cancel", "7", "--refund", "full", "--yes", "-o", "json")
+    assert (refused.code, refused.error["hint"]) == (ExitCode.USAGE, "add --org")

@@ -1,0 +1,428 @@
+"""`booking catalog`: files in and out; the rules themselves are tested beside the room."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+from support.receivers import wait_until
+
+from booking_core.catalog import rules, service
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.db.statements import Statement
+from booking_core.errors import Unavailable
+
+Booking = Callable[..., Any]
+"""Runs the command; see conftest."""
+
+PRICE = {"amount_minor": 89000, "currency": "NOK"}
+KAYAK = {
+    "slug": "fjord-kayak",
+    "title": "Fjord kayak",
+    "duration_minutes": 150,
+    "price_from": PRICE,
+    "departures": [{"starts_at": "2999-12-24T10:00:00", "seats_total": 12}],
+}
+CATALOGUE = {
+    "experiences": [KAYAK],
+    "customers": [{"email": "ada@example.com", "name": "Ada"}],
+    "gift_cards": [{"code": "GIFT-ABCD-1234", "initial_amount": PRICE}],
+}
+BAD = {"experiences": [{"slug": "Fjord Kayak", "titel": "Fjord kayak"}, {"slug": "b", "title": "B", "tags": "water"}]}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[Any], str]:
+    """Write a catalogue and return its path."""
+
+    def write(catalogue: Any) -> str:
+        path = tmp_path / "catalogue.json"
+        path.write_text(json.dumps(catalogue))
+        return str(path)
+
+    return write
+
+
+def counts(created: int, unchanged: int) -> dict[str, int]:
+    return {"created": created, "updated": 0, "unchanged": unchanged}
+
+
+def test_an_import_counts_what_it_did_and_changes_nothing_the_second_time(
+    fjord_on_both: Booking, file: Callable[[Any], str]
+) -> None:
+    path = file(CATALOGUE)
+    first = fjord_on_both("catalog", "import", "--org", "fjord-tours", path, "-o", "json").json
+    assert (first["organization"], first["dry_run"]) == ("fjord-tours", False)
+    second = fjord_on_both("catalog", "import", "--org", "fjord-tours", path, "-o", "json").json
+    for kind in ("experiences", "departures", "customers", "gift_cards"):
+        assert (first[kind], second[kind]) == (counts(1, 0), counts(0, 1))
+
+
+def test_a_catalogue_is_judged_before_its_transaction_begins(
+    fjord_on_both: Booking, file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL ends a transaction that is idle for long, and a large catalogue takes long."""
+    order: list[str] = []
+    begin, judge = Database._transaction, rules.plan
+    monkeypatch.setattr(Database, "_transaction", lambda self: (order.append("begin"), begin(self))[1])
+    monkeypatch.setattr(rules, "plan", lambda *given: (order.append("judge"), judge(*given))[1])
+    assert fjord_on_both("catalog", "import", "--org", "fjord-tours", file(CATALOGUE)).code == 0
+    assert order[0] == "judge"
+    assert set(order[1:]) == {"begin"}
+
+
+def test_a_dry_run_writes_nothing(fjord_on_both: Booking, file: Callable[[Any], str]) -> None:
+    shown = fjord_on_both("catalog", "import", "--org", "fjord-tours", file(CATALOGUE), "--dry-run", "-o", "json").json
+    assert (shown["dry_run"], shown["experiences"]) == (True, counts(1, 0))
+    assert fjord_on_both("catalog", "export", "--org", "fjord-tours").json["experiences"] == []
+
+
+def test_an_import_in_a_pipe_is_a_line_for_each_kind(fjord: Booking, file: Callable[[Any], str]) -> None:
+    shown = fjord("catalog", "import", "--org", "fjord-tours", file(CATALOGUE))
+    assert shown.out.splitlines()[0] == "experiences\t1\t0\t0"
+
+
+def test_starts_near_a_clock_change_are_told(fjord: Booking, file: Callable[[Any], str]) -> None:
+    odd = KAYAK | {"departures": [{"starts_at": "2027-03-28T02:30:00", "seats_total": 1}]}
+    shown = fjord("catalog", "import", "--org", "fjord-tours", file({"experiences": [odd]}))
+    assert "note: /experiences/0/departures/0" in shown.err
+    again = fjord("catalog", "import", "--org", "fjord-tours", file({"experiences": [odd]}), "-o", "json").json
+    assert again["notes"][0]["pointer"].startswith("/experiences/0/departures/0")
+
+
+def test_a_bad_catalogue_writes_nothing_and_names_every_problem(
+    fjord_on_both: Booking, file: Callable[[Any], str]
+) -> None:
+    bad = {"experiences": [KAYAK, *BAD["experiences"]]}
+    refused = fjord_on_both("catalog", "import", "--org", "fjord-tours", file(bad), "-o", "json")
+    assert (refused.code, refused.error["code"]) == (8, "validation_failed")
+    fields = {detail["field"] for detail in refused.error["details"]}
+    assert {"/experiences/1/slug", "/experiences/1/title", "/experiences/1/titel", "/experiences/2/tags"} <= fields
+    plain = fjord_on_both("catalog", "import", "--org", "fjord-tours", file(bad))
+    assert "  /experiences/1/titel: is not a known key; did you mean title?" in plain.err.splitlines()
+    assert fjord_on_both("catalog", "export", "--org", "fjord-tours").json["experiences"] == []
+
+
+def test_validate_needs_no_database(booking: Booking, file: Callable[[Any], str], tmp_path: Path) -> None:
+    shown = booking("catalog", "validate", file(CATALOGUE), "-o", "json")
+    assert shown.code == 0
+    assert shown.json == {
+        "valid": True,
+        "experiences": 1,
+        "departures": 1,
+        "customers": 1,
+        "gift_cards": 1,
+        "notes": [],
+    }
+    refused = booking("catalog", "validate", file(BAD), "-o", "json")
+    assert refused.code == 8
+    assert len(refused.error["details"]) >= 3
+    assert [path.name for path in tmp_path.iterdir()] == ["catalogue.json"]
+
+
+def test_an_export_imports_to_the_same(fjord_on_both: Booking, file: Callable[[Any], str]) -> None:
+    fjord_on_both("catalog", "import", "--org", "fjord-tours", file(CATALOGUE))
+    exported = fjord_on_both("catalog", "export", "--org", "fjord-tours")
+    again = fjord_on_both("catalog", "import", "--org", "fjord-tours", file(exported.json), "--json").json
+    assert again["departures"] == again["gift_cards"] == counts(0, 1)
+    assert fjord_on_both("catalog", "export", "--org", "fjord-tours", "-o", "jsonl").json == exported.json
+
+
+def test_a_catalogue_comes_from_stdin_too(
+    fjord: Booking, file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(CATALOGUE).encode())))
+    assert fjord("catalog", "import", "--org", "fjord-tours", "-", "--json").json["experiences"] == counts(1, 0)
+
+
+def test_a_file_that_is_not_there_exits_2(booking: Booking, tmp_path: Path) -> None:
+    for path in ("nothing.json", str(tmp_path)):
+        refused = booking("catalog", "validate", path, "-o", "json")
+        assert (refused.code, refused.error["code"]) == (2, "bad_file")
+
+
+def test_a_file_that_is_no_json_exits_8(booking: Booking, tmp_path: Path) -> None:
+    (tmp_path / "broken.json").write_text("{")
+    refused = booking("catalog", "validate", "broken.json", "-o", "json")
+    assert refused.code == 8
+    assert "line 1" in refused.error["details"][0]["message"]
+
+
+def test_an_import_into_no_organization_exits_6(stored: Booking, file: Callable[[Any], str]) -> None:
+    assert stored("catalog", "import", "--org", "nobody", file(CATALOGUE)).code == 6
+    assert stored("catalog", "export", "--org", "nobody").code == 6
+
+
+def test_an_import_without_a_secret_key_says_so(
+    fjord: Booking, file: Callable[[Any], str], environment: Callable[[str, str], None]
+) -> None:
+    environment("BOOKING_SECRET_KEY", "")
+    environment("BOOKING_DATABASE_URL", "postgresql://127.0.0.1/anything")
+    refused = fjord("catalog", "import", "--org", "fjord-tours", file(CATALOGUE), "-o", "json")
+    assert (refused.code, refused.error["message"]) == (2, "BOOKING_SECRET_KEY is required with PostgreSQL")
+
+
+CHF = {"amount_minor": 1, "currency": "CHF"}
+
+
+@pytest.mark.parametrize(
+    ("odd", "option", "field"),
+    [
+        ({"price_from": CHF, "departures": []}, "--other-currency", "/experiences/0/price_from/currency"),
+        (
+            {"departures": [{"starts_at": "2027-01-01T10:00:00-03:00", "seats_total": 1}]},
+            "--other-timezone",
+            "/experiences/0/departures/0/starts_at",
+        ),
+    ],
+)
+def test_a_file_of_another_currency_or_zone_is_refused_unless_it_is_meant(
+    fjord_on_both: Booking, file: Callable[[Any], str], odd: dict[str, Any], option: str, field: str
+) -> None:
+    path, org = file({"experiences": [KAYAK | odd]}), ("--org", "fjord-tours")
+    for command in ("import", "validate"):
+        refused = fjord_on_both("catalog", command, *org, path, "-o", "json")
+        assert (refused.code, [detail["field"] for detail in refused.error["details"]]) == (8, [field])
+        assert option in refused.error["details"][0]["message"]
+    assert fjord_on_both("catalog", "export", *org).json["experiences"] == []
+    assert fjord_on_both("catalog", "validate", path).code == 0
+    for command in ("validate", "import"):
+        assert fjord_on_both("catalog", command, *org, option, path).code == 0
+    assert len(fjord_on_both("catalog", "export", *org).json["experiences"]) == 1
+
+
+def test_validate_for_an_organization_that_does_not_exist_exits_6(stored: Booking, file: Callable[[Any], str]) -> None:
+    assert stored("catalog", "validate", "--org", "nobody", file(CATALOGUE)).code == 6
+
+
+# Interrupted -----------------------------------------------------------------------------------------------------
+
+LARGE = 20_000
+"""Departures: some forty transactions."""
+
+
+@pytest.fixture
+def large(file: Callable[[Any], str]) -> str:
+    """Return a catalogue whose import takes a while."""
+    hours = [f"{hour:02}:{minute:02}" for hour in range(24) for minute in range(0, 60, 2)][: LARGE // 40]
+    schedule = {
+        "weekdays": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"],
+        "times": hours,
+        "from": "2027-01-01",
+        "to": "2027-02-09",
+        "seats_total": 2,
+    }
+    return file(CATALOGUE | {"experiences": [KAYAK | {"departures": [], "schedules": [schedule]}]})
+
+
+def stored_departures(url: str) -> int:
+    query = Statement(select(func.count()).select_from(tables.departures))
+    with closing(Database(url)) as database:
+        row = database.read(lambda tx: tx.first(query))
+    assert row is not None
+    return int(row[0])
+
+
+def test_an_import_that_is_interrupted_says_what_is_imported_and_the_same_again_completes_it(
+    fjord_on_both: Booking, process: Callable[..., subprocess.Popen[str]], large: str
+) -> None:
+    command, url = ["catalog", "import", "--org", "fjord-tours", large, "-q"], os.environ["BOOKING_DATABASE_URL"]
+    with process(*command) as started:
+        wait_until(lambda: stored_departures(url) > 0, "the first batch")
+        started.send_signal(signal.SIGINT)
+        out, err = started.communicate(timeout=60)
+    there = stored_departures(url)
+    assert (started.returncode, out) == (130, "")
+    assert 0 < there < LARGE
+    assert err.splitlines() == [
+        f"error: Interrupted. Imported: 1 of 1 experiences, {there} of {LARGE} departures, 0 of 1 gift cards,"
+        " 0 of 1 customers. The rest was not imported.",
+        f"hint: {AGAIN}",
+    ]
+    again = fjord_on_both(*command, "-o", "json").json
+    assert again["departures"] == counts(LARGE - there, there)
+    assert stored_departures(url) == LARGE
+    found = fjord_on_both("doctor", "-o", "json").json["data"]
+    assert [each for each in found if each["kind"] == "broken"] == []
+
+
+AGAIN = "run the same command again to complete it; imported entries stay as they are"
+
+
+def test_an_import_that_is_interrupted_while_it_is_checked_imported_nothing(
+    fjord_on_both: Booking, process: Callable[..., subprocess.Popen[str]], large: str
+) -> None:
+    with process("catalog", "import", "--org", "fjord-tours", large, "-v") as started:
+        assert started.stderr is not None
+        while "database:" not in started.stderr.readline():
+            """It has begun."""
+        started.send_signal(signal.SIGINT)
+        _, err = started.communicate(timeout=60)
+    assert (started.returncode, stored_departures(os.environ["BOOKING_DATABASE_URL"])) == (130, 0)
+    assert err.splitlines() == ["error: Interrupted. Nothing was imported.", f"hint: {AGAIN}"]
+
+
+@pytest.mark.parametrize(("option", "left"), [((), 1), (("--atomic",), 0)], ids=["in batches", "atomic"])
+def test_a_signal_in_the_middle_of_a_transaction_leaves_no_doubt_what_is_imported(
+    fjord_on_both: Booking,
+    file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch,
+    option: tuple[str, ...],
+    left: int,
+) -> None:
+    """One of several is finished, one of all is undone."""
+    write = service._write_departures
+
+    def interrupted(*given: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return write(*given)
+
+    command = ("catalog", "import", "--org", "fjord-tours", file(CATALOGUE), *option)
+    with monkeypatch.context() as patched:
+        patched.setattr(service, "_write_departures", interrupted)
+        refused = fjord_on_both(*command)
+    assert refused.code == 130
+    exported = fjord_on_both("catalog", "export", "--org", "fjord-tours").json
+    assert (len(exported["experiences"]), exported["gift_cards"]) == (left, [])
+    said = "Imported: 1 of 1 experiences, 1 of 1 departures, 0 of 1" if left else "Nothing was imported."
+    assert f"error: Interrupted. {said}" in refused.err
+    assert fjord_on_both(*command).code == 0
+    assert len(fjord_on_both("catalog", "export", "--org", "fjord-tours").json["gift_cards"]) == 1
+
+
+def test_an_interruption_is_one_json_object_in_json_mode(
+    fjord: Booking, process: Callable[..., subprocess.Popen[str]], large: str
+) -> None:
+    with process("catalog", "import", "--org", "fjord-tours", large, "-o", "json") as started:
+        wait_until(lambda: stored_departures(os.environ["BOOKING_DATABASE_URL"]) > 0, "the first batch")
+        started.send_signal(signal.SIGINT)
+        out, err = started.communicate(timeout=60)
+    told = json.loads(err)["error"]
+    assert (started.returncode, out, told["code"], told["exit_code"]) == (130, "", "interrupted", 130)
+
+
+def test_an_error_in_the_middle_says_what_is_imported(
+    fjord_on_both: Booking, large: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, calls = Database.write, iter(range(3))
+
+    def fail_later(self: Database, work: Any) -> Any:
+        if next(calls, None) is None:
+            raise Unavailable
+        return write(self, work)
+
+    monkeypatch.setattr(Database, "write", fail_later)
+    failed = fjord_on_both("catalog", "import", "--org", "fjord-tours", large)
+    assert failed.code == 10
+    assert "Imported: 1 of 1 experiences, 1500 of 20000 departures" in failed.err
+    assert f"{AGAIN[0].upper()}{AGAIN[1:]}" in failed.err
+
+
+def test_an_import_on_a_terminal_shows_its_progress(
+    fjord: Booking, file: Callable[[Any], str], terminal: Callable[..., tuple[int, str]]
+) -> None:
+    code, screen = terminal("catalog", "import", "--org", "fjord-tours", file(CATALOGUE))
+    assert code == 0
+    assert "importing catalogue.json" in screen
+    assert "created" in screen
+    _, screen = terminal("catalog", "import", "--org", "fjord-tours", file(CATALOGUE), "--no-progress")
+    assert "importing" not in screen
+
+
+def test_of_two_organizations_that_a_catalogue_gave_the_same_ids_none_is_changed_by_chance(
+    fjord_on_both: Booking, file: Callable[[Any], str]
+) -> None:
+    booking, card, guest = fjord_on_both, "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07", "0190f3c2-8a10-7c55-b1d2-5a0c9e7f3d21"
+    create = ("--name", "Alps", "--timezone", "Europe/Zurich", "--currency", "CHF")
+    assert booking("orgs", "create", "--slug", "alps", *create).code == 0
+    amount = {"amount_minor": 50000, "currency": "NOK"}
+    shared = {
+        "customers": [{"id": guest, "email": "ada@example.com", "name": "Ada"}],
+        "gift_cards": [{"id": card, "code": "GIFT-ABCD-1234", "initial_amount": amount}],
+    }
+    for slug in ("alps", "fjord-tours"):
+        assert booking("catalog", "import", "--org", slug, "--other-currency", file(shared)).code == 0
+
+    def kept(slug: str) -> tuple[str, bool]:
+        found = booking("catalog", "export", "--org", slug).json
+        return found["customers"][0]["name"], found["gift_cards"][0]["is_active"]
+
+    for command in (("gift-cards", "deactivate", card), ("customers", "update", guest, "--name", "Eve")):
+        refused = booking(*command, "-o", "json")
+        assert (refused.code, refused.error["code"]) == (2, "ambiguous")
+        assert "alps, fjord-tours" in refused.error["message"]
+    assert kept("alps") == kept("fjord-tours") == ("Ada", True)
+    assert booking("gift-cards", "deactivate", card, "--org", "fjord-tours").code == 0
+    assert booking("customers", "update", guest, "--name", "Eve", "--org", "fjord-tours").code == 0
+    assert (kept("alps"), kept("fjord-tours")) == (("Ada", True), ("Eve", False))
+    assert booking("gift-cards", "reactivate", card, "--org", "fjord-tours").code == 0
+    assert kept("fjord-tours") == ("Eve", True)
+
+
+# Departures that are cancelled with bookings ---------------------------------------------------------------------
+
+
+DEPARTURE = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
+LEAVING = {"id": DEPARTURE, "starts_at": "2999-12-24T10:00:00", "seats_total": 12}
+SOLD = {"experiences": [KAYAK | {"departures": [LEAVING]}]}
+CALLED_OFF = {"experiences": [KAYAK | {"departures": [LEAVING | {"status": "cancelled"}]}]}
+TO_CANCEL = f"  booking departures cancel {DEPARTURE} --org fjord-tours"
+
+
+@pytest.fixture
+def sold(fjord_on_both: Booking, file: Callable[[Any], str]) -> Booking:
+    """Create bookings, some of them paid by card, and return them."""
+    assert fjord_on_both("catalog", "import", "--org", "fjord-tours", file(SOLD)).code == 0
+    line = ("--org", "fjord-tours", "--departure", DEPARTURE, "--guest", "standard=2", "--name", "Ada")
+    paid = fjord_on_both("storefront", "checkout", *line, "--email", "ada@example.com", "-o", "json").json
+    assert fjord_on_both("storefront", "pay", paid["id"], "--payment-intent", "pi_1").code == 0
+    staff = ("--source", "admin", "--payment", "pay_on_site", "--email", "eve@example.com")
+    assert fjord_on_both("bookings", "create", *line, *staff).code == 0
+    return lambda *argv: fjord_on_both("catalog", "import", "--org", "fjord-tours", file(CALLED_OFF), *argv)
+
+
+def statuses(booking: Booking) -> list[str]:
+    return [each["status"] for each in booking("bookings", "list", "--org", "fjord-tours", "-o", "json").json["data"]]
+
+
+def test_a_catalogue_that_cancels_a_departure_with_bookings_says_so(sold: Booking, booking: Booking) -> None:
+    tried = sold("--dry-run")
+    assert "Fjord kayak, 2999-12-24 10:00 would be cancelled, and has 2 bookings." in tried.err
+    done = sold()
+    assert "Fjord kayak, 2999-12-24 10:00 is cancelled, and has 2 bookings." in done.err
+    assert "1780.00 NOK" in done.err
+    assert TO_CANCEL in done.err.splitlines()
+    (told,) = sold("-o", "json").json["cancelled_departures"]  # also when nothing changes any more
+    assert (told["id"], told["bookings"], told["bookings_cancelled"]) == (DEPARTURE, 2, 0)
+    assert statuses(booking) == ["confirmed", "confirmed"]
+    assert booking(*TO_CANCEL.split()[1:], "--yes").code == 0
+    assert statuses(booking) == ["cancelled", "cancelled"]
+    assert sold("-o", "json").json["cancelled_departures"] == []
+
+
+def test_its_bookings_are_cancelled_with_it_where_that_is_asked_for(sold: Booking, booking: Booking) -> None:
+    tried = sold("--cancel-bookings", "--dry-run", "-o", "json").json
+    assert tried["cancelled_departures"][0]["refunds"] == [{"amount_minor": 2 * 89000, "currency": "NOK"}]
+    assert statuses(booking) == ["confirmed", "confirmed"]
+    done = sold("--cancel-bookings", "-o", "json").json
+    (told,) = done["cancelled_departures"]
+    assert (told["bookings"], told["bookings_cancelled"]) == (2, 2)
+    assert told["refunds"] == tried["cancelled_departures"][0]["refunds"]
+    assert statuses(booking) == ["cancelled", "cancelled"]
+    found = booking("doctor", "-o", "json").json["data"]
+    assert [each for each in found if each["kind"] == "broken"] == []
+
+
+def test_bookings_that_an_import_left_are_cancelled_by_the_next_one(sold: Booking, booking: Booking) -> None:
+    assert sold().code == 0
+    assert "2 bookings of Fjord kayak, 2999-12-24 10:00 cancelled" in sold("--cancel-bookings").err
+    assert statuses(booking) == ["cancelled", "cancelled"]

@@ -1,0 +1,353 @@
+"""`booking departures`: staff lists, closes, resizes and cancels what leaves, and prints who comes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from support.operations import Operations, guest
+from support.refusals import nothing_changes
+from support.world import DAY, SECRET, FixedClock, World, make_world
+
+from booking_cli.framework.exit_codes import ExitCode
+from booking_core.bookings import cancelling
+from booking_core.clock import system_clock
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.models.bookings import PaymentMode
+
+Booking = Callable[..., Any]
+
+UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
+
+@pytest.fixture
+def world(stored_on_both: Booking, fresh_database_url: str) -> Iterator[World]:
+    """Return an organization in the command's database, at the time of this machine."""
+    clock = FixedClock(system_clock())
+    with closing(Database(fresh_database_url, clock=clock)) as database:
+        yield make_world(database, clock, slug="fjord-tours")
+
+
+@pytest.fixture
+def ops(world: World) -> Operations:
+    return Operations(world)
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=50)
+
+
+@pytest.fixture
+def staff(stored_on_both: Booking) -> Booking:
+    """Return a function that runs `booking` on that database with JSON output."""
+    return lambda *argv: stored_on_both(*argv, "-o", "json")
+
+
+def day_of(at: int) -> str:
+    return datetime.fromtimestamp(at / 1_000_000, UTC).date().isoformat()
+
+
+# Looking ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_day_is_listed_with_its_seats_and_bookings(staff: Booking, ops: Operations, departure: str) -> None:
+    ops.world.departure(ops.world.experience(), starts_at=ops.world.clock() + 9 * DAY)
+    ops.book(departure, 2)
+    ops.check_out(departure, 3)
+    ops.cancel(ops.book(departure)["id"])
+    days = ("--date", day_of(ops.world.clock() + DAY), "--to", day_of(ops.world.clock() + 3 * DAY))
+    (found,) = staff("departures", "list", "--org", "fjord-tours", *days).json["data"]
+    assert found["id"] == departure
+    assert (found["seats_sold"], found["seats_total"], found["seats_available"]) == (5, 50, 45)
+    assert found["bookings"] == {"pending": 1, "confirmed": 1, "cancelled": 1}
+    assert found["experience"]["title"] == "Fjord kayak"
+    assert staff("departures", "show", departure).json == found
+    assert staff("departures", "list", "--org", "fjord-tours").json["data"] == []
+    assert staff("departures", "list", "--org", "nobody").code == ExitCode.NOT_FOUND
+    reversed_days = ("--date", "2027-01-02", "--to", "2027-01-01")
+    assert staff("departures", "list", "--org", "fjord-tours", *reversed_days).code == ExitCode.INVALID
+
+
+def test_a_departure_that_two_organizations_have_is_asked_for_by_both(
+    staff: Booking, world: World, departure: str
+) -> None:
+    other = make_world(world.database, world.clock, slug="other-tours")
+    other.departure(other.experience(), id=departure)
+    for argv in (("show",), ("manifest",), ("close",), ("reopen",), ("cancel", "--yes")):
+        refused = staff("departures", argv[0], departure, *argv[1:])
+        assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "ambiguous")
+        assert "fjord-tours, other-tours" in refused.error["message"]
+    assert staff("departures", "close", departure, "--org", "other-tours").json["status"] == "closed"
+    assert staff("departures", "show", departure, "--org", "fjord-tours").json["status"] == "open"
+
+
+@pytest.mark.parametrize("verb", ["show", "manifest", "close", "reopen", "cancel"])
+@pytest.mark.parametrize("departure_id", [UNKNOWN, "no-id"])
+def test_what_does_not_exist_is_not_found(staff: Booking, world: World, verb: str, departure_id: str) -> None:
+    refused = staff("departures", verb, departure_id, "--yes")
+    assert (refused.code, refused.error["code"]) == (ExitCode.NOT_FOUND, "not_found")
+
+
+# Changing --------------------------------------------------------------------------------------------------------
+
+
+def test_a_departure_is_closed_and_reopened(staff: Booking, ops: Operations, departure: str) -> None:
+    assert staff("departures", "close", departure).json["status"] == "closed"
+    assert ops.refusal(ops.book, departure) == ("conflict", "departure_closed")
+    assert staff("departures", "reopen", departure.upper()).json["status"] == "open"
+    ops.book(departure)
+    staff("departures", "cancel", departure, "--yes")
+    assert staff("departures", "reopen", departure).error["details"][0]["reason"] == "departure_cancelled"
+
+
+def test_fewer_seats_than_are_sold_are_refused_unless_forced(staff: Booking, ops: Operations, departure: str) -> None:
+    ops.book(departure, 5)
+    assert staff("departures", "seats", departure, "6").json["seats_available"] == 1
+    with nothing_changes(ops.world):
+        refused = staff("departures", "seats", departure, "4")
+    assert (refused.code, refused.error["message"]) == (ExitCode.CONFLICT, "5 seats are sold, more than 4.")
+    assert refused.error["hint"].startswith("--force")
+    forced = staff("departures", "seats", departure, "4", "--force").json
+    assert (forced["seats_total"], forced["seats_sold"], forced["seats_available"]) == (4, 5, 0)
+    assert ops.world.examine() == []
+    assert staff("departures", "seats", departure, "-1").code == ExitCode.USAGE
+
+
+# Cancelling ------------------------------------------------------------------------------------------------------
+
+
+def sold(ops: Operations, departure: str, count: int) -> list[str]:
+    """Create bookings, some of them paid by card, and return them."""
+    made = []
+    for number in range(count):
+        email = f"guest{number}@example.com"
+        if number % 2:
+            made.append(ops.book(departure, email=email, payment=PaymentMode.PAY_ON_SITE)["id"])
+        else:
+            made.append(ops.check_out(departure, email=email)["id"])
+            ops.pay(made[-1], f"pi_{number}")
+    return made
+
+
+def check_all_cancelled_once(world: World, departure: str, booking_ids: list[str], reason: str = "admin") -> None:
+    """Check that each booking has one cancellation event, one mail, and one full refund if it was paid by card."""
+    row = world.row(tables.departures, departure)
+    assert (row["status"], row["seats_taken"], row["cancelling"]) == ("cancelled", 0, None)
+    rows = world.rows(tables.bookings)
+    assert {each["id"] for each in rows} == set(booking_ids)
+    assert {(each["status"], each["cancel_reason"]) for each in rows} == {("cancelled", reason)}
+    told = [each["resource_id"] for each in world.rows(tables.events) if each["type"] == "booking.cancelled"]
+    assert Counter(told) == Counter(booking_ids)
+    mails = [each for each in world.rows(tables.effects) if each["kind"] == "booking_cancellation_mail"]
+    assert Counter(each["subject_id"] for each in mails) == Counter(booking_ids)
+    paid = [each["id"] for each in rows if each["payment_source"] == "stripe"]
+    refunds = world.rows(tables.refunds)
+    assert Counter(each["booking_id"] for each in refunds) == Counter(paid)
+    assert {each["amount_minor"] for each in refunds} == {89000}
+    assert world.examine() == []
+
+
+def test_a_departure_is_cancelled_with_its_bookings_and_the_money_is_told(
+    staff: Booking, ops: Operations, departure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelling, "BATCH", 2)
+    made = sold(ops, departure, 5)
+    done = staff("departures", "cancel", departure, "--yes").json
+    check_all_cancelled_once(ops.world, departure, made)
+    assert [each["booking_number"] for each in done["data"]] == [1, 2, 3, 4, 5]
+    assert [each["refund"] and each["refund"]["state"] for each in done["data"]] == ["queued", None] * 2 + ["queued"]
+    assert done["refunds"] == [{"amount_minor": 3 * 89000, "currency": "NOK"}]
+    assert (done["departure"]["status"], done["departure"]["bookings"]["cancelled"]) == ("cancelled", 5)
+    with nothing_changes(ops.world):
+        again = staff("departures", "cancel", departure, "--yes")
+    assert (again.code, again.json["data"]) == (ExitCode.OK, [])
+
+
+def test_the_reason_is_the_agent_s_when_an_agent_cancels(staff: Booking, ops: Operations, departure: str) -> None:
+    made = sold(ops, departure, 1)
+    assert staff("departures", "cancel", departure, "--reason-code", "agent", "--yes").code == ExitCode.OK
+    check_all_cancelled_once(ops.world, departure, made, "agent")
+
+
+def test_a_dry_run_lists_the_bookings_and_the_money_and_changes_nothing(
+    staff: Booking, ops: Operations, departure: str
+) -> None:
+    sold(ops, departure, 3)
+    with nothing_changes(ops.world):
+        shown = staff("departures", "cancel", departure, "--dry-run").json
+    assert [each["status"] for each in shown["data"]] == ["confirmed"] * 3
+    assert shown["refunds"] == [{"amount_minor": 2 * 89000, "currency": "NOK"}]
+    assert (shown["dry_run"], shown["departure"]["status"]) == (True, "open")
+    done = staff("departures", "cancel", departure, "--yes").json
+    assert done["refunds"] == shown["refunds"]
+
+
+def test_nobody_to_ask_cancels_nothing(staff: Booking, ops: Operations, departure: str) -> None:
+    sold(ops, departure, 2)
+    with nothing_changes(ops.world):
+        refused = staff("departures", "cancel", departure)
+    assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "confirmation_required")
+    assert "Fjord kayak" in refused.error["message"]
+    assert "2 bookings" in refused.error["message"]
+    assert "890.00 NOK" in refused.error["message"]
+
+
+def test_what_a_catalogue_cancelled_is_completed(staff: Booking, ops: Operations, departure: str) -> None:
+    made = sold(ops, departure, 3)
+    ops.world.change(tables.departures, departure, status="cancelled")
+    assert len(staff("departures", "cancel", departure, "--yes").json["data"]) == 3
+    check_all_cancelled_once(ops.world, departure, made)
+
+
+KILLED = """
+import os, signal, sys
+from booking_core.bookings import cancelling
+from booking_core.db.engine import Tx
+from booking_cli.main import main
+
+cancelling.BATCH = 3
+commit, count = Tx.commit, 0
+
+def committing(tx):
+    global count
+    count += bool(tx._work.rows) or tx._connection.in_transaction
+    if (count, WHEN) == (2, "before"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    commit(tx)
+    if (count, WHEN) == (2, "after"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Tx.commit = committing
+sys.exit(main())
+"""
+"""Kills itself at the commit of its second batch."""
+
+
+@pytest.mark.parametrize(("when", "cancelled"), [("before", 3), ("after", 6)])
+@pytest.mark.parametrize("who", ["the same command", "a worker"])
+def test_a_kill_between_batches_leaves_a_departure_that_is_completed(
+    staff: Booking, ops: Operations, departure: str, when: str, cancelled: int, who: str
+) -> None:
+    made = sold(ops, departure, 8)
+    code = KILLED.replace("WHEN", repr(when))
+    argv = [sys.executable, "-c", code, "departures", "cancel", departure, "--reason-code", "agent", "--yes"]
+    killed = subprocess.run(argv, capture_output=True, text=True, check=False, env=dict(os.environ))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    statuses = Counter(row["status"] for row in ops.world.rows(tables.bookings))
+    assert statuses == {"cancelled": cancelled, "confirmed": 8 - cancelled}
+    row = ops.world.row(tables.departures, departure)
+    assert (row["status"], row["cancelling"]) == ("cancelled", "agent")
+    assert ops.refusal(ops.book, departure) == ("conflict", "departure_cancelled")
+    assert ops.world.examine() == []
+    if who == "a worker":
+        ops.cancel_on()
+    else:
+        again = staff("departures", "cancel", departure, "--yes").json  # with the reason that was given first
+        assert (len(again["data"]), again["departure"]["bookings"]["cancelled"]) == (8 - cancelled, 8)
+    check_all_cancelled_once(ops.world, departure, made, "agent")
+
+
+def test_an_interruption_says_how_far_it_came_and_how_to_go_on(
+    staff: Booking, ops: Operations, departure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelling, "BATCH", 2)
+    made = sold(ops, departure, 5)
+    batches = iter((None, KeyboardInterrupt()))
+    cancel_batch = cancelling._cancel_batch
+
+    def interrupted(*arguments: Any) -> Any:
+        if error := next(batches):
+            raise error
+        return cancel_batch(*arguments)
+
+    monkeypatch.setattr(cancelling, "_cancel_batch", interrupted)
+    stopped = staff("departures", "cancel", departure, "--yes")
+    assert (stopped.code, stopped.error["code"]) == (ExitCode.INTERRUPTED, "interrupted")
+    assert "2 of 5 bookings" in stopped.error["message"]
+    monkeypatch.setattr(cancelling, "_cancel_batch", cancel_batch)
+    assert staff(*stopped.error["hint"].split()[1:4], "--yes").code == ExitCode.OK
+    check_all_cancelled_once(ops.world, departure, made)
+
+
+# Who comes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full(ops: Operations, departure: str) -> str:
+    """Return a departure with a guest who pays on arrival, an unpaid booking and a cancelled one."""
+    ops.book(
+        departure,
+        2,
+        customer=guest("grace@example.com", "Grace Brewster Murray Hopper of Arlington"),
+        payment=PaymentMode.PAY_ON_SITE,
+        suits=2,
+        note="Needs a wheelchair, and arrives late:\nthe train from Bergen is the only one that comes before noon",
+    )
+    ops.check_out(departure, 1, customer=guest("ada@example.com", "Ada"))
+    ops.cancel(ops.book(departure, email="eve@example.com")["id"])
+    ops.book(departure, 1, customer=guest("bob@example.com", "Bob"))
+    return departure
+
+
+def test_the_manifest_tells_who_comes(staff: Booking, full: str) -> None:
+    shown = staff("departures", "manifest", full).json
+    assert [each["customer"]["email"] for each in shown["data"]] == [
+        "ada@example.com",
+        "bob@example.com",
+        "grace@example.com",
+    ]
+    assert [each["unpaid"]["amount_minor"] for each in shown["data"]] == [89000, 0, 2 * 89000 + 2 * 15000]
+    assert shown["totals"] == {
+        "bookings": 3,
+        "guests": {"Adult": 4},
+        "add_ons": {"Dry suit": 2},
+        "unpaid": [{"amount_minor": 3 * 89000 + 2 * 15000, "currency": "NOK"}],
+    }
+    assert shown["departure"]["id"] == full
+
+
+def test_a_program_gets_a_line_for_each_booking(stored_on_both: Booking, full: str) -> None:
+    result = stored_on_both("departures", "manifest", full, "-o", "tsv")
+    lines = [line.split("\t") for line in result.out.splitlines()]
+    assert [line[0] for line in lines] == ["2", "4", "1"]
+    assert lines[2][1:7] == [
+        "confirmed",
+        "Grace Brewster Murray Hopper of Arlington",
+        "2 Adult",
+        "2 Dry suit",
+        "2080.00 NOK",
+        "+47 900 00 000",
+    ]
+    assert "late:\\nthe train" in lines[2][8]
+    fields = stored_on_both("departures", "manifest", full, "-o", "tsv", "--fields", "customer.name,unpaid")
+    assert fields.out.splitlines()[0] == "Ada\t890.00 NOK"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_manifest_fits_the_paper(stored_on_both: Booking, full: str, width: int) -> None:
+    from booking_cli.operator import manifests
+
+    manifest = json.loads(stored_on_both("departures", "manifest", full, "-o", "json").out)
+    lines = list(manifests.lines(manifest, width))
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    for told in ("2 Adult", "2 Dry suit", "2080.00 NOK", "+47 900 00 000, grace@example.com", "pending: not paid yet"):
+        assert told in text
+    assert "Arlington" in text
+    assert "comes before noon" in text
+    assert "eve@example.com" not in text
+
+
+def test_an_empty_departure_says_so(stored_on_both: Booking, departure: str) -> None:
+    result = stored_on_both("departures", "manifest", departure, "-o", "table")
+    assert result.out.splitlines()[-1] == "There are no guests."
+    assert SECRET not in result.out

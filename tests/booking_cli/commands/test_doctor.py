@@ -1,0 +1,275 @@
+"""`booking doctor` says when something is off or waits for a person, and what to do about it."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.databases import run
+
+from booking_cli.framework.output import Renderer
+from booking_cli.operator import findings
+from booking_core import tokens
+from booking_core.clock import MINUTE, system_clock
+from booking_core.db import tables
+from booking_core.db.engine import Database, Tx
+from booking_core.db.unit_of_work import Update
+from booking_core.doctor import Finding, FindingKind
+
+ANOTHER = ("--slug", "isla-tours", "--name", "Isla Tours", "--timezone", "America/Santiago", "--currency", "CLP")
+MISCOUNT = Update("miscount", tables.counters, sets=("last_booking_number",), keys=("organization_id",))
+
+
+@contextmanager
+def writing(url: str) -> Iterator[Tx]:
+    """Open a transaction of the database at that URL."""
+    with closing(Database(url)) as database, database.writing() as tx:
+        yield tx
+
+
+def miscount(url: str, organization_id: str) -> None:
+    """Makes the counter say that a booking was numbered which is not there."""
+    with writing(url) as tx:
+        tx.update(MISCOUNT, organization_id=organization_id, last_booking_number=1)
+
+
+def owe(url: str, organization_id: str, due_at: int) -> None:
+    """A mail that nobody has taken up."""
+    subject = "00000000-0000-4000-8000-000000000001"
+    with writing(url) as tx:
+        tx.insert(
+            tables.effects,
+            organization_id=organization_id,
+            key=f"some_other_kind:{subject}",
+            kind="some_other_kind",
+            subject_id=subject,
+            payload="{}",
+            status="queued",
+            due_at=due_at,
+            created_at=due_at,
+        )
+
+
+def fail_mail(url: str, organization_id: str) -> str:
+    """The id of a mail that the mail server refused."""
+    mail_id, at = tokens.new_id(), system_clock()
+    effect = {"organization_id": organization_id, "key": f"some_mail:{mail_id}", "kind": "some_mail"}
+    ended = {"status": "done", "due_at": at, "created_at": at, "completed_at": at}
+    mail = {"organization_id": organization_id, "id": mail_id, "effect_key": f"some_mail:{mail_id}"}
+    text = {"kind": "some_mail", "recipient": "guest@example.com", "message_id": "<1@example.com>", "message": ""}
+    with writing(url) as tx:
+        tx.insert(tables.effects, **effect, subject_id=mail_id, payload="{}", **ended)
+        tx.insert(tables.mails, **mail, **text, status="failed", created_at=at, completed_at=at)
+    return mail_id
+
+
+@pytest.fixture(autouse=True)
+def mail_dir(environment: Callable[[str, str], None], tmp_path: Path) -> None:
+    """Set the folder for mails, also on PostgreSQL."""
+    environment("BOOKING_MAIL_DIR", str(tmp_path / "mails"))
+
+
+def fjord_id(run: Callable[..., Any]) -> str:
+    return str(run("orgs", "show", "fjord-tours", "-o", "json").json["id"])
+
+
+def test_a_healthy_database_gives_nothing(fjord_on_both: Callable[..., Any]) -> None:
+    """For example: booking doctor."""
+    result = fjord_on_both("doctor", "-o", "json")
+    assert (result.code, result.json["data"]) == (0, [])
+
+
+def test_what_is_off_is_listed_and_makes_exit_code_1(
+    fjord_on_both: Callable[..., Any], fresh_database_url: str
+) -> None:
+    off = fjord_id(fjord_on_both)
+    fjord_on_both("orgs", "create", *ANOTHER)
+    miscount(fresh_database_url, off)
+    result = fjord_on_both("doctor", "-o", "json")
+    assert result.code == 1
+    (finding,) = result.json["data"]
+    assert (finding["kind"], finding["organization_id"]) == ("broken", off)
+    assert finding["organization"] == "fjord-tours"
+    assert "booking numbers" in finding["invariant"]
+    assert finding["subject"] == "bookings"
+    assert "counter 1, highest 0" in finding["message"]
+    assert "never lower a counter" in finding["remedy"]
+    assert fjord_on_both("doctor", "--org", "isla-tours").code == 0
+
+
+def test_what_nobody_takes_up_is_off_after_ten_minutes(
+    fjord_on_both: Callable[..., Any], fresh_database_url: str
+) -> None:
+    off = fjord_id(fjord_on_both)
+    owe(fresh_database_url, off, system_clock() - 9 * MINUTE)
+    assert fjord_on_both("doctor").code == 0
+    owe_longer = Update("owe_longer", tables.effects, sets=("due_at",), keys=("organization_id", "key"))
+    key = "some_other_kind:00000000-0000-4000-8000-000000000001"
+    with writing(fresh_database_url) as tx:
+        tx.update(owe_longer, organization_id=off, key=key, due_at=system_clock() - 11 * MINUTE)
+    result = fjord_on_both("doctor", "-o", "json")
+    assert result.code == 1
+    (finding,) = result.json["data"]
+    assert "worker" in finding["remedy"]
+
+
+def test_what_was_purged_is_judged_by_the_settings(
+    fjord_on_both: Callable[..., Any], fresh_database_url: str, environment: Callable[[str, str], None]
+) -> None:
+    counted = Update("counted", tables.counters, sets=("last_event_sequence",), keys=("organization_id",))
+    age = Update("age", tables.organizations, sets=("created_at",), keys=("id",))
+    fjord = fjord_id(fjord_on_both)
+    with writing(fresh_database_url) as tx:
+        tx.update(counted, organization_id=fjord, last_event_sequence=7)
+        tx.update(age, id=fjord, created_at=system_clock() - 50 * 24 * 60 * MINUTE)
+    assert fjord_on_both("doctor").code == 1
+    environment("BOOKING_EVENT_RETENTION_DAYS", "40")
+    assert fjord_on_both("doctor").code == 0
+
+
+def test_on_a_terminal_it_shows_how_far_it_has_come(terminal: Callable[..., tuple[int, str]], fjord: Any) -> None:
+    code, screen = terminal("doctor")
+    assert code == 0
+    assert "checking" in screen
+    assert "No problems found." in screen
+
+
+def test_an_unknown_organization_is_refused(fjord_on_both: Callable[..., Any]) -> None:
+    assert fjord_on_both("doctor", "--org", "nowhere").code == 6
+
+
+# What waits for a person -----------------------------------------------------------------------------------------
+
+
+def test_what_waits_for_a_person_makes_exit_code_13(fjord_on_both: Callable[..., Any], fresh_database_url: str) -> None:
+    mail_id = fail_mail(fresh_database_url, fjord_id(fjord_on_both))
+    result = fjord_on_both("doctor", "-o", "json")
+    assert result.code == 13
+    (finding,) = result.json["data"]
+    assert (finding["kind"], finding["subject"]) == ("needs_person", mail_id)
+    assert "booking mails list --org fjord-tours --status failed" in finding["remedy"]
+    assert "guest@example.com" not in result.out
+
+
+def test_what_is_broken_comes_first_and_makes_exit_code_1(
+    fjord_on_both: Callable[..., Any], fresh_database_url: str
+) -> None:
+    off = fjord_id(fjord_on_both)
+    fail_mail(fresh_database_url, off)
+    miscount(fresh_database_url, off)
+    result = fjord_on_both("doctor")
+    assert result.code == 1
+    assert [line.split("\t")[0] for line in result.out.splitlines()] == ["broken", "needs_person"]
+
+
+def test_without_a_way_for_mails_the_settings_wait_for_a_person(
+    fjord_on_both: Callable[..., Any], environment: Callable[[str, str], None], backend: str
+) -> None:
+    environment("BOOKING_MAIL_DIR", "")
+    result = fjord_on_both("doctor", "-o", "json")
+    if backend == "sqlite":  # then they are files beside the database
+        assert (result.code, result.json["data"]) == (0, [])
+        return
+    assert result.code == 13
+    (finding,) = result.json["data"]
+    assert (finding["kind"], finding["organization_id"], finding["subject"]) == ("needs_person", None, "settings")
+    assert "BOOKING_SMTP_URL" in finding["message"]
+
+
+def test_a_value_that_no_secret_key_opens_is_found(fjord_on_both: Callable[..., Any], fresh_database_url: str) -> None:
+    issued = [
+        fjord_on_both("gift-cards", "issue", "--org", "fjord-tours", "--amount", "50000", "-o", "json").json["id"]
+        for _ in range(3)
+    ]
+    assert fjord_on_both("doctor").code == 0
+    lost = sorted(issued)[1]
+    run(fresh_database_url, f"UPDATE gift_cards SET code_sealed = 'AAAA' WHERE id = '{lost}'")
+    result = fjord_on_both("doctor", "-o", "json")
+    assert result.code == 1
+    (finding,) = result.json["data"]
+    assert (finding["subject"], finding["message"]) == (lost, "1 of 3 gift card codes do not open")
+    assert "BOOKING_SECRET_KEY" in finding["remedy"]
+
+
+def test_without_a_secret_key_none_is_made_and_nothing_is_opened(
+    fjord: Callable[..., Any], environment: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    environment("BOOKING_SECRET_KEY", "")
+    before = sorted(tmp_path.rglob("*.secret"))
+    assert fjord("doctor").code == 0
+    assert sorted(tmp_path.rglob("*.secret")) == before
+
+
+# On a terminal ---------------------------------------------------------------------------------------------------
+
+SUBJECT = "01a20225-ce1a-78ca-87b0-78e23241905a"
+BROKEN = Finding(
+    "totals add up", "org", SUBJECT, "total 3 of subtotal 2, discount 0", "look", FindingKind.BROKEN, "fjord-tours"
+)
+WAITING = Finding(
+    "dead deliveries wait for their receiver to be mended",
+    "org",
+    SUBJECT,
+    "dead deliveries: 3, the newest is 01a20225-ce23-8626-a83d-fec4d9e82dfa",
+    f"mend the receiver of the endpoint, which did not answer with 2xx for a long time, then booking webhooks enable"
+    f" {SUBJECT}, then booking webhooks recover {SUBJECT} --since 2026-11-21T14:00:00Z, or booking webhooks delete ID",
+    FindingKind.NEEDS_PERSON,
+    "fjord-tours",
+)
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int, *found: Finding) -> str:
+    monkeypatch.setenv("COLUMNS", str(width))
+    findings.write(Renderer(output="table"), found)
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_shows_sections_and_whole_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+) -> None:
+    screen = shown(monkeypatch, capsys, width, WAITING, BROKEN)
+    lines = screen.splitlines()
+    assert lines.index("Broken (1)") < lines.index("Waiting for a person (1)")
+    assert f"    >  booking webhooks recover {SUBJECT} --since 2026-11-21T14:00:00Z" in lines
+    assert "    or booking webhooks delete ID" in lines
+    prose = [line for line in lines if "booking webhooks" not in line]
+    assert max(map(len, prose)) <= width
+    assert lines.count(f"    fjord-tours  {SUBJECT}") == 2
+
+
+def test_a_remedy_of_several_findings_is_shown_once_and_not_all_of_many_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    screen = shown(monkeypatch, capsys, 80, *[BROKEN] * 25)
+    assert screen.count("total 3 of subtotal 2") == findings.SHOWN_MAX
+    assert screen.count(">  Look.") == 1
+    assert "and 15 more: -o json lists all of them" in screen
+
+
+def test_names_in_the_database_do_not_move_the_cursor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = Finding("totals add up", "org", "\x1b[2Jkey", "a\nb", None, FindingKind.BROKEN, "fjord-tours")
+    screen = shown(monkeypatch, capsys, 80, evil)
+    assert "\x1b[2J" not in screen
+    assert "a\\nb" in screen
+
+
+def test_the_sentence_below_says_how_many_of_each(fjord: Callable[..., Any]) -> None:
+    assert findings.summary([BROKEN]) == "1 finding is about broken data (exit code 1)."
+    assert findings.summary([BROKEN, WAITING]) == "1 finding is about broken data (exit code 1); 1 waits for a person."
+    assert findings.summary([WAITING, WAITING]) == "2 wait for a person (exit code 13)."
+
+
+def test_on_a_terminal_findings_are_shown_in_sections(
+    terminal: Callable[..., tuple[int, str]], fjord: Any, environment: Callable[[str, str], None]
+) -> None:
+    fail_mail(os.environ["BOOKING_DATABASE_URL"], fjord_id(fjord))
+    code, screen = terminal("doctor")
+    assert code == 13
+    assert "Waiting for a person (1)" in screen
+    assert ">  booking mails retry --failed --org fjord-tours" in screen
+    assert "1 waits for a person (exit code 13)." in screen

@@ -1,0 +1,329 @@
+"""Logging in and out, profiles, and where a key is kept."""
+
+import stat
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keyring
+import pytest
+from keyring.backend import KeyringBackend
+from keyring.backends import fail
+from keyring.errors import KeyringLocked, PasswordDeleteError
+from support.world import World
+
+from booking_cli.framework.exit_codes import ExitCode
+from booking_core.models.scopes import Scope
+
+Booking = Callable[..., Any]
+Environment = Callable[[str, str], None]
+Terminal = Callable[..., tuple[int, str]]
+
+
+class Ring(KeyringBackend):
+    """A keyring in memory."""
+
+    priority = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[tuple[str, str], str] = {}
+        self.is_locked = False
+
+    def _check(self) -> None:
+        if self.is_locked:
+            raise KeyringLocked("it is locked")
+
+    def get_password(self, service: str, username: str) -> str | None:
+        self._check()
+        return self.kept.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self._check()
+        self.kept[service, username] = password
+
+    def delete_password(self, service: str, username: str) -> None:
+        if (service, username) not in self.kept:
+            raise PasswordDeleteError
+        del self.kept[service, username]
+
+
+@pytest.fixture
+def ring() -> Iterator[Ring]:
+    """Replace this machine's keyring for a test."""
+    before, made = keyring.get_keyring(), Ring()
+    keyring.set_keyring(made)
+    yield made
+    keyring.set_keyring(before)
+
+
+@pytest.fixture
+def no_ring() -> Iterator[None]:
+    """Remove this machine's keyring for a test."""
+    before = keyring.get_keyring()
+    keyring.set_keyring(fail.Keyring())
+    yield
+    keyring.set_keyring(before)
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return a function that sets the content of stdin."""
+
+    def hold(text: str) -> None:
+        lines = iter(text.splitlines(keepends=True))
+        stdin = types.SimpleNamespace(isatty=lambda: False, readline=lambda: next(lines, ""))
+        monkeypatch.setattr(sys, "stdin", stdin)
+
+    return hold
+
+
+@pytest.fixture
+def key(shop: World, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return an API key of an organization; the environment has only the base URL."""
+    monkeypatch.delenv("BOOKING_API_KEY")
+    return shop.key(Scope.BOOKINGS_READ)
+
+
+@pytest.fixture
+def log_in(booking: Booking, key: str, typed: Callable[[str], None]) -> Callable[..., Any]:
+    """Log in with that key."""
+
+    def run(*argv: str, with_key: str = key) -> Any:
+        typed(with_key + "\n")
+        return booking("login", "--api-key-stdin", "-o", "json", *argv)
+
+    return run
+
+
+def test_a_login_is_tried_kept_in_the_keyring_and_used(
+    booking: Booking,
+    log_in: Callable[..., Any],
+    ring: Ring,
+    key: str,
+    shop: World,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    told = log_in()
+    assert told.code == 0, told.err
+    assert told.json["organization"] == shop.organization.slug
+    assert (told.json["profile"], told.json["kept_in"]) == ("default", "keyring")
+    assert told.json["scopes"] == ["bookings:read"]
+    assert ring.kept == {("booking-cli", "default"): key}
+    assert key not in told.out + "".join(path.read_text() for path in (tmp_path / "config").iterdir())
+    monkeypatch.delenv("BOOKING_BASE_URL")
+    assert booking("whoami", "--fields", "organization.slug").out == f"{shop.organization.slug}\n"
+
+
+def test_a_key_that_opens_nothing_is_not_kept(log_in: Callable[..., Any], ring: Ring, tmp_path: Path) -> None:
+    refused = log_in(with_key="svc_" + "x" * 40)
+    assert (refused.code, refused.error["code"]) == (ExitCode.AUTH, "api_key_invalid")
+    assert ring.kept == {}
+    assert not (tmp_path / "config").exists()
+
+
+@pytest.mark.usefixtures("no_ring")
+def test_without_a_keyring_a_login_is_refused_and_says_what_to_do(log_in: Callable[..., Any], tmp_path: Path) -> None:
+    refused = log_in()
+    assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "no_keyring")
+    assert "--secret-file FILE" in refused.error["hint"]
+    assert not (tmp_path / "config").exists()
+
+
+def test_a_locked_keyring_is_found_out_before_anything_is_asked(log_in: Callable[..., Any], ring: Ring) -> None:
+    ring.is_locked = True
+    refused = log_in("--base-url", "http://127.0.0.1:1")
+    assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "no_keyring")
+    assert "it is locked" in refused.error["message"]
+
+
+def test_a_keyring_that_is_not_installed_is_told(log_in: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    assert "pip install 'booking-cli[keyring]'" in log_in().error["message"]
+
+
+@pytest.mark.usefixtures("no_ring")
+def test_a_key_is_kept_in_a_file_of_its_own(
+    booking: Booking, log_in: Callable[..., Any], key: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "kept.key"
+    assert log_in("--secret-file", str(file)).json["kept_in"] == str(file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_text() == f"{key}\n"
+    assert booking("whoami").code == 0
+
+
+@pytest.mark.usefixtures("no_ring")
+def test_the_next_login_replaces_the_key_in_the_file(log_in: Callable[..., Any], shop: World, tmp_path: Path) -> None:
+    file, second = tmp_path / "kept.key", shop.key()
+    log_in("--secret-file", str(file))
+    assert log_in(with_key=second).json["kept_in"] == str(file)
+    assert file.read_text() == f"{second}\n"
+
+
+def test_a_login_never_overwrites_a_file(log_in: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "precious"
+    file.write_text("precious")
+    assert log_in("--secret-file", str(file)).error["code"] == "file_exists"
+    assert file.read_text() == "precious"
+
+
+def test_a_variable_that_wins_over_the_login_is_told(
+    booking: Booking, environment: Environment, key: str, ring: Ring, typed: Callable[[str], None]
+) -> None:
+    environment("BOOKING_API_KEY", "svc_other")
+    typed(key + "\n")
+    assert "BOOKING_API_KEY is set, and overrides this login" in booking("login", "--api-key-stdin").err
+
+
+@pytest.mark.parametrize(
+    ("argv", "hint"),
+    [((), "pass --api-key-stdin"), (("--api-key-stdin",), "pass --base-url URL")],
+)
+@pytest.mark.usefixtures("ring")
+def test_without_a_terminal_a_login_asks_nothing(
+    booking: Booking, key: str, typed: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, argv: Any, hint: str
+) -> None:
+    typed(key + "\n")
+    if argv:
+        monkeypatch.delenv("BOOKING_BASE_URL")
+    refused = booking("login", *argv, "-o", "json")
+    assert (refused.code, refused.error["code"], refused.error["hint"]) == (2, "input_required", hint)
+
+
+@pytest.mark.parametrize("answer", [b"{}", b"[]", b'{"organization": {"slug": "x"}}'])
+def test_a_key_is_not_kept_for_what_is_another_service(
+    booking: Booking, canned: Any, typed: Callable[[str], None], tmp_path: Path, answer: bytes
+) -> None:
+    canned.answers = [(200, answer)]
+    typed("svc_x\n")
+    refused = booking("login", "--api-key-stdin", "--secret-file", str(tmp_path / "kept.key"), "-o", "json")
+    assert (refused.code, refused.error["code"]) == (ExitCode.SERVER, "unreadable_answer")
+    assert not (tmp_path / "kept.key").exists()
+    assert not (tmp_path / "config").exists()
+
+
+def test_a_person_who_types_no_key_is_told(terminal: Terminal, shop: World, tmp_path: Path) -> None:
+    argv = ("login", "--secret-file", str(tmp_path / "kept.key"))
+    code, screen = terminal(*argv, answer="\x04", at="API key (not shown): ")
+    assert code == ExitCode.FAILED
+    assert "Nothing was typed." in screen
+    assert "EOFError" not in screen
+
+
+def test_on_a_terminal_a_person_is_asked_and_the_key_is_not_shown(
+    terminal: Terminal, key: str, shop: World, tmp_path: Path
+) -> None:
+    argv = ("login", "--secret-file", str(tmp_path / "kept.key"))
+    code, screen = terminal(*argv, answer=f"{key}\n", at="API key (not shown): ")
+    assert code == 0, screen
+    assert shop.organization.slug in screen
+    assert key not in screen
+
+
+def test_a_logout_takes_the_key_away(booking: Booking, log_in: Callable[..., Any], ring: Ring) -> None:
+    log_in()
+    assert booking("logout", "-o", "json").json["profile"] == "default"
+    assert ring.kept == {}
+    assert booking("whoami").code == ExitCode.AUTH
+    again = booking("logout")
+    assert (again.code, again.err) == (0, "You are not logged in.\n")
+
+
+def test_a_logout_takes_the_file_away(booking: Booking, log_in: Callable[..., Any], tmp_path: Path) -> None:
+    log_in("--secret-file", str(tmp_path / "kept.key"))
+    assert booking("logout").code == 0
+    assert not (tmp_path / "kept.key").exists()
+
+
+def test_a_logout_from_a_profile_that_does_not_exist_is_told(booking: Booking, shop: World) -> None:
+    assert booking("logout", "--profile", "work", "-o", "json").error["code"] == "no_profile"
+
+
+# Profiles --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two(booking: Booking, log_in: Callable[..., Any], ring: Ring, monkeypatch: pytest.MonkeyPatch) -> Booking:
+    """Log in to two profiles: home, which is in use, and work."""
+    log_in("--profile", "home")
+    log_in("--profile", "work")
+    monkeypatch.delenv("BOOKING_BASE_URL")
+    return booking
+
+
+def test_profiles_are_listed_with_the_current_one(two: Booking) -> None:
+    found = two("config", "list", "-o", "json").json["data"]
+    assert [(each["profile"], each["is_current"]) for each in found] == [("home", True), ("work", False)]
+    assert found[0]["key"].endswith("…")
+
+
+def test_another_profile_is_chosen_for_what_follows(two: Booking) -> None:
+    assert two("config", "use", "work", "-o", "json").json["is_current"] is True
+    assert two("config", "show", "--fields", "value").out.startswith("work\n")
+    assert two("config", "use", "nobody").code == ExitCode.USAGE
+
+
+def test_forgetting_the_profile_in_use_leaves_the_other_one(two: Booking) -> None:
+    two("logout")
+    assert [each["profile"] for each in two("config", "list", "-o", "json").json["data"]] == ["work"]
+    assert two("whoami").code == ExitCode.AUTH
+    assert two("whoami", "--profile", "work").code == 0
+
+
+def test_every_setting_is_shown_with_its_origin(two: Booking, environment: Environment, tmp_path: Path) -> None:
+    def shown() -> dict[str, tuple[str, str]]:
+        rows = two("config", "show", "--origin", "-q", "-o", "json").json["data"]
+        return {row["setting"]: (row["value"], row["origin"]) for row in rows}
+
+    before = shown()
+    assert before["profile"] == ("home", "config use")
+    assert before["base_url"][1] == "profile home"
+    assert before["api_key"][1] == "profile home, in the keyring"
+    assert before["config_file"] == (str(tmp_path / "config/config.toml"), "BOOKING_CONFIG_DIR")
+    environment("BOOKING_API_KEY", "svc_abcdefghijklmnopqrstuvwxyz")
+    environment("BOOKING_PROFILE", "work")
+    after = shown()
+    assert after["profile"] == ("work", "BOOKING_PROFILE")
+    assert after["api_key"] == ("svc_abcdefgh…", "BOOKING_API_KEY")
+
+
+def test_a_service_that_has_moved_gets_its_new_address(two: Booking) -> None:
+    moved = two("config", "set", "base_url=https://new.example.com/", "--profile", "work", "-o", "json").json
+    assert moved["base_url"] == "https://new.example.com"
+    for wrong in ("base_url", "base_url=new.example.com", "colour=red"):
+        assert two("config", "set", wrong).code == ExitCode.USAGE
+
+
+def test_an_empty_list_of_profiles_says_how_to_begin(
+    terminal: Terminal, environment: Environment, tmp_path: Path
+) -> None:
+    environment("BOOKING_CONFIG_DIR", str(tmp_path / "none"))
+    assert "There is no profile yet: booking login" in terminal("config", "list")[1]
+
+
+def test_who_is_logged_in_is_told_as_the_api_tells_it(booking: Booking, shop: World) -> None:
+    told = booking("whoami", "-o", "json").json
+    assert set(told) == {"organization", "key"}
+    assert told["organization"]["slug"] == shop.organization.slug
+
+
+def test_one_setting_is_told_for_a_script(booking: Booking, environment: Callable[[str, str], None]) -> None:
+    environment("BOOKING_BASE_URL", "http://127.0.0.1:9")
+    environment("BOOKING_API_KEY", "svc_0123456789abcdef")
+    assert booking("config", "get", "base_url").out == "http://127.0.0.1:9\n"
+    assert booking("config", "get", "profile").out == "default\n"
+    assert booking("config", "get", "api_key").out == "svc_01234567…\n"
+    told = booking("config", "get", "base_url", "-o", "json").json
+    assert told == {"setting": "base_url", "value": "http://127.0.0.1:9", "origin": "BOOKING_BASE_URL"}
+    unset = booking("config", "get", "organization", "-o", "json")
+    assert (unset.code, unset.error["code"]) == (1, "not_set")
+
+
+def test_the_place_of_the_profiles_is_told(booking: Booking, tmp_path: Path) -> None:
+    path = tmp_path / "config" / "config.toml"
+    assert booking("config", "path").out == f"{path}\n"
+    assert booking("config", "path", "-o", "json").json == {"path": str(path), "exists": False}

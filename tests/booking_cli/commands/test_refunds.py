@@ -1,0 +1,308 @@
+"""`booking refunds` and `booking payments`: money that staff takes and returns by hand, at a shell."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from booking_cli.client import refund_notes
+from booking_core import bookings, organizations, payments
+from booking_core.context import Actor
+from booking_core.db.engine import Database
+from booking_core.models.bookings import (
+    BookingSource,
+    CancelReason,
+    GuestInput,
+    GuestLineInput,
+    PaymentMode,
+    RefundMode,
+)
+from booking_core.settings import Settings
+
+DEPARTURE = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+PRICE = {"amount_minor": 89000, "currency": "NOK"}
+CATALOGUE = {
+    "experiences": [
+        {
+            "slug": "fjord-kayak",
+            "title": "Fjord kayak",
+            "is_published": True,
+            "duration_minutes": 150,
+            "price_tiers": [{"id": "adult", "name": "Adult", "price": PRICE, "seats_per_unit": 1}],
+            "departures": [{"id": DEPARTURE, "starts_at": "2099-06-01T10:00:00", "seats_total": 40}],
+        }
+    ]
+}
+
+
+def nok(amount_minor: int) -> dict[str, Any]:
+    return {"amount_minor": amount_minor, "currency": "NOK"}
+
+
+class Office:
+    """Staff at a shell, and what it cannot do there by itself."""
+
+    def __init__(self, booking: Callable[..., Any]) -> None:
+        self.database = Database(os.environ["BOOKING_DATABASE_URL"])
+        self._booking = booking
+
+    def run(self, *argv: str) -> Any:
+        return self._booking(*argv, "-o", "json")
+
+    def plain(self, *argv: str) -> Any:
+        return self._booking(*argv)
+
+    def act(self, verb: Callable[..., bytes]) -> Any:
+        def work(tx: Any) -> bytes:
+            organization = organizations.get(tx, slug="fjord-tours")
+            installation = Settings.from_environment().installation()
+            actor = Actor(installation=installation, organization=organization, at=tx.now())
+            return verb(tx, actor)
+
+        return json.loads(self.database.write(work))
+
+    def paid(self, *, intent: str | None = "pi_1") -> str:
+        """Return the id of a booking that was paid by card."""
+        at = ("--org", "fjord-tours", "--departure", DEPARTURE, "--guest", "adult=1")
+        who = ("--name", "Ada", "--email", "ada@example.com")
+        booking_id: str = self.run("storefront", "checkout", *at, *who).json["id"]
+        named = ("--payment-intent", intent) if intent else ()
+        assert self.run("storefront", "pay", booking_id, *named).code == 0
+        return booking_id
+
+    def book(self, mode: PaymentMode = PaymentMode.PAY_ON_SITE) -> str:
+        draft = bookings.Draft(
+            departure_id=DEPARTURE,
+            guests=[GuestLineInput(tier_id="adult", count=1)],
+            customer=GuestInput(name="Grace", email="grace@example.com"),
+            source=BookingSource.ADMIN,
+            payment=mode,
+        )
+        return str(self.act(lambda tx, actor: bookings.create(tx, actor, draft))["id"])
+
+    def cancel(self, booking_id: str, refund: RefundMode = RefundMode.AUTO) -> None:
+        why = {"reason": CancelReason.ADMIN, "refund": refund}
+        self.act(lambda tx, actor: bookings.cancel(tx, actor, booking_id, **why))
+
+    def waiting(self, **over: Any) -> str:
+        """Return the id of a cancelled booking whose refund waits for the staff, since there is no gateway."""
+        booking_id = self.paid(**over)
+        self.cancel(booking_id)
+        assert self.database.write(lambda tx: payments.refer(tx, limit=10)) == 1
+        return booking_id
+
+
+@pytest.fixture
+def office(fjord_on_both: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
+    monkeypatch.setenv("BOOKING_MAIL_DIR", str(tmp_path / "mails"))  # or the doctor tells that mails cannot leave
+    file = tmp_path / "catalogue.json"
+    file.write_text(json.dumps(CATALOGUE))
+    assert fjord_on_both("catalog", "import", "--org", "fjord-tours", str(file)).code == 0
+    made = Office(fjord_on_both)
+    yield made
+    made.database.close()
+
+
+# Refunds ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_refund_that_waits_is_listed_shown_and_settled(office: Office) -> None:
+    booking_id = office.waiting()
+    listed = office.run("refunds", "list", "--org", "fjord-tours", "--status", "waiting").json
+    (refund,) = listed["data"]
+    assert (refund["booking_id"], refund["status"], refund["reason"]) == (booking_id, "needs_review", "no_gateway")
+    assert (refund["amount"], refund["paid"], refund["settled_amount"]) == (nok(89000), nok(89000), None)
+    assert refund["summary"] == (
+        "890.00 NOK has to be returned by hand: no payment gateway is configured (BOOKING_STRIPE_API_KEY), so nothing"
+        " was sent."
+    )
+    for name in (refund["id"], booking_id):
+        assert office.run("refunds", "show", name).json == refund
+    settled = office.run("refunds", "settle", refund["id"], "--note", "Bank transfer")
+    assert (settled.code, settled.json["status"], settled.json["note"]) == (0, "settled", "Bank transfer")
+    assert settled.json["settled_amount"] == nok(89000)
+    assert office.run("refunds", "list", "--status", "waiting").json["data"] == []
+    assert [each["id"] for each in office.run("refunds", "list", "--status", "settled").json["data"]] == [refund["id"]]
+    assert office.run("bookings", "reschedule", booking_id, "--departure", DEPARTURE).code == 7
+    assert office.run("doctor").json["data"] == []
+
+
+def test_a_part_is_settled_and_the_rest_is_not_returned(office: Office) -> None:
+    booking_id = office.waiting()
+    settled = office.run("refunds", "settle", booking_id, "--amount", "500.00", "--note", "The rest was waived").json
+    assert (settled["settled_amount"], settled["amount"]) == (nok(50000), nok(89000))
+    assert settled["summary"] == "500.00 NOK (owed: 890.00 NOK) was returned by hand."
+
+
+def test_a_refund_is_sent_once_more(office: Office) -> None:
+    booking_id = office.waiting()
+    again = office.run("refunds", "retry", booking_id)
+    assert (again.code, again.json["status"], again.json["reopened_count"]) == (0, "requested", 1)
+    (claimed,) = office.database.write(lambda tx: payments.claim(tx, limit=10, lease_s=30))
+    assert claimed.booking_id == booking_id
+    for verb in (("retry",), ("settle", "--note", "Cash")):
+        refused = office.run("refunds", verb[0], booking_id, *verb[1:])
+        assert (refused.code, refused.error["details"][0]["reason"]) == (7, "refund_under_way")
+
+
+def test_whoever_retries_without_a_gateway_is_warned(office: Office) -> None:
+    again = office.plain("refunds", "retry", office.waiting())
+    assert "BOOKING_STRIPE_API_KEY is not set here" in again.err
+
+
+def test_what_can_be_done_next_is_said(office: Office) -> None:
+    shown = office.plain("refunds", "show", office.waiting())
+    assert "booking refunds settle" in shown.err
+    assert "booking refunds retry" in shown.err
+    assert "booking refunds retry" not in office.plain("refunds", "show", office.waiting(intent=None)).err
+
+
+def test_money_that_was_not_owed_is_recorded(office: Office) -> None:
+    booking_id = office.book()
+    office.run("payments", "record", booking_id, "--amount", "890.00")
+    refused = office.run("refunds", "record", booking_id, "--amount", "1", "--note", "Goodwill")
+    assert (refused.code, refused.error["details"][0]["reason"]) == (7, "booking_not_cancelled")
+
+
+REFUSED = (
+    (("refunds", "show", UNKNOWN), 6),
+    (("refunds", "show", "no-id"), 6),
+    (("refunds", "retry", UNKNOWN), 6),
+    (("refunds", "settle", UNKNOWN, "--note", "x"), 6),
+    (("refunds", "settle", UNKNOWN), 2),
+    (("refunds", "list", "--status", "lost"), 2),
+    (("refunds", "list", "--org", "nobody"), 6),
+    (("refunds", "record", UNKNOWN, "--amount", "5", "--note", "x"), 6),
+    (("refunds", "record", UNKNOWN, "--amount", "5,00", "--note", "x"), 2),
+    (("payments", "record", UNKNOWN, "--amount", "5"), 6),
+    (("payments", "record", "no-id", "--amount", "5"), 6),
+    (("payments", "record", UNKNOWN, "--amount", "-5"), 2),
+    (("payments", "list", UNKNOWN), 6),
+    (("payments", "void", UNKNOWN), 6),
+    (("payments", "void", "no-id"), 6),
+    (("payments", "due", "--org", "nobody"), 6),
+    (("payments", "due"), 2),
+)
+
+
+def test_what_cannot_be_done_says_so_by_its_exit_code(office: Office) -> None:
+    for argv, code in REFUSED:
+        result = office.run(*argv)
+        assert (argv, result.code, result.error["exit_code"], result.out) == (argv, code, code, "")
+
+
+# Payments --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [PaymentMode.PAY_ON_SITE, PaymentMode.INVOICE])
+def test_a_booking_is_paid_in_parts_and_no_longer_due(office: Office, mode: PaymentMode) -> None:
+    booking_id = office.book(mode)
+    (due,) = office.run("payments", "due", "--org", "fjord-tours").json["data"]
+    assert (due["id"], due["left"], due["paid"], due["is_overdue"]) == (booking_id, nok(89000), nok(0), False)
+    partly = office.plain("payments", "record", booking_id, "--amount", "400.00", "--method", "cash")
+    assert (partly.code, "The booking is partly paid" in partly.err) == (0, True)
+    (due,) = office.run("payments", "due", "--org", "fjord-tours", "--method", str(mode)).json["data"]
+    assert (due["left"], due["paid"]) == (nok(49000), nok(40000))
+    over = office.run("payments", "record", booking_id, "--amount", "500.00")
+    assert (over.code, over.error["details"][0]["reason"]) == (8, "overpaid")
+    assert "490.00 NOK left to pay" in over.error["message"]
+    paid = office.run("payments", "record", booking_id, "--amount", "49000", "--at", "2026-11-20T09:00:00").json
+    assert (paid["id"], paid["payment"]["status"]) == (booking_id, "paid")
+    assert office.run("payments", "due", "--org", "fjord-tours").json["data"] == []
+    first, second = office.run("payments", "list", booking_id).json["data"]
+    assert (first["amount"], first["method"], first["voided_at"]) == (nok(40000), "cash", None)
+    assert second["received_at"] == "2026-11-20T09:00:00+01:00"
+    assert office.run("payments", "void", second["id"], "--note", "Bounced").json["payment"]["status"] == "unpaid"
+    assert office.run("doctor").json["data"] == []
+
+
+def test_an_amount_of_another_currency_and_an_unreadable_time_are_refused(office: Office) -> None:
+    booking_id = office.book()
+    for argv, said in (
+        (("--amount", "5.00 EUR"), "in NOK"),
+        (("--amount", "5.001"), "more precise than NOK"),
+        (("--amount", "5", "--at", "yesterday"), "--at"),
+    ):
+        refused = office.run("payments", "record", booking_id, *argv)
+        assert refused.code == 2
+        assert said in refused.error["message"]
+    assert office.run("payments", "list", booking_id).json["data"] == []
+
+
+def test_a_booking_is_named_by_its_number_too(office: Office) -> None:
+    booking_id, of_org = office.book(), ("--org", "fjord-tours")
+    paid = office.run("payments", "record", "1", *of_org, "--amount", "890.00")
+    assert (paid.code, paid.json["id"], paid.json["payment"]["status"]) == (0, booking_id, "paid")
+    assert len(office.run("payments", "list", "1", *of_org).json["data"]) == 1
+    for number in ("2", "x", "9" * 30):
+        assert office.run("payments", "list", number, *of_org).code == 6
+    assert office.run("payments", "list", "1").code == 2  # every organization has its own booking 1
+    kept = office.paid()
+    office.cancel(kept, refund=RefundMode.NONE)
+    made = office.run("refunds", "record", "2", *of_org, "--amount", "5.00", "--note", "Goodwill").json
+    assert (made["booking_id"], made["settled_amount"]) == (kept, nok(500))
+
+
+def test_only_overdue_bookings_are_asked_for(office: Office) -> None:
+    office.book(PaymentMode.INVOICE)
+    assert office.run("payments", "due", "--org", "fjord-tours", "--overdue").json["data"] == []
+
+
+def test_the_commands_of_refunds_and_payments_say_how_they_are_used(office: Office) -> None:
+    assert "booking refunds list" in office.plain("refunds", "list", "--help").out
+    assert "booking payments due --org fjord-tours" in office.plain("payments", "due", "--help").out
+
+
+# What becomes of the money of a cancelled booking ----------------------------------------------------------------
+
+
+def answer(method: str, source: str, status: str, *, total: int = 89000, gift_card: int = 0) -> dict[str, Any]:
+    return {
+        "payment": {"method": method, "source": source, "status": status},
+        "totals": {"total": nok(total), "gift_card": nok(gift_card)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("shown", "refund", "said"),
+    [
+        (
+            answer("card", "stripe", "paid"),
+            "auto",
+            "890.00 NOK was paid by card. The refund by the organization's policy",
+        ),
+        (answer("card", "stripe", "paid"), "none", "with --refund none it is not refunded."),
+        (answer("card", "stripe", "failed"), "auto", "No card was charged, so there is no refund."),
+        (answer("card", "stripe", "refunded"), "auto", "The payment was refunded."),
+        (answer("card", "stripe", "partially_refunded"), "auto", "The payment was partly refunded."),
+        (answer("pay_on_site", "on_site", "unpaid"), "auto", "payments made by hand are refunded by hand."),
+        (
+            answer("pay_on_site", "on_site", "paid"),
+            "auto",
+            "Staff was notified to pay the refund by the organization's policy.",
+        ),
+        (answer("invoice", "external", "paid"), "none", "with --refund none it is not refunded."),
+        (answer("external_paid", "external", "paid"), "auto", "and is refunded there."),
+        (
+            answer("gift_card", "external", "paid", total=0, gift_card=50000),
+            "auto",
+            "Nothing else was paid, so there is no refund. 500.00 NOK was returned to the gift card.",
+        ),
+        (answer("free", "external", "paid", total=0), "auto", "Nothing else was paid"),
+    ],
+)
+def test_a_client_is_told_what_the_answer_holds(shown: dict[str, Any], refund: str, said: str) -> None:
+    assert said in refund_notes.after_cancelling(shown, refund)
+
+
+def test_an_operator_is_told_state_amount_and_reason(office: Office) -> None:
+    booking_id = office.waiting()
+    outcome = office.database.read(
+        lambda tx: payments.outcome_of(tx, organizations.get(tx, slug="fjord-tours").id, booking_id)
+    )
+    assert (outcome.state, outcome.amount_minor) == ("by_hand", 89000)
+    assert outcome.sentence.startswith("890.00 NOK has to be returned by hand: no payment gateway is configured")

@@ -1,0 +1,367 @@
+"""The commands that read and write over HTTP, against the running service on both databases."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import IO, Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from support.operations import Operations
+from support.world import DAY, World
+
+from booking_cli.framework.exit_codes import ExitCode
+from booking_core.clock import Zone
+
+Booking = Callable[..., Any]
+Environment = Callable[[str, str], None]
+Terminal = Callable[..., tuple[int, str]]
+Process = Callable[..., subprocess.Popen[str]]
+
+UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+ADA = ("--name", "Ada Lovelace", "--email", "ada@example.com")
+
+
+@pytest.fixture
+def departure(shop: World) -> str:
+    return shop.departure(shop.experience())
+
+
+def book(booking: Booking, departure: str, *argv: str) -> Any:
+    given = ("--departure", departure, "--guest", "adult=2", *ADA, "--payment", "pay_on_site")
+    return booking("bookings", "create", *given, "-o", "json", *argv)
+
+
+# The catalogue ---------------------------------------------------------------------------------------------------
+
+
+def test_experiences_are_listed_and_shown_as_the_api_shows_them(booking: Booking, shop: World) -> None:
+    hidden, shown = shop.experience(is_published=False), shop.experience()
+    ids = booking("experiences", "list", "--order", "asc", "--fields", "id").out.split()
+    assert set(ids) == {hidden, shown}
+    assert booking("experiences", "list", "--published", "--fields", "id").out.split() == [shown]
+    assert booking("experiences", "list", "--unpublished", "--fields", "id").out.split() == [hidden]
+    one = booking("experiences", "get", shown, "-o", "json").json
+    assert one == booking("api", "GET", f"experiences/{shown}").json
+    assert one["price_tiers"][0]["id"] == "adult"
+
+
+def test_what_changed_is_found_by_how_long_ago(booking: Booking, shop: World) -> None:
+    now = shop.clock()
+    old, new = shop.experience(updated_at=now - 2 * DAY), shop.experience(updated_at=now)
+    assert booking("experiences", "list", "--updated-since", "24h", "--fields", "id").out.split() == [new]
+    both = booking("experiences", "list", "--updated-since", "2020-01-01T00:00:00+01:00", "--fields", "id")
+    assert set(both.out.split()) == {old, new}
+    assert booking("experiences", "list", "--updated-since", "yesterday").code == ExitCode.USAGE
+
+
+def test_departures_are_listed_with_their_seats(booking: Booking, shop: World, departure: str) -> None:
+    other = shop.departure(shop.experience(), seats=5)
+    found = booking("availability", "-o", "json").json["data"]
+    assert {each["id"]: each["seats_available"] for each in found} == {departure: 12, other: 5}
+    experience = next(each["experience_id"] for each in found if each["id"] == other)
+    assert booking("availability", "--experience", experience, "--fields", "id").out == f"{other}\n"
+    assert booking("availability", "--from", "2020-01-01", "--to", "2020-01-31", "-o", "json").json["data"] == []
+
+
+def test_a_window_wider_than_the_api_takes_is_asked_for_in_parts(booking: Booking, shop: World) -> None:
+    experience, now = shop.experience(), shop.clock()
+    ids = [shop.departure(experience, starts_at=now + days * DAY) for days in (1, 92, 93, 200)]
+    first, last = (Zone("Europe/Oslo").wall(now + days * DAY).date().isoformat() for days in (0, 201))
+    assert booking("availability", "--from", first, "--to", last, "--fields", "id").out.split() == ids
+
+
+@pytest.mark.parametrize(
+    "argv", [("--from", "1st"), ("--from", "2026-1-1"), ("--to", "20261224"), ("--experience", "a/b")]
+)
+def test_what_is_no_day_and_no_id_is_not_sent(booking: Booking, shop: World, argv: tuple[str, ...]) -> None:
+    assert booking("availability", *argv).code == ExitCode.USAGE
+
+
+def test_a_window_that_ends_before_it_begins_is_the_services_to_refuse(booking: Booking, shop: World) -> None:
+    assert booking("availability", "--from", "2026-12-24", "--to", "2026-12-23").code == ExitCode.INVALID
+
+
+# Bookings --------------------------------------------------------------------------------------------------------
+
+
+def test_a_booking_is_made_listed_shown_and_cancelled(booking: Booking, shop: World, departure: str) -> None:
+    made = book(booking, departure, "--phone", "+47 900", "--note", "Window seat", "--add-on", "drysuit=1")
+    assert made.code == 0, made.err
+    booked = made.json
+    assert booked["status"] == "confirmed"
+    assert (booked["note"], booked["customer"]["phone"]) == ("Window seat", "+47 900")
+    assert booked["totals"]["total"] == {"amount_minor": 2 * 89000 + 15000, "currency": "NOK"}
+    assert booking("bookings", "get", booked["id"], "-o", "json").json == booked
+    (listed,) = booking("bookings", "list", "--departure-from", "today", "-o", "json").json["data"]
+    assert listed["id"] == booked["id"]
+    cancelled = booking("bookings", "cancel", booked["id"], "--reason", "ill", "--yes", "-o", "json").json
+    assert cancelled["status"] == "cancelled"
+    assert booking("bookings", "list", "--status", "confirmed", "-o", "json").json["data"] == []
+    assert booking("bookings", "cancel", booked["id"], "--yes", "-o", "json").json["status"] == "cancelled"
+    assert "payments made by hand are refunded by hand." in booking("bookings", "cancel", booked["id"], "--yes").err
+
+
+def test_the_same_command_with_the_same_key_books_once(booking: Booking, shop: World, departure: str) -> None:
+    first = book(booking, departure, "--idempotency-key", "order-1017")
+    again = book(booking, departure, "--idempotency-key", "order-1017")
+    assert (first.code, again.code) == (0, 0)
+    assert again.json == first.json
+    assert len(booking("bookings", "list", "--fields", "id").out.split()) == 1
+    given = ("--departure", departure, "--guest", "adult=2", *ADA, "--payment", "pay_on_site")
+    third = booking("bookings", "create", *given, "--idempotency-key", "order-1017")
+    assert "nothing was booked now" in third.err
+    other = book(booking, departure, "--idempotency-key", "order-1017", "--note", "another body")
+    assert (other.code, other.error["code"]) == (ExitCode.INVALID, "idempotency_key_reused")
+
+
+def test_mail_and_notice_can_be_left_out(booking: Booking, shop: World, departure: str) -> None:
+    from booking_core.db import tables
+
+    assert book(booking, departure, "--no-email", "--no-notify").code == 0
+    assert [row["kind"] for row in shop.rows(tables.effects) if "mail" in str(row["kind"])] == []
+
+
+@pytest.mark.parametrize("guest", ["adult", "adult=", "=2", "adult=0", "adult=-1", "adult=two", "adult=1.0"])
+def test_guests_are_written_as_tier_and_count(booking: Booking, shop: World, guest: str) -> None:
+    given = ("--departure", UNKNOWN, "--guest", guest, *ADA, "--payment", "invoice")
+    refused = booking("bookings", "create", *given, "-o", "json")
+    assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "usage")
+
+
+def test_too_few_seats_are_told_with_how_many_there_are(booking: Booking, shop: World) -> None:
+    refused = book(booking, shop.departure(shop.experience(), seats=1))
+    assert (refused.code, refused.error["code"]) == (7, "insufficient_capacity")
+    assert refused.error["hint"] == "seats left: 1; find other departures with booking availability"
+
+
+def test_cancelling_needs_a_yes_before_anything_is_asked(
+    booking: Booking, shop: World, environment: Environment
+) -> None:
+    refused = booking("bookings", "cancel", UNKNOWN, "-o", "json")
+    assert (refused.code, refused.error["code"], refused.error["hint"]) == (2, "confirmation_required", "pass --yes")
+
+
+@pytest.mark.parametrize(("answer", "code", "status"), [("y\n", 0, "cancelled"), ("n\n", 1, "confirmed")])
+def test_a_person_is_asked_about_the_booking_as_it_is(
+    booking: Booking, shop: World, departure: str, terminal: Terminal, answer: str, code: int, status: str
+) -> None:
+    booked = book(booking, departure).json
+    ended, screen = terminal("bookings", "cancel", booked["id"], answer=answer)
+    assert ended == code
+    assert "Cancel booking 1 of Ada Lovelace (Fjord kayak, " in screen
+    assert booking("bookings", "get", booked["id"], "--fields", "status").out == f"{status}\n"
+
+
+def test_staff_confirms_and_moves_a_booking(booking: Booking, shop: World, departure: str) -> None:
+    other = shop.departure(shop.experience(), starts_at=shop.clock() + 9 * DAY)
+    pending = Operations(shop).check_out(departure)["id"]
+    assert booking("bookings", "get", pending, "--fields", "status").out == "pending\n"
+    confirmed = booking("bookings", "confirm", pending, "-o", "json")
+    assert (confirmed.code, confirmed.json["status"]) == (0, "confirmed")
+    moved = booking("bookings", "reschedule", pending.upper(), "--departure", other, "-o", "json")
+    assert moved.json["departure"]["id"] == other
+    events = booking("events", "list", "--resource-id", pending, "--order", "asc", "--fields", "type").out.split()
+    assert events == ["booking.created", "booking.confirmed", "booking.rescheduled"]
+    for argv in (("confirm", UNKNOWN), ("reschedule", UNKNOWN, "--departure", other)):
+        refused = booking("bookings", *argv, "-o", "json")
+        assert (refused.code, refused.error["code"]) == (ExitCode.NOT_FOUND, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"), [(UNKNOWN, "There is no such departure."), ("nowhere", "There is no departure 'nowhere'.")]
+)
+def test_a_departure_that_is_not_there_is_told_from_a_booking_that_is_not(
+    booking: Booking, shop: World, departure: str, wanted: str, message: str
+) -> None:
+    pending = Operations(shop).check_out(departure)["id"]
+    refused = booking("bookings", "reschedule", pending, "--departure", wanted, "-o", "json")
+    assert (refused.code, refused.error["message"]) == (ExitCode.NOT_FOUND, message)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("customers", "update", "nobody", "--name", "Ada"),
+        ("gift-cards", "deactivate", "nothing"),
+        ("gift-cards", "reactivate", "nothing"),
+    ],
+)
+def test_what_cannot_be_an_id_names_nothing_on_either_database(
+    booking: Booking, shop: World, argv: tuple[str, ...]
+) -> None:
+    refused = booking(*argv, "-o", "json")
+    assert (refused.code, refused.error["code"]) == (ExitCode.NOT_FOUND, "not_found")
+
+
+def test_a_cancelled_booking_is_confirmed_no_more(booking: Booking, shop: World, departure: str) -> None:
+    booked = book(booking, departure).json["id"]
+    booking("bookings", "cancel", booked, "--yes")
+    assert booking("bookings", "confirm", booked).code == ExitCode.CONFLICT
+
+
+# Customers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_customer_is_created_once_and_found_again(booking: Booking, shop: World) -> None:
+    made = booking("customers", "create", *ADA, "--phone", "+47 900", "--subscribe", "-o", "json").json
+    assert made["email_subscription"] is True
+    again = booking("customers", "create", "--email", "ada@example.com", "--name", "Somebody else")
+    assert "nothing was changed" in again.err
+    assert booking("customers", "get", made["id"], "-o", "json").json == made
+    assert booking("customers", "list", "--email", "ada@example.com", "-o", "json").json["data"] == [made]
+    assert booking("customers", "list", "--email", "eve@example.com", "-o", "json").json["data"] == []
+
+
+def test_the_operator_changes_contact_details(booking: Booking, shop: World) -> None:
+    made = booking("customers", "create", *ADA, "--phone", "+47 900", "-o", "json").json
+    changed = booking("customers", "update", made["id"], "--email", "ada@new.example.com", "--phone", "", "-o", "json")
+    assert (changed.json["email"], changed.json["phone"]) == ("ada@new.example.com", None)
+    assert booking("customers", "get", made["id"], "-o", "json").json == changed.json
+    assert booking("customers", "update", made["id"], "--email", "nobody", "-o", "json").code == ExitCode.INVALID
+    assert booking("customers", "update", UNKNOWN, "--name", "Ada", "-o", "json").error["code"] == "not_found"
+    assert booking("customers", "update", made["id"]).code == ExitCode.USAGE
+
+
+# Gift cards ------------------------------------------------------------------------------------------------------
+
+
+def issue(booking: Booking, shop: World, *argv: str) -> Any:
+    return booking("gift-cards", "issue", "--org", shop.organization.slug, "--amount", "50000", "-o", "json", *argv)
+
+
+def test_a_gift_card_is_issued_and_its_code_shown_to_who_asks(booking: Booking, shop: World) -> None:
+    made = issue(booking, shop, "--expires-at", "2999-12-31", "--recipient-email", "ada@example.com").json
+    assert made["balance"] == {"amount_minor": 50000, "currency": "NOK"}
+    assert made["expires_at"] == "2999-12-31T00:00:00+01:00"
+    assert made["recipient"]["email"] == "ada@example.com"
+    code = made.pop("code")
+    listed, shown = booking("gift-cards", "list", "-o", "json"), booking("gift-cards", "get", made["id"], "-o", "json")
+    assert code not in listed.out + shown.out
+    assert listed.json["data"] == [made]
+    assert booking("gift-cards", "get", made["id"], "--include-code", "--fields", "code").out == f"{code}\n"
+
+
+def test_a_code_can_be_kept_in_a_file(booking: Booking, shop: World, tmp_path: Any) -> None:
+    made = issue(booking, shop, "--code", "GIFT-ABCD-1234", "--secret-file", str(tmp_path / "code"))
+    assert "code" not in made.json
+    assert (tmp_path / "code").stat().st_mode & 0o777 == 0o600
+    again = issue(booking, shop, "--code", "GIFT-ABCD-1234", "--secret-file", str(tmp_path / "other"))
+    assert again.code == ExitCode.CONFLICT
+    assert not (tmp_path / "other").exists()
+    assert issue(booking, shop, "--expires-at", "never").code == ExitCode.USAGE
+
+
+def test_a_code_that_cannot_be_shown_is_told_with_its_card(booking: Booking, shop: World, process: Process) -> None:
+    started = process("gift-cards", "issue", "--org", shop.organization.slug, "--amount", "50000", "-o", "json")
+    assert started.stdout is not None
+    started.stdout.close()
+    assert started.stderr is not None
+    error = json.loads(started.stderr.read())["error"]
+    assert (started.wait(), error["code"]) == (ExitCode.FAILED, "secret_lost")
+    started.stderr.close()
+    (card,) = booking("gift-cards", "list", "-o", "json").json["data"]
+    assert card["id"] in error["message"]
+    assert booking(*error["hint"].split()[1:], "--fields", "code").out.strip()[-4:] == card["code_last4"]
+
+
+def test_a_gift_card_is_switched_off_and_on(booking: Booking, shop: World) -> None:
+    made = issue(booking, shop).json
+    assert booking("gift-cards", "deactivate", made["id"], "-o", "json").json["status"] == "inactive"
+    assert booking("gift-cards", "list", "--status", "inactive", "--fields", "id").out == f"{made['id']}\n"
+    assert booking("gift-cards", "reactivate", made["id"], "-o", "json").json["status"] == "active"
+    assert booking("gift-cards", "deactivate", UNKNOWN).code == ExitCode.NOT_FOUND
+
+
+# Events ----------------------------------------------------------------------------------------------------------
+
+
+def test_events_are_listed_and_shown(booking: Booking, shop: World, departure: str) -> None:
+    booked = book(booking, departure).json
+    listed = booking("events", "list", "--type", "booking.*", "--order", "asc", "-o", "json").json
+    assert [each["type"] for each in listed["data"]] == ["booking.created", "booking.confirmed"]
+    assert listed["resume_cursor"]
+    assert listed["data"][0]["data"]["object"]["id"] == booked["id"]
+    assert booking("events", "get", listed["data"][0]["id"], "-o", "json").json == listed["data"][0]
+    assert booking("events", "list", "--since", "1h", "--until", "30m", "-o", "json").json["data"] == []
+    assert booking("events", "list", "--resource-type", "customer", "--fields", "type").out == "customer.created\n"
+    assert booking("events", "list", "--type", "nonsense").code == ExitCode.INVALID
+
+
+def test_the_tail_ends_with_the_newest(booking: Booking, shop: World, departure: str) -> None:
+    book(booking, departure)
+    tail = booking("events", "tail", "-n", "2", "-o", "json").json["data"]
+    assert [each["type"] for each in tail] == ["booking.created", "booking.confirmed"]
+    assert booking("events", "tail", "-n", "0").out == ""
+    assert len(booking("events", "tail", "--since", "1h", "-o", "jsonl").out.splitlines()) == 3
+    assert booking("events", "tail", "--type", "customer.*", "--fields", "type").out == "customer.created\n"
+
+
+@pytest.mark.parametrize(("begin", "before"), [(("-n", "1"), 1), (("--since", "1h"), 3)])
+def test_a_follower_gets_every_event_once_as_the_list_shows_it(
+    booking: Booking, shop: World, departure: str, process: Process, begin: tuple[str, ...], before: int
+) -> None:
+    book(booking, departure)
+    with following(process, *begin, "-o", "json") as lines:
+        seen = [json.loads(lines.readline()) for _ in range(before)]
+        book(booking, departure)
+        seen += [json.loads(lines.readline()) for _ in range(2)]
+    everything = booking("events", "list", "--order", "asc", "-o", "json").json["data"]
+    assert seen == everything[len(everything) - before - 2 :]
+
+
+def test_a_follower_that_wants_nothing_old_begins_at_the_end(
+    booking: Booking, shop: World, departure: str, process: Process
+) -> None:
+    book(booking, departure)
+    with following(process, "-n", "0", "-v", "--fields", "sequence", stderr=subprocess.STDOUT) as lines:
+        asked = 0
+        while asked < 2:  # the first question tells where the end is
+            asked += lines.readline().startswith("< 200")
+        book(booking, departure)
+        seen = [line for line in iter(lines.readline, "5\n") if line.strip().isdigit()]
+    assert seen == ["4\n"]
+
+
+def test_a_follower_from_an_instant_without_an_offset_takes_it_for_the_organizations(
+    booking: Booking, shop: World, departure: str, process: Process, environment: Environment
+) -> None:
+    environment("TZ", "America/Los_Angeles")  # where it is so late only nine hours after
+    begin = datetime.now(ZoneInfo(shop.organization.timezone)).replace(tzinfo=None).isoformat(timespec="seconds")
+    with following(process, "--since", begin, "-v", "--fields", "type", stderr=subprocess.STDOUT) as lines:
+        seen: list[str] = []
+        answers = 0
+        while answers < 12 and "booking.confirmed\n" not in seen:
+            seen.append(lines.readline())
+            answers += seen[-1].startswith("< 200")
+            if answers == 4:  # the list, the organization, and two looks at a feed in which nothing is new
+                answers += 1
+                book(booking, departure)
+    assert "booking.confirmed\n" in seen
+
+
+@contextmanager
+def following(process: Process, *argv: str, **settings: Any) -> Iterator[IO[str]]:
+    """Return the output of `events tail --follow` until it is interrupted."""
+    follower = process("events", "tail", "--follow", *argv, **settings)
+    assert follower.stdout is not None
+    try:
+        yield follower.stdout
+    finally:
+        follower.send_signal(signal.SIGINT)
+        follower.communicate()
+    assert follower.returncode == ExitCode.INTERRUPTED
+
+
+def test_a_reader_that_goes_away_is_no_error(booking: Booking, shop: World, departure: str, process: Process) -> None:
+    book(booking, departure)
+    for argv in (("events", "list", "-o", "jsonl"), ("bookings", "list"), ("whoami",), ("api", "GET", "me")):
+        started = process(*argv)
+        assert started.stdout is not None
+        started.stdout.close()
+        assert started.stderr is not None
+        assert (started.stderr.read(), started.wait()) == ("", 0)
+        started.stderr.close()

@@ -1,0 +1,159 @@
+"""`booking secrets` counts what each key seals and seals it anew; nothing runs with a key that opens nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.world import NEWER_SECRET, SECRET
+
+from booking_core.tokens import SecretKeys
+
+Booking = Callable[..., Any]
+"""Runs the command; see conftest."""
+Environment = Callable[[str, str], None]
+
+OLD, NEW = SecretKeys(SECRET).first_id, SecretKeys(NEWER_SECRET).first_id
+BOTH = f"{NEWER_SECRET},{SECRET}"
+
+
+@pytest.fixture
+def cards(fjord_on_both: Booking) -> list[str]:
+    """Return the codes of three gift cards that are sealed with the old key."""
+    issue = ("gift-cards", "issue", "--org", "fjord-tours", "--amount", "50000", "--json")
+    return [fjord_on_both(*issue).json["code"] for _ in range(3)]
+
+
+def test_nothing_is_sealed_in_an_empty_database(fjord_on_both: Booking) -> None:
+    shown = fjord_on_both("secrets", "status", "--json").json
+    assert shown["data"] == []
+    assert shown["keys"] == [{"key_id": OLD, "place": 1, "values": 0, "can_be_dropped": False}]
+
+
+def test_a_rotation_from_the_first_look_to_the_dropped_key(
+    cards: list[str], booking: Booking, environment: Environment
+) -> None:
+    """For example: booking secrets status, booking secrets reseal."""
+    environment("BOOKING_SECRET_KEY", BOTH)
+    environment("BOOKING_MAIL_DIR", "mails")
+    before = booking("secrets", "status", "--json").json
+    row = {"kind": "gift_card_code", "values": 3, "state": "to_reseal", "key_id": OLD, "place": 2}
+    assert before["data"] == [row]
+    assert before["keys"][1] == {"key_id": OLD, "place": 2, "values": 3, "can_be_dropped": False}
+    assert "needed for 3 values: booking secrets reseal" in booking("secrets", "status").err
+    done = booking("secrets", "reseal", "--json")
+    assert (done.code, done.json["data"][1]) == (0, {"kind": "gift_card_code", "resealed": 3, "lost": 0})
+    after = booking("secrets", "status", "--json").json
+    assert after["data"] == [row | {"state": "current", "key_id": NEW, "place": 1}]
+    assert after["keys"][1] == {"key_id": OLD, "place": 2, "values": 0, "can_be_dropped": True}
+    assert "is not used: it can be removed" in booking("secrets", "status").err
+    environment("BOOKING_SECRET_KEY", NEWER_SECRET)
+    assert booking("doctor").code == 0
+    exported = booking("catalog", "export", "--org", "fjord-tours").json
+    assert sorted(card["code"] for card in exported["gift_cards"]) == sorted(cards)
+
+
+def test_another_key_is_refused_by_whatever_would_use_it(
+    cards: list[str], booking: Booking, environment: Environment
+) -> None:
+    environment("BOOKING_SECRET_KEY", NEWER_SECRET)
+    issue = ("gift-cards", "issue", "--org", "fjord-tours", "--amount", "50000")
+    for command in (("doctor",), ("serve", "--port", "0"), ("worker",), issue):
+        refused = booking(*command, "--json")
+        assert (refused.code, refused.error["code"]) == (2, "wrong_secret_key")
+        assert refused.error["message"].endswith(f": gift card codes (sealed with key {OLD}).")
+        assert "BOOKING_SECRET_KEY=NEW,OLD" in refused.error["hint"]
+    assert len(cards) == 3
+
+
+def test_a_lost_key_can_be_gone_on_without(cards: list[str], booking: Booking, environment: Environment) -> None:
+    environment("BOOKING_SECRET_KEY", NEWER_SECRET)
+    environment("BOOKING_SECRET_KEY_CHECK", "warn")
+    looked = booking("doctor")
+    assert looked.code == 1
+    assert f"gift card codes (sealed with key {OLD})" in looked.err
+    shown = booking("secrets", "status")
+    assert f"Key {OLD} is not in BOOKING_SECRET_KEY, and 3 values need it." in shown.err
+    resealed = booking("secrets", "reseal", "--json")
+    assert (resealed.code, resealed.json["data"][1]["lost"]) == (12, len(cards))
+
+
+def test_a_check_that_is_neither_refused_nor_warned_of_is_no_setting(
+    booking: Booking, environment: Environment
+) -> None:
+    environment("BOOKING_SECRET_KEY_CHECK", "perhaps")
+    refused = booking("doctor", "--json")
+    assert (refused.code, refused.error["message"]) == (2, "BOOKING_SECRET_KEY_CHECK must be refuse or warn")
+
+
+@pytest.mark.parametrize("key", ["changeme", "changeme" * 8, "a" * 64])
+def test_a_weak_key_is_refused_with_a_line_that_says_how_to_make_one(
+    booking: Booking, environment: Environment, key: str
+) -> None:
+    environment("BOOKING_SECRET_KEY", key)
+    refused = booking("serve", "--json")
+    assert (refused.code, refused.error["code"]) == (2, "bad_setting")
+    assert "openssl rand -base64 32" in refused.error["message"]
+    assert key not in refused.err
+
+
+def test_a_missing_key_file_is_noticed_before_another_key_is_made(
+    booking: Booking, environment: Environment, tmp_path: Path
+) -> None:
+    environment("BOOKING_DATABASE_URL", f"sqlite:///{tmp_path}/tours.db")
+    assert booking("db", "upgrade").code == 0
+    create = ("--slug", "fjord", "--name", "Fjord", "--timezone", "Europe/Oslo", "--currency", "NOK")
+    assert booking("orgs", "create", *create).code == 0
+    assert booking("gift-cards", "issue", "--org", "fjord", "--amount", "50000").code == 0
+    kept = tmp_path / "tours.db.secret"
+    kept.rename(tmp_path / "elsewhere")
+    for command in ("serve", "worker", "doctor"):
+        refused = booking(command, "--json")
+        assert (refused.code, refused.error["code"]) == (2, "wrong_secret_key")
+        assert str(kept) in refused.error["message"]
+        assert not kept.exists()
+
+
+def test_the_doctor_makes_no_key(booking: Booking, environment: Environment, tmp_path: Path) -> None:
+    environment("BOOKING_DATABASE_URL", f"sqlite:///{tmp_path}/tours.db")
+    assert booking("db", "upgrade").code == 0
+    assert booking("doctor").code == 0
+    assert not (tmp_path / "tours.db.secret").exists()
+
+
+def test_a_key_file_takes_a_list_as_the_setting_does(
+    booking: Booking, environment: Environment, tmp_path: Path
+) -> None:
+    environment("BOOKING_DATABASE_URL", f"sqlite:///{tmp_path}/tours.db")
+    assert booking("db", "upgrade").code == 0
+    kept = tmp_path / "tours.db.secret"
+    kept.write_text(f"{BOTH}\n")
+    assert [key["key_id"] for key in booking("secrets", "status", "--json").json["keys"]] == [NEW, OLD]
+    kept.write_text("changeme\n")
+    refused = booking("secrets", "status", "--json")
+    assert refused.code == 2
+    assert "openssl rand" in refused.error["message"]
+
+
+def test_new_links_are_confirmed_first(cards: list[str], booking: Booking) -> None:
+    refused = booking("secrets", "reseal", "--new-links", "--json")
+    assert (refused.code, refused.error["code"]) == (2, "confirmation_required")
+    done = booking("secrets", "reseal", "--new-links", "--yes", "--json").json
+    assert done["data"][-1] == {"kind": "guest_link", "resealed": 0, "lost": 0}
+    assert cards
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_table_fits_a_terminal(
+    cards: list[str], terminal: Callable[..., tuple[int, str]], environment: Environment, columns: int
+) -> None:
+    environment("BOOKING_SECRET_KEY", BOTH)
+    environment("COLUMNS", str(columns))
+    code, screen = terminal("secrets", "status", "--color", "never", "-q")
+    lines = screen.splitlines()
+    assert (code, lines[0].split()) == (0, ["kind", "values", "state", "key_id", "place"])
+    assert lines[1].split() == ["gift_card_code", str(len(cards)), "to_reseal", OLD, "2"]
+    assert max(map(len, lines)) <= columns
+    code, screen = terminal("secrets", "reseal")
+    assert code == 0
+    assert "resealing" in screen

@@ -1,0 +1,178 @@
+"""`booking serve`: what it refuses before it starts, and that it serves."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.serving import serving
+from support.world import SECRET
+
+Booking = Callable[..., Any]
+"""Runs the command; see conftest."""
+Process = Callable[..., subprocess.Popen[str]]
+
+
+def status(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_an_sqlite_database_is_made_and_served(booking: Booking, process: Process, tmp_path: Path) -> None:
+    with serving(process("serve", "--port", "0")) as (address, _):
+        assert status(f"{address}/api/v1/me") == 401
+        assert booking("db", "check").code == 0
+    assert (tmp_path / "booking.db.secret").exists()
+
+
+def test_a_migrated_database_is_served_by_several_processes(
+    stored_on_both: Booking, process: Process, fresh_database_url: str
+) -> None:
+    several = ["--workers", "2"] if fresh_database_url.startswith("postgresql") else []
+    with serving(process("serve", "--port", "0", "--no-worker", *several)) as (address, _):
+        assert {status(f"{address}/api/v1/me") for _ in range(8)} == {401}
+
+
+def test_the_effective_settings_are_logged_without_secrets(
+    process: Process, environment: Callable[[str, str], None]
+) -> None:
+    environment("BOOKING_SECRET_KEY", SECRET)
+    environment("BOOKING_SMTP_URL", "smtp://mailer:hunter2@127.0.0.1:25")
+    environment("BOOKING_PENDING_MINUTES", "17")
+    with serving(process("serve", "--port", "0")) as (_, logged):
+        lines = [json.loads(line) for line in logged]
+    (settings,) = (line["settings"] for line in lines if "settings" in line)
+    assert settings["BOOKING_PENDING_MINUTES"] == "17"
+    assert settings["BOOKING_SMTP_URL"] == "smtp://mailer:***@127.0.0.1:25"
+    assert "hunter2" not in "".join(logged)
+    assert SECRET not in "".join(logged)
+
+
+def remaining(url: str, forwarded_for: str) -> int:
+    """Return the rest of the rate limit of an address, after a request without a key through a proxy."""
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(url, headers={"X-Forwarded-For": forwarded_for}))
+    with refused.value as answer:
+        assert answer.code == 401
+        return int(answer.headers["X-RateLimit-Remaining"])
+
+
+@pytest.mark.parametrize(
+    ("trusted", "left"),
+    [
+        ("127.0.0.0/8, ::1/128", [59, 59, 58, 59]),
+        ("127.0.0.1", [59, 59, 58, 59]),
+        ("10.0.0.0/8", [59, 58, 57, 56]),
+        ("", [59, 58, 57, 56]),
+    ],
+)
+def test_a_trusted_proxy_names_the_client_and_nobody_else_does(
+    process: Process, environment: Callable[[str, str], None], trusted: str, left: list[int]
+) -> None:
+    environment("BOOKING_TRUSTED_PROXIES", trusted)
+    # Of several addresses the last that is not a proxy's counts: what stands before it anybody can have written.
+    clients = ["192.0.2.1", "192.0.2.2", "192.0.2.3, ::ffff:192.0.2.1", "2001:db8::1"]
+    with serving(process("serve", "--port", "0")) as (address, _):
+        began = time.monotonic()
+        seen = [remaining(f"{address}/api/v1/me", client) for client in clients]
+        given_back = int(time.monotonic() - began)  # one for each second
+    assert all(expected <= told <= expected + given_back for told, expected in zip(seen, left, strict=True)), seen
+
+
+def test_the_log_is_for_people_when_they_ask(process: Process, environment: Callable[[str, str], None]) -> None:
+    environment("BOOKING_LOG_FORMAT", "console")
+    with serving(process("serve", "--port", "0")) as (_, logged):
+        pass
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    booking\.serve  settings: ", logged[0])
+
+
+def test_a_second_process_on_one_sqlite_file_is_refused(booking: Booking, process: Process) -> None:
+    with serving(process("serve", "--port", "0")):
+        refused = booking("serve", "--port", "0", "-o", "json")
+        assert (refused.code, refused.error["code"]) == (2, "already_served")
+        assert booking("orgs", "list").code == 0
+
+
+def test_several_processes_on_one_sqlite_file_are_refused(booking: Booking, tmp_path: Path) -> None:
+    refused = booking("serve", "--workers", "2", "-o", "json")
+    assert (refused.code, refused.error["message"]) == (2, "An SQLite database is served by one process.")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("--workers", "0"), ("--workers", "-3"), ("--port", "65536"), ("--port", "-1"), ("--host", "no.such.invalid")],
+)
+def test_what_cannot_be_served_exits_2(booking: Booking, argv: tuple[str, ...], tmp_path: Path) -> None:
+    refused = booking("serve", *argv, "-o", "json")
+    assert refused.code == refused.error["exit_code"] == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reloading_goes_with_one_process(booking: Booking, environment: Callable[[str, str], None]) -> None:
+    environment("BOOKING_DATABASE_URL", "postgresql://127.0.0.1/anything")
+    assert booking("serve", "--reload", "--workers", "2").code == 2
+
+
+def test_a_port_that_is_taken_is_told(booking: Booking, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused = booking("serve", "--port", str(taken.getsockname()[1]), "-o", "json")
+    assert (refused.code, refused.error["code"]) == (2, "bad_address")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_postgresql_without_the_schema_is_refused_with_a_hint(
+    booking: Booking, postgres_server: str, environment: Callable[[str, str], None]
+) -> None:
+    environment("BOOKING_DATABASE_URL", postgres_server)
+    environment("BOOKING_SECRET_KEY", SECRET)
+    refused = booking("serve", "--port", "0", "-o", "json")
+    assert (refused.code, refused.error["code"], refused.error["hint"]) == (2, "not_upgraded", "booking db upgrade")
+
+
+def test_postgresql_without_a_secret_key_is_refused(
+    booking: Booking, postgres_server: str, environment: Callable[[str, str], None]
+) -> None:
+    environment("BOOKING_DATABASE_URL", postgres_server)
+    refused = booking("serve", "--port", "0", "-o", "json")
+    assert (refused.code, refused.error["message"]) == (2, "BOOKING_SECRET_KEY is required with PostgreSQL")
+
+
+def test_a_log_line_carries_what_was_given_beside_it() -> None:
+    import logging
+
+    from booking_cli.operator.logs import JsonLines
+
+    record = logging.LogRecord("booking", logging.INFO, "file", 1, "sold %d", (3,), None)
+    record.request_id = "req_1"
+    line = json.loads(JsonLines().format(record))
+    assert (line["message"], line["request_id"], line["level"]) == ("sold 3", "req_1", "info")
+    assert set(line) == {"at", "level", "logger", "message", "request_id"}
+
+
+def test_a_process_that_serves_may_have_many_sockets_open() -> None:
+    """In a process of its own: a limit that was raised stays so."""
+    program = (
+        "import resource\n"
+        "from booking_cli.operator.service import raise_open_files_limit\n"
+        "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))\n"
+        "raise_open_files_limit()\n"
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE), hard)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    soft, hard, before = map(int, ran.stdout.split())
+    assert hard == before
+    assert soft == (65_536 if hard < 0 else min(65_536, hard))

@@ -1,0 +1,152 @@
+"""`booking serve` as a process, called by clients that write what no HTTP library would."""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.connections import Response, parsed
+from support.serving import ran, serving, started
+
+from booking_core.models.limits import REQUEST_BODY_BYTES_MAX
+
+GET = b"GET /api/v1/me HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /api/v1/bookings HTTP/1.1\r\nHost: x\r\n"
+CHUNK = b"ffff\r\n" + b"a" * 0xFFFF + b"\r\n"
+MIB = 1024 * 1024
+PATIENCE_S = 60
+
+Address = tuple[str, int]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("served")
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[Address]:
+    """Return the base URL of a service of this module."""
+    with serving(started(folder, "serve", "--port", "0", "--no-worker", BOOKING_RATE_LIMIT="off")) as (url, _):
+        host, _, port = url.removeprefix("http://").partition(":")
+        yield host, int(port)
+
+
+@pytest.fixture(scope="module")
+def api_key(address: Address, folder: Path) -> str:
+    """Return an API key that can create bookings."""
+    fjord = ("--slug", "fjord", "--name", "Fjord", "--timezone", "Europe/Oslo", "--currency", "NOK")
+    assert ran(folder, "orgs", "create", *fjord).returncode == 0
+    made = ran(folder, "keys", "create", "--org", "fjord", "--name", "K", "--scope", "bookings:write", "-o", "json")
+    return str(json.loads(made.stdout)["key"])
+
+
+def connected(address: Address) -> Any:
+    return closing(socket.create_connection(address, timeout=PATIENCE_S))
+
+
+def received(client: socket.socket) -> bytes:
+    """Return everything until the service closes the connection."""
+    return b"".join(iter(lambda: client.recv(65_536), b""))
+
+
+def answers(address: Address, *pieces: bytes) -> list[Response]:
+    """Return every response until the service closes the connection."""
+    with connected(address) as client:
+        for piece in pieces:
+            client.sendall(piece)
+        return list(parsed(received(client)))
+
+
+def refused(response: Response, status: int, code: str) -> None:
+    assert (response.status, response.json()["code"]) == (status, code)
+    assert response.json()["request_id"] == response.headers["x-request-id"]
+    assert response.headers["connection"] == "close"
+    assert "server" not in response.headers
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /api/v1/me HTTP/1.1\r\n\r\n",
+        GET + b"Host: y\r\n\r\n",
+        POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        POST + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
+        POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        POST + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+        POST + b"Transfer-Encoding: chunked\r\n\r\n5;" + b"a" * 5_000,
+        GET + b"A: b\r\n c\r\n\r\n",
+        b"GET /api/v1/me HTTP/1.1\nHost: x\n\n",
+        b"GET /api/v1/me\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+    ids=lambda sent: sent[20:60].decode("latin-1").encode("unicode_escape").decode(),
+)
+def test_a_request_that_is_not_clear_is_refused_in_the_contracts_shape(address: Address, sent: bytes) -> None:
+    (response,) = answers(address, sent)
+    refused(response, 400, "validation_failed")
+
+
+def test_a_head_of_50_mib_is_refused_when_64_kib_of_it_have_come(address: Address) -> None:
+    """The service once read all of it, which took fourteen seconds in which it did nothing else."""
+    with connected(address) as client:
+        client.sendall(GET + b"X: " + b"a" * 65_536)
+        (response,) = parsed(received(client))
+        refused(response, 431, "headers_too_large")
+        sent = 0
+        try:
+            for _ in range(50):
+                client.sendall(b"a" * MIB)
+                sent += 1
+        except OSError:
+            pass  # cut: it does not read for ever what it will not use
+    (response,) = answers(address, GET + b"Connection: close\r\n\r\n")
+    assert response.status == 401
+
+
+def test_many_headers_are_refused(address: Address) -> None:
+    (response,) = answers(address, GET, *[b"A: b\r\n" * 1_000] * 20)
+    refused(response, 431, "headers_too_large")
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+def test_a_client_that_is_still_writing_gets_the_413(address: Address, framing: str) -> None:
+    size = 20 * MIB
+    announced = b"Content-Length: %d" % size if framing == "length" else b"Transfer-Encoding: chunked"
+    head = POST + b"Content-Type: application/json\r\n" + announced + b"\r\n\r\n"
+    body = b"a" * size if framing == "length" else CHUNK * (size // len(CHUNK))
+    (response,) = answers(address, head, body)  # all of it is written before anything is read
+    refused(response, 401, "api_key_missing")  # the key is asked for first
+
+
+def test_a_body_that_is_too_large_closes_the_connection(address: Address, api_key: str) -> None:
+    fields = f"Authorization: Bearer {api_key}\r\nIdempotency-Key: abcdefgh\r\nContent-Type: application/json\r\n"
+    for framing, body in (
+        (b"Content-Length: %d\r\n\r\n" % (REQUEST_BODY_BYTES_MAX + 1), b" " * (REQUEST_BODY_BYTES_MAX + 1)),
+        (b"Content-Length: 20971520\r\n\r\n", b"a" * 20 * MIB),
+        (b"Transfer-Encoding: chunked\r\n\r\n", CHUNK * 320),
+    ):
+        (response,) = answers(address, POST + fields.encode() + framing, body)
+        refused(response, 413, "payload_too_large")
+
+
+def test_pipelined_requests_keep_their_order(address: Address) -> None:
+    asked = b"".join(GET + b"X-Request-Id: %d\r\n\r\n" % number for number in range(50))
+    found = answers(address, asked + GET + b"X-Request-Id: 50\r\nConnection: close\r\n\r\n")
+    assert [response.headers["x-request-id"] for response in found] == [str(number) for number in range(51)]
+
+
+def test_clients_that_say_nothing_or_little_keep_nobody_from_being_served(address: Address) -> None:
+    slow = [socket.create_connection(address, timeout=PATIENCE_S) for _ in range(300)]
+    try:
+        for number, client in enumerate(slow):
+            client.sendall((b"", b"G", GET, POST + b"Content-Length: 9\r\n\r\n{")[number % 4])
+        for _ in range(20):
+            (response,) = answers(address, GET + b"Connection: close\r\n\r\n")
+            assert response.status == 401
+    finally:
+        for client in slow:
+            client.close()

@@ -1,0 +1,66 @@
+"""`booking worker` works until it is told to stop, and leaves an SQLite database to the process that serves it."""
+
+import fcntl
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.engine import make_url
+from support.world import SECRET
+
+
+def test_it_works_until_it_is_told_to_stop(
+    stored_on_both: Callable[..., Any], process: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """For example: booking worker."""
+    running = process("worker", stderr=subprocess.STDOUT)
+    assert running.stdout is not None
+    for line in running.stdout:
+        if "the worker runs" in line:
+            break
+    running.send_signal(signal.SIGTERM)
+    rest, _ = running.communicate(timeout=60)
+    assert running.returncode == 0
+    assert "the worker stops" in rest
+
+
+def test_beside_the_process_that_serves_an_sqlite_file_it_is_refused(
+    stored: Callable[..., Any],
+) -> None:
+    path = Path(str(make_url(os.environ["BOOKING_DATABASE_URL"]).database))
+    with path.with_name(path.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused = stored("worker", "-o", "json")
+    assert refused.code == 2
+    assert refused.error["code"] == "already_served"
+
+
+def test_a_database_that_is_not_upgraded_is_refused_where_it_is_shared(
+    booking: Callable[..., Any], environment: Callable[[str, str], None], postgres_server: str
+) -> None:
+    environment("BOOKING_DATABASE_URL", postgres_server)
+    environment("BOOKING_SECRET_KEY", SECRET)
+    assert booking("worker").code == 2
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_the_log_warns_once_when_no_mail_can_be_sent(command: str, caplog: pytest.LogCaptureFixture) -> None:
+    from booking_cli.operator import logs
+    from booking_core.settings import Settings
+
+    with caplog.at_level("INFO"):
+        logs.log_settings(logging.getLogger(f"booking.{command}"), Settings(database_url="postgresql://localhost/x"))
+        logs.log_settings(logging.getLogger(f"booking.{command}"), Settings())
+    (warning,) = (record for record in caplog.records if record.levelname == "WARNING")
+    assert "neither BOOKING_SMTP_URL nor BOOKING_MAIL_DIR is set" in warning.getMessage()
+
+
+def test_the_doctor_finds_it_too(stored_on_both: Callable[..., Any], fresh_database_url: str) -> None:
+    told = stored_on_both("doctor").out
+    assert ("no mail is sent" in told) is fresh_database_url.startswith("postgresql")
+    assert stored_on_both("doctor", "-o", "json").err == ""

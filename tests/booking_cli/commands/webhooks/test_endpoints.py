@@ -1,0 +1,383 @@
+"""`booking webhooks`, over HTTP against a running service on both databases."""
+
+import io
+import json
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.hooks import Hooks
+from support.servers import Service
+from support.shell import logged_in, running
+
+from booking_cli.main import main
+from booking_core.models.scopes import Scope
+
+Booking = Callable[..., Any]
+Environment = Callable[[str, str], None]
+Process = Callable[..., subprocess.Popen[str]]
+
+URL = "https://127.0.0.1:8443/hook"
+UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+
+
+@pytest.fixture(scope="module")
+def service(
+    backend: str, new_database_url: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    with running(new_database_url(backend), tmp_path_factory.mktemp("service")) as started:
+        yield started
+
+
+@pytest.fixture
+def hooks(service: Service, environment: Environment, tmp_path: Path) -> Iterator[Hooks]:
+    """Return an organization of this test; the environment has its key."""
+    with logged_in(service, environment, tmp_path) as made:
+        yield made
+
+
+def create(booking: Booking, *argv: str) -> dict[str, Any]:
+    made = booking("webhooks", "create", "--url", URL, "--event", "booking.created", *argv, "-o", "json")
+    assert made.code == 0, made.err
+    result: dict[str, Any] = made.json
+    return result
+
+
+# Endpoints -------------------------------------------------------------------------------------------------------
+
+
+def test_the_secret_of_an_endpoint_is_shown_once_and_never_again(booking: Booking, hooks: Hooks) -> None:
+    made = create(booking, "--event", "booking.cancelled", "--description", "The calendar")
+    secret = made.pop("secret")
+    assert secret.startswith("whsec_")
+    assert (made["event_types"], made["description"]) == (["booking.cancelled", "booking.created"], "The calendar")
+    shown = booking("webhooks", "show", made["id"], "-o", "json")
+    listed = booking("webhooks", "list", "-o", "json")
+    assert shown.json == made
+    assert listed.json == {"data": [made], "has_more": False, "next_cursor": None}
+    assert secret not in shown.out + listed.out
+
+
+def test_a_person_is_told_that_the_secret_is_shown_once(booking: Booking, hooks: Hooks) -> None:
+    made = booking("webhooks", "create", "--url", URL, "--event", "booking.created")
+    assert "secret\twhsec_" in made.out
+    assert "Save the secret now" in made.err
+    assert booking(
+        "webhooks", "create", "--url", URL, "--event", "booking.created", "--fields", "secret"
+    ).out.startswith("whsec_")
+
+
+def test_a_secret_that_would_not_be_shown_is_not_made(booking: Booking, hooks: Hooks) -> None:
+    create = ("webhooks", "create", "--url", URL, "--event", "booking.created")
+    assert booking(*create, "--fields", "id").code == 2
+    assert booking("webhooks", "list", "-o", "json").json["data"] == []
+    made = booking(*create, "-o", "json").json
+    refused = booking("webhooks", "rotate-secret", made["id"], "--fields", "id", "-o", "json")
+    assert (refused.code, "--fields id,secret" in refused.error["hint"]) == (2, True)
+
+
+def test_a_secret_goes_into_a_file_that_only_its_owner_reads(booking: Booking, hooks: Hooks, tmp_path: Path) -> None:
+    made = create(booking, "--secret-file", "hook.secret")
+    file = tmp_path / "hook.secret"
+    assert "secret" not in made
+    assert made["secret_file"] == "hook.secret"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    first = file.read_text()
+    assert first.startswith("whsec_")
+    again = booking("webhooks", "rotate-secret", made["id"], "--secret-file", "hook.secret", "--json")
+    assert (again.code, again.error["code"], file.read_text()) == (2, "file_exists", first)
+    rotated = booking("webhooks", "rotate-secret", made["id"], "--secret-file", "new.secret", "--json")
+    assert rotated.json["previous_secret_expires_at"] is not None
+    assert (tmp_path / "new.secret").read_text() not in ("", first)
+
+
+def test_no_endpoint_is_made_whose_secret_cannot_be_kept(booking: Booking, hooks: Hooks, tmp_path: Path) -> None:
+    refused = booking("webhooks", "create", "--url", URL, "--event", "booking.created", "--secret-file", "no/where")
+    assert refused.code == 2
+    wrong = booking("webhooks", "create", "--url", "nonsense", "--event", "booking.created", "--secret-file", "hook")
+    assert wrong.code == 8
+    assert not (tmp_path / "hook").exists()
+    assert booking("webhooks", "list", "--json").json["data"] == []
+
+
+def test_a_secret_that_could_not_be_shown_is_named(
+    booking: Booking, hooks: Hooks, process: Process, nobody_reads: int
+) -> None:
+    started = process("webhooks", "create", "--url", URL, "--event", "booking.created", stdout=nobody_reads)
+    _, told = started.communicate()
+    assert started.returncode == 1
+    (endpoint,) = booking("webhooks", "list", "--json").json["data"]
+    assert f"hint: booking webhooks rotate-secret {endpoint['id']}" in told.splitlines()
+
+
+def test_rotation_overlaps_for_a_day_unless_told(booking: Booking, hooks: Hooks) -> None:
+    made = create(booking)
+    rotated = booking("webhooks", "rotate-secret", made["id"], "-o", "json").json
+    assert rotated["secret"] != made["secret"]
+    assert rotated["previous_secret_expires_at"] is not None
+    leaked = create(booking)["id"]
+    at_once = booking("webhooks", "rotate-secret", leaked, "--overlap", "0", "-o", "json").json
+    assert at_once["previous_secret_expires_at"] is None
+    assert booking("webhooks", "rotate-secret", made["id"], "--overlap", "8d", "--json").code == 8
+    assert booking("webhooks", "rotate-secret", made["id"], "--overlap", "soon", "--json").code == 2
+
+
+def test_what_is_given_is_changed_and_the_rest_left(booking: Booking, hooks: Hooks) -> None:
+    made = create(booking, "--description", "The calendar")
+    changed = booking(
+        "webhooks", "update", made["id"], "--event", "customer.created", "--url", f"{URL}/2", "--json"
+    ).json
+    assert (changed["event_types"], changed["url"]) == (["customer.created"], f"{URL}/2")
+    assert changed["description"] == "The calendar"
+    assert booking("webhooks", "update", made["id"], "--description", "", "--json").json["description"] is None
+    assert booking("webhooks", "update", made["id"], "--json").error["message"] == "There is nothing to change."
+
+
+def test_an_endpoint_is_disabled_and_resumed(booking: Booking, hooks: Hooks) -> None:
+    made = create(booking)
+    off = booking("webhooks", "update", made["id"], "--disable", "-o", "json").json
+    assert (off["status"], off["disabled_reason"]) == ("disabled", "manual")
+    resumed = booking("webhooks", "enable", made["id"])
+    assert "status\tenabled\n" in resumed.out
+    assert f"booking webhooks recover {made['id']}" in resumed.err
+
+
+def test_deleting_needs_a_yes(booking: Booking, hooks: Hooks) -> None:
+    made = create(booking)
+    refused = booking("webhooks", "delete", made["id"], "-o", "json")
+    assert (refused.code, refused.error["code"]) == (2, "confirmation_required")
+    assert URL in refused.error["message"]
+    assert booking("webhooks", "show", made["id"], "--json").code == 0
+    assert booking("webhooks", "delete", made["id"], "--yes", "-o", "json").json == {"id": made["id"], "deleted": True}
+    assert booking("webhooks", "delete", made["id"], "--yes", "--json").code == 6
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("y\n", 0, 0), ("n\n", 1, 1)])
+def test_a_person_is_asked_on_a_terminal(
+    booking: Booking, hooks: Hooks, terminal: Callable[..., tuple[int, str]], answer: str, code: int, left: int
+) -> None:
+    made = create(booking)
+    ended, screen = terminal("webhooks", "delete", made["id"], answer=answer)
+    assert ended == code
+    assert f"Delete the endpoint {URL}? This cannot be undone. [y/N]" in screen
+    assert len(booking("webhooks", "list", "--json").json["data"]) == left
+
+
+# Deliveries ------------------------------------------------------------------------------------------------------
+
+
+def test_a_test_is_queued_and_found_in_the_log(booking: Booking, hooks: Hooks) -> None:
+    made = create(booking)
+    queued = booking("webhooks", "test", made["id"])
+    assert queued.code == 0
+    assert f"booking webhooks deliveries show {made['id']} " in queued.err
+    again = booking("webhooks", "test", made["id"], "-o", "json").json
+    assert (again["event_type"], again["status"], again["trigger"]) == ("ping", "queued", "test")
+    shown = booking("webhooks", "deliveries", "show", made["id"], again["id"], "-o", "json")
+    assert shown.json == again
+    listed = booking("webhooks", "deliveries", "list", made["id"], "-o", "json").json
+    assert listed["data"][0]["id"] == again["id"]
+    assert len(listed["data"]) == 2
+
+
+def test_the_log_is_filtered_and_walked_in_pages(booking: Booking, hooks: Hooks) -> None:
+    endpoint = hooks.endpoint()
+    (first, *_) = hooks.tell(times=3)
+    hooks.succeed(hooks.one(free=1))
+    argv = ("webhooks", "deliveries", "list", endpoint)
+    assert len(booking(*argv, "--status", "queued", "--json").json["data"]) == 2
+    (succeeded,) = booking(*argv, "--status", "succeeded", "--json").json["data"]
+    assert succeeded["attempts"][0]["response_status"] == 200
+    assert [each["event_id"] for each in booking(*argv, "--event-id", first, "--json").json["data"]] == [first]
+    assert booking(*argv, "--event-type", "booking.created", "--json").json["data"] == []
+    page = booking(*argv, "--limit", "2", "--json").json
+    assert (len(page["data"]), page["has_more"]) == (2, True)
+    rest = booking(*argv, "--limit", "2", "--starting-after", page["next_cursor"], "--json").json
+    assert (len(rest["data"]), rest["has_more"]) == (1, False)
+    everything = booking(*argv, "--all", "-o", "jsonl").out.splitlines()
+    assert [json.loads(line)["id"] for line in everything] == [each["id"] for each in page["data"] + rest["data"]]
+    assert len(booking(*argv).out.splitlines()) == 3
+    assert booking(*argv, "--status", "lost", "--json").code == 2
+
+
+def test_a_dead_delivery_is_tried_once_more(booking: Booking, hooks: Hooks) -> None:
+    endpoint = hooks.endpoint()
+    hooks.tell()
+    hooks.fail_until_dead()
+    (dead,) = booking("webhooks", "deliveries", "list", endpoint, "--status", "dead", "--json").json["data"]
+    retried = booking("webhooks", "deliveries", "retry", endpoint, dead["id"], "-o", "json").json
+    assert (retried["status"], retried["max_attempts"]) == ("queued", 7)
+    refused = booking("webhooks", "deliveries", "retry", endpoint, dead["id"], "--json")
+    assert (refused.code, refused.error["status"]) == (7, 409)
+
+
+@pytest.mark.parametrize("off", [False, True])
+def test_recover_does_what_its_dry_run_told(booking: Booking, hooks: Hooks, off: bool) -> None:
+    endpoint = hooks.endpoint()
+    hooks.tell(times=2)
+    hooks.fail_until_dead()
+    if off:
+        booking("webhooks", "update", endpoint, "--disable")
+        hooks.tell()
+        booking("webhooks", "enable", endpoint)
+    argv = ("webhooks", "recover", endpoint, "--since", "2000-01-01T00:00:00")
+    told = booking(*argv, "--dry-run", "-o", "json").json
+    assert told == {"matched": 2 + off, "dead": 2, "failed": int(off), "dry_run": True}
+    assert booking(*argv, "--dry-run", "-o", "json").json == told
+    assert booking(*argv, "--status", "dead", "--dry-run", "--json").json["matched"] == 2
+    assert booking(*argv, "--event", "booking.created", "--dry-run", "--json").json["matched"] == 0
+    done = booking(*argv, "-o", "json")
+    assert done.json == {"matched": told["matched"]}
+    assert booking(*argv, "-o", "json").json == {"matched": 0}
+    assert {row["status"] for row in hooks.deliveries()} == {"queued"}
+
+
+def test_recover_takes_a_time_of_the_organization_and_a_length(booking: Booking, hooks: Hooks) -> None:
+    endpoint = hooks.endpoint()
+    hooks.tell()
+    hooks.fail_until_dead()
+    for since, until, matched in (
+        ("2h", None, 1),
+        ("2h", "1h", 0),
+        ("2000-01-01", "2001-01-01", 0),
+        ("2000-01-01T00:00:00Z", "2999-01-01T00:00:00+01:00", 1),
+    ):
+        argv = ("webhooks", "recover", endpoint, "--since", since, *(("--until", until) if until else ()))
+        assert booking(*argv, "--dry-run", "--json").json["matched"] == matched
+    assert booking("webhooks", "recover", endpoint, "--since", "yesterday", "--json").code == 2
+
+
+def test_a_test_is_not_recovered(booking: Booking, hooks: Hooks) -> None:
+    endpoint = hooks.endpoint()
+    booking("webhooks", "test", endpoint)
+    hooks.fail_until_dead()
+    argv = ("webhooks", "recover", endpoint, "--since", "2h", "--json")
+    assert booking(*argv, "--dry-run").json["matched"] == booking(*argv).json["matched"] == 0
+
+
+def test_a_watch_tells_of_each_change_until_it_is_interrupted(booking: Booking, hooks: Hooks, process: Process) -> None:
+    endpoint = hooks.endpoint()
+    hooks.tell()
+    with process("webhooks", "deliveries", "list", endpoint, "--watch", "-o", "json") as started:
+        assert started.stdout is not None
+        assert json.loads(started.stdout.readline())["status"] == "queued"
+        hooks.succeed(hooks.one())
+        assert json.loads(started.stdout.readline())["status"] == "succeeded"
+        started.send_signal(signal.SIGINT)
+        assert started.stdout.read() == ""
+        assert started.wait() == 130
+
+
+# Refusals --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_there_exits_6(booking: Booking, hooks: Hooks) -> None:
+    for argv in (
+        ("show", UNKNOWN),
+        ("update", UNKNOWN, "--disable"),
+        ("delete", UNKNOWN, "--yes"),
+        ("enable", UNKNOWN),
+        ("rotate-secret", UNKNOWN),
+        ("test", UNKNOWN),
+        ("recover", UNKNOWN, "--since", "2h"),
+        ("recover", UNKNOWN, "--since", "2h", "--dry-run"),
+        ("deliveries", "list", UNKNOWN),
+        ("deliveries", "show", UNKNOWN, UNKNOWN),
+        ("deliveries", "retry", UNKNOWN, UNKNOWN),
+    ):
+        refused = booking("webhooks", *argv, "-o", "json")
+        assert (refused.code, refused.error["code"], refused.error["status"]) == (6, "not_found", 404), argv
+        assert refused.error["request_id"]
+        assert refused.out == ""
+
+
+def test_what_the_service_refuses_has_the_exit_code_of_its_kind(
+    booking: Booking, hooks: Hooks, environment: Environment
+) -> None:
+    argv = ("webhooks", "create", "--url")
+    assert booking(*argv, "ftp://x", "--event", "booking.created", "--json").code == 8
+    assert booking(*argv, URL, "--event", "ping", "--json").code == 8
+    for _ in range(10):
+        create(booking)
+    assert booking(*argv, URL, "--event", "booking.created", "--json").code == 7
+    environment("BOOKING_API_KEY", hooks.world.key(Scope.WEBHOOKS_MANAGE))
+    assert booking(*argv, URL, "--event", "booking.created", "--json").code == 5
+    environment("BOOKING_API_KEY", "svc_" + "0" * 40)
+    assert booking("webhooks", "list", "--json").code == 4
+    environment("BOOKING_BASE_URL", "http://127.0.0.1:1")
+    assert booking("webhooks", "list", "--json").code == 3
+    environment("BOOKING_API_KEY", "")
+    assert booking("webhooks", "list", "--json").code == 4
+
+
+@pytest.mark.parametrize("endpoint_id", ["", "..", "a/b", "a?b"])
+def test_an_id_that_leads_elsewhere_exits_2(booking: Booking, endpoint_id: str) -> None:
+    assert booking("webhooks", "show", endpoint_id, "--json").code == 2
+
+
+# On a terminal ---------------------------------------------------------------------------------------------------
+
+
+def test_the_list_fits_a_terminal_and_cuts_no_id(
+    booking: Booking, hooks: Hooks, terminal: Callable[..., tuple[int, str]]
+) -> None:
+    made = create(booking)
+    code, screen = terminal("webhooks", "list", "--color", "never")
+    assert code == 0
+    assert made["id"] in screen
+    assert URL in screen
+    assert max(map(len, screen.splitlines())) <= 100
+
+
+class Screen(io.StringIO):
+    """A terminal that records its output."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_the_watch_is_a_table_that_is_drawn_again(
+    booking: Booking, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint, screen, looks = hooks.endpoint(), Screen(), iter(range(3))
+    hooks.tell()
+
+    def between_two_looks(_: float) -> None:
+        if next(looks) == 2:
+            raise KeyboardInterrupt
+        if hooks.deliveries()[0]["status"] == "queued":
+            hooks.succeed(hooks.one())
+
+    monkeypatch.setattr("booking_cli.commands.webhooks.deliveries.time.sleep", between_two_looks)
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["webhooks", "deliveries", "list", endpoint, "--watch", "--color", "always"]) == 130
+    shown = screen.getvalue()
+    assert shown.index("queued") < shown.index("\x1b[1A") < shown.index("succeeded")
+
+
+def test_a_delivery_is_shown_with_a_table_of_its_attempts(
+    booking: Booking, hooks: Hooks, terminal: Callable[..., tuple[int, str]]
+) -> None:
+    endpoint = hooks.endpoint()
+    hooks.tell()
+    hooks.fail_until_dead()
+    (dead,) = booking("webhooks", "deliveries", "list", endpoint, "--json").json["data"]
+    _, screen = terminal("webhooks", "deliveries", "show", endpoint, dead["id"], "--color", "never")
+    pairs, _, attempts = screen.partition("\n\n")
+    assert "failure_reason        attempts_exhausted\n" in pairs
+    heading, *rows = attempts.splitlines()
+    assert heading.split()[:4] == ["number", "started_at", "http", "error"]
+    assert [row.split()[0] for row in rows] == ["1", "2", "3", "4", "5", "6"]
+    assert max(map(len, screen.splitlines())) <= 100
+
+
+def test_an_empty_list_says_what_to_do(booking: Booking, hooks: Hooks) -> None:
+    empty = booking("webhooks", "list", "-o", "table")
+    assert empty.out == ""
+    assert "booking webhooks create" in empty.err

@@ -1,0 +1,762 @@
+"""`booking webhooks listen`: every event reaches the application, whatever is restarted meanwhile."""
+
+import asyncio
+import io
+import json
+import re
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import servers
+from support.hooks import Hooks
+from support.receivers import Receivers, hang, plain, wait_until
+from support.servers import Service
+from support.shell import logged_in, running
+
+from booking_cli.client.event_feed import Feed, FeedEvent, Position, parse_event
+from booking_cli.client.webhook_secrets import Secrets
+from booking_cli.commands.webhooks import listen_view, receiver
+from booking_cli.commands.webhooks.forwarder import Attempt, Forwarder
+from booking_cli.commands.webhooks.listen_view import Screen, View
+from booking_cli.commands.webhooks.receiver import Result
+from booking_cli.framework.context import Cli
+from booking_cli.framework.errors import CliError
+from booking_core import events, tokens
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.events import NewEvent
+from booking_core.models.events import SUBSCRIBABLE, EventType
+from booking_server.worker.signing import signed_headers
+from webhook_verify import Verifier, generate_secret
+
+Booking = Callable[..., Any]
+Environment = Callable[[str, str], None]
+Process = Callable[..., subprocess.Popen[str]]
+
+AWKWARD = {
+    "name": 'på "brygga" \\ /',
+    "note": "a\tb\r\nc\x1b\x7f\u2028\u00e9\U0001f6a3",
+    "n": 2**53,
+    "x": None,
+    "l": [],
+}
+
+
+# The application -------------------------------------------------------------------------------------------------
+
+
+class Application:
+    """A receiver on a fixed port that can be stopped and started."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[dict[str, str], bytes]] = []
+        self.answers: list[int] = []
+        """What is answered next, and then 200."""
+        self.port = servers.free_port()
+        self._server: ThreadingHTTPServer | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook"
+
+    @property
+    def ids(self) -> list[str]:
+        """Return the ids of the events in the order of their first arrival."""
+        return list(dict.fromkeys(headers["svc-event-id"] for headers, _ in self.received))
+
+    def start(self) -> "Application":
+        application = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                length = int(self.headers["content-length"])
+                body = self.rfile.read(length)
+                if len(body) < length:
+                    return  # whoever sent it was killed in the midst of it
+                application.received.append(({name.lower(): value for name, value in self.headers.items()}, body))
+                self.send_response(application.answers.pop(0) if application.answers else 200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        if self._server and self._thread:
+            self._server.shutdown()
+            self._thread.join()
+            self._server.server_close()
+            self._server = None
+
+    def wait_for(self, events: Sequence[str]) -> None:
+        wait_until(lambda: set(self.ids) >= set(events), f"{len(events)} events")
+
+
+@pytest.fixture
+def application() -> Iterator[Application]:
+    made = Application().start()
+    yield made
+    made.stop()
+
+
+# The service and the listener ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def service(
+    backend: str, new_database_url: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    with running(new_database_url(backend), tmp_path_factory.mktemp("service")) as started:
+        yield started
+
+
+@pytest.fixture
+def hooks(service: Service, environment: Environment, tmp_path: Path) -> Iterator[Hooks]:
+    with logged_in(service, environment, tmp_path) as made:
+        yield made
+
+
+class Listener:
+    """`booking webhooks listen` in a process of its own, with its output in files."""
+
+    def __init__(self, process: Process, folder: Path, target: str) -> None:
+        self._process = process
+        self._folder = folder
+        self._target = target
+        self.running: subprocess.Popen[str] | None = None
+
+    @property
+    def out(self) -> str:
+        return (self._folder / "out").read_text()
+
+    @property
+    def err(self) -> str:
+        return (self._folder / "err").read_text()
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        whole, _, _ = self.out.rpartition("\n")  # it may be in the midst of writing the next one
+        return [json.loads(line) for line in whole.splitlines()]
+
+    @property
+    def secret(self) -> str:
+        return (self._folder / "config/webhook-secrets/default").read_text().strip()
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        return list((self._folder / "config/listen").glob("*.json"))
+
+    def start(self, *argv: str) -> "Listener":
+        """Start the listener and wait until its position is saved."""
+        written_at = [path.stat().st_mtime_ns for path in self.checkpoints]
+        with (self._folder / "out").open("a") as out, (self._folder / "err").open("a") as err:
+            command = ("webhooks", "listen", "--forward-to", self._target, *argv)
+            self.running = self._process(*command, stdout=out, stderr=err)
+        wait_until(lambda: [path.stat().st_mtime_ns for path in self.checkpoints] != written_at, "the listener begins")
+        return self
+
+    def wait_for(self, events: Sequence[str]) -> None:
+        """Wait until the listener has written that the events were received."""
+        wait_until(lambda: all(event in self.out for event in events), f"{len(events)} events are told of")
+
+    def end(self, how: signal.Signals) -> int:
+        assert self.running is not None
+        self.running.send_signal(how)
+        return self.wait()
+
+    def wait(self) -> int:
+        assert self.running is not None
+        return self.running.wait(60)
+
+
+@pytest.fixture
+def listener(process: Process, tmp_path: Path, application: Application) -> Iterator[Listener]:
+    made = Listener(process, tmp_path, application.url)
+    yield made
+    if made.running and made.running.poll() is None:
+        made.end(signal.SIGKILL)
+
+
+# What is sent ----------------------------------------------------------------------------------------------------
+
+
+def tell_all(hooks: Hooks) -> list[str]:
+    """Publish an event of every type, with values that are difficult to write as JSON."""
+    import orjson
+
+    world = hooks.world
+    extra = {"previous": AWKWARD, "reason": "på"}
+    tolds = [
+        NewEvent(kind, None if number % 5 == 4 else tokens.new_id(), orjson.dumps(AWKWARD | {"kind": kind}), extra)
+        for number, kind in enumerate(sorted(SUBSCRIBABLE))
+    ]
+
+    def work(tx: Tx) -> list[str]:
+        return events.publish(tx, world.organization, tolds, at=world.clock())
+
+    return hooks.database.write(work)
+
+
+def test_what_is_forwarded_is_to_the_byte_what_the_worker_sends(
+    hooks: Hooks, application: Application, listener: Listener, tmp_path: Path
+) -> None:
+    endpoint = hooks.endpoint(*SUBSCRIBABLE)
+    (tmp_path / "hook.secret").write_text(hooks.secrets[endpoint])
+    listener.start("--secret-file", "hook.secret")
+    told = tell_all(hooks)
+    application.wait_for(told)
+    claimed_by_worker = hooks.claim(free=100)
+    by_worker = {claimed.event_id: claimed for claimed in claimed_by_worker}
+    hooks.succeed(*claimed_by_worker)
+    assert application.ids == told
+    verifier = Verifier(hooks.secrets[endpoint])
+    for headers, body in application.received:
+        claimed = by_worker[headers["svc-event-id"]]
+        assert body == claimed.body
+        assert verifier.verify(body, headers).event_type == headers["svc-event-type"] == claimed.event_type
+        sent = {name.lower(): value for name, value in signed_headers(claimed)}
+        assert headers.keys() - {"host", "content-length"} == sent.keys()
+        for name in ("content-type", "user-agent", "svc-event-id", "svc-event-type", "webhook-id"):
+            assert headers[name] == sent[name]
+    assert len({headers["svc-delivery-id"] for headers, _ in application.received}) == len(told)
+
+
+def test_every_stored_body_is_rebuilt_from_the_feed(hooks: Hooks, booking: Booking) -> None:
+    tell_all(hooks)
+    hooks.tell(times=2, kind=EventType.PING)
+    stored = {row["id"]: row["body"] for row in hooks.world.rows(tables.events)}
+    shown = booking("events", "list", "--all", "-o", "jsonl").out.split("\n")[:-1]
+    rebuilt = {event.id: event.body.decode() for event in map(parse_event, map(json.loads, shown))}
+    assert rebuilt == stored
+
+
+def test_the_secret_is_the_profiles_own_and_where_it_is_is_told(
+    hooks: Hooks, application: Application, listener: Listener, tmp_path: Path
+) -> None:
+    listener.start()
+    told = hooks.tell()
+    application.wait_for(told)
+    (headers, body), *_ = application.received
+    Verifier(listener.secret).verify(body, headers)
+    file = tmp_path / "config/webhook-secrets/default"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert str(file) in listener.err
+    assert listener.secret not in listener.err + listener.out
+
+
+# Restarts --------------------------------------------------------------------------------------------------------
+
+
+def test_every_event_arrives_through_every_kind_of_restart(
+    fresh_database_url: str,
+    environment: Environment,
+    tmp_path: Path,
+    application: Application,
+    listener: Listener,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with running(fresh_database_url, tmp_path) as service, logged_in(service, environment, tmp_path) as hooks:
+        ports = service.ports
+        told: list[str] = []
+
+        def tell(times: int) -> None:
+            told.extend(hooks.tell(times=times))
+
+        listener.start()
+        tell(5)
+        application.wait_for(told)
+
+        application.stop()
+        tell(5)
+        wait_until(lambda: "\twaiting\t" in listener.out, "the listener waits for the application")
+        application.start()
+        application.wait_for(told)
+
+        service.kill()
+        tell(5)
+        wait_until(lambda: "cannot be reached" in listener.err, "the listener waits for the service")
+        again = iter(ports)
+        monkeypatch.setattr(servers, "free_port", lambda: next(again))
+        service.start()
+        application.wait_for(told)
+
+        tell(30)
+        wait_until(lambda: len(application.ids) > 20, "the listener is in the midst of it")
+        assert listener.end(signal.SIGKILL) == -signal.SIGKILL
+        tell(5)
+        listener.start()
+        tell(5)
+        application.wait_for(told)
+
+        assert application.ids == told
+        # Whoever is killed between an answer and its note sends that one event again.
+        assert len(application.received) <= len(told) + 1
+        verifier = Verifier(listener.secret)
+        for headers, body in application.received:
+            assert verifier.verify(body, headers).event_id in told
+        assert listener.end(signal.SIGINT) == 130
+
+
+def test_the_next_one_goes_on_where_the_last_one_stopped(
+    hooks: Hooks, application: Application, listener: Listener
+) -> None:
+    before = hooks.tell(times=2)
+    listener.start()
+    first = hooks.tell(times=2)
+    listener.wait_for(first)
+    assert listener.end(signal.SIGINT) == 130
+    missed = hooks.tell(times=2)
+    listener.start()
+    listener.wait_for(missed)
+    listener.end(signal.SIGINT)
+    assert application.ids == [*first, *missed]
+    assert "Continuing after event 4" in listener.err
+    hooks.tell()
+    listener.start("--no-resume")
+    new = hooks.tell()
+    application.wait_for(new)
+    assert listener.end(signal.SIGINT) == 130
+    assert application.ids == [*first, *missed, *new]
+    assert not set(before) & set(application.ids)
+
+
+def test_since_goes_back_and_never_leaves_out_what_was_missed(
+    hooks: Hooks, application: Application, listener: Listener
+) -> None:
+    told = hooks.tell(times=3)
+    listener.start("--since", "10m")
+    listener.wait_for(told)
+    listener.end(signal.SIGINT)
+    assert len(application.received) == 3
+    listener.start("--since", "10m")
+    wait_until(lambda: listener.out.count(told[-1]) == 2, "all three again")
+    listener.end(signal.SIGINT)
+    # What happened while nobody listened is older than what is asked for now, and still comes.
+    missed = hooks.tell()
+    listener.start("--since", "2999-01-01")
+    listener.wait_for(missed)
+    listener.end(signal.SIGINT)
+    assert len(application.received) == 7
+
+
+def test_other_types_go_on_from_the_same_place(hooks: Hooks, application: Application, listener: Listener) -> None:
+    listener.start("--event", "booking.*")
+    hooks.tell()
+    wanted = hooks.tell(kind=EventType.BOOKING_CREATED)
+    listener.wait_for(wanted)
+    listener.end(signal.SIGINT)
+    later = [*hooks.tell(kind=EventType.BOOKING_CONFIRMED), *hooks.tell()]
+    listener.start("--event", "gift_card.redeemed", "--event", "booking.confirmed")
+    listener.wait_for(later)
+    listener.end(signal.SIGINT)
+    assert application.ids == [*wanted, *later]
+
+
+def test_a_test_of_an_endpoint_is_forwarded_only_when_asked_for(
+    hooks: Hooks, application: Application, listener: Listener
+) -> None:
+    listener.start()
+    (ping, *_), (told, *_) = hooks.tell(kind=EventType.PING), hooks.tell()
+    listener.wait_for([told])
+    listener.end(signal.SIGINT)
+    assert application.ids == [told]
+    listener.start("--since", "10m", "--event", "ping")
+    listener.wait_for([ping])
+    listener.end(signal.SIGINT)
+    assert application.ids == [told, ping]
+
+
+# Receivers that refuse, and that are away ------------------------------------------------------------------------
+
+
+def test_a_refused_event_is_tried_again_then_left_behind_and_named(
+    hooks: Hooks, application: Application, listener: Listener
+) -> None:
+    application.answers = [500, 400]
+    listener.start("--attempts", "2", "-o", "json")
+    refused, taken = hooks.tell(times=2)
+    application.wait_for([taken])
+    wait_until(lambda: len(listener.records) == 3, "three attempts are told of")
+    assert [(each["id"], each["outcome"], each["status"]) for each in listener.records] == [
+        (refused, "retrying", 500),
+        (refused, "given_up", 400),
+        (taken, "accepted", 200),
+    ]
+    assert listener.end(signal.SIGINT) == 130
+
+
+def test_the_end_sums_up(hooks: Hooks, application: Application, listener: Listener) -> None:
+    application.answers = [500]
+    listener.start("--attempts", "1")
+    refused, taken = hooks.tell(times=2)
+    wait_until(lambda: taken in listener.out, "both are told of")
+    assert listener.end(signal.SIGINT) == 130
+    told = listener.err.splitlines()
+    assert "1 event forwarded." in told
+    assert f"  booking events get {refused}" in told
+    assert [line.split("\t")[1:3] for line in listener.out.splitlines()] == [["given_up", "500"], ["accepted", "200"]]
+
+
+EVENT = FeedEvent("e1", "ping", 1, "2026-11-21T13:00:00+01:00", b'{"id":"e1","type":"ping"}')
+
+
+def attempts(forwarder: Forwarder) -> list[tuple[str, float]]:
+    return [(each.outcome, each.pause_s) for each in forwarder.forward(EVENT)]
+
+
+def forwarder_to(url: str, slept: list[float], sleep: Callable[[float], None] | None = None) -> Forwarder:
+    return Forwarder(receiver.parse_target(url), Secrets((generate_secret(),), "here"), 3, sleep or slept.append)
+
+
+def test_a_receiver_that_is_away_is_waited_for_ever_longer_and_however_long() -> None:
+    application, slept = Application(), list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 12:
+            application.start()
+
+    forwarder = forwarder_to(application.url, slept, sleep)
+    outcomes = [outcome for outcome, _ in attempts(forwarder)]
+    application.stop()
+    assert outcomes == [*["waiting"] * 12, "accepted"]
+    assert slept == [1, 2, 4, 8, *[10] * 8]
+    assert (forwarder.accepted, forwarder.given_up) == (1, [])
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_proxy_whose_application_is_away_uses_up_no_attempt(application: Application, status: int) -> None:
+    application.answers = [status] * 5 + [500, 500]
+    slept = list[float]()
+    outcomes = [outcome for outcome, _ in attempts(forwarder_to(application.url, slept))]
+    assert outcomes == [*["waiting"] * 5, "retrying", "retrying", "accepted"]
+
+
+def test_each_attempt_is_another_delivery_of_the_same_event(application: Application) -> None:
+    application.answers = [500]
+    attempts(forwarder_to(application.url, []))
+    (first, body), (second, again) = application.received
+    assert first["svc-delivery-id"] != second["svc-delivery-id"]
+    assert (first["svc-event-id"], body) == (second["svc-event-id"], again)
+
+
+def test_a_redirect_is_a_refusal_and_is_not_followed() -> None:
+    with Receivers() as receivers:
+        there = receivers.open()
+        here = receivers.open(lambda _: plain(302, f"Location: {there.url}"))
+        assert [outcome for outcome, _ in attempts(forwarder_to(here.url, []))] == ["retrying", "retrying", "given_up"]
+        assert there.receipts == []
+
+
+def test_what_a_receiver_says_is_waited_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body may drip, or never end, after a head that has decided everything."""
+    monkeypatch.setattr(receiver, "BODY_S", 0.1)
+
+    async def drips(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\nsold")
+        return await hang(reader, writer)
+
+    with Receivers() as receivers:
+        answer = receiver.post(receiver.parse_target(receivers.open(lambda _: drips).url), {}, b"{}", deadline_s=3600)
+    assert (answer.status, answer.excerpt, answer.error) == (200, "sold", None)
+
+
+# The feed --------------------------------------------------------------------------------------------------------
+
+
+class FakeClient:
+    """Returns prepared responses one after the other, and records the requests."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = list(answers)
+        self.asked: list[dict[str, str]] = []
+
+    def request(self, method: str, path: str, *, params: dict[str, str], **_: Any) -> bytes:
+        self.asked.append(params)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+
+
+def item(sequence: int) -> dict[str, Any]:
+    return {"id": f"e{sequence}", "type": "ping", "sequence": sequence, "created_at": "2026-11-21T13:00:00+01:00"}
+
+
+def page(*sequences: int, resume: str | None, more: bool = False) -> dict[str, Any]:
+    return {"data": list(map(item, sequences)), "has_more": more, "next_cursor": None, "resume_cursor": resume}
+
+
+def refusal(status: int, code: str) -> Exception:
+    from booking_sdk.errors import error_class as kind_of
+    from booking_sdk.response import Response
+
+    return kind_of(status, code)(Response(status, (), json.dumps({"error": "no", "code": code}).encode()))
+
+
+def feed(client: FakeClient, position: Position, trouble: list[str | None] | None = None) -> Feed:
+    told = [] if trouble is None else trouble
+    return Feed(client, position, poll_s=1, sleep=lambda _: None, on_outage=told.append)  # type: ignore[arg-type]
+
+
+def take(source: Feed, count: int) -> list[int]:
+    events = iter(source)
+    return [next(events).sequence for _ in range(count)]
+
+
+def test_the_place_in_the_feed_moves_with_each_event_and_a_page_left_half_way_is_read_again() -> None:
+    client = FakeClient(
+        page(1, 2, resume="c2", more=True), page(3, 4, resume="c4"), page(resume="c4"), page(5, resume="c5")
+    )
+    following = feed(client, Position(since="2026-11-21T12:00:00+00:00", types=("ping",)))
+    assert take(following, 3) == [1, 2, 3]
+    assert (following.position.sequence, following.position.cursor) == (3, "c2")
+    assert client.asked[0] == {
+        "order": "asc",
+        "limit": "100",
+        "type": "ping",
+        "created_since": "2026-11-21T12:00:00+00:00",
+    }
+    assert client.asked[1]["starting_after"] == "c2"
+    again = FakeClient(page(3, 4, resume="c4"), page(resume="c4"), page(5, resume="c5"))
+    assert take(feed(again, following.position), 2) == [4, 5]
+    assert again.asked[2]["starting_after"] == "c4"
+
+
+def test_a_cursor_that_is_refused_is_replaced_by_the_date_and_nothing_comes_twice() -> None:
+    client = FakeClient(refusal(400, "validation_failed"), page(7, 8, 9, resume="c9"))
+    kept = Position(8, "2026-11-21T13:00:00+01:00", cursor="old")
+    assert take(feed(client, kept), 1) == [9]
+    assert client.asked[1] == {"order": "asc", "limit": "100", "created_since": "2026-11-21T12:59:00+01:00"}
+
+
+def test_a_service_that_is_away_is_told_of_and_waited_for() -> None:
+    trouble: list[str | None] = []
+    # 408 is what a proxy answers on a connection that was idle for long.
+    refusals = refusal(503, "service_unavailable"), refusal(500, "internal_error"), refusal(408, "")
+    assert take(feed(FakeClient(*refusals, page(1, resume="c")), Position(), trouble), 1) == [1]
+    assert [each is None for each in trouble] == [False, False, False, True]
+
+
+def test_what_is_not_the_api_is_an_error() -> None:
+    from booking_sdk import BadRequestError
+
+    for body in (b"<html>", b"{}", b"[]", b'{"data": 1}'):
+        with pytest.raises(CliError) as refused:
+            take(feed(FakeClient(body), Position()), 1)
+        assert refused.value.exit_code == 10
+    with pytest.raises(BadRequestError):
+        take(feed(FakeClient(refusal(400, "validation_failed")), Position()), 1)
+
+
+# Manners ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_is_revoked_meanwhile_ends_it(hooks: Hooks, application: Application, listener: Listener) -> None:
+    listener.start("--json")
+    (key,) = hooks.world.rows(tables.api_keys)
+    hooks.world.change(tables.api_keys, key["id"], revoked_at=hooks.world.clock())
+    assert listener.wait() == 4
+    assert json.loads(listener.err)["error"]["code"] == "api_key_revoked"
+
+
+def test_what_cannot_begin_has_the_exit_code_of_its_kind(
+    booking: Booking, hooks: Hooks, environment: Environment
+) -> None:
+    argv = ("webhooks", "listen", "--forward-to", "8000", "--json")
+    assert booking("webhooks", "listen", "--json").code == 2
+    assert booking("webhooks", "listen", "--forward-to", "x://y", "--json").error["code"] == "bad_url"
+    assert booking(*argv, "--since", "soon").code == 2
+    assert booking(*argv, "--attempts", "0").code == 2
+    assert booking(*argv, "--event", "nonsense").code == 8
+    environment("BOOKING_BASE_URL", "http://127.0.0.1:1")
+    assert booking(*argv).code == 3
+
+
+def test_a_damaged_checkpoint_is_named_and_can_be_left_aside(
+    booking: Booking, hooks: Hooks, application: Application, listener: Listener
+) -> None:
+    listener.start()
+    listener.end(signal.SIGINT)
+    (checkpoint,) = listener.checkpoints
+    assert stat.S_IMODE(checkpoint.stat().st_mode) == 0o600
+    for damage in ("", "{}", '{"position": {"sequence": 1, "types": [], "novel": 2}}'):
+        checkpoint.write_text(damage)
+        refused = booking("webhooks", "listen", "--forward-to", application.url, "--json")
+        assert (refused.code, refused.error["hint"]) == (2, "begin with new events: --no-resume")
+        assert str(checkpoint) in refused.error["message"]
+    listener.start("--no-resume")
+    application.wait_for(hooks.tell())
+    assert listener.end(signal.SIGINT) == 130
+
+
+def test_a_second_listener_for_the_same_receiver_is_refused(
+    booking: Booking, hooks: Hooks, application: Application, listener: Listener
+) -> None:
+    listener.start()
+    same = application.url.removeprefix("http://")
+    refused = booking("webhooks", "listen", "--forward-to", same, "--event", "booking.*", "--json")
+    assert (refused.code, refused.error["code"]) == (2, "already_listening")
+    listener.end(signal.SIGKILL)
+    listener.start()
+    assert listener.end(signal.SIGINT) == 130
+
+
+def test_a_closed_pipe_ends_it_quietly_and_the_next_one_repeats_nothing(
+    hooks: Hooks, application: Application, listener: Listener, process: Process
+) -> None:
+    command = ("webhooks", "listen", "--forward-to", application.url, "--since", "10m", "-o", "jsonl")
+    told = hooks.tell(times=2)
+    with process(*command) as started:
+        assert started.stdout is not None
+        assert json.loads(started.stdout.readline())["id"] == told[0]
+        assert json.loads(started.stdout.readline())["id"] == told[1]
+        started.stdout.close()
+        told += hooks.tell()
+        assert started.wait(60) == 0
+        assert started.stderr is not None
+        assert started.stderr.read() == ""
+    listener.start()
+    told += hooks.tell()
+    application.wait_for(told)
+    listener.end(signal.SIGINT)
+    assert [headers["svc-event-id"] for headers, _ in application.received] == told
+
+
+# On a terminal ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def screen(monkeypatch: pytest.MonkeyPatch, columns: int = 80) -> Iterator[tuple[View, Callable[[], str]]]:
+    shown = io.StringIO()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", shown)
+        patched.setenv("COLUMNS", str(columns))
+        cli = Cli()
+        cli.options.color = "never"
+        yield Screen(cli), shown.getvalue
+
+
+def forwarded(kind: str, outcome: str, answer: Result, attempt: int = 1) -> Attempt:
+    at = datetime.fromisoformat("2026-11-21T13:00:00+01:00")
+    event = FeedEvent("0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07", kind, 1, at.isoformat(), b"{}")
+    return Attempt(at, event, "d1", attempt, answer, outcome, pause_s=4.0)
+
+
+@pytest.mark.parametrize("kind", EventType)
+def test_the_line_of_every_event_fits_80_columns(monkeypatch: pytest.MonkeyPatch, kind: EventType) -> None:
+    with screen(monkeypatch) as (view, shown):
+        view.attempt(forwarded(kind, "accepted", Result(200, "ok", None, 9999)))
+        line = shown().replace("\r\x1b[2K", "").rstrip("\n")
+    assert line == f"13:00:00 200 9999ms 0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07 {kind.value}"
+    assert len(line) <= 80
+
+
+def test_a_receiver_that_is_away_has_one_line_however_often_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = Result(None, None, "connect_failed", 1, "connection refused")
+    with screen(monkeypatch) as (view, shown):
+        for number in range(1, 9):
+            view.attempt(forwarded("ping", "waiting", away, number))
+        view.attempt(forwarded("ping", "accepted", Result(200, "", None, 5), 9))
+        view.idle(1, 0)
+        view.close()
+        lines = [line for line in shown().replace("\r\x1b[2K", "\r").splitlines() if "0190f3c2" in line]
+    assert len(lines) == 2
+    assert "connection refused" in shown()
+    assert shown().endswith("1 forwarded; waiting for events\r\x1b[2K")
+
+
+def test_a_receiver_and_a_service_cannot_move_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    with screen(monkeypatch, 60) as (view, shown):
+        view.attempt(
+            forwarded("x\x1b[2J", "given_up", Result(500, "\x1b]0;t\x07\nboom", "http_status", 5, "answered 500"))
+        )
+        view.outage("no answer\x1b[2J" + "x" * 200)
+        text = shown().replace("\r\x1b[2K", "\r")
+    assert "\x1b" not in text
+    assert "boom" in text
+    assert max(len(line) for line in text.split("\r")[-1:]) < 60
+
+
+def test_on_a_real_terminal_it_says_what_it_does(
+    hooks: Hooks, application: Application, terminal: Callable[..., tuple[int, str]]
+) -> None:
+    told = hooks.tell()
+    interrupting = threading.Thread(target=lambda: (application.wait_for(told), application.stop()))
+    interrupting.start()
+    revoke = threading.Thread(target=lambda: (interrupting.join(), _revoke(hooks)))
+    revoke.start()
+    code, shown = terminal("webhooks", "listen", "--forward-to", application.url, "--since", "10m")
+    revoke.join()
+    assert code == 4
+    assert f"to {application.url}" in shown
+    assert told[0] in shown
+    assert "1 forwarded; waiting for events" in shown
+    assert "1 event forwarded." in shown
+
+
+def _revoke(hooks: Hooks) -> None:
+    (key,) = hooks.world.rows(tables.api_keys)
+    hooks.world.change(tables.api_keys, key["id"], revoked_at=hooks.world.clock())
+
+
+# What a developer looks at -----------------------------------------------------------------------------------------
+
+
+def test_headers_of_ones_own_are_sent_and_those_of_a_delivery_are_kept(
+    booking: Booking, hooks: Hooks, application: Application, process: Process
+) -> None:
+    booking("customers", "create", "--name", "Ada", "--email", "ada@example.com")
+    listen = ("webhooks", "listen", "--forward-to", application.url, "--since", "1h", "--event", "customer.*")
+    started = process(*listen, "-H", "X-Tenant: fjord", "-o", "jsonl")
+    assert started.stdout is not None
+    told = json.loads(started.stdout.readline())
+    started.send_signal(signal.SIGINT)
+    started.communicate()
+    assert (told["type"], told["status"]) == ("customer.created", 200)
+    ((headers, _),) = application.received
+    assert headers["x-tenant"] == "fjord"
+    assert headers["svc-event-type"] == "customer.created"
+    for header in ("no colon", "Host: x", "Svc-Signature: x", "webhook-id: x", "X: a\nb", "X\x1b: a", ": x"):
+        assert booking(*listen, "--header", header, "--json").code == 2, header
+
+
+def test_the_secret_is_printed_and_nothing_is_forwarded(booking: Booking, tmp_path: Path) -> None:
+    printed = booking("webhooks", "listen", "--print-secret")
+    assert re.fullmatch(r"whsec_\S+\n", printed.out)
+    assert booking("webhooks", "listen", "--print-secret", "-o", "json").json["secret"] == printed.out.strip()
+    (tmp_path / "mine").write_text("whsec_" + "QUJD" * 11)
+    given = booking("webhooks", "listen", "--print-secret", "--secret-file", "mine")
+    assert given.out == "whsec_" + "QUJD" * 11 + "\n"
+
+
+@pytest.mark.parametrize("show_body", [False, True])
+def test_what_the_receiver_answers_is_shown_line_by_line(monkeypatch: pytest.MonkeyPatch, show_body: bool) -> None:
+    seen = io.StringIO()
+    monkeypatch.setattr("sys.stdout", seen)
+    answer = Result(200, "first\nsecond \x1b[2J", None, 12)
+    attempt = Attempt(datetime.now().astimezone(), EVENT, "d1", 1, answer, "accepted")
+    listen_view.Screen(Cli(), show_body=show_body).attempt(attempt)
+    lines = [line.rpartition("\x1b[2K")[2] for line in seen.getvalue().removesuffix("\n").split("\n")]
+    assert lines[1:] == (["         | first", "         | second \\x1b[2J"] if show_body else [])
+
+
+def test_a_record_has_the_answer_as_its_last_column(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    answer = Result(200, "said", None, 12)
+    attempt = Attempt(datetime.now().astimezone(), EVENT, "d1", 1, answer, "accepted")
+    listen_view.create_view(Cli(), show_body=True).attempt(attempt)
+    assert capsys.readouterr().out.rstrip("\n").split("\t")[-1] == "said"

@@ -1,0 +1,386 @@
+"""`booking webhooks trigger`: events of every type, well formed, and sent well or ill."""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from support.receivers import Answer, Receipt, Receivers, plain
+from support.world import World
+
+from booking_cli.commands.webhooks import receiver, samples
+from booking_cli.framework import event_types
+from booking_core.models.bookings import Booking as BookingModel
+from booking_core.models.bookings import CancelReason
+from booking_core.models.customers import Customer
+from booking_core.models.events import Envelope, EventType
+from booking_core.models.gift_cards import GiftCard
+from booking_core.models.webhooks import WebhookEndpoint
+from booking_sdk.models import EVENT_CLASSES, PingObject
+from webhook_verify import Verifier, WebhookVerificationError, generate_secret
+
+Booking = Callable[..., Any]
+
+OBJECTS: dict[str, type[BaseModel]] = {
+    "booking": BookingModel,
+    "customer": Customer,
+    "gift_card": GiftCard,
+    "webhook": WebhookEndpoint,
+    "ping": PingObject,
+}
+EXTRA = {
+    "booking.cancelled": {"reason"},
+    "booking.rescheduled": {"previous_departure"},
+    "gift_card.redeemed": {"redeemed_amount", "booking_id"},
+    "webhook.delivery_dead": {"delivery_id", "event_id", "event_type"},
+}
+NOW = datetime.fromisoformat("2026-11-21T13:00:00.123456+01:00")
+
+
+def sample(kind: str) -> dict[str, Any]:
+    ids = count(1)
+    return samples.envelope(kind, samples.Source(NOW, lambda: f"00000000-0000-4000-8000-{next(ids):012}"))
+
+
+def surplus(model: BaseModel) -> list[str]:
+    """Return the fields, at any depth, that the model does not have."""
+    found = list(model.model_extra or ())
+    for value in (getattr(model, name) for name in type(model).model_fields):
+        for each in value if isinstance(value, list) else [value]:
+            found += surplus(each) if isinstance(each, BaseModel) else []
+    return found
+
+
+# The events ------------------------------------------------------------------------------------------------------
+
+
+def test_there_is_a_sample_of_every_type() -> None:
+    assert set(event_types.TYPES) == {kind.value for kind in EventType}
+
+
+@pytest.mark.parametrize("kind", event_types.TYPES)
+def test_every_event_has_exactly_the_shape_of_the_wire(kind: str) -> None:
+    event = sample(kind)
+    assert surplus(Envelope.model_validate(event)) == []
+    assert event["data"].keys() - {"object"} == EXTRA.get(kind, set())
+    model = OBJECTS[kind.partition(".")[0]]
+    about = model.model_validate(event["data"]["object"])
+    assert surplus(about) == []
+    assert type(EVENT_CLASSES[kind].model_validate(event)) is EVENT_CLASSES[kind]
+    # Whatever the model has a default for is a secret, or only in some answers.
+    assert event["data"]["object"].keys() == {name for name, f in model.model_fields.items() if f.is_required()}
+    assert event["data"]["object"].get("manage_url") is None
+
+
+def test_what_an_event_says_fits_together() -> None:
+    booking = sample("booking.confirmed")["data"]["object"]
+    lines = [*booking["guests"], *booking["add_ons"]]
+    totals = {name: money["amount_minor"] for name, money in booking["totals"].items()}
+    assert totals["subtotal"] == sum(line["count"] * line["unit_price"]["amount_minor"] for line in lines)
+    assert totals["total"] == totals["subtotal"] - totals["discount"] - totals["gift_card"]
+    assert booking["status"] == "confirmed"
+    cancelled = sample("booking.cancelled")["data"]
+    assert (cancelled["object"]["status"], CancelReason(cancelled["reason"])) == ("cancelled", CancelReason.CUSTOMER)
+    moved = sample("booking.rescheduled")["data"]
+    assert moved["previous_departure"]["id"] != moved["object"]["departure"]["id"]
+    redeemed = sample("gift_card.redeemed")["data"]
+    card, spent = redeemed["object"], redeemed["redeemed_amount"]["amount_minor"]
+    assert card["balance"]["amount_minor"] == card["initial_amount"]["amount_minor"] - spent
+    assert sample("webhook.auto_disabled")["data"]["object"]["status"] == "auto_disabled"
+
+
+@pytest.mark.parametrize("kind", event_types.TYPES)
+def test_every_timestamp_has_the_offset_of_its_place_and_whole_seconds(kind: str) -> None:
+    def timestamps(value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            for name, each in value.items():
+                yield from [each] if name.endswith("_at") and each is not None else timestamps(each)
+
+    found = list(timestamps(sample(kind)))
+    assert found
+    for text in found:
+        assert text.endswith("+01:00")
+        assert len(text) == len("2026-11-21T13:00:00+01:00")
+
+
+# Sending ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def receivers() -> Iterator[Receivers]:
+    with Receivers() as opened:
+        yield opened
+
+
+@pytest.fixture
+def secret(booking: Booking, environment: Callable[[str, str], None], tmp_path: Path) -> str:
+    """What both sides know."""
+    made = generate_secret()
+    environment("BOOKING_CONFIG_DIR", str(tmp_path / "config"))
+    environment("BOOKING_WEBHOOK_SECRET", made)
+    return made
+
+
+def verifying(secret: str) -> Callable[[Receipt], Answer]:
+    """Return a receiver that verifies each delivery."""
+    verifier = Verifier(secret)
+
+    def choose(receipt: Receipt) -> Answer:
+        try:
+            delivery = verifier.verify(receipt.body, receipt.headers)
+        except WebhookVerificationError as error:
+            return plain(error.http_status, body=error.reason.encode())
+        assert delivery.event_id == receipt.event_id
+        return plain(200)
+
+    return choose
+
+
+@pytest.mark.parametrize("kind", event_types.TYPES)
+def test_an_event_of_every_type_is_accepted_by_a_strict_receiver(
+    booking: Booking, receivers: Receivers, secret: str, kind: str
+) -> None:
+    receiver = receivers.open(verifying(secret))
+    sent = booking("webhooks", "trigger", kind, "--to", receiver.url, "-o", "json")
+    assert (sent.code, sent.err) == (0, "")
+    assert (sent.json["status"], sent.json["type"], sent.json["as_expected"]) == (200, kind, True)
+    (receipt,) = receiver.receipts
+    assert receipt.headers["user-agent"] == "Svc-Webhooks/1.0"
+    assert receipt.headers["content-type"] == "application/json"
+    assert receipt.attempt_id == sent.json["delivery_id"]
+    assert receipt.event_id == json.loads(receipt.body)["id"] == sent.json["id"]
+    assert receipt.headers.keys() >= {"webhook-id", "webhook-timestamp", "webhook-signature"}
+
+
+def test_the_request_has_no_header_that_a_delivery_has_not(booking: Booking, receivers: Receivers, secret: str) -> None:
+    receiver = receivers.open()
+    booking("webhooks", "trigger", "ping", "--to", receiver.url)
+    svc = {"svc-signature", "svc-event-id", "svc-event-type", "svc-delivery-id"}
+    standard = {"webhook-id", "webhook-timestamp", "webhook-signature"}
+    assert receiver.receipts[0].headers.keys() == svc | standard | {
+        "host",
+        "content-type",
+        "content-length",
+        "user-agent",
+    }
+
+
+FAULTS = {
+    "--stale": "timestamp_too_old",
+    "--future": "timestamp_too_new",
+    "--invalid-signature": "signature_mismatch",
+    "--tampered": "signature_mismatch",
+    "--no-signature": "header_missing",
+}
+
+
+@pytest.mark.parametrize(("fault", "reason"), FAULTS.items())
+def test_a_fault_that_is_refused_exits_0_and_one_that_is_not_exits_1(
+    booking: Booking, receivers: Receivers, secret: str, fault: str, reason: str
+) -> None:
+    strict, careless = receivers.open(verifying(secret)), receivers.open()
+    refused = booking("webhooks", "trigger", "booking.created", "--to", strict.url, fault, "--json")
+    assert refused.code == 0
+    assert (refused.json["status"], refused.json["response"]) == (400, reason)
+    assert refused.json["fault"] == fault.removeprefix("--")
+    taken = booking("webhooks", "trigger", "booking.created", "--to", careless.url, fault, "--json")
+    assert (taken.code, taken.error["code"]) == (1, "receiver_failed")
+    assert (taken.json["status"], taken.json["as_expected"]) == (200, False)
+    assert "verifies the signature" in taken.error["hint"]
+
+
+def test_a_fault_that_breaks_the_receiver_is_not_refused(booking: Booking, receivers: Receivers, secret: str) -> None:
+    broken = receivers.open(lambda _: plain(500))
+    sent = booking("webhooks", "trigger", "ping", "--to", broken.url, "--stale", "--json")
+    assert (sent.code, sent.json["status"]) == (1, 500)
+
+
+def test_a_duplicate_is_the_same_event_in_another_delivery(booking: Booking, receivers: Receivers, secret: str) -> None:
+    receiver = receivers.open(verifying(secret))
+    sent = booking("webhooks", "trigger", "booking.created", "--to", receiver.url, "--duplicate", "-o", "json")
+    assert sent.code == 0
+    assert [each["status"] for each in sent.json["data"]] == [200, 200]
+    first, second = receiver.receipts
+    assert (first.event_id, first.body) == (second.event_id, second.body)
+    assert first.attempt_id != second.attempt_id
+
+
+def test_a_receiver_that_refuses_exits_1_with_what_it_said(booking: Booking, receivers: Receivers, secret: str) -> None:
+    receiver = receivers.open(verifying(generate_secret()))
+    sent = booking("webhooks", "trigger", "ping", "--to", receiver.url, "--json")
+    assert (sent.code, sent.json["error"], sent.json["response"]) == (1, "http_status", "signature_mismatch")
+    assert "400" in sent.error["message"]
+    assert "secret" in sent.error["hint"]
+
+
+def test_a_redirect_is_not_followed(booking: Booking, receivers: Receivers, secret: str) -> None:
+    there = receivers.open()
+    here = receivers.open(lambda _: plain(307, f"Location: {there.url}"))
+    sent = booking("webhooks", "trigger", "ping", "--to", here.url, "--json")
+    assert (sent.code, sent.json["error"]) == (1, "redirect")
+    assert there.receipts == []
+
+
+def test_a_receiver_that_is_not_there_exits_3(booking: Booking, secret: str) -> None:
+    sent = booking("webhooks", "trigger", "ping", "--to", "1", "--json")
+    assert (sent.code, sent.json["error"], sent.error["code"]) == (3, "connect_failed", "receiver_away")
+    nowhere = booking("webhooks", "trigger", "ping", "--to", "http://receiver.invalid/", "--json")
+    assert (nowhere.code, nowhere.json["error"]) == (3, "dns_failed")
+
+
+def test_a_receiver_that_hangs_up_or_talks_nonsense_exits_1(
+    booking: Booking, receivers: Receivers, secret: str
+) -> None:
+    from support.receivers import GARBAGE, reset
+
+    for answer in (reset, *GARBAGE):
+        receiver = receivers.open(lambda _, answer=answer: answer)  # type: ignore[misc]
+        sent = booking("webhooks", "trigger", "ping", "--to", receiver.url, "--json")
+        assert (sent.code, sent.json["error"]) == (1, "protocol_error")
+
+
+@pytest.mark.parametrize("to", ["nonsense://x", "http://", "http://user@localhost/", "http://localhost:0/", "a b", ""])
+def test_an_address_that_is_none_exits_2(booking: Booking, secret: str, to: str) -> None:
+    refused = booking("webhooks", "trigger", "ping", "--to", to, "--json")
+    assert (refused.code, refused.error["code"]) == (2, "bad_url")
+
+
+def test_a_proxy_of_the_environment_is_not_asked(
+    booking: Booking, receivers: Receivers, secret: str, environment: Callable[[str, str], None]
+) -> None:
+    receiver = receivers.open()
+    environment("http_proxy", "http://127.0.0.1:1")
+    environment("HTTP_PROXY", "http://127.0.0.1:1")
+    assert booking("webhooks", "trigger", "ping", "--to", receiver.url).code == 0
+
+
+# Options ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_field_can_be_set(booking: Booking, secret: str) -> None:
+    changes = ("--set", "data.reason=min_participants", "--set", "data.object.booking_number=7", "--set", "id=fixed")
+    printed = booking("webhooks", "trigger", "booking.cancelled", *changes, "-o", "json").json
+    body = json.loads(printed["body"])
+    assert (body["data"]["reason"], body["data"]["object"]["booking_number"], body["id"]) == (
+        "min_participants",
+        7,
+        "fixed",
+    )
+    assert Verifier(secret).verify(printed["body"], printed["headers"]).event_id == "fixed"
+    for wrong in ("data.nowhere.at=1", "data.reason", "type.x=1"):
+        assert booking("webhooks", "trigger", "booking.cancelled", "--set", wrong).code == 2
+
+
+def test_without_a_receiver_the_delivery_is_printed_and_verifies(booking: Booking, secret: str) -> None:
+    Path("saved.json").write_text(booking("webhooks", "trigger", "gift_card.issued").out)
+    verified = booking("webhooks", "verify", "--delivery", "saved.json", "--json")
+    assert (verified.code, verified.json["event_type"]) == (0, "gift_card.issued")
+    Path("stale.json").write_text(booking("webhooks", "trigger", "ping", "--stale").out)
+    assert booking("webhooks", "verify", "--delivery", "stale.json", "--json").error["code"] == "timestamp_too_old"
+
+
+def test_a_secret_on_the_command_line_works_and_is_warned_of(booking: Booking, secret: str) -> None:
+    own = generate_secret()
+    printed = booking("webhooks", "trigger", "ping", "--secret", own)
+    assert "--secret-file" in printed.err
+    saved = json.loads(printed.out)
+    assert Verifier(own).verify(saved["body"], saved["headers"])
+    assert own not in printed.out + printed.err
+    assert booking("webhooks", "trigger", "ping", "--secret", own, "--secret-file", "x").code == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("booking.refunded",), "There is no 'booking.refunded'."),
+        (("ping", "--stale", "--tampered"), "exclude each other"),
+        ((), "Pass one of TYPE, --from-event and --body."),
+    ],
+)
+def test_misuse_exits_2(booking: Booking, secret: str, argv: tuple[str, ...], message: str) -> None:
+    refused = booking("webhooks", "trigger", *argv, "--json")
+    assert refused.code == 2
+    assert message in refused.error["message"]
+
+
+def test_what_the_receiver_says_cannot_move_the_cursor(booking: Booking, receivers: Receivers, secret: str) -> None:
+    rude = receivers.open(lambda _: plain(200, body=b"\x1b[2J\x1b]0;title\x07\xff"))
+    sent = booking("webhooks", "trigger", "ping", "--to", rude.url, "-o", "table")
+    assert sent.code == 0
+    assert "\x1b" not in sent.out
+
+
+def test_a_closed_pipe_is_no_error(
+    receivers: Receivers, secret: str, process: Callable[..., subprocess.Popen[str]]
+) -> None:
+    receiver = receivers.open()
+    with process("webhooks", "trigger", "ping", "--to", receiver.url) as started:
+        assert started.stdout is not None
+        started.stdout.close()
+        assert started.stderr is not None
+        assert started.stderr.read() == ""
+        assert started.wait() == 0
+
+
+# Other bodies ----------------------------------------------------------------------------------------------------
+
+
+def test_a_kind_is_sent_as_one_event_of_each_type(booking: Booking, receivers: Receivers, secret: str) -> None:
+    receiver = receivers.open(verifying(secret))
+    sent = booking("webhooks", "trigger", "customer.*", "--to", receiver.url, "-o", "json")
+    assert sent.code == 0
+    assert [each["type"] for each in sent.json["data"]] == ["customer.created", "customer.updated"]
+    assert [each.headers["svc-event-type"] for each in receiver.receipts] == ["customer.created", "customer.updated"]
+
+
+def test_a_body_of_ones_own_is_sent_byte_for_byte(
+    booking: Booking, receivers: Receivers, secret: str, tmp_path: Path
+) -> None:
+    receiver = receivers.open(verifying(secret))
+    body = b'{ "id": "e1",\n"type": "booking.created"}  '
+    (tmp_path / "body.json").write_bytes(body)
+    sent = booking(
+        *("webhooks", "trigger", "--body", f"@{tmp_path}/body.json", "--to", receiver.url),
+        *("--header", "X-Tenant: fjord", "-o", "json"),
+    )
+    assert (sent.code, sent.json["id"], sent.json["type"]) == (0, "e1", "booking.created")
+    (receipt,) = receiver.receipts
+    assert (receipt.body, receipt.headers["x-tenant"]) == (body, "fjord")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        (),
+        ("ping", "--body", "@x"),
+        ("ping", "--from-event", "e1"),
+        ("--body", "@nowhere"),
+        ("--body", "@body", "--set", "a=b"),
+        ("ping", "--header", "Svc-Event-Id: x"),
+    ],
+)
+def test_one_source_of_the_event_is_named(booking: Booking, secret: str, tmp_path: Path, argv: tuple[str, ...]) -> None:
+    (tmp_path / "body").write_text("{}")
+    refused = booking("webhooks", "trigger", *argv, "-o", "json")
+    assert (refused.code, refused.out) == (2, "")
+
+
+def test_a_past_event_is_sent_as_it_was_delivered(booking: Booking, shop: World, receivers: Receivers) -> None:
+    receiver = receivers.open()
+    booking("customers", "create", "--name", "Båt", "--email", "ada@example.com")
+    (event,) = booking("events", "list", "-o", "json").json["data"]
+    sent = booking("webhooks", "trigger", "--from-event", event["id"], "--to", receiver.url, "-o", "json")
+    assert (sent.code, sent.json["id"]) == (0, event["id"])
+    body = json.loads(receiver.receipts[0].body)
+    assert body == {name: value for name, value in event.items() if name not in ("resource_type", "resource_id")}
+    assert "Båt".encode() in receiver.receipts[0].body
+
+
+def test_a_port_with_a_path_is_on_this_machine() -> None:
+    assert receiver.parse_target("8000/hook?x=1").url == "http://localhost:8000/hook?x=1"
+    assert receiver.parse_target("8000").url == "http://localhost:8000/"

@@ -1,0 +1,70 @@
+"""An amount is read as it is meant: minor units without a point, the major unit with one, and nothing else."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import typer
+
+from booking_cli.framework.amounts import amount_text, parse_amount
+
+Booking = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("text", "currency", "minor"),
+    [
+        ("50000", "NOK", 50_000),
+        ("500.00", "NOK", 50_000),
+        ("500.5", "NOK", 50_050),
+        ("0.01", "NOK", 1),
+        ("0", "NOK", 0),
+        (" 500.00 ", "NOK", 50_000),
+        ("500.00 NOK", "NOK", 50_000),
+        ("500.00nok", "NOK", 50_000),
+        ("25000", "CLP", 25_000),
+        ("25000.00", "CLP", 25_000),
+        ("25000 CLP", "CLP", 25_000),
+        ("12.345", "KWD", 12_345),
+        ("12345", "KWD", 12_345),
+        ("12.5", "KWD", 12_500),
+    ],
+)
+def test_an_amount_is_read_in_the_units_of_its_currency(text: str, currency: str, minor: int) -> None:
+    assert amount_text(text) == text.strip()
+    assert parse_amount(text, currency) == minor
+
+
+@pytest.mark.parametrize(
+    ("text", "currency", "said"),
+    [
+        ("500,00", "NOK", "write 500.00"),
+        ("1,000.00", "NOK", "write 500.00"),
+        ("-5", "NOK", "50000 is 500.00 NOK"),
+        ("5.", "NOK", "not an amount"),
+        (".5", "NOK", "not an amount"),
+        ("", "NOK", "not an amount"),
+        ("1e3", "NOK", "not an amount"),
+        ("٥٠٠", "NOK", "not an amount"),
+        ("500.001", "NOK", "more precise than NOK, which has 2 decimals"),
+        ("25000.50", "CLP", "more precise than CLP, which has no decimals"),
+        ("25.000.000", "CLP", "in whole CLP"),
+        ("500.00 EUR", "NOK", "this amount is in NOK"),
+        ("999999999999999999.99", "NOK", "larger than an amount can be"),
+    ],
+)
+def test_what_could_be_meant_in_two_ways_is_refused(text: str, currency: str, said: str) -> None:
+    with pytest.raises(typer.BadParameter, match=said):
+        parse_amount(text, currency)
+
+
+def test_a_gift_card_is_issued_for_what_was_typed_and_says_so(fjord_on_both: Booking) -> None:
+    issue = ("gift-cards", "issue", "--org", "fjord-tours", "--amount")
+    for text in ("500.00", "50000"):
+        made = fjord_on_both(*issue, text)
+        assert "balance\t500.00 NOK\n" in made.out
+        assert "Issued a gift card of 500.00 NOK." in made.err.splitlines()
+    assert "balance\t500 CLP\n" in fjord_on_both(*issue, "500", "--currency", "CLP").out
+    refused = fjord_on_both(*issue, "500.001", "-o", "json")
+    assert (refused.code, refused.error["code"]) == (2, "usage")
+    assert fjord_on_both(*issue, "0", "-o", "json").code == 8

@@ -1,0 +1,134 @@
+"""What is not found has a hint that fits it: the list in which the thing would stand."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.world import World
+from typer import Context
+
+from booking_cli.commands.registry import MODULES, SECTIONS
+from booking_cli.framework import command_tree, not_found_hints
+from booking_cli.framework.command import RootGroup
+
+Booking = Callable[..., Any]
+
+UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+SLUG = "0-slug"
+"""Replaced by the slug of an organization that exists."""
+DEPARTURE = "0-departure"
+HOOK = "0-hook"
+PERSON = ("--name", "Ada", "--email", "ada@example.com")
+
+CASES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("experience", ("experiences", "get", UNKNOWN)),
+    ("booking", ("bookings", "get", UNKNOWN)),
+    (
+        "departure",
+        ("bookings", "create", "--departure", UNKNOWN, "--guest", "adult=1", "--payment", "invoice", *PERSON),
+    ),
+    ("booking", ("bookings", "cancel", UNKNOWN, "--yes")),
+    ("booking", ("bookings", "confirm", UNKNOWN)),
+    ("booking", ("bookings", "reschedule", UNKNOWN, "--departure", UNKNOWN)),
+    ("customer", ("customers", "get", UNKNOWN)),
+    ("customer", ("customers", "update", UNKNOWN, "--name", "Ada")),
+    ("gift card", ("gift-cards", "get", UNKNOWN)),
+    ("gift card", ("gift-cards", "deactivate", UNKNOWN)),
+    ("gift card", ("gift-cards", "reactivate", UNKNOWN)),
+    ("gift card", ("gift-cards", "deactivate", "no-id", "--org", SLUG)),
+    ("organization", ("gift-cards", "issue", "--org", "nobody", "--amount", "500")),
+    ("event", ("events", "get", UNKNOWN)),
+    ("endpoint", ("webhooks", "show", UNKNOWN)),
+    ("endpoint", ("webhooks", "update", UNKNOWN, "--disable")),
+    ("endpoint", ("webhooks", "delete", UNKNOWN, "--yes")),
+    ("endpoint", ("webhooks", "enable", UNKNOWN)),
+    ("endpoint", ("webhooks", "rotate-secret", UNKNOWN)),
+    ("endpoint", ("webhooks", "test", UNKNOWN)),
+    ("endpoint", ("webhooks", "recover", UNKNOWN, "--since", "2h")),
+    ("endpoint", ("webhooks", "recover", UNKNOWN, "--since", "2h", "--dry-run")),
+    ("endpoint", ("webhooks", "deliveries", "list", UNKNOWN)),
+    ("delivery", ("webhooks", "deliveries", "show", HOOK, UNKNOWN)),
+    ("delivery", ("webhooks", "deliveries", "retry", HOOK, UNKNOWN)),
+    ("event", ("webhooks", "trigger", "--from-event", UNKNOWN)),
+    ("booking", ("api", "GET", f"bookings/{UNKNOWN}")),
+    ("organization", ("orgs", "show", "nobody")),
+    ("organization", ("orgs", "set", "nobody", "name=x")),
+    ("organization", ("orgs", "notify-email", "nobody")),
+    ("organization", ("keys", "create", "--org", "nobody", "--name", "x")),
+    ("organization", ("keys", "list", "--org", "nobody")),
+    ("key", ("keys", "show", UNKNOWN)),
+    ("key", ("keys", "revoke", UNKNOWN, "--yes")),
+    ("key", ("keys", "rotate", UNKNOWN)),
+    ("key", ("keys", "expire", UNKNOWN, "--at", "2999-01-01")),
+    ("organization", ("catalog", "import", "--org", "nobody", "catalogue.json")),
+    ("organization", ("catalog", "export", "--org", "nobody")),
+    ("departure", ("storefront", "hold", "--org", SLUG, "--departure", UNKNOWN, "--seats", "1")),
+    ("hold", ("storefront", "release", UNKNOWN)),
+    ("departure", ("storefront", "checkout", "--org", SLUG, "--departure", UNKNOWN, "--guest", "adult=1", *PERSON)),
+    (
+        "hold",
+        (
+            *("storefront", "checkout", "--org", SLUG, "--departure", DEPARTURE),
+            *("--guest", "adult=1", "--hold", UNKNOWN, *PERSON),
+        ),
+    ),
+    ("booking", ("storefront", "pay", UNKNOWN)),
+    ("organization", ("catalog", "validate", "--org", "nobody", "catalogue.json")),
+    ("organization", ("departures", "list", "--org", "nobody")),
+    *(("departure", ("departures", each, UNKNOWN)) for each in ("show", "manifest", "close", "reopen")),
+    ("departure", ("departures", "seats", UNKNOWN, "5")),
+    ("departure", ("departures", "cancel", UNKNOWN, "--yes")),
+    ("booking", ("bookings", "get", UNKNOWN, "--org", SLUG)),
+    ("booking", ("bookings", "cancel", UNKNOWN, "--org", SLUG, "--yes")),
+    ("booking", ("payments", "record", UNKNOWN, "--amount", "5.00")),
+    ("booking", ("payments", "list", UNKNOWN)),
+    ("recorded payment", ("payments", "void", UNKNOWN)),
+    ("organization", ("payments", "due", "--org", "nobody")),
+    ("organization", ("refunds", "list", "--org", "nobody")),
+    *(("refund", ("refunds", each, UNKNOWN)) for each in ("show", "retry")),
+    ("refund", ("refunds", "settle", UNKNOWN, "--note", "Paid back in cash")),
+    ("booking", ("refunds", "record", UNKNOWN, "--amount", "5.00", "--note", "Goodwill")),
+    ("mail", ("mails", "show", UNKNOWN)),
+    ("mail", ("mails", "retry", UNKNOWN)),
+    ("organization", ("mails", "list", "--org", "nobody")),
+    ("organization", ("doctor", "--org", "nobody")),
+)
+NAMES_NOTHING_THERE = {("orgs", "create")}
+"""They name what is to be made."""
+
+
+def leaves() -> Iterator[command_tree.Leaf]:
+    root = RootGroup(MODULES, SECTIONS)
+    return command_tree.leaves(root, Context(root, info_name="booking"))
+
+
+@pytest.mark.parametrize(("noun", "argv"), CASES, ids=lambda value: value if isinstance(value, str) else None)
+def test_the_hint_fits_what_was_not_found(
+    booking: Booking, shop: World, tmp_path: Path, noun: str, argv: tuple[str, ...]
+) -> None:
+    (tmp_path / "catalogue.json").write_text('{"experiences": []}')
+    known = {SLUG: shop.organization.slug, DEPARTURE: shop.departure(shop.experience())}
+    if HOOK in argv:
+        hook = ("--url", "https://127.0.0.1:8443/hook", "--event", "booking.created")
+        known[HOOK] = booking("webhooks", "create", *hook, "-o", "json").json["id"]
+    failed = booking(*(known.get(word, word) for word in argv), "-o", "json")
+    assert (failed.code, failed.error["code"]) == (6, "not_found")
+    assert failed.error["hint"].startswith(not_found_hints.LISTS[noun])
+
+
+def test_every_command_that_takes_an_id_is_among_them() -> None:
+    tried = {argv[:length] for _, argv in CASES for length in (1, 2, 3)}
+    for leaf in leaves():
+        takes = {param.metavar for param in leaf.command.own_params} & {"ID", "HOLD", "BOOKING", "SLUG", "DELIVERY"}
+        arguments = [each for each in leaf.command.own_params if each.param_type_name == "argument"]
+        if takes and (arguments or any(each.required for each in leaf.command.own_params)):
+            assert leaf.words in tried | NAMES_NOTHING_THERE, leaf.words
+
+
+def test_every_hint_names_a_command_that_there_is() -> None:
+    known = {" ".join(("booking", *leaf.words)) for leaf in leaves()}
+    for hint in not_found_hints.LISTS.values():
+        (named,) = re.findall(r"booking(?: [a-z-]+)+?(?= lists| creates| [A-Z-])", hint)
+        assert named in known

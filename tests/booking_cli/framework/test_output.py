@@ -1,0 +1,288 @@
+"""One renderer: tables for people, tab-separated for pipes, JSON for programs."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from booking_cli.framework import formatting, tables
+from booking_cli.framework.errors import CliError, UnknownField
+from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.output import Renderer
+
+ITEM: dict[str, Any] = {
+    "id": "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07",
+    "name": "Fjord\tkayak\n\x1b[31m",
+    "price": {"amount_minor": 89000, "currency": "NOK"},
+    "tags": ["water", "early"],
+    "is_published": True,
+    "note": None,
+    "created_at": "2026-11-21T13:00:00+01:00",
+}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def written(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out
+
+
+def test_a_pipe_gets_tab_separated_values_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    Renderer().many([ITEM], ("id", "name", "price.amount_minor", "tags", "is_published", "note"))
+    line = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07\tFjord\\tkayak\\n\\x1b[31m\t89000\twater,early\ttrue\t\n"
+    assert written(capsys) == line
+
+
+def test_a_single_thing_is_a_line_for_each_field(capsys: pytest.CaptureFixture[str]) -> None:
+    Renderer().one(ITEM)
+    lines = written(capsys).splitlines()
+    assert lines[0] == "id\t0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+    assert lines[2] == "price\t890.00 NOK"
+    assert len(lines) == len(ITEM)
+
+
+def test_a_single_thing_on_a_terminal_shows_what_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    item = ITEM | {
+        "customer": {"name": "Ada", "phone": None},
+        "guests": [{"tier_id": "adult", "count": 2, "unit_price": ITEM["price"]}, {"tier_id": "child", "count": 1}],
+        "add_ons": [],
+    }
+    Renderer(output="table").one(item)
+    lines = [line.split(maxsplit=1) for line in written(capsys).splitlines()]
+    assert ["price", "890.00 NOK"] in lines
+    assert ["customer.name", "Ada"] in lines
+    assert ["guests", "adult, 2, 890.00 NOK"] in lines
+    assert ["child,", "1"] in lines
+    assert ["created_at", "2026-11-21 13:00"] in lines
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "text"),
+    [(89000, "NOK", "890.00 NOK"), (25000, "CLP", "25000 CLP"), (-5, "KWD", "-0.005 KWD"), (0, "EUR", "0.00 EUR")],
+)
+def test_an_amount_has_the_digits_of_its_currency(amount: int, currency: str, text: str) -> None:
+    assert formatting.text_of({"amount_minor": amount, "currency": currency}) == text
+
+
+def test_a_title_is_the_last_part_of_a_path_that_no_other_ends_with() -> None:
+    paths = ("id", "customer.name", "departure.id", "totals.total")
+    assert list(tables.titles_of(paths).values()) == ["id", "name", "departure.id", "total"]
+
+
+def test_prose_is_broken_into_lines_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    seen = Terminal()
+    monkeypatch.setattr("sys.stdout", seen)
+    item = {"name": "x" * 20, "summary": "word " * 20}
+    Renderer(color="never").many([item], ("name", "summary"), wrapped=["summary"])
+    assert max(map(len, seen.getvalue().splitlines())) <= 50
+    assert seen.getvalue().count("word") == 20
+
+
+def test_fields_of_a_single_thing_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Renderer(fields=["id", "price.currency"]).one(ITEM)
+    assert written(capsys) == "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07\tNOK\n"
+
+
+def test_json_holds_the_object_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
+    Renderer(output="json").one(ITEM)
+    assert json.loads(written(capsys)) == ITEM
+
+
+def test_a_list_in_json_has_the_envelope_of_the_api(capsys: pytest.CaptureFixture[str]) -> None:
+    Renderer(output="json").many([ITEM, ITEM], ("id",))
+    assert json.loads(written(capsys)) == {"data": [ITEM, ITEM], "has_more": False, "next_cursor": None}
+
+
+def test_jsonl_is_an_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Renderer(output="jsonl").many([ITEM, ITEM], ("id",))
+    assert [json.loads(line) for line in written(capsys).splitlines()] == [ITEM, ITEM]
+
+
+def test_fields_in_json_keep_their_nesting(capsys: pytest.CaptureFixture[str]) -> None:
+    Renderer(output="jsonl", fields=["price.currency", "id", "note.here"]).one(ITEM)
+    assert json.loads(written(capsys)) == {
+        "price": {"currency": "NOK"},
+        "id": ITEM["id"],
+        "note": {"here": None},
+    }
+
+
+@pytest.mark.parametrize("output", ["table", "tsv", "json", "jsonl"])
+@pytest.mark.parametrize("path", ["nosuch", "price.nosuch", "id.x", "tags.x", "price.currency.x", "Id"])
+def test_a_field_that_is_not_there_is_refused_before_anything_is_written(
+    capsys: pytest.CaptureFixture[str], output: str, path: str
+) -> None:
+    renderer = Renderer(output=output, fields=["id", path])
+    for write in (lambda: renderer.one(ITEM), lambda: renderer.many([ITEM, ITEM], ("id",))):
+        with pytest.raises(UnknownField) as refused:
+            write()
+        assert refused.value.path == path
+        assert {"id", "price", "price.currency"} <= set(refused.value.known)
+    assert written(capsys) == ""
+
+
+def test_a_field_that_only_some_items_have_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    Renderer(fields=["extra"]).many([{"id": "1"}, {"id": "2", "extra": "x"}], ("id",))
+    assert written(capsys) == "\nx\n"
+
+
+def test_an_empty_list_refuses_a_field_when_its_shape_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    Renderer(fields=["nosuch"]).many([], ("id",))
+    known = Renderer(fields=["totals.total.nosuch"])
+    known.set_shape("booking")
+    with pytest.raises(UnknownField):
+        known.many([], ("id",))
+    with pytest.raises(UnknownField):
+        known.set_shape("booking", check_now=True)
+    newer = Renderer(fields=["newer"])
+    newer.set_shape("booking")
+    newer.many([{"id": "1", "newer": "x"}], ("id",))
+    assert written(capsys) == "x\n"
+
+
+def test_a_field_of_what_is_asked_for_as_a_whole_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    item = {"id": "b1", "total": {"amount_minor": 100, "currency": "NOK"}}
+    Renderer(output="jsonl", fields=("total.currency", "id", "total")).one(item)
+    assert json.loads(capsys.readouterr().out) == item
+
+
+def test_an_empty_list_is_empty_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    Renderer(output="json").many([], ("id",))
+    assert json.loads(written(capsys))["data"] == []
+    for output in ("jsonl", "tsv", "table"):
+        Renderer(output=output).many([], ("id",))
+        assert written(capsys) == ""
+
+
+def test_a_table_in_a_pipe_cuts_nothing_and_has_no_color(capsys: pytest.CaptureFixture[str]) -> None:
+    long = {"id": ITEM["id"], "name": "x" * 300, "created_at": ITEM["created_at"]}
+    Renderer(output="table").many([long], ("id", "name", "created_at"))
+    header, line = written(capsys).splitlines()
+    assert header.split() == ["id", "name", "created_at"]
+    assert "x" * 300 in line
+    assert "2026-11-21 13:00" in line
+    assert "\x1b" not in header + line
+
+
+def test_a_narrow_terminal_shows_the_columns_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    item = {"id": ITEM["id"], "name": "kayak", "status": "active", "more": "x" * 40}
+    for columns, headers in ((80, "id name status"), (120, "id name status more"), (20, "id")):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        seen = Terminal()
+        monkeypatch.setattr("sys.stdout", seen)
+        Renderer(color="never").many([item], tuple(item))
+        assert seen.getvalue().splitlines()[0].split() == headers.split()
+
+
+def test_columns_that_were_asked_for_are_all_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    seen = Terminal()
+    monkeypatch.setattr("sys.stdout", seen)
+    Renderer(color="never", fields=["name", "more"]).many([{"name": "kayak", "more": "x" * 60}], ("name",))
+    assert seen.getvalue().count("x") == 60
+
+
+@pytest.mark.parametrize("code", [*range(0x20), 0x7F, 0x9B])
+def test_no_control_character_reaches_the_terminal(capsys: pytest.CaptureFixture[str], code: int) -> None:
+    for output in ("tsv", "table"):
+        Renderer(output=output).one({"name": f"a{chr(code)}b"})
+        Renderer(output=output).many([{"name": f"a{chr(code)}b"}], ("name",))
+        assert chr(code) not in written(capsys).replace("\n", "").replace("name\t", "")
+
+
+@pytest.mark.parametrize(
+    ("choice", "environment", "expected"),
+    [
+        ("auto", {}, True),
+        ("auto", {"NO_COLOR": "1"}, False),
+        ("auto", {"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+        ("auto", {"TERM": "dumb"}, False),
+        ("never", {"FORCE_COLOR": "1"}, False),
+        ("always", {"NO_COLOR": "1"}, True),
+    ],
+)
+def test_color_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, choice: str, environment: dict[str, str], expected: bool
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert formatting.wants_color(Terminal(), choice) is expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"CLICOLOR_FORCE": "1"}, True),
+        ({"CLICOLOR_FORCE": "0"}, False),
+        ({"GITHUB_ACTIONS": "true"}, False),
+    ],
+)
+def test_color_in_a_pipe(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: bool) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert formatting.wants_color(io.StringIO(), "auto") is expected
+
+
+def test_an_error_is_a_line_with_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    error = CliError(
+        "No such\nthing \x1b[2J", ExitCode.NOT_FOUND, code="not_found", hint="look again", request_id="req_1"
+    )
+    Renderer().error(error)
+    assert capsys.readouterr().err == "error: No such thing \\x1b[2J\nrequest: req_1\nhint: look again\n"
+
+
+def test_in_json_modes_stderr_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    renderer = Renderer(output="jsonl", verbose=2)
+    renderer.note("a note")
+    renderer.detail("a detail")
+    renderer.warn("a warning")
+    with renderer.progress("long") as advance:
+        advance(1, 2)
+    renderer.error(CliError("broken", ExitCode.FAILED, code="internal_error"))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert json.loads(captured.err) == {
+        "error": {
+            "code": "internal_error",
+            "message": "broken",
+            "status": None,
+            "request_id": None,
+            "hint": None,
+            "exit_code": 1,
+        }
+    }
+
+
+def test_quiet_keeps_notes_and_not_errors_away(capsys: pytest.CaptureFixture[str]) -> None:
+    renderer = Renderer(quiet=True)
+    renderer.note("a note")
+    renderer.error(CliError("broken", ExitCode.FAILED, code="internal_error"))
+    assert capsys.readouterr().err == "error: broken\n"
+
+
+def test_a_bar_is_drawn_where_somebody_can_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Terminal()
+    monkeypatch.setattr("sys.stderr", seen)
+    with Renderer(color="never").progress("importing") as advance:
+        advance(3, 7)
+    assert "importing" in seen.getvalue()
+
+
+def test_no_bar_is_drawn_when_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Terminal()
+    monkeypatch.setattr("sys.stderr", seen)
+    with Renderer(progress=False).progress("importing") as advance:
+        advance(3, 7)
+    assert seen.getvalue() == ""

@@ -1,0 +1,93 @@
+"""A list without an end: lines that come one by one, on a terminal above a line that says what is waited for."""
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from booking_cli.commands import events
+from booking_cli.framework.context import Cli
+from booking_cli.framework.exit_codes import ExitCode
+from booking_cli.framework.stream import Stream
+
+Booking = Callable[..., Any]
+
+COLUMNS = {"at": 16, "type": 10, "id": 36}
+ITEM = {"at": "2026-11-21T13:00:00+01:00", "type": "a\x1b[2J", "id": "one"}
+CLEAR = "\r\x1b[2K"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal_of_40(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Terminal]:
+    """Make stdout a terminal of 40 columns without color."""
+
+    def look() -> Terminal:
+        terminal = Terminal()
+        monkeypatch.setattr("sys.stdout", terminal)
+        return terminal
+
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    return look
+
+
+def test_on_a_terminal_lines_are_written_above_the_one_that_stays(terminal_of_40: Callable[[], Terminal]) -> None:
+    seen = terminal_of_40()
+    with Stream(Cli(), COLUMNS, "waiting") as stream:
+        stream.show(ITEM)
+        stream.note("the service\nis away")
+    header = f"{CLEAR}at                type\nwaiting"
+    line = f"{CLEAR}2026-11-21 13:00  a\\x1b[2J\nwaiting"
+    assert seen.getvalue() == f"{header}{line}{CLEAR}the service is away\nwaiting{CLEAR}"
+
+
+def test_fields_that_were_asked_for_are_all_shown(terminal_of_40: Callable[[], Terminal]) -> None:
+    seen, cli = terminal_of_40(), Cli()
+    cli.options.fields = ("id", "type", "at", "nothing")
+    with Stream(cli, COLUMNS, "waiting") as stream:
+        stream.show(ITEM)
+    assert "one  a\\x1b[2J  2026-11-21 13:00\n" in seen.getvalue()
+
+
+@pytest.mark.parametrize("output", ["json", "jsonl"])
+def test_in_both_json_modes_an_item_is_a_line(capsys: pytest.CaptureFixture[str], output: str) -> None:
+    cli = Cli()
+    cli.options.output = output
+    with Stream(cli, COLUMNS, "waiting") as stream:
+        stream.show(ITEM)
+        stream.show(ITEM)
+        stream.note("a note")
+    captured = capsys.readouterr()
+    assert [json.loads(line) for line in captured.out.splitlines()] == [ITEM, ITEM]
+    assert captured.err == ""
+
+
+def test_in_a_pipe_an_item_is_a_line_with_full_values(capsys: pytest.CaptureFixture[str]) -> None:
+    with Stream(Cli(), COLUMNS, "waiting") as stream:
+        stream.show(ITEM)
+        stream.note("the service is away")
+    captured = capsys.readouterr()
+    assert captured.out == "2026-11-21T13:00:00+01:00\ta\\x1b[2J\tone\n"
+    assert captured.err == "the service is away\n"
+
+
+def test_a_follower_waits_for_a_service_that_is_away_and_says_so(
+    booking: Booking, canned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_POLL_S", 0.0)
+    monkeypatch.setattr("booking_sdk._feed_reader._BACKOFF_S", 0.0)
+    page = json.dumps({"data": [], "has_more": False, "next_cursor": None, "resume_cursor": "c"}).encode()
+    away = (503, b'{"error": "Away.", "code": "service_unavailable"}')
+    gone = (401, b'{"error": "Revoked.", "code": "api_key_revoked"}')
+    canned.answers = [(200, page), (200, page), away, away, away, (200, page), gone]
+    ended = booking("events", "tail", "--follow")
+    assert ended.code == ExitCode.AUTH
+    assert ended.err.startswith("the event feed does not answer and is requested again: 503 service_unavailable")
+    assert len(canned.asked) == 7

@@ -1,0 +1,277 @@
+"""Every table of the command line at 80 and at 120 columns, with the long and the foreign names that real data has."""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from support.world import World
+
+from booking_cli.commands import availability, bookings, customers, events, experiences, gift_cards, keys, mails, orgs
+from booking_cli.commands.webhooks import deliveries, endpoints
+from booking_cli.framework.output import Renderer
+from booking_cli.framework.tables import Layout
+from booking_core.models.scopes import Scope
+
+Booking = Callable[..., Any]
+
+ID = "01a201e1-b1a7-7618-bae9-07196820dd89"
+EMAIL = "maximiliane.von-hohenstaufen-wittelsbach@verwaltung.example-hospitality-group.com"
+NAMES = ("Maximiliane von Hohenstaufen-Wittelsbach", "山田太郎と友人たち", "محمد عبد الرحمن", "Ada")
+TITLES = (
+    "Fjord kayak at sunrise with a guide, breakfast and a sauna",
+    "富士山の日の出ハイキングと温泉体験ツアー",
+    "Sauna",
+    "جولة",
+)
+AT = "2026-12-24T10:00:00+01:00"
+NOK = {"amount_minor": 1_289_000, "currency": "NOK"}
+
+
+def every(**fields: Any) -> list[dict[str, Any]]:
+    """Return an item for each name and title."""
+    return [
+        {key: value(name, title) if callable(value) else value for key, value in fields.items()}
+        for name, title in zip(NAMES, TITLES, strict=True)
+    ]
+
+
+BOOKINGS = every(
+    id=ID,
+    booking_number=12_345,
+    status="confirmed",
+    departure={"starts_at": AT},
+    totals={"total": NOK},
+    customer=lambda name, _: {"name": name},
+    experience=lambda _, title: {"title": title},
+    payment={"status": "partially_refunded"},
+)
+ENDPOINTS = every(
+    id=ID,
+    status="auto_disabled",
+    consecutive_failures=84,
+    url="https://hooks.example.com/booking-service/production?tenant=fjord-tours",
+    last_failure_at=AT,
+    last_success_at=None,
+    event_types=["booking.cancelled", "booking.created", "customer.created"],
+    description="The calendar of the office",
+)
+DELIVERIES = every(
+    id=ID,
+    status="succeeded",
+    last_response_status=500,
+    last_error="connect_failed",
+    event_type="gift_card.redeemed",
+    attempt_count=6,
+    created_at=AT,
+    next_attempt_at=AT,
+)
+ATTEMPTS = every(
+    number=1,
+    started_at=AT,
+    response_status=500,
+    error="http_status",
+    duration_ms=10_000,
+    response_excerpt='{"error": "database connection refused: could not connect to server on port 5432"}',
+    id=ID,
+)
+DEPARTURES = every(
+    id=ID,
+    starts_at=AT,
+    seats="cancelled",
+    experience=lambda _, title: {"title": title},
+    price=NOK,
+    booking_closes_at=AT,
+)
+TABLES: Mapping[str, tuple[list[dict[str, Any]], Sequence[str], Mapping[str, int], str, str]] = {
+    "availability": (
+        *(DEPARTURES, availability.TABLE, availability.TRUNCATED),
+        "id starts_at seats experience",
+        "id starts_at seats experience price",
+    ),
+    "bookings list": (
+        *(BOOKINGS, bookings.COLUMNS, bookings.TRUNCATED),
+        "number status departs total customer experience",
+        "number status departs total customer experience payment",
+    ),
+    "webhooks list": (
+        *(ENDPOINTS, endpoints.COLUMNS, endpoints.TRUNCATED),
+        "id status failures url",
+        "id status failures url last_failure",
+    ),
+    "deliveries list": (
+        *(DELIVERIES, deliveries.COLUMNS, deliveries.TRUNCATED),
+        "id status http error",
+        "id status http error event_type attempts created_at",
+    ),
+    "deliveries show": (
+        *(ATTEMPTS, deliveries.ATTEMPT_COLUMNS, deliveries.ATTEMPT_TRUNCATED),
+        "number started_at http error ms response",
+        "number started_at http error ms response",
+    ),
+    "customers list": (
+        every(id=ID, name=lambda name, _: name, email=EMAIL, phone="+47 22 00 00 00", tags=["vip", "press"]),
+        *(customers.COLUMNS, customers.TRUNCATED),
+        "id name email",
+        "id name email phone tags",
+    ),
+    "experiences list": (
+        every(id=ID, title=lambda _, title: title, is_published=True, price_from=NOK, duration="2 h 30 min"),
+        *(experiences.COLUMNS, experiences.TRUNCATED),
+        "id title published",
+        "id title published price_from duration slug",
+    ),
+    "gift-cards list": (
+        every(id=ID, code_last4="7KQ2", status="inactive", balance=NOK, expires_at=AT, recipient={"email": EMAIL}),
+        *(gift_cards.COLUMNS, gift_cards.TRUNCATED),
+        "id last4 status balance",
+        "id last4 status balance expires_at recipient",
+    ),
+    "events list": (
+        every(id=ID, type="webhook.secret_rotated", created_at=AT, resource_id=ID, sequence=1_042),
+        *(events.COLUMNS, {}),
+        "id type created_at",
+        "id type created_at resource_id",
+    ),
+    "orgs list": (
+        every(
+            slug="fjord-tours", name=lambda name, _: name, timezone="America/Santiago", default_currency="NOK", id=ID
+        ),
+        *(orgs.COLUMNS, orgs.TRUNCATED),
+        "slug name timezone currency",
+        "slug name timezone currency id",
+    ),
+    "keys list": (
+        every(
+            id=ID, name=lambda name, _: name, status="revoked", expires_at=AT, last_used_at=AT, prefix="svc_dxjWZc9f"
+        ),
+        *(keys.COLUMNS, keys.TRUNCATED),
+        "id name status expires_at",
+        "id name status expires_at last_used_at prefix",
+    ),
+    "mails list": (
+        every(
+            id=ID, status="unwritten", recipient=EMAIL, kind="booking_confirmation_mail", last_error="550 no such user"
+        ),
+        *(mails.COLUMNS, mails.TRUNCATED),
+        "id status recipient",
+        "id status recipient kind error",
+    ),
+}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def drawn(
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+    items: Sequence[Mapping[str, Any]],
+    columns: Sequence[str],
+    truncated: Mapping[str, int],
+) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(width))
+    seen = Terminal()
+    monkeypatch.setattr("sys.stdout", seen)
+    Renderer(color="never").many(items, columns, truncated=truncated)
+    return seen.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_shows_what_people_look_for(monkeypatch: pytest.MonkeyPatch, table: str, width: int) -> None:
+    items, columns, truncated, narrow, wide = TABLES[table]
+    header, *lines = drawn(monkeypatch, width, items, columns, truncated)
+    assert header.split() == (narrow if width == 80 else wide).split()
+    assert len(lines) == len(items), "each item is one line"
+    assert max(map(cell_len, (header, *lines))) <= width
+    if "id" in header.split():
+        assert all(ID in line for line in lines), "an id that is shown can be copied"
+
+
+@pytest.mark.parametrize("width", range(20, 200, 7))
+@pytest.mark.parametrize("table", TABLES)
+def test_no_table_is_wider_than_its_terminal(monkeypatch: pytest.MonkeyPatch, table: str, width: int) -> None:
+    items, columns, truncated, _, _ = TABLES[table]
+    layout = Layout({path: ["x" * 90] for path in columns}, dict.fromkeys(columns, "h"), (), truncated)
+    for shown in (layout.fit(width),):
+        fixed = sum(90 for each in shown.values() if each is None)
+        assert len(shown) == 1 or fixed + sum(each or 0 for each in shown.values()) + 2 * (len(shown) - 1) <= width
+    assert len(drawn(monkeypatch, width, items, columns, truncated)) >= len(items)
+
+
+def test_a_name_that_is_too_long_ends_in_an_ellipsis_and_a_pipe_gets_all_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Renderer().many(BOOKINGS, bookings.COLUMNS, truncated=bookings.TRUNCATED)
+    written = capsys.readouterr().out
+    assert all(text in written for text in (*NAMES, *TITLES))
+    lines = drawn(monkeypatch, 80, BOOKINGS, bookings.COLUMNS, bookings.TRUNCATED)
+    assert "Maximiliane …" in lines[1]
+    assert "Ada" in lines[4]
+    assert "…" not in lines[0]
+
+
+def test_what_a_short_column_does_not_need_is_left_to_a_long_one() -> None:
+    cells = {"name": ["Ada"], "title": ["x" * 60]}
+    layout = Layout(cells, {"name": "name", "title": "title"}, (), {"name": 20, "title": 20})
+    assert layout.fit(50) == {"name": 4, "title": 44}
+
+
+@pytest.mark.parametrize("code", [0x200F, 0x202E, 0x2066, 0x2069, 0x061C, 0x2028])
+def test_no_character_that_reorders_a_line_reaches_the_terminal(capsys: pytest.CaptureFixture[str], code: int) -> None:
+    for output in ("tsv", "table"):
+        Renderer(output=output).many([{"name": f"a{chr(code)}b"}], ("name",))
+        assert f"a\\u{code:04x}b" in capsys.readouterr().out
+
+
+def test_an_empty_object_is_written_as_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    Renderer(output="table").one({})
+    assert capsys.readouterr().out == ""
+
+
+# Availability ----------------------------------------------------------------------------------------------------
+
+
+def test_availability_names_the_experience(
+    booking: Booking, shop: World, terminal: Callable[..., tuple[int, str]]
+) -> None:
+    ids = [shop.departure(shop.experience(title=f"Tour {number}")) for number in range(5)]
+    code, screen = terminal("availability", "--color", "never")
+    assert code == 0
+    header, *lines = screen.splitlines()
+    assert header.split()[:4] == ["id", "starts_at", "seats", "experience"]
+    assert {(line.split()[0], line.split()[5]) for line in lines} == {(each, str(n)) for n, each in enumerate(ids)}
+    rows = [line.split("\t") for line in booking("availability").out.splitlines()]
+    assert {row[-1] for row in rows} == {f"Tour {number}" for number in range(5)}
+    few = booking("availability", "--fields", "id,experience.title").out.splitlines()
+    assert f"{ids[0]}\tTour 0" in few
+
+
+def test_availability_in_json_is_the_api_unchanged(booking: Booking, shop: World) -> None:
+    shop.departure(shop.experience())
+    (departure,) = booking("availability", "-o", "json").json["data"]
+    assert "experience" not in departure
+    (named,) = booking("availability", "-o", "jsonl", "--fields", "experience.title").out.splitlines()
+    assert "title" in named
+
+
+def test_without_the_scope_for_titles_the_departures_are_shown(
+    booking: Booking, shop: World, environment: Callable[[str, str], None]
+) -> None:
+    experience = shop.experience()
+    departure = shop.departure(experience)
+    environment("BOOKING_API_KEY", shop.key(Scope.AVAILABILITY_READ))
+    shown = booking("availability")
+    assert shown.code == 0
+    assert shown.out.startswith(departure)
+    assert shown.out.rstrip("\n").endswith(experience)
+
+
+def test_a_departure_that_cannot_be_booked_shows_why_instead_of_its_seats() -> None:
+    of = {"seats_available": 3, "seats_total": 12}
+    assert availability._seats({**of, "status": "open"}) == "3/12"
+    assert availability._seats({**of, "status": "closed"}) == "closed"

@@ -1,0 +1,158 @@
+"""`booking demo --once`: the self-test over real HTTP, and how a failed step is reported."""
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.world import SECRET
+
+from booking_cli.operator import demo_organizations, self_test
+from booking_core.db.engine import Database
+from booking_core.webhooks import find_all
+from webhook_verify import Verifier, generate_secret
+
+Booking = Callable[..., Any]
+"""Runs the command; see conftest."""
+
+STEPS = "import key me receiver seats book replay deliver cancel deliver events doctor goodbye".split()
+
+
+@pytest.fixture
+def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Fail if a self-test left a file or a running thread."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    before = set(threading.enumerate())
+
+    def check() -> None:
+        assert list(tmp_path.rglob("*")) == [temporary]
+        assert {thread.name for thread in set(threading.enumerate()) - before} == set()
+
+    return check
+
+
+def test_every_step_passes_and_nothing_is_left(
+    stored_on_both: Booking, nothing_left: Callable[[], None], backend: str
+) -> None:
+    told = stored_on_both("demo", "--once", "-o", "json")
+    assert (told.code, told.err) == (0, "")
+    steps = told.json["data"]
+    assert [each["step"] for each in steps] == STEPS
+    assert all(each["ok"] is True for each in steps)
+    widths = [max(len(str(each[column])) for each in steps) for column in self_test.COLUMNS]
+    assert sum(widths) + 2 * (len(widths) - 1) <= 80
+    nothing_left()
+    organizations = stored_on_both("orgs", "list", "-o", "json").json["data"]
+    assert len(organizations) == (backend == "postgresql")
+
+
+def test_on_postgresql_it_plays_as_often_as_one_likes_and_takes_its_receiver_away(
+    booking: Booking,
+    environment: Callable[[str, str], None],
+    new_database_url: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = new_database_url("postgresql")
+    environment("BOOKING_DATABASE_URL", url)
+    environment("BOOKING_SECRET_KEY", SECRET)
+    assert [booking("demo", "--once", "-q").code for _ in range(2)] == [0, 0]
+    monkeypatch.setattr(self_test, "Verifier", lambda _: Verifier(generate_secret()))
+    assert booking("demo", "--once", "-q").code == 1
+    organizations = booking("orgs", "list", "-o", "json").json["data"]
+    assert [each["slug"].rpartition("-")[0] for each in organizations] == ["fjord-tours"] * 3
+    keys = booking("keys", "list", "--org", organizations[0]["slug"], "-o", "json").json["data"]
+    assert [key["expires_at"] is not None for key in keys] == [True]
+    database = Database(url)
+    for each in organizations:
+        caller: Any = SimpleNamespace(organization=SimpleNamespace(id=each["id"]))
+        assert database.read(lambda tx, caller=caller: find_all(tx, caller))["data"] == []  # type: ignore[misc]
+    database.close()
+
+
+def test_a_catalogue_of_ones_own_plays_too(booking: Booking, tmp_path: Path) -> None:
+    price = {"amount_minor": 25000, "currency": "CLP"}
+    file = tmp_path / "own.json"
+    file.write_text(
+        json.dumps({"experiences": [{"slug": "x", "title": "X", "duration_minutes": 60, "price_from": price}]})
+    )
+    told = booking("demo", "--once", "--catalog", str(file))
+    assert told.code == 0
+    lines = [line.split("\t") for line in told.out.splitlines()]
+    assert ["book", "POST /bookings", "201 confirmed, 25000 CLP", "true"] in lines
+
+
+def test_a_delivery_that_does_not_verify_fails_the_self_test(
+    booking: Booking, nothing_left: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(self_test, "Verifier", lambda _: Verifier(generate_secret()))
+    told = booking("demo", "--once", "-o", "json")
+    assert told.code == 1
+    *fine, last = told.json["data"]
+    assert all(each["ok"] for each in fine)
+    assert last == {"step": "deliver", "asked": "the receiver", "answer": "signature_mismatch", "ok": False}
+    nothing_left()
+
+
+def test_a_delivery_that_does_not_come_fails_the_self_test(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(self_test, "_TIMEOUT_S", 1)
+    monkeypatch.setattr("booking_server.worker.delivery_queue.webhooks.claim", lambda *_, **__: [])
+    told = booking("demo", "--once")
+    assert told.code == 1
+    assert told.out.splitlines()[-1].split("\t") == ["deliver", "the receiver", "no booking.created in 1 s", "false"]
+    assert "deliver failed: no booking.created in 1 s" in told.err
+
+
+@pytest.mark.parametrize(
+    ("raised", "shown"),
+    [
+        (ConnectionResetError(), "no answer (ConnectionResetError)"),
+        (KeyError("id"), "unexpected response"),
+        (self_test.StepFailed("409 conflict"), "409 conflict"),
+    ],
+)
+def test_whatever_goes_wrong_is_marked_at_its_step(
+    booking: Booking, monkeypatch: pytest.MonkeyPatch, raised: Exception, shown: str
+) -> None:
+    def fail(_: self_test.State) -> str:
+        raise raised
+
+    monkeypatch.setattr(self_test, "STEPS", (("me", "GET /me", fail), *self_test.STEPS[1:]))
+    told = booking("demo", "--once", "-o", "json")
+    assert told.code == 1
+    assert told.json["data"][-1] == {"step": "me", "asked": "GET /me", "answer": shown, "ok": False}
+
+
+def test_a_service_that_cannot_start_fails_at_once(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError("no more files")
+
+    monkeypatch.setattr("booking_server.app._worker_of", fail)
+    told = booking("demo", "--once", "-o", "json")
+    assert told.code == 1
+    assert told.json["data"][-1]["step"] == "me"
+    assert told.json["data"][-1]["answer"].startswith("no answer")
+
+
+def test_a_refusal_is_shown_with_its_code(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(self_test, "_short_lived_key", lambda *_: "svc_" + "0" * 40)
+    told = booking("demo", "--once", "-o", "json")
+    assert told.json["data"][-1]["answer"] == "401 api_key_invalid"
+
+
+def test_the_log_is_shown_to_who_asks(booking: Booking) -> None:
+    told = booking("demo", "--once", "-v")
+    assert told.code == 0
+    assert "webhooks may be sent to private addresses: 127.0.0.0/8" in told.err
+    assert booking("demo", "--once").err == ""
+
+
+def test_without_the_examples_it_runs_nothing(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = [each._replace(catalogue=Path("nowhere.json")) for each in demo_organizations.ORGANIZATIONS]
+    monkeypatch.setattr(demo_organizations, "ORGANIZATIONS", missing)
+    refused = booking("demo", "--once", "-o", "json")
+    assert (refused.code, refused.error["code"]) == (2, "no_examples")

@@ -1,0 +1,61 @@
+"""Processes that `booking serve` starts do not outlive it."""
+
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from support.connections import parsed
+from support.receivers import wait_until
+from support.serving import serving, started
+from support.world import SECRET
+
+from booking_cli.operator import server_app
+
+POST = b"POST /api/v1/bookings HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n\r\n"
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("how", ["workers", "workers-with-worker", "reload"])
+def test_a_supervisor_that_is_killed_takes_its_processes_along(
+    how: str, new_database_url: Callable[[str], str], tmp_path: Path
+) -> None:
+    url = new_database_url("sqlite" if how == "reload" else "postgresql")
+    options = {"workers": ["--workers", "2", "--no-worker"], "workers-with-worker": ["--workers", "2"]}
+    supervisor = started(
+        tmp_path,
+        "serve",
+        "--port",
+        "0",
+        *options.get(how, ["--reload"]),
+        BOOKING_DATABASE_URL=url,
+        BOOKING_SECRET_KEY=SECRET,
+    )
+    with serving(supervisor, is_killed=True) as (address, _):
+        host, _, port = address.removeprefix("http://").partition(":")
+        processes = psutil.Process(supervisor.pid).children(recursive=True)
+        assert alive(processes)
+        with socket.create_connection((host, int(port)), timeout=60) as client:
+            client.sendall(POST + b"{")
+            supervisor.send_signal(signal.SIGKILL)
+            supervisor.wait()
+            client.sendall(b"}")
+            (response,) = parsed(b"".join(iter(lambda: client.recv(65_536), b"")))
+            assert response.status == 401  # what had begun is answered
+        wait_until(lambda: not alive(processes), "its processes are gone", within_s=10)
+    with socket.create_server((host, int(port))):
+        pass  # the port is free
+
+
+def test_they_are_given_less_than_a_second() -> None:
+    assert server_app.FINISH_S < 1
+
+
+def test_a_process_that_nobody_started_watches_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_app.threading, "Thread", lambda **_: pytest.fail("there is nobody to watch"))
+    server_app.end_with_parent()

@@ -1,0 +1,41 @@
+"""Several processes at one port each get their part of the connections."""
+
+import contextlib
+import pickle
+import socket
+import sys
+
+import pytest
+
+from booking_cli.operator.shared_port import bound
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the last one gets all")
+
+CLIENTS = 64
+
+
+def test_a_burst_of_connections_is_dealt_out() -> None:
+    with contextlib.ExitStack() as stack:
+        taken = stack.enter_context(bound(socket.AF_INET, ("127.0.0.1", 0)))
+        address = taken.getsockname()
+        with pytest.raises(ConnectionRefusedError):  # nobody listens at what is only taken
+            socket.create_connection(address)
+        own = [stack.enter_context(pickle.loads(pickle.dumps(taken))) for _ in range(2)]
+        for each in own:
+            assert each.getsockname() == address
+            each.listen(CLIENTS)
+            each.setblocking(False)
+        for _ in range(CLIENTS):
+            stack.enter_context(socket.create_connection(address))
+        got = [_accepted(each, stack) for each in own]
+        assert sum(got) == CLIENTS
+        assert all(got)
+
+
+def _accepted(listening: socket.socket, stack: contextlib.ExitStack) -> int:
+    count = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            stack.enter_context(listening.accept()[0])
+            count += 1
+    return count

@@ -1,0 +1,312 @@
+"""`booking bookings` in the database, for staff, agencies and assistants; and what both modes share."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from support.operations import Operations, guest
+from support.refusals import nothing_changes
+from support.world import DAY, FixedClock, World, make_world
+
+from booking_cli.framework.exit_codes import ExitCode
+from booking_core.clock import system_clock
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.models.bookings import Booking as WireBooking
+from booking_core.models.bookings import PaymentMode
+
+Booking = Callable[..., Any]
+
+ORG = ("--org", "fjord-tours")
+ADA = ("--guest", "adult=2", "--name", "Ada Lovelace", "--email", "ada@example.com")
+
+
+@pytest.fixture
+def world(stored_on_both: Booking, fresh_database_url: str) -> Iterator[World]:
+    """Return an organization in the command's database, at the time of this machine."""
+    clock = FixedClock(system_clock())
+    with closing(Database(fresh_database_url, clock=clock)) as database:
+        yield make_world(database, clock, slug="fjord-tours", refund_late_percent=50)
+
+
+@pytest.fixture
+def ops(world: World) -> Operations:
+    return Operations(world)
+
+
+@pytest.fixture
+def departure(world: World) -> str:
+    return world.departure(world.experience(), seats=50)
+
+
+@pytest.fixture
+def staff(stored_on_both: Booking) -> Booking:
+    """Return a function that runs `booking` on that database with JSON output."""
+    return lambda *argv: stored_on_both("bookings", *argv, "-o", "json")
+
+
+def create(staff: Booking, departure: str, source: str = "admin", *argv: str) -> Any:
+    given = ("--departure", departure, *ADA, "--payment", "pay_on_site", *argv)
+    return staff("create", *ORG, "--source", source, *given)
+
+
+# Creating --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["admin", "agency", "ai"])
+def test_a_booking_says_who_made_it(staff: Booking, ops: Operations, departure: str, source: str) -> None:
+    made = create(staff, departure, source, "--add-on", "drysuit=1", "--note", "Late", "--phone", "+47 900")
+    assert made.code == 0, made.err
+    assert WireBooking.model_validate_json(made.out).source == source
+    booked = made.json
+    assert (booked["status"], booked["note"], booked["manage_url"]) == ("confirmed", "Late", None)
+    assert booked["totals"]["total"]["amount_minor"] == 2 * 89000 + 15000
+    assert ops.event_types(booked["id"]) == ["booking.created", "booking.confirmed"]
+    assert {each["data"]["object"].get("source", source) for each in ops.events()} == {source}
+    assert "booking_confirmation_mail" in ops.owed(booked["id"])
+    assert ops.world.examine() == []
+
+
+def test_the_same_command_with_the_same_key_books_once(
+    staff: Booking, stored_on_both: Booking, world: World, departure: str
+) -> None:
+    first = create(staff, departure, "agency", "--idempotency-key", "order-1017")
+    again = create(staff, departure, "agency", "--idempotency-key", "order-1017")
+    assert (again.code, again.json) == (0, first.json)
+    assert len(world.rows(tables.bookings)) == 1
+    given = ("--departure", departure, *ADA, "--payment", "pay_on_site", "--idempotency-key", "order-1017")
+    told = stored_on_both("bookings", "create", *ORG, "--source", "agency", *given)
+    assert "nothing was booked now" in told.err
+    for source, argv in (("admin", ()), ("agency", ("--note", "another body"))):
+        other = create(staff, departure, source, *argv, "--idempotency-key", "order-1017")
+        assert (other.code, other.error["code"]) == (ExitCode.INVALID, "idempotency_key_reused")
+
+
+def test_a_key_whose_booking_was_refused_may_be_used_again(staff: Booking, ops: Operations, departure: str) -> None:
+    ops.set_seats(departure, 1)
+    with nothing_changes(ops.world):
+        refused = create(staff, departure, "admin", "--idempotency-key", "order-1017")
+    assert (refused.code, refused.error["code"]) == (ExitCode.CONFLICT, "insufficient_capacity")
+    ops.set_seats(departure, 2)
+    assert create(staff, departure, "admin", "--idempotency-key", "order-1017").code == 0
+
+
+def test_what_is_typed_is_judged_as_the_api_judges_it(staff: Booking, world: World, departure: str) -> None:
+    with nothing_changes(world):
+        refused = create(staff, departure, "admin", "--email", "nowhere", "--phone", "1" * 201)
+        assert (refused.code, refused.error["code"]) == (ExitCode.INVALID, "validation_failed")
+        assert [each["field"] for each in refused.error["details"]] == ["customer.email", "customer.phone"]
+        assert create(staff, "no-id").code == ExitCode.INVALID
+        assert create(staff, "00000000-0000-4000-8000-000000000000").code == ExitCode.NOT_FOUND
+        assert create(staff, departure, "admin", "--guest", "nobody=1").code == ExitCode.INVALID
+
+
+def test_the_organization_and_the_source_go_together(staff: Booking, world: World, departure: str) -> None:
+    given = ("--departure", departure, *ADA, "--payment", "invoice")
+    for alone in (ORG, ("--source", "admin")):
+        refused = staff("create", *alone, *given)
+        assert (refused.code, refused.error["hint"]) == (ExitCode.USAGE, "leave out both to use HTTP")
+    assert staff("create", *ORG, "--source", "online", *given).code == ExitCode.USAGE
+
+
+# Finding ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def known(ops: Operations, departure: str) -> list[dict[str, Any]]:
+    """Return three bookings: the second on another departure, the third cancelled."""
+    other = ops.world.departure(ops.world.experience())
+    made = [
+        ops.book(departure, customer=guest("ada@example.com", "Ada Lovelace")),
+        ops.book(other, customer=guest("eve@example.com", "Ève Ångström")),
+        ops.book(departure, customer=guest("ada@example.com", "Ada Lovelace")),
+    ]
+    ops.cancel(made[2]["id"])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("argv", "numbers"),
+    [
+        ((), [3, 2, 1]),
+        (("--number", "2"), [2]),
+        (("--number", "4"), []),
+        (("--email", "ADA@example.com"), [3, 1]),
+        (("--email", "ada@example.com", "--status", "confirmed"), [1]),
+        (("--name", "angstrom"), [2]),
+        (("--name", "lovelace", "--order", "asc"), [1, 3]),
+        (("--name", "ada", "--limit", "1"), [3]),
+        (("--departure-from", "today"), [3, 2, 1]),
+        (("--updated-since", "1h"), [3, 2, 1]),
+    ],
+)
+def test_bookings_are_found_in_the_database(
+    staff: Booking, known: list[dict[str, Any]], argv: tuple[str, ...], numbers: list[int]
+) -> None:
+    found = staff("list", *ORG, *argv)
+    assert [each["booking_number"] for each in found.json["data"]] == numbers
+    assert all(WireBooking.model_validate(each) for each in found.json["data"])
+
+
+def test_bookings_are_found_by_their_departure(staff: Booking, departure: str, known: list[dict[str, Any]]) -> None:
+    found = staff("list", *ORG, "--departure", departure.upper())
+    assert [each["booking_number"] for each in found.json["data"]] == [3, 1]
+
+
+def test_a_list_goes_on_behind_its_cursor(staff: Booking, known: list[dict[str, Any]]) -> None:
+    first = staff("list", *ORG, "--name", "a", "--limit", "2").json
+    assert first["has_more"]
+    rest = staff("list", *ORG, "--name", "a", "--starting-after", first["next_cursor"]).json
+    assert [each["booking_number"] for each in (*first["data"], *rest["data"])] == [3, 2, 1]
+    assert staff("list", *ORG, "--name", "b", "--starting-after", first["next_cursor"]).code == ExitCode.INVALID
+
+
+def test_all_of_many_pages_are_shown(staff: Booking, ops: Operations, departure: str) -> None:
+    from booking_cli.operator import staff_bookings
+
+    for _ in range(5):
+        ops.book(departure)
+    size, staff_bookings._PAGE_SIZE_MAX = staff_bookings._PAGE_SIZE_MAX, 2
+    try:
+        assert len(staff("list", *ORG, "--all").json["data"]) == 5
+        assert len(staff("list", *ORG, "--name", "ada", "--limit", "3").json["data"]) == 3
+    finally:
+        staff_bookings._PAGE_SIZE_MAX = size
+
+
+def test_a_booking_is_shown_by_its_number(staff: Booking, known: list[dict[str, Any]]) -> None:
+    assert staff("get", "2", *ORG).json == known[1]
+    assert staff("get", known[0]["id"], *ORG).json == known[0]
+    refused = staff("get", "4", *ORG)
+    assert (refused.code, refused.error["message"]) == (ExitCode.NOT_FOUND, "There is no booking '4' of fjord-tours.")
+
+
+# Cancelling ------------------------------------------------------------------------------------------------------
+
+
+def paid(ops: Operations, *, starts_in: int = 2 * DAY) -> dict[str, Any]:
+    """Return a booking that was paid by card."""
+    departure = ops.world.departure(ops.world.experience(), starts_at=ops.world.clock() + starts_in)
+    return ops.pay(ops.check_out(departure)["id"])
+
+
+@pytest.mark.parametrize("code", ["admin", "agent"])
+def test_a_booking_is_cancelled_for_staff_or_an_agent_and_the_money_is_told(
+    stored_on_both: Booking, ops: Operations, code: str
+) -> None:
+    booked = paid(ops)
+    done = stored_on_both("bookings", "cancel", booked["id"], "--reason-code", code, "--reason", "Storm", "--yes")
+    assert done.code == 0, done.err
+    assert "The refund of 890.00 NOK is queued" in done.err
+    row = ops.booking(booked["id"])
+    assert (row["status"], row["cancel_reason"], row["cancel_note"]) == ("cancelled", code, "Storm")
+    assert ops.events()[-1]["data"]["reason"] == code
+    with nothing_changes(ops.world):
+        again = stored_on_both("bookings", "cancel", booked["id"], "--reason-code", code, "--yes")
+    assert "It was cancelled before" in again.err
+
+
+@pytest.mark.parametrize(("refund", "amount"), [("auto", 44500), ("none", None), ("full", 89000)])
+def test_staff_decides_what_goes_back(staff: Booking, ops: Operations, refund: str, amount: int | None) -> None:
+    booked = paid(ops, starts_in=DAY // 24)
+    tried = staff("cancel", str(booked["booking_number"]), *ORG, "--refund", refund, "--dry-run").json
+    assert ops.booking(booked["id"])["status"] == "confirmed"
+    done = staff("cancel", str(booked["booking_number"]), *ORG, "--refund", refund, "--yes").json
+    assert tried["refund"] == (done["refund"] and done["refund"] | {"refund_id": None})
+    assert (done["refund"] or {"amount": {"amount_minor": None}})["amount"]["amount_minor"] == amount
+    assert [each["amount_minor"] for each in ops.world.rows(tables.refunds)] == ([amount] if amount else [])
+    assert ops.world.examine() == []
+
+
+def test_a_dry_run_writes_nothing_and_shows_the_booking_as_it_would_be(staff: Booking, ops: Operations) -> None:
+    booked = paid(ops)
+    with nothing_changes(ops.world):
+        shown = staff("cancel", booked["id"], "--reason-code", "admin", "--dry-run").json
+    assert (shown["status"], shown["dry_run"]) == ("cancelled", True)
+    assert (shown["refund"]["state"], shown["refund"]["amount"]) == (
+        "queued",
+        {"amount_minor": 89000, "currency": "NOK"},
+    )
+
+
+def test_nobody_to_ask_cancels_nothing(staff: Booking, ops: Operations, departure: str) -> None:
+    ops.book(departure)
+    with nothing_changes(ops.world):
+        refused = staff("cancel", "1", *ORG)
+    assert (refused.code, refused.error["code"]) == (ExitCode.USAGE, "confirmation_required")
+
+
+def test_a_number_alone_names_no_booking_of_any_organization(staff: Booking, ops: Operations, departure: str) -> None:
+    ops.book(departure)
+    for argv in (("cancel", "1", "--reason-code", "admin", "--yes"), ("confirm", "1")):
+        refused = staff(*argv)
+        assert (refused.code, refused.error["hint"]) == (ExitCode.USAGE, "pass --org, or the booking's id")
+    assert staff("confirm", "1", *ORG).json["status"] == "confirmed"
+
+
+def test_a_reason_longer_than_the_api_takes_is_refused(staff: Booking, ops: Operations, departure: str) -> None:
+    booked = ops.book(departure)
+    with nothing_changes(ops.world):
+        refused = staff("cancel", booked["id"], "--reason-code", "admin", "--reason", "x" * 201, "--yes")
+    assert (refused.code, refused.error["details"][0]["field"]) == (ExitCode.INVALID, "reason")
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        (PaymentMode.PAY_ON_SITE, "No payment was received, so nothing is returned."),
+        (PaymentMode.EXTERNAL_PAID, "It was paid outside this service"),
+    ],
+)
+def test_what_no_card_paid_is_told_too(
+    stored_on_both: Booking, ops: Operations, departure: str, mode: PaymentMode, told: str
+) -> None:
+    ops.book(departure, payment=mode)
+    assert told in stored_on_both("bookings", "cancel", "1", *ORG, "--yes").err
+
+
+# Moving ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_move_is_tried_before_it_is_made(
+    staff: Booking, stored_on_both: Booking, ops: Operations, departure: str
+) -> None:
+    booked = ops.book(departure, 2)
+    target = ops.world.departure(ops.world.experience(), seats=3, starts_at=ops.world.clock() + 3 * DAY)
+    move = ("reschedule", "1", *ORG, "--departure", target)
+    with nothing_changes(ops.world):
+        tried = staff(*move, "--dry-run").json
+        said = stored_on_both("bookings", *move, "--dry-run")
+    assert (tried["departure"]["id"], tried["previous_departure"]["id"]) == (target, departure)
+    assert (tried["seats_available"], tried["dry_run"]) == (1, True)
+    assert "would have 1 seat left" in said.err
+    assert "Nothing was written" in said.err
+    ops.set_seats(target, 1)
+    with nothing_changes(ops.world):
+        assert staff(*move, "--dry-run").error["code"] == "insufficient_capacity"
+    ops.set_seats(target, 3)
+    moved = staff(*move).json
+    assert moved | {"updated_at": ""} == booked | {
+        "departure": tried["departure"],
+        "experience": tried["experience"],
+        "updated_at": "",
+    }
+
+
+# Late money ------------------------------------------------------------------------------------------------------
+
+
+def test_a_payment_of_a_cancelled_booking_says_what_it_did(
+    stored_on_both: Booking, ops: Operations, departure: str
+) -> None:
+    booked = ops.check_out(departure)
+    ops.cancel(booked["id"])
+    said = stored_on_both("storefront", "pay", booked["id"], "--payment-intent", "pi_1")
+    assert "stays cancelled" in said.err
+    assert "The refund of 890.00 NOK is queued" in said.err
+    again = stored_on_both("storefront", "pay", booked["id"], "--payment-intent", "pi_1", "-o", "json").json
+    assert (again["status"], again["refund"]["amount"]["amount_minor"]) == ("cancelled", 89000)
+    other = ops.check_out(departure)
+    paid_in_time = stored_on_both("storefront", "pay", other["id"], "-q")
+    assert (paid_in_time.code, paid_in_time.err) == (0, "")
