@@ -11,9 +11,10 @@ hop with the look-up of its key, on one connection, together with the requests t
 
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
+from enum import Enum
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 from starlette.types import Scope
@@ -23,7 +24,7 @@ from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.errors import IdempotencyInProgress
 from booking_core.idempotency import Answer
-from booking_server.api.dependencies import api_key, counted, credentials_of, get_read_tx, mark_of, service_of
+from booking_server.api.dependencies import api_key, credentials_of, get_read_tx, mark_of, service_of
 from booking_server.api.requests import ApiRequest
 from booking_server.api.resolver import Plan, effective_dependant, is_covered
 from booking_server.api.responses import respond
@@ -31,6 +32,18 @@ from booking_server.api.responses import respond
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 Operate = Callable[[Mapping[Any, Any]], Any]
 """A path operation whose dependencies are resolved; it takes those that an executor gives it."""
+
+
+class ApiRouter(APIRouter):
+    """A router of the API; one whose prefix is not in the path is passed over without a look at its routes."""
+
+    def __init__(self, *, prefix: str, tags: list[str | Enum]) -> None:
+        super().__init__(prefix=prefix, tags=tags, route_class=ApiRoute)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if self.prefix not in scope["path"]:
+            return Match.NONE, {}
+        return super().matches(scope)
 
 
 class ApiRoute(APIRoute):
@@ -84,8 +97,11 @@ class Reads:
         def run(tx: Tx, caller: Caller) -> Any:
             return plan.run(request, body, {api_key: caller, get_read_tx: tx})
 
-        with counted(request) as credentials:
+        credentials = credentials_of(request)
+        try:
             return respond(await service_of(request).read_for(credentials, run))
+        finally:
+            request.state.rate_limit = credentials.reading
 
     async def finish(self, request: Request, operate: Operate) -> Response:
         return respond(await service_of(request).read(lambda tx: operate({get_read_tx: tx})))
@@ -107,11 +123,14 @@ class Creates:
             prepare(caller)  # it passes its own checks first
             raise IdempotencyInProgress
 
-        with counted(request) as credentials:
+        credentials = credentials_of(request)
+        try:
             if mark in service.running:
                 return respond(await service.read_for(credentials, refuse))
             with service.marked(mark):
                 return respond(await service.create_booking(credentials, prepare))
+        finally:
+            request.state.rate_limit = credentials.reading
 
     async def finish(self, request: Request, operate: Operate) -> Response:
         create = operate({})

@@ -3,15 +3,15 @@
 import asyncio
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from booking_core.models.base import Resource
 from booking_server.api.dependencies import ServiceDep, counted
 from booking_server.api.openapi.document import rendered
 from booking_server.api.responses import JsonBytes
-from booking_server.api.routing import ApiRoute
+from booking_server.api.routing import ApiRouter
 
-router = APIRouter(prefix="/api/v1/openapi.json", tags=["Description"], route_class=ApiRoute)
+router = ApiRouter(prefix="/api/v1/openapi.json", tags=["Description"])
 
 
 class OpenApi(Resource):

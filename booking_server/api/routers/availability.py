@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import pydantic
-from fastapi import APIRouter, Query, Security
+from fastapi import Query, Security
 
 from booking_core import departures
 from booking_core.context import Caller
@@ -15,9 +15,9 @@ from booking_server.api import parameters
 from booking_server.api.dependencies import ReadTx, authorize
 from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import Day, QueryId
-from booking_server.api.routing import ApiRoute
+from booking_server.api.routing import ApiRouter
 
-router = APIRouter(prefix="/api/v1/availability", tags=["Availability"], route_class=ApiRoute)
+router = ApiRouter(prefix="/api/v1/availability", tags=["Availability"])
 
 AvailabilityReader = Annotated[Caller, Security(authorize, scopes=[Scope.AVAILABILITY_READ])]
 

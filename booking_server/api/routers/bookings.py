@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query, Response, Security
+from fastapi import Body, Query, Response, Security
 
 from booking_core import bookings
 from booking_core.bookings import Create
@@ -23,9 +23,9 @@ from booking_server.api.dependencies import IdempotentCommand, Keyed, ReadTx, au
 from booking_server.api.openapi.refusals import WINDOW_TOO_WIDE, refusals
 from booking_server.api.parameters import Day, ListQuery, PathId, QueryId, Timestamp
 from booking_server.api.requests import JsonBody
-from booking_server.api.routing import ApiRoute
+from booking_server.api.routing import ApiRouter
 
-router = APIRouter(prefix="/api/v1/bookings", tags=["Bookings"], route_class=ApiRoute)
+router = ApiRouter(prefix="/api/v1/bookings", tags=["Bookings"])
 
 BookingsReader = Annotated[Caller, Security(authorize, scopes=[Scope.BOOKINGS_READ])]
 BookingsWriter = Annotated[Caller, Security(authorize, scopes=[Scope.BOOKINGS_WRITE])]

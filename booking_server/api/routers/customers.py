@@ -4,7 +4,7 @@ from typing import Annotated
 
 import orjson
 import pydantic
-from fastapi import APIRouter, Body, Query, Response, Security
+from fastapi import Body, Query, Response, Security
 
 from booking_core import customers
 from booking_core.context import Caller
@@ -18,9 +18,9 @@ from booking_server.api.dependencies import OptionallyIdempotentCommand, ReadTx,
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import EmailText, ListQuery, PathId
 from booking_server.api.requests import JsonBody
-from booking_server.api.routing import ApiRoute
+from booking_server.api.routing import ApiRouter
 
-router = APIRouter(prefix="/api/v1/customers", tags=["Customers"], route_class=ApiRoute)
+router = ApiRouter(prefix="/api/v1/customers", tags=["Customers"])
 
 CustomersReader = Annotated[Caller, Security(authorize, scopes=[Scope.CUSTOMERS_READ])]
 CustomersWriter = Annotated[Caller, Security(authorize, scopes=[Scope.CUSTOMERS_WRITE])]

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import pydantic
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from booking_core import events
 from booking_core.errors import NotFound
@@ -12,9 +12,9 @@ from booking_core.models.pages import EventPage
 from booking_server.api.dependencies import FeedReader, ReadTx
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import ListQuery, PathId, QueryId, Text, Timestamp
-from booking_server.api.routing import ApiRoute
+from booking_server.api.routing import ApiRouter
 
-router = APIRouter(prefix="/api/v1/events", tags=["Events"], route_class=ApiRoute)
+router = ApiRouter(prefix="/api/v1/events", tags=["Events"])
 
 
 class EventQuery(ListQuery):

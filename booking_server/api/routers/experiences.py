@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Security
+from fastapi import Query, Security
 
 from booking_core import experiences
 from booking_core.context import Caller
@@ -13,9 +13,9 @@ from booking_core.models.scopes import Scope
 from booking_server.api.dependencies import ReadTx, authorize
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import Flag, ListQuery, PathId, Timestamp
-from booking_server.api.routing import ApiRoute
+from booking_server.api.routing import ApiRouter
 
-router = APIRouter(prefix="/api/v1/experiences", tags=["Experiences"], route_class=ApiRoute)
+router = ApiRouter(prefix="/api/v1/experiences", tags=["Experiences"])
 
 ExperiencesReader = Annotated[Caller, Security(authorize, scopes=[Scope.EXPERIENCES_READ])]
 

@@ -1,13 +1,11 @@
 """`/api/v1/me`: the organization and the key of the call."""
 
-from fastapi import APIRouter
-
 from booking_core import keys, organizations
 from booking_core.models.organizations import Me
 from booking_server.api.dependencies import AnyCaller
-from booking_server.api.routing import ApiRoute
+from booking_server.api.routing import ApiRouter
 
-router = APIRouter(prefix="/api/v1/me", tags=["Me"], route_class=ApiRoute)
+router = ApiRouter(prefix="/api/v1/me", tags=["Me"])
 
 
 @router.get(

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Body, Query, Response, Security
+from fastapi import Body, Query, Response, Security
 
 from booking_core import webhooks
 from booking_core.context import Caller
@@ -28,10 +28,10 @@ from booking_server.api.dependencies import PlainCommand, ReadTx, ServiceDep, au
 from booking_server.api.openapi.refusals import refusals
 from booking_server.api.parameters import DeliveryId, ListQuery, PathId, QueryId
 from booking_server.api.requests import JsonBody
-from booking_server.api.routing import ApiRoute
+from booking_server.api.routing import ApiRouter
 from booking_server.execution.service import Service
 
-router = APIRouter(prefix="/api/v1/webhooks", tags=["Webhooks"], route_class=ApiRoute)
+router = ApiRouter(prefix="/api/v1/webhooks", tags=["Webhooks"])
 
 WebhooksManager = Annotated[Caller, Security(authorize, scopes=[Scope.WEBHOOKS_MANAGE])]
 
