@@ -136,20 +136,16 @@ def _key_header(*, is_required: bool) -> Any:
     )
 
 
-def read_idempotency_key(request: Request) -> str | None:
-    """Return the header's raw value: 8 to 200 printable ASCII characters (decision I2), or None without the header."""
-    found = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
-    if len(found) > 1:
-        raise Malformed.at("Idempotency-Key", "is given twice", "repeated")
-    if not found or not found[0]:
+def _checked_key(key: str | None) -> str | None:
+    """Return the value of the header: 8 to 200 printable ASCII characters (decision I2), or None without it."""
+    if not key:
         return None
-    key: bytes = found[0]
     if not IDEMPOTENCY_KEY_LENGTH_MIN <= len(key) <= IDEMPOTENCY_KEY_LENGTH_MAX:
         bounds = f"{IDEMPOTENCY_KEY_LENGTH_MIN} to {IDEMPOTENCY_KEY_LENGTH_MAX}"
         raise Malformed.at("Idempotency-Key", f"must be {bounds} characters long", "length")
-    if not all(0x20 <= byte < 0x7F for byte in key):
+    if not (key.isascii() and key.isprintable()):
         raise Malformed.at("Idempotency-Key", "must be printable ASCII", "characters")
-    return key.decode("ascii")
+    return key
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,17 +210,16 @@ _RequiredKey = Annotated[str | None, _key_header(is_required=True)]
 _OptionalKey = Annotated[str | None, _key_header(is_required=False)]
 
 
-def with_key(request: Request, documented: _RequiredKey = None) -> KeyedRequest:
+def with_key(request: Request, key: _RequiredKey = None) -> KeyedRequest:
     """Return the request with its Idempotency-Key, which it must carry."""
-    key = read_idempotency_key(request)
-    if key is None:
+    if not key:
         raise IdempotencyKeyRequired
-    return KeyedRequest(request, key)
+    return KeyedRequest(request, _checked_key(key))
 
 
-def with_optional_key(request: Request, documented: _OptionalKey = None) -> KeyedRequest:
+def with_optional_key(request: Request, key: _OptionalKey = None) -> KeyedRequest:
     """Return the request with its Idempotency-Key, if it carries one."""
-    return KeyedRequest(request, read_idempotency_key(request))
+    return KeyedRequest(request, _checked_key(key))
 
 
 Keyed = Annotated[KeyedRequest, Depends(with_key)]

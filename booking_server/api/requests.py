@@ -104,7 +104,7 @@ class JsonBody:
             if not isinstance(value, RequestBody):
                 return inner(value)
             value.json_object(is_optional=self.is_optional)
-            return validate(source, bytes(value))
+            return validate(source, value)
 
         return core_schema.no_info_wrap_validator_function(parse, handler(source))
 
@@ -116,7 +116,7 @@ def validate(model: type[BaseModel], data: bytes) -> Any:
         Malformed: with a detail for each field that is wrong; the value that was sent is not repeated.
     """
     try:
-        return model.model_validate_json(data or b"{}")
+        return model.model_validate_json(data if len(data) else b"{}")
     except ValidationError as error:
         raise malformed(error.errors(include_url=False, include_context=False, include_input=False)) from None
 
