@@ -51,7 +51,7 @@ class Postgres:
 
     def statements(self, act: Callable[[], T]) -> tuple[T, int]:
         """What `act` gives, and how many statements other connections run meanwhile, as the server logs them; without
-        the beginnings and ends of transactions, and the bell that is rung for workers."""
+        the beginnings and ends of transactions, and the notifications for workers."""
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             self._log_statements(connection, "all")
             before = self.log.stat().st_size

@@ -1,1 +1,1 @@
-"""The HTTP service: a thin layer that parses, calls one door of `booking_core`, and answers."""
+"""The HTTP service and its worker: a thin layer that parses, calls a function of `booking_core`, and responds."""
