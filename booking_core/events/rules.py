@@ -1,7 +1,7 @@
 """What of the feed a key may read and what it asks for, and how an event is shown: decided without storage.
 
 An event carries the whole resource, so that reading it needs the resource's read scope (API v1 section 4). Scopes are
-judged before anything else that was asked (decision R1).
+judged before the rest of the query (decision R1).
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -53,7 +53,7 @@ def readable(scopes: Collection[str]) -> frozenset[EventType]:
 
 
 def choose(scopes: Collection[str], tokens: Sequence[str], resource_type: ResourceType | None) -> frozenset[EventType]:
-    """The types to read: those asked for by name, or without a name all that may be read (decision L6).
+    """The types to read: by name, or without a name all that may be read (decision L6).
 
     Raises:
         InsufficientScope: something was named without its scope, or nothing can be read at all.

@@ -12,7 +12,7 @@ from booking_core.db.engine import Tx
 from booking_core.db.paging import PageRequest
 from booking_core.errors import NotFound
 from booking_core.events import rules, store
-from booking_core.events.store import Asked
+from booking_core.events.store import FeedQuery
 from booking_core.models.events import EventType, ResourceType
 
 
@@ -65,7 +65,7 @@ def find(
     after = None
     if page.starting_after is not None:
         after = cursors.decode_sequence(caller.secret_keys, binding, page.starting_after)
-    asked = Asked(
+    query = FeedQuery(
         page.order,
         () if len(chosen) == len(EventType) else tuple(sorted(kind.value for kind in chosen)),
         after,
@@ -73,7 +73,7 @@ def find(
         created_since,
         created_until,
     )
-    found = store.find(tx, caller.organization.id, asked, page.limit + 1) if chosen else []
+    found = store.find(tx, caller.organization.id, query, page.limit + 1) if chosen else []
     shown, has_more = found[: page.limit], len(found) > page.limit
     resume = cursors.encode_sequence(caller.secret_keys, binding, shown[-1].sequence) if shown else page.starting_after
     return {

@@ -46,8 +46,8 @@ _GET = Statement(_SHOWN.where(events.c.id == bindparam("id", type_=Id)))
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What of the feed is asked for; no types means every type."""
+class FeedQuery:
+    """A query of the feed; no types means every type."""
 
     order: Order
     types: tuple[str, ...] = ()
@@ -72,21 +72,21 @@ def get(tx: Tx, organization_id: str, event_id: str) -> EventRow | None:
     return EventRow._make(row) if row else None
 
 
-def find(tx: Tx, organization_id: str, asked: Asked, limit: int) -> list[EventRow]:
+def find(tx: Tx, organization_id: str, query: FeedQuery, limit: int) -> list[EventRow]:
     """The events that come next in that order, at most `limit` of them."""
-    parameters: dict[str, Any] = {f"type_{i}": kind for i, kind in enumerate(asked.types)}
-    parameters["after"] = _BEFORE_ALL[asked.order] if asked.after is None else asked.after
-    of_one = asked.resource_id is not None
+    parameters: dict[str, Any] = {f"type_{i}": kind for i, kind in enumerate(query.types)}
+    parameters["after"] = _BEFORE_ALL[query.order] if query.after is None else query.after
+    of_one = query.resource_id is not None
     if of_one:
-        parameters["resource_id"] = asked.resource_id
-    dated = asked.created_since is not None or asked.created_until is not None
+        parameters["resource_id"] = query.resource_id
+    dated = query.created_since is not None or query.created_until is not None
     if dated:
-        since = 0 if asked.created_since is None else asked.created_since
-        until = END_OF_TIME if asked.created_until is None else asked.created_until
+        since = 0 if query.created_since is None else query.created_since
+        until = END_OF_TIME if query.created_until is None else query.created_until
         parameters |= {"since": since, "until": until}
         if not of_one:
             parameters |= {"surely_before": since - _SKEW, "surely_behind": until + _SKEW}
-    statement = _page(_Shape(asked.order, len(asked.types), of_one, dated))
+    statement = _page(_Shape(query.order, len(query.types), of_one, dated))
     found = tx.all(statement, organization_id=organization_id, limit=limit, **parameters)
     return [EventRow._make(row) for row in found]
 
@@ -141,7 +141,7 @@ def _between(shape: _Shape) -> list[ColumnElement[bool]]:
 
 
 def _bounds(order: Order) -> CTE:
-    """The sequences between which everything lies that is dated as asked and comes after the cursor."""
+    """The sequences between which everything lies that is dated as the query asks and comes after the cursor."""
     other = events.alias("other")
     before = other.c.created_at < bindparam("surely_before", type_=BigInteger)
     behind = other.c.created_at >= bindparam("surely_behind", type_=BigInteger)

@@ -10,7 +10,7 @@ from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.limits import WEBHOOK_WAITS_S
 from booking_core.models.webhooks import AttemptError
-from booking_core.webhooks import Attempted, Claimed
+from booking_core.webhooks import ClaimedDelivery, DeliveryResult
 from support.world import World
 from webhook_verify import generate_secret
 
@@ -59,26 +59,26 @@ class Hooks:
 
     # The worker ------------------------------------------------------------------------------------------------
 
-    def claim(self, **options: Any) -> list[Claimed]:
+    def claim(self, **options: Any) -> list[ClaimedDelivery]:
         defaults: dict[str, Any] = {"free": 64, "in_flight": {}, "slow_free": 32, "per_endpoint": 100}
         wanted = defaults | {"per_organization": 1000} | options
         return self.database.write(lambda tx: webhooks.claim(tx, self.world.installation, **wanted))
 
-    def one(self, **options: Any) -> Claimed:
+    def one(self, **options: Any) -> ClaimedDelivery:
         (claimed,) = self.claim(**options)
         return claimed
 
-    def record(self, *attempts: Attempted, **options: Any) -> None:
+    def record(self, *attempts: DeliveryResult, **options: Any) -> None:
         wanted: dict[str, Any] = {
-            "waits_s": WEBHOOK_WAITS_S,
+            "retry_delays_s": WEBHOOK_WAITS_S,
             "disable_after_s": 72 * 3600,
-            "luck": lambda: 0.0,
+            "jitter": lambda: 0.0,
         } | options
         self.database.write(lambda tx: webhooks.record(tx, attempts, **wanted))
 
     def attempted(
-        self, claimed: Claimed, error: AttemptError | None = None, status: int | None = None, **over: Any
-    ) -> Attempted:
+        self, claimed: ClaimedDelivery, error: AttemptError | None = None, status: int | None = None, **over: Any
+    ) -> DeliveryResult:
         status = status or (200 if error is None else 500 if error is AttemptError.HTTP_STATUS else None)
         values: dict[str, Any] = {
             "started_at": self.world.clock(),
@@ -86,12 +86,12 @@ class Hooks:
             "response_status": status,
             "response_excerpt": None if status is None else "said",
         }
-        return Attempted(claimed, **(values | over), error=error)
+        return DeliveryResult(claimed, **(values | over), error=error)
 
-    def succeed(self, *claimed: Claimed, **options: Any) -> None:
+    def succeed(self, *claimed: ClaimedDelivery, **options: Any) -> None:
         self.record(*(self.attempted(each) for each in claimed), **options)
 
-    def fail(self, *claimed: Claimed, error: AttemptError = AttemptError.HTTP_STATUS, **options: Any) -> None:
+    def fail(self, *claimed: ClaimedDelivery, error: AttemptError = AttemptError.HTTP_STATUS, **options: Any) -> None:
         self.record(*(self.attempted(each, error) for each in claimed), **options)
 
     def fail_until_dead(self, attempts: int = 6) -> None:
@@ -101,8 +101,8 @@ class Hooks:
             self.world.clock.at = self.next_due_at() or self.world.clock.at
 
     def reclaim(self, **options: Any) -> int:
-        wanted: dict[str, Any] = {"luck": lambda: 0.0} | options
-        return self.database.write(lambda tx: webhooks.reclaim_lost(tx, **wanted))
+        wanted: dict[str, Any] = {"jitter": lambda: 0.0} | options
+        return self.database.write(lambda tx: webhooks.rescue_expired_leases(tx, **wanted))
 
     def next_due_at(self) -> int | None:
         return self.database.read(webhooks.next_due_at)

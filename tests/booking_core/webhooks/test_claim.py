@@ -19,13 +19,13 @@ from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import AttemptError, AttemptTrigger
-from booking_core.webhooks import Claimed
+from booking_core.webhooks import ClaimedDelivery
 
 SECOND = 1_000_000
 CARD = "00000000-0000-7000-8000-0000000000ca"
 
 
-def of(claimed: Iterable[Claimed]) -> Counter[str]:
+def of(claimed: Iterable[ClaimedDelivery]) -> Counter[str]:
     """How many attempts each endpoint was given."""
     return Counter(each.endpoint_id for each in claimed)
 
@@ -328,7 +328,7 @@ def test_no_delivery_is_handed_out_twice(hooks: Hooks, new_hooks: Callable[..., 
         for _ in range(4):
             each.endpoint()
         each.tell(times=25)
-    found: list[Claimed] = []
+    found: list[ClaimedDelivery] = []
     barrier = threading.Barrier(4)
 
     def work() -> None:
@@ -377,7 +377,7 @@ END $$
 
 
 @pytest.fixture
-def claimed_late(hooks: Hooks, queue_url: str) -> Callable[[Callable[[], object]], list[Claimed]]:
+def claimed_late(hooks: Hooks, queue_url: str) -> Callable[[Callable[[], object]], list[ClaimedDelivery]]:
     """Claims with a statement that has seen the queue already when something else happens, and that takes what it
     picked afterwards. It asks for the time in between, and is made to wait for the answer."""
     if databases.is_sqlite(queue_url):
@@ -386,7 +386,7 @@ def claimed_late(hooks: Hooks, queue_url: str) -> Callable[[Callable[[], object]
     late_url = make_url(queue_url).update_query_dict({"options": "-csearch_path=late,public,pg_catalog"})
     waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
-    def claim(happens: Callable[[], object]) -> list[Claimed]:
+    def claim(happens: Callable[[], object]) -> list[ClaimedDelivery]:
         database = Database(late_url.render_as_string(hide_password=False))
         late = Hooks(replace(hooks.world, database=database))
         with ThreadPoolExecutor(1) as thread, databases.connect(queue_url) as connection:
@@ -404,7 +404,7 @@ def claimed_late(hooks: Hooks, queue_url: str) -> Callable[[Callable[[], object]
 
 @pytest.mark.parametrize("other_worker", ["is still sending", "has failed", "has succeeded"])
 def test_what_another_worker_took_since_a_claim_began_is_left_alone(
-    hooks: Hooks, claimed_late: Callable[[Callable[[], object]], list[Claimed]], other_worker: str
+    hooks: Hooks, claimed_late: Callable[[Callable[[], object]], list[ClaimedDelivery]], other_worker: str
 ) -> None:
     hooks.endpoint()
     hooks.tell()
@@ -421,7 +421,7 @@ def test_what_another_worker_took_since_a_claim_began_is_left_alone(
 
 
 def test_a_claim_that_was_held_up_takes_what_nobody_else_took(
-    hooks: Hooks, claimed_late: Callable[[Callable[[], object]], list[Claimed]]
+    hooks: Hooks, claimed_late: Callable[[Callable[[], object]], list[ClaimedDelivery]]
 ) -> None:
     hooks.endpoint()
     (event,) = hooks.tell()

@@ -116,7 +116,7 @@ def test_waits_are_a_setting(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
     hooks.tell()
     for wait in (1, 2, 3, 4, 5):
-        hooks.fail(hooks.one(), waits_s=(1, 2, 3, 4, 5))
+        hooks.fail(hooks.one(), retry_delays_s=(1, 2, 3, 4, 5))
         assert hooks.delivery()["next_attempt_at"] == clock() + wait * SECOND
         clock.advance(wait * SECOND)
 
@@ -124,8 +124,8 @@ def test_waits_are_a_setting(hooks: Hooks, clock: FixedClock) -> None:
 def test_what_failed_together_does_not_come_back_together(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
     hooks.tell(times=3)
-    luck = iter((0.0, 0.5, 1.0))
-    hooks.fail(*hooks.claim(), luck=lambda: next(luck))
+    jitter = iter((0.0, 0.5, 1.0))
+    hooks.fail(*hooks.claim(), jitter=lambda: next(jitter))
     waits = sorted(row["next_attempt_at"] - clock() for row in hooks.deliveries())
     assert waits == [60 * SECOND, 60 * SECOND + 1_500_000, 63 * SECOND]
 

@@ -22,9 +22,8 @@ from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.limits import WEBHOOK_WAITS_S
 from booking_core.models.webhooks import AttemptError
-from booking_core.notifications import Outcome, Tried
-from booking_core.payments import LONGEST_WAIT_S
-from booking_core.payments import Outcome as RefundOutcome
+from booking_core.notifications import MailOutcome, MailResult
+from booking_core.payments import RETRY_DELAY_MAX_S, RefundOutcome
 from booking_core.realign import all_kinds, delivery_waits
 from booking_core.settings import Settings
 from booking_server.adapters.webhook_client import Sent
@@ -88,8 +87,8 @@ def hooks(world: World) -> Hooks:
     return Hooks(world)
 
 
-def record(mails: Mails, claimed: Sequence[Any], outcome: Outcome) -> None:
-    tried = [Tried(each, outcome, "450 later") for each in claimed]
+def record(mails: Mails, claimed: Sequence[Any], outcome: MailOutcome) -> None:
+    tried = [MailResult(each, outcome, "450 later") for each in claimed]
     mails.world.database.write(lambda tx: notifications.record(tx, tried))
 
 
@@ -174,7 +173,7 @@ def test_mails_are_written_and_sent_after_their_own_wait(machine: Machine, back:
     machine.step(-back, restarts=restarts)
     claimed = mails.claim()
     assert len(claimed) == 3
-    record(mails, claimed, Outcome.DELAYED)
+    record(mails, claimed, MailOutcome.DELAYED)
     machine.step(-back, restarts=restarts)
     assert mails.claim() == []
     machine.pass_time(15 * MINUTE)
@@ -186,7 +185,7 @@ def test_a_mail_that_waits_for_a_mail_server_goes_on_waiting(machine: Machine, b
     mails = Mails(machine.world)
     mails.book(notify_staff=False)
     mails.write()
-    record(mails, mails.claim(), Outcome.PARKED)
+    record(mails, mails.claim(), MailOutcome.PARKED)
     machine.step(-back, restarts=True)
     assert [row["next_attempt_at"] for row in machine.world.rows(tables.mails)] == [END_OF_TIME]
 
@@ -198,11 +197,11 @@ def test_a_refund_is_sent_after_a_quarter_of_an_hour_at_most(machine: Machine, b
     booking = till.paid()
     till.owe(booking)
     machine.step(-back, restarts=restarts)
-    machine.pass_time(LONGEST_WAIT_S * SECOND)
+    machine.pass_time(RETRY_DELAY_MAX_S * SECOND)
     (claimed,) = till.claim()
     till.answer(claimed, RefundOutcome.UNKNOWN)
     machine.step(-back, restarts=restarts)
-    machine.pass_time(LONGEST_WAIT_S * SECOND)
+    machine.pass_time(RETRY_DELAY_MAX_S * SECOND)
     (again,) = till.claim()
     assert again.look_first, "it is unknown how long ago the first one was sent"
 
@@ -247,7 +246,7 @@ def test_a_second_realignment_changes_nothing(machine: Machine, hooks: Hooks, ba
 def test_times_of_a_correct_clock_are_left_alone(machine: Machine, hooks: Hooks) -> None:
     hooks.endpoint()
     hooks.tell(times=40)
-    hooks.record(*(hooks.attempted(each, AttemptError.TIMEOUT) for each in hooks.claim()), luck=lambda: 1.0)
+    hooks.record(*(hooks.attempted(each, AttemptError.TIMEOUT) for each in hooks.claim()), jitter=lambda: 1.0)
     before = hooks.deliveries()
     machine.start()
     machine.turn()

@@ -167,7 +167,7 @@ def test_deliveries_claimed_before_a_stop_are_sent_and_recorded(
     async def work() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
-        def claim_and_stop(*args: Any, **kwargs: Any) -> list[webhooks.Claimed]:
+        def claim_and_stop(*args: Any, **kwargs: Any) -> list[webhooks.ClaimedDelivery]:
             claimed = claim(*args, **kwargs)
             if any(each.endpoint_id == endpoint for each in claimed):
                 loop.call_soon_threadsafe(stop.set)
