@@ -48,11 +48,11 @@ def receive(
     payment_intent: str | None,
     customer_id: str | None = None,
 ) -> None:
-    """The money has come. Said again, it changes nothing, but that its name is known from then on.
+    """Record the payment as received. A second call only stores a payment intent that was missing.
 
     Args:
-        payment_intent: the gateway's name for it, by which it is refunded; none: it can only be refunded by hand.
-        customer_id: whose timeline notes it; none: nobody's.
+        payment_intent: the gateway's id of the payment, for a refund; without it the refund is made by hand.
+        customer_id: the customer of the timeline entry; None writes none.
 
     Raises:
         NotFound: the booking expects no payment.
@@ -77,11 +77,10 @@ def _receive_again(tx: Tx, actor: Actor, payment: PaymentRow, payment_intent: st
 
 
 def return_late(tx: Tx, actor: Actor, *, booking_id: str, payment_intent: str | None, customer_id: str | None) -> bool:
-    """The money has come for a booking that is cancelled: it is received, and all of it is owed back, whatever the
-    organization's policy, since nothing was sold for it. Said again, it changes nothing.
+    """Record a payment of a cancelled booking as received, and request a full refund, whatever the policy is.
 
     Returns:
-        Whether it was news.
+        Whether the payment was new; a second call changes nothing.
 
     Raises:
         Conflict: `paid_already`, as `receive`.
