@@ -1,4 +1,4 @@
-"""Webhooks of one organization, and a worker that does what it is told."""
+"""Webhooks of one organization, with a worker that tests control."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,12 +48,12 @@ class Hooks:
         self.world.insert(tables.webhook_secrets, **(row | columns))
         return secret
 
-    def tell(self, resource_id: str | None = None, *, kind: EventType = REDEEMED, times: int = 1) -> list[str]:
-        """Events about one gift card, or each about its own."""
-        tolds = [NewEvent(kind, resource_id or tokens.new_id(), b'{"id":"card"}') for _ in range(times)]
+    def publish(self, resource_id: str | None = None, *, kind: EventType = REDEEMED, times: int = 1) -> list[str]:
+        """Publish events about one gift card, or each about another."""
+        new_events = [NewEvent(kind, resource_id or tokens.new_id(), b'{"id":"card"}') for _ in range(times)]
 
         def work(tx: Tx) -> list[str]:
-            return events.publish(tx, self.world.organization, tolds, at=self.world.clock())
+            return events.publish(tx, self.world.organization, new_events, at=self.world.clock())
 
         return self.database.write(work)
 
@@ -76,7 +76,7 @@ class Hooks:
         } | options
         self.database.write(lambda tx: webhooks.record(tx, attempts, **wanted))
 
-    def attempted(
+    def result(
         self, claimed: ClaimedDelivery, error: AttemptError | None = None, status: int | None = None, **over: Any
     ) -> DeliveryResult:
         status = status or (200 if error is None else 500 if error is AttemptError.HTTP_STATUS else None)
@@ -89,10 +89,10 @@ class Hooks:
         return DeliveryResult(claimed, **(values | over), error=error)
 
     def succeed(self, *claimed: ClaimedDelivery, **options: Any) -> None:
-        self.record(*(self.attempted(each) for each in claimed), **options)
+        self.record(*(self.result(each) for each in claimed), **options)
 
     def fail(self, *claimed: ClaimedDelivery, error: AttemptError = AttemptError.HTTP_STATUS, **options: Any) -> None:
-        self.record(*(self.attempted(each, error) for each in claimed), **options)
+        self.record(*(self.result(each, error) for each in claimed), **options)
 
     def fail_until_dead(self, attempts: int = 6) -> None:
         """Takes what is queued through all its attempts."""
@@ -100,7 +100,7 @@ class Hooks:
             self.fail(*self.claim(free=1000))
             self.world.clock.at = self.next_due_at() or self.world.clock.at
 
-    def reclaim(self, **options: Any) -> int:
+    def rescue(self, **options: Any) -> int:
         wanted: dict[str, Any] = {"jitter": lambda: 0.0} | options
         return self.database.write(lambda tx: webhooks.rescue_expired_leases(tx, **wanted))
 
@@ -125,5 +125,5 @@ class Hooks:
         return self.world.row(tables.webhook_endpoints, endpoint_id)
 
     def event_types(self) -> list[str]:
-        """What was told, in order."""
+        """Return the published event types, in order."""
         return [row["type"] for row in sorted(self.world.rows(tables.events), key=lambda row: row["sequence"])]
