@@ -1,7 +1,7 @@
-"""One execution for each key, whatever is retried or killed when (decisions I1 to I7).
+"""Idempotency keys: each key is executed once, whatever is retried or killed (decisions I1 to I7).
 
-The stored answer commits with the work it tells of. While a request runs its key is held by an advisory lock of the
-transaction on PostgreSQL, which dies with the process; on SQLite the single writer is the lock.
+The stored answer is committed with the work of its request. While a request runs, PostgreSQL holds an advisory lock of
+the transaction for its key, which ends with the process; on SQLite the single writer is the lock.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,15 +29,15 @@ from booking_core.errors import (
 from booking_core.tokens import sha256_hex
 
 STORED_REFUSALS = (NotFound, InsufficientCapacity, Conflict, Unprocessable)
-"""Outcomes that were reached by executing, and so are replayed. With any other nothing was done, and the same key may
-be used again (decision I3)."""
+"""Errors of an executed request, which are replayed. After any other error nothing was done, and the same key may be
+used again (decision I3)."""
 
 SEALED_FOR = "idempotency"
 
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """The caller's key, and the fingerprint of the request it was sent with."""
+    """The caller's key, and the fingerprint of its request."""
 
     key: str
     fingerprint: str
@@ -45,7 +45,7 @@ class Once:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is sent, and sent again."""
+    """The stored part of a response."""
 
     status: int
     body: bytes
@@ -53,11 +53,11 @@ class Answer:
 
 
 Refuse = Callable[[BookingError], Answer]
-"""How a refusal is answered; the status of an error is the server's to know."""
+"""Returns the answer of an error, whose HTTP status only the server knows."""
 
 
 def fingerprint(method: str, path: str, body: Any) -> str:
-    """SHA-256 over method, concrete path and canonical JSON: sorted keys, no white space (decision I1).
+    """Return the SHA-256 over method, concrete path and canonical JSON: sorted keys, no white space (decision I1).
 
     Raises:
         Malformed: the body is nested too deeply to be read.
@@ -70,7 +70,7 @@ def fingerprint(method: str, path: str, body: Any) -> str:
 
 
 def has_lock(name: ColumnElement[str]) -> ColumnElement[bool]:
-    """Whether the transaction has that advisory lock now; true again when it had it before."""
+    """Select whether the transaction gets the advisory lock; true when it has the lock already."""
     return func.pg_try_advisory_xact_lock(func.hashtextextended(name, 0), type_=Boolean)
 
 
@@ -89,17 +89,16 @@ _FIND = Statement(
 
 
 def try_locks(tx: Tx, wanted: Sequence[tuple[str, str]]) -> list[bool]:
-    """Whether each (organization id, key) is now held by this transaction, or else by another one that runs.
+    """Lock each (organization id, key), and return for each whether this transaction holds the lock.
 
-    The answers that were stored must be read by a later statement: only its snapshot sees what the former holder
-    committed.
+    Read stored answers with a later statement: only its snapshot contains the commit of the former holder.
     """
     held: list[bool] = tx.pipeline(locks_query(tx.dialect, wanted))[0]
     return held
 
 
 def locks_query(dialect: Dialect, wanted: Sequence[tuple[str, str]]) -> Query[list[bool]]:
-    """The same, to be asked together with what follows."""
+    """Return the query of `try_locks`, for a pipeline with other queries."""
     if dialect.name == "sqlite":
         return Query(None, {}, lambda _: [True] * len(wanted))
     locks = as_json({"i": i, "lock": lock_name(*each)} for i, each in enumerate(wanted))
@@ -107,16 +106,16 @@ def locks_query(dialect: Dialect, wanted: Sequence[tuple[str, str]]) -> Query[li
 
 
 def lock_name(organization_id: str, key: str) -> str:
-    """What the advisory lock of a key is made from."""
+    """Return the name of the advisory lock of a key."""
     return f"{organization_id}:{key}"
 
 
 def replay(caller: Actor, once: Once, fingerprint: str, status: int, body_sealed: str) -> Answer:
-    """The stored answer, byte for byte.
+    """Return the stored answer, byte for byte.
 
     Raises:
-        IdempotencyKeyReused: it belongs to a different request; or it was sealed with a secret key that was taken out
-            of rotation since. The work is done then, so it must not be done again, and its answer cannot be told.
+        IdempotencyKeyReused: the key belongs to a different request; or the answer was sealed with a secret key that is
+            no longer configured. The work is done then, so it must not be repeated, and its answer cannot be opened.
     """
     if fingerprint != once.fingerprint:
         raise IdempotencyKeyReused
@@ -182,5 +181,5 @@ _PURGE = Statement(lambda dialect: delete(tables.idempotency).where(_KEY.in_(mat
 
 
 def purge(tx: Tx, *, before: int, limit: int) -> int:
-    """Forgets answers stored before that instant, the oldest first, and gives how many; their keys are new again."""
+    """Delete answers stored before that instant, the oldest first, and return how many. Their keys are new again."""
     return tx.run(_PURGE, before=before, limit=limit)

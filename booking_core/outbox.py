@@ -28,7 +28,7 @@ class OutboxKind(StrEnum):
     """The gateway refused a refund, which has to be made by hand; the subject is the booking, the payload holds
     amount_minor, currency, reason."""
     STAFF_REFUND_REVIEW_MAIL = "staff_refund_review_mail"
-    """A refund was never sent, or what became of it is unclear; the same payload."""
+    """A refund was never sent, or its result is unclear; the same payload."""
     STAFF_KEY_EXPIRING_MAIL = "staff_key_expiring_mail"
     """The subject is the API key; the payload holds name, prefix, expires_at (an instant)."""
     STAFF_WEBHOOK_FAILING_MAIL = "staff_webhook_failing_mail"

@@ -39,7 +39,7 @@ SLACK = 2 * SECOND
 """Clocks of two processes may differ by so much, and a statement may take as long."""
 MAIL_LEASE = 15 * MINUTE
 """Longer than any lease of a mail or a refund."""
-REFUND_WAIT = payments.LONGEST_WAIT_S * SECOND
+REFUND_WAIT = payments.RETRY_DELAY_MAX_S * SECOND
 _LIMIT = bindparam("limit", type_=Integer)
 
 Realign = Callable[[Tx], int]
@@ -125,7 +125,7 @@ _LEASES = _Ahead(
 
 def delivery_waits(waits_s: Sequence[int]) -> dict[int, int]:
     """Return the longest wait by how many attempts are left, jitter included; 0 stands for no wait."""
-    longest = [webhooks.longest_wait(wait_s) for wait_s in waits_s]
+    longest = [webhooks.longest_delay(wait_s) for wait_s in waits_s]
     return {0: 0, **{left: longest[-left] for left in range(1, len(longest) + 1)}}
 
 
@@ -203,8 +203,8 @@ def all_kinds(installation: Installation, *, waits_s: Sequence[int], lease_s: in
         lambda tx: _realign_deliveries(tx, waits_s),
         lambda tx: _LEASES.realign(tx, lease=lease_s * SECOND),
         lambda tx: _REFUNDS.realign(tx, wait=REFUND_WAIT),
-        lambda tx: _MAILS.realign(tx, **_attempts(notifications.SENDING_WAITS, MAIL_LEASE)),
-        lambda tx: _EFFECTS.realign(tx, **_attempts(notifications.WRITING_WAITS)),
+        lambda tx: _MAILS.realign(tx, **_attempts(notifications.SEND_RETRY_DELAYS, MAIL_LEASE)),
+        lambda tx: _EFFECTS.realign(tx, **_attempts(notifications.WRITE_RETRY_DELAYS)),
         lambda tx: _PENDING.realign(tx, minutes=installation.pending_minutes),
         _realign_holds,
     ]

@@ -1,4 +1,4 @@
-"""What staff sees of a customer or a booking, in order."""
+"""The timeline of a customer or a booking, for staff."""
 
 from enum import StrEnum
 
@@ -10,7 +10,7 @@ from booking_core.db.engine import Tx
 
 
 class TimelineKind(StrEnum):
-    """What happened."""
+    """The kind of a timeline entry."""
 
     BOOKING_CREATED = "booking_created"
     BOOKING_CONFIRMED = "booking_confirmed"
@@ -26,11 +26,11 @@ class TimelineKind(StrEnum):
     GIFT_CARD_RESTORED = "gift_card_restored"
     REFUND_REQUESTED = "refund_requested"
     REFUND_SETTLED = "refund_settled"
-    """The money has gone back: through the gateway, or by hand, which the data then says."""
+    """The money was returned, through the gateway or by hand; the data says which."""
     REFUND_REFUSED = "refund_refused"
     """By the gateway."""
     REFUND_NEEDS_REVIEW = "refund_needs_review"
-    """It was never sent, or what became of it is unclear."""
+    """It was never sent, or its result is unclear."""
     REFUND_REOPENED = "refund_reopened"
     """Staff had it sent again."""
 
@@ -45,7 +45,7 @@ def note(
     booking_id: str | None,
     **data: object,
 ) -> None:
-    """One entry; none for a legacy booking, which has no customer to note it of."""
+    """Insert an entry, except for a legacy booking, which has no customer."""
     if customer_id is None:
         return
     tx.insert(

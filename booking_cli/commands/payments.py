@@ -116,7 +116,7 @@ def void(
 
     changed = transactions.change(
         cli,
-        lambda tx: payments.record_owner(tx, record_id),
+        lambda tx: payments.organization_of_record(tx, record_id),
         lambda tx, actor: bookings.void_payment(tx, actor, record_id.lower(), note=note),
     )
     cli.render.one(changed)

@@ -62,7 +62,7 @@ def release(ctx: typer.Context, hold_id: Annotated[str, typer.Argument(metavar="
 
     released = transactions.change(
         cli,
-        lambda tx: storefront.owner(tx, hold_id),
+        lambda tx: storefront.organization_of_hold(tx, hold_id),
         lambda tx, actor: storefront.release(tx, actor, hold_id.lower()),
     )
     cli.render.one(released)

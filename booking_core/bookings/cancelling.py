@@ -170,7 +170,7 @@ def _settle(tx: Tx, actor: Actor, live: Live, payment: PaymentRow | None, cause:
         payments.drop(tx, actor.organization.id, booking_id=row.id, at=at)
         return PaymentStatus.FAILED
     if payment is not None:
-        owe = payments.owe_refund if _is_paid_by_card(live) else payments.owe_by_hand
+        owe = payments.request_refund if _is_paid_by_card(live) else payments.request_manual_refund
         owe(
             tx,
             actor,

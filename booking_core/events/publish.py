@@ -45,7 +45,7 @@ _ONCE = frozenset(
         EventType.GIFT_CARD_ISSUED,
     }
 )
-"""The types that a resource has once in its life. Their occurrence is 0, so that a unique index refuses another."""
+"""The types that a resource has at most once. Their occurrence is 0, so that a unique index refuses another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def lock_sequences(tx: Tx, wanted: Mapping[str, tuple[int, int]]) -> dict[str, t
 
 
 def try_lock_sequences(tx: Tx, wanted: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """As `lock_sequences` without blocking: organizations that another transaction has locked are left out."""
+    """Reserve numbers as `lock_sequences`, and skip organizations that another transaction has locked."""
     return _reserve(tx, _TRY_SEQUENCES, wanted)
 
 

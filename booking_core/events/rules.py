@@ -1,7 +1,7 @@
-"""What of the feed a key may read and what it asks for, and how an event is shown: decided without storage.
+"""Rules of the feed: readable event types, filters and presentation. No storage, no clock.
 
 An event carries the whole resource, so that reading it needs the resource's read scope (API v1 section 4). Scopes are
-judged before anything else that was asked (decision R1).
+checked before the other parameters (decision R1).
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -21,11 +21,11 @@ _BY_TOKEN: dict[str, frozenset[EventType]] = {
         for resource in ResourceType
     },
 }
-"""What each token of the `type` parameter names: one type, or those that a prefix such as `booking.*` covers."""
+"""The event types of each token of the `type` parameter: one type, or all types of a prefix such as `booking.*`."""
 
 
 class EventRow(NamedTuple):
-    """What the feed reads of an event."""
+    """The columns of an event in the feed."""
 
     sequence: int
     body: str
@@ -34,17 +34,17 @@ class EventRow(NamedTuple):
 
 
 def check_readable(resource_type: str, scopes: Collection[str]) -> None:
-    """Refuses an event about something that the scopes do not let read."""
+    """Refuse an event about a resource without its read scope."""
     scope = READ_SCOPE[ResourceType(resource_type)]
     if scope not in scopes:
         raise InsufficientScope(scope)
 
 
 def readable(scopes: Collection[str]) -> frozenset[EventType]:
-    """The types that the scopes let read.
+    """Return the event types that the scopes allow to read.
 
     Raises:
-        InsufficientScope: there is none.
+        InsufficientScope: the scopes allow no type.
     """
     types = frozenset(kind for kind in EventType if READ_SCOPE[kind.resource_type] in scopes)
     if not types:
@@ -53,10 +53,10 @@ def readable(scopes: Collection[str]) -> frozenset[EventType]:
 
 
 def choose(scopes: Collection[str], tokens: Sequence[str], resource_type: ResourceType | None) -> frozenset[EventType]:
-    """The types to read: those asked for by name, or without a name all that may be read (decision L6).
+    """Return the types to read: the named types, or without names all readable types (decision L6).
 
     Raises:
-        InsufficientScope: something was named without its scope, or nothing can be read at all.
+        InsufficientScope: the scope of a named type is missing, or no type can be read.
         Malformed: an unknown type, or too many.
     """
     for named in [*_resource_types(tokens), *([resource_type] if resource_type else [])]:
@@ -82,6 +82,6 @@ def _types(tokens: Sequence[str]) -> frozenset[EventType]:
 
 
 def show(row: EventRow) -> orjson.Fragment:
-    """The stored envelope and what it is about, as JSON; the envelope is not parsed for it."""
+    """Return the stored envelope with its resource, as JSON, without parsing the envelope."""
     resource_id = "null" if row.resource_id is None else f'"{row.resource_id}"'
     return orjson.Fragment(f'{row.body[:-1]},"resource_type":"{row.resource_type}","resource_id":{resource_id}}}')

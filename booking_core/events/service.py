@@ -1,4 +1,4 @@
-"""The verbs of the feed."""
+"""The feed of events: list, get and purge."""
 
 from collections.abc import Sequence
 from typing import TypedDict
@@ -12,7 +12,8 @@ from booking_core.db.engine import Tx
 from booking_core.db.paging import PageRequest
 from booking_core.errors import NotFound
 from booking_core.events import rules, store
-from booking_core.events.store import Asked
+from booking_core.events.rules import EventRow
+from booking_core.events.store import FeedQuery
 from booking_core.models.events import EventType, ResourceType
 
 
@@ -36,20 +37,20 @@ def find(
     created_since: int | None = None,
     created_until: int | None = None,
 ) -> FeedPage:
-    """A page of the feed in the order of its sequence, which is the order of commits (decisions L5 to L7).
+    """Return a page of the feed in the order of sequences, which is the order of commits (decisions L5 to L7).
 
-    A cursor holds a sequence: it survives the purge of what it stood at, and then continues at the oldest event kept.
-    `next_cursor` ends with the last page. `resume_cursor` continues behind the last event of this page in the same
+    A cursor holds a sequence. It survives the purge of its event, and then continues at the oldest event kept.
+    `next_cursor` is null on the last page. `resume_cursor` continues after the last event of this page in the same
     order, or on an empty page where that page began; so a follower in ascending order passes it again and again, and
-    misses nothing. It is null only on an empty page that began at the beginning.
+    misses no event. It is null only on an empty page without a cursor.
 
     Args:
-        types: what `type` named: types, or prefixes such as `booking.*`.
-        created_since: the first instant that counts.
-        created_until: the first instant that counts no more.
+        types: event types, or prefixes such as `booking.*`.
+        created_since: the first instant of the period.
+        created_until: the first instant after the period.
 
     Raises:
-        InsufficientScope: something was named whose scope the key lacks, or it can read nothing at all.
+        InsufficientScope: the key lacks the scope of a named type, or can read no type.
         Malformed: an unknown type, too many types, or a cursor of another list.
     """
     chosen = rules.choose(caller.key.scopes, types, resource_type)
@@ -62,18 +63,24 @@ def find(
     }
     applied = tuple((name, value) for name, value in filters.items() if value is not None)
     binding = Binding(caller.organization.id, "events", page.order, applied)
-    after = None
-    if page.starting_after is not None:
-        after = cursors.decode_sequence(caller.secret_keys, binding, page.starting_after)
-    asked = Asked(
+    query = FeedQuery(
         page.order,
         () if len(chosen) == len(EventType) else tuple(sorted(kind.value for kind in chosen)),
-        after,
+        _sequence(caller, binding, page.starting_after),
         resource_id,
         created_since,
         created_until,
     )
-    found = store.find(tx, caller.organization.id, asked, page.limit + 1) if chosen else []
+    found = store.find(tx, caller.organization.id, query, page.limit + 1) if chosen else []
+    return _feed_page(caller, binding, page, found)
+
+
+def _sequence(caller: Caller, binding: Binding, cursor: str | None) -> int | None:
+    return None if cursor is None else cursors.decode_sequence(caller.secret_keys, binding, cursor)
+
+
+def _feed_page(caller: Caller, binding: Binding, page: PageRequest, found: Sequence[EventRow]) -> FeedPage:
+    """Return the page of the rows that were found, which are one more than its limit when another page follows."""
     shown, has_more = found[: page.limit], len(found) > page.limit
     resume = cursors.encode_sequence(caller.secret_keys, binding, shown[-1].sequence) if shown else page.starting_after
     return {
@@ -85,11 +92,11 @@ def find(
 
 
 def get(tx: Tx, caller: Caller, event_id: str) -> orjson.Fragment:
-    """One event, as JSON.
+    """Return one event, as JSON.
 
     Raises:
-        InsufficientScope: the key may not read what the event is about, or no event at all.
-        NotFound: the organization has no such event, or no longer.
+        InsufficientScope: the key may not read the event's resource, or no event at all.
+        NotFound: the organization has no such event, or it was purged.
     """
     rules.readable(caller.key.scopes)
     row = store.get(tx, caller.organization.id, event_id)
@@ -100,14 +107,13 @@ def get(tx: Tx, caller: Caller, event_id: str) -> orjson.Fragment:
 
 
 def purge(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
-    """Forgets an organization's events from before that instant, the oldest first, and gives how many.
+    """Delete an organization's events from before that instant, the oldest first, and return how many.
 
-    One that a delivery still waits for is kept, and what came after it. A cursor into what is gone continues at the
-    oldest kept.
+    The event of a queued delivery, and all events after it, are kept. A cursor before the oldest event continues there.
     """
     return store.purge(tx, organization_id, before, limit)
 
 
 def organizations_before(tx: Tx, before: int) -> list[str]:
-    """The ids of the organizations whose oldest event is from before that instant."""
+    """Return the ids of the organizations whose oldest event is from before that instant."""
     return store.organizations_before(tx, before)

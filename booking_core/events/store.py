@@ -1,9 +1,9 @@
 """The SQL of the feed.
 
-A page costs the same wherever it lies and whatever it leaves out. Every type: a walk along the primary key. Some
-types: one walk along the index of types for each, merged, so that a rare type is not searched for among the others.
-One resource: its few events by their own index. A bound in time becomes a bound of the sequence first, so that the
-walk does not run on past it.
+A page costs the same at any place of the feed and with any filter. Every type: a scan along the primary key. Some
+types: one scan along the index of types for each, merged, so that a rare type is not searched among the others. One
+resource: its few events by their own index. A bound in time becomes a bound of the sequence first, so that the scan
+ends there.
 """
 
 from dataclasses import dataclass
@@ -46,8 +46,8 @@ _GET = Statement(_SHOWN.where(events.c.id == bindparam("id", type_=Id)))
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What of the feed is asked for; no types means every type."""
+class FeedQuery:
+    """A query of the feed; no types means every type."""
 
     order: Order
     types: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What of a question changes the statement."""
+    """The parts of a query that change the statement."""
 
     order: Order
     types: int
@@ -72,21 +72,21 @@ def get(tx: Tx, organization_id: str, event_id: str) -> EventRow | None:
     return EventRow._make(row) if row else None
 
 
-def find(tx: Tx, organization_id: str, asked: Asked, limit: int) -> list[EventRow]:
-    """The events that come next in that order, at most `limit` of them."""
-    parameters: dict[str, Any] = {f"type_{i}": kind for i, kind in enumerate(asked.types)}
-    parameters["after"] = _BEFORE_ALL[asked.order] if asked.after is None else asked.after
-    of_one = asked.resource_id is not None
+def find(tx: Tx, organization_id: str, query: FeedQuery, limit: int) -> list[EventRow]:
+    """Return the next events of the query, at most `limit`."""
+    parameters: dict[str, Any] = {f"type_{i}": kind for i, kind in enumerate(query.types)}
+    parameters["after"] = _BEFORE_ALL[query.order] if query.after is None else query.after
+    of_one = query.resource_id is not None
     if of_one:
-        parameters["resource_id"] = asked.resource_id
-    dated = asked.created_since is not None or asked.created_until is not None
+        parameters["resource_id"] = query.resource_id
+    dated = query.created_since is not None or query.created_until is not None
     if dated:
-        since = 0 if asked.created_since is None else asked.created_since
-        until = END_OF_TIME if asked.created_until is None else asked.created_until
+        since = 0 if query.created_since is None else query.created_since
+        until = END_OF_TIME if query.created_until is None else query.created_until
         parameters |= {"since": since, "until": until}
         if not of_one:
             parameters |= {"surely_before": since - _SKEW, "surely_behind": until + _SKEW}
-    statement = _page(_Shape(asked.order, len(asked.types), of_one, dated))
+    statement = _page(_Shape(query.order, len(query.types), of_one, dated))
     found = tx.all(statement, organization_id=organization_id, limit=limit, **parameters)
     return [EventRow._make(row) for row in found]
 
@@ -99,12 +99,12 @@ def _page(shape: _Shape) -> Statement:
     shown = _SHOWN.where(*_between(shape))
     if not kinds:
         return Statement(_first(shown, events.c.sequence, shape.order))
-    # Left to itself, SQLite 3.53 walks the primary key under a bound in time, past the events of every other type.
+    # Left to itself, SQLite 3.53 scans the primary key under a bound in time, past the events of every other type.
     shown = shown.with_hint(events, f"INDEXED BY {events_by_type.name}", dialect_name="sqlite")
-    walks = [_first(shown.where(events.c.type == kind), events.c.sequence, shape.order) for kind in kinds]
-    if len(walks) == 1:
-        return Statement(walks[0])
-    merged = union_all(*(select(walk.subquery()) for walk in walks))
+    scans = [_first(shown.where(events.c.type == kind), events.c.sequence, shape.order) for kind in kinds]
+    if len(scans) == 1:
+        return Statement(scans[0])
+    merged = union_all(*(select(scan.subquery()) for scan in scans))
     return Statement(_first(merged, merged.selected_columns["sequence"], shape.order))
 
 
@@ -118,7 +118,10 @@ def _first(query: Any, sequence: ColumnElement[int], order: Order) -> Any:
 
 
 def _of_one(shape: _Shape, kinds: list[Any]) -> Any:
-    """The sums hide columns of other indexes, which SQLite would rather walk than sort the few rows of this one."""
+    """Return the query of one resource.
+
+    The sums hide columns of other indexes, which SQLite would scan rather than sort the few rows of this one.
+    """
     sequence = events.c.sequence + literal_column("0")
     created_at = events.c.created_at + literal_column("0")
     query = _SHOWN.where(
@@ -131,8 +134,10 @@ def _of_one(shape: _Shape, kinds: list[Any]) -> Any:
 
 
 def _between(shape: _Shape) -> list[ColumnElement[bool]]:
-    """Where a page begins, and what bounds it: one condition on each side, since SQLite takes only one of two for the
-    range that it reads."""
+    """Return the lower and the upper bound of a page.
+
+    It is one condition on each side, since SQLite uses only one of two for the range that it reads.
+    """
     if not shape.dated:
         return [events.c.sequence > _after if shape.order is Order.ASC else events.c.sequence < _after]
     bounds = _bounds(shape.order)
@@ -141,7 +146,7 @@ def _between(shape: _Shape) -> list[ColumnElement[bool]]:
 
 
 def _bounds(order: Order) -> CTE:
-    """The sequences between which everything lies that is dated as asked and comes after the cursor."""
+    """Return the sequences between which all events of the period after the cursor lie."""
     other = events.alias("other")
     before = other.c.created_at < bindparam("surely_before", type_=BigInteger)
     behind = other.c.created_at >= bindparam("surely_behind", type_=BigInteger)
@@ -173,7 +178,7 @@ _FIRST_ONES = (
     .limit(bindparam("limit", type_=Integer))
     .subquery("first_ones")
 )
-# One that is dated far ahead, by a clock that was wrong once, must not keep the rest for so long.
+# An event dated far ahead, by a clock that was wrong once, must not keep the others for so long.
 _NOT_OLD = select(func.coalesce(func.min(_FIRST_ONES.c.sequence), _END)).where(
     _FIRST_ONES.c.created_at >= _BEFORE, _FIRST_ONES.c.created_at < bindparam("surely_behind", type_=BigInteger)
 )

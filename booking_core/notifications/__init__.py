@@ -1,30 +1,30 @@
-"""Mail: what is owed as an effect is written once, and sent until it is accepted. And a booking as its guest reads it.
+"""Mails to guests and staff, and the summary of a booking that its guest sees.
 
-The worker calls `write_due`, then `claim`, hands the mails to a mail server, and says with `record` what became of
-them. An operator finds them, and has those written anew that failed.
+The worker calls `write_due`, which renders the mails of the outbox, then `claim`, hands the mails to a mail server, and
+stores the results with `record`. An operator lists mails and retries failed ones.
 """
 
+from booking_core.notifications.formatting import money, one_line
 from booking_core.notifications.guest import GuestView, open_link
 from booking_core.notifications.message import Mailbox
-from booking_core.notifications.rules import SENDING_WAITS, WRITING_WAITS, Mail, MailStatus, present
-from booking_core.notifications.sending import Claimed, Outcome, Tried, claim, pending, record, unpark
+from booking_core.notifications.rules import SEND_RETRY_DELAYS, WRITE_RETRY_DELAYS, Mail, MailStatus, present
+from booking_core.notifications.sending import ClaimedMail, MailOutcome, MailResult, claim, pending, record, unpark
 from booking_core.notifications.service import find, find_failed, get, purge, purge_unmailed, retry, retry_each
 from booking_core.notifications.summary import Summary
-from booking_core.notifications.wording import money, one_line
 from booking_core.notifications.writing import SEALED_FOR, default_sender, write_due
 
 __all__ = [
     "SEALED_FOR",
-    "SENDING_WAITS",
-    "WRITING_WAITS",
-    "Claimed",
+    "SEND_RETRY_DELAYS",
+    "WRITE_RETRY_DELAYS",
+    "ClaimedMail",
     "GuestView",
     "Mail",
+    "MailOutcome",
+    "MailResult",
     "MailStatus",
     "Mailbox",
-    "Outcome",
     "Summary",
-    "Tried",
     "claim",
     "default_sender",
     "find",

@@ -1,8 +1,7 @@
-"""The entry for the guest's calendar (RFC 5545). No storage, no clock.
+"""The calendar entry of a booking (RFC 5545). No storage, no clock.
 
-Times are written in UTC. A departure is an instant: in UTC it needs no description of a time zone, which programs read
-in different ways, and a calendar shows it on the clock of whoever looks. The guest's secret link is not in it:
-calendars are shared.
+Times are in UTC: this needs no description of a time zone, which programs read in different ways, and a calendar shows
+them in the time zone of its user. The guest's secret link is left out, because calendars are shared.
 """
 
 import re
@@ -10,8 +9,8 @@ import re
 from booking_core.clock import SECOND, to_datetime
 from booking_core.context import Organization
 from booking_core.models.bookings import BookingStatus
-from booking_core.notifications.summary import BookingRow
-from booking_core.notifications.wording import one_line
+from booking_core.notifications.formatting import one_line
+from booking_core.notifications.summary import BookingDetails
 
 _STATUSES = {
     BookingStatus.PENDING: "TENTATIVE",
@@ -22,12 +21,12 @@ _LINE_OCTETS = 75
 _SPECIAL = re.compile(r"([\\;,])")
 
 
-def entry(row: BookingRow, organization: Organization, *, organizer: str, at: int) -> bytes:
-    """The booking as one event, which takes the place of every earlier entry of the same booking.
+def entry(row: BookingDetails, organization: Organization, *, organizer: str, at: int) -> bytes:
+    """Return the booking as one event, which replaces every earlier entry of the same booking.
 
     Args:
-        organizer: an e-mail address, which the standard wants in what is published.
-        at: when it is written.
+        organizer: an e-mail address, which the standard requires.
+        at: the instant at which the entry is written.
     """
     domain = organizer.rpartition("@")[2]
     lines = [
@@ -54,15 +53,18 @@ def entry(row: BookingRow, organization: Organization, *, organizer: str, at: in
     return b"".join(map(_folded, lines))
 
 
-def sequence(row: BookingRow) -> int:
-    """Grows whenever the booking changes: twice the seconds of its life until then, and cancelling comes after whatever
-    else happened in the same second."""
+def sequence(row: BookingDetails) -> int:
+    """Return a number that grows with each change of the booking.
+
+    It is twice the seconds from the booking's creation to the change, plus one; a cancellation adds one more, so that
+    it comes after other changes in the same second.
+    """
     if row.updated_at <= row.created_at and row.status != BookingStatus.CANCELLED:
         return 0
     return 2 * ((row.updated_at - row.created_at) // SECOND) + 1 + (row.status == BookingStatus.CANCELLED)
 
 
-def _description(row: BookingRow, organization: Organization) -> str:
+def _description(row: BookingDetails, organization: Organization) -> str:
     number = "" if row.booking_number is None else f" {row.booking_number}"
     return f"Booking{number} with {organization.name}"
 
@@ -76,18 +78,18 @@ def _text(value: str) -> str:
 
 
 def _parameter(value: str) -> str:
-    """Within quotes anything may stand but a quote."""
+    """Return the value for a quoted parameter, which may hold anything but a double quote."""
     return one_line(value).replace('"', "'")
 
 
 def _folded(line: str) -> bytes:
-    """The line, continued on the next after at most 75 octets and never within a character."""
-    folded, room = bytearray(), _LINE_OCTETS
+    """Fold a line after at most 75 octets, never within a character."""
+    folded, octets_left = bytearray(), _LINE_OCTETS
     for character in line:
         octets = character.encode()
-        if len(octets) > room:
+        if len(octets) > octets_left:
             folded += b"\r\n "
-            room = _LINE_OCTETS - 1
+            octets_left = _LINE_OCTETS - 1
         folded += octets
-        room -= len(octets)
+        octets_left -= len(octets)
     return bytes(folded) + b"\r\n"

@@ -1,4 +1,4 @@
-"""What the guest sees behind the secret link."""
+"""The booking behind a guest's secret link."""
 
 from dataclasses import dataclass
 
@@ -7,15 +7,15 @@ from booking_core.db.engine import Tx
 from booking_core.errors import NotFound
 from booking_core.manage_links import has_expired, open_token
 from booking_core.notifications import store
-from booking_core.notifications.summary import BookingRow, Summary, summary
+from booking_core.notifications.summary import BookingDetails, Summary, summary
 
 
 @dataclass(frozen=True, slots=True)
 class GuestView:
-    """A booking that its guest has opened, and who acts when the guest does."""
+    """A booking that its guest has opened, with the actor for the guest's changes."""
 
     actor: Actor
-    row: BookingRow
+    row: BookingDetails
     summary: Summary
 
     @property
@@ -24,10 +24,10 @@ class GuestView:
 
 
 def open_link(tx: Tx, installation: Installation, token: str) -> GuestView:
-    """The booking that the token opens.
+    """Return the booking of a guest's token.
 
     Raises:
-        NotFound: the token is malformed, a guess, or expired; nothing tells which.
+        NotFound: the token is malformed, invalid or expired; the error does not say which.
     """
     opened = open_token(installation.secret_keys, token)
     known = store.get_organization(tx, opened.organization_id) if opened else None

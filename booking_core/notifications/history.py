@@ -1,7 +1,7 @@
-"""The SQL of what became of mails: found by an operator, owed again, and forgotten.
+"""The SQL of lists, retries and the purge of mails.
 
-Of mails that were sent there are as many as there were bookings. So a list of them is a walk along the primary key,
-whose ids are made in the order of time; those that wait or have failed are found by indexes that hold no others.
+There are as many sent mails as bookings. A list of them is a scan along the primary key, whose ids are in the order of
+time; queued and failed mails have partial indexes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ from booking_core.db.tables import organizations as organization_table
 from booking_core.notifications.rules import BOOKING_KINDS, Mail, MailStatus, status_of_effect
 from booking_core.notifications.store import IS_MAIL, QUEUED
 
-# Found --------------------------------------------------------------------------------------------------------------
+# Lists ------------------------------------------------------------------------------------------------------------
 
 _LIMIT = bindparam("limit", type_=Integer)
 _OWNER = bindparam("organization_id", type_=Id)
@@ -49,12 +49,12 @@ _EFFECT_NAMES = ("key", "kind", "subject_id", "status", "attempt_count", "last_e
 _EFFECT = (effects.c.organization_id, *(effects.c[name] for name in _EFFECT_NAMES))
 
 
-def _of_mail(row: Row) -> Mail:
+def _mail_from_row(row: Row) -> Mail:
     return Mail(*row[: len(_MAIL)])
 
 
-def _of_effect(row: Row) -> Mail:
-    """A mail that is not written."""
+def _mail_from_effect(row: Row) -> Mail:
+    """Return a mail that is not written."""
     owner, key, kind, subject_id, status, attempts, last_error, created_at, due_at = row[: len(_EFFECT)]
     return Mail(
         organization_id=owner,
@@ -73,52 +73,56 @@ def _of_effect(row: Row) -> Mail:
     )
 
 
-class _Few(NamedTuple):
-    """The newest of what an index has to itself."""
+class _IndexedQueries(NamedTuple):
+    """Statements for the newest rows of a partial index, of all organizations and of one."""
 
     of_all: Statement
     of_one: Statement
 
 
-def _few(table: Table, columns: Sequence[ColumnElement[Any]], *conditions: ColumnElement[bool]) -> _Few:
+def _indexed(table: Table, columns: Sequence[ColumnElement[Any]], *conditions: ColumnElement[bool]) -> _IndexedQueries:
     query = select(*columns).where(*conditions).order_by(table.c.created_at.desc()).limit(_LIMIT)
-    # Within coalesce() it is only looked at: it must not tempt the planner away from the index to the primary key.
+    # Within coalesce() it is only a filter, so that the planner does not prefer the primary key to the index.
     own = func.coalesce(table.c.organization_id == _OWNER, false())
-    return _Few(Statement(query), Statement(query.where(own)))
+    return _IndexedQueries(Statement(query), Statement(query.where(own)))
 
 
 _FAILED: ColumnElement[str] = literal_column("'failed'")
-_FEW_MAILS = {
-    MailStatus.QUEUED: _few(mails, _MAIL, mails.c.status == QUEUED),
-    MailStatus.FAILED: _few(mails, _MAIL, mails.c.status == _FAILED, mails.c.completed_at.is_not(None)),
+_INDEXED_MAILS = {
+    MailStatus.QUEUED: _indexed(mails, _MAIL, mails.c.status == QUEUED),
+    MailStatus.FAILED: _indexed(mails, _MAIL, mails.c.status == _FAILED, mails.c.completed_at.is_not(None)),
 }
 _UNMAILED = and_(effects.c.completed_at.is_not(None), effects.c.last_error.is_not(None))
-"""In these words the partial index of effects that no mail came of is used."""
-_FEW_EFFECTS = {
-    MailStatus.QUEUED: _few(effects, _EFFECT, effects.c.status == QUEUED, IS_MAIL),
-    MailStatus.UNWRITTEN: _few(effects, _EFFECT, effects.c.status == _FAILED, _UNMAILED, IS_MAIL),
+"""Written as in the partial index of outbox rows without a mail, so that the planner uses it."""
+_INDEXED_EFFECTS = {
+    MailStatus.QUEUED: _indexed(effects, _EFFECT, effects.c.status == QUEUED, IS_MAIL),
+    MailStatus.UNWRITTEN: _indexed(effects, _EFFECT, effects.c.status == _FAILED, _UNMAILED, IS_MAIL),
 }
 _OF_ONE = select(*_MAIL).where(mails.c.organization_id == _OWNER).order_by(mails.c.id.desc()).limit(_LIMIT)
-_MANY_MAILS = {
+_MAILS_BY_KEY = {
     None: Statement(_OF_ONE),
     MailStatus.SENT: Statement(_OF_ONE.where(mails.c.status == literal_column("'sent'"))),
 }
 
 
 def newest_written(tx: Tx, owners: Sequence[str], status: MailStatus | None, limit: int, *, every: bool) -> list[Mail]:
-    """At least the newest mails of that status; `every`: the owners are all there are."""
-    few = _FEW_MAILS.get(status) if status else None
-    found = _newest(tx, few, owners, limit, every=every) if few else _of_each(tx, _MANY_MAILS[status], owners, limit)
-    return [_of_mail(row) for row in found]
+    """Return at least the newest mails of that status; `every`: the owners are all organizations."""
+    queries = _INDEXED_MAILS.get(status) if status else None
+    found = (
+        _newest(tx, queries, owners, limit, every=every)
+        if queries
+        else _of_each(tx, _MAILS_BY_KEY[status], owners, limit)
+    )
+    return [_mail_from_row(row) for row in found]
 
 
 def newest_unwritten(tx: Tx, owners: Sequence[str], status: MailStatus, limit: int, *, every: bool) -> list[Mail]:
-    """The same of mails that are only owed: queued, or unwritten."""
-    return [_of_effect(row) for row in _newest(tx, _FEW_EFFECTS[status], owners, limit, every=every)]
+    """Return the newest mails that are not written, queued or unwritten, as `newest_written`."""
+    return [_mail_from_effect(row) for row in _newest(tx, _INDEXED_EFFECTS[status], owners, limit, every=every)]
 
 
-def _newest(tx: Tx, few: _Few, owners: Sequence[str], limit: int, *, every: bool) -> list[Row]:
-    return tx.all(few.of_all, limit=limit) if every else _of_each(tx, few.of_one, owners, limit)
+def _newest(tx: Tx, queries: _IndexedQueries, owners: Sequence[str], limit: int, *, every: bool) -> list[Row]:
+    return tx.all(queries.of_all, limit=limit) if every else _of_each(tx, queries.of_one, owners, limit)
 
 
 def _of_each(tx: Tx, statement: Statement, owners: Sequence[str], limit: int) -> list[Row]:
@@ -126,7 +130,7 @@ def _of_each(tx: Tx, statement: Statement, owners: Sequence[str], limit: int) ->
 
 
 def _named(table: Table, columns: Sequence[ColumnElement[Any]], name: ColumnElement[Any]) -> Statement:
-    """What has that name, in whichever organization: it is looked up in each."""
+    """Return the statement that finds a row by its name in any organization, with a look-up in each."""
     owned = table.c.organization_id == organization_table.c.id
     wanted = name == bindparam("name", type_=name.type)
     return Statement(select(*columns, *organizations.COLUMNS).join_from(organization_table, table, owned).where(wanted))
@@ -138,21 +142,21 @@ _EFFECT_BY_KEY = _named(effects, _EFFECT, effects.c.key)
 
 
 def by_id(tx: Tx, mail_id: str) -> tuple[Mail, Organization] | None:
-    """The mail of that id, and whose it is."""
+    """Return the mail with that id, and its organization."""
     row = tx.first(_MAIL_BY_ID, name=mail_id)
-    return (_of_mail(row), organizations.from_row(row[len(_MAIL) :])) if row else None
+    return (_mail_from_row(row), organizations.from_row(row[len(_MAIL) :])) if row else None
 
 
 def by_key(tx: Tx, key: str) -> tuple[Mail, Organization] | None:
-    """The mail that the effect of that key became or will become, and whose it is."""
+    """Return the mail of the outbox row with that key, written or not, and its organization."""
     row = tx.first(_MAIL_BY_KEY, name=key)
     if row:
-        return _of_mail(row), organizations.from_row(row[len(_MAIL) :])
+        return _mail_from_row(row), organizations.from_row(row[len(_MAIL) :])
     row = tx.first(_EFFECT_BY_KEY, name=key)
-    return (_of_effect(row), organizations.from_row(row[len(_EFFECT) :])) if row else None
+    return (_mail_from_effect(row), organizations.from_row(row[len(_EFFECT) :])) if row else None
 
 
-# Owed again ------------------------------------------------------------------------------------------------------
+# Locks -----------------------------------------------------------------------------------------------------------
 
 Key = tuple[str, str]
 """(organization id, key of the effect)."""
@@ -177,41 +181,42 @@ def _lock_effects(dialect: Dialect) -> Any:
 _LOCK_MAILS, _LOCK_EFFECTS = Statement(_lock_mails), Statement(_lock_effects)
 
 
-class Held(NamedTuple):
-    """A mail with its effect, which nobody else changes until the transaction ends."""
+class LockedMail(NamedTuple):
+    """A mail with its outbox row, both locked until the transaction ends."""
 
     mail: Mail
     effect: Mail
-    """As if it were not written."""
+    """The outbox row, as a mail that is not written."""
     organization: Organization
 
 
-def lock(tx: Tx, keys: Iterable[Key]) -> dict[Key, Held]:
-    """Those of the keys that there are. Mails are locked before effects, as by who purges them."""
-    wanted = _given(keys)
+def lock(tx: Tx, keys: Iterable[Key]) -> dict[Key, LockedMail]:
+    """Lock the mails and outbox rows that still exist, by key. Mails are locked first, as by the purge."""
+    wanted = _as_json_keys(keys)
     written = {
-        (mail.organization_id, mail.effect_key): mail for mail in map(_of_mail, tx.all(_LOCK_MAILS, wanted=wanted))
+        (mail.organization_id, mail.effect_key): mail
+        for mail in map(_mail_from_row, tx.all(_LOCK_MAILS, wanted=wanted))
     }
     found = {}
     for row in tx.all(_LOCK_EFFECTS, wanted=wanted):
-        effect, key = _of_effect(row), row[:2]
-        found[key] = Held(written.get(key, effect), effect, organizations.from_row(row[len(_EFFECT) :]))
+        effect, key = _mail_from_effect(row), row[:2]
+        found[key] = LockedMail(written.get(key, effect), effect, organizations.from_row(row[len(_EFFECT) :]))
     return found
 
 
-# What is past its retention --------------------------------------------------------------------------------------
+# Purging ---------------------------------------------------------------------------------------------------------
 
 
-def _given(keys: Iterable[Key]) -> str:
+def _as_json_keys(keys: Iterable[Key]) -> str:
     return as_json({"organization_id": owner, "key": key} for owner, key in keys)
 
 
 def _delete(table: Table, key: ColumnElement[Any]) -> Statement:
-    """Removes the rows of these effects."""
+    """Return the statement that deletes the rows of the outbox rows."""
 
     def build(dialect: Dialect) -> Any:
-        doomed = rows_parameter(dialect, "doomed", _KEYS).c
-        return delete(table).where(tuple_(table.c.organization_id, key).in_(select(doomed.organization_id, doomed.key)))
+        purged = rows_parameter(dialect, "purged", _KEYS).c
+        return delete(table).where(tuple_(table.c.organization_id, key).in_(select(purged.organization_id, purged.key)))
 
     return Statement(build)
 
@@ -238,21 +243,21 @@ _OLD_UNMAILED = Statement(_old(effects, effects.c.key, _UNMAILED))
 
 
 def delete_mails(tx: Tx, keys: Sequence[Key]) -> None:
-    """Removes the mails of these effects."""
-    tx.run(_DELETE_MAILS, doomed=_given(keys))
+    """Delete the mails of the outbox rows."""
+    tx.run(_DELETE_MAILS, purged=_as_json_keys(keys))
 
 
 def purge_mails(tx: Tx, status: str, before: int, limit: int) -> int:
     found = tx.all(_OLD_MAILS, status=status, before=before, limit=limit)
     if found:
-        doomed = _given((owner, key) for owner, key in found)
-        tx.run(_DELETE_MAILS, doomed=doomed)
-        tx.run(_DELETE_EFFECTS, doomed=doomed)
+        purged = _as_json_keys((owner, key) for owner, key in found)
+        tx.run(_DELETE_MAILS, purged=purged)
+        tx.run(_DELETE_EFFECTS, purged=purged)
     return len(found)
 
 
 def purge_unmailed(tx: Tx, status: str, before: int, limit: int) -> int:
     found = tx.all(_OLD_UNMAILED, status=status, before=before, limit=limit)
     if found:
-        tx.run(_DELETE_EFFECTS, doomed=_given((owner, key) for owner, key in found))
+        tx.run(_DELETE_EFFECTS, purged=_as_json_keys((owner, key) for owner, key in found))
     return len(found)

@@ -1,7 +1,7 @@
-"""A mail as it goes over the wire (RFC 5322, RFC 2045 to 2049). No storage, no clock.
+"""Serializes mails (RFC 5322, RFC 2045 to 2049). No storage, no clock.
 
-Written by hand rather than by `email`: that refuses some names which the API accepts, with an exception at the moment
-of sending, and folds others wrongly. Here a header holds either plain ASCII or encoded words, whatever was typed.
+The standard library's `email` is not used: it raises for some names that the API accepts, at the moment of sending, and
+folds others wrongly. Here a header holds either plain ASCII or encoded words.
 """
 
 import base64
@@ -13,14 +13,14 @@ from email.utils import format_datetime
 
 from booking_core.clock import to_datetime
 from booking_core.models.base import mailbox
-from booking_core.notifications.wording import one_line
+from booking_core.notifications.formatting import one_line
 
 _WORD_OCTETS = 36
-"""Encoded they are 48 characters, and with the longest name of a header before them well under the limit of 76."""
+"""Encoded they are 48 characters, which with the longest header name before them is well under the limit of 76."""
 _PLAIN_LENGTH_MAX = 60
 _KEPT = frozenset("ßς")
-"""Letters of today's domain names (IDNA 2008) that the codec of an older standard makes others of: the mail to a guest
-at straße.example would go to strasse.example, which is somebody else's."""
+"""Characters of domain names (IDNA 2008) that Python's codec, which follows an older standard, replaces: a mail to
+straße.example would go to strasse.example, which is another domain."""
 _QUOTED = str.maketrans({'"': r"\"", "\\": r"\\"})
 
 
@@ -33,8 +33,8 @@ class Mailbox:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
-    """What a mail says, before it is addressed."""
+class MailContent:
+    """The content of a mail, without its addresses."""
 
     subject: str
     text: str
@@ -43,18 +43,18 @@ class Letter:
 
 
 def address(text: str) -> str:
-    """The one address, its domain in ASCII.
+    """Return the address with its domain in ASCII.
 
     Raises:
-        ValueError: it is not one plain mailbox.
+        ValueError: the text is not one plain mailbox.
     """
     local, _, domain = mailbox(text).rpartition("@")
     return f"{local}@{domain if domain.isascii() else '.'.join(map(_ascii_label, domain.split('.')))}"
 
 
 def _ascii_label(label: str) -> str:
-    """A part of a domain's name as the DNS has it."""
-    # Letter by letter: a sigma is not a final one because it was written in capitals.
+    """Return a label of a domain name as the DNS stores it."""
+    # Character by character: `str.lower` of a whole word would turn a capital sigma at its end into a final one.
     small = unicodedata.normalize("NFKC", "".join(letter.lower() for letter in label))
     if _KEPT.isdisjoint(small):
         return label.encode("idna").decode()
@@ -62,7 +62,7 @@ def _ascii_label(label: str) -> str:
 
 
 def compose(
-    letter: Letter,
+    content: MailContent,
     *,
     sender: Mailbox,
     recipient: Mailbox,
@@ -70,7 +70,7 @@ def compose(
     message_id: str,
     at: int,
 ) -> bytes:
-    """The whole message, its lines ended by CR LF.
+    """Return the whole message, with CR LF line ends.
 
     Raises:
         ValueError: an address is not one plain mailbox.
@@ -79,7 +79,7 @@ def compose(
         ("From", _mailbox(sender)),
         ("To", _mailbox(recipient)),
         *([("Reply-To", _mailbox(reply_to))] if reply_to else []),
-        ("Subject", _encoded(letter.subject) or _unstructured(letter.subject)),
+        ("Subject", _encoded(content.subject) or _unstructured(content.subject)),
         ("Date", format_datetime(to_datetime(at))),
         ("Message-ID", f"<{message_id}>"),
         ("Auto-Submitted", "auto-generated"),
@@ -87,7 +87,7 @@ def compose(
         ("MIME-Version", "1.0"),
     ]
     head = "".join(f"{name}: {value}\r\n" for name, value in headers)
-    return head.encode() + _body(letter, boundary=message_id.partition("@")[0])
+    return head.encode() + _body(content, boundary=message_id.partition("@")[0])
 
 
 # Headers ---------------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def _unstructured(text: str) -> str:
 
 
 def _encoded(text: str) -> str | None:
-    """Encoded words, when the text cannot stand as it is: it is not ASCII, is long, or looks like one."""
+    """Return encoded words for a text that is not ASCII, is long or looks like an encoded word; otherwise None."""
     text = one_line(text)
     if text.isascii() and len(text) <= _PLAIN_LENGTH_MAX and "=?" not in text:
         return None
@@ -106,7 +106,7 @@ def _encoded(text: str) -> str | None:
 
 
 def _chunks(text: str) -> list[bytes]:
-    """The text in UTF-8, cut between characters."""
+    """Split the text into UTF-8 chunks between characters."""
     chunks = [bytearray()]
     for character in text:
         octets = character.encode()
@@ -130,34 +130,36 @@ def _quoted(name: str) -> str:
 # Body ------------------------------------------------------------------------------------------------------------
 
 
-def _body(letter: Letter, *, boundary: str) -> bytes:
+def _body(content: MailContent, *, boundary: str) -> bytes:
     texts = [
-        _part("text/plain; charset=utf-8", letter.text),
-        _part("text/html; charset=utf-8", letter.html),
+        _part("text/plain; charset=utf-8", content.text),
+        _part("text/html; charset=utf-8", content.html),
     ]
     alternative = _multipart("alternative", f"alternative-{boundary}", texts)
-    if letter.calendar is None:
+    if content.calendar is None:
         return alternative
-    return _multipart("mixed", f"mixed-{boundary}", [alternative, _calendar(letter.calendar)])
+    return _multipart("mixed", f"mixed-{boundary}", [alternative, _calendar(content.calendar)])
 
 
 def _multipart(kind: str, boundary: str, parts: Sequence[bytes]) -> bytes:
-    """The parts between lines that none of them can hold: within a part every line that begins with two hyphens and an
-    equals sign has that sign encoded."""
+    """Join the parts with a boundary that no part can contain.
+
+    Quoted-printable encodes the equals sign of a line that begins with two hyphens and an equals sign.
+    """
     line = f"--=_{boundary}".encode()
     head = f'Content-Type: multipart/{kind};\r\n boundary="=_{boundary}"\r\n\r\n'.encode()
     return head + b"".join(line + b"\r\n" + part + b"\r\n" for part in parts) + line + b"--\r\n"
 
 
 def _part(content_type: str, text: str) -> bytes:
-    """Quoted-printable: what a person may have to read in the raw stays readable, and no line is too long."""
+    """Encode a text part as quoted-printable: the source stays readable, and no line is too long."""
     content = "\r\n".join(text.strip().splitlines()).encode() + b"\r\n"
     head = f"Content-Type: {content_type}\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n"
     return head.encode() + binascii.b2a_qp(content, istext=True)
 
 
 def _calendar(entry: bytes) -> bytes:
-    """An attachment, which every program offers to open; named by its method, so that some show it as an event."""
+    """Return the calendar entry as an attachment. Its method makes some mail programs show it as an event."""
     head = (
         'Content-Type: text/calendar; charset=utf-8; method=PUBLISH; name="booking.ics"\r\n'
         'Content-Disposition: attachment; filename="booking.ics"\r\n'

@@ -1,4 +1,4 @@
-"""Who is told what, how often it is tried, and what may be tried anew. No storage, no clock."""
+"""Rules of mails: recipients, retry delays, and which mails may be retried. No storage, no clock."""
 
 import re
 from enum import StrEnum
@@ -8,7 +8,7 @@ from booking_core.clock import END_OF_TIME, HOUR, MINUTE
 from booking_core.context import Organization
 from booking_core.errors import Conflict
 from booking_core.models.base import UUID_PATTERN
-from booking_core.notifications.summary import BookingRow
+from booking_core.notifications.summary import BookingDetails
 from booking_core.outbox import OutboxKind
 
 GUEST_KINDS = frozenset(
@@ -25,9 +25,9 @@ STAFF_BOOKING_KINDS = frozenset(
         OutboxKind.STAFF_RESCHEDULING_MAIL,
     }
 )
-"""News of a booking."""
+"""Sent to staff about a booking."""
 STAFF_REFUND_KINDS = frozenset({OutboxKind.STAFF_REFUND_REFUSED_MAIL, OutboxKind.STAFF_REFUND_REVIEW_MAIL})
-"""A refund waits for a person. It is about a guest's money, so it is sent whatever was switched off."""
+"""A refund needs a person. It is about a guest's money, so it is sent whatever the notification settings are."""
 ANNOUNCING_KINDS = frozenset(
     {
         OutboxKind.BOOKING_CONFIRMATION_MAIL,
@@ -36,7 +36,7 @@ ANNOUNCING_KINDS = frozenset(
         OutboxKind.STAFF_RESCHEDULING_MAIL,
     }
 )
-"""They tell of a departure that is to come. A cancellation or a refund is of use after it, too: it is about money."""
+"""Sent only before the departure starts. A cancellation or a refund is about money, and is sent after it, too."""
 BOOKING_KINDS = GUEST_KINDS | STAFF_BOOKING_KINDS | STAFF_REFUND_KINDS
 """Their subject is a booking."""
 MAIL_KINDS = BOOKING_KINDS | {
@@ -45,44 +45,44 @@ MAIL_KINDS = BOOKING_KINDS | {
     OutboxKind.STAFF_WEBHOOK_DISABLED_MAIL,
 }
 
-WRITING_WAITS = (MINUTE, 5 * MINUTE, 30 * MINUTE, 2 * HOUR)
-"""After a mail could not be written; one more failure is the last. It is a fault of ours: a release may mend it."""
-SENDING_WAITS = tuple(n * MINUTE for n in (1, 5, 15, 30, 60, 120, 240, 480, 720, 720, 720, 720))
-"""After a mail was not accepted. Together about two and a half days, as long as other mail servers try."""
+WRITE_RETRY_DELAYS = (MINUTE, 5 * MINUTE, 30 * MINUTE, 2 * HOUR)
+"""Delays after a mail could not be rendered; one more failure is the last. A later release may fix the fault."""
+SEND_RETRY_DELAYS = tuple(n * MINUTE for n in (1, 5, 15, 30, 60, 120, 240, 480, 720, 720, 720, 720))
+"""Delays after a mail was not accepted. Together about two and a half days, as long as other mail servers retry."""
 SENT_WITHIN = 72 * HOUR
-"""A mail that could not be sent for so long is not sent any more: what it tells is no news by then."""
+"""A mail that could not be sent for so long is not sent any more: it is no news by then."""
 
 
-class Unsent(StrEnum):
-    """Why an effect was done without a mail."""
+class NoMailReason(StrEnum):
+    """The reason for which an outbox row was completed without a mail."""
 
     SUPPRESSED = "suppressed"
     NO_RECIPIENT = "no_recipient"
 
 
-def recipient(kind: OutboxKind, organization: Organization, booking: BookingRow | None) -> str | Unsent:
-    """The address that a mail goes to, or why there is none.
+def recipient(kind: OutboxKind, organization: Organization, booking: BookingDetails | None) -> str | NoMailReason:
+    """Return the address of a mail, or the reason for no mail.
 
-    What the booking and the organization say now decides, not what they said when the mail was owed.
+    The present rows of the booking and the organization decide, not their state when the mail was enqueued.
     """
     if kind in BOOKING_KINDS and booking is None:
-        return Unsent.NO_RECIPIENT
+        return NoMailReason.NO_RECIPIENT
     if kind in GUEST_KINDS:
         assert booking is not None
         if kind is OutboxKind.BOOKING_CONFIRMATION_MAIL and not booking.send_confirmation_email:
-            return Unsent.SUPPRESSED
-        return booking.guest_email or Unsent.NO_RECIPIENT
+            return NoMailReason.SUPPRESSED
+        return booking.guest_email or NoMailReason.NO_RECIPIENT
     if not (organization.notify_staff or kind in STAFF_REFUND_KINDS):
-        return Unsent.SUPPRESSED
+        return NoMailReason.SUPPRESSED
     # The booking's own switch is about the notice of its creation alone (decision B17).
     if kind is OutboxKind.STAFF_BOOKING_MAIL and booking is not None and not booking.notify_staff:
-        return Unsent.SUPPRESSED
-    return organization.staff_email or Unsent.NO_RECIPIENT
+        return NoMailReason.SUPPRESSED
+    return organization.staff_email or NoMailReason.NO_RECIPIENT
 
 
-def wait(waits: tuple[int, ...], attempts: int) -> int | None:
-    """How long to wait after so many attempts that failed; none when it was the last."""
-    return waits[attempts - 1] if attempts <= len(waits) else None
+def retry_delay(delays: tuple[int, ...], attempts: int) -> int | None:
+    """Return the delay after so many failed attempts; None after the last."""
+    return delays[attempts - 1] if attempts <= len(delays) else None
 
 
 # For an operator -------------------------------------------------------------------------------------------------
@@ -91,23 +91,23 @@ _UUID = re.compile(UUID_PATTERN, re.ASCII)
 
 
 def is_id(text: str) -> bool:
-    """Whether the text can be a mail's id; else it is the key of an effect."""
+    """Return whether the text can be a mail's id; otherwise it is the key of an outbox row."""
     return _UUID.fullmatch(text) is not None
 
 
 class MailStatus(StrEnum):
-    """What a list of mails can be asked for."""
+    """The status of a mail, and a filter of a list of mails."""
 
     QUEUED = "queued"
     """To be sent, or to be written first."""
     SENT = "sent"
     FAILED = "failed"
     UNWRITTEN = "unwritten"
-    """It was owed, and could not be written."""
+    """Enqueued, and could not be rendered."""
 
 
 class Mail(NamedTuple):
-    """A mail as an operator sees it, without its text. One that is not written yet has no id of its own."""
+    """A mail for an operator, without its text. A mail that is not written yet has no id."""
 
     organization_id: str
     id: str | None
@@ -117,7 +117,7 @@ class Mail(NamedTuple):
     recipient: str | None
     message_id: str | None
     status: str
-    """A `MailStatus`; or why none was written (`Unsent`)."""
+    """A `MailStatus`, or the reason for no mail (`NoMailReason`)."""
     attempt_count: int
     last_error: str | None
     created_at: int
@@ -126,25 +126,25 @@ class Mail(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is asked for by."""
+        """Return the id, or the key of the outbox row while the mail is not written."""
         return self.id or self.effect_key
 
 
 def status_of_effect(status: str, last_error: str | None) -> str:
-    """The status of a mail that its effect has not become."""
+    """Return the status of a mail that exists only as an outbox row."""
     if status == "done":
         return last_error or status
     return MailStatus.UNWRITTEN if status == "failed" else status
 
 
 def due_at(mail: Mail) -> int | None:
-    """When it is tried next; none: never, or when there is a mail server."""
+    """Return the instant of the next attempt; None for never, and for a parked mail."""
     is_parked = mail.next_attempt_at is not None and mail.next_attempt_at >= END_OF_TIME
     return None if is_parked else mail.next_attempt_at
 
 
 def present(mail: Mail, organization: Organization) -> dict[str, Any]:
-    """The mail, ready for JSON. Never its text: it holds the guest's secret link."""
+    """Return the mail as JSON-ready values, without its text, which holds the guest's secret link."""
 
     def iso(at: int | None) -> str | None:
         return None if at is None else organization.zone.iso(at)
@@ -167,19 +167,21 @@ def present(mail: Mail, organization: Organization) -> dict[str, Any]:
 
 
 def check_retry(
-    mail: Mail, organization: Organization, *, owed_at: int, starts_at: int | None, at: int, anyway: bool
+    mail: Mail, organization: Organization, *, enqueued_at: int, starts_at: int | None, at: int, anyway: bool
 ) -> None:
-    """Refuses to write a mail anew that did not fail, or whose news is over.
+    """Refuse to retry a mail that did not fail, or that is too old.
 
     Args:
-        owed_at: when its cause was.
-        starts_at: the start of the departure that it is about, as it is now.
-        anyway: what was owed too long ago is written all the same.
+        enqueued_at: the instant of its cause.
+        starts_at: the present start of the departure of its booking.
+        anyway: skip the check of the age.
 
     Raises:
         Conflict: `mail_sent`, `mail_queued`, `mail_unwanted`, `departure_started` or `mail_too_old`.
     """
-    refusal = _not_failed(mail, organization) or _no_news(mail, organization, owed_at, starts_at, at, anyway=anyway)
+    refusal = _not_failed(mail, organization) or _too_late(
+        mail, organization, enqueued_at, starts_at, at, anyway=anyway
+    )
     if refusal is not None:
         reason, message = refusal
         raise Conflict(reason, f"The mail {mail.name} {message}", mail.name)
@@ -197,15 +199,15 @@ def _not_failed(mail: Mail, organization: Organization) -> tuple[str, str] | Non
     return None
 
 
-def _no_news(
-    mail: Mail, organization: Organization, owed_at: int, starts_at: int | None, at: int, *, anyway: bool
+def _too_late(
+    mail: Mail, organization: Organization, enqueued_at: int, starts_at: int | None, at: int, *, anyway: bool
 ) -> tuple[str, str] | None:
     if mail.kind in ANNOUNCING_KINDS and starts_at is not None and starts_at <= at:
         return "departure_started", f"is about a departure that began at {organization.zone.iso(starts_at)}."
-    if at - owed_at > SENT_WITHIN and not anyway:
+    if at - enqueued_at > SENT_WITHIN and not anyway:
         hours = SENT_WITHIN // HOUR
         return (
             "mail_too_old",
-            f"was owed at {organization.zone.iso(owed_at)}, over {hours} hours ago: no news any more.",
+            f"was owed at {organization.zone.iso(enqueued_at)}, over {hours} hours ago: no news any more.",
         )
     return None

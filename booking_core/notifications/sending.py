@@ -1,8 +1,8 @@
-"""The worker's side of mails: take what is due, say what became of it.
+"""Claims due mails for a worker, and records the results.
 
-As with deliveries there are three acts, and no transaction is open during the second. `claim` leases mails; the mail
-server is spoken to; `record` settles them. A lease is the row's next attempt: a worker that dies leaves mails that fall
-due again, with the same Message-ID, and every claim counts as an attempt, so that none can bring down workers for ever.
+`claim` leases mails, the worker calls the mail server while no transaction is open, and `record` stores the results.
+The end of a lease is the next attempt of its row: mails of a worker that dies become due again, with the same
+Message-ID. Each claim counts as an attempt, so that no mail can crash workers for ever.
 """
 
 from collections.abc import Sequence
@@ -14,29 +14,29 @@ from booking_core.clock import END_OF_TIME, SECOND
 from booking_core.context import Installation
 from booking_core.db.engine import Tx
 from booking_core.notifications import rules, store
-from booking_core.notifications.rules import SENDING_WAITS, SENT_WITHIN
-from booking_core.notifications.store import Queued
+from booking_core.notifications.rules import SEND_RETRY_DELAYS, SENT_WITHIN
+from booking_core.notifications.store import QueuedMail
 from booking_core.notifications.writing import SEALED_FOR
 
 
-class Outcome(StrEnum):
-    """What became of a mail that was claimed."""
+class MailOutcome(StrEnum):
+    """The outcome of an attempt to send a mail."""
 
     SENT = "sent"
-    """The mail server took it."""
+    """The mail server accepted it."""
     REFUSED = "refused"
-    """For good: it is not tried again."""
+    """Refused for good: it is not retried."""
     DELAYED = "delayed"
-    """Not now, or nobody knows: it is tried again."""
+    """Not accepted, or unknown: it is retried."""
     UNTRIED = "untried"
-    """Nothing was tried, and nothing counts."""
+    """Not attempted: the attempt is not counted."""
     PARKED = "parked"
     """It waits until there is a mail server."""
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
-    """A mail that is to be sent now."""
+class ClaimedMail:
+    """A mail that is leased for one attempt."""
 
     organization_id: str
     id: str
@@ -50,39 +50,41 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """What became of it; `error` is a word, and with a mail server's answer its code."""
+class MailResult:
+    """The result of an attempt; `error` is a short text, with the code of the mail server's reply."""
 
-    claimed: Claimed
-    outcome: Outcome
+    claimed: ClaimedMail
+    outcome: MailOutcome
     error: str | None = None
 
 
-def claim(tx: Tx, installation: Installation, *, limit: int, lease_s: int, gives_up_old: bool = True) -> list[Claimed]:
-    """Leases mails that are due, at most `limit`, the longest due first, and passes over what others hold.
+def claim(
+    tx: Tx, installation: Installation, *, limit: int, lease_s: int, gives_up_old: bool = True
+) -> list[ClaimedMail]:
+    """Lease due mails, at most `limit`, the longest due first, and skip locked ones.
 
-    One that is too old to be news, or was tried often enough, or cannot be opened any more, has failed instead.
+    A mail that is too old, has no attempts left or can no longer be opened is marked as failed instead.
 
     Args:
-        gives_up_old: whether the clock can be believed about how old a mail is.
+        gives_up_old: whether the clock can be trusted about the age of a mail.
     """
-    found = store.due(tx, limit=limit)
+    found = store.lock_due(tx, limit=limit)
     token, claimed = tokens.new_id(), []
     for queued, at in found:
         error, message = _fault(installation, queued, at if gives_up_old else queued.created_at)
         _lease(tx, queued, token, at + lease_s * SECOND)
         claimed.append((_claimed(queued, message, token), error))
-    given_up = [Tried(each, Outcome.REFUSED, error) for each, error in claimed if error]
+    given_up = [MailResult(each, MailOutcome.REFUSED, error) for each, error in claimed if error]
     if given_up:
         record(tx, given_up)
     return [each for each, error in claimed if not error]
 
 
-def _fault(installation: Installation, queued: Queued, at: int) -> tuple[str | None, bytes]:
-    """Why it must not be sent, or else its bytes."""
+def _fault(installation: Installation, queued: QueuedMail, at: int) -> tuple[str | None, bytes]:
+    """Return (error, b"") for a mail that must not be sent, otherwise (None, message)."""
     if at - queued.created_at > SENT_WITHIN:
         return "too_old", b""
-    if queued.attempt_count > len(SENDING_WAITS):
+    if queued.attempt_count > len(SEND_RETRY_DELAYS):
         return "attempts_exhausted", b""
     try:
         return None, installation.secret_keys.open(SEALED_FOR, queued.message, queued.organization_id, queued.id)
@@ -90,8 +92,8 @@ def _fault(installation: Installation, queued: Queued, at: int) -> tuple[str | N
         return "secret_key_retired", b""
 
 
-def _claimed(queued: Queued, message: bytes, token: str) -> Claimed:
-    return Claimed(
+def _claimed(queued: QueuedMail, message: bytes, token: str) -> ClaimedMail:
+    return ClaimedMail(
         organization_id=queued.organization_id,
         id=queued.id,
         kind=queued.kind,
@@ -103,7 +105,7 @@ def _claimed(queued: Queued, message: bytes, token: str) -> Claimed:
     )
 
 
-def _lease(tx: Tx, queued: Queued, token: str, until: int) -> None:
+def _lease(tx: Tx, queued: QueuedMail, token: str, until: int) -> None:
     tx.update(
         store.LEASE,
         organization_id=queued.organization_id,
@@ -115,54 +117,56 @@ def _lease(tx: Tx, queued: Queued, token: str, until: int) -> None:
     )
 
 
-def record(tx: Tx, tried: Sequence[Tried]) -> None:
-    """Writes down what became of mails; of one whose lease was lost since, nothing.
+def record(tx: Tx, results: Sequence[MailResult]) -> None:
+    """Record the results of attempts, except for mails whose lease has expired since.
 
-    What was sent is no longer kept: it is with the guest, and holds a secret.
+    The text of a sent mail is deleted, because it holds a secret.
     """
     at = tx.now()
-    for each in tried:
+    for each in results:
         key = {
             "organization_id": each.claimed.organization_id,
             "id": each.claimed.id,
             "lease_token": each.claimed.lease_token,
         }
-        if each.outcome is Outcome.SENT:
+        if each.outcome is MailOutcome.SENT:
             sent = {"status": "sent", "next_attempt_at": None, "lease_until": None, "sent_at": at, "completed_at": at}
             tx.update(store.SENT, **key, **sent, message="")
         else:
             tx.update(store.SETTLE_MAIL, **key, **_settled(each, at))
 
 
-def _settled(tried: Tried, at: int) -> dict[str, object]:
-    attempts = tried.claimed.attempts
+def _settled(result: MailResult, at: int) -> dict[str, object]:
+    attempts = result.claimed.attempts
     status: str = "queued"
     due_at: int | None = None
-    if tried.outcome is Outcome.REFUSED:
+    if result.outcome is MailOutcome.REFUSED:
         status = "failed"
-    elif tried.outcome is Outcome.UNTRIED:
+    elif result.outcome is MailOutcome.UNTRIED:
         attempts, due_at = attempts - 1, at
-    elif tried.outcome is Outcome.DELAYED:
-        wait = rules.wait(SENDING_WAITS, attempts)
-        status, due_at = ("failed", None) if wait is None else ("queued", at + wait)
-    elif tried.outcome is Outcome.PARKED:
+    elif result.outcome is MailOutcome.DELAYED:
+        delay = rules.retry_delay(SEND_RETRY_DELAYS, attempts)
+        status, due_at = ("failed", None) if delay is None else ("queued", at + delay)
+    elif result.outcome is MailOutcome.PARKED:
         attempts, due_at = attempts - 1, END_OF_TIME
     return {
         "status": status,
         "attempt_count": attempts,
         "next_attempt_at": due_at,
         "lease_until": None,
-        "last_error": tried.error,
+        "last_error": result.error,
         "completed_at": at if status == "failed" else None,
     }
 
 
 def unpark(tx: Tx) -> int:
-    """Makes mails due that waited for a mail server, and gives how many; those too old are not sent even so."""
+    """Make parked mails due, and return how many. Mails that are too old fail at their next claim."""
     return store.unpark(tx)
 
 
 def pending(tx: Tx) -> tuple[bool, bool]:
-    """Whether any mail is to be written, and whether any is to be sent: a read, so that an idle worker writes
-    nothing."""
+    """Return whether any mail is due to be written, and whether any is due to be sent.
+
+    It only reads, so that an idle worker writes nothing.
+    """
     return store.pending(tx)

@@ -1,7 +1,7 @@
-"""The operator's verbs of mails, and what is forgotten of them.
+"""Operations on mails for an operator, and the purge.
 
-A mail that failed is not sent again as it was: it is owed again, and written anew from the rows as they are by then
-(decisions/0013).
+A failed mail is not sent again as it was: its outbox row is queued again, and the mail is rendered from the rows of
+that time (decisions/0013).
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,20 +11,22 @@ from booking_core.context import Organization
 from booking_core.db.engine import Tx
 from booking_core.errors import Conflict, NotFound
 from booking_core.notifications import history, rules, store
-from booking_core.notifications.history import Held, Key
+from booking_core.notifications.history import Key, LockedMail
 from booking_core.notifications.rules import Mail, MailStatus
 
-Owned = tuple[Mail, Organization]
-"""A mail, and whose it is."""
+OwnedMail = tuple[Mail, Organization]
+"""A mail with its organization."""
 
 _EVER = 2**31 - 1
 
 
 def find(
     tx: Tx, organization: Organization | None = None, *, status: MailStatus | None = None, limit: int
-) -> list[Owned]:
-    """Mails of the organization, or of all, the newest first: of one status, or of any. One that is only owed is
-    among the queued."""
+) -> list[OwnedMail]:
+    """Return mails of the organization, or of all, the newest first.
+
+    A mail that is not written yet counts as queued.
+    """
     owners = {each.id: each for each in ([organization] if organization else organizations.find(tx))}
     every, ids = organization is None, list(owners)
     found: list[Mail] = []
@@ -37,17 +39,17 @@ def find(
     return [(mail, owners[mail.organization_id]) for mail in found[:limit]]
 
 
-def find_failed(tx: Tx, organization: Organization | None = None) -> list[Owned]:
-    """Every mail that could not be sent or not be written, the newest first."""
+def find_failed(tx: Tx, organization: Organization | None = None) -> list[OwnedMail]:
+    """Return every mail that could not be sent or written, the newest first."""
     statuses = (MailStatus.FAILED, MailStatus.UNWRITTEN)
     return [each for status in statuses for each in find(tx, organization, status=status, limit=_EVER)]
 
 
-def get(tx: Tx, name: str) -> Owned:
-    """The mail of that id, or of the effect of that key, whosever it is.
+def get(tx: Tx, name: str) -> OwnedMail:
+    """Return the mail with that id, or of the outbox row with that key, of any organization.
 
     Raises:
-        NotFound: there is none, or it is forgotten by now.
+        NotFound: there is none, or it was purged.
     """
     found = history.by_id(tx, name.lower()) if rules.is_id(name) else history.by_key(tx, name)
     if found is None:
@@ -55,14 +57,15 @@ def get(tx: Tx, name: str) -> Owned:
     return found
 
 
-# Owed again ------------------------------------------------------------------------------------------------------
+# Retrying --------------------------------------------------------------------------------------------------------
 
 
-def retry(tx: Tx, names: Sequence[str], *, anyway: bool = False) -> list[Owned]:
-    """The mails of those names, owed again, due now, with attempts counted anew: all of them, or none.
+def retry(tx: Tx, names: Sequence[str], *, anyway: bool = False) -> list[OwnedMail]:
+    """Queue mails again, due now, with a new count of attempts: all of them, or none.
 
     Args:
-        anyway: also what was owed so long ago that it is no news.
+        names: ids of mails, or keys of outbox rows.
+        anyway: also mails that are too old.
 
     Raises:
         NotFound: there is no such mail.
@@ -72,20 +75,23 @@ def retry(tx: Tx, names: Sequence[str], *, anyway: bool = False) -> list[Owned]:
     outcomes = retry_each(tx, list(dict.fromkeys(keys)), anyway=anyway)
     refused = [each for each in outcomes if isinstance(each, Conflict)]
     if refused:
-        raise _together(refused, len(outcomes))
+        raise _combined(refused, len(outcomes))
     return [each for each in outcomes if not isinstance(each, Conflict)]
 
 
-def retry_each(tx: Tx, keys: Sequence[Key], *, anyway: bool = False) -> list[Owned | Conflict]:
-    """The same for each by itself, named by its organization's id and its effect's key: the mail, or why not. What is
-    forgotten by now is passed over."""
+def retry_each(tx: Tx, keys: Sequence[Key], *, anyway: bool = False) -> list[OwnedMail | Conflict]:
+    """Queue each mail again by itself, and return for each the mail or the refusal. Purged mails are skipped.
+
+    Args:
+        keys: (organization id, key of the outbox row).
+    """
     at, found = tx.now(), history.lock(tx, keys)
-    bookings = store.get_bookings(tx, _about(found.values()))
-    outcomes: list[Owned | Conflict] = []
+    bookings = store.get_bookings(tx, _booking_keys(found.values()))
+    outcomes: list[OwnedMail | Conflict] = []
     gone = list[Key]()
-    for key, held in ((key, found[key]) for key in keys if key in found):
-        booking = bookings.get((key[0], held.effect.booking_id or ""))
-        outcome = _owe_again(tx, held, booking.starts_at if booking else None, at, anyway=anyway)
+    for key, locked in ((key, found[key]) for key in keys if key in found):
+        booking = bookings.get((key[0], locked.effect.booking_id or ""))
+        outcome = _enqueue_again(tx, locked, booking.starts_at if booking else None, at, anyway=anyway)
         if not isinstance(outcome, Conflict):
             gone.append(key)
         outcomes.append(outcome)
@@ -94,15 +100,15 @@ def retry_each(tx: Tx, keys: Sequence[Key], *, anyway: bool = False) -> list[Own
     return outcomes
 
 
-def _about(held: Iterable[Held]) -> list[tuple[str, str]]:
-    """The bookings of mails that tell of one."""
-    return [(each.effect.organization_id, each.effect.booking_id) for each in held if each.effect.booking_id]
+def _booking_keys(locked: Iterable[LockedMail]) -> list[tuple[str, str]]:
+    """Return (organization id, booking id) of the mails about a booking."""
+    return [(each.effect.organization_id, each.effect.booking_id) for each in locked if each.effect.booking_id]
 
 
-def _owe_again(tx: Tx, held: Held, starts_at: int | None, at: int, *, anyway: bool) -> Owned | Conflict:
-    mail, effect, organization = held
+def _enqueue_again(tx: Tx, locked: LockedMail, starts_at: int | None, at: int, *, anyway: bool) -> OwnedMail | Conflict:
+    mail, effect, organization = locked
     try:
-        rules.check_retry(mail, organization, owed_at=effect.created_at, starts_at=starts_at, at=at, anyway=anyway)
+        rules.check_retry(mail, organization, enqueued_at=effect.created_at, starts_at=starts_at, at=at, anyway=anyway)
     except Conflict as refused:
         return refused
     tx.update(
@@ -119,27 +125,28 @@ def _owe_again(tx: Tx, held: Held, starts_at: int | None, at: int, *, anyway: bo
     return again, organization
 
 
-def _together(refused: Sequence[Conflict], asked: int) -> Conflict:
-    """One refusal for all of them."""
-    if asked == 1:
+def _combined(refused: Sequence[Conflict], count: int) -> Conflict:
+    """Return one refusal for all mails."""
+    if count == 1:
         return refused[0]
-    together = Conflict(refused[0].reason, f"{len(refused)} of {asked} mails cannot be tried again, so none is.")
-    together.details = tuple(detail for each in refused for detail in each.details)
-    return together
+    combined = Conflict(refused[0].reason, f"{len(refused)} of {count} mails cannot be tried again, so none is.")
+    combined.details = tuple(detail for each in refused for detail in each.details)
+    return combined
 
 
-# Forgotten -------------------------------------------------------------------------------------------------------
+# Purging ---------------------------------------------------------------------------------------------------------
 
 
 def purge(tx: Tx, *, before: int, limit: int) -> int:
-    """Forgets mails that were sent or had failed before that instant, each with the effect that owed it, and gives how
-    many: at most `limit`. One that is still to be sent is never forgotten, however old."""
+    """Delete mails that were sent or failed before that instant, with their outbox rows; return how many.
+
+    It deletes at most `limit`, and never a queued mail, however old.
+    """
     purged = history.purge_mails(tx, "sent", before, limit)
     return purged + history.purge_mails(tx, "failed", before, limit - purged)
 
 
 def purge_unmailed(tx: Tx, *, before: int, limit: int) -> int:
-    """Forgets effects that came to their end before that instant without a mail, since nobody was to be written to or
-    it could not be written: how many, at most `limit`."""
+    """Delete outbox rows that ended without a mail before that instant, at most `limit`; return how many."""
     purged = history.purge_unmailed(tx, "done", before, limit)
     return purged + history.purge_unmailed(tx, "failed", before, limit - purged)

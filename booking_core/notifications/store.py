@@ -1,4 +1,4 @@
-"""The SQL of mails: effects that are owed, bookings as they are now, mails on their way."""
+"""The SQL of mails: due outbox rows, bookings, and due mails."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -25,17 +25,17 @@ from booking_core.db.tables import (
 from booking_core.db.tables import organizations as organization_table
 from booking_core.db.unit_of_work import Update
 from booking_core.notifications.rules import MAIL_KINDS
-from booking_core.notifications.summary import BookingRow
+from booking_core.notifications.summary import BookingDetails
 
 QUEUED: ColumnElement[str] = literal_column("'queued'")
 """Written out, so that the partial indexes of what is queued are used."""
 IS_MAIL = effects.c.kind.in_([literal_column(f"'{kind}'") for kind in sorted(MAIL_KINDS)])
 
-# What is owed ----------------------------------------------------------------------------------------------------
+# Due outbox rows -------------------------------------------------------------------------------------------------
 
 
-class Owed(NamedTuple):
-    """An effect that a mail is to be written for."""
+class OutboxRow(NamedTuple):
+    """A due outbox row, for which a mail is to be written."""
 
     organization_id: str
     key: str
@@ -46,8 +46,8 @@ class Owed(NamedTuple):
     due_at: int
 
 
-def _owed(dialect: Dialect) -> Any:
-    columns = [effects.c[name] for name in Owed._fields]
+def _due_outbox(dialect: Dialect) -> Any:
+    columns = [effects.c[name] for name in OutboxRow._fields]
     return (
         select(*columns, now_us(dialect), *organizations.COLUMNS)
         .join_from(effects, organization_table, organization_table.c.id == effects.c.organization_id)
@@ -58,15 +58,19 @@ def _owed(dialect: Dialect) -> Any:
     )
 
 
-_OWED = Statement(_owed)
-_AT = len(Owed._fields)
+_DUE_OUTBOX = Statement(_due_outbox)
+_AT = len(OutboxRow._fields)
 
 
-def owed(tx: Tx, *, limit: int) -> list[tuple[Owed, Organization, int]]:
-    """Effects that are due, each with its organization and the instant, the longest due first; held until the
-    transaction ends, and what others hold is passed over."""
+def lock_due_outbox(tx: Tx, *, limit: int) -> list[tuple[OutboxRow, Organization, int]]:
+    """Lock due outbox rows, the longest due first, and skip locked ones.
+
+    Returns:
+        Each row with its organization and the present instant.
+    """
     return [
-        (Owed._make(row[:_AT]), organizations.from_row(row[_AT + 1 :]), row[_AT]) for row in tx.all(_OWED, limit=limit)
+        (OutboxRow._make(row[:_AT]), organizations.from_row(row[_AT + 1 :]), row[_AT])
+        for row in tx.all(_DUE_OUTBOX, limit=limit)
     ]
 
 
@@ -77,7 +81,7 @@ SETTLE = Update(
     keys=("organization_id", "key"),
 )
 
-# Bookings as they are --------------------------------------------------------------------------------------------
+# Bookings --------------------------------------------------------------------------------------------------------
 
 _OF_OTHERS: dict[str, Any] = {
     "title": experiences.c.title,
@@ -114,7 +118,7 @@ def _bookings(dialect: Dialect) -> Any:
     departed = and_(departures.c.organization_id == owner, departures.c.id == bookings.c.departure_id)
     offered = and_(experiences.c.organization_id == owner, experiences.c.id == bookings.c.experience_id)
     return (
-        select(*(_OF_OTHERS[name] if name in _OF_OTHERS else bookings.c[name] for name in BookingRow._fields))
+        select(*(_OF_OTHERS[name] if name in _OF_OTHERS else bookings.c[name] for name in BookingDetails._fields))
         .join_from(wanted, bookings, and_(owner == wanted.c.organization_id, bookings.c.id == wanted.c.id))
         .join(departures, departed)
         .join(experiences, offered)
@@ -127,12 +131,12 @@ def _bookings(dialect: Dialect) -> Any:
 _BOOKINGS = Statement(_bookings)
 
 
-def get_bookings(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], BookingRow]:
-    """The bookings of those (organization id, id)."""
+def get_bookings(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], BookingDetails]:
+    """Return the bookings of the keys (organization id, id)."""
     keys = [{"organization_id": owner, "id": booking_id} for owner, booking_id in sorted(set(wanted))]
     if not keys:
         return {}
-    found = map(BookingRow._make, tx.all(_BOOKINGS, wanted=as_json(keys)))
+    found = map(BookingDetails._make, tx.all(_BOOKINGS, wanted=as_json(keys)))
     return {(row.organization_id, row.id): row for row in found}
 
 
@@ -144,16 +148,16 @@ _ORGANIZATION = Statement(
 
 
 def get_organization(tx: Tx, organization_id: str) -> tuple[Organization, int] | None:
-    """The organization of that id, and the instant it is."""
+    """Return the organization, and the present instant."""
     row = tx.first(_ORGANIZATION, id=organization_id)
     return (organizations.from_row(row), row[-1]) if row else None
 
 
-# Mails on their way ----------------------------------------------------------------------------------------------
+# Due mails -------------------------------------------------------------------------------------------------------
 
 
-class Queued(NamedTuple):
-    """A mail that may be sent now."""
+class QueuedMail(NamedTuple):
+    """A due mail."""
 
     organization_id: str
     id: str
@@ -165,7 +169,7 @@ class Queued(NamedTuple):
 
 
 def _due(dialect: Dialect) -> Any:
-    columns = [mails.c[name] for name in Queued._fields]
+    columns = [mails.c[name] for name in QueuedMail._fields]
     return (
         select(*columns, now_us(dialect))
         .where(mails.c.status == QUEUED, mails.c.next_attempt_at <= now_us(dialect))
@@ -178,7 +182,7 @@ def _due(dialect: Dialect) -> Any:
 _DUE = Statement(_due)
 LEASE = Update("lease_mails", mails, sets=("lease_token", "lease_until", "next_attempt_at", "attempt_count"))
 _LEASED = ("organization_id", "id", "lease_token")
-"""A mail whose lease was lost, and taken by another worker, is no longer ours to settle."""
+"""With the lease token: a mail that another worker has leased since is not changed."""
 SETTLE_MAIL = Update(
     "settle_mails",
     mails,
@@ -193,9 +197,9 @@ SENT = Update(
 )
 
 
-def due(tx: Tx, *, limit: int) -> list[tuple[Queued, int]]:
-    """Mails that may be sent now, each with the instant; held until the transaction ends."""
-    return [(Queued._make(row[:-1]), row[-1]) for row in tx.all(_DUE, limit=limit)]
+def lock_due(tx: Tx, *, limit: int) -> list[tuple[QueuedMail, int]]:
+    """Lock due mails, each with the present instant."""
+    return [(QueuedMail._make(row[:-1]), row[-1]) for row in tx.all(_DUE, limit=limit)]
 
 
 def _pending(dialect: Dialect) -> Any:
@@ -208,7 +212,7 @@ _PENDING = Statement(_pending)
 
 
 def pending(tx: Tx) -> tuple[bool, bool]:
-    """Whether any mail is to be written, and whether any is to be sent."""
+    """Return whether any mail is due to be written, and whether any is due to be sent."""
     row = tx.first(_PENDING)
     assert row is not None
     return bool(row[0]), bool(row[1])

@@ -1,4 +1,4 @@
-"""A booking as people read it, in mails and on the guest's page. No storage, no clock."""
+"""The summary of a booking for mails and the guest's page. No storage, no clock."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ import orjson
 from booking_core.clock import MINUTE
 from booking_core.context import Organization
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentMethod, PaymentStatus
-from booking_core.notifications.wording import day, lines, moment, money, one_line, span, zone_name
+from booking_core.notifications.formatting import day, lines, moment, money, one_line, span, zone_name
 from booking_core.refund_states import RefundState
 
 
-class BookingRow(NamedTuple):
-    """A booking with all that is said of it, as it is now."""
+class BookingDetails(NamedTuple):
+    """A booking with its departure, experience, payment and refund, in the order of the columns."""
 
     organization_id: str
     id: str
@@ -54,7 +54,7 @@ class BookingRow(NamedTuple):
     starts_at: int
     own_ends_at: int | None
     paid_minor: int | None
-    """What a card paid, and nothing was returned of yet."""
+    """Paid by card and not refunded yet."""
     refund_id: str | None
     refund_minor: int | None
     refund_status: str | None
@@ -66,7 +66,7 @@ class BookingRow(NamedTuple):
 
     @property
     def refund(self) -> RefundState | None:
-        """Return what is owed of the booking, or was returned; none: nothing is."""
+        """Return the refund of a cancelled booking; None without one."""
         if self.refund_minor is None or self.refund_status is None or self.status != BookingStatus.CANCELLED:
             return None
         return RefundState(
@@ -81,7 +81,7 @@ class BookingRow(NamedTuple):
 
     @property
     def ends_at(self) -> int:
-        """The departure's own end, else its start and the experience's duration (decision B2)."""
+        """Return the departure's own end, or its start plus the experience's duration (decision B2)."""
         return self.own_ends_at if self.own_ends_at is not None else self.starts_at + self.duration * MINUTE
 
     @property
@@ -91,7 +91,7 @@ class BookingRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Something that was bought."""
+    """A line of guests or of an add-on."""
 
     label: str
     count: int
@@ -101,7 +101,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Ready for a template: text, and nothing that is left to be worked out."""
+    """The formatted fields of a booking for a template."""
 
     number: int | None
     status: str
@@ -129,7 +129,7 @@ class Summary:
     cancel_reason_for_guest: str | None
     cancel_note: str | None
     refund: str | None
-    """A sentence for the guest: what goes back, or went back, and how."""
+    """A sentence for the guest about the refund."""
     refund_for_staff: str | None
     """The same for staff, with the reason."""
     refund_waits: bool
@@ -140,7 +140,7 @@ class Summary:
     """The gateway took the payment, and may have returned a part of it."""
     refund_id: str | None
     restored: str | None
-    """What went back to the gift card."""
+    """The amount that was returned to the gift card."""
 
     @property
     def is_cancelled(self) -> bool:
@@ -189,8 +189,8 @@ def _reason(reasons: Mapping[CancelReason, str], reason: str | None) -> str | No
     return {str(known): text for known, text in reasons.items()}.get(reason or "")
 
 
-def _payment(row: BookingRow) -> str:
-    """In words; a status or method added later is shown as it is."""
+def _payment(row: BookingDetails) -> str:
+    """Return a phrase for the payment. A status or method without a phrase is shown as it is."""
     is_open = row.payment_status in (PaymentStatus.UNPAID, PaymentStatus.PENDING, PaymentStatus.FAILED)
     if is_open and row.recorded_minor:
         return _partly_paid(row)
@@ -201,7 +201,7 @@ def _payment(row: BookingRow) -> str:
     return known.get((row.payment_method, row.payment_status), default)
 
 
-def _partly_paid(row: BookingRow) -> str:
+def _partly_paid(row: BookingDetails) -> str:
     paid, left = money(row.recorded_minor, row.currency), money(row.total_minor - row.recorded_minor, row.currency)
     if row.status == BookingStatus.CANCELLED:
         return f"{paid} paid"
@@ -209,7 +209,7 @@ def _partly_paid(row: BookingRow) -> str:
     return f"{paid} paid, {left} to be paid {how}"
 
 
-def _lines(row: BookingRow) -> tuple[Line, ...]:
+def _lines(row: BookingDetails) -> tuple[Line, ...]:
     found = [(item["tier_label"], item) for item in orjson.loads(row.guests)]
     found += [(item["label"], item) for item in orjson.loads(row.add_ons)]
     return tuple(_line(label, item["count"], **item["unit_price"]) for label, item in found)
@@ -219,8 +219,8 @@ def _line(label: str, count: int, amount_minor: int, currency: str) -> Line:
     return Line(label, count, money(amount_minor, currency), money(amount_minor * count, currency))
 
 
-def summary(row: BookingRow, organization: Organization) -> Summary:
-    """The booking in words, in the organization's zone."""
+def summary(row: BookingDetails, organization: Organization) -> Summary:
+    """Return the summary of a booking, in the organization's zone."""
     zone, currency, refund = organization.zone, row.currency, row.refund
     return Summary(
         number=row.booking_number,

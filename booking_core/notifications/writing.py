@@ -1,4 +1,4 @@
-"""From what is owed to a mail that can be sent."""
+"""Writes the mails of due outbox rows."""
 
 import logging
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from booking_core.context import Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.manage_links import ManageLinks
-from booking_core.notifications import letters, message, rules, store
-from booking_core.notifications.message import Mailbox
-from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, WRITING_WAITS, Unsent
-from booking_core.notifications.store import Owed
-from booking_core.notifications.summary import BookingRow
+from booking_core.notifications import message, rendering, rules, store
+from booking_core.notifications.message import Mailbox, MailContent
+from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, WRITE_RETRY_DELAYS, NoMailReason
+from booking_core.notifications.store import OutboxRow
+from booking_core.notifications.summary import BookingDetails
 from booking_core.outbox import OutboxKind
 
 log = logging.getLogger("booking.mail")
@@ -22,135 +22,150 @@ log = logging.getLogger("booking.mail")
 _NO_HOST = "localhost.localdomain"
 
 SEALED_FOR = "mail"
-"""A guest's mail holds the secret link, so what is stored of it is sealed."""
+"""A guest's mail holds the secret link, so the stored text is sealed."""
 
 
 def write_due(tx: Tx, installation: Installation, *, limit: int, sender: Mailbox | None = None) -> int:
-    """Writes the mails that are owed, from the rows as they are now, and gives how many effects that were.
+    """Write the mails of due outbox rows, and return how many rows it processed.
 
-    An effect gets at most one mail, and is done with it in one transaction. One whose recipient is missing, or wants no
-    mail, is done without. A mail that cannot be written is tried again later, and holds up no other. Three statements,
-    whatever their number.
+    A row gets at most one mail, in the transaction that completes the row. A mail without a recipient, or one that is
+    switched off, is not written. A mail that cannot be rendered is retried later and delays no other. It takes three
+    statements for any number of rows.
 
     Args:
-        sender: whose address mails come from; by default one of the host of the public URL.
+        sender: the From address; by default an address at the host of the public URL.
     """
-    owed = store.owed(tx, limit=limit)
-    wanted = ((each.organization_id, each.subject_id) for each, _, _ in owed if OutboxKind(each.kind) in BOOKING_KINDS)
+    due = store.lock_due_outbox(tx, limit=limit)
+    wanted = ((row.organization_id, row.subject_id) for row, _, _ in due if OutboxKind(row.kind) in BOOKING_KINDS)
     bookings = store.get_bookings(tx, wanted)
-    desk = _Desk(installation, sender or default_sender(installation), bookings)
-    for each, organization, at in owed:
-        desk.write(tx, each, organization, at)
-    return len(owed)
+    writer = _MailWriter(installation, sender or default_sender(installation), bookings)
+    for row, organization, at in due:
+        writer.process(tx, row, organization, at)
+    return len(due)
 
 
 def default_sender(installation: Installation) -> Mailbox:
-    """An address of the host that the public URL names, in ASCII: it is also said to mail servers, which may know
-    nothing else."""
+    """Return an address at the host of the public URL, in ASCII, which every mail server accepts."""
     try:
         host = urlsplit(installation.public_url).hostname or ""
         is_name = "." in host and not host.replace(".", "").isdigit()
         return Mailbox("", message.address(f"no-reply@{host if is_name else _NO_HOST}"))
-    except ValueError:  # a name that no mail can come from, such as one with an underscore
+    except ValueError:  # a host name that no address can have, such as one with an underscore
         return Mailbox("", f"no-reply@{_NO_HOST}")
 
 
 @dataclass(slots=True)
-class _Desk:
-    """Where the mails of one batch are written."""
+class _MailWriter:
+    """Writes the mails of one batch of outbox rows."""
 
     installation: Installation
     sender: Mailbox
-    bookings: Mapping[tuple[str, str], BookingRow]
+    bookings: Mapping[tuple[str, str], BookingDetails]
 
-    def write(self, tx: Tx, owed: Owed, organization: Organization, at: int) -> None:
-        """One effect: its mail, and what became of it."""
-        kind, booking = OutboxKind(owed.kind), self.bookings.get((owed.organization_id, owed.subject_id))
+    def process(self, tx: Tx, row: OutboxRow, organization: Organization, at: int) -> None:
+        """Write the mail of a row, if it has a recipient, and settle the row."""
+        kind, booking = OutboxKind(row.kind), self.bookings.get((row.organization_id, row.subject_id))
         to = rules.recipient(kind, organization, booking)
-        if isinstance(to, Unsent):
-            _settle(tx, owed, at, status="done", note=to)
+        if isinstance(to, NoMailReason):
+            _settle(tx, row, at, status="done", note=to)
             return
         try:
-            self._write(tx, owed, kind, organization, booking, to, at)
-        except Exception as error:  # told in the effect's own row; the others are written  # noqa: BLE001, RUF100
-            log.exception("the mail %s of organization %s cannot be written", owed.key, owed.organization_id)
-            _put_off(tx, owed, at, error)
+            recipient = message.address(to)
+            content = self._render(row, organization, booking, at)
+            message_id = f"{_message_key(row)}@{self.sender.address.rpartition('@')[2]}"
+            composed = self._compose(content, organization, booking, to, message_id, at, to_guest=kind in GUEST_KINDS)
+            self._insert(tx, row, booking, recipient, message_id, composed, at)
+        except Exception as error:  # the row stores it; the other mails are written  # noqa: BLE001, RUF100
+            log.exception("the mail %s of organization %s cannot be written", row.key, row.organization_id)
+            _retry_later(tx, row, at, error)
         else:
-            _settle(tx, owed, at, status="done")
+            _settle(tx, row, at, status="done")
 
-    def _write(
-        self,
-        tx: Tx,
-        owed: Owed,
-        kind: OutboxKind,
-        organization: Organization,
-        booking: BookingRow | None,
-        to: str,
-        at: int,
-    ) -> None:
-        letter = letters.write(
-            kind,
+    def _render(
+        self, row: OutboxRow, organization: Organization, booking: BookingDetails | None, at: int
+    ) -> MailContent:
+        return rendering.render(
+            OutboxKind(row.kind),
             organization,
             booking,
-            owed.payload,
+            row.payload,
             organizer=self.sender.address,
-            manage_url=self._link(booking, at),
+            manage_url=self._manage_url(booking, at),
             at=at,
         )
-        recipient = message.address(to)
-        message_id = f"{_id_of(owed)}@{self.sender.address.rpartition('@')[2]}"
-        to_guest = kind in GUEST_KINDS
-        composed = message.compose(
-            letter,
+
+    def _compose(
+        self,
+        content: MailContent,
+        organization: Organization,
+        booking: BookingDetails | None,
+        to: str,
+        message_id: str,
+        at: int,
+        *,
+        to_guest: bool,
+    ) -> bytes:
+        staff_email = organization.staff_email
+        return message.compose(
+            content,
             sender=Mailbox(organization.name if to_guest else self.sender.name or "Bookings", self.sender.address),
             recipient=Mailbox((booking.guest_name or "") if booking and to_guest else "", to),
-            reply_to=Mailbox(organization.name, organization.staff_email)
-            if to_guest and organization.staff_email
-            else None,
+            reply_to=Mailbox(organization.name, staff_email) if to_guest and staff_email else None,
             message_id=message_id,
             at=at,
         )
+
+    def _insert(
+        self,
+        tx: Tx,
+        row: OutboxRow,
+        booking: BookingDetails | None,
+        recipient: str,
+        message_id: str,
+        composed: bytes,
+        at: int,
+    ) -> None:
         mail_id = tokens.new_id()
         tx.insert(
             tables.mails,
-            organization_id=owed.organization_id,
+            organization_id=row.organization_id,
             id=mail_id,
-            effect_key=owed.key,
-            kind=owed.kind,
+            effect_key=row.key,
+            kind=row.kind,
             booking_id=None if booking is None else booking.id,
             recipient=recipient,
             message_id=message_id,
-            message=self.installation.secret_keys.seal(SEALED_FOR, composed, owed.organization_id, mail_id),
+            message=self.installation.secret_keys.seal(SEALED_FOR, composed, row.organization_id, mail_id),
             status="queued",
             next_attempt_at=at,
             created_at=at,
         )
 
-    def _link(self, booking: BookingRow | None, at: int) -> str | None:
+    def _manage_url(self, booking: BookingDetails | None, at: int) -> str | None:
         if booking is None or booking.status == "cancelled":
             return None
         return ManageLinks(self.installation, booking.organization_id).of(booking, booking.ends_at, at)
 
 
-def _id_of(owed: Owed) -> str:
-    """Made from the effect, so that whoever writes its mail, and however often, gives it the same."""
-    return tokens.sha256_hex(f"{owed.organization_id}:{owed.key}".encode())[:32]
+def _message_key(row: OutboxRow) -> str:
+    """Return the local part of the Message-ID, which is the same each time the mail is written."""
+    return tokens.sha256_hex(f"{row.organization_id}:{row.key}".encode())[:32]
 
 
-def _put_off(tx: Tx, owed: Owed, at: int, error: Exception) -> None:
-    attempts = owed.attempt_count + 1
-    wait = rules.wait(WRITING_WAITS, attempts)
-    # The kind of error only: its words may hold what the mail would have held.
+def _retry_later(tx: Tx, row: OutboxRow, at: int, error: Exception) -> None:
+    attempts = row.attempt_count + 1
+    delay = rules.retry_delay(WRITE_RETRY_DELAYS, attempts)
+    # Only the type of the error: its text may hold parts of the mail.
     note = type(error).__name__
-    if wait is None:
-        _settle(tx, owed, at, status="failed", note=note, attempts=attempts)
+    if delay is None:
+        _settle(tx, row, at, status="failed", note=note, attempts=attempts)
     else:
-        _settle(tx, owed, at, status="queued", note=note, attempts=attempts, due_at=at + wait)
+        _settle(tx, row, at, status="queued", note=note, attempts=attempts, due_at=at + delay)
 
 
 def _settle(
     tx: Tx,
-    owed: Owed,
+    row: OutboxRow,
     at: int,
     *,
     status: str,
@@ -160,11 +175,11 @@ def _settle(
 ) -> None:
     tx.update(
         store.SETTLE,
-        organization_id=owed.organization_id,
-        key=owed.key,
+        organization_id=row.organization_id,
+        key=row.key,
         status=status,
-        attempt_count=owed.attempt_count if attempts is None else attempts,
-        due_at=owed.due_at if due_at is None else due_at,
+        attempt_count=row.attempt_count if attempts is None else attempts,
+        due_at=row.due_at if due_at is None else due_at,
         last_error=note,
         completed_at=None if status == "queued" else at,
     )

@@ -1,8 +1,8 @@
-"""Payments and refunds: card money that is expected, received and returned, and money that staff takes by hand.
+"""Payments and refunds: card payments through the gateway, and payments that staff takes by hand.
 
-The room `bookings` says in its own transaction what is owed; the worker claims it, asks the gateway while no
-transaction is open, and settles what came of it. What no gateway can do staff does: it records payments, and settles
-or reopens refunds. `outcome_of` says what happens to the money of a cancelled booking.
+The package `bookings` requests a refund in its own transaction. The worker claims it, calls the gateway while no
+transaction is open, and settles the result. Staff records payments without a gateway, and settles or reopens refunds.
+`outcome_of` returns the outcome of a cancellation for the money of its booking.
 """
 
 from booking_core.payments.by_hand import record, record_refund, reopen_refund, settle_refund, void
@@ -21,41 +21,49 @@ from booking_core.payments.listing import (
     full_refunds,
     get_record,
     get_refund,
+    organization_of_record,
     outcome_of,
     outcomes_of,
     present_due,
     present_record,
     present_refund,
-    record_owner,
 )
-from booking_core.payments.refunds import claim, refer, settle
+from booking_core.payments.refunds import claim, refer_to_staff, settle
 from booking_core.payments.rules import (
-    FIRST_WAIT_S,
-    LONGEST_WAIT_S,
-    Answered,
-    Claimed,
-    Outcome,
+    FIRST_RETRY_DELAY_S,
+    RETRY_DELAY_MAX_S,
+    ClaimedRefund,
+    RefundOutcome,
+    RefundResult,
     by_policy,
     gateway_unit,
     owed,
 )
-from booking_core.payments.service import drop, expect, lock, owe_by_hand, owe_refund, receive, return_late
+from booking_core.payments.service import (
+    drop,
+    expect,
+    lock,
+    receive,
+    request_manual_refund,
+    request_refund,
+    return_late,
+)
 from booking_core.payments.store import PaymentRow
 
 __all__ = [
-    "FIRST_WAIT_S",
-    "LONGEST_WAIT_S",
-    "Answered",
-    "Claimed",
+    "FIRST_RETRY_DELAY_S",
+    "RETRY_DELAY_MAX_S",
+    "ClaimedRefund",
     "DueBooking",
     "MoneyOutcome",
     "MoneyState",
-    "Outcome",
     "OwnedRefund",
     "PaymentRow",
     "Record",
     "Refund",
     "RefundFilter",
+    "RefundOutcome",
+    "RefundResult",
     "by_policy",
     "claim",
     "drop",
@@ -69,20 +77,20 @@ __all__ = [
     "get_record",
     "get_refund",
     "lock",
+    "organization_of_record",
     "outcome_of",
     "outcomes_of",
-    "owe_by_hand",
-    "owe_refund",
     "owed",
     "present_due",
     "present_record",
     "present_refund",
     "receive",
     "record",
-    "record_owner",
     "record_refund",
-    "refer",
+    "refer_to_staff",
     "reopen_refund",
+    "request_manual_refund",
+    "request_refund",
     "return_late",
     "settle",
     "settle_refund",

@@ -1,7 +1,7 @@
-"""Money that staff takes and returns by hand: payments recorded and voided, refunds settled, reopened and recorded.
+"""Payments and refunds that staff makes by hand: record and void payments; settle, reopen and record refunds.
 
-Each verb writes what it decides in the transaction that it is given. A refund is held together with its booking and its
-payment, in the order in which the worker holds them, so that staff and worker never both act on one refund.
+A refund is locked together with its booking and its payment, in the same order as by the worker, so that staff and
+worker never both act on one refund.
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ def record(
     note: str | None = None,
     received_at: int | None = None,
 ) -> PaymentStatus:
-    """Record a payment that was made by hand for a booking whose row the caller holds.
+    """Record a payment that was made by hand for a booking whose row the caller has locked.
 
     Returns:
         The payment's status from now on: paid once the records come to the total, unpaid before.
@@ -54,7 +54,7 @@ def record(
     received_at = _received_at(actor, received_at)
     payment = store.lock_payment(tx, actor.organization.id, booking_id)
     paid = payment.amount_minor if payment else 0
-    _refuse_too_much(amount_minor, total_minor - paid, currency)
+    _check_amount(amount_minor, total_minor - paid, currency)
     status = PaymentStatus.PAID if paid + amount_minor == total_minor else PaymentStatus.UNPAID
     payment_id = _receive(tx, actor, payment, booking_id, currency, amount_minor, status)
     record_id = tokens.new_id()
@@ -82,7 +82,7 @@ def _received_at(actor: Actor, received_at: int | None) -> int:
     return actor.at if received_at is None else received_at
 
 
-def _refuse_too_much(amount_minor: int, left_minor: int, currency: str) -> None:
+def _check_amount(amount_minor: int, left_minor: int, currency: str) -> None:
     if not 0 < amount_minor <= AMOUNT_MINOR_MAX:
         raise Malformed.at("amount", "must be more than zero", "range")
     if amount_minor > left_minor:
@@ -131,7 +131,7 @@ def _adjust(tx: Tx, actor: Actor, payment: PaymentRow, amount_minor: int, status
 
 
 def void(tx: Tx, actor: Actor, found: Record, *, customer_id: str | None, note: str | None = None) -> PaymentStatus:
-    """Void a record that was a mistake, of a booking whose row the caller holds.
+    """Void a record that was a mistake, of a booking whose row the caller has locked.
 
     Returns:
         The payment's status from now on: unpaid, since something is left to pay.
@@ -142,8 +142,8 @@ def void(tx: Tx, actor: Actor, found: Record, *, customer_id: str | None, note: 
     """
     note = _text("note", note, NOTE_LENGTH_MAX)
     payment = store.lock_payment(tx, actor.organization.id, found.booking_id)
-    again = listing.get_record(tx, actor.organization.id, found.id)  # as it is now that the payment is held
-    if payment is None or again is None or again.voided_at is not None:
+    current = listing.get_record(tx, actor.organization.id, found.id)  # read again under the lock of the payment
+    if payment is None or current is None or current.voided_at is not None:
         raise Conflict("payment_voided", "The payment was voided before.")
     if payment.has_refund:
         raise Conflict("refund_exists", "The booking has a refund, so its payments cannot be voided any more.")
@@ -177,7 +177,7 @@ def settle_refund(tx: Tx, actor: Actor, refund_id: str, *, note: str, amount_min
     if refund.status not in WAITING and not never_sent:
         raise _not_waiting(refund)
     amount = refund.amount_minor if amount_minor is None else amount_minor
-    _refuse_more_than_paid(amount, refund.paid_minor - refund.refunded_minor, refund.currency)
+    _check_refundable(amount, refund.paid_minor - refund.refunded_minor, refund.currency)
     tx.update(
         store.SETTLE_BY_HAND,
         organization_id=actor.organization.id,
@@ -189,7 +189,7 @@ def settle_refund(tx: Tx, actor: Actor, refund_id: str, *, note: str, amount_min
         settled_at=refund.at,
         updated_at=refund.at,
     )
-    refunds.book(tx, refund, amount, by_hand=True, note=note)
+    refunds.record_returned(tx, refund, amount, by_hand=True, note=note)
     return listing.get_refund(tx, actor.organization, refund.id)
 
 
@@ -261,7 +261,7 @@ def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, n
         raise Conflict("refund_exists", "The booking has a refund: settle that one.")
     if amount_minor <= 0:
         raise Malformed.at("amount", "must be more than zero", "range")
-    _refuse_more_than_paid(amount_minor, payment.amount_minor - payment.refunded_minor, payment.currency)
+    _check_refundable(amount_minor, payment.amount_minor - payment.refunded_minor, payment.currency)
     refund = _settled(actor, held, payment, booking_id, amount_minor)
     tx.insert(
         tables.refunds,
@@ -278,12 +278,12 @@ def record_refund(tx: Tx, actor: Actor, booking_id: str, *, amount_minor: int, n
         created_at=actor.at,
         updated_at=actor.at,
     )
-    refunds.book(tx, refund, amount_minor, by_hand=True, note=note)
+    refunds.record_returned(tx, refund, amount_minor, by_hand=True, note=note)
     return listing.get_refund(tx, actor.organization, refund.id)
 
 
 def _settled(
-    actor: Actor, held: store.HeldBooking, payment: PaymentRow, booking_id: str, amount_minor: int
+    actor: Actor, held: store.BookingForRefund, payment: PaymentRow, booking_id: str, amount_minor: int
 ) -> LeasedRefund:
     """Return the refund as if it had been owed before."""
     return LeasedRefund(
@@ -326,7 +326,7 @@ def _not_waiting(refund: LeasedRefund) -> Conflict:
     return Conflict("refund_under_way", message)
 
 
-def _refuse_more_than_paid(amount_minor: int, left_minor: int, currency: str) -> None:
+def _check_refundable(amount_minor: int, left_minor: int, currency: str) -> None:
     if amount_minor < 0:
         raise Malformed.at("amount", "must not be below zero", "range")
     if amount_minor > left_minor:

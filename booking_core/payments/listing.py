@@ -1,4 +1,4 @@
-"""Refunds, recorded payments and unpaid bookings as staff reads them, and what a cancellation did to the money."""
+"""Lists of refunds, recorded payments and unpaid bookings for staff, and the money outcome of a cancellation."""
 
 import re
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def _iso(organization: Organization, at: int | None) -> str | None:
 
 
 class Refund(NamedTuple):
-    """A refund with its booking and payment, as staff sees it."""
+    """A refund with columns of its booking and its payment."""
 
     organization_id: str
     id: str
@@ -93,7 +93,7 @@ class Refund(NamedTuple):
 
 
 OwnedRefund = tuple[Refund, Organization]
-"""A refund, and whose it is."""
+"""A refund with its organization."""
 
 _OF_BOOKINGS = ("booking_number", "guest_name", "guest_email", "payment_source")
 _OF_PAYMENTS = {"paid_minor": payments.c.amount_minor, "payment_intent": payments.c.payment_intent}
@@ -148,8 +148,10 @@ def _listing(wanted: RefundFilter | None, *, of_one: bool) -> Statement:
 def find_refunds(
     tx: Tx, organization: Organization | None = None, *, status: RefundFilter | None = None, limit: int
 ) -> list[OwnedRefund]:
-    """Return refunds of the organization, or of all, the newest first. `RefundFilter.WAITING` gives those that wait
-    for a person: the gateway refused them, they were never sent, or what became of them is unclear."""
+    """Return refunds of the organization, or of all, the newest first.
+
+    `RefundFilter.WAITING` selects refunds that need a person: refused by the gateway, never sent, or unclear.
+    """
     parameters: dict[str, Any] = {} if organization is None else {"organization_id": organization.id}
     statement = _listing(status, of_one=organization is not None)
     with tx.without_statement_timeout():
@@ -169,8 +171,7 @@ _IN_ORGANIZATION = Statement(
 
 
 def find_refund(tx: Tx, refund_id: str) -> OwnedRefund:
-    """Return the refund of that id, or of the booking of that id, and whose it is. For the operator, who names it by
-    an id alone.
+    """Return the refund with that id, or of the booking with that id, of any organization.
 
     Raises:
         NotFound: there is none.
@@ -272,8 +273,8 @@ def get_record(tx: Tx, organization_id: str, record_id: str) -> Record | None:
     return Record._make(row) if row else None
 
 
-def record_owner(tx: Tx, record_id: str) -> Organization:
-    """Return the organization of a recorded payment. For the operator, who names it by its id alone.
+def organization_of_record(tx: Tx, record_id: str) -> Organization:
+    """Return the organization of a recorded payment.
 
     Raises:
         NotFound: there is no such record.
@@ -358,14 +359,14 @@ def find_due(
     overdue: bool = False,
     limit: int,
 ) -> list[DueBooking]:
-    """Return confirmed bookings of which something is left to pay, the earliest departure first.
+    """Return confirmed bookings that are not fully paid, the earliest departure first.
 
     Args:
-        method: only `pay_on_site`, `invoice`, or `card`: one that staff confirmed before its card was charged.
-        overdue: only those whose departure has begun.
+        method: only `pay_on_site`, `invoice`, or `card` (confirmed by staff before the card was charged).
+        overdue: only bookings whose departure has begun.
 
-    It reads every confirmed booking of the organization. An index of the unpaid ones would be felt by every booking
-    that is made, and this list is asked for by a person now and then.
+    It reads every confirmed booking of the organization. An index of unpaid bookings would slow down every new
+    booking, and this list is read by a person now and then.
     """
     parameters: dict[str, Any] = {"at": tx.now()} if overdue else {}
     with tx.without_statement_timeout():
@@ -374,7 +375,7 @@ def find_due(
 
 
 def present_due(due: DueBooking, organization: Organization, at: int) -> dict[str, Any]:
-    """Return the unpaid booking, ready for JSON: what is left to pay, by whom, and since when it is overdue."""
+    """Return the unpaid booking as JSON-ready values, with the amount that is left to pay."""
     return {
         "id": due.id,
         "booking_number": due.booking_number,
@@ -390,7 +391,7 @@ def present_due(due: DueBooking, organization: Organization, at: int) -> dict[st
     }
 
 
-# What a cancellation did to the money ----------------------------------------------------------------------------
+# Money outcome of a cancellation ---------------------------------------------------------------------------------
 
 
 class MoneyState(StrEnum):
@@ -407,7 +408,7 @@ class MoneyState(StrEnum):
     """The gateway is to return it."""
     RETURNED = "returned"
     BY_HAND = "by_hand"
-    """A person has to return it, or to find out what became of it."""
+    """A person has to return it, or to check it."""
 
 
 _STATES = {
@@ -422,14 +423,14 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class MoneyOutcome:
-    """Outcome of a cancellation for the money that was paid."""
+    """RefundOutcome of a cancellation for the money that was paid."""
 
     state: MoneyState
     amount_minor: int
-    """Goes back, or went back; 0: nothing does."""
+    """The returned amount, or the amount to be returned."""
     currency: str
     restored_minor: int
-    """Went back to the gift card."""
+    """Returned to the gift card."""
     refund_id: str | None
     sentence: str
     """For staff."""
@@ -483,9 +484,9 @@ _OF_BOOKINGS_AMONG = Statement(
 
 
 def outcome_of(tx: Tx, organization_id: str, booking_id: str) -> MoneyOutcome:
-    """Return what happens to the money of a cancelled booking: state, amount and a sentence for staff.
+    """Return the money outcome of a cancelled booking: state, amount and a sentence for staff.
 
-    Reads what is committed, so it is asked after the transaction that cancelled the booking.
+    It reads committed rows, so call it after the transaction that cancelled the booking.
 
     Raises:
         NotFound: the organization has no such booking.
@@ -497,7 +498,7 @@ def outcome_of(tx: Tx, organization_id: str, booking_id: str) -> MoneyOutcome:
 
 
 def outcomes_of(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, MoneyOutcome]:
-    """Return the same for each of the bookings that the organization has, by its id, with two statements."""
+    """Return the money outcome of several bookings, by booking id, with two statements."""
     wanted = as_json({"id": each} for each in booking_ids)
     paid = [_Paid._make(row) for row in tx.all(_OUTCOMES, organization_id=organization_id, wanted=wanted)]
     found = tx.all(_OF_BOOKINGS_AMONG, organization_id=organization_id, wanted=wanted)
@@ -532,7 +533,7 @@ def _decided(paid: _Paid, refund: Refund | None) -> tuple[MoneyState, int, str]:
     return MoneyState.NOTHING_PAID, 0, "No payment was received, so nothing is returned."
 
 
-# What a full refund would be -------------------------------------------------------------------------------------
+# Full refunds ----------------------------------------------------------------------------------------------------
 
 
 def _left(dialect: Dialect) -> Select[Any]:
@@ -553,9 +554,9 @@ _LEFT = Statement(_left)
 
 
 def full_refunds(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return what each of the bookings would get back, as Money ready for JSON, if all that was paid went back now.
+    """Return the full refund of each booking, as Money ready for JSON, by booking id.
 
-    Left out are bookings without a payment, and those that are owed a refund already.
+    Bookings without a payment, and bookings with a refund, are left out.
     """
     wanted = as_json({"id": each} for each in booking_ids)
     found = tx.all(_LEFT, organization_id=organization_id, wanted=wanted)

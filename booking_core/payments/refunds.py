@@ -1,11 +1,11 @@
-"""The worker's side of refunds: take what is due, say what the gateway answered.
+"""Claims due refunds for a worker, and settles the results of the gateway.
 
-Three acts, as for deliveries: `claim` leases refunds in a short transaction, the gateway is called while none is
-open, `settle` writes down what it said. A worker that dies leaves a lease that runs out; the refund is then sent again
-with the same idempotency key, so that whatever the dead one had done is done once.
+`claim` leases refunds in a short transaction, the worker calls the gateway while no transaction is open, and `settle`
+records the results. A worker that dies leaves a lease that expires. The refund is then sent again with the same
+idempotency key, so that the gateway makes it once.
 
-requested -> sending -> succeeded | failed | needs_review. The row is never made again. What staff does with one that
-failed or needs a review, to reopen or to settle it, is in `by_hand`.
+requested -> sending -> succeeded | failed | needs_review. A booking has one refund row. Staff reopens or settles a
+refund that failed or needs a review (see `by_hand`).
 """
 
 import logging
@@ -18,7 +18,7 @@ from booking_core.clock import SECOND
 from booking_core.db.engine import Tx
 from booking_core.outbox import OutboxKind
 from booking_core.payments import rules, store
-from booking_core.payments.rules import Answered, Claimed, LeasedRefund, Outcome
+from booking_core.payments.rules import ClaimedRefund, LeasedRefund, RefundOutcome, RefundResult
 from booking_core.payments.store import DueRefund
 from booking_core.refund_states import RefundReason, RefundState, RefundStatus
 from booking_core.timeline import TimelineKind
@@ -28,8 +28,8 @@ log = logging.getLogger("booking.refunds")
 # Claiming --------------------------------------------------------------------------------------------------------
 
 
-def claim(tx: Tx, *, limit: int, lease_s: float) -> list[Claimed]:
-    """Leases what is due, at most `limit` refunds. What no gateway can settle is left to staff instead."""
+def claim(tx: Tx, *, limit: int, lease_s: float) -> list[ClaimedRefund]:
+    """Lease due refunds, at most `limit`. A refund that the gateway cannot make is referred to staff instead."""
     token = tokens.new_id()
     claimed = []
     for due in store.due(tx, limit=limit):
@@ -42,15 +42,15 @@ def claim(tx: Tx, *, limit: int, lease_s: float) -> list[Claimed]:
     return claimed
 
 
-def refer(tx: Tx, *, limit: int) -> int:
-    """Leaves what is due to staff, since there is no gateway: how many, at most `limit`."""
+def refer_to_staff(tx: Tx, *, limit: int) -> int:
+    """Refer due refunds to staff, because there is no gateway; return how many, at most `limit`."""
     found = store.due(tx, limit=limit)
     for due in found:
         _refer(tx, due, RefundReason.NO_GATEWAY)
     return len(found)
 
 
-def _lease(tx: Tx, due: DueRefund, payment_intent: str, token: str, until: int) -> Claimed:
+def _lease(tx: Tx, due: DueRefund, payment_intent: str, token: str, until: int) -> ClaimedRefund:
     first_sent_at = due.at if due.first_sent_at is None else due.first_sent_at
     tx.update(
         store.LEASE,
@@ -64,7 +64,7 @@ def _lease(tx: Tx, due: DueRefund, payment_intent: str, token: str, until: int) 
         lease_until=until,
         updated_at=due.at,
     )
-    return Claimed(
+    return ClaimedRefund(
         organization_id=due.organization_id,
         id=due.id,
         booking_id=due.booking_id,
@@ -82,7 +82,7 @@ def _lease(tx: Tx, due: DueRefund, payment_intent: str, token: str, until: int) 
 
 def _refer(tx: Tx, refund: DueRefund | LeasedRefund, reason: str) -> None:
     _close(tx, refund, RefundStatus.NEEDS_REVIEW, refund.provider_refund_id, reason)
-    _tell_staff(tx, refund, RefundStatus.NEEDS_REVIEW, reason)
+    _notify_staff(tx, refund, RefundStatus.NEEDS_REVIEW, reason)
 
 
 # Settling --------------------------------------------------------------------------------------------------------
@@ -90,42 +90,42 @@ def _refer(tx: Tx, refund: DueRefund | LeasedRefund, reason: str) -> None:
 
 def settle(
     tx: Tx,
-    answers: Sequence[Answered],
+    results: Sequence[RefundResult],
     *,
-    first_wait_s: float = rules.FIRST_WAIT_S,
-    luck: Callable[[], float] = random.random,
+    first_delay_s: float = rules.FIRST_RETRY_DELAY_S,
+    jitter: Callable[[], float] = random.random,
 ) -> int:
-    """Writes down what the gateway answered, all of it with one statement: how many answers counted.
+    """Record the results of the gateway with one statement, and return how many changed their refund.
 
-    An answer counts only while its lease is the refund's last.
+    A result changes its refund only while its lease is the refund's last.
 
     Args:
-        first_wait_s: seconds until the second attempt; until each later one twice as long.
-        luck: gives from 0 to 1 how much longer than its wait a refund waits, of a quarter of it.
+        first_delay_s: seconds until the second attempt; each later delay is twice as long.
+        jitter: returns 0 to 1, the share of the longest jitter, which is a quarter of the delay.
     """
-    leases = ((each.claimed.organization_id, each.claimed.id, each.claimed.lease_token) for each in answers)
+    leases = ((each.claimed.organization_id, each.claimed.id, each.claimed.lease_token) for each in results)
     found = store.lock_leased(tx, leases)
-    for answered in answers:
-        refund = found.get((answered.claimed.organization_id, answered.claimed.id))
+    for result in results:
+        refund = found.get((result.claimed.organization_id, result.claimed.id))
         if refund is not None:
-            _settle(tx, refund, answered, rules.wait_s(refund.attempt_count, luck(), first_wait_s))
+            _settle(tx, refund, result, rules.retry_delay_s(refund.attempt_count, jitter(), first_delay_s))
     return len(found)
 
 
-_LEFT_TO_STAFF = {Outcome.REFUSED: RefundStatus.FAILED, Outcome.UNCLEAR: RefundStatus.NEEDS_REVIEW}
+_STATUS_FOR_STAFF = {RefundOutcome.REFUSED: RefundStatus.FAILED, RefundOutcome.UNCLEAR: RefundStatus.NEEDS_REVIEW}
 
 
-def _settle(tx: Tx, refund: LeasedRefund, answered: Answered, wait_s: float) -> None:
-    provider_refund_id = answered.provider_refund_id or refund.provider_refund_id
-    if answered.outcome is Outcome.REFUNDED:
-        _close(tx, refund, RefundStatus.SUCCEEDED, provider_refund_id, answered.reason)
-        book(tx, refund, min(refund.amount_minor, refund.paid_minor - refund.refunded_minor))
-    elif answered.outcome in _LEFT_TO_STAFF:
-        status, reason = _LEFT_TO_STAFF[answered.outcome], answered.reason or answered.outcome
+def _settle(tx: Tx, refund: LeasedRefund, result: RefundResult, delay_s: float) -> None:
+    provider_refund_id = result.provider_refund_id or refund.provider_refund_id
+    if result.outcome is RefundOutcome.REFUNDED:
+        _close(tx, refund, RefundStatus.SUCCEEDED, provider_refund_id, result.reason)
+        record_returned(tx, refund, min(refund.amount_minor, refund.paid_minor - refund.refunded_minor))
+    elif result.outcome in _STATUS_FOR_STAFF:
+        status, reason = _STATUS_FOR_STAFF[result.outcome], result.reason or result.outcome
         _close(tx, refund, status, provider_refund_id, reason)
-        _tell_staff(tx, refund, status, reason)
+        _notify_staff(tx, refund, status, reason)
     else:
-        _wait(tx, refund, answered, provider_refund_id, wait_s)
+        _retry_later(tx, refund, result, provider_refund_id, delay_s)
 
 
 def _close(
@@ -145,18 +145,20 @@ def _close(
     )
 
 
-def _wait(tx: Tx, refund: LeasedRefund, answered: Answered, provider_refund_id: str | None, wait_s: float) -> None:
-    if answered.outcome is Outcome.ACCEPTED:
-        wait_s = rules.ACCEPTED_WAIT_S
+def _retry_later(
+    tx: Tx, refund: LeasedRefund, result: RefundResult, provider_refund_id: str | None, delay_s: float
+) -> None:
+    if result.outcome is RefundOutcome.ACCEPTED:
+        delay_s = rules.ACCEPTED_RECHECK_S
     else:
-        log.warning("refund %s is not settled yet (%s), attempt %d", refund.id, answered.reason, refund.attempt_count)
+        log.warning("refund %s is not settled yet (%s), attempt %d", refund.id, result.reason, refund.attempt_count)
     _change(
         tx,
         refund,
         status=RefundStatus.SENDING.value,
         provider_refund_id=provider_refund_id,
-        next_attempt_at=refund.at + round(wait_s * SECOND),
-        last_error=answered.reason,
+        next_attempt_at=refund.at + round(delay_s * SECOND),
+        last_error=result.reason,
     )
 
 
@@ -172,12 +174,12 @@ def _change(tx: Tx, refund: DueRefund | LeasedRefund, **columns: Any) -> None:
     )
 
 
-def book(tx: Tx, refund: LeasedRefund, amount_minor: int, **data: object) -> None:
-    """Add to the writes that the money has gone back: to the payment, to the booking and to the guest's timeline.
+def record_returned(tx: Tx, refund: LeasedRefund, amount_minor: int, **data: object) -> None:
+    """Record returned money in the payment, the booking and the guest's timeline.
 
     Args:
-        amount_minor: how much; with 0 the two statuses stay.
-        data: what else the timeline notes.
+        amount_minor: the returned amount; with 0 the statuses of payment and booking stay.
+        data: more data of the timeline entry.
     """
     owner, returned = refund.organization_id, refund.refunded_minor + amount_minor
     status = rules.status_after(refund.paid_minor, returned).value if amount_minor else refund.payment_status
@@ -200,10 +202,12 @@ _KINDS = {
 }
 
 
-def _tell_staff(tx: Tx, refund: DueRefund | LeasedRefund, status: RefundStatus, reason: str) -> None:
-    """Add the mail, the timeline entry and the log line about a refund that waits for a person. It is not a matter of
-    the organization's notification settings, since it is about a guest's money. The log tells the operator, because an
-    organization may have no address to write to."""
+def _notify_staff(tx: Tx, refund: DueRefund | LeasedRefund, status: RefundStatus, reason: str) -> None:
+    """Enqueue the mail, and write the timeline entry and the log line about a refund that needs a person.
+
+    It ignores the organization's notification settings, since it is about a guest's money. The log line is for the
+    operator, because an organization may have no mail address.
+    """
     was_sent = refund.first_sent_at is not None
     state = RefundState(status, refund.amount_minor, refund.currency, reason, was_sent=was_sent)
     log.warning(

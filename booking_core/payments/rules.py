@@ -1,4 +1,4 @@
-"""What is refunded, and what an answer of the gateway means for a refund: decided without storage."""
+"""Rules of refunds: amounts, retry delays and the results of the gateway. No storage, no clock."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,69 +17,73 @@ amounts of three decimals as multiples of ten, and counts ariary without decimal
 
 
 def gateway_unit(currency: str) -> int:
-    """Return how many minor units the smallest amount has that the gateway can return."""
+    """Return the smallest amount that the gateway can return, in minor units."""
     return _GATEWAY_UNITS.get(currency, 1)
 
 
 def returnable(amount_minor: int, currency: str, left_minor: int) -> int:
-    """Return what the gateway can return of an amount: rounded half up to its unit of the currency, and never more
-    than what is left of the payment (decisions/0015)."""
+    """Round an amount half up to the gateway's unit of the currency, without exceeding the rest of the payment
+    (decisions/0015)."""
     unit = gateway_unit(currency)
     rounded = (2 * min(amount_minor, left_minor) + unit) // (2 * unit) * unit
     return rounded if rounded <= left_minor else rounded - unit
 
 
 def by_policy(organization: Organization, *, paid_minor: int, starts_at: int, at: int) -> int:
-    """Return what the organization's policy gives back of a payment cancelled at that instant (decision B12): all of
-    it until so many hours before the start, then a percentage, rounded half up to the minor unit."""
+    """Return the amount that the organization's policy refunds of a payment cancelled at that instant (decision B12).
+
+    It is the whole payment until so many hours before the start, then a percentage, rounded half up to the minor unit.
+    """
     if at <= starts_at - organization.refund_full_until_hours * HOUR:
         return paid_minor
     return (paid_minor * organization.refund_late_percent + 50) // 100
 
 
 def owed(organization: Organization, *, paid_minor: int, currency: str, starts_at: int, at: int) -> int:
-    """Return what is owed of a card payment cancelled at that instant: what the policy gives back, as an amount that
-    the gateway can return."""
+    """Return the refund of a card payment cancelled at that instant: the policy's amount, rounded for the gateway."""
     wanted = by_policy(organization, paid_minor=paid_minor, starts_at=starts_at, at=at)
     return returnable(wanted, currency, paid_minor)
 
 
 def status_after(amount_minor: int, refunded_minor: int) -> PaymentStatus:
-    """Of a payment, and of its booking, once so much of it was given back."""
+    """Return the status of a payment and its booking after so much was refunded."""
     return PaymentStatus.REFUNDED if refunded_minor >= amount_minor else PaymentStatus.PARTIALLY_REFUNDED
 
 
-# How often -------------------------------------------------------------------------------------------------------
+# Retry delays ----------------------------------------------------------------------------------------------------
 
-FIRST_WAIT_S = 2
-LONGEST_WAIT = 150
-"""First waits: five minutes, so that whatever was the matter, all is settled within ten minutes of its end."""
-ACCEPTED_WAIT_S = 600
-"""A refund that the gateway accepted and has not paid out is looked at again after so long."""
-LONGEST_WAIT_S = 900
-"""Longer than every wait and every lease of a refund."""
+FIRST_RETRY_DELAY_S = 2
+RETRY_FACTOR_MAX = 150
+"""Times the first delay: five minutes, so that all refunds are settled within ten minutes of the end of an outage."""
+ACCEPTED_RECHECK_S = 600
+"""The delay until a refund that the gateway accepted and has not paid out is checked again."""
+RETRY_DELAY_MAX_S = 900
+"""Longer than every delay and every lease of a refund."""
 ATTEMPTS_MAX = 1_000
-"""Three days of a gateway that answers nothing; then people look at it."""
-KEY_LIVES_S = 23 * 3600
-"""The gateway forgets an idempotency key after 24 hours. From then on the same key would refund a second time, so
-what may have been refunded is looked for first."""
+"""Three days of a gateway without an answer; then the refund is referred to staff."""
+KEY_LIFETIME_S = 23 * 3600
+"""The gateway forgets an idempotency key after 24 hours. From then on the same key would refund a second time, so the
+refunds of the payment are listed first."""
 LOOK_AFTER_ATTEMPTS = 5
 """The gateway may keep answering an error that it stored for the key, though the refund was made."""
 
 
-def wait_s(attempt_count: int, luck: float = 0.0, first_s: float = FIRST_WAIT_S) -> float:
-    """Seconds until the next attempt: twice as long after each, and up to a quarter more, so that what failed
-    together does not come back together."""
-    times = min(1 << min(attempt_count - 1, 20), LONGEST_WAIT)
-    return first_s * times * (1 + luck / 4)
+def retry_delay_s(attempt_count: int, jitter: float = 0.0, first_s: float = FIRST_RETRY_DELAY_S) -> float:
+    """Return the seconds until the next attempt.
+
+    The delay doubles with each attempt. Jitter adds up to a quarter, so that refunds that failed together are not
+    retried together.
+    """
+    times = min(1 << min(attempt_count - 1, 20), RETRY_FACTOR_MAX)
+    return first_s * times * (1 + jitter / 4)
 
 
-# What is sent, and what comes back -------------------------------------------------------------------------------
+# Claims and results ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
-    """A refund that is to be sent now, by whoever holds its lease."""
+class ClaimedRefund:
+    """A refund that is leased for one attempt."""
 
     organization_id: str
     id: str
@@ -88,59 +92,61 @@ class Claimed:
     amount_minor: int
     currency: str
     provider_refund_id: str | None
-    """Known when the gateway accepted it and has yet to pay it out."""
+    """Set when the gateway has accepted the refund and not paid it out yet."""
     attempt_count: int
-    """With this one."""
+    """Includes this attempt."""
     first_sent_at: int
     at: int
-    """When it was claimed."""
+    """The instant of the claim."""
     lease_token: str
     reopened_count: int = 0
-    """Counts how often staff has had it sent again."""
+    """Counts how often staff has reopened the refund."""
 
     @property
     def idempotency_key(self) -> str:
-        """The gateway's, one until staff reopens the refund: the gateway would answer the old key with the refusal
-        that it has stored for it."""
+        """Return the idempotency key for the gateway.
+
+        It changes when staff reopens the refund, because the gateway would answer the old key with its stored refusal.
+        """
         return f"refund-{self.id}-{self.reopened_count}" if self.reopened_count else f"refund-{self.id}"
 
     @property
     def look_first(self) -> bool:
-        """Return whether it may have been made by an attempt that the key does not tell of, or by somebody else.
+        """Return whether existing refunds are listed first, because the key may not identify an earlier refund.
 
         A clock that was set back since the first attempt cannot say how long ago that was.
         """
-        is_known = 0 <= self.at - self.first_sent_at <= KEY_LIVES_S * SECOND
+        is_known = 0 <= self.at - self.first_sent_at <= KEY_LIFETIME_S * SECOND
         return not is_known or self.attempt_count > LOOK_AFTER_ATTEMPTS or self.reopened_count > 0
 
 
-class Outcome(StrEnum):
-    """What an attempt came to."""
+class RefundOutcome(StrEnum):
+    """The outcome of an attempt to refund."""
 
     REFUNDED = "refunded"
     ACCEPTED = "accepted"
-    """The gateway has it, and has not paid it out."""
+    """The gateway has accepted it, and has not paid it out."""
     REFUSED = "refused"
     """The gateway will never make it."""
     UNKNOWN = "unknown"
-    """It may have been made or not: the same key again."""
+    """Unknown whether it was made: it is retried with the same key."""
     UNCLEAR = "unclear"
-    """Something that only people can judge."""
+    """A state that only a person can decide."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """What the gateway said to an attempt."""
+class RefundResult:
+    """The result of an attempt to refund."""
 
-    claimed: Claimed
-    outcome: Outcome
+    claimed: ClaimedRefund
+    outcome: RefundOutcome
     provider_refund_id: str | None = None
     reason: str | None = None
-    """In a word, for staff and for the log: the gateway's own code where it gave one."""
+    """A code for staff and the log: the gateway's own code where there is one."""
 
 
 class LeasedRefund(NamedTuple):
-    """A refund that is being settled, with its payment and its booking, all three held."""
+    """A refund with columns of its payment and its booking, all three locked."""
 
     organization_id: str
     id: str

@@ -1,7 +1,7 @@
-"""The verbs of card money on the booking's side: a payment is expected, received or dropped, a refund is owed.
+"""Card payments of bookings: expect, receive and drop a payment, and request a refund.
 
-Each belongs to the transaction of the booking that it is about, whose row the caller holds. No card is charged and no
-money is sent here: the storefront's gateway takes it, the worker gives it back (see `refunds`).
+Each function runs in the transaction of its booking, whose row the caller has locked. No function charges a card or
+sends money: the storefront's gateway charges it, and the worker refunds it (see `refunds`).
 """
 
 import logging
@@ -21,12 +21,12 @@ from booking_core.timeline import TimelineKind
 log = logging.getLogger("booking.refunds")
 
 _AWAITED = frozenset({PaymentStatus.PENDING, PaymentStatus.FAILED})
-"""Money may also come for a payment that was dropped."""
+"""A payment that was dropped may still be received."""
 _REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
 
 
 def expect(tx: Tx, organization_id: str, *, booking_id: str, amount_minor: int, currency: str, at: int) -> None:
-    """The payment that a card booking waits for. The booking is written before it, in the same transaction."""
+    """Insert the pending payment of a card booking, after the booking, in the same transaction."""
     tx.insert(
         tables.payments,
         organization_id=organization_id,
@@ -48,11 +48,11 @@ def receive(
     payment_intent: str | None,
     customer_id: str | None = None,
 ) -> None:
-    """The money has come. Said again, it changes nothing, but that its name is known from then on.
+    """Record the payment as received. A second call only stores a payment intent that was missing.
 
     Args:
-        payment_intent: the gateway's name for it, by which it is refunded; none: it can only be refunded by hand.
-        customer_id: whose timeline notes it; none: nobody's.
+        payment_intent: the gateway's id of the payment, for a refund; without it the refund is made by hand.
+        customer_id: the customer of the timeline entry; None writes none.
 
     Raises:
         NotFound: the booking expects no payment.
@@ -64,10 +64,10 @@ def receive(
     if payment.status in _AWAITED:
         _receive(tx, actor, payment, booking_id, payment_intent, customer_id)
     else:
-        _hear_again(tx, actor, payment, payment_intent)
+        _receive_again(tx, actor, payment, payment_intent)
 
 
-def _hear_again(tx: Tx, actor: Actor, payment: PaymentRow, payment_intent: str | None) -> None:
+def _receive_again(tx: Tx, actor: Actor, payment: PaymentRow, payment_intent: str | None) -> None:
     if payment_intent in (None, payment.payment_intent):
         return
     if payment.payment_intent is not None:
@@ -77,11 +77,10 @@ def _hear_again(tx: Tx, actor: Actor, payment: PaymentRow, payment_intent: str |
 
 
 def return_late(tx: Tx, actor: Actor, *, booking_id: str, payment_intent: str | None, customer_id: str | None) -> bool:
-    """The money has come for a booking that is cancelled: it is received, and all of it is owed back, whatever the
-    organization's policy, since nothing was sold for it. Said again, it changes nothing.
+    """Record a payment of a cancelled booking as received, and request a full refund, whatever the policy is.
 
     Returns:
-        Whether it was news.
+        Whether the payment was new; a second call changes nothing.
 
     Raises:
         Conflict: `paid_already`, as `receive`.
@@ -90,12 +89,12 @@ def return_late(tx: Tx, actor: Actor, *, booking_id: str, payment_intent: str | 
     if payment is None:
         return False
     if payment.status not in _AWAITED:
-        _hear_again(tx, actor, payment, payment_intent)
+        _receive_again(tx, actor, payment, payment_intent)
         return False
     _receive(tx, actor, payment, booking_id, payment_intent, customer_id)
     amount = rules.returnable(payment.amount_minor, payment.currency, payment.amount_minor)
     if amount:
-        _owe(tx, actor, payment, booking_id, amount, customer_id, kept_minor=payment.amount_minor - amount)
+        _request(tx, actor, payment, booking_id, amount, customer_id, kept_minor=payment.amount_minor - amount)
     return True
 
 
@@ -123,7 +122,7 @@ def _name(tx: Tx, actor: Actor, payment: PaymentRow, payment_intent: str | None,
 
 
 def drop(tx: Tx, organization_id: str, *, booking_id: str, at: int) -> None:
-    """Nobody waits for the payment any longer. One that has come is left as it is; so is a booking without one."""
+    """Mark a pending payment of the booking as failed. A received payment is left as it is."""
     tx.insert_from_select(store.DROP, organization_id=organization_id, booking_id=booking_id, at=at)
 
 
@@ -132,7 +131,7 @@ def lock(tx: Tx, actor: Actor, booking_id: str) -> PaymentRow | None:
     return store.lock_payment(tx, actor.organization.id, booking_id)
 
 
-def owe_refund(
+def request_refund(
     tx: Tx,
     actor: Actor,
     payment: PaymentRow,
@@ -142,13 +141,13 @@ def owe_refund(
     customer_id: str | None,
     in_full: bool = False,
 ) -> int:
-    """Owes the guest what the organization's policy gives back now, frozen here, once for a booking.
+    """Request the refund of a card payment by the organization's present policy, once for a booking.
 
     Args:
-        in_full: all of it whatever the policy says, which is for guests who do not come.
+        in_full: refund the whole payment, whatever the policy is.
 
     Returns:
-        How much, in minor units; 0 when nothing was paid by card, the policy keeps it, or it is owed already.
+        The amount in minor units; 0 when nothing was paid by card, the policy keeps it, or a refund exists.
     """
     organization = actor.organization
     if payment.status not in _REFUNDABLE or payment.has_refund:
@@ -159,11 +158,11 @@ def owe_refund(
     amount = rules.returnable(wanted, payment.currency, left)
     if amount <= 0:
         return 0
-    _owe(tx, actor, payment, booking_id, amount, customer_id, kept_minor=min(wanted, left) - amount)
+    _request(tx, actor, payment, booking_id, amount, customer_id, kept_minor=min(wanted, left) - amount)
     return amount
 
 
-def owe_by_hand(
+def request_manual_refund(
     tx: Tx,
     actor: Actor,
     payment: PaymentRow,
@@ -173,12 +172,12 @@ def owe_by_hand(
     customer_id: str | None,
     in_full: bool = False,
 ) -> int:
-    """Owe the guest what the policy gives back of the payments that staff recorded, once for a booking.
+    """Request the policy's refund of payments that staff recorded, once for a booking.
 
-    No gateway took that money, so none can return it: the refund waits for a person from the beginning.
+    No gateway took that money, so no gateway can return it: the refund needs a person from the beginning.
 
     Returns:
-        How much, in minor units; as `owe_refund`.
+        The amount in minor units; as `request_refund`.
     """
     organization = actor.organization
     if payment.has_refund:
@@ -199,7 +198,7 @@ def owe_by_hand(
     return amount
 
 
-def _owe(
+def _request(
     tx: Tx,
     actor: Actor,
     payment: PaymentRow,
@@ -209,11 +208,11 @@ def _owe(
     *,
     kept_minor: int,
 ) -> None:
-    """Add the refund that the worker sends, and the timeline entry about it.
+    """Insert the refund that the worker sends, and its timeline entry.
 
     Args:
-        kept_minor: what is not owed although it was wanted, since the gateway cannot return so small an amount. The
-            timeline says so; negative: the guest gets more.
+        kept_minor: the amount that rounding for the gateway leaves out, for the timeline; negative: the guest gets
+            more.
     """
     _insert(tx, actor, payment, booking_id, amount_minor, RefundStatus.REQUESTED, None)
     noted = {"rounded_off_minor": kept_minor} if kept_minor else {}
@@ -229,7 +228,7 @@ def _insert(
     status: RefundStatus,
     reason: str | None,
 ) -> str:
-    """Add the row of a refund, and return its id."""
+    """Insert the row of a refund, and return its id."""
     refund_id = tokens.new_id()
     tx.insert(
         tables.refunds,

@@ -18,7 +18,7 @@ from booking_core.payments.rules import LeasedRefund
 
 
 class PaymentRow(NamedTuple):
-    """The payment of a booking, held until the transaction ends."""
+    """The locked payment of a booking."""
 
     id: str
     amount_minor: int
@@ -44,7 +44,7 @@ _LOCK_PAYMENT = Statement(
 
 
 def lock_payment(tx: Tx, organization_id: str, booking_id: str) -> PaymentRow | None:
-    """The payment that the booking expects or has."""
+    """Lock the pending or received payment of the booking."""
     row = tx.first(_LOCK_PAYMENT, organization_id=organization_id, booking_id=booking_id)
     return PaymentRow._make(row) if row else None
 
@@ -71,8 +71,8 @@ ADJUST = Update("adjust_payment", payments, sets=("status", "updated_at"), adds=
 VOID = Update("void_payment_record", payment_records, sets=("voided_at", "voided_note"))
 
 
-class HeldBooking(NamedTuple):
-    """A booking of which a refund is recorded, held until the transaction ends."""
+class BookingForRefund(NamedTuple):
+    """The locked booking of a refund that staff records."""
 
     booking_status: str
     payment_source: str
@@ -90,20 +90,20 @@ _LOCK_BOOKING = Statement(
 )
 
 
-def lock_booking(tx: Tx, organization_id: str, booking_id: str) -> HeldBooking | None:
-    """Lock the booking until the transaction ends, before its payment, as everywhere."""
+def lock_booking(tx: Tx, organization_id: str, booking_id: str) -> BookingForRefund | None:
+    """Lock the booking, before its payment, as everywhere."""
     row = tx.first(_LOCK_BOOKING, organization_id=organization_id, id=booking_id)
-    return HeldBooking._make(row) if row else None
+    return BookingForRefund._make(row) if row else None
 
 
 # Refunds that are due --------------------------------------------------------------------------------------------
 
 OPEN = refunds.c.status.in_([literal_column("'requested'", Text), literal_column("'sending'", Text)])
-"""In the words of the index of refunds that are due."""
+"""Written as in the partial index of due refunds, so that the planner uses it."""
 
 
 class DueRefund(NamedTuple):
-    """A refund that may be sent now."""
+    """A due refund with columns of its payment and its booking."""
 
     organization_id: str
     id: str
@@ -119,9 +119,9 @@ class DueRefund(NamedTuple):
     reopened_count: int
 
 
-def _columns(names: Iterable[str], of_others: Mapping[str, Any]) -> list[Any]:
-    """Of a refund, and of what it is joined with."""
-    return [of_others[name] if name in of_others else refunds.c[name] for name in names]
+def _columns(names: Iterable[str], joined: Mapping[str, Any]) -> list[Any]:
+    """Return the columns of a refund and of the tables that are joined with it."""
+    return [joined[name] if name in joined else refunds.c[name] for name in names]
 
 
 def _due(dialect: Dialect) -> Any:
@@ -144,7 +144,7 @@ DUE = Statement(_due)
 
 
 def due(tx: Tx, *, limit: int) -> list[DueRefund]:
-    """What is due, the longest first; on PostgreSQL locked, and what others have locked is passed over."""
+    """Return due refunds, the longest due first; on PostgreSQL it locks them and skips locked ones."""
     return [DueRefund._make(row) for row in tx.all(DUE, limit=limit)]
 
 
@@ -161,7 +161,7 @@ LEASE = Update(
         "updated_at",
     ),
 )
-"""`next_attempt_at` is then when the lease ends: one that is lost falls due by itself."""
+"""`next_attempt_at` is then the end of the lease: a refund with an expired lease becomes due by itself."""
 
 # Refunds that were sent ------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ _OF_OTHERS = {
 }
 
 
-def _held(dialect: Dialect) -> Any:
+def _joined(dialect: Dialect) -> Any:
     """Select refunds with their payments and bookings."""
     paid = and_(payments.c.organization_id == refunds.c.organization_id, payments.c.id == refunds.c.payment_id)
     return (
@@ -192,11 +192,14 @@ def _held(dialect: Dialect) -> Any:
 
 
 def _lock_leased(dialect: Dialect) -> Any:
-    """Bookings in the order of their ids, each before its payment and its refund, so that all who settle wait for each
-    other and never deadlock."""
+    """Build the statement that locks refunds with a matching lease token.
+
+    Bookings are locked in the order of their ids, each before its payment and its refund, so that concurrent
+    transactions wait for each other and never deadlock.
+    """
     wanted = rows_parameter(dialect, "wanted", _WANTED).c
     return (
-        _held(dialect)
+        _joined(dialect)
         .join(
             wanted.id.table,
             and_(
@@ -215,7 +218,11 @@ _LOCK_LEASED = Statement(_lock_leased)
 
 
 def lock_leased(tx: Tx, leases: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], LeasedRefund]:
-    """The refunds of those (organization id, id, lease token) whose lease is still the last, by their key."""
+    """Lock the refunds whose lease is still the last, by (organization id, id).
+
+    Args:
+        leases: (organization id, refund id, lease token).
+    """
     wanted = as_json({"organization_id": owner, "id": row_id, "lease_token": token} for owner, row_id, token in leases)
     found = map(LeasedRefund._make, tx.all(_LOCK_LEASED, wanted=wanted))
     return {(row.organization_id, row.id): row for row in found}
@@ -224,7 +231,7 @@ def lock_leased(tx: Tx, leases: Iterable[tuple[str, str, str]]) -> dict[tuple[st
 def _lock_refund(dialect: Dialect) -> Any:
     """Build the statement that locks one refund, in the same order, so that staff and workers never deadlock."""
     return (
-        _held(dialect)
+        _joined(dialect)
         .where(
             refunds.c.organization_id == bindparam("organization_id", type_=Id),
             refunds.c.id == bindparam("id", type_=Id),

@@ -1,5 +1,14 @@
-"""The storefront's side of booking: seats held during a checkout, the checkout, the payment, and what is abandoned."""
+"""The storefront: seats held during a checkout, the checkout, its payment, and abandoned checkouts."""
 
-from booking_core.storefront.service import Checkout, abandon_due, check_out, hold, owner, pay, purge_holds, release
+from booking_core.storefront.service import (
+    Checkout,
+    abandon_due,
+    check_out,
+    hold,
+    organization_of_hold,
+    pay,
+    purge_holds,
+    release,
+)
 
-__all__ = ["Checkout", "abandon_due", "check_out", "hold", "owner", "pay", "purge_holds", "release"]
+__all__ = ["Checkout", "abandon_due", "check_out", "hold", "organization_of_hold", "pay", "purge_holds", "release"]

@@ -1,4 +1,4 @@
-"""What may be held, for how long, and how a hold is shown. No storage, no clock."""
+"""Rules of holds: limits and presentation. No storage, no clock."""
 
 import re
 from typing import Any, NamedTuple
@@ -10,19 +10,19 @@ from booking_core.models.limits import COUNT_MAX
 
 HOLD_S_DEFAULT = 600
 HOLD_S_MAX = 86_400
-"""A day: longer keeps seats from everybody else."""
+"""A day: a longer hold would block seats for other guests."""
 
 
 _UUID = re.compile(UUID_PATTERN)
 
 
 def is_id(text: str) -> bool:
-    """Whether the text can be an id; PostgreSQL would take anything else for an error of ours."""
+    """Return whether the text can be an id; PostgreSQL raises an error for any other text."""
     return _UUID.fullmatch(text) is not None
 
 
 class HoldRow(NamedTuple):
-    """Seats that a checkout has to itself, in the order they are read."""
+    """A hold, in the order of its columns."""
 
     id: str
     departure_id: str
@@ -32,10 +32,10 @@ class HoldRow(NamedTuple):
 
 
 def check(seats: int, for_s: int) -> None:
-    """Refuses a hold of nothing, and one that never seems to end.
+    """Refuse a number of seats or a duration out of range.
 
     Raises:
-        Malformed: naming what is wrong.
+        Malformed: for the field that is out of range.
     """
     if not 1 <= seats <= COUNT_MAX:
         raise Malformed.at("seats", f"must be a whole number from 1 to {COUNT_MAX}", "range")
@@ -44,7 +44,7 @@ def check(seats: int, for_s: int) -> None:
 
 
 def present(row: HoldRow, zone: Zone) -> dict[str, Any]:
-    """The hold, ready for JSON."""
+    """Return the hold as JSON-ready values."""
     return {
         "id": row.id,
         "departure_id": row.departure_id,

@@ -1,4 +1,4 @@
-"""The verbs of the storefront. Ids are canonical UUIDs in lower case, as the border hands them on."""
+"""Operations of the storefront: hold seats, check out, pay. Ids are canonical UUIDs in lower case."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ from booking_core.storefront.rules import HOLD_S_DEFAULT, HoldRow
 
 
 def hold(tx: Tx, actor: Actor, departure_id: str, seats: int, *, for_s: int = HOLD_S_DEFAULT) -> dict[str, Any]:
-    """Seats that nobody else can have for so many seconds: id, departure_id, seats, expires_at.
+    """Hold seats for `for_s` seconds, and return id, departure_id, seats and expires_at.
 
     Raises:
-        Malformed: no number of seats, or no length of time.
+        Malformed: the number of seats or the duration is out of range.
         NotFound: the organization has no such departure.
         Conflict: `departure_cancelled`, `departure_closed` or `departure_started`.
         InsufficientCapacity: there are fewer seats.
@@ -38,7 +38,7 @@ def hold(tx: Tx, actor: Actor, departure_id: str, seats: int, *, for_s: int = HO
 
 
 def release(tx: Tx, actor: Actor, hold_id: str) -> dict[str, Any]:
-    """The hold, whose seats are anybody's from now on; one that has ended already is given unchanged.
+    """Release the seats of a hold and return it; a hold that has ended is returned unchanged.
 
     Raises:
         NotFound: the organization has no such hold.
@@ -49,13 +49,13 @@ def release(tx: Tx, actor: Actor, hold_id: str) -> dict[str, Any]:
     return rules.present(row, actor.organization.zone)
 
 
-def owner(tx: Tx, hold_id: str) -> Organization:
-    """Whose hold it is. For the operator, who names a hold by its id alone.
+def organization_of_hold(tx: Tx, hold_id: str) -> Organization:
+    """Return the organization of a hold, for commands that take only its id.
 
     Raises:
         NotFound: there is no such hold.
     """
-    found = store.owner(tx, hold_id.lower()) if rules.is_id(hold_id) else None
+    found = store.organization_of_hold(tx, hold_id.lower()) if rules.is_id(hold_id) else None
     if found is None:
         raise NotFound(f"There is no hold {hold_id!r}.")
     return found
@@ -73,8 +73,10 @@ def _end(tx: Tx, actor: Actor, row: HoldRow) -> None:
 
 
 def purge_holds(tx: Tx, *, before: int, limit: int) -> int:
-    """Forgets holds that were made so long before that instant that the time of any was over by then, the oldest
-    first, and gives how many: released, checked out or run out."""
+    """Delete holds that ended before that instant, the oldest first, and return how many.
+
+    It finds them by their creation: a hold of the longest duration had expired by then.
+    """
     return store.purge(tx, before, limit)
 
 
@@ -83,7 +85,7 @@ def purge_holds(tx: Tx, *, before: int, limit: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkout:
-    """What a guest has in the basket: counts, never amounts."""
+    """The order of a guest: counts, never amounts."""
 
     departure_id: str
     guests: Sequence[GuestLineInput]
@@ -93,13 +95,14 @@ class Checkout:
     discount_minor: int = 0
     gift_card_code: str | None = None
     hold_id: str | None = None
-    """The hold of this checkout, if it has one: it is used up, and its seats are this booking's."""
+    """The hold of this checkout, if it has one: the checkout ends it and takes its seats."""
 
 
 def check_out(tx: Tx, actor: Actor, checkout: Checkout) -> bytes:
-    """The booking as JSON, pending until its card is charged; confirmed at once when nothing is left to pay.
+    """Create the booking of a checkout and return it as JSON.
 
-    A hold that has run out does no harm: its seats are anybody's, and so may still be this guest's.
+    It is pending until its card is charged, and confirmed at once when nothing is left to pay. With an expired hold the
+    booking takes seats that are free.
 
     Raises:
         NotFound: the organization has no such departure, or no such hold.
@@ -150,8 +153,8 @@ def pay(tx: Tx, actor: Actor, booking_id: str, *, payment_intent: str | None = N
 
 
 def abandon_due(tx: Tx, installation: Installation, *, limit: int) -> int:
-    """Cancels checkouts that were not paid in time, of one organization, and gives how many; 0 when none is due.
+    """Cancel checkouts of one organization that were not paid in time, and return how many; 0 when none is due.
 
-    Seats and gift card go back.
+    Their seats become free, and gift cards are restored.
     """
     return bookings.abandon_due(tx, installation, limit=limit)

@@ -28,13 +28,13 @@ _OWNER = Statement(select(*organizations.COLUMNS).where(_HAS_IT.exists()))
 
 
 def lock(tx: Tx, organization_id: str, hold_id: str) -> HoldRow | None:
-    """The hold, held until the transaction ends. Before its departure, as everywhere."""
+    """Lock the hold until the transaction ends, before its departure, as everywhere."""
     row = tx.first(_LOCK, organization_id=organization_id, id=hold_id)
     return HoldRow._make(row) if row else None
 
 
-def owner(tx: Tx, hold_id: str) -> Organization | None:
-    """Whose hold it is."""
+def organization_of_hold(tx: Tx, hold_id: str) -> Organization | None:
+    """Return the organization of a hold."""
     row = tx.first(_OWNER, id=hold_id)
     return organizations.from_row(row) if row else None
 

@@ -1,30 +1,22 @@
-"""Webhooks: where events are sent, the log of what was sent, and the queue that the worker empties.
+"""Webhooks: endpoints, the log of deliveries, and the queue from which workers send them.
 
-Three parts: `endpoints` and `deliveries` are what a client of the API does, `sending` is the worker's side of the
-database. The HTTP request itself is made elsewhere.
+`endpoints` and `deliveries` hold the operations of the API; `claiming` and `recording` are the worker's. The HTTP
+request itself is sent by the server's webhook client.
 """
 
+from booking_core.webhooks.claiming import ClaimedDelivery, claim, lease_s, next_due_at
 from booking_core.webhooks.deliveries import find as find_deliveries
 from booking_core.webhooks.deliveries import get as get_delivery
 from booking_core.webhooks.deliveries import recover, retry, send_test
 from booking_core.webhooks.endpoints import change, check, create, delete, find_all, get, rotate_secret
-from booking_core.webhooks.rules import SECRET_PURPOSE, is_port_allowed, longest_wait
-from booking_core.webhooks.sending import (
-    Attempted,
-    Claimed,
-    claim,
-    lease_s,
-    next_due_at,
-    purge,
-    purge_endpoints,
-    reclaim_lost,
-    record,
-)
+from booking_core.webhooks.queue import purge, purge_endpoints
+from booking_core.webhooks.recording import DeliveryResult, record, rescue_expired_leases
+from booking_core.webhooks.rules import SECRET_PURPOSE, is_port_allowed, longest_delay
 
 __all__ = [
     "SECRET_PURPOSE",
-    "Attempted",
-    "Claimed",
+    "ClaimedDelivery",
+    "DeliveryResult",
     "change",
     "check",
     "claim",
@@ -36,13 +28,13 @@ __all__ = [
     "get_delivery",
     "is_port_allowed",
     "lease_s",
-    "longest_wait",
+    "longest_delay",
     "next_due_at",
     "purge",
     "purge_endpoints",
-    "reclaim_lost",
     "record",
     "recover",
+    "rescue_expired_leases",
     "retry",
     "rotate_secret",
     "send_test",

@@ -1,4 +1,4 @@
-"""The verbs of the delivery log: read it, and have something sent (again)."""
+"""The delivery log: list and get deliveries, send a test, retry and recover."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def find(
     event_type: EventType | None = None,
     event_id: str | None = None,
 ) -> Page:
-    """A page of an endpoint's deliveries (decision W3).
+    """Return a page of an endpoint's deliveries (decision W3).
 
     Raises:
         NotFound: the organization has no such endpoint.
@@ -54,14 +54,14 @@ def find(
         event_type=None if event_type is None else event_type.value,
         event_id=event_id,
     )
-    # Only of an endpoint that stands is anything found, so one is asked for only when nothing was.
+    # The query finds nothing for a missing endpoint, so the endpoint is looked up only when the page is empty.
     if not found["data"] and store.get(tx, caller.organization.id, endpoint_id) is None:
         raise NotFound
     return found
 
 
 def get(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Delivery:
-    """One delivery, by its own id or by that of any of its attempts.
+    """Return one delivery, by its own id or by the id of any of its attempts.
 
     Raises:
         NotFound: the endpoint has no such delivery, or the organization no such endpoint.
@@ -73,10 +73,10 @@ def get(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Delivery:
 
 
 def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> Delivery:
-    """Queues a `ping` for that one endpoint (decision W4).
+    """Queue a `ping` for one endpoint (decision W4).
 
-    It is a delivery like any other while the endpoint is enabled. One that is off gets a single attempt, by which
-    nothing is judged. The event is stored, so that the receiver can read it back.
+    It is a delivery like any other while the endpoint is enabled. A disabled endpoint gets a single attempt, which does
+    not change its health. The event is stored, so that the receiver can read it back.
 
     Raises:
         NotFound: the organization has no such endpoint.
@@ -110,7 +110,7 @@ def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> Delivery:
 
 
 def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Delivery:
-    """A dead delivery, queued for one more attempt (decision W5).
+    """Queue a dead delivery for one more attempt (decision W5).
 
     Raises:
         NotFound: the endpoint has no such delivery, or the organization no such endpoint.
@@ -136,10 +136,10 @@ def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Deliver
 
 
 def recover(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRecover) -> int:
-    """Queues again what the endpoint did not get in that time: how many deliveries it was (decision W2).
+    """Queue the failed deliveries of a period again, and return how many (decision W2).
 
-    Each starts over: as many attempts as a new one has, with the same waits, and those it had stay in its log. Tests
-    are left alone.
+    Each starts over with as many attempts and the same delays as a new delivery; its earlier attempts stay in its log.
+    Tests are not queued again.
 
     Raises:
         Malformed: `since` or `until` is no timestamp.

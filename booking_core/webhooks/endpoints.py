@@ -1,8 +1,8 @@
-"""The verbs of endpoints. Ids are canonical UUIDs in lower case, as the border hands them on.
+"""Webhook endpoints: create, list, change and delete them, and rotate their secrets.
 
-Whatever decides which events an endpoint gets (its types, its status, its being there at all) is changed under the
-lock of the organization's counters, as events are told under it: an event comes wholly before the change or wholly
-after it.
+Ids are canonical UUIDs in lower case; the API normalizes them. Changes of an endpoint's event types, its status or its
+existence are made under the lock of the organization's counters, under which events are published too: an event comes
+wholly before the change or wholly after it.
 """
 
 from collections.abc import Callable
@@ -34,11 +34,11 @@ from webhook_verify import generate_secret
 
 Endpoint = dict[str, Any]
 IsPublic = Callable[[str], bool]
-"""Whether everybody could reach the host of a URL."""
+"""Returns whether the host of a URL has only public addresses."""
 
 
 def create(tx: Tx, caller: Caller, request: WebhookEndpointCreate, *, is_public: IsPublic) -> Endpoint:
-    """A new endpoint with its secret, which is shown nowhere else again. Ten of an organization at most (decision W1).
+    """Create an endpoint and return it with its secret, which is never shown again (decision W1).
 
     Raises:
         Malformed: the URL is not plainly an https URL.
@@ -48,8 +48,8 @@ def create(tx: Tx, caller: Caller, request: WebhookEndpointCreate, *, is_public:
     """
     organization, at = caller.organization, caller.at
     check(caller, request)
-    events.lock_sequences(tx, {organization.id: (0, 0)})  # creations take turns, so that ten are ten
-    rules.room_for_one_more(store.count(tx, organization.id))
+    events.lock_sequences(tx, {organization.id: (0, 0)})  # concurrent creations wait, so that the limit holds
+    rules.check_limit(store.count(tx, organization.id))
     _check_address(request.url, is_public)
     row = EndpointRow(
         created_at=at,
@@ -74,7 +74,7 @@ def create(tx: Tx, caller: Caller, request: WebhookEndpointCreate, *, is_public:
 
 
 def check(caller: Caller, request: WebhookEndpointCreate | WebhookEndpointChange) -> None:
-    """What can be said of a request without a look at the database or at DNS.
+    """Check the parts of a request that need neither the database nor DNS.
 
     Raises:
         Malformed: the URL is not plainly an https URL.
@@ -86,12 +86,12 @@ def check(caller: Caller, request: WebhookEndpointCreate | WebhookEndpointChange
 
 
 def find_all(tx: Tx, caller: Caller) -> Page:
-    """Every endpoint, on one page, the newest first."""
+    """Return every endpoint, on one page, the newest first."""
     return envelope([_present(caller, row) for row in store.find(tx, caller.organization.id)], None)
 
 
 def get(tx: Tx, caller: Caller, endpoint_id: str) -> Endpoint:
-    """One endpoint.
+    """Return one endpoint.
 
     Raises:
         NotFound: the organization has no such endpoint.
@@ -110,10 +110,10 @@ def change(
     *,
     is_public: IsPublic,
 ) -> Endpoint:
-    """The endpoint with the given fields changed (decisions W2, W6).
+    """Change fields of an endpoint and return it (decisions W2, W6).
 
-    Switched off, what is queued for it becomes failed. Switched on, its failures and the 72 hours start anew, and
-    `webhook.enabled` is told to the others. A new URL needs the read scopes of everything that will be sent to it.
+    Disabling fails its queued deliveries. Enabling clears its failures, starts the 72 hours anew and publishes
+    `webhook.enabled` to the other endpoints. A new URL needs the read scopes of all its event types.
 
     Raises:
         Malformed: the URL is not plainly an https URL.
@@ -138,7 +138,7 @@ def change(
 
 
 def _changed(caller: Caller, before: EndpointRow, request: WebhookEndpointChange) -> EndpointRow:
-    """The row as the request wants it."""
+    """Return the row with the fields of the request."""
     row, at = before, caller.at
     if request.url is not None:
         row = row._replace(url=request.url)
@@ -176,13 +176,13 @@ _SAVED = (
 
 
 def _save(tx: Tx, caller: Caller, before: EndpointRow, row: EndpointRow) -> None:
-    """Write the changed endpoint. The statements that run come first, so that the rest is one statement."""
+    """Write the changed endpoint. Statements that run at once come first, so that the collected writes are one."""
     organization = caller.organization
     was_on, is_on = (each.status == EndpointStatus.ENABLED for each in (before, row))
     if was_on and not is_on:
-        _give_up(tx, caller, row.id, FailureReason.ENDPOINT_DISABLED)
+        _fail_queued(tx, caller, row.id, FailureReason.ENDPOINT_DISABLED)
     elif is_on and not was_on:
-        _tell(tx, caller, EventType.WEBHOOK_ENABLED, row)
+        _publish(tx, caller, EventType.WEBHOOK_ENABLED, row)
     elif row.event_types != before.event_types:
         events.lock_sequences(tx, {organization.id: (0, 0)})
     if row.event_types != before.event_types:
@@ -191,13 +191,13 @@ def _save(tx: Tx, caller: Caller, before: EndpointRow, row: EndpointRow) -> None
 
 
 def delete(tx: Tx, caller: Caller, endpoint_id: str) -> None:
-    """Ends the endpoint for good. Its row is kept for its deliveries; its secrets are not.
+    """Delete an endpoint. Its row is kept for its deliveries; its secrets are not.
 
     Raises:
         NotFound: the organization has no such endpoint.
     """
     row = _locked(tx, caller, endpoint_id)
-    _give_up(tx, caller, row.id, FailureReason.ENDPOINT_DELETED)
+    _fail_queued(tx, caller, row.id, FailureReason.ENDPOINT_DELETED)
     current, old = store.secrets(tx, caller.organization.id, row.id)
     store.forget_secrets(tx, caller.organization.id, [*current, *(secret.id for secret in old)])
     at = _after(caller, row)
@@ -206,9 +206,11 @@ def delete(tx: Tx, caller: Caller, endpoint_id: str) -> None:
 
 
 def rotate_secret(tx: Tx, caller: Caller, endpoint_id: str, request: SecretRotate) -> Endpoint:
-    """The endpoint with its new secret. The former one signs beside it until the overlap ends; of those before it two
-    may still be running out, and no more (decision W2); with no overlap, which is for a secret that leaked, all end at
-    once. `webhook.secret_rotated` is told to the others.
+    """Give the endpoint a new secret, and return both.
+
+    The former secret signs beside it until the overlap ends; at most two old secrets sign at a time (decision W2).
+    Without an overlap, for a secret that leaked, all old secrets end at once. `webhook.secret_rotated` is published to
+    the other endpoints.
 
     Raises:
         NotFound: the organization has no such endpoint.
@@ -228,11 +230,11 @@ def rotate_secret(tx: Tx, caller: Caller, endpoint_id: str, request: SecretRotat
     row = row._replace(secret_expires_at=max(kept, default=None), updated_at=_after(caller, row))
     store.change(tx, organization.id, endpoint_id, updated_at=row.updated_at)
     secret = _new_secret(tx, caller, endpoint_id)
-    _tell(tx, caller, EventType.WEBHOOK_SECRET_ROTATED, row)
+    _publish(tx, caller, EventType.WEBHOOK_SECRET_ROTATED, row)
     return _present(caller, row) | {"secret": secret}
 
 
-# What they share -------------------------------------------------------------------------------------------------
+# Helpers ---------------------------------------------------------------------------------------------------------
 
 
 def _present(caller: Caller, row: EndpointRow) -> Endpoint:
@@ -247,14 +249,14 @@ def _locked(tx: Tx, caller: Caller, endpoint_id: str) -> EndpointRow:
 
 
 def _after(caller: Caller, row: EndpointRow) -> int:
-    """A clock that steps back must not take updated_at with it."""
+    """Return the new updated_at, which never goes back, also when the clock does."""
     return max(caller.at, row.updated_at)
 
 
 def _check_address(url: str, is_public: IsPublic) -> None:
     rules.check_port(url)
     if not is_public(url):
-        # The same words whatever was found, so that nobody maps a network with them.
+        # The same message for every address, so that it tells nothing about a network.
         message = "Webhooks go to public addresses."
         raise Unprocessable.at("url", message, "address_not_public")
 
@@ -275,18 +277,18 @@ def _new_secret(tx: Tx, caller: Caller, endpoint_id: str) -> str:
     return secret
 
 
-def _give_up(tx: Tx, caller: Caller, endpoint_id: str, reason: FailureReason) -> None:
-    """Marks what is queued as failed.
+def _fail_queued(tx: Tx, caller: Caller, endpoint_id: str, reason: FailureReason) -> None:
+    """Fail the queued deliveries of the endpoint.
 
-    Most of it before the counters are locked, so that no booking waits while a long queue is marked; and once more
-    under the lock, since an event that was being told meanwhile has queued one more delivery.
+    Most of them before the counters are locked, so that no booking waits while a long queue is updated; and once more
+    under the lock, since an event that was published meanwhile has queued one more delivery.
     """
     organization_id = caller.organization.id
-    store.give_up(tx, organization_id, endpoint_id, reason, caller.at)
+    store.fail_queued(tx, organization_id, endpoint_id, reason, caller.at)
     events.lock_sequences(tx, {organization_id: (0, 0)})
-    store.give_up(tx, organization_id, endpoint_id, reason, caller.at)
+    store.fail_queued(tx, organization_id, endpoint_id, reason, caller.at)
 
 
-def _tell(tx: Tx, caller: Caller, kind: EventType, row: EndpointRow) -> None:
+def _publish(tx: Tx, caller: Caller, kind: EventType, row: EndpointRow) -> None:
     shown = orjson.dumps(rules.present(row, caller.organization.zone, caller.at))
     events.publish(tx, caller.organization, [NewEvent(kind, row.id, shown)], at=caller.at)

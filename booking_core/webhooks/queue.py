@@ -1,8 +1,8 @@
-"""The SQL of the worker: what is due, what is leased, what became of it.
+"""The SQL of the delivery queue: claim, settle and purge.
 
-`claim` is the heart, and written out, once for each database. Read it from `waiting`: the endpoints that have anything
-queued are found by jumping along the index from one to the next, so its cost grows with their number and not with
-what waits for them.
+The statement CLAIM is plain SQL, once for each database. Read it from `waiting`: the endpoints with a queued delivery
+are found by an index skip scan, from one endpoint to the next, so its cost grows with the number of endpoints and not
+with the number of queued deliveries.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, 
 from booking_core.db.tables import organizations as organization_table
 from booking_core.db.unit_of_work import Update
 from booking_core.webhooks import store
-from booking_core.webhooks.rules import EndpointRow, Leased
+from booking_core.webhooks.rules import EndpointRow, LeasedDelivery
 
 # Claiming --------------------------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ _DUE = """
                                AND p.resource_id = {d}.resource_id
                                AND p.completed_at IS NULL AND p.attempt_count = 0) END
             ORDER BY {d}.next_attempt_at LIMIT CAST(:per_endpoint AS integer)"""
-"""Of one endpoint: what may be sent now, the longest due first."""
+"""The due deliveries of one endpoint, the longest due first."""
 
 _OFFERED = """
     SELECT r.organization_id, r.endpoint_id, r.is_idle, r.of_endpoint, r.of_organization, e.url, e.last_timed_out,
@@ -62,8 +62,8 @@ _OFFERED = """
 """
 
 _PICKED = """
--- How many more attempts each endpoint, and its organization, may have under way. One that has none may always have
--- one: the endpoints of an organization that hang must not use up what it may have for one that answers.
+-- How many more attempts each endpoint, and its organization, may have in flight. An endpoint that has none may always
+-- have one: endpoints that hang must not use up the limit of their organization for an endpoint that answers.
 room AS (
     SELECT w.organization_id, w.endpoint_id, w.due_at, coalesce(b.attempts, 0) = 0 AS is_idle,
            CAST(:per_endpoint AS integer) - coalesce(b.attempts, 0) AS of_endpoint,
@@ -72,7 +72,7 @@ room AS (
       FROM waiting w LEFT JOIN busy b ON b.endpoint_id = w.endpoint_id
 ),
 offered AS ({offered}),
--- One from each before two from any, and whoever was served least recently comes first.
+-- One from each before two from any; the endpoint that was served least recently comes first.
 fair AS (
     SELECT o.*, row_number() OVER (PARTITION BY o.organization_id ORDER BY o.place, o.last_claimed_at NULLS FIRST)
                AS place_in_organization
@@ -98,10 +98,10 @@ _CLAIMED = f"""
                             || ':' || s.id || ':' || s.secret_sealed, ' ')
           FROM webhook_secrets s WHERE s.organization_id = d.organization_id AND s.endpoint_id = d.endpoint_id
            AND (s.expires_at IS NULL OR s.expires_at > (SELECT at FROM clock))) AS secrets,
-       (SELECT at FROM clock) AS at"""  # noqa: S608 - like every text here, made of nothing but constants
+       (SELECT at FROM clock) AS at"""  # noqa: S608 - built from constants only
 
-# LATERAL with a LIMIT or a lock is carried out row by row along an index, whatever the planner thinks of the number of
-# rows; a plain join would now and then read a whole table.
+# LATERAL with a LIMIT or a lock runs row by row along an index, whatever number of rows the planner estimates; a plain
+# join would now and then read a whole table.
 _WAITING_POSTGRESQL = """
 waiting AS (
     (SELECT organization_id, endpoint_id, next_attempt_at AS due_at FROM deliveries WHERE status = 'queued'
@@ -128,7 +128,7 @@ WITH RECURSIVE clock AS MATERIALIZED (
 busy AS (SELECT * FROM json_to_recordset(CAST(:in_flight AS json)) AS b (endpoint_id uuid, attempts integer)),
 {_WAITING_POSTGRESQL},
 {_PICKED.format(offered=_OFFERED_POSTGRESQL)},
--- An endpoint that somebody is changing is not marked as served: that is not worth waiting for, nor a deadlock.
+-- An endpoint that another transaction changes is not marked as served: that is not worth a wait or a deadlock.
 served AS MATERIALIZED (
     SELECT e.organization_id, e.id
       FROM (SELECT DISTINCT organization_id, endpoint_id FROM picked) s
@@ -142,8 +142,8 @@ SELECT {_CLAIMED.format(joined="string_agg")},
            AS is_served
   FROM picked k
  CROSS JOIN LATERAL (
-       -- Looked at again once it is locked. Within coalesce() the status is only looked at: it must not tempt the
-       -- planner to search the index of all that is queued.
+       -- Checked again once it is locked. Within coalesce() the status is only a filter: the planner must not choose
+       -- the index of all queued deliveries for it.
        SELECT d.* FROM deliveries d
         WHERE d.organization_id = k.organization_id AND d.id = k.id AND coalesce(d.status, '') = 'queued'
           -- Another worker may have sent it and failed since this statement began: then it waits again.
@@ -151,8 +151,8 @@ SELECT {_CLAIMED.format(joined="string_agg")},
           FOR UPDATE SKIP LOCKED) d
 """  # noqa: S608
 
-# Two look-ups for each jump, since of a comparison of pairs SQLite uses the index no better than to skip row by row;
-# CROSS JOIN keeps the tables in the order in which they are written.
+# Two look-ups for each step, since SQLite scans row by row for a comparison of pairs; CROSS JOIN keeps the tables in
+# the order in which they are written.
 _WAITING_SQLITE = """
 waiting AS (
     SELECT * FROM (
@@ -194,8 +194,8 @@ def _for_each(postgresql: str, sqlite: str) -> Statement:
 CLAIM = _for_each(_CLAIM_POSTGRESQL, _CLAIM_SQLITE)
 
 
-class Due(NamedTuple):
-    """A delivery that was picked, in the order of the claim's columns."""
+class DueDelivery(NamedTuple):
+    """A due delivery, in the order of the columns of CLAIM."""
 
     organization_id: str
     id: str
@@ -213,8 +213,8 @@ class Due(NamedTuple):
     is_served: bool
 
 
-def _at(now: int | None) -> dict[str, int]:
-    """The parameter, or none, so that the database's own clock decides."""
+def _clock(now: int | None) -> dict[str, int]:
+    """Return the parameter `now`, or none, so that the database reads its own clock."""
     return {} if now is None else {"now": now}
 
 
@@ -227,8 +227,8 @@ def pick(
     per_endpoint: int,
     per_organization: int,
     now: int | None,
-) -> list[Due]:
-    """What may be sent now, at most `free` of it; on PostgreSQL locked, and what others have locked is passed over."""
+) -> list[DueDelivery]:
+    """Return due deliveries, at most `free`; on PostgreSQL it locks them and skips locked ones."""
     busy = as_json({"endpoint_id": endpoint_id, "attempts": count} for endpoint_id, count in in_flight.items())
     found = tx.all(
         CLAIM,
@@ -237,14 +237,16 @@ def pick(
         slow_free=slow_free,
         per_endpoint=per_endpoint,
         per_organization=per_organization,
-        **_at(now),
+        **_clock(now),
     )
-    return [Due._make(row) for row in found]
+    return [DueDelivery._make(row) for row in found]
 
 
 def live_secrets(secrets: str | None) -> list[tuple[str, str]]:
-    """The secrets of a claimed delivery, each with its id and sealed, the newest first: the current one has no end,
-    the others end sooner the older they are."""
+    """Return (id, sealed secret) of a claimed delivery, the newest first.
+
+    The current secret never expires; of the others, an older secret expires sooner.
+    """
     split = [secret.split(":") for secret in (secrets or "").split()]
     split.sort(key=lambda parts: (-int(parts[0]), -int(parts[1])))
     return [(secret_id, sealed) for _, _, secret_id, sealed in split]
@@ -270,7 +272,7 @@ NEXT = _for_each(f"WITH RECURSIVE {_WAITING_POSTGRESQL} {_NEXT}", f"WITH RECURSI
 
 # Settling --------------------------------------------------------------------------------------------------------
 
-_LEASED = tuple(deliveries.c[name] for name in Leased._fields)
+_LEASED = tuple(deliveries.c[name] for name in LeasedDelivery._fields)
 _ENDPOINT_AT = len(_LEASED)
 _ORGANIZATION_AT = _ENDPOINT_AT + len(EndpointRow._fields)
 _AT = _ORGANIZATION_AT + len(fields(Organization))
@@ -278,11 +280,11 @@ _WANTED: dict[str, Any] = {"organization_id": Id, "endpoint_id": Id, "id": Id}
 
 
 def _lock(dialect: Dialect, *, skip_locked: bool) -> Any:
-    """The given deliveries, each with its endpoint and organization.
+    """Return the statement that locks the wanted deliveries, each with its endpoint and organization.
 
-    On PostgreSQL LATERAL leaves the planner no choice: row by row in the order given, each endpoint is locked before
-    its delivery, so that all who settle wait for each other and never deadlock; and each is found by its own key,
-    where a join would rather look through all that an organization ever sent, for the few that most have sent.
+    On PostgreSQL LATERAL leaves the planner no choice. Row by row in the wanted order, each endpoint is locked before
+    its delivery, so that concurrent transactions wait for each other and never deadlock. Each row is found by its own
+    key; for a join the planner would scan the whole log of an organization that has sent little.
     """
     wanted = rows_parameter(dialect, "wanted", _WANTED)
     of_endpoint = (
@@ -308,7 +310,7 @@ def _lock(dialect: Dialect, *, skip_locked: bool) -> Any:
 
 _LOCK = Statement(lambda dialect: _lock(dialect, skip_locked=False))
 _LOCK_UNLOCKED = Statement(lambda dialect: _lock(dialect, skip_locked=True))
-LOST = Statement(
+EXPIRED = Statement(
     lambda dialect: (
         select(deliveries.c.organization_id, deliveries.c.endpoint_id, deliveries.c.id)
         .where(deliveries.c.lease_until <= select(now_us(dialect)).scalar_subquery())
@@ -318,47 +320,48 @@ LOST = Statement(
 )
 
 
-class Settling(NamedTuple):
-    """Deliveries whose attempts are being settled, with their endpoints and organizations, all locked."""
+class LockedDeliveries(NamedTuple):
+    """Locked deliveries with their endpoints and organizations, by (organization id, id)."""
 
-    deliveries: dict[tuple[str, str], Leased]
+    deliveries: dict[tuple[str, str], LeasedDelivery]
     endpoints: dict[tuple[str, str], EndpointRow]
     organizations: dict[str, Organization]
     at: int
 
 
-def _settling(found: list[tuple[Any, ...]]) -> Settling:
-    leased: dict[tuple[str, str], Leased] = {}
+def _from_rows(found: list[tuple[Any, ...]]) -> LockedDeliveries:
+    leased: dict[tuple[str, str], LeasedDelivery] = {}
     endpoints: dict[tuple[str, str], EndpointRow] = {}
     owners: dict[str, Organization] = {}
     for row in found:
-        delivery = Leased._make(row[:_ENDPOINT_AT])
+        delivery = LeasedDelivery._make(row[:_ENDPOINT_AT])
         owner = delivery.organization_id
         leased[owner, delivery.id] = delivery
         if (owner, delivery.endpoint_id) not in endpoints:
             endpoints[owner, delivery.endpoint_id] = store.endpoint_from_row(row[_ENDPOINT_AT:_ORGANIZATION_AT])
         if owner not in owners:
             owners[owner] = organizations.from_row(row[_ORGANIZATION_AT:_AT])
-    return Settling(leased, endpoints, owners, found[0][_AT] if found else 0)
+    return LockedDeliveries(leased, endpoints, owners, found[0][_AT] if found else 0)
 
 
 Key = tuple[str, str, str]
-"""Of an organization, an endpoint and a delivery."""
+"""(organization id, endpoint id, delivery id)."""
 
 
-def lock(tx: Tx, keys: Iterable[Key], *, now: int | None, skip_locked: bool = False) -> Settling:
-    """Those of the deliveries that still exist; with `skip_locked`, those that nobody else has in hand."""
+def lock(tx: Tx, keys: Iterable[Key], *, now: int | None, skip_locked: bool = False) -> LockedDeliveries:
+    """Lock the deliveries that still exist; with `skip_locked`, only deliveries without another lock."""
     wanted = as_json(
         {"organization_id": owner, "endpoint_id": endpoint_id, "id": delivery_id}
         for owner, endpoint_id, delivery_id in sorted(set(keys))
     )
-    return _settling(tx.all(_LOCK_UNLOCKED if skip_locked else _LOCK, wanted=wanted, **_at(now)))
+    return _from_rows(tx.all(_LOCK_UNLOCKED if skip_locked else _LOCK, wanted=wanted, **_clock(now)))
 
 
-def lost(tx: Tx, *, limit: int, now: int | None) -> list[Key]:
-    """The deliveries whose leases have passed, the longest first."""
+def expired(tx: Tx, *, limit: int, now: int | None) -> list[Key]:
+    """Return the deliveries whose leases have expired, the longest expired first."""
     return [
-        (owner, endpoint_id, delivery_id) for owner, endpoint_id, delivery_id in tx.all(LOST, limit=limit, **_at(now))
+        (owner, endpoint_id, delivery_id)
+        for owner, endpoint_id, delivery_id in tx.all(EXPIRED, limit=limit, **_clock(now))
     ]
 
 
@@ -379,11 +382,11 @@ SETTLE = Update(
         "updated_at",
     ),
 )
-ATTEMPTED = Update(
-    "attempted", attempts, sets=("started_at", "duration_ms", "response_status", "response_excerpt", "error")
+RESULT = Update(
+    "attempt_result", attempts, sets=("started_at", "duration_ms", "response_status", "response_excerpt", "error")
 )
-JUDGED = Update(
-    "judged",
+HEALTH = Update(
+    "endpoint_health",
     webhook_endpoints,
     sets=("consecutive_failures", "last_success_at", "last_failure_at", "last_timed_out", "warned_hours"),
 )
@@ -391,11 +394,11 @@ DISABLE = Update("disable", webhook_endpoints, sets=("status", "disabled_at", "d
 
 
 def disable(tx: Tx, endpoints: Iterable[tuple[str, EndpointRow]], reason: str, at: int) -> None:
-    """Switch the endpoints off as their rows say, and mark their queued deliveries as failed, at once."""
+    """Disable the endpoints and fail their queued deliveries, in one flush."""
     for organization_id, row in endpoints:
         columns = {name: getattr(row, name) for name in DISABLE.sets}
         tx.update(DISABLE, organization_id=organization_id, id=row.id, **columns)
-        tx.insert_from_select(store.GIVE_UP, **store.given_up(organization_id, row.id, reason, at))
+        tx.insert_from_select(store.FAIL_QUEUED, **store.fail_queued_row(organization_id, row.id, reason, at))
     tx.flush()
 
 
@@ -445,7 +448,7 @@ OLD = _for_each(_OLD_POSTGRESQL, _OLD_SQLITE)
 
 
 def _delete(of: ColumnElement[str]) -> Statement:
-    """Removes the rows whose column holds one of the purged ids."""
+    """Return the statement that deletes the rows whose column holds one of the purged ids."""
     table = of.table
 
     def build(dialect: Dialect) -> Any:
@@ -470,11 +473,14 @@ _DELETED = Statement(
 )
 
 _DELETE_ENDPOINTS = (_delete(webhook_subscriptions.c.endpoint_id), _delete(webhook_endpoints.c.id))
-"""Their secrets went when they were deleted."""
+"""The secrets of an endpoint are deleted when the client deletes the endpoint."""
 
 
 def purge(tx: Tx, *, before: int, limit: int) -> int:
-    """Removes deliveries that came to their end before that, with their attempts: how many."""
+    """Delete deliveries that ended before that instant, with their attempts, at most `limit`; return how many.
+
+    A delivery that is queued, or whose attempt is in flight, is never deleted, however old.
+    """
     found = tx.all(OLD, before=before, limit=limit)
     if found:
         purged = as_json({"organization_id": owner, "id": delivery_id} for owner, delivery_id in found)
@@ -484,7 +490,10 @@ def purge(tx: Tx, *, before: int, limit: int) -> int:
 
 
 def purge_endpoints(tx: Tx, *, before: int, limit: int) -> int:
-    """Removes endpoints that were deleted before that and that nothing refers to: how many."""
+    """Delete the rows of endpoints that were deleted before that instant, at most `limit`; return how many.
+
+    An endpoint to which a delivery still refers stays until that delivery is purged.
+    """
     found = tx.all(_DELETED, before=before, limit=limit)
     if found:
         purged = as_json({"organization_id": owner, "id": endpoint_id} for owner, endpoint_id in found)

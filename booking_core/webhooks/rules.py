@@ -1,5 +1,4 @@
-"""What an endpoint may be, how endpoints and deliveries are shown, and what an attempt makes of both: decided without
-storage."""
+"""Rules of endpoints and deliveries: valid URLs, presentation, retries and endpoint health. No storage, no clock."""
 
 import ipaddress
 import re
@@ -31,14 +30,16 @@ from booking_core.models.webhooks import (
 SECRET_PURPOSE = "webhook_secret"  # noqa: S105 - names the use of a key
 OLD_SECRETS_MAX = 2
 """How many former secrets may sign beside the current one (decision W2)."""
-LEASES_LOST_MAX = 3
-"""So many in a row, and the attempt counts as failed: what brings down every worker must not do so for ever."""
+EXPIRED_LEASES_MAX = 3
+"""After so many expired leases in a row the attempt counts as failed: a delivery that crashes every worker must not do
+so for ever."""
 FAILURES_TO_DISABLE = 6
 WARNINGS_HOURS = (24, 48)
-"""Staff is told at these hours of failure, out of the 72 after which the endpoint is switched off (decision W7)."""
+"""Staff is warned at these hours of failure, out of the 72 after which the endpoint is disabled (decision W7)."""
 _DISABLE_HOURS = WEBHOOK_DISABLE_AFTER_S // 3600
-_JITTER = 0.05
-"""A twentieth more than the table says, and never less: what failed together does not come back together."""
+_JITTER_MAX = 0.05
+"""A delay is up to a twentieth longer than the table says, and never shorter, so that deliveries that failed together
+are not retried together."""
 
 
 # URLs ------------------------------------------------------------------------------------------------------------
@@ -60,9 +61,9 @@ MongoDB."""
 
 
 def check_url(url: str, *, allow_http: bool) -> None:
-    """Refuses a URL that two parsers could read in two ways, whoever its host belongs to.
+    """Refuse a URL that two parsers could read in two ways, before its host is resolved.
 
-    Whether its address is public is asked elsewhere: that takes DNS.
+    `create` and `change` check that its address is public, which needs DNS.
 
     Raises:
         Malformed: it is not plainly an https URL with a host.
@@ -80,7 +81,7 @@ def check_url(url: str, *, allow_http: bool) -> None:
 
 
 def is_port_allowed(port: int, *, is_tls: bool) -> bool:
-    """Return whether webhooks are sent to the port: 443, or one from 1024 that no other service is known by (decision
+    """Return whether webhooks are sent to the port: 443, or a port from 1024 without a well-known service (decision
     W12). Plain http, which only development allows, may have its own port 80."""
     if port == _HTTPS_PORT or (port == _HTTP_PORT and not is_tls):
         return True
@@ -113,8 +114,10 @@ def _is_ipv6(text: str) -> bool:
 
 
 def _is_host(text: str) -> bool:
-    """A name, or an IPv4 address as four decimal numbers. `127.1`, `0x7f000001` and digits of other scripts are
-    addresses to some resolvers and names to others."""
+    """Return whether the text is a host name, or an IPv4 address as four decimal numbers.
+
+    `127.1`, `0x7f000001` and digits of other scripts are addresses to some resolvers and names to others.
+    """
     try:
         host = text if text.isascii() else text.encode("idna").decode()
     except UnicodeError:
@@ -159,12 +162,12 @@ class EndpointRow(NamedTuple):
 
 
 def event_types(row: EndpointRow) -> list[str]:
-    """What the endpoint subscribes to, sorted."""
+    """Return the event types of the endpoint, sorted."""
     return sorted(row.event_types.split(","))
 
 
 def present(row: EndpointRow, zone: Zone, at: int) -> dict[str, Any]:
-    """The endpoint as REST and events show it at that instant; never its secret."""
+    """Return the endpoint as REST and events present it at that instant, without its secret."""
 
     def iso(instant: int | None) -> str | None:
         return None if instant is None else zone.iso(instant)
@@ -189,35 +192,35 @@ def present(row: EndpointRow, zone: Zone, at: int) -> dict[str, Any]:
 
 
 def check_entitled(caller: Caller, types: Iterable[str]) -> None:
-    """Refuses a key that lacks the read scope of something that would be sent: an event carries the whole resource."""
+    """Refuse a key without the read scopes of the event types: an event carries the whole resource."""
     for kind in sorted(types):
         caller.require(READ_SCOPE[EventType(kind).resource_type])
 
 
-def room_for_one_more(endpoints: int) -> None:
-    """Refuses the eleventh."""
+def check_limit(endpoints: int) -> None:
+    """Refuse an endpoint above the limit of the organization."""
     if endpoints >= WEBHOOK_ENDPOINTS_PER_ORGANIZATION:
         raise Conflict(
             "endpoint_limit_reached",
-            f"The organization has {WEBHOOK_ENDPOINTS_PER_ORGANIZATION} webhook endpoints, which is as many as it may.",
+            f"The organization has {WEBHOOK_ENDPOINTS_PER_ORGANIZATION} webhook endpoints, the maximum.",
         )
 
 
 def check_enabled(row: EndpointRow) -> None:
-    """Refuses to queue anything for an endpoint that takes nothing."""
+    """Refuse to queue a delivery for an endpoint that is not enabled."""
     if row.status != EndpointStatus.ENABLED:
         raise Conflict("endpoint_not_enabled", "The endpoint is not enabled.")
 
 
 class OldSecret(NamedTuple):
-    """A secret that a rotation left to run out."""
+    """A secret that was rotated and still signs until it expires."""
 
     id: str
     expires_at: int
 
 
 def surplus(old: Sequence[OldSecret], at: int) -> list[str]:
-    """The ids of former secrets to forget: the ended ones, and all but the two that last longest."""
+    """Return the ids of old secrets to delete: the expired ones, and all but the two that expire last."""
     live = sorted((secret for secret in old if secret.expires_at > at), key=lambda secret: secret.expires_at)
     kept = {secret.id for secret in live[-OLD_SECRETS_MAX:]}
     return [secret.id for secret in old if secret.id not in kept]
@@ -253,7 +256,7 @@ ATTEMPT = ("id", "number", "trigger", "started_at", "duration_ms", "response_sta
 
 
 def present_delivery(row: DeliveryRow, zone: Zone) -> dict[str, Any]:
-    """The delivery with its attempts, oldest first. A queued one has no reason to have failed (see `is_manual`)."""
+    """Return the delivery with its attempts, oldest first. A queued one has no failure reason (see `is_manual`)."""
 
     def iso(instant: int | None) -> str | None:
         return None if instant is None else zone.iso(instant)
@@ -290,16 +293,16 @@ def _attempt(values: list[Any], zone: Zone) -> dict[str, Any]:
 
 
 def is_manual(failure_reason: str | None) -> bool:
-    """Whether the next attempt of a queued delivery is one that somebody asked for: a retry queues it and leaves the
-    reason standing for which it was dead."""
+    """Return whether a client asked for the next attempt of a queued delivery: a retry queues a dead delivery and keeps
+    its failure reason."""
     return failure_reason is not None
 
 
-# What an attempt makes of them -----------------------------------------------------------------------------------
+# State after an attempt ------------------------------------------------------------------------------------------
 
 
-class Leased(NamedTuple):
-    """A delivery whose attempt is being settled."""
+class LeasedDelivery(NamedTuple):
+    """A leased delivery whose attempt is being recorded."""
 
     organization_id: str
     id: str
@@ -318,8 +321,8 @@ class Leased(NamedTuple):
     last_error: str | None
 
 
-class Outcome(NamedTuple):
-    """How a delivery stands after an attempt."""
+class DeliveryState(NamedTuple):
+    """The columns of a delivery that an attempt changes."""
 
     status: str
     failure_reason: str | None
@@ -328,58 +331,63 @@ class Outcome(NamedTuple):
     completed_at: int | None
 
 
-def counts(delivery: Leased) -> bool:
-    """Whether the endpoint is judged by it: not by the one diagnostic attempt at an endpoint that is off."""
+def affects_endpoint(delivery: LeasedDelivery) -> bool:
+    """Return whether the delivery changes the health of its endpoint: a single test does not."""
     return delivery.trigger != DeliveryTrigger.TEST or delivery.max_attempts >= WEBHOOK_ATTEMPTS
 
 
-def after_success(delivery: Leased, at: int) -> Outcome:
-    """Delivered, also when its endpoint was switched off in the meantime."""
-    return Outcome(DeliveryStatus.SUCCEEDED, None, delivery.attempt_count + 1, None, at)
+def after_success(delivery: LeasedDelivery, at: int) -> DeliveryState:
+    """Mark the delivery as succeeded, also when its endpoint was disabled in the meantime."""
+    return DeliveryState(DeliveryStatus.SUCCEEDED, None, delivery.attempt_count + 1, None, at)
 
 
-def after_failure(delivery: Leased, at: int, waits_s: Sequence[int], luck: float) -> Outcome:
-    """Queued for its next attempt, or dead after its last; one that was marked failed during the attempt stays so.
+def after_failure(delivery: LeasedDelivery, at: int, retry_delays_s: Sequence[int], jitter: float) -> DeliveryState:
+    """Queue the delivery for its next attempt, or mark it as dead after its last.
+
+    A delivery that was marked as failed during the attempt stays failed.
 
     Args:
-        luck: from 0 to 1, how much of the jitter it gets.
+        jitter: from 0 to 1, the share of the longest jitter.
     """
     count = delivery.attempt_count + 1
     if delivery.status != DeliveryStatus.QUEUED:
-        return Outcome(delivery.status, delivery.failure_reason, count, None, at)
+        return DeliveryState(delivery.status, delivery.failure_reason, count, None, at)
     if count >= delivery.max_attempts:
-        return Outcome(DeliveryStatus.DEAD, FailureReason.ATTEMPTS_EXHAUSTED, count, None, at)
-    wait = waits_s[max(0, len(waits_s) - (delivery.max_attempts - count))] * SECOND
-    return Outcome(DeliveryStatus.QUEUED, None, count, at + wait + int(wait * _JITTER * luck), None)
+        return DeliveryState(DeliveryStatus.DEAD, FailureReason.ATTEMPTS_EXHAUSTED, count, None, at)
+    wait = retry_delays_s[max(0, len(retry_delays_s) - (delivery.max_attempts - count))] * SECOND
+    return DeliveryState(DeliveryStatus.QUEUED, None, count, at + wait + int(wait * _JITTER_MAX * jitter), None)
 
 
-def longest_wait(wait_s: int) -> int:
-    """Return how many microseconds an attempt may be away that waits so many seconds, jitter included."""
-    return wait_s * SECOND + int(wait_s * SECOND * _JITTER)
+def longest_delay(delay_s: int) -> int:
+    """Return the longest delay in microseconds, jitter included, for a retry delay in seconds."""
+    return delay_s * SECOND + int(delay_s * SECOND * _JITTER_MAX)
 
 
-def after_loss(delivery: Leased, at: int) -> Outcome:
-    """Due again at once: its worker died, and the attempt is not used up."""
+def after_expired_lease(delivery: LeasedDelivery, at: int) -> DeliveryState:
+    """Make the delivery due again at once: its worker died, and the attempt is not used up."""
     if delivery.status != DeliveryStatus.QUEUED:
-        return Outcome(delivery.status, delivery.failure_reason, delivery.attempt_count, None, at)
-    return Outcome(delivery.status, delivery.failure_reason, delivery.attempt_count, at, None)
+        return DeliveryState(delivery.status, delivery.failure_reason, delivery.attempt_count, None, at)
+    return DeliveryState(delivery.status, delivery.failure_reason, delivery.attempt_count, at, None)
 
 
-def after_disable(outcome: Outcome, at: int) -> Outcome:
-    """What waits for an endpoint that is switched off is given up."""
+def after_disable(outcome: DeliveryState, at: int) -> DeliveryState:
+    """Fail a queued delivery of an endpoint that was disabled."""
     if outcome.status != DeliveryStatus.QUEUED:
         return outcome
-    return Outcome(DeliveryStatus.FAILED, FailureReason.ENDPOINT_DISABLED, outcome.attempt_count, None, at)
+    return DeliveryState(DeliveryStatus.FAILED, FailureReason.ENDPOINT_DISABLED, outcome.attempt_count, None, at)
 
 
 def endpoint_after_success(row: EndpointRow, at: int) -> EndpointRow:
-    """Nothing of former failures is left."""
+    """Clear the failures of the endpoint."""
     return row._replace(consecutive_failures=0, last_success_at=at, last_timed_out=False, warned_hours=0)
 
 
 def endpoint_after_failure(row: EndpointRow, at: int, *, timed_out: bool) -> EndpointRow:
-    """One more failure in a row. A success that a clock dated which was ahead counts from now: else the endpoint could
-    not be switched off until that clock is reached."""
+    """Count one more failure in a row.
+
+    A last success in the future, written by a clock that was ahead, is moved to now. Otherwise the endpoint could not
+    be disabled before that instant.
+    """
     succeeded_at = None if row.last_success_at is None else min(row.last_success_at, at)
     return row._replace(
         consecutive_failures=row.consecutive_failures + 1,
@@ -390,7 +398,7 @@ def endpoint_after_failure(row: EndpointRow, at: int, *, timed_out: bool) -> End
 
 
 def disabled(row: EndpointRow, at: int) -> EndpointRow:
-    """Switched off by its failures."""
+    """Disable the endpoint because of its failures."""
     return row._replace(
         status=EndpointStatus.AUTO_DISABLED,
         disabled_at=at,
@@ -399,38 +407,41 @@ def disabled(row: EndpointRow, at: int) -> EndpointRow:
     )
 
 
-class Verdict(StrEnum):
-    """What a further failure means for an endpoint that is enabled."""
+class EndpointHealth(StrEnum):
+    """The health of an enabled endpoint after a failure."""
 
-    FINE = "fine"
-    WARN = "warn"
-    DISABLE = "disable"
+    HEALTHY = "healthy"
+    FAILING = "failing"
+    """Staff is warned."""
+    FAILED = "failed"
+    """The endpoint is to be disabled."""
 
 
 def failing_since(row: EndpointRow) -> int:
-    """The instant from which the 72 hours count (decision W7)."""
+    """Return the instant from which the 72 hours count (decision W7)."""
     return max(row.last_success_at or 0, row.enabled_at, row.created_at)
 
 
-def judge(row: EndpointRow, at: int, disable_after_s: int) -> tuple[Verdict, int]:
-    """What is to be done about an endpoint that just failed, and the hour of failure that it concerns.
+def assess(row: EndpointRow, at: int, disable_after_s: int) -> tuple[EndpointHealth, int]:
+    """Assess an endpoint after a failure; return its health and the hours of failure.
 
-    Warnings come at a third and two thirds of the time, which is at 24 and 48 of the 72 hours; like the end itself
-    they take six failures in a row, so that a quiet week and one failure alarm nobody.
+    An endpoint is failing after a third and after two thirds of `disable_after_s`, which is after 24 and 48 of the 72
+    hours, and failed after all of it. Each takes at least six failures in a row, so that one failure after a quiet week
+    raises no alarm.
     """
     if row.status != EndpointStatus.ENABLED or row.consecutive_failures < FAILURES_TO_DISABLE:
-        return Verdict.FINE, 0
+        return EndpointHealth.HEALTHY, 0
     elapsed, allowed = at - failing_since(row), disable_after_s * SECOND
     if elapsed >= allowed:
-        return Verdict.DISABLE, _DISABLE_HOURS
+        return EndpointHealth.FAILED, _DISABLE_HOURS
     reached = [hours for hours in WARNINGS_HOURS if elapsed * _DISABLE_HOURS >= allowed * hours]
     if reached and reached[-1] > row.warned_hours:
-        return Verdict.WARN, reached[-1]
-    return Verdict.FINE, 0
+        return EndpointHealth.FAILING, reached[-1]
+    return EndpointHealth.HEALTHY, 0
 
 
 def excerpt(text: str | None) -> str | None:
-    """As much of a response as is kept, free of what a database or JSON cannot hold."""
+    """Return the excerpt of a response to store, without characters that a database or JSON cannot hold."""
     if text is None:
         return None
     return text[:WEBHOOK_EXCERPT_LENGTH_MAX].replace("\0", "").encode("utf-8", "replace").decode()

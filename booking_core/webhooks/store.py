@@ -1,4 +1,4 @@
-"""The SQL of endpoints, their secrets, and the delivery log. What the worker runs stands in `queue`."""
+"""The SQL of endpoints, their secrets and the delivery log. The SQL of the worker is in `queue`."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -40,9 +40,9 @@ _id = bindparam("id", type_=Id)
 _at = bindparam("at", type_=BigInteger)
 
 QUEUED = literal_column(f"'{DeliveryStatus.QUEUED}'", Text)
-"""Said in the text and not as a parameter: only so does a planner see that the index of queued deliveries serves."""
+"""A literal and not a parameter, so that the planner uses the partial index of queued deliveries."""
 
-# What the two databases spell differently --------------------------------------------------------------------------
+# Functions that the two databases spell differently ----------------------------------------------------------------
 
 
 class json_values(FunctionElement[str]):  # noqa: N801 - named as the functions that it stands for
@@ -83,7 +83,7 @@ def _joined_sqlite(element: Any, compiler: SQLCompiler, **kw: Any) -> str:
 
 
 def _event_types() -> ColumnElement[str]:
-    """What the endpoint of the surrounding select subscribes to."""
+    """Select the event types of the endpoint of the enclosing query."""
     subscribed = webhook_subscriptions.c
     return (
         select(joined(subscribed.event_type))
@@ -96,7 +96,7 @@ def _event_types() -> ColumnElement[str]:
 
 
 def _secret_expires_at() -> ColumnElement[int]:
-    """The last end of its former secrets."""
+    """Select the last expiry of the old secrets of the endpoint of the enclosing query."""
     secret = webhook_secrets.c
     return (
         select(func.max(secret.expires_at))
@@ -128,13 +128,13 @@ _COUNT = Statement(
 
 
 def endpoint_from_row(row: Row) -> EndpointRow:
-    """SQLite gives a boolean as 0 or 1."""
+    """Return the row with booleans, which SQLite returns as 0 or 1."""
     endpoint = EndpointRow._make(row)
     return endpoint._replace(last_timed_out=bool(endpoint.last_timed_out))
 
 
 def find(tx: Tx, organization_id: str) -> list[EndpointRow]:
-    """Every endpoint that is not deleted, the newest first."""
+    """Return every endpoint that is not deleted, the newest first."""
     return [endpoint_from_row(row) for row in tx.all(_FIND, organization_id=organization_id)]
 
 
@@ -144,7 +144,7 @@ def get(tx: Tx, organization_id: str, endpoint_id: str) -> EndpointRow | None:
 
 
 def lock(tx: Tx, organization_id: str, endpoint_id: str) -> EndpointRow | None:
-    """The endpoint, which nobody else changes until the transaction ends."""
+    """Lock the endpoint until the transaction ends."""
     row = tx.first(_LOCK, organization_id=organization_id, id=endpoint_id)
     return endpoint_from_row(row) if row else None
 
@@ -184,7 +184,7 @@ def _change(columns: tuple[str, ...]) -> Update:
 
 
 def change(tx: Tx, organization_id: str, endpoint_id: str, **columns: object) -> None:
-    """Sets those columns of one endpoint."""
+    """Set these columns of one endpoint."""
     target = _change(tuple(sorted(columns)))
     tx.update(target, organization_id=organization_id, id=endpoint_id, **columns)
 
@@ -221,7 +221,7 @@ def insert_secret(
 
 
 def secrets(tx: Tx, organization_id: str, endpoint_id: str) -> tuple[list[str], list[OldSecret]]:
-    """The ids of the current secret, of which there is one, and the former ones with their ends."""
+    """Return the id of the current secret, as a list, and the old secrets with their expiry."""
     found = tx.all(_OLD_SECRETS, organization_id=organization_id, endpoint_id=endpoint_id)
     current = [secret_id for secret_id, expires_at in found if expires_at is None]
     return current, [OldSecret(*row) for row in found if row[1] is not None]
@@ -237,14 +237,16 @@ def forget_secrets(tx: Tx, organization_id: str, secret_ids: Iterable[str]) -> N
         tx.run(_FORGET, organization_id=organization_id, forgotten=as_json(forgotten))
 
 
-# Giving up -------------------------------------------------------------------------------------------------------
+# Failing queued deliveries ---------------------------------------------------------------------------------------
 
 _GIVEN_UP: dict[str, Any] = {"organization_id": Id, "endpoint_id": Id, "failure_reason": Text, "at": BigInteger}
 
 
-def _give_up(dialect: Dialect, name: str) -> dml.Update:
-    """Every queued delivery of the given endpoints becomes failed. One whose attempt is on its way keeps its lease, so
-    that what comes of it is still recorded."""
+def _fail_queued(dialect: Dialect, name: str) -> dml.Update:
+    """Return the statement that fails every queued delivery of the endpoints.
+
+    A delivery whose attempt is in flight keeps its lease, so that its result is still recorded.
+    """
     of = rows_parameter(dialect, name, _GIVEN_UP).c
     return (
         update(deliveries)
@@ -263,25 +265,25 @@ def _give_up(dialect: Dialect, name: str) -> dml.Update:
     )
 
 
-GIVE_UP = InsertFromSelect("given_up", _give_up)
-_GIVE_UP = Statement(lambda dialect: _give_up(dialect, "given_up"))
+FAIL_QUEUED = InsertFromSelect("fail_queued", _fail_queued)
+_FAIL_QUEUED = Statement(lambda dialect: _fail_queued(dialect, "fail_queued"))
 
 
-def given_up(organization_id: str, endpoint_id: str, reason: str, at: int) -> dict[str, Any]:
-    """The row for GIVE_UP."""
+def fail_queued_row(organization_id: str, endpoint_id: str, reason: str, at: int) -> dict[str, Any]:
+    """Return the row for FAIL_QUEUED."""
     return {"organization_id": organization_id, "endpoint_id": endpoint_id, "failure_reason": reason, "at": at}
 
 
-def give_up(tx: Tx, organization_id: str, endpoint_id: str, reason: str, at: int) -> None:
-    """Marks what waits for the endpoint as failed."""
-    tx.run(_GIVE_UP, given_up=as_json([given_up(organization_id, endpoint_id, reason, at)]))
+def fail_queued(tx: Tx, organization_id: str, endpoint_id: str, reason: str, at: int) -> None:
+    """Fail the queued deliveries of the endpoint."""
+    tx.run(_FAIL_QUEUED, fail_queued=as_json([fail_queued_row(organization_id, endpoint_id, reason, at)]))
 
 
 # Deliveries ------------------------------------------------------------------------------------------------------
 
 
 def _attempts(delivery: Any) -> ColumnElement[str]:
-    """Every attempt of the delivery, as `rules.DeliveryRow` wants them."""
+    """Select all attempts of the delivery as text for `rules.DeliveryRow`."""
     shown = json_values(*(attempts.c[name] for name in ATTEMPT))
     return (
         select(joined(shown))
@@ -295,7 +297,7 @@ _OF_ENDPOINT = and_(
     deliveries.c.organization_id == _organization_id,
     deliveries.c.endpoint_id == _endpoint_id,
 )
-_ENDPOINT_STANDS = exists().where(
+_ENDPOINT_EXISTS = exists().where(
     webhook_endpoints.c.organization_id == _organization_id,
     webhook_endpoints.c.id == _endpoint_id,
     webhook_endpoints.c.deleted_at.is_(None),
@@ -306,12 +308,12 @@ def _with_attempts(page: Any) -> Select[Any]:
     return select(*(page.c[column.name] for column in _OWN), _attempts(page).label("attempts"))
 
 
-# The endpoint is a filter of its own, so that a cursor of one endpoint opens no other's log. A status has an index of
-# its own once it is final, and what is queued another: each in words by which it is known to serve.
+# The endpoint is a filter, so that a cursor of one endpoint opens no other endpoint's log. Final statuses have one
+# partial index and queued deliveries another; each condition is written as in its index.
 LIST = KeysetList(
     "deliveries",
     deliveries,
-    select(*_OWN).where(deliveries.c.organization_id == _organization_id, _ENDPOINT_STANDS),
+    select(*_OWN).where(deliveries.c.organization_id == _organization_id, _ENDPOINT_EXISTS),
     {
         "endpoint_id": deliveries.c.endpoint_id == _endpoint_id,
         "queued": deliveries.c.status == QUEUED,
@@ -321,14 +323,14 @@ LIST = KeysetList(
     },
     joined=_with_attempts,
     scattered={
-        # In the order of its index, so that no planner looks for the first few hundred in the log itself.
+        # In the order of its index, so that no planner searches the log itself for the first few hundred.
         "queued": select(deliveries.c.organization_id, deliveries.c.id)
-        .where(_OF_ENDPOINT, deliveries.c.status == QUEUED, _ENDPOINT_STANDS)
+        .where(_OF_ENDPOINT, deliveries.c.status == QUEUED, _ENDPOINT_EXISTS)
         .order_by(deliveries.c.next_attempt_at)
     },
 )
 
-# By its own id, or by that of any of its attempts.
+# By its own id, or by the id of any of its attempts.
 _NAMED = deliveries.c.id == func.coalesce(
     select(attempts.c.delivery_id)
     .where(attempts.c.organization_id == _organization_id, attempts.c.id == _id)
@@ -336,7 +338,7 @@ _NAMED = deliveries.c.id == func.coalesce(
     _id,
 )
 _DELIVERY = select(*_OWN, _attempts(deliveries).label("attempts")).where(_OF_ENDPOINT, _NAMED)
-_GET_DELIVERY = Statement(_DELIVERY.where(_ENDPOINT_STANDS))
+_GET_DELIVERY = Statement(_DELIVERY.where(_ENDPOINT_EXISTS))
 _LOCK_DELIVERY = Statement(_DELIVERY.with_for_update(of=deliveries, key_share=True))
 _RETRY = Update(
     "retry",
@@ -346,13 +348,13 @@ _RETRY = Update(
 
 
 def get_delivery(tx: Tx, organization_id: str, endpoint_id: str, delivery_id: str) -> DeliveryRow | None:
-    """One delivery of an endpoint that is not deleted."""
+    """Return one delivery of an endpoint that is not deleted."""
     row = tx.first(_GET_DELIVERY, organization_id=organization_id, endpoint_id=endpoint_id, id=delivery_id)
     return DeliveryRow._make(row) if row else None
 
 
 def lock_delivery(tx: Tx, organization_id: str, endpoint_id: str, delivery_id: str) -> DeliveryRow | None:
-    """One delivery of an endpoint that is locked already."""
+    """Lock one delivery of an endpoint that is locked already."""
     row = tx.first(_LOCK_DELIVERY, organization_id=organization_id, endpoint_id=endpoint_id, id=delivery_id)
     return DeliveryRow._make(row) if row else None
 
@@ -363,7 +365,7 @@ def insert_delivery(tx: Tx, organization_id: str, row: DeliveryRow, *, event_seq
 
 
 def retry(tx: Tx, organization_id: str, row: DeliveryRow) -> None:
-    """Queues the delivery; the reason for which it was dead stays, and marks the attempt as one that was asked for."""
+    """Queue the delivery. Its failure reason stays and marks the next attempt as manual."""
     changed = {name: getattr(row, name) for name in _RETRY.sets}
     tx.update(_RETRY, organization_id=organization_id, id=row.id, **changed)
 
@@ -416,7 +418,7 @@ def recover(
     more_attempts: int,
     at: int,
 ) -> int:
-    """Queues again what the endpoint did not get: how many it was."""
+    """Queue deliveries of the endpoint again, and return how many."""
     statement = _recover_statement(len(statuses), len(types), until is not None)
     parameters: dict[str, Any] = {f"status_{i}": status for i, status in enumerate(statuses)}
     parameters |= {f"type_{i}": kind for i, kind in enumerate(types)}

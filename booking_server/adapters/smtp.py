@@ -24,7 +24,7 @@ from aiosmtplib.errors import (
 
 from booking_core import private_files
 from booking_core.clock import to_datetime
-from booking_core.notifications import Claimed, Outcome, Tried
+from booking_core.notifications import ClaimedMail, MailOutcome, MailResult
 
 CONNECTIONS_MAX = 4
 """Connections at once. Mail servers refuse more from one address."""
@@ -39,7 +39,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{40,}")
 """Matches the token of a guest's link, and is longer than the ids that mail servers give to a mail."""
 
 
-Report = Callable[[Sequence[Tried]], Awaitable[None]]
+Report = Callable[[Sequence[MailResult]], Awaitable[None]]
 """Receives the results of mails as soon as they are known."""
 
 
@@ -49,7 +49,7 @@ class Mailer(Protocol):
     delivers: bool
     """Mails reach their recipients; False when they are only kept."""
 
-    async def send(self, mails: Sequence[Claimed], report: Report) -> None:
+    async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
         """Send mails and report one result for each. Raises for nothing that a mail server does."""
 
 
@@ -99,7 +99,7 @@ class SmtpMailer:
         self._tls = tls or ssl.create_default_context()
         self._mail_s = mail_s
 
-    async def send(self, mails: Sequence[Claimed], report: Report) -> None:
+    async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
         """Send mails over several connections.
 
         A mail is reported before the next one of its connection starts: if the process dies, at most one mail for each
@@ -110,18 +110,18 @@ class SmtpMailer:
             for start in range(min(CONNECTIONS_MAX, len(mails))):
                 group.create_task(self._send_in_order(mails[start::CONNECTIONS_MAX], until, report))
 
-    async def _send_in_order(self, mails: Sequence[Claimed], until: float, report: Report) -> None:
+    async def _send_in_order(self, mails: Sequence[ClaimedMail], until: float, report: Report) -> None:
         """Send mails over one connection. When it cannot be made, the rest does not try to connect again."""
         client = self._client()
         try:
             for index, mail in enumerate(mails):
                 if asyncio.get_running_loop().time() >= until:
-                    await report([Tried(each, Outcome.UNTRIED) for each in mails[index:]])
+                    await report([MailResult(each, MailOutcome.UNTRIED) for each in mails[index:]])
                     return
                 try:
                     result = await self._send_one(client, mail)
                 except _Unreachable as error:
-                    await report([Tried(each, Outcome.DELAYED, str(error)) for each in mails[index:]])
+                    await report([MailResult(each, MailOutcome.DELAYED, str(error)) for each in mails[index:]])
                     return
                 await report([result])
         finally:
@@ -141,7 +141,7 @@ class SmtpMailer:
             tls_context=self._tls,
         )
 
-    async def _send_one(self, client: aiosmtplib.SMTP, mail: Claimed) -> Tried:
+    async def _send_one(self, client: aiosmtplib.SMTP, mail: ClaimedMail) -> MailResult:
         """Send one mail and return its result.
 
         If the connection is lost or silent, the server may have accepted the mail: it is sent once more, with the same
@@ -155,22 +155,22 @@ class SmtpMailer:
             return _refused(mail, error.recipients[0])
         except SMTPSenderRefused as error:
             # The sender is a setting: a wrong one must not make every mail fail for good.
-            return Tried(mail, Outcome.DELAYED, f"sender refused: {_reply(error)}")
+            return MailResult(mail, MailOutcome.DELAYED, f"sender refused: {_reply(error)}")
         except SMTPResponseException as error:
             return _refused(mail, error)
         except SMTPNotSupported:
-            return Tried(mail, Outcome.REFUSED, "the mail server does not support this address")
+            return MailResult(mail, MailOutcome.REFUSED, "the mail server does not support this address")
         except TimeoutError:
             client.close()
-            return Tried(mail, Outcome.DELAYED, "timeout")
+            return MailResult(mail, MailOutcome.DELAYED, "timeout")
         except (aiosmtplib.SMTPException, OSError):
             client.close()
-            return Tried(mail, Outcome.DELAYED, "connection lost")
+            return MailResult(mail, MailOutcome.DELAYED, "connection lost")
         except ValueError:
-            return Tried(mail, Outcome.REFUSED, "not an address")
-        return Tried(mail, Outcome.SENT)
+            return MailResult(mail, MailOutcome.REFUSED, "not an address")
+        return MailResult(mail, MailOutcome.SENT)
 
-    async def _transmit(self, client: aiosmtplib.SMTP, mail: Claimed) -> None:
+    async def _transmit(self, client: aiosmtplib.SMTP, mail: ClaimedMail) -> None:
         async with asyncio.timeout(self._mail_s):
             if not client.is_connected:
                 await _connect(client)
@@ -207,9 +207,9 @@ async def _connect(client: aiosmtplib.SMTP) -> None:
         raise _Unreachable("connect failed: not a host name") from None
 
 
-def _refused(mail: Claimed, error: SMTPResponseException) -> Tried:
+def _refused(mail: ClaimedMail, error: SMTPResponseException) -> MailResult:
     """Return the result for a negative reply: final for 5xx, to be tried again for 4xx."""
-    return Tried(mail, Outcome.REFUSED if 500 <= error.code < 600 else Outcome.DELAYED, _reply(error))
+    return MailResult(mail, MailOutcome.REFUSED if 500 <= error.code < 600 else MailOutcome.DELAYED, _reply(error))
 
 
 def _reply(error: SMTPResponseException) -> str:
@@ -221,7 +221,7 @@ def _reply(error: SMTPResponseException) -> str:
     return f"{error.code} {''.join(c if c.isprintable() else '?' for c in text)}"[:_REPLY_MAX]
 
 
-def _options(mail: Claimed) -> list[str]:
+def _options(mail: ClaimedMail) -> list[str]:
     """Return the SMTP extensions that this mail needs: SMTPUTF8 for an address beyond ASCII."""
     head = mail.message.partition(b"\r\n\r\n")[0]
     return [] if head.isascii() and mail.recipient.isascii() else ["SMTPUTF8"]
@@ -246,21 +246,21 @@ class FileMailer:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
-    async def send(self, mails: Sequence[Claimed], report: Report) -> None:
+    async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
         """Write the mails to files and report them as parked."""
         await report(await asyncio.to_thread(lambda: [self._keep(mail) for mail in mails]))
 
-    def _keep(self, mail: Claimed) -> Tried:
+    def _keep(self, mail: ClaimedMail) -> MailResult:
         if self._folder is None:
-            return Tried(mail, Outcome.PARKED)
+            return MailResult(mail, MailOutcome.PARKED)
         try:
             _write(self._folder, mail)
         except OSError as error:
-            return Tried(mail, Outcome.DELAYED, f"not written: {error.strerror}")
-        return Tried(mail, Outcome.PARKED)
+            return MailResult(mail, MailOutcome.DELAYED, f"not written: {error.strerror}")
+        return MailResult(mail, MailOutcome.PARKED)
 
 
-def _write(folder: Path, mail: Claimed) -> None:
+def _write(folder: Path, mail: ClaimedMail) -> None:
     """Write a mail to a file of its own, whose name sorts by time.
 
     The file replaces a draft, so that readers never see half a mail and a second write makes no second file. It is

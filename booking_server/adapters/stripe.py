@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import stripe
 
 from booking_core.models.money import minor_digits
-from booking_core.payments import Answered, Claimed, Outcome
+from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from booking_core.refund_states import RefundReason
 
 log = logging.getLogger("booking.refunds")
@@ -28,10 +28,10 @@ _DIGITS = {"ISK": 2, "UGX": 2, "MGA": 0}
 _TRANSIENT = frozenset({"lock_timeout", "rate_limit", "idempotency_key_in_use"})
 """Error codes of requests that had no effect, whatever their HTTP status."""
 _OUTCOMES = {
-    "succeeded": Outcome.REFUNDED,
-    "pending": Outcome.ACCEPTED,
-    "failed": Outcome.REFUSED,
-    "canceled": Outcome.REFUSED,
+    "succeeded": RefundOutcome.REFUNDED,
+    "pending": RefundOutcome.ACCEPTED,
+    "failed": RefundOutcome.REFUSED,
+    "canceled": RefundOutcome.REFUSED,
 }
 """Outcomes by the status of a refund that exists; any other status needs staff."""
 
@@ -51,16 +51,16 @@ class StripeGateway:
         )
         self._refunds = client.v1.refunds
 
-    def refund(self, claimed: Claimed) -> Answered:
+    def refund(self, claimed: ClaimedRefund) -> RefundResult:
         """Make a refund, or find out its state. Raises for nothing that Stripe or the network does."""
         try:
             return self._refund_or_classify(claimed)
         except Exception:
             # A response of a shape that Stripe never sends, perhaps from a proxy: the library does not validate it.
             log.exception("the response to refund %s cannot be read", claimed.id)
-            return Answered(claimed, Outcome.UNKNOWN, reason="unreadable_answer")
+            return RefundResult(claimed, RefundOutcome.UNKNOWN, reason="unreadable_answer")
 
-    def _refund_or_classify(self, claimed: Claimed) -> Answered:
+    def _refund_or_classify(self, claimed: ClaimedRefund) -> RefundResult:
         try:
             try:
                 return self._refund(claimed)
@@ -71,7 +71,7 @@ class StripeGateway:
         except stripe.StripeError as error:
             return _from_error(claimed, error)
 
-    def _refund(self, claimed: Claimed) -> Answered:
+    def _refund(self, claimed: ClaimedRefund) -> RefundResult:
         if claimed.provider_refund_id is not None:
             return _from_refund(claimed, self._refunds.retrieve(claimed.provider_refund_id))
         if claimed.look_first:
@@ -80,7 +80,7 @@ class StripeGateway:
                 return known
         return _from_refund(claimed, self._create(claimed))
 
-    def _create(self, claimed: Claimed) -> stripe.Refund:
+    def _create(self, claimed: ClaimedRefund) -> stripe.Refund:
         return self._refunds.create(
             {
                 "payment_intent": claimed.payment_intent,
@@ -90,10 +90,10 @@ class StripeGateway:
             {"idempotency_key": claimed.idempotency_key},
         )
 
-    def _list(self, claimed: Claimed) -> Iterator[stripe.Refund]:
+    def _list(self, claimed: ClaimedRefund) -> Iterator[stripe.Refund]:
         return self._refunds.list({"payment_intent": claimed.payment_intent, "limit": _PAGE}).auto_paging_iter()
 
-    def _find_existing(self, claimed: Claimed, made: list[stripe.Refund]) -> Answered | None:
+    def _find_existing(self, claimed: ClaimedRefund, made: list[stripe.Refund]) -> RefundResult | None:
         """Return the result of this refund from the refunds of its payment, or None when it was not made.
 
         A refund that staff reopened had been left to staff, so a refund from the dashboard counts as this one. Only if
@@ -106,10 +106,10 @@ class StripeGateway:
         if not others:
             return None
         if sum(each.amount for each in others) < _amount(claimed):
-            return Answered(claimed, Outcome.UNCLEAR, reason=RefundReason.PARTLY_REFUNDED_ELSEWHERE)
-        return Answered(claimed, Outcome.REFUNDED, others[0].id, RefundReason.REFUNDED_ELSEWHERE)
+            return RefundResult(claimed, RefundOutcome.UNCLEAR, reason=RefundReason.PARTLY_REFUNDED_ELSEWHERE)
+        return RefundResult(claimed, RefundOutcome.REFUNDED, others[0].id, RefundReason.REFUNDED_ELSEWHERE)
 
-    def _already_refunded(self, claimed: Claimed) -> Answered:
+    def _already_refunded(self, claimed: ClaimedRefund) -> RefundResult:
         """Return the result when nothing is left to refund.
 
         Either this refund was made and its response was lost, or staff refunded at the dashboard. Other refunds of this
@@ -121,11 +121,11 @@ class StripeGateway:
                 return _from_refund(claimed, each)
         others = _made_elsewhere(made)
         if sum(each.amount for each in others) < _amount(claimed):
-            return Answered(claimed, Outcome.UNCLEAR, reason="charge_already_refunded")
-        return Answered(claimed, Outcome.REFUNDED, others[0].id, RefundReason.REFUNDED_ELSEWHERE)
+            return RefundResult(claimed, RefundOutcome.UNCLEAR, reason="charge_already_refunded")
+        return RefundResult(claimed, RefundOutcome.REFUNDED, others[0].id, RefundReason.REFUNDED_ELSEWHERE)
 
 
-def _amount(claimed: Claimed) -> int:
+def _amount(claimed: ClaimedRefund) -> int:
     """Return the amount in Stripe's unit of the currency.
 
     It was rounded to this unit when it became owed; an amount from an older release is rounded half up here.
@@ -141,12 +141,12 @@ def _refund_id(refund: stripe.Refund) -> str | None:
     return None if refund.metadata is None else refund.metadata.to_dict().get(_REFUND_ID)
 
 
-def _metadata(claimed: Claimed) -> dict[str, str]:
+def _metadata(claimed: ClaimedRefund) -> dict[str, str]:
     reopened = {_REOPENED: str(claimed.reopened_count)} if claimed.reopened_count else {}
     return {_REFUND_ID: claimed.id, "booking_id": claimed.booking_id} | reopened
 
 
-def _is_of(claimed: Claimed, refund: stripe.Refund) -> bool:
+def _is_of(claimed: ClaimedRefund, refund: stripe.Refund) -> bool:
     """Return whether Stripe's refund belongs to this one, and did not fail before staff reopened it."""
     if _refund_id(refund) != claimed.id:
         return False
@@ -161,22 +161,22 @@ def _made_elsewhere(made: list[stripe.Refund]) -> list[stripe.Refund]:
     return [each for each in made if each.status in ("succeeded", "pending") and _refund_id(each) is None]
 
 
-def _from_refund(claimed: Claimed, refund: stripe.Refund) -> Answered:
-    outcome = _OUTCOMES.get(refund.status or "", Outcome.UNCLEAR)
+def _from_refund(claimed: ClaimedRefund, refund: stripe.Refund) -> RefundResult:
+    outcome = _OUTCOMES.get(refund.status or "", RefundOutcome.UNCLEAR)
     reason = None
-    if outcome is not Outcome.REFUNDED:
+    if outcome is not RefundOutcome.REFUNDED:
         reason = getattr(refund, "failure_reason", None) or refund.status
-    return Answered(claimed, outcome, refund.id, reason)
+    return RefundResult(claimed, outcome, refund.id, reason)
 
 
-def _from_error(claimed: Claimed, error: stripe.StripeError) -> Answered:
+def _from_error(claimed: ClaimedRefund, error: stripe.StripeError) -> RefundResult:
     reason = error.code or (f"http_{error.http_status}" if error.http_status else "no_answer")
     if isinstance(error, stripe.IdempotencyError):
-        outcome = Outcome.UNCLEAR  # the idempotency key was used for another request
+        outcome = RefundOutcome.UNCLEAR  # the idempotency key was used for another request
     elif not isinstance(error, stripe.InvalidRequestError | stripe.CardError) or error.code in _TRANSIENT:
-        outcome = Outcome.UNKNOWN
+        outcome = RefundOutcome.UNKNOWN
     elif claimed.provider_refund_id is not None:
-        outcome = Outcome.UNCLEAR  # it was accepted before, and cannot be read now
+        outcome = RefundOutcome.UNCLEAR  # it was accepted before, and cannot be read now
     else:
-        outcome = Outcome.REFUSED
-    return Answered(claimed, outcome, reason=reason)
+        outcome = RefundOutcome.REFUSED
+    return RefundResult(claimed, outcome, reason=reason)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from booking_core.webhooks import Attempted, Claimed
+from booking_core.webhooks import ClaimedDelivery, DeliveryResult
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker import loops
 from booking_server.worker.delivery_queue import DeliveryQueue
@@ -47,7 +47,7 @@ class DeliveryLoop:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Deliver until `stop` is set, then finish and record the attempts in flight."""
-        claimed: list[Claimed] = []
+        claimed: list[ClaimedDelivery] = []
         failures = 0
         while not stop.is_set():
             self._changed.clear()
@@ -71,7 +71,7 @@ class DeliveryLoop:
             count += len(claimed)
         return count
 
-    async def _turn(self, claimed: Sequence[Claimed]) -> tuple[list[Claimed], list[BaseException]]:
+    async def _turn(self, claimed: Sequence[ClaimedDelivery]) -> tuple[list[ClaimedDelivery], list[BaseException]]:
         """Start the attempts that were claimed before; meanwhile claim the next ones and record results.
 
         Claim and record run on two connections at once, and begin before the attempts start: so the database works for
@@ -85,11 +85,11 @@ class DeliveryLoop:
             self._failures.add(NAME, error)
         return ([] if isinstance(following, BaseException) else following), errors
 
-    async def _record_and_claim(self) -> list[Claimed]:
+    async def _record_and_claim(self) -> list[ClaimedDelivery]:
         await self._queue.record()
         return await self._queue.claim()
 
-    async def _finish(self, claimed: Sequence[Claimed]) -> None:
+    async def _finish(self, claimed: Sequence[ClaimedDelivery]) -> None:
         self._start(claimed)
         await asyncio.gather(*self._tasks)
         try:
@@ -97,13 +97,13 @@ class DeliveryLoop:
         except Exception as error:  # noqa: BLE001 - unrecorded attempts are sent again; periodic jobs must still stop
             self._failures.add(NAME, error)
 
-    def _start(self, claimed: Sequence[Claimed]) -> None:
+    def _start(self, claimed: Sequence[ClaimedDelivery]) -> None:
         for each in claimed:
             task = asyncio.create_task(self._attempt(each))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _attempt(self, claimed: Claimed) -> None:
+    async def _attempt(self, claimed: ClaimedDelivery) -> None:
         try:
             sent = await self._sender.send(claimed.url, signed_headers(claimed), claimed.body)
         except Exception:  # a bug of this service: the lease expires, and the third time the attempt counts as failed
@@ -114,8 +114,8 @@ class DeliveryLoop:
         self._changed.set()
 
 
-def _result(claimed: Claimed, sent: Sent) -> Attempted:
-    return Attempted(
+def _result(claimed: ClaimedDelivery, sent: Sent) -> DeliveryResult:
+    return DeliveryResult(
         claimed=claimed,
         started_at=claimed.at,
         duration_ms=sent.duration_ms,

@@ -10,7 +10,7 @@ from booking_core.context import Installation
 from booking_core.db.engine import Database, Tx
 from booking_core.errors import BookingError
 from booking_core.settings import Settings
-from booking_core.webhooks import Attempted, Claimed
+from booking_core.webhooks import ClaimedDelivery, DeliveryResult
 from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.slots import Slots
 
@@ -31,7 +31,7 @@ class DeliveryQueue:
         self._installation = installation
         self._watch = watch
         self._slots = Slots()
-        self._results: list[Attempted] = []
+        self._results: list[DeliveryResult] = []
         self._rescued_at = 0
         self._is_behind = False
         """Results could not be recorded, since the database was away."""
@@ -40,7 +40,7 @@ class DeliveryQueue:
     def has_results(self) -> bool:
         return bool(self._results)
 
-    async def claim(self) -> list[Claimed]:
+    async def claim(self) -> list[ClaimedDelivery]:
         """Lease due deliveries for the free slots."""
         await self._rescue()
         if self._slots.free <= 0:
@@ -54,11 +54,11 @@ class DeliveryQueue:
             self._slots.take(each)
         return claimed
 
-    def add_result(self, result: Attempted) -> None:
+    def add_result(self, result: DeliveryResult) -> None:
         """Keep the result of an attempt for the next call of `record`."""
         self._results.append(result)
 
-    def abandon(self, claimed: Claimed) -> None:
+    def abandon(self, claimed: ClaimedDelivery) -> None:
         """Free the slot of an attempt without a result: its lease expires, and it is rescued."""
         self._slots.release(claimed)
 
@@ -86,14 +86,14 @@ class DeliveryQueue:
         now = self._database.clock()
         if not self._is_behind and has_passed(RESCUE_EVERY, self._rescued_at, now):
             self._rescued_at = now
-            waits_s = self._settings.webhook_waits_s
-            await self._write(lambda tx: webhooks.reclaim_lost(tx, waits_s=waits_s))
+            retry_delays_s = self._settings.webhook_waits_s
+            await self._write(lambda tx: webhooks.rescue_expired_leases(tx, retry_delays_s=retry_delays_s))
 
-    def _record(self, tx: Tx, results: list[Attempted]) -> None:
+    def _record(self, tx: Tx, results: list[DeliveryResult]) -> None:
         # An endpoint must not be disabled because the clock has jumped ahead.
         is_settled = self._watch is None or self._watch.is_settled
         disable_after_s = self._settings.webhook_disable_after_s if is_settled else _NEVER_S
-        webhooks.record(tx, results, waits_s=self._settings.webhook_waits_s, disable_after_s=disable_after_s)
+        webhooks.record(tx, results, retry_delays_s=self._settings.webhook_waits_s, disable_after_s=disable_after_s)
 
     async def _write(self, fn: Callable[[Tx], T]) -> T:
         return await asyncio.to_thread(self._database.write, fn)

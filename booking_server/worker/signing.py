@@ -2,12 +2,12 @@
 
 import webhook_verify
 from booking_core.clock import SECOND
-from booking_core.webhooks import Claimed
+from booking_core.webhooks import ClaimedDelivery
 
 USER_AGENT = "Svc-Webhooks/1.0"
 
 
-def signed_headers(claimed: Claimed) -> list[tuple[str, str]]:
+def signed_headers(claimed: ClaimedDelivery) -> list[tuple[str, str]]:
     """Return the contract's headers of an attempt, and those of Standard Webhooks beside them (decision W14)."""
     timestamp = claimed.at // SECOND
     standard = webhook_verify.standard_headers(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from booking_core.webhooks import Claimed
+from booking_core.webhooks import ClaimedDelivery
 
 SLOTS = 512
 """Attempts in flight at once, in one process."""
@@ -56,11 +56,11 @@ class Slots:
             per_endpoint=max(1, min(PER_ENDPOINT, free // FREE_PER_ENDPOINT)),
         )
 
-    def take(self, claimed: Claimed) -> None:
+    def take(self, claimed: ClaimedDelivery) -> None:
         self.by_endpoint[claimed.endpoint_id] += 1
         self.slow += claimed.timed_out_before
 
-    def release(self, claimed: Claimed) -> None:
+    def release(self, claimed: ClaimedDelivery) -> None:
         self.by_endpoint[claimed.endpoint_id] -= 1
         if not self.by_endpoint[claimed.endpoint_id]:
             del self.by_endpoint[claimed.endpoint_id]  # or the counter grows with every endpoint ever served

@@ -1,4 +1,4 @@
-"""Webhooks of one organization, and a worker that does what it is told."""
+"""Webhooks of one organization, with a worker that tests control."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,7 @@ from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.limits import WEBHOOK_WAITS_S
 from booking_core.models.webhooks import AttemptError
-from booking_core.webhooks import Attempted, Claimed
+from booking_core.webhooks import ClaimedDelivery, DeliveryResult
 from support.world import World
 from webhook_verify import generate_secret
 
@@ -48,37 +48,37 @@ class Hooks:
         self.world.insert(tables.webhook_secrets, **(row | columns))
         return secret
 
-    def tell(self, resource_id: str | None = None, *, kind: EventType = REDEEMED, times: int = 1) -> list[str]:
-        """Events about one gift card, or each about its own."""
-        tolds = [NewEvent(kind, resource_id or tokens.new_id(), b'{"id":"card"}') for _ in range(times)]
+    def publish(self, resource_id: str | None = None, *, kind: EventType = REDEEMED, times: int = 1) -> list[str]:
+        """Publish events about one gift card, or each about another."""
+        new_events = [NewEvent(kind, resource_id or tokens.new_id(), b'{"id":"card"}') for _ in range(times)]
 
         def work(tx: Tx) -> list[str]:
-            return events.publish(tx, self.world.organization, tolds, at=self.world.clock())
+            return events.publish(tx, self.world.organization, new_events, at=self.world.clock())
 
         return self.database.write(work)
 
     # The worker ------------------------------------------------------------------------------------------------
 
-    def claim(self, **options: Any) -> list[Claimed]:
+    def claim(self, **options: Any) -> list[ClaimedDelivery]:
         defaults: dict[str, Any] = {"free": 64, "in_flight": {}, "slow_free": 32, "per_endpoint": 100}
         wanted = defaults | {"per_organization": 1000} | options
         return self.database.write(lambda tx: webhooks.claim(tx, self.world.installation, **wanted))
 
-    def one(self, **options: Any) -> Claimed:
+    def one(self, **options: Any) -> ClaimedDelivery:
         (claimed,) = self.claim(**options)
         return claimed
 
-    def record(self, *attempts: Attempted, **options: Any) -> None:
+    def record(self, *attempts: DeliveryResult, **options: Any) -> None:
         wanted: dict[str, Any] = {
-            "waits_s": WEBHOOK_WAITS_S,
+            "retry_delays_s": WEBHOOK_WAITS_S,
             "disable_after_s": 72 * 3600,
-            "luck": lambda: 0.0,
+            "jitter": lambda: 0.0,
         } | options
         self.database.write(lambda tx: webhooks.record(tx, attempts, **wanted))
 
-    def attempted(
-        self, claimed: Claimed, error: AttemptError | None = None, status: int | None = None, **over: Any
-    ) -> Attempted:
+    def result(
+        self, claimed: ClaimedDelivery, error: AttemptError | None = None, status: int | None = None, **over: Any
+    ) -> DeliveryResult:
         status = status or (200 if error is None else 500 if error is AttemptError.HTTP_STATUS else None)
         values: dict[str, Any] = {
             "started_at": self.world.clock(),
@@ -86,13 +86,13 @@ class Hooks:
             "response_status": status,
             "response_excerpt": None if status is None else "said",
         }
-        return Attempted(claimed, **(values | over), error=error)
+        return DeliveryResult(claimed, **(values | over), error=error)
 
-    def succeed(self, *claimed: Claimed, **options: Any) -> None:
-        self.record(*(self.attempted(each) for each in claimed), **options)
+    def succeed(self, *claimed: ClaimedDelivery, **options: Any) -> None:
+        self.record(*(self.result(each) for each in claimed), **options)
 
-    def fail(self, *claimed: Claimed, error: AttemptError = AttemptError.HTTP_STATUS, **options: Any) -> None:
-        self.record(*(self.attempted(each, error) for each in claimed), **options)
+    def fail(self, *claimed: ClaimedDelivery, error: AttemptError = AttemptError.HTTP_STATUS, **options: Any) -> None:
+        self.record(*(self.result(each, error) for each in claimed), **options)
 
     def fail_until_dead(self, attempts: int = 6) -> None:
         """Takes what is queued through all its attempts."""
@@ -100,9 +100,9 @@ class Hooks:
             self.fail(*self.claim(free=1000))
             self.world.clock.at = self.next_due_at() or self.world.clock.at
 
-    def reclaim(self, **options: Any) -> int:
-        wanted: dict[str, Any] = {"luck": lambda: 0.0} | options
-        return self.database.write(lambda tx: webhooks.reclaim_lost(tx, **wanted))
+    def rescue(self, **options: Any) -> int:
+        wanted: dict[str, Any] = {"jitter": lambda: 0.0} | options
+        return self.database.write(lambda tx: webhooks.rescue_expired_leases(tx, **wanted))
 
     def next_due_at(self) -> int | None:
         return self.database.read(webhooks.next_due_at)
@@ -125,5 +125,5 @@ class Hooks:
         return self.world.row(tables.webhook_endpoints, endpoint_id)
 
     def event_types(self) -> list[str]:
-        """What was told, in order."""
+        """Return the published event types, in order."""
         return [row["type"] for row in sorted(self.world.rows(tables.events), key=lambda row: row["sequence"])]

@@ -10,7 +10,7 @@ from typing import Any
 from booking_core import notifications, outbox
 from booking_core.db import tables
 from booking_core.idempotency import Answer
-from booking_core.notifications import Claimed, Mailbox
+from booking_core.notifications import ClaimedMail, Mailbox
 from booking_core.outbox import OutboxKind
 from support.creating import create, created
 from support.world import World
@@ -58,7 +58,7 @@ class Mails:
         """The mail as a mail program reads it."""
         return message_from_bytes(self.raw(kind), policy=default)
 
-    def claim(self, **options: Any) -> list[Claimed]:
+    def claim(self, **options: Any) -> list[ClaimedMail]:
         wanted: dict[str, Any] = {"limit": 100, "lease_s": 60} | options
         installation = self.world.installation
         return self.world.database.write(lambda tx: notifications.claim(tx, installation, **wanted))

@@ -14,7 +14,7 @@ from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement
 from booking_core.gift_cards import GiftCardIssue, Redeemed
-from booking_core.payments import Answered, Claimed, Outcome
+from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from support import rows
 from support.world import DAY, FixedClock, World, make_world
 
@@ -116,7 +116,7 @@ class Till:
             if payment is None:
                 return 0
             named = {"booking_id": booking_id, "starts_at": self.starts_at, "customer_id": self.customer_id}
-            return payments.owe_refund(tx, self.actor, payment, **named)
+            return payments.request_refund(tx, self.actor, payment, **named)
 
         return self.write(act)
 
@@ -128,21 +128,21 @@ class Till:
 
     # The worker --------------------------------------------------------------------------------------------------
 
-    def claim(self, *, limit: int = 100, lease_s: float = LEASE_S) -> list[Claimed]:
+    def claim(self, *, limit: int = 100, lease_s: float = LEASE_S) -> list[ClaimedRefund]:
         """What is due, of every organization of the database."""
         return self.world.database.write(lambda tx: payments.claim(tx, limit=limit, lease_s=lease_s))
 
-    def one(self) -> Claimed:
+    def one(self) -> ClaimedRefund:
         (claimed,) = self.claim()
         return claimed
 
-    def settle(self, *answers: Answered, luck: float = 0.0) -> int:
-        return self.world.database.write(lambda tx: payments.settle(tx, answers, luck=lambda: luck))
+    def settle(self, *answers: RefundResult, jitter: float = 0.0) -> int:
+        return self.world.database.write(lambda tx: payments.settle(tx, answers, jitter=lambda: jitter))
 
-    def answer(self, claimed: Claimed, outcome: Outcome, **over: Any) -> int:
-        named = {Outcome.REFUNDED, Outcome.ACCEPTED}
+    def answer(self, claimed: ClaimedRefund, outcome: RefundOutcome, **over: Any) -> int:
+        named = {RefundOutcome.REFUNDED, RefundOutcome.ACCEPTED}
         provider_refund_id = f"re_{claimed.id}" if outcome in named else None
-        return self.settle(Answered(claimed, outcome, **{"provider_refund_id": provider_refund_id} | over))
+        return self.settle(RefundResult(claimed, outcome, **{"provider_refund_id": provider_refund_id} | over))
 
     # What is there -----------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from booking_server.worker.worker import Worker as RealWorker
 from support.receivers import Worker
 
 KEY = "sk_test_of_ours"
-KEY_LIVES_S = 24 * 3600
+KEY_LIFETIME_S = 24 * 3600
 _GIVE_UP_S = 20
 _TESTS = Path(__file__).parents[1]
 Reply = tuple[int, dict[str, Any]]
@@ -153,7 +153,7 @@ class Ledger:
             if key in self._under_way:
                 return conflict()
             known = self._answers.get(key)
-            if known and self.now_s - known[0] < KEY_LIVES_S:
+            if known and self.now_s - known[0] < KEY_LIFETIME_S:
                 return known[2] if known[1] == given else _error(400, "idempotency_error", None, "Another request.")
             self._under_way.add(key)
         try:
@@ -324,7 +324,7 @@ def stripe(**of_ledger: Any) -> Iterator[Ledger]:
 
 # A worker in a hurry ---------------------------------------------------------------------------------------------
 
-LEASE_S, READ_S, FIRST_WAIT_S = 3.0, 0.5, 0.2
+LEASE_S, READ_S, FIRST_RETRY_DELAY_S = 3.0, 0.5, 0.2
 
 
 class Refunder(Worker):
@@ -343,7 +343,7 @@ def refund() -> None:
     database = Database(settings.database_url)
     assert settings.stripe_api_key
     gateway = StripeGateway(settings.stripe_api_key, settings.stripe_base_url, connect_s=2, read_s=READ_S)
-    job = RefundJob(database, gateway, lease_s=LEASE_S, first_wait_s=FIRST_WAIT_S)
+    job = RefundJob(database, gateway, lease_s=LEASE_S, first_delay_s=FIRST_RETRY_DELAY_S)
     asyncio.run(_work(settings, database, job))
 
 

@@ -145,7 +145,7 @@ def tell(hooks: Hooks, count: int) -> dict[str, list[str]]:
     resources = [tokens.new_id() for _ in range(count // EVENTS_PER_RESOURCE)]
     for _ in range(EVENTS_PER_RESOURCE):
         for resource in resources:
-            told[resource] += hooks.tell(resource)
+            told[resource] += hooks.publish(resource)
     return told
 
 
@@ -350,7 +350,7 @@ def test_a_healthy_receiver_gets_everything_while_fifty_of_others_hang(fresh_dat
                 hooks = Hooks(world)
                 for _ in range(10):
                     hooks.endpoint(url=hanging.url)
-                hooks.tell(times=20)
+                hooks.publish(times=20)
         settings = {"BOOKING_WEBHOOK_DEADLINE": str(HANGS_FOR_S)}
         with serving(fresh_database_url, tmp_path, **settings) as service:
             hanging.wait_for(HANGING_ELSEWHERE)

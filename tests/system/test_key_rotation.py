@@ -108,7 +108,7 @@ class Installation:
 
     def _assert_delivered(self) -> None:
         before = len(self.receiver.receipts)
-        Hooks(self.sealed.world).tell()
+        Hooks(self.sealed.world).publish()
         self.receiver.wait_for(before + 1)
         receipt = self.receiver.receipts[-1]
         webhook_verify.Verifier(self.sealed.secret, tolerance=3600).verify(receipt.body, receipt.headers)

@@ -25,7 +25,7 @@ from booking_core.db.statements import Statement
 from booking_core.models.bookings import CancelReason
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import SubscribableType, WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
-from booking_core.payments import Answered, Outcome
+from booking_core.payments import RefundOutcome, RefundResult
 
 EXACT = doctor.Terms(skew_s=0)
 
@@ -69,7 +69,7 @@ def story(world: World) -> None:
 
 def settle_refunds(world: World) -> None:
     claimed = world.database.write(lambda tx: payments.claim(tx, limit=10, lease_s=30))
-    answers = [Answered(each, Outcome.REFUNDED, provider_refund_id="re_1") for each in claimed]
+    answers = [RefundResult(each, RefundOutcome.REFUNDED, provider_refund_id="re_1") for each in claimed]
     world.database.write(lambda tx: payments.settle(tx, answers))
 
 
@@ -264,7 +264,7 @@ BUGS = (
     ),
     Bug(
         "a refund is made and not booked",
-        forgotten("booking_core.payments.refunds.book"),
+        forgotten("booking_core.payments.refunds.record_returned"),
         "what a payment gave back is what its refund did",
     ),
     Bug(
@@ -289,7 +289,7 @@ BUGS = (
     ),
     Bug(
         "a cancellation forgets the refund",
-        instead("booking_core.payments.owe_refund", lambda *_, **__: 0),
+        instead("booking_core.payments.request_refund", lambda *_, **__: 0),
         "a paid booking that was cancelled has the refund that the policy owes",
     ),
     Bug(
@@ -338,13 +338,13 @@ BUGS = (
     ),
     Bug(
         "what is queued for an endpoint that is switched off is left",
-        forgotten("booking_core.webhooks.store.give_up"),
+        forgotten("booking_core.webhooks.store.fail_queued"),
         "nothing is queued for an endpoint that is off",
         switch_off,
     ),
     Bug(
         "an eleventh endpoint is let in",
-        forgotten("booking_core.webhooks.rules.room_for_one_more"),
+        forgotten("booking_core.webhooks.rules.check_limit"),
         "at most 10 endpoints of an organization stand",
         eleven_endpoints,
     ),

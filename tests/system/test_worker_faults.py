@@ -104,7 +104,7 @@ def test_what_a_killed_worker_was_sending_is_sent_once_more(setup: Setup) -> Non
         return hang
 
     setup.receiver.choose = kill_and_hang
-    (event,) = setup.hooks.tell()
+    (event,) = setup.hooks.publish()
     worker.start()
     setup.receiver.wait_for(1)
     worker.start()
@@ -130,7 +130,7 @@ def test_what_was_accepted_as_the_worker_died_comes_twice_with_the_same_event_id
         return OK
 
     setup.receiver.choose = kill_and_accept
-    setup.hooks.tell()
+    setup.hooks.publish()
     worker.start()
     wait_until(lambda: setup.receiver.accepted, "the first request is accepted")
     lease_has_passed(setup.hooks)
@@ -153,7 +153,7 @@ def test_a_delivery_that_brings_down_every_worker_is_parked_and_the_others_go_on
     ):
         receiver, hooks = receivers.open(), Hooks(world)
         hooks.endpoint(url=receiver.url)
-        (poison,) = hooks.tell()
+        (poison,) = hooks.publish()
 
         def fall(_: Receipt) -> Answer:
             worker.kill()
@@ -165,7 +165,7 @@ def test_a_delivery_that_brings_down_every_worker_is_parked_and_the_others_go_on
             receiver.wait_for(deaths)
             worker.wait_until_it_ends()
             lease_has_passed(hooks)
-        others = hooks.tell(times=5)
+        others = hooks.publish(times=5)
         worker.start()
 
         def of(event: str) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def test_a_delivery_that_brings_down_every_worker_is_parked_and_the_others_go_on
 def test_a_worker_that_is_told_to_stop_finishes_what_it_sends(setup: Setup) -> None:
     held, let_go = setup.receivers.holding()
     setup.receiver.choose = in_turn(held)
-    setup.hooks.tell()
+    setup.hooks.publish()
     worker = setup.workers[0].start()
     setup.receiver.wait_for(1)
     worker.signal(signal.SIGTERM)
@@ -199,7 +199,7 @@ def test_a_worker_that_is_told_to_stop_finishes_what_it_sends(setup: Setup) -> N
 
 def test_a_worker_that_is_told_twice_finishes_nothing_more(setup: Setup) -> None:
     setup.receiver.choose = lambda _: hang
-    setup.hooks.tell()
+    setup.hooks.publish()
     worker = setup.workers[0].start()
     setup.receiver.wait_for(1)
     worker.signal(signal.SIGTERM)
@@ -225,7 +225,7 @@ def test_a_worker_that_slept_past_its_lease_changes_nothing_but_its_own_line_of_
         return held if ends == "well" else hang
 
     setup.receiver.choose = fall_asleep
-    setup.hooks.tell()
+    setup.hooks.publish()
     asleep.start()
     setup.receiver.wait_for(1)
     lease_has_passed(setup.hooks)
@@ -250,11 +250,11 @@ def test_an_endpoint_that_is_switched_off_while_something_is_sent_to_it(setup: S
     hooks, endpoint = setup.hooks, setup.endpoint
     held, let_go = setup.receivers.holding()
     setup.receiver.choose = in_turn(held)
-    card = hooks.tell()[0]
+    card = hooks.publish()[0]
     worker = setup.workers[0].start()
     setup.receiver.wait_for(1)
     switch_off(hooks, endpoint, change)
-    later = hooks.tell() if change == "disable" else []
+    later = hooks.publish() if change == "disable" else []
     let_go()
     wait_until(lambda: setup.outcomes() == ["ok"], "the attempt is written down")
     assert worker.stop() == ExitCode.OK
@@ -282,7 +282,7 @@ def switch_off(hooks: Hooks, endpoint: str, change: str) -> None:
 
 def test_two_endpoints_of_one_url_get_a_delivery_each_with_a_secret_each(setup: Setup) -> None:
     other = setup.hooks.endpoint(url=setup.receiver.url)
-    setup.hooks.tell()
+    setup.hooks.publish()
     setup.workers[0].start()
     setup.receiver.wait_for(2)
     valid = [
@@ -310,7 +310,7 @@ def test_a_second_worker_is_refused_beside_sqlite_and_welcome_beside_postgresql(
     else:
         second.wait_until_it_runs()
         assert second.stop() == ExitCode.OK
-    setup.hooks.tell()
+    setup.hooks.publish()
     setup.receiver.wait_for(1)
     assert first.stop() == ExitCode.OK
     assert setup.delivery()["status"] == "succeeded"
@@ -323,7 +323,7 @@ def test_two_workers_share_what_is_due_and_send_nothing_twice(setup: Setup) -> N
         worker.start()
     for worker in setup.workers:
         worker.wait_until_it_runs()
-    events = [event for _ in range(10) for event in setup.hooks.tell(times=20)]
+    events = [event for _ in range(10) for event in setup.hooks.publish(times=20)]
     wait_until(setup.is_over, "all are delivered")
     assert sorted(receipt.event_id for receipt in setup.receiver.receipts) == sorted(events)
     assert [worker.stop() for worker in setup.workers] == [ExitCode.OK, ExitCode.OK]
@@ -333,7 +333,7 @@ def test_two_workers_share_what_is_due_and_send_nothing_twice(setup: Setup) -> N
 def test_a_worker_that_is_not_told_of_a_commit_finds_what_is_due(setup: Setup) -> None:
     worker = setup.workers[0].start().wait_until_it_runs()
     setup.receiver.choose = in_turn(plain(500))
-    setup.hooks.tell()
+    setup.hooks.publish()
     setup.receiver.wait_for(2)
     assert worker.stop() == ExitCode.OK
     assert setup.outcomes() == ["http_status", "ok"]
@@ -351,7 +351,7 @@ def test_a_worker_that_no_bell_can_wake_finds_what_is_due(setup: Setup) -> None:
         terminate += " AND datname = current_database()"
         for count in (1, 2, 3):
             wait_until(lambda: connection.execute(terminate).fetchall(), "it listens, and is cut off")
-            setup.hooks.tell()
+            setup.hooks.publish()
             setup.receiver.wait_for(count)
     assert worker.stop() == ExitCode.OK
     assert set(setup.outcomes()) == {"ok"}

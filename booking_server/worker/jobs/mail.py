@@ -13,7 +13,7 @@ from booking_core import notifications
 from booking_core.clock import MINUTE, has_passed
 from booking_core.context import Installation
 from booking_core.db.engine import Database, Tx
-from booking_core.notifications import Claimed, Mailbox, Outcome, Tried
+from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailResult
 from booking_core.settings import Settings, named_mailbox
 from booking_server.adapters.smtp import BATCH_S, MAIL_S, FileMailer, Mailer, SmtpMailer, SmtpServer
 from booking_server.worker.clock_watch import ClockWatch
@@ -31,7 +31,7 @@ UNPARK_EVERY = MINUTE
 """Repeated, because an older process that has no mail server and is about to be replaced parks the mails it claims."""
 
 
-class MailJob(LeaseJob[list[Claimed], None]):
+class MailJob(LeaseJob[list[ClaimedMail], None]):
     """Writes and sends the mails of all organizations, one batch at a time."""
 
     name = "mail"
@@ -55,14 +55,14 @@ class MailJob(LeaseJob[list[Claimed], None]):
         await self._unpark()
         return await super().run_once()
 
-    async def claim(self, limit: int) -> tuple[list[list[Claimed]], int]:
+    async def claim(self, limit: int) -> tuple[list[list[ClaimedMail]], int]:
         """Write the mails that are owed, then lease a batch of those that are due."""
         owed, due = await asyncio.to_thread(self._database.read, notifications.pending)
         written = await self._write(self._write_owed) if owed else 0
         batch = await self._write(self._claim_due) if due or written else []
         return [batch] if batch else [], written + len(batch)
 
-    def start(self, unit: list[Claimed]) -> "asyncio.Future[None]":
+    def start(self, unit: list[ClaimedMail]) -> "asyncio.Future[None]":
         return asyncio.ensure_future(self._mailer.send(unit, self._record))
 
     async def settle(self, finished: "Sequence[asyncio.Future[None]]") -> None:
@@ -80,14 +80,14 @@ class MailJob(LeaseJob[list[Claimed], None]):
     def _write_owed(self, tx: Tx) -> int:
         return notifications.write_due(tx, self._installation, limit=WRITE_BATCH, sender=self._sender)
 
-    def _claim_due(self, tx: Tx) -> list[Claimed]:
+    def _claim_due(self, tx: Tx) -> list[ClaimedMail]:
         is_settled = self._watch is None or self._watch.is_settled
         return notifications.claim(tx, self._installation, limit=SEND_BATCH, lease_s=LEASE_S, gives_up_old=is_settled)
 
-    async def _record(self, results: Sequence[Tried]) -> None:
+    async def _record(self, results: Sequence[MailResult]) -> None:
         await self._write(lambda tx: notifications.record(tx, results))
         for result in results:
-            if result.outcome in (Outcome.REFUSED, Outcome.DELAYED):
+            if result.outcome in (MailOutcome.REFUSED, MailOutcome.DELAYED):
                 log.warning("the mail %s was not accepted (%s): %s", result.claimed.id, result.outcome, result.error)
 
 

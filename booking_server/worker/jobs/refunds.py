@@ -9,7 +9,7 @@ from typing import Protocol
 from booking_core import payments
 from booking_core.clock import SECOND
 from booking_core.db.engine import Database
-from booking_core.payments import Answered, Claimed, Outcome
+from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from booking_core.settings import Settings
 from booking_server.worker.jobs.leasing import LeaseJob
 
@@ -26,11 +26,11 @@ _REFERRED_AT_ONCE = 100
 class Gateway(Protocol):
     """A payment provider. Threads may share it."""
 
-    def refund(self, claimed: Claimed) -> Answered:
+    def refund(self, claimed: ClaimedRefund) -> RefundResult:
         """Make a refund, or find out its state. Blocks, and raises for no answer or failure of the provider."""
 
 
-class RefundJob(LeaseJob[Claimed, Answered]):
+class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
     """Sends the refunds of all organizations to a gateway, or refers them to staff when there is none."""
 
     name = "refunds"
@@ -41,13 +41,13 @@ class RefundJob(LeaseJob[Claimed, Answered]):
         gateway: Gateway | None,
         *,
         lease_s: float = LEASE_S,
-        first_wait_s: float = payments.FIRST_WAIT_S,
+        first_delay_s: float = payments.FIRST_RETRY_DELAY_S,
         turn_s: float = TURN_S,
     ) -> None:
         super().__init__(database, in_flight_max=IN_FLIGHT_MAX, turn_s=turn_s)
         self._gateway = gateway
         self._lease_s = lease_s
-        self._first_wait_s = first_wait_s
+        self._first_wait_s = first_delay_s
         self._threads = ThreadPoolExecutor(IN_FLIGHT_MAX, "refund")
 
     async def run_once(self) -> int:
@@ -56,25 +56,25 @@ class RefundJob(LeaseJob[Claimed, Answered]):
     async def close(self) -> None:
         await asyncio.to_thread(self._threads.shutdown)
 
-    async def claim(self, limit: int) -> tuple[list[Claimed], int]:
+    async def claim(self, limit: int) -> tuple[list[ClaimedRefund], int]:
         claimed = await self._write(lambda tx: payments.claim(tx, limit=limit, lease_s=self._lease_s))
         return claimed, len(claimed)
 
-    def start(self, unit: Claimed) -> "asyncio.Future[Answered]":
+    def start(self, unit: ClaimedRefund) -> "asyncio.Future[RefundResult]":
         lease_ends_at = self._database.clock() + round(self._lease_s * SECOND)
         return asyncio.get_running_loop().run_in_executor(self._threads, self._send, unit, lease_ends_at)
 
-    async def settle(self, finished: "Sequence[asyncio.Future[Answered]]") -> None:
+    async def settle(self, finished: "Sequence[asyncio.Future[RefundResult]]") -> None:
         results = _results(finished)
-        await self._write(lambda tx: payments.settle(tx, results, first_wait_s=self._first_wait_s))
+        await self._write(lambda tx: payments.settle(tx, results, first_delay_s=self._first_wait_s))
 
     async def _refer_to_staff(self) -> int:
         total = 0
-        while referred := await self._write(lambda tx: payments.refer(tx, limit=_REFERRED_AT_ONCE)):
+        while referred := await self._write(lambda tx: payments.refer_to_staff(tx, limit=_REFERRED_AT_ONCE)):
             total += referred
         return total
 
-    def _send(self, claimed: Claimed, lease_ends_at: int) -> Answered:
+    def _send(self, claimed: ClaimedRefund, lease_ends_at: int) -> RefundResult:
         """Call the gateway, unless the lease has expired.
 
         A machine that slept for a day would otherwise send an idempotency key that was checked the day before and that
@@ -82,11 +82,11 @@ class RefundJob(LeaseJob[Claimed, Answered]):
         """
         assert self._gateway is not None
         if self._database.clock() >= lease_ends_at:
-            return Answered(claimed, Outcome.UNKNOWN, reason="lease_lost")
+            return RefundResult(claimed, RefundOutcome.UNKNOWN, reason="lease_lost")
         return self._gateway.refund(claimed)
 
 
-def _results(finished: "Sequence[asyncio.Future[Answered]]") -> list[Answered]:
+def _results(finished: "Sequence[asyncio.Future[RefundResult]]") -> list[RefundResult]:
     """Return the results, without calls that raised: their leases expire, and they delay no other result."""
     results = []
     for future in finished:

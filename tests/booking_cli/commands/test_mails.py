@@ -14,7 +14,7 @@ from booking_core import notifications
 from booking_core.clock import DAY, system_clock
 from booking_core.context import Installation
 from booking_core.db.engine import Database
-from booking_core.notifications import Outcome, Tried
+from booking_core.notifications import MailOutcome, MailResult
 from booking_core.tokens import SecretKeys
 
 DEPARTURE = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55"
@@ -63,15 +63,15 @@ class Office:
     def write(self) -> int:
         return self.database.write(lambda tx: notifications.write_due(tx, self._installation, limit=100))
 
-    def settle(self, outcome: Outcome, error: str | None = None) -> None:
+    def settle(self, outcome: MailOutcome, error: str | None = None) -> None:
         claimed = self.database.write(lambda tx: notifications.claim(tx, self._installation, limit=100, lease_s=60))
-        self.database.write(lambda tx: notifications.record(tx, [Tried(each, outcome, error) for each in claimed]))
+        self.database.write(lambda tx: notifications.record(tx, [MailResult(each, outcome, error) for each in claimed]))
 
     def failed(self, name: str = "Ada") -> str:
         """Return the id of a failed mail."""
         booking_id = self.book(name)
         self.write()
-        self.settle(Outcome.REFUSED, "550 no such user")
+        self.settle(MailOutcome.REFUSED, "550 no such user")
         return str(self.mails("show", f"booking_confirmation_mail:{booking_id}").json["id"])
 
 
@@ -90,7 +90,7 @@ def test_mails_are_listed_the_newest_first(fjord_on_both: Booking, office: Offic
     failed = office.failed()
     office.book("Grace")
     office.write()
-    office.settle(Outcome.SENT)
+    office.settle(MailOutcome.SENT)
     owed = office.book("Edsger")
     found = office.mails("list").json
     assert [(mail["status"], mail["recipient"]) for mail in found["data"]] == [
@@ -141,13 +141,13 @@ def test_a_mail_that_failed_is_queued_again_and_sent(office: Office) -> None:
     assert (again["status"], again["attempt_count"], again["last_error"]) == ("queued", 0, None)
     assert office.mails("show", again["id"]).json == again
     office.write()
-    office.settle(Outcome.SENT)
+    office.settle(MailOutcome.SENT)
     (mail,) = office.mails("list").json["data"]
     assert mail["status"] == "sent"
 
 
-@pytest.mark.parametrize("outcome", [Outcome.SENT, Outcome.PARKED])
-def test_what_did_not_fail_exits_7_and_says_why(office: Office, outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [MailOutcome.SENT, MailOutcome.PARKED])
+def test_what_did_not_fail_exits_7_and_says_why(office: Office, outcome: MailOutcome) -> None:
     failed, booking_id = office.failed(), office.book("Grace")
     office.write()
     office.settle(outcome)
@@ -189,7 +189,7 @@ def test_many_are_queued_again_in_batches(office: Office, monkeypatch: pytest.Mo
     for name in ("Ada", "Grace", "Edsger", "Barbara", "Donald"):
         office.book(name)
     office.write()
-    office.settle(Outcome.REFUSED)
+    office.settle(MailOutcome.REFUSED)
     assert len(office.mails("retry", "--failed").json["data"]) == 5
     assert office.write() == 5
 

@@ -92,7 +92,7 @@ class Office:
         """Return the id of a cancelled booking whose refund waits for the staff, since there is no gateway."""
         booking_id = self.paid(**over)
         self.cancel(booking_id)
-        assert self.database.write(lambda tx: payments.refer(tx, limit=10)) == 1
+        assert self.database.write(lambda tx: payments.refer_to_staff(tx, limit=10)) == 1
         return booking_id
 
 

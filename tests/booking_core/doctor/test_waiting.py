@@ -16,12 +16,12 @@ from booking_core.db.engine import Database
 from booking_core.doctor import checks, sealed
 from booking_core.models.bookings import RefundMode
 from booking_core.models.events import EventType
-from booking_core.notifications.rules import SENDING_WAITS, SENT_WITHIN, WRITING_WAITS
+from booking_core.notifications.rules import SEND_RETRY_DELAYS, SENT_WITHIN, WRITE_RETRY_DELAYS
 from booking_core.payments import rules as refund_rules
 from booking_core.storefront.rules import HOLD_S_MAX
 from booking_core.tokens import SecretKeys
+from booking_core.webhooks import claiming
 from booking_core.webhooks import rules as webhook_rules
-from booking_core.webhooks import sending
 from booking_server.worker.jobs import mail, refunds
 
 EVERYTHING = doctor.Terms(skew_s=0, include_waiting=True)
@@ -128,7 +128,7 @@ def cancelled(world: World, count: int) -> list[str]:
 def test_refunds_that_no_gateway_can_make_are_counted(world: World) -> None:
     cancelled(world, 3)
     assert waiting(world) == {}
-    assert world.database.write(lambda tx: payments.refer(tx, limit=10)) == 3
+    assert world.database.write(lambda tx: payments.refer_to_staff(tx, limit=10)) == 3
     (found,) = waiting(world).values()
     newest = max(row["id"] for row in world.rows(tables.refunds))
     assert (found.invariant, found.subject) == (REVIEW, newest)
@@ -140,7 +140,7 @@ def test_refunds_that_no_gateway_can_make_are_counted(world: World) -> None:
 def test_refunds_that_the_gateway_refused_are_counted(world: World) -> None:
     cancelled(world, 2)
     claimed = world.database.write(lambda tx: payments.claim(tx, limit=10, lease_s=30))
-    refused = [payments.Answered(each, payments.Outcome.REFUSED, reason="card_closed") for each in claimed]
+    refused = [payments.RefundResult(each, payments.RefundOutcome.REFUSED, reason="card_closed") for each in claimed]
     world.database.write(lambda tx: payments.settle(tx, refused))
     (found,) = waiting(world).values()
     assert found.invariant == REFUSED
@@ -213,13 +213,13 @@ def test_what_is_broken_comes_first(past: Any) -> None:
 
 def test_the_limits_of_instants_are_no_smaller_than_what_is_written() -> None:
     assert HOLD_S_MAX * SECOND == checks.HOLD_AHEAD
-    assert max(WRITING_WAITS) <= checks.EFFECT_AHEAD
-    assert max(SENDING_WAITS) <= checks.MAIL_AHEAD
+    assert max(WRITE_RETRY_DELAYS) <= checks.EFFECT_AHEAD
+    assert max(SEND_RETRY_DELAYS) <= checks.MAIL_AHEAD
     assert SENT_WITHIN == checks.MAIL_IS_NEWS
-    longest_s = refund_rules.FIRST_WAIT_S * refund_rules.LONGEST_WAIT * 1.25
+    longest_s = refund_rules.FIRST_RETRY_DELAY_S * refund_rules.RETRY_FACTOR_MAX * 1.25
     assert max(refund_rules.ACCEPTED_WAIT_S, longest_s, refunds.LEASE_S) * SECOND <= checks.REFUND_AHEAD
     assert max(mail.LEASE_S, refunds.LEASE_S) * SECOND <= checks.LEASE_AHEAD
-    assert sending.LEASE_DEADLINES <= checks.LEASE_DEADLINES
+    assert claiming.DEADLINES_PER_LEASE <= checks.LEASE_DEADLINES
     assert webhook_rules._JITTER <= checks.WEBHOOK_JITTER
 
 

@@ -8,13 +8,13 @@ from support.world import NOON, World
 
 from booking_core.context import Organization
 from booking_core.notifications import calendar
-from booking_core.notifications.summary import BookingRow
+from booking_core.notifications.summary import BookingDetails
 
 SECOND = 1_000_000
 
 
-def booking(**over: object) -> BookingRow:
-    row: dict[str, object] = dict.fromkeys(BookingRow._fields)
+def booking(**over: object) -> BookingDetails:
+    row: dict[str, object] = dict.fromkeys(BookingDetails._fields)
     row |= {
         "id": "7a1c9e54-3b0d-4f6a-9d3e-1c5b8a2f4e60",
         "booking_number": 1042,
@@ -26,7 +26,7 @@ def booking(**over: object) -> BookingRow:
         "created_at": NOON - 10 * SECOND,
         "updated_at": NOON - 10 * SECOND,
     }
-    return BookingRow(**(row | over))  # type: ignore[arg-type]
+    return BookingDetails(**(row | over))  # type: ignore[arg-type]
 
 
 def raw(organization: Organization, **over: object) -> bytes:

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from booking_core.clock import to_datetime
 from booking_core.notifications import message
-from booking_core.notifications.message import Letter, Mailbox
-from booking_core.notifications.wording import one_line
+from booking_core.notifications.formatting import one_line
+from booking_core.notifications.message import Mailbox, MailContent
 
 NOON = 1_795_262_400_000_000
-LETTER = Letter("A subject", "Hello.\n\n.\nFrom here\n--=_x\n= ö 👋\n", "<p>Hello ö</p>\n")
+CONTENT = MailContent("A subject", "Hello.\n\n.\nFrom here\n--=_x\n= ö 👋\n", "<p>Hello ö</p>\n")
 
 NAMES = [
     "Ada Lovelace",
@@ -43,7 +43,7 @@ NAMES = [
 
 def composed(**over: Any) -> bytes:
     given: dict[str, Any] = {
-        "letter": LETTER,
+        "content": CONTENT,
         "sender": Mailbox("Fjord Tours", "office@book.example"),
         "recipient": Mailbox("Ada", "ada@example.com"),
         "reply_to": None,
@@ -51,7 +51,7 @@ def composed(**over: Any) -> bytes:
         "at": NOON,
     }
     given |= over
-    return message.compose(given.pop("letter"), **given)
+    return message.compose(given.pop("content"), **given)
 
 
 def read(raw: bytes) -> EmailMessage:
@@ -92,7 +92,7 @@ def test_a_name_is_only_a_name(name: str) -> None:
 
 @pytest.mark.parametrize("text", NAMES)
 def test_a_subject_is_only_a_subject(text: str) -> None:
-    parsed = read(composed(letter=Letter(text, "x", "x")))
+    parsed = read(composed(content=MailContent(text, "x", "x")))
     assert parsed["Subject"] == one_line(text)
     assert "Bcc" not in parsed
     assert "X-Evil" not in parsed
@@ -100,8 +100,8 @@ def test_a_subject_is_only_a_subject(text: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_line_is_ascii_and_short_enough(name: str) -> None:
-    letter = Letter(name, f"{name}\n" * 3, f"<p>{'x' * 3000}</p>")
-    head, _, body = composed(letter=letter, recipient=Mailbox(name, "ada@example.com")).partition(b"\r\n\r\n")
+    content = MailContent(name, f"{name}\n" * 3, f"<p>{'x' * 3000}</p>")
+    head, _, body = composed(content=content, recipient=Mailbox(name, "ada@example.com")).partition(b"\r\n\r\n")
     assert head.isascii()
     assert body.isascii()
     assert max(map(len, head.split(b"\r\n"))) <= 78
@@ -112,7 +112,7 @@ def test_every_line_is_ascii_and_short_enough(name: str) -> None:
 
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_no_text_at_all_breaks_a_header(name: str, subject: str) -> None:
-    parsed = read(composed(letter=Letter(subject, "x", "x"), recipient=Mailbox(name, "ada@example.com")))
+    parsed = read(composed(content=MailContent(subject, "x", "x"), recipient=Mailbox(name, "ada@example.com")))
     assert only_address(parsed, "To")[1] == "ada@example.com"
     assert len(parsed.keys()) == 9
 
@@ -152,13 +152,13 @@ def test_the_two_bodies_arrive_as_they_were_written() -> None:
     assert parsed.get_content_type() == "multipart/alternative"
     plain, html = parsed.iter_parts()
     assert (plain.get_content_type(), html.get_content_type()) == ("text/plain", "text/html")
-    assert plain.get_content().replace("\r\n", "\n") == LETTER.text
-    assert html.get_content().replace("\r\n", "\n") == LETTER.html
+    assert plain.get_content().replace("\r\n", "\n") == CONTENT.text
+    assert html.get_content().replace("\r\n", "\n") == CONTENT.html
 
 
 def test_a_calendar_entry_is_attached() -> None:
     entry = b"BEGIN:VCALENDAR\r\nEND:VCALENDAR\r\n"
-    parsed = read(composed(letter=Letter("s", "t", "h", entry)))
+    parsed = read(composed(content=MailContent("s", "t", "h", entry)))
     assert parsed.get_content_type() == "multipart/mixed"
     alternative, attached = parsed.iter_parts()
     assert [part.get_content_type() for part in alternative.iter_parts()] == ["text/plain", "text/html"]

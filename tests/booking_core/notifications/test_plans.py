@@ -162,14 +162,14 @@ def shown(tx: Tx, statement: Statement, **parameters: object) -> str:
 def test_what_is_old_is_found_by_an_index_that_holds_what_has_ended_alone(kept_url: str) -> None:
     database = Database(kept_url)
     bounds = {"before": NOON + 3, "limit": 2_000}
-    doomed = as_json([{"organization_id": "00000000-0000-4000-8000-000000000000", "key": "x"}])
+    purged = as_json([{"organization_id": "00000000-0000-4000-8000-000000000000", "key": "x"}])
     with database.writing() as tx:
         for status in ("sent", "failed"):
             assert "ix_mails_ended" in shown(tx, history._OLD_MAILS, status=status, **bounds)
         for status in ("done", "failed"):
             assert "ix_effects_unmailed" in shown(tx, history._OLD_UNMAILED, status=status, **bounds)
-        shown(tx, history._DELETE_MAILS, doomed=doomed)
-        shown(tx, history._DELETE_EFFECTS, doomed=doomed)
+        shown(tx, history._DELETE_MAILS, purged=purged)
+        shown(tx, history._DELETE_EFFECTS, purged=purged)
     database.close()
 
 

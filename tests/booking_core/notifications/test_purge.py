@@ -10,7 +10,7 @@ from support.world import FixedClock, make_world
 from booking_core import notifications
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.notifications import Outcome, Tried
+from booking_core.notifications import MailOutcome, MailResult
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def mails(fresh_database_url: str) -> Iterator[Mails]:
     database.close()
 
 
-def settle(mails: Mails, outcome: Outcome) -> None:
-    tried = [Tried(each, outcome) for each in mails.claim()]
+def settle(mails: Mails, outcome: MailOutcome) -> None:
+    tried = [MailResult(each, outcome) for each in mails.claim()]
     mails.world.database.write(lambda tx: notifications.record(tx, tried))
 
 
@@ -39,8 +39,8 @@ def left(mails: Mails) -> tuple[int, int]:
     return len(mails.world.rows(tables.mails)), len(mails.world.rows(tables.effects))
 
 
-@pytest.mark.parametrize("outcome", [Outcome.SENT, Outcome.REFUSED])
-def test_the_last_instant_that_is_kept_is_kept_counted_from_the_end(mails: Mails, outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [MailOutcome.SENT, MailOutcome.REFUSED])
+def test_the_last_instant_that_is_kept_is_kept_counted_from_the_end(mails: Mails, outcome: MailOutcome) -> None:
     clock = mails.world.clock
     mails.book()
     mails.write()
@@ -52,8 +52,8 @@ def test_the_last_instant_that_is_kept_is_kept_counted_from_the_end(mails: Mails
     assert left(mails) == (0, 0)
 
 
-@pytest.mark.parametrize("outcome", [Outcome.DELAYED, Outcome.PARKED, Outcome.UNTRIED, None])
-def test_what_is_to_be_sent_or_under_way_is_kept(mails: Mails, outcome: Outcome | None) -> None:
+@pytest.mark.parametrize("outcome", [MailOutcome.DELAYED, MailOutcome.PARKED, MailOutcome.UNTRIED, None])
+def test_what_is_to_be_sent_or_under_way_is_kept(mails: Mails, outcome: MailOutcome | None) -> None:
     mails.book()
     mails.write()
     if outcome is None:
@@ -81,7 +81,7 @@ def test_what_no_mail_came_of_goes_by_itself(mails: Mails) -> None:
 def test_a_mail_that_is_owed_again_is_kept(mails: Mails) -> None:
     mails.book(notify_staff=False)
     mails.write()
-    settle(mails, Outcome.REFUSED)
+    settle(mails, MailOutcome.REFUSED)
     (row,) = mails.world.rows(tables.mails)
     mails.world.database.write(lambda tx: notifications.retry(tx, [row["id"]]))
     before = mails.world.clock() * 2
@@ -93,7 +93,7 @@ def test_two_that_purge_at_once_take_different_rows(mails: Mails) -> None:
     for number in range(20):
         mails.book(f"a-key-of-a-test-{number}")
     mails.write()
-    settle(mails, Outcome.SENT)
+    settle(mails, MailOutcome.SENT)
     before, removed = mails.world.clock() + 1, list[int]()
 
     def work() -> None:
@@ -112,7 +112,7 @@ def test_two_that_purge_at_once_take_different_rows(mails: Mails) -> None:
 
 
 def test_a_purge_takes_as_many_as_it_may_of_either_end(mails: Mails) -> None:
-    for number, outcome in enumerate((Outcome.SENT, Outcome.REFUSED)):
+    for number, outcome in enumerate((MailOutcome.SENT, MailOutcome.REFUSED)):
         mails.book(f"a-key-of-a-test-{number}")
         mails.write()
         settle(mails, outcome)

@@ -13,7 +13,7 @@ from booking_core.clock import MINUTE
 from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.errors import Conflict, NotFound
-from booking_core.notifications import Mail, MailStatus, Outcome, Tried, letters
+from booking_core.notifications import Mail, MailOutcome, MailResult, MailStatus, rendering
 from booking_core.notifications.rules import SENT_WITHIN
 from booking_core.outbox import OutboxKind
 
@@ -48,9 +48,9 @@ def refusal(world: World, *names: str, anyway: bool = False) -> Conflict:
     return caught.value
 
 
-def settle(mails: Mails, outcome: Outcome, error: str | None = None) -> None:
+def settle(mails: Mails, outcome: MailOutcome, error: str | None = None) -> None:
     """Everything that is due is tried."""
-    tried = [Tried(each, outcome, error) for each in mails.claim()]
+    tried = [MailResult(each, outcome, error) for each in mails.claim()]
     mails.world.database.write(lambda tx: notifications.record(tx, tried))
 
 
@@ -58,7 +58,7 @@ def failed(mails: Mails, key: str = "a-key-of-a-test", **over: Any) -> str:
     """The id of a confirmation that was refused."""
     booking = mails.book(key, **{"notify_staff": False} | over)
     mails.write()
-    settle(mails, Outcome.REFUSED, "550 no such user")
+    settle(mails, MailOutcome.REFUSED, "550 no such user")
     (row,) = [row for row in mails.world.rows(tables.mails) if row["booking_id"] == booking]
     return str(row["id"])
 
@@ -67,7 +67,7 @@ def unwritten(mails: Mails, monkeypatch: pytest.MonkeyPatch) -> str:
     """The key of a confirmation that could not be written."""
     booking = mails.book(notify_staff=False)
     with monkeypatch.context() as patched:
-        patched.setattr(letters, "write", None)
+        patched.setattr(rendering, "render", None)
         for _ in range(5):
             mails.write()
             mails.world.clock.advance(2 * HOUR)
@@ -106,13 +106,13 @@ def test_each_status_is_found_and_the_newest_first(mails: Mails, monkeypatch: py
     world.clock.advance(MINUTE)
     mails.book("sent-key-of-a-test", notify_staff=False)
     mails.write()
-    settle(mails, Outcome.SENT)
+    settle(mails, MailOutcome.SENT)
     world.clock.advance(MINUTE)
     names["failed"] = failed(mails, "failed-key-of-a-test")
     world.clock.advance(MINUTE)
     mails.book("parked-key-of-a-test", notify_staff=False)
     mails.write()
-    settle(mails, Outcome.PARKED)
+    settle(mails, MailOutcome.PARKED)
     world.clock.advance(MINUTE)
     owed = mails.book("owed-key-of-a-test", notify_staff=False)
     found = shown(world)
@@ -176,7 +176,7 @@ def test_a_mail_that_failed_is_written_anew_and_sent(mails: Mails) -> None:
     assert world.examine() == []
     assert mails.write() == 1
     assert mails.read(CONFIRMATION)["Message-ID"] == before["Message-ID"]
-    settle(mails, Outcome.SENT)
+    settle(mails, MailOutcome.SENT)
     (mail,) = shown(world)
     assert (mail["status"], mail["attempt_count"]) == ("sent", 1)
     assert world.examine() == []
@@ -219,10 +219,10 @@ def test_what_did_not_fail_is_refused_with_the_reason(mails: Mails) -> None:
     mails.write()
     mail_id = mails.rows()[CONFIRMATION]["id"]
     assert (refusal(world, key).reason, str(refusal(world, key))) == ("mail_queued", f"The mail {mail_id} {queued}")
-    settle(mails, Outcome.PARKED)
+    settle(mails, MailOutcome.PARKED)
     assert str(refusal(world, mail_id)).endswith("is queued already, waits for a mail server (BOOKING_SMTP_URL).")
     world.database.write(notifications.unpark)
-    settle(mails, Outcome.SENT)
+    settle(mails, MailOutcome.SENT)
     sent = refusal(world, mail_id, anyway=True)
     assert (sent.reason, str(sent)) == (
         "mail_sent",
@@ -237,7 +237,7 @@ def test_what_is_no_news_any_more_is_written_only_when_asked_for_anyway(mails: M
     world.clock.advance(SENT_WITHIN)
     retry(world, mail_id)
     mails.write()
-    settle(mails, Outcome.REFUSED)
+    settle(mails, MailOutcome.REFUSED)
     world.clock.advance(1)
     mail_id = shown(world)[0]["id"]
     refused = refusal(world, mail_id)
@@ -269,7 +269,7 @@ def test_a_cancellation_is_of_use_after_the_departure_too(mails: Mails) -> None:
     booking = mails.book(departure_id=departure, send_confirmation_email=False, notify_staff=False)
     Operations(world).cancel(booking)
     mails.write()
-    settle(mails, Outcome.REFUSED)
+    settle(mails, MailOutcome.REFUSED)
     world.clock.advance(HOUR)
     for mail in shown(world, "failed"):
         assert retry(world, mail["id"])
@@ -312,7 +312,7 @@ def test_however_many_are_owed_again_it_takes_as_many_statements(mails: Mails, s
         mails.world.database.write(lambda tx, keys=keys: notifications.retry_each(tx, keys))
         counts.append(len(statements))
         mails.write()
-        settle(mails, Outcome.SENT)
+        settle(mails, MailOutcome.SENT)
     assert counts == [6, 6]
 
 

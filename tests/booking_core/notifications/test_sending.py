@@ -10,8 +10,8 @@ from support.world import HOUR
 from booking_core import notifications
 from booking_core.clock import END_OF_TIME
 from booking_core.context import Installation
-from booking_core.notifications import Claimed, Outcome, Tried
-from booking_core.notifications.rules import SENDING_WAITS, SENT_WITHIN
+from booking_core.notifications import ClaimedMail, MailOutcome, MailResult
+from booking_core.notifications.rules import SEND_RETRY_DELAYS, SENT_WITHIN
 from booking_core.outbox import OutboxKind
 from booking_core.tokens import SecretKeys
 
@@ -28,8 +28,8 @@ def written(mails: Mails) -> Mails:
     return mails
 
 
-def record(mails: Mails, claimed: Sequence[Claimed], outcome: Outcome, error: str | None = None) -> None:
-    tried = [Tried(each, outcome, error) for each in claimed]
+def record(mails: Mails, claimed: Sequence[ClaimedMail], outcome: MailOutcome, error: str | None = None) -> None:
+    tried = [MailResult(each, outcome, error) for each in claimed]
     mails.world.database.write(lambda tx: notifications.record(tx, tried))
 
 
@@ -56,7 +56,7 @@ def test_what_is_leased_is_nobody_elses_until_the_lease_is_over(written: Mails) 
 
 
 def test_what_was_sent_is_sent_once_and_no_longer_kept(written: Mails) -> None:
-    record(written, written.claim(), Outcome.SENT)
+    record(written, written.claim(), MailOutcome.SENT)
     sent = row(written)
     assert (sent["status"], sent["sent_at"], sent["message"]) == ("sent", written.world.clock(), "")
     assert (sent["next_attempt_at"], sent["lease_until"], sent["last_error"]) == (None, None, None)
@@ -67,25 +67,25 @@ def test_what_was_sent_is_sent_once_and_no_longer_kept(written: Mails) -> None:
 
 def test_what_was_delayed_is_tried_again_until_the_table_of_waits_ends(written: Mails) -> None:
     clock, ids = written.world.clock, set()
-    for attempts, wait in enumerate(SENDING_WAITS, start=1):
+    for attempts, wait in enumerate(SEND_RETRY_DELAYS, start=1):
         claimed = written.claim()
         ids |= {each.message for each in claimed}
-        record(written, claimed, Outcome.DELAYED, "451 later")
+        record(written, claimed, MailOutcome.DELAYED, "451 later")
         assert (row(written)["status"], row(written)["attempt_count"]) == ("queued", attempts)
         assert (row(written)["next_attempt_at"], row(written)["last_error"]) == (clock() + wait, "451 later")
         clock.advance(wait - 1)
         assert written.claim() == []
         clock.advance(1)
-    record(written, written.claim(), Outcome.DELAYED, "451 later")
+    record(written, written.claim(), MailOutcome.DELAYED, "451 later")
     assert (row(written)["status"], row(written)["next_attempt_at"]) == ("failed", None)
     assert len(ids) == 1
-    assert sum(SENDING_WAITS) < SENT_WITHIN
+    assert sum(SEND_RETRY_DELAYS) < SENT_WITHIN
     clock.advance(1000 * HOUR)
     assert written.claim() == []
 
 
 def test_what_was_refused_is_not_tried_again_and_is_kept(written: Mails) -> None:
-    record(written, written.claim(), Outcome.REFUSED, "550 no such user")
+    record(written, written.claim(), MailOutcome.REFUSED, "550 no such user")
     assert (row(written)["status"], row(written)["last_error"]) == ("failed", "550 no such user")
     written.world.clock.advance(1000 * HOUR)
     assert written.claim() == []
@@ -93,14 +93,14 @@ def test_what_was_refused_is_not_tried_again_and_is_kept(written: Mails) -> None
 
 
 def test_what_was_not_tried_counts_for_nothing(written: Mails) -> None:
-    record(written, written.claim(), Outcome.UNTRIED)
+    record(written, written.claim(), MailOutcome.UNTRIED)
     assert row(written)["attempt_count"] == 0
     (again,) = written.claim()
     assert again.attempts == 1
 
 
 def test_what_was_parked_waits_for_a_mail_server(written: Mails) -> None:
-    record(written, written.claim(), Outcome.PARKED)
+    record(written, written.claim(), MailOutcome.PARKED)
     parked = row(written)
     assert (parked["status"], parked["attempt_count"], parked["next_attempt_at"]) == ("queued", 0, END_OF_TIME)
     written.world.clock.advance(HOUR)
@@ -113,7 +113,7 @@ def test_what_was_parked_waits_for_a_mail_server(written: Mails) -> None:
 
 
 def test_a_mail_that_is_no_news_any_more_is_not_sent(written: Mails) -> None:
-    record(written, written.claim(), Outcome.PARKED)
+    record(written, written.claim(), MailOutcome.PARKED)
     written.world.clock.advance(SENT_WITHIN + 1)
     written.world.database.write(notifications.unpark)
     assert written.claim() == []
@@ -121,7 +121,7 @@ def test_a_mail_that_is_no_news_any_more_is_not_sent(written: Mails) -> None:
 
 
 def test_a_mail_that_brings_down_every_worker_has_failed_in_the_end(written: Mails) -> None:
-    for _ in range(len(SENDING_WAITS) + 1):
+    for _ in range(len(SEND_RETRY_DELAYS) + 1):
         assert len(written.claim(lease_s=LEASE_S)) == 1
         written.world.clock.advance(LEASE_S * SECOND)
     assert written.claim() == []
@@ -133,9 +133,9 @@ def test_a_worker_that_lost_its_lease_changes_nothing(written: Mails) -> None:
     written.world.clock.advance(LEASE_S * SECOND)
     now = written.claim()
     before = row(written)
-    record(written, late, Outcome.REFUSED, "550")
+    record(written, late, MailOutcome.REFUSED, "550")
     assert row(written) == before
-    record(written, now, Outcome.SENT)
+    record(written, now, MailOutcome.SENT)
     assert row(written)["status"] == "sent"
 
 
@@ -164,7 +164,7 @@ def test_claiming_and_recording_take_two_statements_each(mails: Mails, statement
     claimed = mails.claim()
     assert len(statements) == 2
     statements.clear()
-    record(mails, claimed, Outcome.SENT)
+    record(mails, claimed, MailOutcome.SENT)
     assert len(statements) == 2
     assert {each["status"] for each in mails.rows().values()} == {"sent"}
 

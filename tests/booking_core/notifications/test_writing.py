@@ -16,7 +16,7 @@ from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.models.bookings import CancelReason
 from booking_core.notifications import default_sender
-from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, MAIL_KINDS, WRITING_WAITS
+from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, MAIL_KINDS, WRITE_RETRY_DELAYS
 from booking_core.outbox import OutboxKind
 from booking_core.tokens import SecretKeys
 
@@ -546,7 +546,7 @@ def test_a_mail_that_cannot_be_written_is_tried_again_then_has_failed_and_holds_
     mails.owe(FAILING, tokens.new_id(), **payload(mails.world))
     assert mails.write() == 2
     assert set(mails.rows()) == {FAILING}
-    for attempts, wait in enumerate(WRITING_WAITS, start=1):
+    for attempts, wait in enumerate(WRITE_RETRY_DELAYS, start=1):
         row = mails.effects()[KEY]
         assert (row["status"], row["attempt_count"], row["due_at"]) == ("queued", attempts, clock() + wait)
         assert (row["last_error"], row["completed_at"]) == ("UndefinedError", None)
@@ -554,7 +554,11 @@ def test_a_mail_that_cannot_be_written_is_tried_again_then_has_failed_and_holds_
         clock.advance(wait)
         assert mails.write() == 1
     row = mails.effects()[KEY]
-    assert (row["status"], row["attempt_count"], row["completed_at"]) == ("failed", len(WRITING_WAITS) + 1, clock())
+    assert (row["status"], row["attempt_count"], row["completed_at"]) == (
+        "failed",
+        len(WRITE_RETRY_DELAYS) + 1,
+        clock(),
+    )
     clock.advance(1000 * HOUR)
     assert mails.write() == 0
 
@@ -569,7 +573,7 @@ def test_an_address_that_is_not_one_mailbox_is_never_written_to(
     assert set(mails.rows()) == {STAFF}
     assert mails.effects()[CONFIRMATION]["last_error"] == "ValueError"
     mails.world.change(tables.bookings, booking, guest_email="ada@example.com")  # staff mends it
-    mails.world.clock.advance(WRITING_WAITS[0])
+    mails.world.clock.advance(WRITE_RETRY_DELAYS[0])
     mails.write()
     assert mails.rows()[CONFIRMATION]["recipient"] == "ada@example.com"
 

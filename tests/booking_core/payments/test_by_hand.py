@@ -14,7 +14,7 @@ from booking_core.clock import SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.errors import BookingError, Conflict, Malformed, NotFound
-from booking_core.payments import MoneyState, Outcome, Refund, RefundFilter, rules
+from booking_core.payments import MoneyState, Refund, RefundFilter, RefundOutcome, rules
 
 UNKNOWN = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
 
@@ -43,7 +43,7 @@ class Staff:
 
     def refer(self) -> None:
         """Leave what is due to staff, since there is no gateway."""
-        assert self.till.world.database.write(lambda tx: payments.refer(tx, limit=100))
+        assert self.till.world.database.write(lambda tx: payments.refer_to_staff(tx, limit=100))
 
     def reason(self, verb: Callable[..., Any], *arguments: Any, **named: Any) -> str:
         with pytest.raises(BookingError) as refused:
@@ -120,8 +120,8 @@ def test_whoever_settles_says_how(till: Till, staff: Staff, note: str) -> None:
     assert till.refund(booking_id)["status"] == "needs_review"
 
 
-@pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.UNCLEAR])
-def test_what_the_gateway_refused_or_left_open_is_settled_too(till: Till, staff: Staff, outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [RefundOutcome.REFUSED, RefundOutcome.UNCLEAR])
+def test_what_the_gateway_refused_or_left_open_is_settled_too(till: Till, staff: Staff, outcome: RefundOutcome) -> None:
     booking_id = till.owed()
     till.answer(till.one(), outcome)
     staff.settle(booking_id)
@@ -142,7 +142,7 @@ def test_a_refund_that_is_being_sent_is_not_settled(till: Till, staff: Staff) ->
     till.world.clock.advance(LEASE_S * SECOND)  # its worker may be dead, and the gateway may have made it
     assert staff.reason(staff.settle, booking_id) == "refund_under_way"
     till.world.clock.at -= LEASE_S * SECOND
-    till.answer(claimed, Outcome.REFUNDED)
+    till.answer(claimed, RefundOutcome.REFUNDED)
     assert staff.reason(staff.settle, booking_id) == "refund_settled"
     assert staff.reason(staff.reopen, booking_id) == "refund_settled"
     assert till.payment(booking_id)["refunded_minor"] == TOTAL
@@ -162,7 +162,7 @@ def test_a_late_answer_changes_nothing_that_staff_settled(till: Till, staff: Sta
     till.world.clock.advance(LEASE_S * SECOND)
     staff.refer()
     staff.settle(booking_id, amount_minor=1_000)
-    assert till.answer(late, Outcome.REFUNDED) == 0
+    assert till.answer(late, RefundOutcome.REFUNDED) == 0
     assert till.payment(booking_id)["refunded_minor"] == 1_000
 
 
@@ -222,7 +222,7 @@ def test_a_refund_that_was_never_sent_is_sent_when_there_is_a_gateway(till: Till
     assert till.timeline()[-1][0] == "refund_reopened"
     claimed = till.one()
     assert claimed.look_first  # somebody may have refunded it at the dashboard meanwhile
-    till.answer(claimed, Outcome.REFUNDED)
+    till.answer(claimed, RefundOutcome.REFUNDED)
     assert till.payment(booking_id)["status"] == "refunded"
     assert without_booking(till) == []
 
@@ -231,20 +231,20 @@ def test_a_refund_that_was_refused_gets_a_key_of_its_own_and_is_looked_for_first
     """The gateway keeps the refusal for the old key, and answers it again."""
     booking_id = till.owed()
     first = till.one()
-    till.answer(first, Outcome.REFUSED, reason="charge_disputed", provider_refund_id="re_given_up")
+    till.answer(first, RefundOutcome.REFUSED, reason="charge_disputed", provider_refund_id="re_given_up")
     staff.reopen(booking_id)
     again = till.one()
     assert (again.idempotency_key, again.look_first) == (f"{first.idempotency_key}-1", True)
     assert (again.provider_refund_id, again.attempt_count) == (None, 1)
     assert again.first_sent_at == first.first_sent_at
-    till.answer(again, Outcome.REFUSED, reason="charge_disputed")
+    till.answer(again, RefundOutcome.REFUSED, reason="charge_disputed")
     staff.reopen(booking_id)
     assert till.one().idempotency_key == f"{first.idempotency_key}-2"
 
 
 def test_a_refund_that_the_gateway_has_accepted_is_read_again_and_not_asked_for(till: Till, staff: Staff) -> None:
     booking_id = till.owed()
-    till.answer(till.one(), Outcome.UNCLEAR, provider_refund_id="re_1")
+    till.answer(till.one(), RefundOutcome.UNCLEAR, provider_refund_id="re_1")
     staff.reopen(booking_id)
     assert till.one().provider_refund_id == "re_1"
 
@@ -252,7 +252,7 @@ def test_a_refund_that_the_gateway_has_accepted_is_read_again_and_not_asked_for(
 def test_staff_is_told_again_when_the_gateway_refuses_again(till: Till, staff: Staff) -> None:
     booking_id = till.owed()
     for _ in range(2):
-        till.answer(till.one(), Outcome.REFUSED)
+        till.answer(till.one(), RefundOutcome.REFUSED)
         staff.reopen(booking_id)
     assert till.staff_mail_kinds(booking_id) == ["staff_refund_refused_mail"] * 2
 
@@ -288,7 +288,7 @@ def test_an_amount_that_the_gateway_never_takes_is_rounded_when_it_is_sent_again
         (tables.payments, till.payment(booking_id)["id"]),
     ):
         till.world.change(table, row_id, currency="KWD")
-    till.answer(till.one(), Outcome.REFUSED, reason="amount_invalid")
+    till.answer(till.one(), RefundOutcome.REFUSED, reason="amount_invalid")
     assert staff.reopen(booking_id).amount_minor == 12_340
 
 
@@ -333,7 +333,7 @@ def test_a_refund_is_recorded_only_of_money_that_was_received_here(till: Till, s
 def test_refunds_are_listed_by_what_they_wait_for(till: Till, staff: Staff) -> None:
     refused, unsent, queued = till.owed(100), till.owed(200), till.owed(300)
     claimed = {each.booking_id: each for each in till.claim()}
-    till.answer(claimed[refused], Outcome.REFUSED)
+    till.answer(claimed[refused], RefundOutcome.REFUSED)
     till.world.change(tables.refunds, staff.refund_id(unsent), status="needs_review")
     till.world.change(tables.refunds, staff.refund_id(queued), status="requested")
 

@@ -13,7 +13,7 @@ from booking_core import payments, tokens
 from booking_core.clock import SECOND
 from booking_core.db import tables
 from booking_core.db.statements import Statement
-from booking_core.payments import Answered, Claimed, Outcome, rules, store
+from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, rules, store
 
 # Claiming --------------------------------------------------------------------------------------------------------
 
@@ -55,10 +55,10 @@ def test_the_longest_due_comes_first_and_no_more_than_asked_for(till: Till) -> N
 
 def test_two_workers_share_what_is_due(till: Till) -> None:
     made = {till.owed() for _ in range(40)}
-    taken: list[list[Claimed]] = [[], []]
+    taken: list[list[ClaimedRefund]] = [[], []]
     ready = threading.Barrier(2)
 
-    def work(mine: list[Claimed]) -> None:
+    def work(mine: list[ClaimedRefund]) -> None:
         ready.wait()
         while claimed := till.claim(limit=3):
             mine += claimed
@@ -89,7 +89,7 @@ def test_a_refund_of_all_is_settled_everywhere_at_once(till: Till) -> None:
     booking_id = till.owed()
     claimed = till.one()
     till.world.clock.advance(HOUR)
-    assert till.answer(claimed, Outcome.REFUNDED) == 1
+    assert till.answer(claimed, RefundOutcome.REFUNDED) == 1
     at = NOON + HOUR
     row = till.refund(booking_id)
     assert (row["status"], row["provider_refund_id"], row["updated_at"]) == ("succeeded", f"re_{claimed.id}", at)
@@ -109,7 +109,7 @@ def test_a_refund_of_a_part_leaves_both_partially_refunded(till: Till) -> None:
     booking_id = till.paid()
     world.clock.at = till.starts_at
     assert till.owe(booking_id) == TOTAL // 2
-    till.answer(till.one(), Outcome.REFUNDED)
+    till.answer(till.one(), RefundOutcome.REFUNDED)
     payment = till.payment(booking_id)
     assert (payment["status"], payment["refunded_minor"]) == ("partially_refunded", TOTAL // 2)
     assert world.row(tables.bookings, booking_id)["payment_status"] == "partially_refunded"
@@ -118,15 +118,36 @@ def test_a_refund_of_a_part_leaves_both_partially_refunded(till: Till) -> None:
 @pytest.mark.parametrize(
     ("outcome", "status", "reason", "said", "noted", "logged"),
     [
-        (Outcome.REFUSED, "failed", "charge_disputed", "charge_disputed", "refund_refused", "the gateway refused"),
-        (Outcome.REFUSED, "failed", None, "refused", "refund_refused", "the gateway refused the refund (refused)"),
-        (Outcome.UNCLEAR, "needs_review", "requires_action", "requires_action", "refund_needs_review", "is unclear"),
-        (Outcome.UNCLEAR, "needs_review", None, "unclear", "refund_needs_review", "It may have been made"),
+        (
+            RefundOutcome.REFUSED,
+            "failed",
+            "charge_disputed",
+            "charge_disputed",
+            "refund_refused",
+            "the gateway refused",
+        ),
+        (
+            RefundOutcome.REFUSED,
+            "failed",
+            None,
+            "refused",
+            "refund_refused",
+            "the gateway refused the refund (refused)",
+        ),
+        (
+            RefundOutcome.UNCLEAR,
+            "needs_review",
+            "requires_action",
+            "requires_action",
+            "refund_needs_review",
+            "is unclear",
+        ),
+        (RefundOutcome.UNCLEAR, "needs_review", None, "unclear", "refund_needs_review", "It may have been made"),
     ],
 )
 def test_what_people_must_see_to_reaches_them(
     till: Till,
-    outcome: Outcome,
+    outcome: RefundOutcome,
     status: str,
     reason: str | None,
     said: str,
@@ -158,7 +179,7 @@ def test_what_is_unknown_is_asked_again_later_and_later(till: Till) -> None:
     waits = []
     for _ in range(12):
         claimed = till.one()
-        till.answer(claimed, Outcome.UNKNOWN, reason="no_answer")
+        till.answer(claimed, RefundOutcome.UNKNOWN, reason="no_answer")
         row = till.refund(booking_id)
         assert (row["status"], row["last_error"], row["lease_token"]) == ("sending", "no_answer", None)
         waits.append((row["next_attempt_at"] - till.world.clock()) // SECOND)
@@ -166,25 +187,25 @@ def test_what_is_unknown_is_asked_again_later_and_later(till: Till) -> None:
         assert till.claim() == []
         till.world.clock.advance(1)
     assert waits == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300, 300]
-    till.answer(till.one(), Outcome.REFUNDED)
+    till.answer(till.one(), RefundOutcome.REFUNDED)
     assert till.refund(booking_id)["attempt_count"] == 13
     assert till.refund(booking_id)["first_sent_at"] == NOON
 
 
 def test_what_failed_together_does_not_come_back_together() -> None:
-    assert rules.wait_s(1, 0.0) == 2
-    assert rules.wait_s(1, 1.0) == 2.5
-    assert rules.wait_s(500, 1.0) == 375
+    assert rules.retry_delay_s(1, 0.0) == 2
+    assert rules.retry_delay_s(1, 1.0) == 2.5
+    assert rules.retry_delay_s(500, 1.0) == 375
 
 
 def test_an_accepted_refund_is_looked_at_again_by_its_id(till: Till) -> None:
     booking_id = till.owed()
-    till.answer(till.one(), Outcome.ACCEPTED, reason="pending")
+    till.answer(till.one(), RefundOutcome.ACCEPTED, reason="pending")
     assert till.refund(booking_id)["status"] == "sending"
-    till.world.clock.advance(rules.ACCEPTED_WAIT_S * SECOND)
+    till.world.clock.advance(rules.ACCEPTED_RECHECK_S * SECOND)
     claimed = till.one()
     assert claimed.provider_refund_id == f"re_{claimed.id}"
-    till.answer(claimed, Outcome.REFUNDED)
+    till.answer(claimed, RefundOutcome.REFUNDED)
     assert till.payment(booking_id)["status"] == "refunded"
 
 
@@ -193,10 +214,10 @@ def test_an_answer_that_comes_after_its_lease_was_lost_changes_nothing(till: Til
     late = till.one()
     till.world.clock.advance(LEASE_S * SECOND)
     claimed = till.one()
-    assert till.answer(late, Outcome.REFUSED) == 0
+    assert till.answer(late, RefundOutcome.REFUSED) == 0
     assert till.refund(booking_id)["status"] == "sending"
-    assert till.answer(claimed, Outcome.REFUNDED) == 1
-    assert till.answer(claimed, Outcome.REFUNDED) == 0
+    assert till.answer(claimed, RefundOutcome.REFUNDED) == 1
+    assert till.answer(claimed, RefundOutcome.REFUNDED) == 0
     assert till.payment(booking_id)["refunded_minor"] == TOTAL
     assert till.staff_mails() == {}
 
@@ -205,19 +226,19 @@ def test_answers_of_every_kind_are_settled_together(till: Till, statements_run: 
     made = [till.owed(amount) for amount in (100, 200, 300, 400, 500)]
     claimed = {each.booking_id: each for each in till.claim()}
     answers = [
-        Answered(claimed[booking_id], outcome, "re_1", "said")
-        for booking_id, outcome in zip(made, Outcome, strict=True)
+        RefundResult(claimed[booking_id], outcome, "re_1", "said")
+        for booking_id, outcome in zip(made, RefundOutcome, strict=True)
     ]
     statements_run.clear()
     assert till.settle(*answers) == 5
     assert len(statements_run) == 2 or till.world.database.is_sqlite
-    by_outcome = dict(zip(Outcome, (till.refund(booking_id)["status"] for booking_id in made), strict=True))
+    by_outcome = dict(zip(RefundOutcome, (till.refund(booking_id)["status"] for booking_id in made), strict=True))
     assert by_outcome == {
-        Outcome.REFUNDED: "succeeded",
-        Outcome.ACCEPTED: "sending",
-        Outcome.REFUSED: "failed",
-        Outcome.UNKNOWN: "sending",
-        Outcome.UNCLEAR: "needs_review",
+        RefundOutcome.REFUNDED: "succeeded",
+        RefundOutcome.ACCEPTED: "sending",
+        RefundOutcome.REFUSED: "failed",
+        RefundOutcome.UNKNOWN: "sending",
+        RefundOutcome.UNCLEAR: "needs_review",
     }
     assert sorted(till.staff_mails()) == sorted([made[2], made[4]])
 
@@ -231,7 +252,7 @@ def test_settling_nothing_is_nothing(till: Till) -> None:
 
 def test_without_a_gateway_what_is_owed_is_left_to_staff(till: Till) -> None:
     made = [till.owed() for _ in range(3)]
-    refer = lambda: till.world.database.write(lambda tx: payments.refer(tx, limit=2))  # noqa: E731
+    refer = lambda: till.world.database.write(lambda tx: payments.refer_to_staff(tx, limit=2))  # noqa: E731
     assert [refer(), refer(), refer()] == [2, 1, 0]
     for booking_id in made:
         row = till.refund(booking_id)
@@ -260,7 +281,7 @@ def test_what_is_never_settled_is_left_to_staff_in_the_end(till: Till) -> None:
 
 def test_a_legacy_booking_without_a_customer_is_refunded_too(till: Till) -> None:
     booking_id = till.owed(customer_id=None)
-    till.answer(till.one(), Outcome.REFUNDED)
+    till.answer(till.one(), RefundOutcome.REFUNDED)
     assert till.payment(booking_id)["status"] == "refunded"
 
 
@@ -272,7 +293,7 @@ def test_a_legacy_booking_without_a_customer_is_refunded_too(till: Till) -> None
     [(0, 1, False), (23 * HOUR, 1, False), (23 * HOUR + 1, 1, True), (0, 5, False), (0, 6, True), (-1, 1, True)],
 )
 def test_what_the_key_may_not_tell_of_is_looked_for_first(age: int, attempts: int, looks: bool) -> None:
-    claimed = Claimed("", "", "", "", 1, "NOK", None, attempts, NOON, NOON + age, "")
+    claimed = ClaimedRefund("", "", "", "", 1, "NOK", None, attempts, NOON, NOON + age, "")
     assert claimed.look_first is looks
 
 

@@ -40,7 +40,7 @@ def test_a_secret_that_is_moved_to_another_endpoint_signs_nothing(sealed: Sealed
     rows = {row["endpoint_id"]: row for row in sealed.world.rows(tables.webhook_secrets)}
     moved = rows[sealed.endpoint]["secret_sealed"]
     sealed.overwrite(tables.webhook_secrets, rows[other], secret_sealed=moved)
-    hooks.tell()
+    hooks.publish()
     assert {claimed.endpoint_id for claimed in hooks.claim(free=10)} == {sealed.endpoint}
 
 

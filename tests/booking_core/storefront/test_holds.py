@@ -129,10 +129,10 @@ def test_another_organization_s_departure_and_hold_do_not_exist(
 
 def test_the_operator_finds_whose_a_hold_is(ops: Operations, world: World, departure: str) -> None:
     held = ops.hold(departure, 1)
-    assert world.database.read(lambda tx: storefront.owner(tx, held.upper())).id == world.org
+    assert world.database.read(lambda tx: storefront.organization_of_hold(tx, held.upper())).id == world.org
     for unknown in ("00000000-0000-4000-8000-000000000000", "no-id"):
         with pytest.raises(NotFound), world.database.reading() as tx:
-            storefront.owner(tx, unknown)
+            storefront.organization_of_hold(tx, unknown)
 
 
 # Checked out -----------------------------------------------------------------------------------------------------

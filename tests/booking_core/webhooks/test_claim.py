@@ -19,13 +19,13 @@ from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.events import EventType
 from booking_core.models.webhooks import AttemptError, AttemptTrigger
-from booking_core.webhooks import Claimed
+from booking_core.webhooks import ClaimedDelivery
 
 SECOND = 1_000_000
 CARD = "00000000-0000-7000-8000-0000000000ca"
 
 
-def of(claimed: Iterable[Claimed]) -> Counter[str]:
+def of(claimed: Iterable[ClaimedDelivery]) -> Counter[str]:
     """How many attempts each endpoint was given."""
     return Counter(each.endpoint_id for each in claimed)
 
@@ -35,7 +35,7 @@ def of(claimed: Iterable[Claimed]) -> Counter[str]:
 
 def test_a_claim_holds_all_that_sending_takes(hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
-    (event,) = hooks.tell()
+    (event,) = hooks.publish()
     claimed = hooks.one()
     row, (attempt,) = hooks.delivery(), hooks.attempts()
     (stored,) = hooks.world.rows(tables.events)
@@ -51,7 +51,7 @@ def test_a_claim_holds_all_that_sending_takes(hooks: Hooks) -> None:
 
 def test_an_attempt_is_written_down_before_it_is_made(hooks: Hooks) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     claimed, now = hooks.one(lease_s=30), hooks.world.clock()
     row, (attempt,) = hooks.delivery(), hooks.attempts()
     assert (row["status"], row["attempt_count"], row["last_attempt_at"]) == ("queued", 0, now)
@@ -62,7 +62,7 @@ def test_an_attempt_is_written_down_before_it_is_made(hooks: Hooks) -> None:
 
 def test_what_is_leased_is_not_handed_out_again(hooks: Hooks) -> None:
     hooks.endpoint()
-    hooks.tell(times=3)
+    hooks.publish(times=3)
     assert len(hooks.claim(free=2)) == 2
     assert len(hooks.claim()) == 1
     assert hooks.claim() == []
@@ -70,7 +70,7 @@ def test_what_is_leased_is_not_handed_out_again(hooks: Hooks) -> None:
 
 def test_nothing_is_handed_out_before_it_is_due(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     hooks.fail(hooks.one())
     clock.advance(60 * SECOND - 1)
     assert hooks.claim() == []
@@ -86,7 +86,7 @@ def test_without_a_free_slot_the_database_is_not_asked(hooks: Hooks, counted: li
 
 def test_a_given_instant_stands_in_for_the_clock(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     assert hooks.claim(now=clock() - 1) == []
     assert len(hooks.claim(now=clock() + HOUR)) == 1
     assert hooks.delivery()["last_attempt_at"] == clock() + HOUR
@@ -100,7 +100,7 @@ def test_every_live_secret_signs_the_newest_first(hooks: Hooks, clock: FixedCloc
     hooks.secret(endpoint, expires_at=now, created_at=now - 30)
     older = hooks.secret(endpoint, expires_at=now + 1, created_at=now - 20)
     old = hooks.secret(endpoint, expires_at=now + HOUR, created_at=now - 10)
-    hooks.tell()
+    hooks.publish()
     current, *former = hooks.one().secrets
     assert former == [old, older]
     assert current not in former
@@ -108,7 +108,7 @@ def test_every_live_secret_signs_the_newest_first(hooks: Hooks, clock: FixedCloc
 
 def test_secrets_survive_the_rotation_of_the_key_that_seals_them(hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     rotated = tokens.SecretKeys("a newer key", SECRET)
     hooks.world.installation = type(hooks.world.installation)(rotated)
     assert hooks.one().secrets == (hooks.secrets[endpoint],)
@@ -121,7 +121,7 @@ def test_what_cannot_be_signed_is_not_handed_out_and_blocks_nobody(
     (secret,) = [row for row in hooks.world.rows(tables.webhook_secrets) if row["endpoint_id"] == broken]
     foreign = tokens.SecretKeys("another installation").seal("webhook_secret", b"whsec_x")
     hooks.world.change(tables.webhook_secrets, secret["id"], secret_sealed=foreign)
-    hooks.tell()
+    hooks.publish()
     with caplog.at_level(logging.ERROR):
         assert hooks.one().endpoint_id == sound
         assert hooks.claim() == []
@@ -129,7 +129,7 @@ def test_what_cannot_be_signed_is_not_handed_out_and_blocks_nobody(
     assert broken in record.getMessage()
     assert "BOOKING_SECRET_KEY" in record.getMessage()
     clock.advance(30 * SECOND)
-    assert hooks.reclaim() == 2
+    assert hooks.rescue() == 2
 
 
 # Who is served ---------------------------------------------------------------------------------------------------
@@ -137,14 +137,14 @@ def test_what_cannot_be_signed_is_not_handed_out_and_blocks_nobody(
 
 def test_each_endpoint_gets_one_before_any_gets_two(hooks: Hooks) -> None:
     endpoints = [hooks.endpoint() for _ in range(3)]
-    hooks.tell(times=5)
+    hooks.publish(times=5)
     assert of(hooks.claim(free=3)) == dict.fromkeys(endpoints, 1)
     assert sorted(of(hooks.claim(free=4)).values()) == [1, 1, 2]
 
 
 def test_whoever_was_served_least_recently_comes_first(hooks: Hooks, clock: FixedClock) -> None:
     endpoints = [hooks.endpoint() for _ in range(3)]
-    hooks.tell(times=4)
+    hooks.publish(times=4)
     served = []
     for _ in range(9):
         served.append(hooks.one(free=1).endpoint_id)
@@ -155,16 +155,16 @@ def test_whoever_was_served_least_recently_comes_first(hooks: Hooks, clock: Fixe
 
 def test_a_long_queue_hides_nobody(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
-    hooks.tell(times=300)
+    hooks.publish(times=300)
     clock.advance(HOUR)
     late = hooks.endpoint()
-    hooks.tell(times=1)
+    hooks.publish(times=1)
     assert of(hooks.claim(free=10))[late] == 1
 
 
 def test_an_endpoint_has_so_many_attempts_under_way_and_no_more(hooks: Hooks) -> None:
     busy, idle = hooks.endpoint(), hooks.endpoint()
-    hooks.tell(times=9)
+    hooks.publish(times=9)
     assert of(hooks.claim(per_endpoint=2, in_flight={busy: 1})) == {busy: 1, idle: 2}
     assert of(hooks.claim(per_endpoint=2, in_flight={busy: 2, idle: 2})) == {}
     assert of(hooks.claim(per_endpoint=2, in_flight={busy: 5, idle: 0})) == {idle: 2}
@@ -176,8 +176,8 @@ def test_an_organization_has_so_many_attempts_under_way_and_no_more(
     other = new_hooks()
     endpoints = [hooks.endpoint() for _ in range(4)]
     theirs = other.endpoint()
-    hooks.tell(times=5)
-    other.tell(times=5)
+    hooks.publish(times=5)
+    other.publish(times=5)
     first = of(hooks.claim(per_endpoint=3, per_organization=8))
     assert sum(first[endpoint] for endpoint in endpoints) == 8
     assert first[theirs] == 3
@@ -188,11 +188,11 @@ def test_an_organization_has_so_many_attempts_under_way_and_no_more(
 def test_an_endpoint_with_nothing_under_way_may_always_have_one(hooks: Hooks) -> None:
     """However much of what the organization may have is used up by endpoints of its own that hang."""
     hanging = [hooks.endpoint() for _ in range(9)]
-    hooks.tell(times=4)
+    hooks.publish(times=4)
     under_way = of(hooks.claim(per_endpoint=2, per_organization=8))
     assert under_way == dict.fromkeys(hanging, 1)
     healthy = hooks.endpoint()
-    hooks.tell(times=4)
+    hooks.publish(times=4)
     assert of(hooks.claim(per_endpoint=2, per_organization=8, in_flight=under_way)) == {healthy: 1}
     assert hooks.claim(per_endpoint=2, per_organization=8, in_flight=under_way | {healthy: 1}) == []
 
@@ -200,7 +200,7 @@ def test_an_endpoint_with_nothing_under_way_may_always_have_one(hooks: Hooks) ->
 def test_endpoints_that_time_out_share_the_slow_lane(hooks: Hooks) -> None:
     slow = [hooks.endpoint(last_timed_out=True) for _ in range(4)]
     fast = [hooks.endpoint() for _ in range(2)]
-    hooks.tell(times=3)
+    hooks.publish(times=3)
     claimed = hooks.claim(slow_free=3, free=20, per_endpoint=3)
     assert of(claimed) == dict.fromkeys(fast, 3) | of(each for each in claimed if each.timed_out_before)
     assert sum(each.timed_out_before for each in claimed) == 3
@@ -210,19 +210,19 @@ def test_endpoints_that_time_out_share_the_slow_lane(hooks: Hooks) -> None:
 
 def test_the_slow_lane_is_never_wider_than_what_is_free(hooks: Hooks) -> None:
     hooks.endpoint(last_timed_out=True)
-    hooks.tell(times=9)
+    hooks.publish(times=9)
     assert len(hooks.claim(free=4, slow_free=100)) == 4
 
 
 def test_endpoints_that_hang_do_not_stand_in_the_way_of_one_that_answers(hooks: Hooks, clock: FixedClock) -> None:
     hanging = [hooks.endpoint() for _ in range(40)]
     for _ in range(3):  # their second events wait for the first ones, which are under way
-        hooks.tell(CARD)
+        hooks.publish(CARD)
     under_way = hooks.claim()
     assert len(under_way) == 40
     clock.advance(5 * SECOND)
     healthy = hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     in_flight = of(under_way)
     assert of(hooks.claim(free=4, per_endpoint=1, in_flight=in_flight)) == {healthy: 1}
     assert set(in_flight) == set(hanging)
@@ -234,7 +234,7 @@ def test_endpoints_that_hang_do_not_stand_in_the_way_of_one_that_answers(hooks: 
 
 def test_first_attempts_for_one_resource_go_out_one_by_one_in_order(hooks: Hooks) -> None:
     hooks.endpoint()
-    told = [hooks.tell(CARD)[0] for _ in range(3)]
+    told = [hooks.publish(CARD)[0] for _ in range(3)]
     sent = []
     for _ in told:
         claimed = hooks.one()
@@ -246,7 +246,7 @@ def test_first_attempts_for_one_resource_go_out_one_by_one_in_order(hooks: Hooks
 
 def test_events_of_one_transaction_keep_their_order_too(hooks: Hooks) -> None:
     hooks.endpoint()
-    told = hooks.tell(CARD, times=5)
+    told = hooks.publish(CARD, times=5)
     sent = []
     for _ in told:
         sent.append(hooks.one())
@@ -256,11 +256,11 @@ def test_events_of_one_transaction_keep_their_order_too(hooks: Hooks) -> None:
 
 def test_order_holds_nobody_up_but_the_same_resource_at_the_same_endpoint(hooks: Hooks) -> None:
     hooks.endpoint()
-    (first,) = hooks.tell(CARD)
+    (first,) = hooks.publish(CARD)
     hooks.one()
     second = hooks.endpoint()
-    (later,) = hooks.tell(CARD)
-    (other,) = hooks.tell()
+    (later,) = hooks.publish(CARD)
+    (other,) = hooks.publish()
     assert {(each.event_id, each.endpoint_id == second) for each in hooks.claim()} == {
         (later, True),
         (other, True),
@@ -271,9 +271,9 @@ def test_order_holds_nobody_up_but_the_same_resource_at_the_same_endpoint(hooks:
 
 def test_a_retry_blocks_nothing_and_waits_for_nothing(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
-    (first,) = hooks.tell(CARD)
+    (first,) = hooks.publish(CARD)
     hooks.fail(hooks.one())
-    (second,) = hooks.tell(CARD)
+    (second,) = hooks.publish(CARD)
     assert hooks.one().event_id == second
     clock.advance(HOUR)
     assert hooks.one().event_id == first
@@ -295,11 +295,11 @@ def test_tests_wait_for_nothing(hooks: Hooks) -> None:
 
 def test_a_first_attempt_that_was_lost_keeps_its_place(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
-    told = [hooks.tell(CARD)[0] for _ in range(2)]
+    told = [hooks.publish(CARD)[0] for _ in range(2)]
     hooks.one(lease_s=30)
     clock.advance(31 * SECOND)
     assert hooks.claim() == []
-    hooks.reclaim()
+    hooks.rescue()
     again = hooks.one()
     assert (again.event_id, again.number) == (told[0], 2)
     hooks.succeed(again)
@@ -312,7 +312,7 @@ def test_a_first_attempt_that_was_lost_keeps_its_place(hooks: Hooks, clock: Fixe
 @pytest.mark.parametrize("status", ["disabled", "auto_disabled"])
 def test_an_endpoint_that_is_off_gets_tests_only(hooks: Hooks, status: str) -> None:
     endpoint = hooks.endpoint()
-    hooks.tell(times=2)
+    hooks.publish(times=2)
     for row, trigger in zip(hooks.deliveries(), ("event", "test"), strict=True):
         hooks.world.change(tables.deliveries, row["id"], trigger=trigger)
     hooks.world.change(tables.webhook_endpoints, endpoint, status=status)
@@ -327,8 +327,8 @@ def test_no_delivery_is_handed_out_twice(hooks: Hooks, new_hooks: Callable[..., 
     for each in worlds:
         for _ in range(4):
             each.endpoint()
-        each.tell(times=25)
-    found: list[Claimed] = []
+        each.publish(times=25)
+    found: list[ClaimedDelivery] = []
     barrier = threading.Barrier(4)
 
     def work() -> None:
@@ -352,7 +352,7 @@ def test_a_claim_waits_for_nobody(hooks: Hooks, queue_url: str) -> None:
     if databases.is_sqlite(queue_url):
         pytest.skip("SQLite has one writer: there is nobody to wait for")
     endpoint = hooks.endpoint()
-    hooks.tell(times=3)
+    hooks.publish(times=3)
     held = hooks.deliveries()[0]["id"]
     with databases.connect(queue_url) as connection:
         connection.autocommit = False
@@ -377,7 +377,7 @@ END $$
 
 
 @pytest.fixture
-def claimed_late(hooks: Hooks, queue_url: str) -> Callable[[Callable[[], object]], list[Claimed]]:
+def claimed_late(hooks: Hooks, queue_url: str) -> Callable[[Callable[[], object]], list[ClaimedDelivery]]:
     """Claims with a statement that has seen the queue already when something else happens, and that takes what it
     picked afterwards. It asks for the time in between, and is made to wait for the answer."""
     if databases.is_sqlite(queue_url):
@@ -386,7 +386,7 @@ def claimed_late(hooks: Hooks, queue_url: str) -> Callable[[Callable[[], object]
     late_url = make_url(queue_url).update_query_dict({"options": "-csearch_path=late,public,pg_catalog"})
     waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
-    def claim(happens: Callable[[], object]) -> list[Claimed]:
+    def claim(happens: Callable[[], object]) -> list[ClaimedDelivery]:
         database = Database(late_url.render_as_string(hide_password=False))
         late = Hooks(replace(hooks.world, database=database))
         with ThreadPoolExecutor(1) as thread, databases.connect(queue_url) as connection:
@@ -404,10 +404,10 @@ def claimed_late(hooks: Hooks, queue_url: str) -> Callable[[Callable[[], object]
 
 @pytest.mark.parametrize("other_worker", ["is still sending", "has failed", "has succeeded"])
 def test_what_another_worker_took_since_a_claim_began_is_left_alone(
-    hooks: Hooks, claimed_late: Callable[[Callable[[], object]], list[Claimed]], other_worker: str
+    hooks: Hooks, claimed_late: Callable[[Callable[[], object]], list[ClaimedDelivery]], other_worker: str
 ) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
 
     def happens() -> None:
         taken = hooks.one()
@@ -421,10 +421,10 @@ def test_what_another_worker_took_since_a_claim_began_is_left_alone(
 
 
 def test_a_claim_that_was_held_up_takes_what_nobody_else_took(
-    hooks: Hooks, claimed_late: Callable[[Callable[[], object]], list[Claimed]]
+    hooks: Hooks, claimed_late: Callable[[Callable[[], object]], list[ClaimedDelivery]]
 ) -> None:
     hooks.endpoint()
-    (event,) = hooks.tell()
+    (event,) = hooks.publish()
     assert [each.event_id for each in claimed_late(lambda: None)] == [event]
 
 
@@ -435,7 +435,7 @@ def test_a_claim_that_was_held_up_takes_what_nobody_else_took(
 def test_a_claim_costs_the_same_statements_for_any_number(hooks: Hooks, counted: list[str], deliveries: int) -> None:
     for _ in range(2):
         hooks.endpoint()
-    hooks.tell(times=deliveries)
+    hooks.publish(times=deliveries)
     counted.clear()
     assert len(hooks.claim(free=100)) == 2 * deliveries
     assert len(counted) == (4 if hooks.database.is_sqlite else 2)
@@ -458,14 +458,14 @@ def test_what_is_due_next_is_known_without_a_claim(
     assert hooks.next_due_at() is None
     hooks.endpoint()
     other.endpoint()
-    hooks.tell()
+    hooks.publish()
     assert hooks.next_due_at() == now
     claimed = hooks.one(lease_s=30)
     assert hooks.next_due_at() == now + 30 * SECOND
     hooks.fail(claimed, error=AttemptError.TIMEOUT)
     assert hooks.next_due_at() == now + 60 * SECOND
     clock.advance(SECOND)
-    other.tell()
+    other.publish()
     assert hooks.next_due_at() == now + SECOND
     other.succeed(other.one())
     assert hooks.next_due_at() == now + 60 * SECOND

@@ -98,7 +98,7 @@ def test_an_event_told_during_a_change_comes_before_it(hooks: Hooks, act: Act, s
             pass
     changing.join()
     assert [row["status"] for row in hooks.deliveries(endpoint)] == [status]
-    hooks.tell()
+    hooks.publish()
     assert len(hooks.deliveries(endpoint)) == (2 if act is disable else 1)
 
 
@@ -113,7 +113,7 @@ def test_a_booking_does_not_wait_for_a_change(hooks: Hooks) -> None:
                 text(f"SELECT 1 FROM webhook_endpoints WHERE id = '{endpoint}' FOR NO KEY UPDATE"),
             )
         )
-        hooks.tell()
+        hooks.publish()
     assert len(hooks.deliveries(endpoint)) == 1
 
 

@@ -115,8 +115,10 @@ def check(tx: Tx, statement: Statement, **parameters: Any) -> None:
 
 def without_our_own(shown: str) -> str:
     """The plan without scans of what the statement made itself."""
-    made = "clock|busy|waiting|w|b|r|o|f|l|k|room|offered|fair|in_lanes|picked|logs|due|wanted|given_up|purged|settle"
-    made += "|attempted|judged|lease|served|value|json_each"
+    made = (
+        "clock|busy|waiting|w|b|r|o|f|l|k|room|offered|fair|in_lanes|picked|logs|due|wanted|fail_queued|purged|settle"
+    )
+    made += "|attempt_result|endpoint_health|lease|served|value|json_each"
     return re.sub(rf"SCAN (?:{made})(?:\s.*)?$", "", shown, flags=re.MULTILINE)
 
 
@@ -126,11 +128,11 @@ KEYS = ("organization_id", "endpoint_id", "id")
 def test_the_worker_never_reads_a_whole_table(crowd: Hooks) -> None:
     some = crowd.deliveries()[-1]
     wanted = as_json([{name: some[name] for name in KEYS}])
-    given_up = as_json([store.given_up(some["organization_id"], some["endpoint_id"], "endpoint_disabled", NOON)])
+    rows = as_json([store.fail_queued_row(some["organization_id"], some["endpoint_id"], "endpoint_disabled", NOON)])
     with crowd.database.writing() as tx:
         check(tx, queue.CLAIM, **CLAIM, now=NOON)
         check(tx, queue.NEXT)
-        check(tx, queue.LOST, limit=500, now=NOON)
+        check(tx, queue.EXPIRED, limit=500, now=NOON)
         check(tx, queue._LOCK, wanted=wanted, now=NOON)
         check(tx, queue._LOCK_UNLOCKED, wanted=wanted, now=NOON)
         check(tx, queue.OLD, before=NOON - DAY, limit=100)
@@ -139,7 +141,7 @@ def test_the_worker_never_reads_a_whole_table(crowd: Hooks) -> None:
         check(tx, queue._DELETED, before=NOON, limit=100)
         for statement in queue._DELETE_ENDPOINTS:
             check(tx, statement, purged=wanted)
-        check(tx, store._GIVE_UP, given_up=given_up)
+        check(tx, store._FAIL_QUEUED, fail_queued=rows)
 
 
 def test_what_lies_too_far_ahead_is_looked_for_among_what_is_queued(crowd: Hooks) -> None:
@@ -171,7 +173,7 @@ def test_a_page_of_the_log_is_found_by_its_index(crowd: Hooks) -> None:
         check(tx, store._LOCK_DELIVERY, **own, id=some["id"])
 
 
-@pytest.mark.parametrize("change", [queue.LEASE, queue.SERVED, queue.SETTLE, queue.ATTEMPTED, queue.JUDGED])
+@pytest.mark.parametrize("change", [queue.LEASE, queue.SERVED, queue.SETTLE, queue.RESULT, queue.HEALTH])
 def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Update) -> None:
     row = dict.fromkeys(change.columns) | {"organization_id": crowd.world.org, "id": crowd.world.org}
     with crowd.database.writing() as tx:
@@ -186,7 +188,7 @@ BACKLOG = 20_000
 READS: dict[str, Callable[[Tx, Hooks], Any]] = {
     "claim": lambda tx, hooks: queue.pick(tx, **CLAIM | {"in_flight": {}}, now=NOON),  # type: ignore[arg-type]
     "next": lambda tx, hooks: tx.first(queue.NEXT),
-    "lost": lambda tx, hooks: queue.lost(tx, limit=500, now=NOON),
+    "expired": lambda tx, hooks: queue.expired(tx, limit=500, now=NOON),
     "page": lambda tx, hooks: page(tx, hooks, the_endpoint(hooks), None),
 }
 

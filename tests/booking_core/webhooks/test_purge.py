@@ -35,10 +35,10 @@ def left(hooks: Hooks) -> set[Any]:
 def test_what_ended_before_is_removed_with_its_attempts(hooks: Hooks, clock: FixedClock) -> None:
     for _ in range(2):
         hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     hooks.succeed(*hooks.claim())
     clock.advance(DAY)
-    hooks.tell()
+    hooks.publish()
     hooks.succeed(*hooks.claim())
     assert len(hooks.attempts()) == 4
     assert purge(hooks, before=clock()) == 2
@@ -48,7 +48,7 @@ def test_what_ended_before_is_removed_with_its_attempts(hooks: Hooks, clock: Fix
 
 def test_the_last_instant_that_is_kept_is_kept(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     hooks.succeed(hooks.one())
     assert purge(hooks, before=clock()) == 0
     assert purge(hooks, before=clock() + 1) == 1
@@ -56,7 +56,7 @@ def test_the_last_instant_that_is_kept_is_kept(hooks: Hooks, clock: FixedClock) 
 
 def test_it_is_kept_from_its_end_and_not_from_its_beginning(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     created_at = clock()
     clock.advance(HOUR)
     hooks.succeed(hooks.one())
@@ -66,7 +66,7 @@ def test_it_is_kept_from_its_end_and_not_from_its_beginning(hooks: Hooks, clock:
 
 def test_what_is_queued_or_under_way_is_kept_however_old(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
-    hooks.tell(times=3)
+    hooks.publish(times=3)
     hooks.claim(free=1)
     given_up = hooks.claim(free=1)[0]
     ended = {"status": "failed", "completed_at": clock(), "next_attempt_at": None}
@@ -82,7 +82,7 @@ def test_what_is_queued_or_under_way_is_kept_however_old(hooks: Hooks, clock: Fi
 def test_a_batch_is_no_larger_than_asked(hooks: Hooks, clock: FixedClock) -> None:
     for _ in range(2):
         hooks.endpoint()
-    hooks.tell(times=5)
+    hooks.publish(times=5)
     hooks.succeed(*hooks.claim())
     sizes = []
     while size := purge(hooks, before=clock() + 1, limit=4):
@@ -93,7 +93,7 @@ def test_a_batch_is_no_larger_than_asked(hooks: Hooks, clock: FixedClock) -> Non
 def test_two_that_purge_at_once_take_different_rows(hooks: Hooks, clock: FixedClock) -> None:
     for _ in range(3):
         hooks.endpoint()
-    hooks.tell(times=40)
+    hooks.publish(times=40)
     hooks.succeed(*hooks.claim(free=200))
     removed: list[int] = []
 
@@ -115,7 +115,7 @@ def test_two_that_purge_at_once_take_different_rows(hooks: Hooks, clock: FixedCl
 
 def test_a_deleted_endpoint_goes_with_the_last_delivery_that_refers_to_it(hooks: Hooks, clock: FixedClock) -> None:
     endpoint, other = hooks.endpoint(), hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     hooks.succeed(*hooks.claim())
     delete(hooks, endpoint)
     clock.advance(DAY)
@@ -128,7 +128,7 @@ def test_a_deleted_endpoint_goes_with_the_last_delivery_that_refers_to_it(hooks:
 
 def test_a_deleted_endpoint_is_kept_while_an_attempt_is_under_way(hooks: Hooks, clock: FixedClock) -> None:
     endpoint = hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     claimed = hooks.one()
     delete(hooks, endpoint)
     clock.advance(DAY)

@@ -16,12 +16,12 @@ CARD = "00000000-0000-7000-8000-0000000000ca"
 
 def test_a_lease_that_passed_is_queued_again_and_uses_up_no_attempt(hooks: Hooks, clock: FixedClock) -> None:
     endpoint = hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     lost = hooks.one(lease_s=30)
     clock.advance(30 * SECOND - 1)
-    assert hooks.reclaim() == 0
+    assert hooks.rescue() == 0
     clock.advance(1)
-    assert hooks.reclaim() == 1
+    assert hooks.rescue() == 1
     row = hooks.delivery()
     assert row == row | {
         "status": "queued",
@@ -41,11 +41,11 @@ def test_a_lease_that_passed_is_queued_again_and_uses_up_no_attempt(hooks: Hooks
 def test_the_third_lease_lost_in_a_row_counts_as_a_failed_attempt(hooks: Hooks, clock: FixedClock) -> None:
     endpoint = hooks.endpoint(consecutive_failures=50)
     clock.advance(100 * HOUR)
-    hooks.tell()
+    hooks.publish()
     for _ in range(3):
         hooks.one(lease_s=30)
         clock.advance(30 * SECOND)
-        assert hooks.reclaim() == 1
+        assert hooks.rescue() == 1
     row = hooks.delivery()
     assert (row["status"], row["attempt_count"], row["lost_leases"]) == ("queued", 1, 0)
     assert (row["next_attempt_at"], row["last_error"]) == (clock() + 60 * SECOND, None)
@@ -57,11 +57,11 @@ def test_the_third_lease_lost_in_a_row_counts_as_a_failed_attempt(hooks: Hooks, 
 
 def test_what_brings_down_every_worker_is_dead_in_the_end_and_hurts_no_other(hooks: Hooks, clock: FixedClock) -> None:
     poisoned, sound = hooks.endpoint(), hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     taken = 0
     while due := hooks.next_due_at():
         clock.at = max(clock(), due)
-        hooks.reclaim()
+        hooks.rescue()
         claimed = hooks.claim()
         hooks.succeed(*(each for each in claimed if each.endpoint_id == sound))
         taken += any(each.endpoint_id == poisoned for each in claimed)
@@ -74,36 +74,36 @@ def test_what_brings_down_every_worker_is_dead_in_the_end_and_hurts_no_other(hoo
 
 def test_a_recorded_attempt_ends_the_row_of_lost_ones(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     for _ in range(2):
         hooks.one(lease_s=30)
         clock.advance(30 * SECOND)
-        hooks.reclaim()
+        hooks.rescue()
     hooks.fail(hooks.one())
     assert (hooks.delivery()["attempt_count"], hooks.delivery()["lost_leases"]) == (1, 0)
 
 
 def test_a_lost_attempt_that_somebody_asked_for_is_asked_for_still(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     hooks.fail_until_dead()
     at = {"next_attempt_at": clock(), "completed_at": None}
     hooks.world.change(tables.deliveries, hooks.delivery()["id"], status="queued", max_attempts=7, **at)
     assert hooks.one(lease_s=30).trigger == "manual"
     clock.advance(30 * SECOND)
-    hooks.reclaim()
+    hooks.rescue()
     assert hooks.one().trigger == "manual"
 
 
 @pytest.mark.parametrize("status", ["failed", "succeeded"])
 def test_what_came_to_its_end_meanwhile_stays_there(hooks: Hooks, clock: FixedClock, status: str) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     hooks.one(lease_s=30)
     ended = {"status": status, "next_attempt_at": None, "completed_at": clock()}
     hooks.world.change(tables.deliveries, hooks.delivery()["id"], **ended)
     clock.advance(HOUR)
-    assert hooks.reclaim() == 1
+    assert hooks.rescue() == 1
     row = hooks.delivery()
     assert (row["status"], row["lease_token"], row["next_attempt_at"]) == (status, None, None)
     assert hooks.next_due_at() is None
@@ -111,11 +111,11 @@ def test_what_came_to_its_end_meanwhile_stays_there(hooks: Hooks, clock: FixedCl
 
 def test_an_attempt_that_comes_back_before_anybody_reclaims_it_still_counts(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     late = hooks.one(lease_s=30)
     clock.advance(60 * SECOND)
     hooks.fail(late, error=AttemptError.TIMEOUT)
-    assert hooks.reclaim() == 0
+    assert hooks.rescue() == 0
     assert hooks.delivery()["attempt_count"] == 1
 
 
@@ -123,16 +123,16 @@ def test_what_somebody_has_in_hand_is_left_for_the_next_time(hooks: Hooks, queue
     if databases.is_sqlite(queue_url):
         pytest.skip("SQLite has one writer: there is nobody to wait for")
     hooks.endpoint()
-    hooks.tell(times=2)
+    hooks.publish(times=2)
     hooks.claim(lease_s=30)
     clock.advance(HOUR)
     held = hooks.deliveries()[0]["id"]
     with databases.connect(queue_url) as connection:
         connection.autocommit = False
         connection.execute("SELECT 1 FROM deliveries WHERE id = %s FOR UPDATE", (held,))
-        assert hooks.reclaim() == 1
+        assert hooks.rescue() == 1
         connection.rollback()
-    assert hooks.reclaim() == 1
+    assert hooks.rescue() == 1
 
 
 def test_leases_of_every_organization_are_reclaimed_together(
@@ -141,18 +141,18 @@ def test_leases_of_every_organization_are_reclaimed_together(
     worlds = [hooks, new_hooks(), new_hooks()]
     for each in worlds:
         each.endpoint()
-        each.tell(times=5)
+        each.publish(times=5)
     assert len(hooks.claim(lease_s=30)) == 15
     clock.advance(HOUR)
     counted.clear()
-    assert hooks.reclaim() == 15
+    assert hooks.rescue() == 15
     assert len(counted) == 3
 
 
 def test_without_a_lost_lease_it_is_one_statement(hooks: Hooks, counted: list[str]) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     hooks.claim()
     counted.clear()
-    assert hooks.reclaim() == 0
+    assert hooks.rescue() == 0
     assert len(counted) == 1

@@ -44,10 +44,10 @@ def retry(hooks: Hooks, endpoint: str, delivery_id: str) -> dict[str, Any]:
 
 def test_a_success_ends_the_delivery(hooks: Hooks, clock: FixedClock) -> None:
     endpoint = hooks.endpoint(consecutive_failures=4, warned_hours=24, last_timed_out=True)
-    hooks.tell()
+    hooks.publish()
     claimed = hooks.one()
     clock.advance(SECOND)
-    hooks.record(hooks.attempted(claimed, status=204, duration_ms=84, response_excerpt="fine"))
+    hooks.record(hooks.result(claimed, status=204, duration_ms=84, response_excerpt="fine"))
     now, row, (attempt,), seen = clock(), hooks.delivery(), hooks.attempts(), hooks.row(endpoint)
     assert row == row | {
         "status": "succeeded",
@@ -71,7 +71,7 @@ def test_a_success_ends_the_delivery(hooks: Hooks, clock: FixedClock) -> None:
 @pytest.mark.parametrize("error", list(AttemptError))
 def test_a_failure_queues_the_next_attempt(hooks: Hooks, clock: FixedClock, error: AttemptError) -> None:
     endpoint = hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     hooks.fail(hooks.one(), error=error)
     row, (attempt,), seen = hooks.delivery(), hooks.attempts(), hooks.row(endpoint)
     assert (row["status"], row["attempt_count"], row["next_attempt_at"]) == ("queued", 1, clock() + MINUTE)
@@ -83,7 +83,7 @@ def test_a_failure_queues_the_next_attempt(hooks: Hooks, clock: FixedClock, erro
 
 def test_the_wait_counts_from_the_failure(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     claimed = hooks.one()
     clock.advance(10 * SECOND)
     hooks.fail(claimed)
@@ -93,7 +93,7 @@ def test_the_wait_counts_from_the_failure(hooks: Hooks, clock: FixedClock) -> No
 def test_a_delivery_that_always_fails_is_dead_after_six_attempts(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
     watching = hooks.endpoint(DEAD)
-    hooks.tell()
+    hooks.publish()
     start, at = clock(), []
     for number in range(1, 7):
         due = hooks.next_due_at()
@@ -114,18 +114,18 @@ def test_a_delivery_that_always_fails_is_dead_after_six_attempts(hooks: Hooks, c
 
 def test_waits_are_a_setting(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     for wait in (1, 2, 3, 4, 5):
-        hooks.fail(hooks.one(), waits_s=(1, 2, 3, 4, 5))
+        hooks.fail(hooks.one(), retry_delays_s=(1, 2, 3, 4, 5))
         assert hooks.delivery()["next_attempt_at"] == clock() + wait * SECOND
         clock.advance(wait * SECOND)
 
 
 def test_what_failed_together_does_not_come_back_together(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
-    hooks.tell(times=3)
-    luck = iter((0.0, 0.5, 1.0))
-    hooks.fail(*hooks.claim(), luck=lambda: next(luck))
+    hooks.publish(times=3)
+    jitter = iter((0.0, 0.5, 1.0))
+    hooks.fail(*hooks.claim(), jitter=lambda: next(jitter))
     waits = sorted(row["next_attempt_at"] - clock() for row in hooks.deliveries())
     assert waits == [60 * SECOND, 60 * SECOND + 1_500_000, 63 * SECOND]
 
@@ -135,7 +135,7 @@ def test_what_failed_together_does_not_come_back_together(hooks: Hooks, clock: F
 
 def test_a_dead_delivery_is_told_to_the_other_endpoints(hooks: Hooks) -> None:
     failing, watching = hooks.endpoint(REDEEMED, DEAD), hooks.endpoint(DEAD)
-    (event,) = hooks.tell()
+    (event,) = hooks.publish()
     dead = hooks.delivery()
     hooks.fail_until_dead()
     told = hooks.world.rows(tables.events)[-1]
@@ -151,7 +151,7 @@ def test_a_dead_delivery_is_told_to_the_other_endpoints(hooks: Hooks) -> None:
 def test_events_about_webhooks_are_never_about_each_other(hooks: Hooks) -> None:
     hooks.endpoint(REDEEMED)
     hooks.endpoint(DEAD)
-    hooks.tell()
+    hooks.publish()
     for _ in range(2):  # the first dies, then the word of its death
         hooks.fail_until_dead()
     assert [row["status"] for row in hooks.deliveries()] == ["dead", "dead"]
@@ -165,7 +165,7 @@ def failing(hooks: Hooks, failures: int, hours: float, **columns: Any) -> str:
     """An endpoint just before its next failure."""
     endpoint = hooks.endpoint(consecutive_failures=failures - 1, **columns)
     hooks.world.clock.advance(int(hours * HOUR))
-    hooks.tell()
+    hooks.publish()
     return endpoint
 
 
@@ -184,11 +184,11 @@ def test_an_endpoint_is_switched_off_at_72_hours_and_six_failures(
 def test_a_success_between_starts_the_clock_anew(hooks: Hooks, clock: FixedClock) -> None:
     endpoint = hooks.endpoint()
     clock.advance(60 * HOUR)
-    hooks.tell()
+    hooks.publish()
     hooks.succeed(hooks.one())
     hooks.world.change(tables.webhook_endpoints, endpoint, consecutive_failures=50)
     clock.advance(71 * HOUR)
-    hooks.tell()
+    hooks.publish()
     hooks.fail(hooks.one())
     assert hooks.row(endpoint)["status"] == "enabled"
     clock.advance(HOUR)
@@ -206,7 +206,7 @@ def test_what_it_takes_is_a_setting(hooks: Hooks, clock: FixedClock) -> None:
 
 def test_an_endpoint_that_is_switched_off_gives_up_what_is_queued(hooks: Hooks, clock: FixedClock) -> None:
     endpoint, other = failing(hooks, 6, 72, last_success_at=None), hooks.endpoint()
-    hooks.tell(times=4)
+    hooks.publish(times=4)
     first = next(each for each in hooks.claim() if each.endpoint_id == endpoint)
     hooks.fail(first)
     now, row = clock(), hooks.row(endpoint)
@@ -229,7 +229,7 @@ def test_an_endpoint_that_is_switched_off_gives_up_what_is_queued(hooks: Hooks, 
 def test_events_that_happen_while_it_is_off_are_failed_at_once(hooks: Hooks) -> None:
     endpoint = failing(hooks, 6, 72)
     hooks.fail(hooks.one())
-    hooks.tell()
+    hooks.publish()
     assert [row["failure_reason"] for row in hooks.deliveries(endpoint)] == ["endpoint_disabled"] * 2
 
 
@@ -263,7 +263,7 @@ def test_staff_is_warned_at_24_and_48_hours_once_each(hooks: Hooks, clock: Fixed
     mails = []
     for hours in range(20, 75, 2):
         clock.at = hooks.row(endpoint)["created_at"] + hours * HOUR
-        hooks.tell()
+        hooks.publish()
         if hooks.row(endpoint)["status"] == "enabled":
             hooks.fail(*hooks.claim(free=1))
         mails.append((hours, len(hooks.world.rows(tables.effects))))
@@ -280,7 +280,7 @@ def test_an_endpoint_may_fail_and_be_switched_off_more_than_once(hooks: Hooks, c
     change(hooks, endpoint, status=WantedStatus.ENABLED)
     hooks.world.change(tables.webhook_endpoints, endpoint, consecutive_failures=5)
     clock.advance(72 * HOUR)
-    hooks.tell()
+    hooks.publish()
     hooks.fail(hooks.one())
     assert hooks.row(endpoint)["status"] == "auto_disabled"
     assert len(hooks.world.rows(tables.effects)) == 2
@@ -297,7 +297,7 @@ def test_an_organization_that_wants_no_mails_gets_none(new_hooks: Callable[..., 
 def test_two_that_are_switched_off_together_leave_each_other_nothing_queued(hooks: Hooks) -> None:
     both = [hooks.endpoint(REDEEMED, OFF, consecutive_failures=9) for _ in range(2)]
     hooks.world.clock.advance(72 * HOUR)
-    hooks.tell()
+    hooks.publish()
     hooks.fail(*hooks.claim())
     assert [hooks.row(endpoint)["status"] for endpoint in both] == ["auto_disabled"] * 2
     assert hooks.event_types() == ["gift_card.redeemed", "webhook.auto_disabled", "webhook.auto_disabled"]
@@ -339,7 +339,7 @@ def wait_until_somebody_waits(hooks: Hooks) -> None:
 
 def test_a_success_is_recorded_though_the_endpoint_was_switched_off_meanwhile(hooks: Hooks) -> None:
     endpoint = hooks.endpoint(consecutive_failures=3)
-    hooks.tell(times=2)
+    hooks.publish(times=2)
     claimed, waiting = hooks.one(free=1), hooks.deliveries()
     change(hooks, endpoint, status=WantedStatus.DISABLED)
     assert {row["failure_reason"] for row in hooks.deliveries()} == {"endpoint_disabled"}
@@ -355,7 +355,7 @@ def test_a_success_is_recorded_though_the_endpoint_was_switched_off_meanwhile(ho
 
 def test_a_failure_leaves_it_given_up(hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     claimed = hooks.one()
     change(hooks, endpoint, status=WantedStatus.DISABLED)
     hooks.fail(claimed)
@@ -367,7 +367,7 @@ def test_a_failure_leaves_it_given_up(hooks: Hooks) -> None:
 
 def test_what_comes_of_an_attempt_is_recorded_though_its_endpoint_is_gone(hooks: Hooks, clock: FixedClock) -> None:
     endpoint = hooks.endpoint(consecutive_failures=50)
-    hooks.tell(times=2)
+    hooks.publish(times=2)
     one, two = hooks.claim()
 
     def delete(tx: Tx) -> None:
@@ -375,7 +375,7 @@ def test_what_comes_of_an_attempt_is_recorded_though_its_endpoint_is_gone(hooks:
 
     hooks.database.write(delete)
     clock.advance(100 * HOUR)
-    hooks.record(hooks.attempted(one), hooks.attempted(two, AttemptError.TIMEOUT))
+    hooks.record(hooks.result(one), hooks.result(two, AttemptError.TIMEOUT))
     rows = {row["id"]: (row["status"], row["failure_reason"]) for row in hooks.deliveries()}
     assert rows == {one.delivery_id: ("succeeded", None), two.delivery_id: ("failed", "endpoint_deleted")}
     assert hooks.event_types() == ["gift_card.redeemed"] * 2
@@ -392,7 +392,7 @@ def test_switched_on_again_it_starts_anew(hooks: Hooks, clock: FixedClock) -> No
     assert hooks.delivery(hooks.deliveries(endpoint)[0]["id"])["status"] == "failed"
     clock.advance(71 * HOUR)
     hooks.world.change(tables.webhook_endpoints, endpoint, consecutive_failures=60)
-    hooks.tell()
+    hooks.publish()
     hooks.fail(hooks.one())
     assert hooks.row(endpoint)["status"] == "enabled"
 
@@ -436,7 +436,7 @@ def test_tests_of_an_enabled_endpoint_count_like_any_delivery(hooks: Hooks) -> N
 
 def test_a_retry_is_one_more_attempt(hooks: Hooks, clock: FixedClock) -> None:
     endpoint = hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     hooks.fail_until_dead()
     dead = hooks.delivery()
     shown = retry(hooks, endpoint, dead["id"])
@@ -456,7 +456,7 @@ def test_a_retry_is_one_more_attempt(hooks: Hooks, clock: FixedClock) -> None:
 
 def test_of_two_that_ask_for_a_retry_at_once_one_is_refused(hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     hooks.fail_until_dead()
     dead, refused, barrier = hooks.delivery()["id"], [], threading.Barrier(2)
 
@@ -482,10 +482,10 @@ def test_of_two_that_ask_for_a_retry_at_once_one_is_refused(hooks: Hooks) -> Non
 
 def test_a_worker_that_was_stopped_changes_nothing_that_another_has_settled(hooks: Hooks, clock: FixedClock) -> None:
     endpoint = hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     stopped = hooks.one(lease_s=30)
     clock.advance(60 * SECOND)
-    assert hooks.reclaim() == 1
+    assert hooks.rescue() == 1
     again = hooks.one()
     hooks.succeed(again)
     settled, seen = hooks.delivery(), hooks.row(endpoint)
@@ -502,7 +502,7 @@ def test_a_worker_that_was_stopped_changes_nothing_that_another_has_settled(hook
 
 def test_an_attempt_settled_twice_counts_once(hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     claimed = hooks.one()
     for _ in range(2):
         hooks.fail(claimed)
@@ -521,7 +521,7 @@ def test_workers_that_settle_at_once_lose_no_failure(hooks: Hooks, new_hooks: Ca
     other = new_hooks()
     endpoints = [(each, each.endpoint()) for each in (hooks, other, hooks, other)]
     for each in (hooks, other):
-        each.tell(times=40)
+        each.publish(times=40)
     claimed = hooks.claim(free=1000)
     assert len(claimed) == 160
     failed: list[Exception] = []
@@ -546,14 +546,14 @@ def test_workers_that_settle_at_once_lose_no_failure(hooks: Hooks, new_hooks: Ca
 @pytest.mark.usefixtures("no_second_try")
 def test_switching_off_and_settling_at_once_never_deadlock(hooks: Hooks) -> None:
     endpoints = [hooks.endpoint() for _ in range(2)]
-    hooks.tell(times=60)
+    hooks.publish(times=60)
     failed: list[Exception] = []
 
     def settle() -> None:
         try:
             for _ in range(12):
                 claimed = hooks.claim(free=5)
-                hooks.record(*(hooks.attempted(each, AttemptError.TIMEOUT) for each in claimed))
+                hooks.record(*(hooks.result(each, AttemptError.TIMEOUT) for each in claimed))
         except Exception as error:  # noqa: BLE001
             failed.append(error)
 
@@ -565,7 +565,7 @@ def test_switching_off_and_settling_at_once_never_deadlock(hooks: Hooks) -> None
         except Exception as error:  # noqa: BLE001
             failed.append(error)
 
-    threads = [threading.Thread(target=work) for work in (settle, switch, settle, hooks.reclaim)]
+    threads = [threading.Thread(target=work) for work in (settle, switch, settle, hooks.rescue)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -580,12 +580,12 @@ def test_switching_off_and_settling_at_once_never_deadlock(hooks: Hooks) -> None
 def test_settling_costs_the_same_statements_for_any_number(hooks: Hooks, counted: list[str], attempts: int) -> None:
     for _ in range(2):
         hooks.endpoint()
-    hooks.tell(times=attempts)
+    hooks.publish(times=attempts)
     claimed = hooks.claim(free=200)
     assert len(claimed) == 2 * attempts
     counted.clear()
     hooks.record(
-        *(hooks.attempted(each, AttemptError.TIMEOUT if i % 2 else None) for i, each in enumerate(claimed)),
+        *(hooks.result(each, AttemptError.TIMEOUT if i % 2 else None) for i, each in enumerate(claimed)),
     )
     assert len(counted) == (4 if hooks.database.is_sqlite else 2)
 
@@ -600,7 +600,7 @@ def test_telling_and_switching_off_is_four_statements_at_most(
         each.endpoint(ISSUED, OFF, DEAD)
     hooks.world.clock.advance(80 * HOUR)
     for each in worlds:
-        each.tell(times=4)
+        each.publish(times=4)
         each.world.change(tables.deliveries, each.deliveries()[0]["id"], attempt_count=5)
     claimed = hooks.claim(free=200)
     counted.clear()

@@ -9,7 +9,7 @@ from support.world import HOUR, NOON
 
 from booking_core.errors import Malformed, Unprocessable
 from booking_core.webhooks import rules
-from booking_core.webhooks.rules import EndpointRow, Leased, OldSecret, Verdict
+from booking_core.webhooks.rules import EndpointHealth, EndpointRow, LeasedDelivery, OldSecret
 
 ROW = EndpointRow(
     created_at=NOON,
@@ -29,7 +29,7 @@ ROW = EndpointRow(
     event_types="booking.created,booking.cancelled",
     secret_expires_at=None,
 )
-DELIVERY = Leased("o", "d", "e", "v", "ping", "queued", None, "event", 0, 6, "token", NOON, 0, None, None)
+DELIVERY = LeasedDelivery("o", "d", "e", "v", "ping", "queued", None, "event", 0, 6, "token", NOON, 0, None, None)
 WAITS = (60, 300, 1800, 7200, 28800)
 AFTER = 72 * 3600
 
@@ -138,51 +138,56 @@ def test_port_80_is_for_plain_http_in_development() -> None:
 @pytest.mark.parametrize(
     ("hours", "minutes", "columns", "expected"),
     [
-        (71, 59, {"consecutive_failures": 20, "warned_hours": 48}, Verdict.FINE),
-        (72, 0, {"consecutive_failures": 5}, Verdict.FINE),
-        (72, 0, {"consecutive_failures": 6}, Verdict.DISABLE),
-        (72, 0, {"consecutive_failures": 6, "last_success_at": NOON + HOUR}, Verdict.WARN),
-        (72, 0, {"consecutive_failures": 6, "last_success_at": NOON - HOUR}, Verdict.DISABLE),
-        (72, 0, {"consecutive_failures": 6, "enabled_at": NOON + 60 * HOUR}, Verdict.FINE),
-        (500, 0, {"consecutive_failures": 600, "status": "disabled"}, Verdict.FINE),
-        (23, 59, {}, Verdict.FINE),
-        (24, 0, {}, Verdict.WARN),
-        (24, 0, {"consecutive_failures": 5}, Verdict.FINE),
-        (47, 59, {"warned_hours": 24}, Verdict.FINE),
-        (48, 0, {"warned_hours": 24}, Verdict.WARN),
-        (71, 59, {"warned_hours": 0}, Verdict.WARN),
+        (71, 59, {"consecutive_failures": 20, "warned_hours": 48}, EndpointHealth.HEALTHY),
+        (72, 0, {"consecutive_failures": 5}, EndpointHealth.HEALTHY),
+        (72, 0, {"consecutive_failures": 6}, EndpointHealth.FAILED),
+        (72, 0, {"consecutive_failures": 6, "last_success_at": NOON + HOUR}, EndpointHealth.FAILING),
+        (72, 0, {"consecutive_failures": 6, "last_success_at": NOON - HOUR}, EndpointHealth.FAILED),
+        (72, 0, {"consecutive_failures": 6, "enabled_at": NOON + 60 * HOUR}, EndpointHealth.HEALTHY),
+        (500, 0, {"consecutive_failures": 600, "status": "disabled"}, EndpointHealth.HEALTHY),
+        (23, 59, {}, EndpointHealth.HEALTHY),
+        (24, 0, {}, EndpointHealth.FAILING),
+        (24, 0, {"consecutive_failures": 5}, EndpointHealth.HEALTHY),
+        (47, 59, {"warned_hours": 24}, EndpointHealth.HEALTHY),
+        (48, 0, {"warned_hours": 24}, EndpointHealth.FAILING),
+        (71, 59, {"warned_hours": 0}, EndpointHealth.FAILING),
     ],
 )
 def test_an_endpoint_is_judged_by_time_and_failures(
-    hours: int, minutes: int, columns: dict[str, Any], expected: Verdict
+    hours: int, minutes: int, columns: dict[str, Any], expected: EndpointHealth
 ) -> None:
     at = NOON + hours * HOUR + minutes * HOUR // 60
-    assert rules.judge(ROW._replace(**columns), at, AFTER)[0] is expected
+    assert rules.assess(ROW._replace(**columns), at, AFTER)[0] is expected
 
 
 @pytest.mark.parametrize(("hours", "told"), [(24, 24), (47, 24), (48, 48), (71, 48), (72, 72)])
 def test_a_warning_names_the_hour_that_was_reached(hours: int, told: int) -> None:
-    assert rules.judge(ROW, NOON + hours * HOUR, AFTER)[1] == told
+    assert rules.assess(ROW, NOON + hours * HOUR, AFTER)[1] == told
 
 
 def test_warnings_come_at_thirds_of_whatever_time_is_allowed() -> None:
     second = 1_000_000
-    verdicts = [rules.judge(ROW, NOON + seconds * second, 9) for seconds in (2, 3, 6, 9)]
-    assert verdicts == [(Verdict.FINE, 0), (Verdict.WARN, 24), (Verdict.WARN, 48), (Verdict.DISABLE, 72)]
+    verdicts = [rules.assess(ROW, NOON + seconds * second, 9) for seconds in (2, 3, 6, 9)]
+    assert verdicts == [
+        (EndpointHealth.HEALTHY, 0),
+        (EndpointHealth.FAILING, 24),
+        (EndpointHealth.FAILING, 48),
+        (EndpointHealth.FAILED, 72),
+    ]
 
 
 @given(st.integers(0, 4), st.floats(0, 1))
-def test_every_wait_is_that_of_the_table_or_up_to_a_twentieth_longer(failed: int, luck: float) -> None:
-    outcome = rules.after_failure(DELIVERY._replace(attempt_count=failed), NOON, WAITS, luck)
+def test_every_wait_is_that_of_the_table_or_up_to_a_twentieth_longer(failed: int, jitter: float) -> None:
+    outcome = rules.after_failure(DELIVERY._replace(attempt_count=failed), NOON, WAITS, jitter)
     assert outcome.next_attempt_at is not None
     wait, tabled = outcome.next_attempt_at - NOON, (60, 300, 1800, 7200, 28800)[failed] * 1_000_000
     assert tabled <= wait <= 1.05 * tabled
-    assert wait <= rules.longest_wait(WAITS[failed])
+    assert wait <= rules.longest_delay(WAITS[failed])
 
 
-@pytest.mark.parametrize(("luck", "wait_s"), [(0.0, 1800), (1.0, 1890)])
-def test_a_wait_is_never_shorter_than_the_table_and_at_most_a_twentieth_longer(luck: float, wait_s: int) -> None:
-    outcome = rules.after_failure(DELIVERY._replace(attempt_count=2), NOON, WAITS, luck)
+@pytest.mark.parametrize(("jitter", "wait_s"), [(0.0, 1800), (1.0, 1890)])
+def test_a_wait_is_never_shorter_than_the_table_and_at_most_a_twentieth_longer(jitter: float, wait_s: int) -> None:
+    outcome = rules.after_failure(DELIVERY._replace(attempt_count=2), NOON, WAITS, jitter)
     assert outcome.next_attempt_at == NOON + wait_s * 1_000_000
 
 

@@ -101,7 +101,7 @@ def test_every_request_that_a_faulty_receiver_saw_is_an_attempt_of_its_own(
     tls = authority.server("127.0.0.1") if scheme == "https" else None
     receivers = [receive(faulty(seed), tls=tls) for seed in range(3)]
     endpoints = {hooks.endpoint(url=receiver.url()): receiver for receiver in receivers}
-    hooks.tell(times=EVENTS)
+    hooks.publish(times=EVENTS)
     settle(hooks, settings(secret_key=SECRET))
     rows = {row["id"]: row for row in hooks.attempts()}
     deliveries = {row["id"]: row for row in hooks.deliveries()}
@@ -127,14 +127,14 @@ def test_a_lost_request_waits_like_any_failed_attempt(hooks: Hooks, settings: An
 
     receiver = receive(handle)
     hooks.endpoint(url=receiver.url())
-    hooks.tell()
+    hooks.publish()
     configured = settings(secret_key=SECRET)
 
     async def main() -> None:
         sender = WebhookSender(configured)
         worker = Worker(configured, hooks.database, hooks.world.installation, sender)
         await worker.run_once()
-        hooks.tell()
+        hooks.publish()
         await worker.run_once()
         await sender.close()
 
@@ -168,7 +168,7 @@ def test_the_response_of_a_receiver_is_in_the_log(
         call.send(said)
 
     hooks.endpoint(url=receive(handle).url())
-    hooks.tell()
+    hooks.publish()
     configured = settings(secret_key=SECRET)
 
     async def main() -> None:

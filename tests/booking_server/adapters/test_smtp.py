@@ -12,16 +12,16 @@ import pytest
 from support.smtp import DRIP, DROP, HANG, OK, TAKE_AND_DROP, MailServer, hang_up
 from support.world import NOON
 
-from booking_core.notifications import Claimed, Outcome, Tried
+from booking_core.notifications import ClaimedMail, MailOutcome, MailResult
 from booking_server.adapters import smtp
 from booking_server.adapters.smtp import CONNECTIONS_MAX, FileMailer, Report, SmtpMailer, SmtpServer
 
 SENDER = "office@book.example"
 
 
-def a_mail(number: int = 0, to: str = "ada@example.com", head: bytes = b"") -> Claimed:
+def a_mail(number: int = 0, to: str = "ada@example.com", head: bytes = b"") -> ClaimedMail:
     message = b"Message-ID: <%d@book.example>\r\n%sSubject: x\r\n\r\n.\r\n..\r\nHello\r\n" % (number, head)
-    return Claimed(
+    return ClaimedMail(
         organization_id="00000000-0000-7000-8000-000000000001",
         id=f"00000000-0000-7000-8000-{number:012}",
         kind="booking_confirmation_mail",
@@ -39,15 +39,15 @@ def server() -> Iterator[MailServer]:
         yield running
 
 
-def send(server: MailServer | str, *mails: Claimed, mail_s: float = 10.0, tls: ssl.SSLContext | None = None) -> list[
-    tuple[str, Outcome, str | None]
-]:  # fmt: skip
+def send(
+    server: MailServer | str, *mails: ClaimedMail, mail_s: float = 10.0, tls: ssl.SSLContext | None = None
+) -> list[tuple[str, MailOutcome, str | None]]:
     """Send the mails and return the result of each, sorted by the last digit of its id."""
     url = server if isinstance(server, str) else server.url
     mailer = SmtpMailer(SmtpServer.of(url), SENDER, mail_s=mail_s, tls=tls)
 
-    async def run() -> list[Tried]:
-        results: list[Tried] = []
+    async def run() -> list[MailResult]:
+        results: list[MailResult] = []
         await mailer.send(mails, report_to(results))
         await hang_up()
         return results
@@ -55,8 +55,8 @@ def send(server: MailServer | str, *mails: Claimed, mail_s: float = 10.0, tls: s
     return sorted((each.claimed.id[-1], each.outcome, each.error) for each in asyncio.run(run()))
 
 
-def report_to(results: list[Tried]) -> Report:
-    async def report(new: Sequence[Tried]) -> None:
+def report_to(results: list[MailResult]) -> Report:
+    async def report(new: Sequence[MailResult]) -> None:
         results.extend(new)
 
     return report
@@ -68,7 +68,7 @@ def in_turn(*answers: str) -> Callable[[object], str]:
     return lambda _: left.pop(0) if left else OK
 
 
-def outcome(server: MailServer | str, **options: float) -> tuple[Outcome, str | None]:
+def outcome(server: MailServer | str, **options: float) -> tuple[MailOutcome, str | None]:
     ((_, result, error),) = send(server, a_mail(), **options)
     return result, error
 
@@ -77,7 +77,7 @@ def outcome(server: MailServer | str, **options: float) -> tuple[Outcome, str | 
 
 
 def test_a_mail_arrives_as_it_was_written(server: MailServer) -> None:
-    assert outcome(server) == (Outcome.SENT, None)
+    assert outcome(server) == (MailOutcome.SENT, None)
     (received,) = server.received
     assert (received.sender, received.recipient) == (SENDER, "ada@example.com")
     assert received.raw == a_mail().message
@@ -85,13 +85,13 @@ def test_a_mail_arrives_as_it_was_written(server: MailServer) -> None:
 
 def test_mails_of_a_batch_share_a_few_connections(server: MailServer) -> None:
     mails = [a_mail(number) for number in range(10)]
-    assert {result for _, result, _ in send(server, *mails)} == {Outcome.SENT}
+    assert {result for _, result, _ in send(server, *mails)} == {MailOutcome.SENT}
     assert sorted(received.raw for received in server.received) == sorted(each.message for each in mails)
     assert server.connections == CONNECTIONS_MAX
 
 
 def test_a_mail_is_reported_before_the_next_mail_of_its_connection_starts(server: MailServer) -> None:
-    reported: list[Tried] = []
+    reported: list[MailResult] = []
     most = 0
 
     def accept(_: object) -> str:
@@ -112,10 +112,10 @@ def test_a_mail_is_reported_before_the_next_mail_of_its_connection_starts(server
     ids=["a server that cannot be looked up", "a local host name that is invalid"],
 )
 def test_a_wrong_setting_makes_no_mail_fail(server: MailServer, url: str | None, sender: str) -> None:
-    tried: list[Tried] = []
+    tried: list[MailResult] = []
     asyncio.run(SmtpMailer(SmtpServer.of(url or server.url), sender).send([a_mail()], report_to(tried)))
     assert [(each.outcome, each.error) for each in tried] == [
-        (Outcome.DELAYED, "connect failed: not a host name"),
+        (MailOutcome.DELAYED, "connect failed: not a host name"),
     ]
 
 
@@ -130,15 +130,15 @@ def test_one_mail_takes_one_connection(server: MailServer) -> None:
 @pytest.mark.parametrize(
     ("answer", "result"),
     [
-        ("450 mailbox busy", Outcome.DELAYED),
-        ("451 try later", Outcome.DELAYED),
-        ("452 too many", Outcome.DELAYED),
-        ("550 no such user", Outcome.REFUSED),
-        ("553 not allowed", Outcome.REFUSED),
+        ("450 mailbox busy", MailOutcome.DELAYED),
+        ("451 try later", MailOutcome.DELAYED),
+        ("452 too many", MailOutcome.DELAYED),
+        ("550 no such user", MailOutcome.REFUSED),
+        ("553 not allowed", MailOutcome.REFUSED),
     ],
 )
 @pytest.mark.parametrize("about", ["on_recipient", "on_message"])
-def test_4xx_is_retried_and_5xx_is_final(server: MailServer, about: str, answer: str, result: Outcome) -> None:
+def test_4xx_is_retried_and_5xx_is_final(server: MailServer, about: str, answer: str, result: MailOutcome) -> None:
     setattr(server, about, in_turn(answer))
     assert outcome(server) == (result, answer)
     assert server.received == []
@@ -150,7 +150,7 @@ def test_a_refusal_affects_only_its_own_mail(server: MailServer) -> None:
     addresses = ["gone@example.com", "ada@example.com", "full@example.com"] * 3
     mails = [a_mail(number, to) for number, to in enumerate(addresses)]
     results = [result for _, result, _ in send(server, *mails)]
-    assert results == [Outcome.REFUSED, Outcome.SENT, Outcome.DELAYED] * 3
+    assert results == [MailOutcome.REFUSED, MailOutcome.SENT, MailOutcome.DELAYED] * 3
     assert [received.recipient for received in server.received] == ["ada@example.com"] * 3
 
 
@@ -172,9 +172,9 @@ def test_a_connection_lost_after_data_delays_its_mail_and_the_next_mail_gets_a_n
     server.on_message = in_turn(how)
     mails = [a_mail(0), *(a_mail(number) for number in range(1, 9))]
     results = send(server, *mails)
-    assert [result for _, result, _ in results].count(Outcome.DELAYED) == 1
-    assert {error for _, result, error in results if result is Outcome.DELAYED} == {"connection lost"}
-    assert [result for _, result, _ in results].count(Outcome.SENT) == 8
+    assert [result for _, result, _ in results].count(MailOutcome.DELAYED) == 1
+    assert {error for _, result, error in results if result is MailOutcome.DELAYED} == {"connection lost"}
+    assert [result for _, result, _ in results].count(MailOutcome.SENT) == 8
     assert len(server.received) == 8 + arrived
     assert server.connections == CONNECTIONS_MAX + 1
 
@@ -183,14 +183,14 @@ def test_a_connection_lost_after_data_delays_its_mail_and_the_next_mail_gets_a_n
 @pytest.mark.parametrize("about", ["on_recipient", "on_message"])
 def test_a_server_that_never_finishes_is_disconnected(server: MailServer, about: str, how: str) -> None:
     setattr(server, about, lambda _: how)
-    assert outcome(server, mail_s=0.3) == (Outcome.DELAYED, "timeout")
+    assert outcome(server, mail_s=0.3) == (MailOutcome.DELAYED, "timeout")
 
 
 def test_a_mail_that_could_not_be_started_in_time_is_untried(
     server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(smtp, "BATCH_S", 0.0)
-    assert outcome(server) == (Outcome.UNTRIED, None)
+    assert outcome(server) == (MailOutcome.UNTRIED, None)
     assert server.connections == 0
 
 
@@ -198,7 +198,7 @@ def test_after_a_failed_connect_the_rest_of_the_batch_does_not_try_again(server:
     with MailServer() as gone:
         url = gone.url
     results = send(url, *(a_mail(number) for number in range(9)))
-    assert [(result, error) for _, result, error in results] == [(Outcome.DELAYED, "connect failed")] * 9
+    assert [(result, error) for _, result, error in results] == [(MailOutcome.DELAYED, "connect failed")] * 9
 
 
 # Login and TLS ---------------------------------------------------------------------------------------------------
@@ -207,14 +207,14 @@ def test_after_a_failed_connect_the_rest_of_the_batch_does_not_try_again(server:
 def test_it_logs_in_with_the_credentials_of_the_url() -> None:
     with MailServer(login=("tours@example.com", "p:ss w/rd")) as server:
         url = f"smtp://tours%40example.com:p%3Ass%20w%2Frd@127.0.0.1:{server.port}"
-        assert outcome(url) == (Outcome.SENT, None)
+        assert outcome(url) == (MailOutcome.SENT, None)
         assert server.logins == [(b"tours@example.com", b"p:ss w/rd")]
 
 
 def test_a_wrong_password_makes_no_mail_fail() -> None:
     with MailServer(login=("tours", "right")) as server:
         result, error = outcome(f"smtp://tours:wrong@127.0.0.1:{server.port}")
-        assert result is Outcome.DELAYED
+        assert result is MailOutcome.DELAYED
         assert error is not None
         assert error.startswith("login refused: 535")
         assert "wrong" not in error
@@ -235,7 +235,7 @@ def trusting(authority: Authority) -> ssl.SSLContext:
 
 def test_starttls_is_used_when_it_is_offered(authority: Authority) -> None:
     with MailServer(starttls=authority.server("127.0.0.1")) as server:
-        assert send(server, a_mail(), tls=trusting(authority)) == [("0", Outcome.SENT, None)]
+        assert send(server, a_mail(), tls=trusting(authority)) == [("0", MailOutcome.SENT, None)]
         (received,) = server.received
         assert received.raw == a_mail().message
 
@@ -243,7 +243,7 @@ def test_starttls_is_used_when_it_is_offered(authority: Authority) -> None:
 def test_smtps_uses_tls_from_the_first_byte(authority: Authority) -> None:
     with MailServer(tls=authority.server("127.0.0.1")) as server:
         url = server.url.replace("smtp:", "smtps:")
-        assert send(url, a_mail(), tls=trusting(authority)) == [("0", Outcome.SENT, None)]
+        assert send(url, a_mail(), tls=trusting(authority)) == [("0", MailOutcome.SENT, None)]
 
 
 @pytest.mark.parametrize("how", ["starttls", "tls"])
@@ -257,7 +257,7 @@ def test_an_invalid_certificate_delays_mails(authority: Authority, how: str, fla
     with server:
         url = server.url.replace("smtp:", "smtps:") if how == "tls" else server.url
         ((_, result, error),) = send(url, a_mail(), tls=trusting(authority))
-        assert (result, str(error).partition(":")[0]) == (Outcome.DELAYED, "tls failed")
+        assert (result, str(error).partition(":")[0]) == (MailOutcome.DELAYED, "tls failed")
         assert server.received == []
 
 
@@ -267,7 +267,7 @@ def test_an_invalid_certificate_delays_mails(authority: Authority, how: str, fla
 def test_an_address_beyond_ascii_is_sent_to_a_server_with_smtputf8() -> None:
     message = a_mail(to="søren@example.com", head="To: søren@example.com\r\n".encode())
     with MailServer(smtputf8=True) as server:
-        assert send(server, message) == [("0", Outcome.SENT, None)]
+        assert send(server, message) == [("0", MailOutcome.SENT, None)]
         assert server.received[0].recipient == "søren@example.com"
         assert "SMTPUTF8" in server.received[0].options
 
@@ -275,7 +275,7 @@ def test_an_address_beyond_ascii_is_sent_to_a_server_with_smtputf8() -> None:
 def test_an_address_beyond_ascii_is_refused_without_smtputf8(server: MailServer) -> None:
     message = a_mail(to="søren@example.com")
     ((_, result, error),) = send(server, message)
-    assert (result, error) == (Outcome.REFUSED, "the mail server does not support this address")
+    assert (result, error) == (MailOutcome.REFUSED, "the mail server does not support this address")
 
 
 @pytest.mark.parametrize(
@@ -295,8 +295,8 @@ def test_the_server_is_parsed_from_the_url(url: str, expected: SmtpServer) -> No
 # Files -----------------------------------------------------------------------------------------------------------
 
 
-def keep(folder: Path | None, *mails: Claimed) -> Sequence[Tried]:
-    tried: list[Tried] = []
+def keep(folder: Path | None, *mails: ClaimedMail) -> Sequence[MailResult]:
+    tried: list[MailResult] = []
     asyncio.run(FileMailer(folder).send(mails, report_to(tried)))
     return tried
 
@@ -304,7 +304,7 @@ def keep(folder: Path | None, *mails: Claimed) -> Sequence[Tried]:
 def test_without_a_server_each_mail_becomes_one_file_that_sorts_by_time(tmp_path: Path) -> None:
     folder = tmp_path / "made" / "mail"
     mails = [a_mail(2), a_mail(1), a_mail(0)]
-    assert {each.outcome for each in keep(folder, *mails)} == {Outcome.PARKED}
+    assert {each.outcome for each in keep(folder, *mails)} == {MailOutcome.PARKED}
     keep(folder, *mails)
     files = sorted(folder.iterdir())
     assert [file.read_bytes() for file in files] == [each.message for each in reversed(mails)]
@@ -324,10 +324,10 @@ def test_mail_files_are_private(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_delays_mails(tmp_path: Path) -> None:
     (tmp_path / "mail").write_text("in the way")
     (tried,) = keep(tmp_path / "mail", a_mail())
-    assert tried.outcome is Outcome.DELAYED
+    assert tried.outcome is MailOutcome.DELAYED
     assert str(tried.error).startswith("not written: ")
 
 
 def test_without_a_folder_mails_are_parked() -> None:
     (tried,) = keep(None, a_mail())
-    assert tried.outcome is Outcome.PARKED
+    assert tried.outcome is MailOutcome.PARKED

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from support.stripe_ledger import KEY, Fault, Ledger, stripe
 
-from booking_core.payments import Answered, Claimed, Outcome
+from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from booking_server.adapters.stripe import StripeGateway
 
 REFUND, BOOKING = "0190d3c1-0000-7000-8000-000000000001", "0190d3c1-0000-7000-8000-000000000002"
 HOUR = 3_600_000_000
-CLAIMED = Claimed("org", REFUND, BOOKING, "pi_1", 500, "NOK", None, 1, 0, 0, "lease")
+CLAIMED = ClaimedRefund("org", REFUND, BOOKING, "pi_1", 500, "NOK", None, 1, 0, 0, "lease")
 LATE = replace(CLAIMED, at=25 * HOUR, attempt_count=3)
 SOON_S = 1.0
 
@@ -29,12 +29,12 @@ def gateway(ledger: Ledger) -> StripeGateway:
     return StripeGateway(KEY, ledger.base_url)
 
 
-def said(answered: Answered) -> tuple[Outcome, str | None, str | None]:
+def said(answered: RefundResult) -> tuple[RefundOutcome, str | None, str | None]:
     return answered.outcome, answered.provider_refund_id, answered.reason
 
 
 def test_a_refund_carries_its_key_its_amount_and_its_name(ledger: Ledger, gateway: StripeGateway) -> None:
-    assert said(gateway.refund(CLAIMED)) == (Outcome.REFUNDED, "re_000001", None)
+    assert said(gateway.refund(CLAIMED)) == (RefundOutcome.REFUNDED, "re_000001", None)
     assert ledger.keys() == [f"refund-{REFUND}"]
     (made,) = ledger.refunds("pi_1")
     assert (made["amount"], made["payment_intent"]) == (500, "pi_1")
@@ -54,11 +54,11 @@ def test_a_fault_is_unknown_and_the_next_attempt_makes_one_refund(
     # Only who never answers is given up soon: a busy machine may take its time to say what went wrong.
     impatient = StripeGateway(KEY, ledger.base_url, read_s=SOON_S)
     first = (impatient if fault is Fault.TIMEOUT_AFTER else gateway).refund(CLAIMED)
-    assert (first.outcome, first.provider_refund_id) == (Outcome.UNKNOWN, None)
+    assert (first.outcome, first.provider_refund_id) == (RefundOutcome.UNKNOWN, None)
     assert first.reason
     # An error that is stored for the key is told again, until the refund itself is looked for.
     again = replace(CLAIMED, attempt_count=6) if fault is Fault.ERROR_STORED else CLAIMED
-    assert said(gateway.refund(again)) == (Outcome.REFUNDED, "re_000001", None)
+    assert said(gateway.refund(again)) == (RefundOutcome.REFUNDED, "re_000001", None)
     assert len(ledger.refunds("pi_1")) == 1
     assert set(ledger.keys()) <= {f"refund-{REFUND}"}
 
@@ -70,10 +70,10 @@ def test_a_fault_is_unknown_and_the_next_attempt_makes_one_refund(
 @pytest.mark.parametrize("status", [200, 400, 502])
 @pytest.mark.parametrize("claimed", [CLAIMED, LATE, replace(CLAIMED, provider_refund_id="re_000001")])
 def test_a_response_that_is_not_stripes_is_unknown(
-    ledger: Ledger, gateway: StripeGateway, claimed: Claimed, status: int, body: bytes
+    ledger: Ledger, gateway: StripeGateway, claimed: ClaimedRefund, status: int, body: bytes
 ) -> None:
     ledger.in_between = (status, body)
-    assert gateway.refund(claimed).outcome is Outcome.UNKNOWN
+    assert gateway.refund(claimed).outcome is RefundOutcome.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_an_amount_is_sent_in_stripes_unit_of_its_currency(
     ledger: Ledger, gateway: StripeGateway, currency: str, ours: int, theirs: int
 ) -> None:
     ledger.charge("pi_1", theirs)
-    assert gateway.refund(replace(CLAIMED, amount_minor=ours, currency=currency)).outcome is Outcome.REFUNDED
+    assert gateway.refund(replace(CLAIMED, amount_minor=ours, currency=currency)).outcome is RefundOutcome.REFUNDED
     assert [refund["amount"] for refund in ledger.refunds("pi_1")] == [theirs]
 
 
@@ -115,8 +115,8 @@ def test_a_response_of_another_shape_is_unknown_too(
     with monkeypatch.context() as patched:
         patched.setattr(ledger, "create", distort)
         first = gateway.refund(CLAIMED)
-    assert (first.outcome, first.provider_refund_id) == (Outcome.UNKNOWN, None)
-    assert said(gateway.refund(CLAIMED)) == (Outcome.REFUNDED, "re_000001", None)
+    assert (first.outcome, first.provider_refund_id) == (RefundOutcome.UNKNOWN, None)
+    assert said(gateway.refund(CLAIMED)) == (RefundOutcome.REFUNDED, "re_000001", None)
     assert len(ledger.refunds("pi_1")) == 1
 
 
@@ -129,32 +129,36 @@ def test_each_call_is_made_once(ledger: Ledger, gateway: StripeGateway) -> None:
 
 def test_a_closed_port_is_unknown(ledger: Ledger) -> None:
     gateway = StripeGateway(KEY, "http://127.0.0.1:1")
-    assert said(gateway.refund(CLAIMED)) == (Outcome.UNKNOWN, None, "no_answer")
+    assert said(gateway.refund(CLAIMED)) == (RefundOutcome.UNKNOWN, None, "no_answer")
 
 
 def test_an_invalid_stripe_key_is_no_refusal(ledger: Ledger) -> None:
     gateway = StripeGateway("sk_wrong", ledger.base_url)
-    assert said(gateway.refund(CLAIMED)) == (Outcome.UNKNOWN, None, "http_401")
+    assert said(gateway.refund(CLAIMED)) == (RefundOutcome.UNKNOWN, None, "http_401")
 
 
 @pytest.mark.parametrize("code", ["charge_disputed", "balance_insufficient", "expired_or_canceled_card"])
 def test_a_refusal_has_its_code_as_reason(ledger: Ledger, gateway: StripeGateway, code: str) -> None:
     ledger.refusals["pi_1"] = code
-    assert said(gateway.refund(CLAIMED)) == (Outcome.REFUSED, None, code)
+    assert said(gateway.refund(CLAIMED)) == (RefundOutcome.REFUSED, None, code)
 
 
 def test_an_unknown_payment_is_refused(ledger: Ledger, gateway: StripeGateway) -> None:
-    assert said(gateway.refund(replace(CLAIMED, payment_intent="pi_2"))) == (Outcome.REFUSED, None, "resource_missing")
+    assert said(gateway.refund(replace(CLAIMED, payment_intent="pi_2"))) == (
+        RefundOutcome.REFUSED,
+        None,
+        "resource_missing",
+    )
 
 
 def test_a_lock_timeout_is_no_refusal(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.refusals["pi_1"] = "lock_timeout"
-    assert said(gateway.refund(CLAIMED)) == (Outcome.UNKNOWN, None, "lock_timeout")
+    assert said(gateway.refund(CLAIMED)) == (RefundOutcome.UNKNOWN, None, "lock_timeout")
 
 
 def test_a_reused_idempotency_key_is_left_to_staff(ledger: Ledger, gateway: StripeGateway) -> None:
     gateway.refund(CLAIMED)
-    assert gateway.refund(replace(CLAIMED, amount_minor=400)).outcome is Outcome.UNCLEAR
+    assert gateway.refund(replace(CLAIMED, amount_minor=400)).outcome is RefundOutcome.UNCLEAR
 
 
 # Looking before sending ------------------------------------------------------------------------------------------
@@ -163,9 +167,9 @@ def test_a_reused_idempotency_key_is_left_to_staff(ledger: Ledger, gateway: Stri
 def test_a_refund_whose_key_has_expired_is_found_and_not_repeated(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.charge("pi_1", 1_000)
     ledger.next_faults.append(Fault.DROPPED_AFTER)
-    assert gateway.refund(CLAIMED).outcome is Outcome.UNKNOWN
+    assert gateway.refund(CLAIMED).outcome is RefundOutcome.UNKNOWN
     ledger.ahead_s = 25 * 3600
-    assert said(gateway.refund(LATE)) == (Outcome.REFUNDED, "re_000001", None)
+    assert said(gateway.refund(LATE)) == (RefundOutcome.REFUNDED, "re_000001", None)
     assert [what for what, _ in ledger.requests] == ["create", "find"]
     # And so it would have gone without looking: the ledger that forgets is not kinder than the real one.
     gateway.refund(CLAIMED)
@@ -175,7 +179,7 @@ def test_a_refund_whose_key_has_expired_is_found_and_not_repeated(ledger: Ledger
 def test_a_refund_that_was_never_made_is_made_after_the_search(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.charge("pi_1", 1_000)
     ledger.refund_at_the_dashboard("pi_1", 100)
-    assert gateway.refund(LATE).outcome is Outcome.REFUNDED
+    assert gateway.refund(LATE).outcome is RefundOutcome.REFUNDED
     assert [what for what, _ in ledger.requests] == ["find", "create"]
     assert [refund["amount"] for refund in ledger.refunds("pi_1")] == [500, 100]
 
@@ -185,13 +189,13 @@ def test_a_refund_is_found_on_the_second_page(ledger: Ledger, gateway: StripeGat
     gateway.refund(CLAIMED)
     for _ in range(150):
         ledger.refund_at_the_dashboard("pi_1", 1)
-    assert said(gateway.refund(LATE)) == (Outcome.REFUNDED, "re_000001", None)
+    assert said(gateway.refund(LATE)) == (RefundOutcome.REFUNDED, "re_000001", None)
     assert [what for what, _ in ledger.requests] == ["create", "find", "find"]
 
 
 def test_a_failed_search_is_unknown(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.next_faults.append(Fault.ERROR_BEFORE)
-    assert gateway.refund(LATE).outcome is Outcome.UNKNOWN
+    assert gateway.refund(LATE).outcome is RefundOutcome.UNKNOWN
     assert ledger.refunds("pi_1") == []
 
 
@@ -204,10 +208,10 @@ def test_a_refusal_stored_for_the_old_key_does_not_apply_after_reopening(
     ledger: Ledger, gateway: StripeGateway
 ) -> None:
     ledger.refusals["pi_1"] = "balance_insufficient"
-    assert gateway.refund(CLAIMED).outcome is Outcome.REFUSED
+    assert gateway.refund(CLAIMED).outcome is RefundOutcome.REFUSED
     del ledger.refusals["pi_1"]
-    assert gateway.refund(CLAIMED).outcome is Outcome.REFUSED
-    assert gateway.refund(AGAIN).outcome is Outcome.REFUNDED
+    assert gateway.refund(CLAIMED).outcome is RefundOutcome.REFUSED
+    assert gateway.refund(AGAIN).outcome is RefundOutcome.REFUNDED
     (made,) = ledger.refunds("pi_1")
     assert made["metadata"] == {"refund_id": REFUND, "booking_id": BOOKING, "reopened": "1"}
 
@@ -217,7 +221,7 @@ def test_a_refund_that_was_made_before_reopening_is_found_and_not_repeated(
 ) -> None:
     ledger.charge("pi_1", 1_000)
     gateway.refund(CLAIMED)
-    assert said(gateway.refund(AGAIN)) == (Outcome.REFUNDED, "re_000001", None)
+    assert said(gateway.refund(AGAIN)) == (RefundOutcome.REFUNDED, "re_000001", None)
     assert len(ledger.refunds("pi_1")) == 1
 
 
@@ -227,9 +231,9 @@ def test_a_failed_refund_is_made_once_more_after_reopening(ledger: Ledger, gatew
     gateway.refund(CLAIMED)
     ledger.pay_out("failed")
     ledger.born = "succeeded"
-    assert gateway.refund(LATE).outcome is Outcome.REFUSED
+    assert gateway.refund(LATE).outcome is RefundOutcome.REFUSED
     for _ in range(2):
-        assert said(gateway.refund(AGAIN)) == (Outcome.REFUNDED, "re_000002", None)
+        assert said(gateway.refund(AGAIN)) == (RefundOutcome.REFUNDED, "re_000002", None)
     assert ledger.charges["pi_1"].refunded == 500
 
 
@@ -238,7 +242,7 @@ def test_a_refund_that_fails_again_is_refused_again(ledger: Ledger, gateway: Str
     ledger.born = "pending"
     gateway.refund(AGAIN)
     ledger.pay_out("failed")
-    assert gateway.refund(AGAIN).outcome is Outcome.REFUSED
+    assert gateway.refund(AGAIN).outcome is RefundOutcome.REFUSED
     assert len(ledger.refunds("pi_1")) == 1
 
 
@@ -246,14 +250,14 @@ def test_a_refund_from_the_dashboard_counts_after_reopening(ledger: Ledger, gate
     """The refund had been left to staff. Half of the payment is owed, so Stripe would accept a second refund."""
     ledger.charge("pi_1", 1_000)
     ledger.refund_at_the_dashboard("pi_1", 500)
-    assert said(gateway.refund(AGAIN)) == (Outcome.REFUNDED, "re_000001", "refunded_elsewhere")
+    assert said(gateway.refund(AGAIN)) == (RefundOutcome.REFUNDED, "re_000001", "refunded_elsewhere")
     assert ledger.charges["pi_1"].refunded == 500
 
 
 def test_a_partial_refund_from_the_dashboard_is_left_to_staff(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.charge("pi_1", 1_000)
     ledger.refund_at_the_dashboard("pi_1", 100)
-    assert said(gateway.refund(AGAIN)) == (Outcome.UNCLEAR, None, "partly_refunded_elsewhere")
+    assert said(gateway.refund(AGAIN)) == (RefundOutcome.UNCLEAR, None, "partly_refunded_elsewhere")
     assert ledger.charges["pi_1"].refunded == 100
 
 
@@ -263,40 +267,40 @@ def test_a_partial_refund_from_the_dashboard_is_left_to_staff(ledger: Ledger, ga
 def test_already_refunded_by_this_service_is_found(ledger: Ledger, gateway: StripeGateway) -> None:
     gateway.refund(CLAIMED)
     ledger.ahead_s = 25 * 3600
-    assert said(gateway.refund(CLAIMED)) == (Outcome.REFUNDED, "re_000001", None)
+    assert said(gateway.refund(CLAIMED)) == (RefundOutcome.REFUNDED, "re_000001", None)
     assert [what for what, _ in ledger.requests] == ["create", "create", "find"]
     assert len(ledger.refunds("pi_1")) == 1
 
 
 def test_already_refunded_at_the_dashboard_is_settled(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.refund_at_the_dashboard("pi_1", 500)
-    assert said(gateway.refund(CLAIMED)) == (Outcome.REFUNDED, "re_000001", "refunded_elsewhere")
+    assert said(gateway.refund(CLAIMED)) == (RefundOutcome.REFUNDED, "re_000001", "refunded_elsewhere")
 
 
 def test_refunds_from_the_dashboard_are_counted_in_stripes_unit(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.charge("pi_1", 500)
     ledger.refund_at_the_dashboard("pi_1", 500)  # 5 ISK
     krona = replace(CLAIMED, amount_minor=500, currency="ISK")
-    assert said(gateway.refund(krona)) == (Outcome.UNCLEAR, None, "charge_already_refunded")
-    assert gateway.refund(replace(krona, id="another", amount_minor=5)).outcome is Outcome.REFUNDED
+    assert said(gateway.refund(krona)) == (RefundOutcome.UNCLEAR, None, "charge_already_refunded")
+    assert gateway.refund(replace(krona, id="another", amount_minor=5)).outcome is RefundOutcome.REFUNDED
 
 
 def test_refunds_of_another_booking_are_not_counted(ledger: Ledger, gateway: StripeGateway) -> None:
     """Two bookings have the same payment, and the second has not been refunded."""
     gateway.refund(CLAIMED)
     other = replace(CLAIMED, id="0190d3c1-0000-7000-8000-000000000003", booking_id="another")
-    assert said(gateway.refund(other)) == (Outcome.UNCLEAR, None, "charge_already_refunded")
+    assert said(gateway.refund(other)) == (RefundOutcome.UNCLEAR, None, "charge_already_refunded")
 
 
 def test_already_refunded_without_a_refund_is_left_to_staff(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.refusals["pi_1"] = "charge_already_refunded"
-    assert said(gateway.refund(CLAIMED)) == (Outcome.UNCLEAR, None, "charge_already_refunded")
+    assert said(gateway.refund(CLAIMED)) == (RefundOutcome.UNCLEAR, None, "charge_already_refunded")
 
 
 def test_a_failed_list_of_refunds_is_unknown(ledger: Ledger, gateway: StripeGateway) -> None:
     ledger.refund_at_the_dashboard("pi_1", 500)
     ledger.next_faults += [None, Fault.DROPPED_AFTER]
-    assert gateway.refund(CLAIMED).outcome is Outcome.UNKNOWN
+    assert gateway.refund(CLAIMED).outcome is RefundOutcome.UNKNOWN
 
 
 # Accepted, and paid out later ------------------------------------------------------------------------------------
@@ -305,28 +309,30 @@ def test_a_failed_list_of_refunds_is_unknown(ledger: Ledger, gateway: StripeGate
 @pytest.mark.parametrize(
     ("status", "outcome"),
     [
-        ("succeeded", Outcome.REFUNDED),
-        ("pending", Outcome.ACCEPTED),
-        ("failed", Outcome.REFUSED),
-        ("canceled", Outcome.REFUSED),
-        ("requires_action", Outcome.UNCLEAR),
+        ("succeeded", RefundOutcome.REFUNDED),
+        ("pending", RefundOutcome.ACCEPTED),
+        ("failed", RefundOutcome.REFUSED),
+        ("canceled", RefundOutcome.REFUSED),
+        ("requires_action", RefundOutcome.UNCLEAR),
     ],
 )
 def test_the_outcome_follows_the_status_of_the_refund(
-    ledger: Ledger, gateway: StripeGateway, status: str, outcome: Outcome
+    ledger: Ledger, gateway: StripeGateway, status: str, outcome: RefundOutcome
 ) -> None:
     ledger.born = status
     reason = None if status == "succeeded" else status
     assert said(gateway.refund(CLAIMED)) == (outcome, "re_000001", reason)
 
 
-@pytest.mark.parametrize(("became", "outcome"), [("succeeded", Outcome.REFUNDED), ("failed", Outcome.REFUSED)])
+@pytest.mark.parametrize(
+    ("became", "outcome"), [("succeeded", RefundOutcome.REFUNDED), ("failed", RefundOutcome.REFUSED)]
+)
 def test_an_accepted_refund_is_read_by_its_id(
-    ledger: Ledger, gateway: StripeGateway, became: str, outcome: Outcome
+    ledger: Ledger, gateway: StripeGateway, became: str, outcome: RefundOutcome
 ) -> None:
     ledger.born = "pending"
     accepted = replace(CLAIMED, provider_refund_id=gateway.refund(CLAIMED).provider_refund_id)
-    assert gateway.refund(accepted).outcome is Outcome.ACCEPTED
+    assert gateway.refund(accepted).outcome is RefundOutcome.ACCEPTED
     ledger.pay_out(became)
     assert gateway.refund(accepted).outcome is outcome
     assert ledger.requests[1:] == [("read", "re_000001")] * 2
@@ -334,4 +340,4 @@ def test_an_accepted_refund_is_read_by_its_id(
 
 def test_an_accepted_refund_that_cannot_be_read_is_left_to_staff(ledger: Ledger, gateway: StripeGateway) -> None:
     lost: dict[str, Any] = {"provider_refund_id": "re_999999"}
-    assert said(gateway.refund(replace(CLAIMED, **lost))) == (Outcome.UNCLEAR, None, "resource_missing")
+    assert said(gateway.refund(replace(CLAIMED, **lost))) == (RefundOutcome.UNCLEAR, None, "resource_missing")

@@ -22,9 +22,8 @@ from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.models.limits import WEBHOOK_WAITS_S
 from booking_core.models.webhooks import AttemptError
-from booking_core.notifications import Outcome, Tried
-from booking_core.payments import LONGEST_WAIT_S
-from booking_core.payments import Outcome as RefundOutcome
+from booking_core.notifications import MailOutcome, MailResult
+from booking_core.payments import RETRY_DELAY_MAX_S, RefundOutcome
 from booking_core.realign import all_kinds, delivery_waits
 from booking_core.settings import Settings
 from booking_server.adapters.webhook_client import Sent
@@ -88,8 +87,8 @@ def hooks(world: World) -> Hooks:
     return Hooks(world)
 
 
-def record(mails: Mails, claimed: Sequence[Any], outcome: Outcome) -> None:
-    tried = [Tried(each, outcome, "450 later") for each in claimed]
+def record(mails: Mails, claimed: Sequence[Any], outcome: MailOutcome) -> None:
+    tried = [MailResult(each, outcome, "450 later") for each in claimed]
     mails.world.database.write(lambda tx: notifications.record(tx, tried))
 
 
@@ -103,7 +102,7 @@ def test_a_delivery_waits_no_longer_than_its_own_wait_and_no_shorter(
     machine: Machine, hooks: Hooks, back: int, restarts: bool, failures: int
 ) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     for number in range(failures):
         hooks.fail(hooks.one())
         if number < failures - 1:
@@ -124,7 +123,7 @@ def test_a_delivery_waits_no_longer_than_its_own_wait_and_no_shorter(
 @BACK
 def test_a_delivery_that_was_retried_by_hand_is_due_at_once(machine: Machine, hooks: Hooks, back: int) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     hooks.fail_until_dead()
     asked = {"status": "queued", "max_attempts": 7, "completed_at": None, "next_attempt_at": machine.world.clock()}
     machine.world.change(tables.deliveries, hooks.delivery()["id"], **asked)
@@ -138,12 +137,12 @@ def test_a_delivery_that_was_retried_by_hand_is_due_at_once(machine: Machine, ho
 @RESTARTS
 def test_a_lease_ends_after_its_length(machine: Machine, hooks: Hooks, back: int, restarts: bool) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     hooks.claim(lease_s=LEASE_S)  # by a worker that dies then
     machine.step(-back, restarts=restarts)
-    assert hooks.reclaim() == 0
+    assert hooks.rescue() == 0
     machine.pass_time(LEASE_S * SECOND)
-    assert hooks.reclaim() == 1
+    assert hooks.rescue() == 1
     machine.pass_time(SECOND)
     assert hooks.one().number == 2
 
@@ -151,10 +150,10 @@ def test_a_lease_ends_after_its_length(machine: Machine, hooks: Hooks, back: int
 @BACK
 def test_an_attempt_in_flight_is_not_made_twice(machine: Machine, hooks: Hooks, back: int) -> None:
     hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     claimed = hooks.one(lease_s=LEASE_S)
     machine.step(-back)
-    assert (hooks.claim(), hooks.reclaim()) == ([], 0)
+    assert (hooks.claim(), hooks.rescue()) == ([], 0)
     hooks.succeed(claimed)
     assert hooks.delivery()["status"] == "succeeded"
 
@@ -174,7 +173,7 @@ def test_mails_are_written_and_sent_after_their_own_wait(machine: Machine, back:
     machine.step(-back, restarts=restarts)
     claimed = mails.claim()
     assert len(claimed) == 3
-    record(mails, claimed, Outcome.DELAYED)
+    record(mails, claimed, MailOutcome.DELAYED)
     machine.step(-back, restarts=restarts)
     assert mails.claim() == []
     machine.pass_time(15 * MINUTE)
@@ -186,7 +185,7 @@ def test_a_mail_that_waits_for_a_mail_server_goes_on_waiting(machine: Machine, b
     mails = Mails(machine.world)
     mails.book(notify_staff=False)
     mails.write()
-    record(mails, mails.claim(), Outcome.PARKED)
+    record(mails, mails.claim(), MailOutcome.PARKED)
     machine.step(-back, restarts=True)
     assert [row["next_attempt_at"] for row in machine.world.rows(tables.mails)] == [END_OF_TIME]
 
@@ -198,11 +197,11 @@ def test_a_refund_is_sent_after_a_quarter_of_an_hour_at_most(machine: Machine, b
     booking = till.paid()
     till.owe(booking)
     machine.step(-back, restarts=restarts)
-    machine.pass_time(LONGEST_WAIT_S * SECOND)
+    machine.pass_time(RETRY_DELAY_MAX_S * SECOND)
     (claimed,) = till.claim()
     till.answer(claimed, RefundOutcome.UNKNOWN)
     machine.step(-back, restarts=restarts)
-    machine.pass_time(LONGEST_WAIT_S * SECOND)
+    machine.pass_time(RETRY_DELAY_MAX_S * SECOND)
     (again,) = till.claim()
     assert again.look_first, "it is unknown how long ago the first one was sent"
 
@@ -228,7 +227,7 @@ def test_seats_are_held_no_longer_than_intended(machine: Machine, back: int, res
 def test_a_second_realignment_changes_nothing(machine: Machine, hooks: Hooks, back: int) -> None:
     mails, ops, till = Mails(machine.world), Operations(machine.world), Till(machine.world)
     hooks.endpoint()
-    hooks.tell(times=3)
+    hooks.publish(times=3)
     hooks.fail(*hooks.claim(free=2))
     hooks.claim()
     mails.book()
@@ -246,8 +245,8 @@ def test_a_second_realignment_changes_nothing(machine: Machine, hooks: Hooks, ba
 
 def test_times_of_a_correct_clock_are_left_alone(machine: Machine, hooks: Hooks) -> None:
     hooks.endpoint()
-    hooks.tell(times=40)
-    hooks.record(*(hooks.attempted(each, AttemptError.TIMEOUT) for each in hooks.claim()), luck=lambda: 1.0)
+    hooks.publish(times=40)
+    hooks.record(*(hooks.result(each, AttemptError.TIMEOUT) for each in hooks.claim()), jitter=lambda: 1.0)
     before = hooks.deliveries()
     machine.start()
     machine.turn()
@@ -266,12 +265,12 @@ def test_an_endpoint_that_fails_is_disabled_72_hours_after_the_clock_was_set_bac
     world = machine.world
     endpoint = hooks.endpoint()
     world.clock.advance(back)
-    hooks.tell()
+    hooks.publish()
     hooks.succeed(*hooks.claim())
     world.clock.advance(-back)
     machine.turn()
     for _ in range(8):
-        hooks.tell()
+        hooks.publish()
         hooks.fail(*hooks.claim())
         world.clock.advance(12 * HOUR)
     assert hooks.row(endpoint)["status"] == "auto_disabled"
@@ -360,7 +359,7 @@ def test_a_jump_disables_no_endpoint(machine: Machine, hooks: Hooks, jump: int) 
 
     world = machine.world
     endpoint = hooks.endpoint()
-    hooks.tell(times=8)
+    hooks.publish(times=8)
     settings = Settings(database_url=str(world.database.url), secret_key=SECRET)
     worker = Worker(settings, world.database, world.installation, Broken(), watch=machine.watch)
     machine.step(4 * jump)

@@ -167,7 +167,7 @@ def test_deliveries_claimed_before_a_stop_are_sent_and_recorded(
     async def work() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
-        def claim_and_stop(*args: Any, **kwargs: Any) -> list[webhooks.Claimed]:
+        def claim_and_stop(*args: Any, **kwargs: Any) -> list[webhooks.ClaimedDelivery]:
             claimed = claim(*args, **kwargs)
             if any(each.endpoint_id == endpoint for each in claimed):
                 loop.call_soon_threadsafe(stop.set)
@@ -197,7 +197,7 @@ def test_attempts_made_while_the_database_was_away_are_not_repeated(
 ) -> None:
     hooks, receiver, record = Hooks(alone), Receiver(alone), webhooks.record
     hooks.endpoint(url=receiver.url)
-    hooks.tell()
+    hooks.publish()
 
     async def work() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -234,7 +234,7 @@ def test_a_worker_that_stops_while_the_database_is_away_closes_its_jobs(
 
     hooks, receiver, job = Hooks(alone), Receiver(alone), Idle()
     hooks.endpoint(url=receiver.url)
-    hooks.tell()
+    hooks.publish()
     settings = Settings(database_url=str(alone.database.url), secret_key=SECRET)
     stopping = Worker(settings, alone.database, alone.installation, receiver, [job])
 
@@ -260,7 +260,7 @@ def test_expired_leases_are_rescued_after_the_clock_was_set_back(alone: World) -
     alone.clock.advance(400 * DAY)
     asyncio.run(lasting.run_once())
     alone.clock.advance(-400 * DAY)
-    hooks.tell()
+    hooks.publish()
     hooks.claim()  # by a worker that then dies
     alone.clock.advance(MINUTE)
     asyncio.run(lasting.run_once())
@@ -292,7 +292,7 @@ def test_an_idle_worker_is_woken_by_a_commit_of_another_process(
             open_notifier(world.database) as notify,
         ):
             for _ in range(2):
-                await asyncio.to_thread(hooks.tell)
+                await asyncio.to_thread(hooks.publish)
                 notify()
                 async with asyncio.timeout(60):
                     await claimed.wait()
@@ -313,7 +313,7 @@ def test_a_worker_with_a_wrong_clock_uses_the_databases_clock(
     world = make_world(Database(fresh_database_url), FixedClock(system_clock()))
     hooks, receiver = Hooks(world), Receiver(world, BROKEN)
     endpoint = hooks.endpoint(url=receiver.url)
-    hooks.tell()
+    hooks.publish()
     turn(world, receiver)
     ((headers, body),), now = receiver.requests, system_clock()
     assert webhook_verify.is_valid(body, headers, hooks.secrets[endpoint], tolerance=60, now=now / 1e6)

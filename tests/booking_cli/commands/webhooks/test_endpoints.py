@@ -187,7 +187,7 @@ def test_a_test_is_queued_and_found_in_the_log(booking: Booking, hooks: Hooks) -
 
 def test_the_log_is_filtered_and_walked_in_pages(booking: Booking, hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
-    (first, *_) = hooks.tell(times=3)
+    (first, *_) = hooks.publish(times=3)
     hooks.succeed(hooks.one(free=1))
     argv = ("webhooks", "deliveries", "list", endpoint)
     assert len(booking(*argv, "--status", "queued", "--json").json["data"]) == 2
@@ -207,7 +207,7 @@ def test_the_log_is_filtered_and_walked_in_pages(booking: Booking, hooks: Hooks)
 
 def test_a_dead_delivery_is_tried_once_more(booking: Booking, hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     hooks.fail_until_dead()
     (dead,) = booking("webhooks", "deliveries", "list", endpoint, "--status", "dead", "--json").json["data"]
     retried = booking("webhooks", "deliveries", "retry", endpoint, dead["id"], "-o", "json").json
@@ -219,11 +219,11 @@ def test_a_dead_delivery_is_tried_once_more(booking: Booking, hooks: Hooks) -> N
 @pytest.mark.parametrize("off", [False, True])
 def test_recover_does_what_its_dry_run_told(booking: Booking, hooks: Hooks, off: bool) -> None:
     endpoint = hooks.endpoint()
-    hooks.tell(times=2)
+    hooks.publish(times=2)
     hooks.fail_until_dead()
     if off:
         booking("webhooks", "update", endpoint, "--disable")
-        hooks.tell()
+        hooks.publish()
         booking("webhooks", "enable", endpoint)
     argv = ("webhooks", "recover", endpoint, "--since", "2000-01-01T00:00:00")
     told = booking(*argv, "--dry-run", "-o", "json").json
@@ -239,7 +239,7 @@ def test_recover_does_what_its_dry_run_told(booking: Booking, hooks: Hooks, off:
 
 def test_recover_takes_a_time_of_the_organization_and_a_length(booking: Booking, hooks: Hooks) -> None:
     endpoint = hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     hooks.fail_until_dead()
     for since, until, matched in (
         ("2h", None, 1),
@@ -262,7 +262,7 @@ def test_a_test_is_not_recovered(booking: Booking, hooks: Hooks) -> None:
 
 def test_a_watch_tells_of_each_change_until_it_is_interrupted(booking: Booking, hooks: Hooks, process: Process) -> None:
     endpoint = hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     with process("webhooks", "deliveries", "list", endpoint, "--watch", "-o", "json") as started:
         assert started.stdout is not None
         assert json.loads(started.stdout.readline())["status"] == "queued"
@@ -345,7 +345,7 @@ def test_on_a_terminal_the_watch_is_a_table_that_is_drawn_again(
     booking: Booking, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint, screen, looks = hooks.endpoint(), Screen(), iter(range(3))
-    hooks.tell()
+    hooks.publish()
 
     def between_two_looks(_: float) -> None:
         if next(looks) == 2:
@@ -365,7 +365,7 @@ def test_a_delivery_is_shown_with_a_table_of_its_attempts(
     booking: Booking, hooks: Hooks, terminal: Callable[..., tuple[int, str]]
 ) -> None:
     endpoint = hooks.endpoint()
-    hooks.tell()
+    hooks.publish()
     hooks.fail_until_dead()
     (dead,) = booking("webhooks", "deliveries", "list", endpoint, "--json").json["data"]
     _, screen = terminal("webhooks", "deliveries", "show", endpoint, dead["id"], "--color", "never")

@@ -237,7 +237,7 @@ def test_what_is_forwarded_is_to_the_byte_what_the_worker_sends(
 
 def test_every_stored_body_is_rebuilt_from_the_feed(hooks: Hooks, booking: Booking) -> None:
     tell_all(hooks)
-    hooks.tell(times=2, kind=EventType.PING)
+    hooks.publish(times=2, kind=EventType.PING)
     stored = {row["id"]: row["body"] for row in hooks.world.rows(tables.events)}
     shown = booking("events", "list", "--all", "-o", "jsonl").out.split("\n")[:-1]
     rebuilt = {event.id: event.body.decode() for event in map(parse_event, map(json.loads, shown))}
@@ -248,7 +248,7 @@ def test_the_secret_is_the_profiles_own_and_where_it_is_is_told(
     hooks: Hooks, application: Application, listener: Listener, tmp_path: Path
 ) -> None:
     listener.start()
-    told = hooks.tell()
+    told = hooks.publish()
     application.wait_for(told)
     (headers, body), *_ = application.received
     Verifier(listener.secret).verify(body, headers)
@@ -274,7 +274,7 @@ def test_every_event_arrives_through_every_kind_of_restart(
         told: list[str] = []
 
         def tell(times: int) -> None:
-            told.extend(hooks.tell(times=times))
+            told.extend(hooks.publish(times=times))
 
         listener.start()
         tell(5)
@@ -314,20 +314,20 @@ def test_every_event_arrives_through_every_kind_of_restart(
 def test_the_next_one_goes_on_where_the_last_one_stopped(
     hooks: Hooks, application: Application, listener: Listener
 ) -> None:
-    before = hooks.tell(times=2)
+    before = hooks.publish(times=2)
     listener.start()
-    first = hooks.tell(times=2)
+    first = hooks.publish(times=2)
     listener.wait_for(first)
     assert listener.end(signal.SIGINT) == 130
-    missed = hooks.tell(times=2)
+    missed = hooks.publish(times=2)
     listener.start()
     listener.wait_for(missed)
     listener.end(signal.SIGINT)
     assert application.ids == [*first, *missed]
     assert "Continuing after event 4" in listener.err
-    hooks.tell()
+    hooks.publish()
     listener.start("--no-resume")
-    new = hooks.tell()
+    new = hooks.publish()
     application.wait_for(new)
     assert listener.end(signal.SIGINT) == 130
     assert application.ids == [*first, *missed, *new]
@@ -337,7 +337,7 @@ def test_the_next_one_goes_on_where_the_last_one_stopped(
 def test_since_goes_back_and_never_leaves_out_what_was_missed(
     hooks: Hooks, application: Application, listener: Listener
 ) -> None:
-    told = hooks.tell(times=3)
+    told = hooks.publish(times=3)
     listener.start("--since", "10m")
     listener.wait_for(told)
     listener.end(signal.SIGINT)
@@ -346,7 +346,7 @@ def test_since_goes_back_and_never_leaves_out_what_was_missed(
     wait_until(lambda: listener.out.count(told[-1]) == 2, "all three again")
     listener.end(signal.SIGINT)
     # What happened while nobody listened is older than what is asked for now, and still comes.
-    missed = hooks.tell()
+    missed = hooks.publish()
     listener.start("--since", "2999-01-01")
     listener.wait_for(missed)
     listener.end(signal.SIGINT)
@@ -355,11 +355,11 @@ def test_since_goes_back_and_never_leaves_out_what_was_missed(
 
 def test_other_types_go_on_from_the_same_place(hooks: Hooks, application: Application, listener: Listener) -> None:
     listener.start("--event", "booking.*")
-    hooks.tell()
-    wanted = hooks.tell(kind=EventType.BOOKING_CREATED)
+    hooks.publish()
+    wanted = hooks.publish(kind=EventType.BOOKING_CREATED)
     listener.wait_for(wanted)
     listener.end(signal.SIGINT)
-    later = [*hooks.tell(kind=EventType.BOOKING_CONFIRMED), *hooks.tell()]
+    later = [*hooks.publish(kind=EventType.BOOKING_CONFIRMED), *hooks.publish()]
     listener.start("--event", "gift_card.redeemed", "--event", "booking.confirmed")
     listener.wait_for(later)
     listener.end(signal.SIGINT)
@@ -370,7 +370,7 @@ def test_a_test_of_an_endpoint_is_forwarded_only_when_asked_for(
     hooks: Hooks, application: Application, listener: Listener
 ) -> None:
     listener.start()
-    (ping, *_), (told, *_) = hooks.tell(kind=EventType.PING), hooks.tell()
+    (ping, *_), (told, *_) = hooks.publish(kind=EventType.PING), hooks.publish()
     listener.wait_for([told])
     listener.end(signal.SIGINT)
     assert application.ids == [told]
@@ -388,7 +388,7 @@ def test_a_refused_event_is_tried_again_then_left_behind_and_named(
 ) -> None:
     application.answers = [500, 400]
     listener.start("--attempts", "2", "-o", "json")
-    refused, taken = hooks.tell(times=2)
+    refused, taken = hooks.publish(times=2)
     application.wait_for([taken])
     wait_until(lambda: len(listener.records) == 3, "three attempts are told of")
     assert [(each["id"], each["outcome"], each["status"]) for each in listener.records] == [
@@ -402,7 +402,7 @@ def test_a_refused_event_is_tried_again_then_left_behind_and_named(
 def test_the_end_sums_up(hooks: Hooks, application: Application, listener: Listener) -> None:
     application.answers = [500]
     listener.start("--attempts", "1")
-    refused, taken = hooks.tell(times=2)
+    refused, taken = hooks.publish(times=2)
     wait_until(lambda: taken in listener.out, "both are told of")
     assert listener.end(signal.SIGINT) == 130
     told = listener.err.splitlines()
@@ -600,7 +600,7 @@ def test_a_damaged_checkpoint_is_named_and_can_be_left_aside(
         assert (refused.code, refused.error["hint"]) == (2, "begin with new events: --no-resume")
         assert str(checkpoint) in refused.error["message"]
     listener.start("--no-resume")
-    application.wait_for(hooks.tell())
+    application.wait_for(hooks.publish())
     assert listener.end(signal.SIGINT) == 130
 
 
@@ -620,18 +620,18 @@ def test_a_closed_pipe_ends_it_quietly_and_the_next_one_repeats_nothing(
     hooks: Hooks, application: Application, listener: Listener, process: Process
 ) -> None:
     command = ("webhooks", "listen", "--forward-to", application.url, "--since", "10m", "-o", "jsonl")
-    told = hooks.tell(times=2)
+    told = hooks.publish(times=2)
     with process(*command) as started:
         assert started.stdout is not None
         assert json.loads(started.stdout.readline())["id"] == told[0]
         assert json.loads(started.stdout.readline())["id"] == told[1]
         started.stdout.close()
-        told += hooks.tell()
+        told += hooks.publish()
         assert started.wait(60) == 0
         assert started.stderr is not None
         assert started.stderr.read() == ""
     listener.start()
-    told += hooks.tell()
+    told += hooks.publish()
     application.wait_for(told)
     listener.end(signal.SIGINT)
     assert [headers["svc-event-id"] for headers, _ in application.received] == told
@@ -695,7 +695,7 @@ def test_a_receiver_and_a_service_cannot_move_the_cursor(monkeypatch: pytest.Mon
 def test_on_a_real_terminal_it_says_what_it_does(
     hooks: Hooks, application: Application, terminal: Callable[..., tuple[int, str]]
 ) -> None:
-    told = hooks.tell()
+    told = hooks.publish()
     interrupting = threading.Thread(target=lambda: (application.wait_for(told), application.stop()))
     interrupting.start()
     revoke = threading.Thread(target=lambda: (interrupting.join(), _revoke(hooks)))

@@ -15,8 +15,8 @@ from support.world import SECRET, FixedClock, World, make_world
 from booking_core.clock import MINUTE
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.notifications import Claimed, Outcome, Tried
-from booking_core.notifications.rules import SENDING_WAITS
+from booking_core.notifications import ClaimedMail, MailOutcome, MailResult
+from booking_core.notifications.rules import SEND_RETRY_DELAYS
 from booking_core.outbox import OutboxKind
 from booking_core.settings import SettingError, Settings
 from booking_server.adapters.smtp import Report
@@ -107,7 +107,7 @@ def test_a_delayed_mail_is_sent_later_with_the_same_message_id(
     assert mails.rows()[CONFIRMATION]["status"] == "queued"
     assert "451 later" in caplog.text
     assert turn(mails.world, smtp_url=server.url) == 0
-    mails.world.clock.advance(SENDING_WAITS[0])
+    mails.world.clock.advance(SEND_RETRY_DELAYS[0])
     turn(mails.world, smtp_url=server.url)
     assert mails.rows()[CONFIRMATION]["status"] == "sent"
     assert len(tried) == 2
@@ -139,10 +139,10 @@ def test_no_transaction_is_open_while_a_mail_is_sent(mails: Mails) -> None:
     class WatchingMailer:
         delivers = True
 
-        async def send(self, claimed: Sequence[Claimed], report: Report) -> None:
+        async def send(self, claimed: Sequence[ClaimedMail], report: Report) -> None:
             database = mails.world.database
             open_then.extend(await asyncio.to_thread(lambda: [database.write(lambda tx: tx.now()) for _ in claimed]))
-            await report([Tried(each, Outcome.SENT) for each in claimed])
+            await report([MailResult(each, MailOutcome.SENT) for each in claimed])
 
     made = make_job(mails.world)
     asyncio.run(MailJob(mails.world.database, mails.world.installation, WatchingMailer(), made._sender).run_once())

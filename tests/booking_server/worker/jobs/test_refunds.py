@@ -15,7 +15,7 @@ from booking_core import payments
 from booking_core.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
-from booking_core.payments import Answered, Claimed, Outcome, rules
+from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, rules
 from booking_core.settings import Settings
 from booking_server.adapters.stripe import StripeGateway
 from booking_server.worker.jobs.periodic import periodic_jobs
@@ -44,7 +44,7 @@ def till(module_database: Database, clock: FixedClock) -> Iterator[Till]:
 class ScriptedGateway:
     """A gateway that runs a function of the test, and counts its calls."""
 
-    act: Callable[[Claimed], Outcome] = lambda _: Outcome.REFUNDED
+    act: Callable[[ClaimedRefund], RefundOutcome] = lambda _: RefundOutcome.REFUNDED
     calls: Counter[str] = field(default_factory=Counter)
     at_once: int = 0
     most_at_once: int = 0
@@ -52,13 +52,13 @@ class ScriptedGateway:
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
 
-    def refund(self, claimed: Claimed) -> Answered:
+    def refund(self, claimed: ClaimedRefund) -> RefundResult:
         with self._lock:
             self.calls[claimed.booking_id] += 1
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            return Answered(claimed, self.act(claimed), f"re_{claimed.id}")
+            return RefundResult(claimed, self.act(claimed), f"re_{claimed.id}")
         finally:
             with self._lock:
                 self.at_once -= 1
@@ -95,10 +95,10 @@ def test_refunds_are_sent_at_once_up_to_the_limit(till: Till) -> None:
     full = threading.Barrier(IN_FLIGHT_MAX)
     left = iter(range(IN_FLIGHT_MAX))
 
-    def act(_: Claimed) -> Outcome:
+    def act(_: ClaimedRefund) -> RefundOutcome:
         if next(left, None) is not None:
             full.wait(timeout=60)  # breaks unless the first calls all run at once
-        return Outcome.REFUNDED
+        return RefundOutcome.REFUNDED
 
     gateway = ScriptedGateway(act)
     run(RefundJob(till.world.database, gateway, turn_s=TURN_S))
@@ -117,11 +117,11 @@ def test_no_transaction_is_open_during_a_call(till: Till) -> None:
     booking_id = till.owed()
     seen: list[str] = []
 
-    def act(claimed: Claimed) -> Outcome:
+    def act(claimed: ClaimedRefund) -> RefundOutcome:
         # On SQLite, which has one writer, this would wait in vain.
         till.world.change(tables.bookings, booking_id, note="changed meanwhile")
         seen.append(till.refund(booking_id)["status"])
-        return Outcome.REFUNDED
+        return RefundOutcome.REFUNDED
 
     run(RefundJob(till.world.database, ScriptedGateway(act)))
     assert seen == ["sending"]
@@ -134,12 +134,12 @@ def test_a_slow_refund_delays_no_other(till: Till) -> None:
         till.owed()
     others_are_settled = threading.Event()
 
-    def act(claimed: Claimed) -> Outcome:
+    def act(claimed: ClaimedRefund) -> RefundOutcome:
         if claimed.booking_id == slow:
             assert others_are_settled.wait(timeout=60)
         elif statuses(till)["succeeded"] >= IN_FLIGHT_MAX:
             others_are_settled.set()
-        return Outcome.REFUNDED
+        return RefundOutcome.REFUNDED
 
     run(RefundJob(till.world.database, ScriptedGateway(act), turn_s=TURN_S))
     assert others_are_settled.is_set()
@@ -149,7 +149,7 @@ def test_a_slow_refund_delays_no_other(till: Till) -> None:
 def test_a_bug_leaves_a_lease_that_expires(till: Till, caplog: pytest.LogCaptureFixture) -> None:
     booking_id = till.owed()
 
-    def fail(_: Claimed) -> Outcome:
+    def fail(_: ClaimedRefund) -> RefundOutcome:
         raise ZeroDivisionError
 
     assert run(RefundJob(till.world.database, ScriptedGateway(fail), lease_s=30)) == [1]
@@ -170,7 +170,7 @@ def test_a_refund_whose_lease_has_expired_is_not_sent(till: Till) -> None:
         (claimed,), _ = await job.claim(1)
         till.world.clock.advance(25 * HOUR)
         answered = await job.start(claimed)
-        assert (answered.outcome, answered.reason) == (Outcome.UNKNOWN, "lease_lost")
+        assert (answered.outcome, answered.reason) == (RefundOutcome.UNKNOWN, "lease_lost")
         await job.close()
 
     asyncio.run(turn())
@@ -248,12 +248,12 @@ def test_a_bug_in_one_refund_loses_no_other_result(till: Till) -> None:
     wrong, others = till.owed(), [till.owed() for _ in range(3)]
     has_failed = threading.Event()
 
-    def act(claimed: Claimed) -> Outcome:
+    def act(claimed: ClaimedRefund) -> RefundOutcome:
         if claimed.booking_id == wrong:
             has_failed.set()
             raise ZeroDivisionError
         assert has_failed.wait(timeout=20)
-        return Outcome.REFUNDED
+        return RefundOutcome.REFUNDED
 
     run(RefundJob(till.world.database, ScriptedGateway(act)))
     assert {till.refund(each)["status"] for each in others} == {"succeeded"}
@@ -364,7 +364,7 @@ def test_a_pending_refund_is_settled_when_stripe_has_paid_it_out(simulation: Sim
     simulation.work_for(30 * MINUTE, 10 * MINUTE)
     assert statuses(simulation.till) == {"sending": 3}
     simulation.ledger.pay_out()
-    simulation.work_for(rules.ACCEPTED_WAIT_S * SECOND, rules.ACCEPTED_WAIT_S * SECOND)
+    simulation.work_for(rules.ACCEPTED_RECHECK_S * SECOND, rules.ACCEPTED_RECHECK_S * SECOND)
     simulation.each_was_refunded_once(made)
 
 

@@ -15,7 +15,7 @@ from booking_core.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.errors import Unavailable
-from booking_core.notifications import Claimed, Outcome, Tried
+from booking_core.notifications import ClaimedMail, MailOutcome, MailResult
 from booking_core.retention_clock import CATCH_UP, Measured, moved
 from booking_core.settings import Settings
 from booking_server.worker.jobs.retention import RetentionJob
@@ -305,8 +305,8 @@ def test_the_retention_clock_moves_in_bounded_steps(
 # Mails and holds -------------------------------------------------------------------------------------------------
 
 
-def record(mails: Mails, claimed: Sequence[Claimed], outcome: Outcome) -> None:
-    tried = [Tried(each, outcome, "550 no such user") for each in claimed]
+def record(mails: Mails, claimed: Sequence[ClaimedMail], outcome: MailOutcome) -> None:
+    tried = [MailResult(each, outcome, "550 no such user") for each in claimed]
     mails.world.database.write(lambda tx: notifications.record(tx, tried))
 
 
@@ -319,10 +319,10 @@ def test_a_mail_and_its_outbox_row_are_deleted_thirty_days_after_it_was_sent_or_
     mails.book(notify_staff=False)
     mails.write()
     world.clock.advance(HOUR)
-    record(mails, mails.claim(), Outcome.SENT)
+    record(mails, mails.claim(), MailOutcome.SENT)
     mails.book("another-key-of-a-test", notify_staff=False)
     mails.write()
-    record(mails, mails.claim(), Outcome.REFUSED)
+    record(mails, mails.claim(), MailOutcome.REFUSED)
     assert {row["status"] for row in world.rows(tables.mails)} == {"sent", "failed"}
     world.clock.advance(30 * DAY)
     turn(job)
@@ -337,7 +337,7 @@ def test_a_waiting_mail_is_kept_with_its_outbox_row(world: World) -> None:
     mails, job = Mails(world), make_job(world)
     mails.book()
     mails.write()
-    record(mails, mails.claim(), Outcome.PARKED)
+    record(mails, mails.claim(), MailOutcome.PARKED)
     mails.book("another-key-of-a-test")
     world.clock.advance(365 * DAY)
     turn(job)
@@ -360,7 +360,7 @@ def test_outbox_rows_without_a_mail_are_deleted_too(world: World, monkeypatch: p
     mails, job = Mails(world), make_job(world)
     world.change(tables.organizations, world.org, staff_email=None)
     mails.book()
-    monkeypatch.setattr(notifications.letters, "write", None)
+    monkeypatch.setattr(notifications.rendering, "render", None)
     for _ in range(10):
         mails.write()
         world.clock.advance(2 * HOUR)
@@ -378,8 +378,8 @@ def test_mails_are_deleted_in_batches(world: World) -> None:
     for number in range(5):
         mails.book(f"a-key-of-a-test-{number}", notify_staff=False, send_confirmation_email=number != 0)
     mails.write()
-    record(mails, mails.claim(limit=2), Outcome.REFUSED)
-    record(mails, mails.claim(), Outcome.SENT)
+    record(mails, mails.claim(limit=2), MailOutcome.REFUSED)
+    record(mails, mails.claim(), MailOutcome.SENT)
     world.clock.advance(30 * DAY + 1)
     left = []
     while turn(job):
@@ -400,7 +400,7 @@ def test_a_key_warning_is_not_repeated_after_its_outbox_row_is_deleted(world: Wo
 
     assert warn() == 1
     mails.write()
-    record(mails, mails.claim(), Outcome.SENT)
+    record(mails, mails.claim(), MailOutcome.SENT)
     world.clock.advance(31 * DAY)
     turn(job)
     assert world.rows(tables.effects) == []

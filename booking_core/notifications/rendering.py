@@ -1,7 +1,7 @@
-"""What each mail says: the templates, and what they are given.
+"""Renders the subject, text, HTML and calendar entry of a mail from templates.
 
-A template is ours; what a guest typed is data to it, never a template. In HTML it is escaped, in plain text it is kept
-to its line, so that nobody can write a sentence of ours.
+Text from a guest is data for a template, never a template. It is escaped in HTML and kept on one line in plain text, so
+that it cannot pass for text of this service.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,11 +16,11 @@ from markupsafe import Markup
 
 from booking_core.context import Organization
 from booking_core.notifications import calendar
-from booking_core.notifications.message import Letter
+from booking_core.notifications.formatting import moment as wall_moment
+from booking_core.notifications.formatting import money, one_line, shortened, zone_name
+from booking_core.notifications.message import MailContent
 from booking_core.notifications.rules import GUEST_KINDS
-from booking_core.notifications.summary import BookingRow, Summary, summary
-from booking_core.notifications.wording import moment as wall_moment
-from booking_core.notifications.wording import money, one_line, shortened, zone_name
+from booking_core.notifications.summary import BookingDetails, Summary, summary
 from booking_core.outbox import OutboxKind
 
 _FOLDER = Path(__file__).with_name("templates")
@@ -33,7 +33,7 @@ def _plain(value: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def _environments() -> Mapping[str, SandboxedEnvironment]:
-    """For plain text and for HTML."""
+    """Return the template environments for plain text and for HTML, by suffix."""
     return {
         suffix: SandboxedEnvironment(
             loader=FileSystemLoader(_FOLDER),
@@ -75,7 +75,7 @@ def _moment(organization: Organization, at: int) -> str:
 
 
 def _facts(organization: Organization, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The payload of an effect in words: an instant is a time here, an amount is money."""
+    """Return the payload of an outbox row with formatted instants and amounts."""
     facts = dict(payload)
     for name in ("previous_starts_at", "expires_at", "since"):
         if name in facts:
@@ -85,36 +85,36 @@ def _facts(organization: Organization, payload: Mapping[str, Any]) -> dict[str, 
     return facts
 
 
-def write(
+def render(
     kind: OutboxKind,
     organization: Organization,
-    booking: BookingRow | None,
+    booking: BookingDetails | None,
     payload: str,
     *,
     organizer: str,
     manage_url: str | None,
     at: int,
-) -> Letter:
-    """The letter of an effect.
+) -> MailContent:
+    """Render the mail of an outbox row.
 
     Args:
-        organizer: an address that the calendar entry names.
-        manage_url: the guest's link, for the guest's mails.
+        organizer: the address of the organizer in the calendar entry.
+        manage_url: the guest's link, for mails to the guest.
     """
     facts = _facts(organization, orjson.loads(payload))
     about = None if booking is None else summary(booking, organization)
     subject = _OTHER[kind](facts) if about is None else _BOOKED[kind](about)
-    given = facts | {
+    context = facts | {
         "subject": subject,
         "organization": organization.name,
         "booking": about,
         "manage_url": manage_url if kind in GUEST_KINDS else None,
     }
     rendered = {
-        suffix: environment.get_template(f"{kind}.{suffix}").render(given)
+        suffix: environment.get_template(f"{kind}.{suffix}").render(context)
         for suffix, environment in _environments().items()
     }
     entry = None
     if booking is not None and kind in GUEST_KINDS:
         entry = calendar.entry(booking, organization, organizer=organizer, at=at)
-    return Letter(shortened(one_line(subject), _SUBJECT_LENGTH_MAX), rendered["txt"], rendered["html"], entry)
+    return MailContent(shortened(one_line(subject), _SUBJECT_LENGTH_MAX), rendered["txt"], rendered["html"], entry)

@@ -3,7 +3,7 @@
 import pytest
 
 from booking_core.clock import from_datetime, zone
-from booking_core.notifications import wording
+from booking_core.notifications import formatting
 
 OSLO = zone("Europe/Oslo")
 HOUR = 3_600_000_000
@@ -27,28 +27,30 @@ def instant(text: str) -> int:
     ],
 )
 def test_money_has_as_many_decimals_as_its_currency(amount_minor: int, currency: str, shown: str) -> None:
-    assert wording.money(amount_minor, currency) == shown
+    assert formatting.money(amount_minor, currency) == shown
 
 
 def test_times_are_those_of_the_zone_and_name_it() -> None:
     at = instant("2026-12-24T10:00:00")
-    assert wording.moment(OSLO, at) == "Thursday 24 December 2026, 10:00"
-    assert wording.day(OSLO, at) == "24 December 2026"
-    assert wording.zone_name(OSLO, at) == "Europe/Oslo, UTC+01:00"
-    assert wording.zone_name(zone("UTC"), at) == "UTC, UTC"
+    assert formatting.moment(OSLO, at) == "Thursday 24 December 2026, 10:00"
+    assert formatting.day(OSLO, at) == "24 December 2026"
+    assert formatting.zone_name(OSLO, at) == "Europe/Oslo, UTC+01:00"
+    assert formatting.zone_name(zone("UTC"), at) == "UTC, UTC"
 
 
 def test_a_span_names_the_second_day_only_when_there_is_one() -> None:
     at = instant("2026-12-24T22:00:00")
-    assert wording.span(OSLO, at, at + HOUR) == "Thursday 24 December 2026, 22:00–23:00"
-    assert wording.span(OSLO, at, at + 3 * HOUR) == "Thursday 24 December 2026, 22:00 – Friday 25 December 2026, 01:00"
-    assert wording.span(OSLO, at, at) == "Thursday 24 December 2026, 22:00"
+    assert formatting.span(OSLO, at, at + HOUR) == "Thursday 24 December 2026, 22:00–23:00"
+    assert (
+        formatting.span(OSLO, at, at + 3 * HOUR) == "Thursday 24 December 2026, 22:00 – Friday 25 December 2026, 01:00"
+    )
+    assert formatting.span(OSLO, at, at) == "Thursday 24 December 2026, 22:00"
 
 
 def test_the_two_hours_that_a_clock_change_makes_of_one_are_told_apart() -> None:
     first = instant("2026-10-25T02:30:00")
-    assert wording.moment(OSLO, first) == wording.moment(OSLO, first + HOUR)
-    assert wording.zone_name(OSLO, first) != wording.zone_name(OSLO, first + HOUR)
+    assert formatting.moment(OSLO, first) == formatting.moment(OSLO, first + HOUR)
+    assert formatting.zone_name(OSLO, first) != formatting.zone_name(OSLO, first + HOUR)
 
 
 @pytest.mark.parametrize(
@@ -66,16 +68,16 @@ def test_the_two_hours_that_a_clock_change_makes_of_one_are_told_apart() -> None
     ],
 )
 def test_typed_text_stays_on_its_line(typed: str, kept: str) -> None:
-    assert wording.one_line(typed) == kept
+    assert formatting.one_line(typed) == kept
 
 
 def test_lines_of_a_note_are_kept_apart() -> None:
-    assert wording.lines(" one\r\ntwo\u2028three\n\nfour ") == ["one", "two", "three", "", "four"]
+    assert formatting.lines(" one\r\ntwo\u2028three\n\nfour ") == ["one", "two", "three", "", "four"]
 
 
 def test_what_is_too_long_is_cut() -> None:
-    assert wording.shortened("abcdef", 6) == "abcdef"
-    assert wording.shortened("abc defg", 5) == "abc…"
+    assert formatting.shortened("abcdef", 6) == "abcdef"
+    assert formatting.shortened("abc defg", 5) == "abc…"
 
 
 def test_the_instants_of_these_tests_are_what_they_seem() -> None:

@@ -1,6 +1,6 @@
-"""How things are put to people: money, times, and text that somebody typed. No storage, no clock.
+"""Formats money, times and user text for mails and the guest's page. No storage, no clock.
 
-Wall time is the organization's, and its zone is always named: a guest may read from anywhere.
+Times are in the organization's zone, whose name is always shown: a guest may read them anywhere.
 """
 
 import re
@@ -15,23 +15,25 @@ _MONTHS = (
 )
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _REORDERING = re.compile("[\u202a-\u202e\u2066-\u2069]")
-"""Marks that turn the direction of what stands around them. Letters of a script that runs from right to left need none
-of them, and a name with one could make the rest of a line read as something else."""
+"""Marks that change the text direction. Right-to-left scripts do not need them, and a name with one could make the rest
+of a line read as something else."""
 
 
 def one_line(text: str) -> str:
-    """The text as it can stand in a header, or in a line with others: no line breaks, no control characters, nothing
-    that cannot be encoded, and blanks only between words."""
+    """Return the text on one line, safe for a header.
+
+    It has no line breaks, no control characters, no lone surrogates, and single blanks between words.
+    """
     return " ".join(_UNPRINTABLE.sub(" ", _REORDERING.sub("", text)).split())
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a text, each such that nothing in it can pass for another line."""
+    """Return the lines of a text, each without characters that break a line."""
     return [one_line(line) for line in text.strip().splitlines()]
 
 
 def shortened(text: str, length: int) -> str:
-    """The text, cut where it is longer than that."""
+    """Cut a text that is longer than `length`, and end it with an ellipsis."""
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
 
 
@@ -39,7 +41,7 @@ money = formatted
 
 
 def day(zone: Zone, at: int) -> str:
-    """`24 December 2026`."""
+    """Return a date such as `24 December 2026`."""
     return _day(zone.wall(at))
 
 
@@ -52,12 +54,12 @@ def _moment(wall: datetime) -> str:
 
 
 def moment(zone: Zone, at: int) -> str:
-    """`Thursday 24 December 2026, 10:00`."""
+    """Return a time such as `Thursday 24 December 2026, 10:00`."""
     return _moment(zone.wall(at))
 
 
 def span(zone: Zone, starts_at: int, ends_at: int) -> str:
-    """`Thursday 24 December 2026, 10:00–12:30`; with the day of the end when that is another."""
+    """Return a span such as `Thursday 24 December 2026, 10:00–12:30`; with the date of the end on another day."""
     starts, ends = zone.wall(starts_at), zone.wall(ends_at)
     if ends_at <= starts_at:
         return _moment(starts)
@@ -65,6 +67,9 @@ def span(zone: Zone, starts_at: int, ends_at: int) -> str:
 
 
 def zone_name(zone: Zone, at: int) -> str:
-    """`Europe/Oslo, UTC+01:00`: the offset tells the two hours apart that a clock change makes of one."""
+    """Return a zone such as `Europe/Oslo, UTC+01:00`.
+
+    The offset distinguishes the two equal hours of a clock change.
+    """
     offset = zone.iso(at)[19:]
     return f"{zone.name}, UTC{'' if offset in ('+00:00', 'Z') else offset}"

@@ -1,0 +1,284 @@
+"""Records the results of delivery attempts, and rescues deliveries whose leases have expired.
+
+A batch is decided in memory, result by result, and then written with a few statements.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from booking_core import events, outbox
+from booking_core.db.engine import Tx
+from booking_core.events import NewEvent
+from booking_core.models.events import EventType, ResourceType
+from booking_core.models.limits import WEBHOOK_DISABLE_AFTER_S, WEBHOOK_WAITS_S
+from booking_core.models.webhooks import AttemptError, DeliveryStatus, FailureReason
+from booking_core.outbox import OutboxKind
+from booking_core.webhooks import queue, rules, store
+from booking_core.webhooks.claiming import ClaimedDelivery
+from booking_core.webhooks.queue import LockedDeliveries
+from booking_core.webhooks.rules import DeliveryState, EndpointHealth, EndpointRow, LeasedDelivery
+
+RESCUE_BATCH = 500
+
+Key = tuple[str, str]
+"""(organization id, id of a delivery or an endpoint)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryResult:
+    """The result of an attempt."""
+
+    claimed: ClaimedDelivery
+    started_at: int
+    duration_ms: int
+    response_status: int | None
+    response_excerpt: str | None
+    error: AttemptError | None
+    """None: it succeeded."""
+
+    @property
+    def ended_at(self) -> int:
+        return self.started_at + self.duration_ms * 1000
+
+
+def record(
+    tx: Tx,
+    results: Sequence[DeliveryResult],
+    *,
+    retry_delays_s: Sequence[int] = WEBHOOK_WAITS_S,
+    disable_after_s: int = WEBHOOK_DISABLE_AFTER_S,
+    now: int | None = None,
+    jitter: Callable[[], float] = random.random,
+) -> None:
+    """Record a batch of results: two statements on PostgreSQL, at most four when events are published.
+
+    The attempt itself is always recorded. It changes its delivery and its endpoint only while its lease is the
+    delivery's last: a worker that was stopped for a minute changes nothing that another worker has settled since.
+
+    Args:
+        retry_delays_s: seconds between attempts, by how many the delivery has had.
+        disable_after_s: seconds without a success after which a failing endpoint is disabled.
+        jitter: returns 0 to 1, the share of the longest jitter that is added to a delay.
+    """
+    if not results:
+        return
+    keys = ((r.claimed.organization_id, r.claimed.endpoint_id, r.claimed.delivery_id) for r in results)
+    locked = queue.lock(tx, keys, now=now)
+    batch = _Batch(tx, locked, retry_delays_s, disable_after_s, jitter)
+    for result in sorted(results, key=lambda each: each.ended_at):
+        batch.log(result)
+        batch.settle(result)
+    batch.write()
+
+
+def rescue_expired_leases(
+    tx: Tx,
+    *,
+    retry_delays_s: Sequence[int] = WEBHOOK_WAITS_S,
+    now: int | None = None,
+    jitter: Callable[[], float] = random.random,
+) -> int:
+    """Queue deliveries again whose leases have expired, at most 500, and return how many.
+
+    The attempt is made again at once and is not used up. The third expired lease in a row counts as a failure of the
+    delivery, not of its endpoint: a delivery that crashes every worker is retried less often, and is dead in the end.
+    """
+    expired = queue.expired(tx, limit=RESCUE_BATCH, now=now)
+    if not expired:
+        return 0
+    locked = queue.lock(tx, expired, skip_locked=True, now=now)
+    batch = _Batch(tx, locked, retry_delays_s, WEBHOOK_DISABLE_AFTER_S, jitter)
+    rescued = [
+        each for each in locked.deliveries.values() if each.lease_until is not None and each.lease_until <= locked.at
+    ]
+    for delivery in rescued:
+        batch.rescue(delivery)
+    batch.write()
+    return len(rescued)
+
+
+class _Batch:
+    """Deliveries that are settled together: `settle` and `rescue` decide in memory, `write` sends the statements."""
+
+    def __init__(
+        self,
+        tx: Tx,
+        locked: LockedDeliveries,
+        retry_delays_s: Sequence[int],
+        disable_after_s: int,
+        jitter: Callable[[], float],
+    ) -> None:
+        self.tx = tx
+        self.locked = locked
+        self.retry_delays_s = retry_delays_s
+        self.disable_after_s = disable_after_s
+        self.jitter = jitter
+        self.settled: dict[Key, tuple[DeliveryState, dict[str, Any]]] = {}
+        self.endpoints = dict(locked.endpoints)
+        self.health: dict[Key, tuple[EndpointHealth, int]] = {}
+
+    @property
+    def at(self) -> int:
+        return self.locked.at
+
+    def log(self, result: DeliveryResult) -> None:
+        """Write the result into the attempt's row."""
+        claimed = result.claimed
+        self.tx.update(
+            queue.RESULT,
+            organization_id=claimed.organization_id,
+            id=claimed.attempt_id,
+            started_at=result.started_at,
+            duration_ms=result.duration_ms,
+            response_status=result.response_status,
+            response_excerpt=rules.excerpt(result.response_excerpt),
+            error=None if result.error is None else result.error.value,
+        )
+
+    def settle(self, result: DeliveryResult) -> None:
+        """Apply the result to its delivery and its endpoint, unless another lease has followed."""
+        claimed, error = result.claimed, result.error
+        delivery = self.locked.deliveries.get((claimed.organization_id, claimed.delivery_id))
+        if delivery is None or delivery.lease_token != claimed.lease_token:
+            return
+        state = rules.after_success(delivery, self.at) if error is None else self._after_failure(delivery)
+        self._keep(
+            delivery,
+            state,
+            last_response_status=result.response_status,
+            last_error=None if error is None else error.value,
+        )
+        if rules.affects_endpoint(delivery):
+            self._assess((delivery.organization_id, delivery.endpoint_id), error)
+
+    def _after_failure(self, delivery: LeasedDelivery) -> DeliveryState:
+        return rules.after_failure(delivery, self.at, self.retry_delays_s, self.jitter())
+
+    def _assess(self, key: Key, error: AttemptError | None) -> None:
+        before = self.endpoints[key]
+        if error is None:
+            self.endpoints[key] = rules.endpoint_after_success(before, self.at)
+            if self.health.get(key, (EndpointHealth.HEALTHY, 0))[0] is EndpointHealth.FAILING:
+                del self.health[key]
+            return
+        row = rules.endpoint_after_failure(before, self.at, timed_out=error is AttemptError.TIMEOUT)
+        health, hours = rules.assess(row, self.at, self.disable_after_s)
+        if health is EndpointHealth.FAILING:
+            row = row._replace(warned_hours=hours)
+        if health is EndpointHealth.FAILED:
+            row = rules.disabled(row, self.at)
+        if health is not EndpointHealth.HEALTHY:
+            self.health[key] = health, hours
+        self.endpoints[key] = row
+
+    def rescue(self, delivery: LeasedDelivery) -> None:
+        """Queue a delivery again whose lease has expired, or count the third expired lease as a failure."""
+        expired_leases = delivery.lost_leases + 1
+        is_failure = expired_leases >= rules.EXPIRED_LEASES_MAX
+        self._keep(
+            delivery,
+            self._after_failure(delivery) if is_failure else rules.after_expired_lease(delivery, self.at),
+            lost_leases=0 if is_failure else expired_leases,
+            last_response_status=None if is_failure else delivery.last_response_status,
+            last_error=None if is_failure else delivery.last_error,
+        )
+
+    def _keep(self, delivery: LeasedDelivery, state: DeliveryState, *, lost_leases: int = 0, **last: object) -> None:
+        self.settled[delivery.organization_id, delivery.id] = state, {"lost_leases": lost_leases, **last}
+
+    # Writing ---------------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Write the new states of deliveries and endpoints, the events and the mails."""
+        disabled = sorted(key for key, (health, _) in self.health.items() if health is EndpointHealth.FAILED)
+        if disabled:
+            # Before the counters are locked, so that no booking waits while a long queue is updated; and once more
+            # under the lock, since an event that was published meanwhile has queued one more delivery.
+            rows = [(owner, self.endpoints[owner, endpoint_id]) for owner, endpoint_id in disabled]
+            queue.disable(self.tx, rows, FailureReason.ENDPOINT_DISABLED, self.at)
+        new_events = self._new_events(disabled)
+        wanted = {owner: (0, len(of_owner)) for owner, of_owner in new_events.items()}
+        last = events.lock_sequences(self.tx, wanted) if wanted else {}
+        self._write_deliveries(set(disabled))
+        self._write_endpoints()
+        for owner, endpoint_id in disabled:
+            row = store.fail_queued_row(owner, endpoint_id, FailureReason.ENDPOINT_DISABLED, self.at)
+            self.tx.insert_from_select(store.FAIL_QUEUED, **row)
+        for owner, of_owner in new_events.items():
+            for sequence, event in enumerate(of_owner, start=last[owner][1] + 1):
+                events.append(self.tx, self.locked.organizations[owner], event, sequence=sequence, at=self.at)
+        self._enqueue_mails()
+
+    def _write_deliveries(self, disabled: set[Key]) -> None:
+        for (owner, delivery_id), (state, more) in sorted(self.settled.items()):
+            if (owner, self.locked.deliveries[owner, delivery_id].endpoint_id) in disabled:
+                state = rules.after_disable(state, self.at)
+            self.tx.update(
+                queue.SETTLE,
+                organization_id=owner,
+                id=delivery_id,
+                **state._asdict(),
+                **more,
+                lease_token=None,
+                lease_until=None,
+                updated_at=self.at,
+            )
+
+    def _write_endpoints(self) -> None:
+        for (owner, endpoint_id), row in sorted(self.endpoints.items()):
+            if row != self.locked.endpoints[owner, endpoint_id]:
+                columns = {name: getattr(row, name) for name in queue.HEALTH.sets}
+                self.tx.update(queue.HEALTH, organization_id=owner, id=endpoint_id, **columns)
+
+    def _new_events(self, disabled: Sequence[Key]) -> dict[str, list[NewEvent]]:
+        """Return the events to publish, by organization: dead deliveries, then disabled endpoints."""
+        new_events: dict[str, list[NewEvent]] = {}
+        for (owner, delivery_id), (state, _) in self.settled.items():
+            delivery = self.locked.deliveries[owner, delivery_id]
+            if state.status == DeliveryStatus.DEAD and _is_published(delivery):
+                new_events.setdefault(owner, []).append(self._dead_event(delivery))
+        for owner, endpoint_id in disabled:
+            event = NewEvent(EventType.WEBHOOK_AUTO_DISABLED, endpoint_id, self._present((owner, endpoint_id)))
+            new_events.setdefault(owner, []).append(event)
+        return dict(sorted(new_events.items()))
+
+    def _dead_event(self, delivery: LeasedDelivery) -> NewEvent:
+        extra = {"delivery_id": delivery.id, "event_id": delivery.event_id, "event_type": delivery.event_type}
+        endpoint = self._present((delivery.organization_id, delivery.endpoint_id))
+        return NewEvent(EventType.WEBHOOK_DELIVERY_DEAD, delivery.endpoint_id, endpoint, extra)
+
+    def _present(self, key: Key) -> bytes:
+        zone = self.locked.organizations[key[0]].zone
+        return orjson.dumps(rules.present(self.endpoints[key], zone, self.at))
+
+    def _enqueue_mails(self) -> None:
+        for (owner, endpoint_id), (health, hours) in sorted(self.health.items()):
+            if self.locked.organizations[owner].notify_staff:
+                _enqueue_mail(self.tx, owner, self.endpoints[owner, endpoint_id], health, hours, self.at)
+
+
+def _is_published(delivery: LeasedDelivery) -> bool:
+    """Return whether a dead delivery is published as an event.
+
+    Events about webhooks are never about each other (decision W8): one dead receiver would fill the feed.
+    """
+    return rules.affects_endpoint(delivery) and not delivery.event_type.startswith(f"{ResourceType.WEBHOOK}.")
+
+
+_MAIL_KINDS = {
+    EndpointHealth.FAILING: OutboxKind.STAFF_WEBHOOK_FAILING_MAIL,
+    EndpointHealth.FAILED: OutboxKind.STAFF_WEBHOOK_DISABLED_MAIL,
+}
+
+
+def _enqueue_mail(tx: Tx, organization_id: str, row: EndpointRow, health: EndpointHealth, hours: int, at: int) -> None:
+    since = rules.failing_since(row)
+    payload = {"url": row.url, "hours": hours, "failures": row.consecutive_failures, "since": since}
+    # An endpoint may fail more than once: the key of a mail holds when the failure began and how long it has lasted.
+    outbox.enqueue(
+        tx, organization_id, _MAIL_KINDS[health], row.id, at=at, payload=payload, occurrence=f"{since}:{hours}"
+    )
