@@ -229,8 +229,19 @@ BOOKINGS_BEFORE = Read(
 """The page below a booking, which is named by what the lists are ordered by."""
 
 
+@lru_cache(10_000)
+def _lowest_price(tiers: str, prices: str | None, single: int | None) -> int | None:
+    """Return the price of the cheapest tier: the departure's own, else the tier's. Without tiers, the single price.
+
+    Cached, as the service caches it: departures of an experience mostly share their prices.
+    """
+    own = orjson.loads(prices) if prices else {}
+    amounts = [own.get(tier["id"], tier["price"]["amount_minor"]) for tier in orjson.loads(tiers)]
+    return min(amounts, default=single)
+
+
 def _departure(row: Row, zone: ZoneInfo) -> dict[str, Any]:
-    id_, experience, starts, ends, seats_total, seats_available, price, currency, closes, status = row
+    id_, experience, starts, ends, seats_total, seats_available, tiers, prices, single, currency, closes, status = row
     return {
         "id": id_,
         "experience_id": experience,
@@ -238,7 +249,7 @@ def _departure(row: Row, zone: ZoneInfo) -> dict[str, Any]:
         "ends_at": _at(ends, zone),
         "seats_total": seats_total,
         "seats_available": seats_available,
-        "price": _money(price, currency),
+        "price": _money(_lowest_price(tiers, prices, single), currency),
         "booking_closes_at": _at(closes, zone),
         "status": status,
     }
@@ -255,7 +266,7 @@ shown AS (
   SELECT d.id, d.experience_id, d.starts_at,
          coalesce(d.ends_at, d.starts_at + e.duration_minutes * 60000000::bigint) AS ends_at, d.seats_total,
          greatest(0, d.seats_total - d.seats_taken - coalesce(held.seats, 0))::int AS seats_available,
-         coalesce(d.price_minor, e.price_from_minor) AS price, e.currency,
+         e.price_tiers, d.prices, coalesce(d.price_minor, e.price_from_minor) AS single_price, e.currency,
          d.starts_at - coalesce(e.hours_before_booking_closes, o.hours_before_booking_closes) * 3600000000::bigint
            AS closes_at, d.status
     FROM departures d
@@ -263,7 +274,8 @@ shown AS (
     JOIN organizations o ON o.id = d.organization_id
     LEFT JOIN held ON held.departure_id = d.id
    WHERE d.organization_id = %(org)s AND d.starts_at >= %(from)s AND d.starts_at < %(until)s)
-SELECT id, experience_id, starts_at, ends_at, seats_total, seats_available, price, currency, closes_at,
+SELECT id, experience_id, starts_at, ends_at, seats_total, seats_available, price_tiers, prices, single_price,
+       currency, closes_at,
        CASE WHEN status = 'cancelled' THEN 'cancelled'
             WHEN status = 'closed' OR closes_at <= (SELECT now FROM clock) THEN 'closed'
             WHEN seats_available = 0 THEN 'sold_out' ELSE 'open' END

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 from booking_sdk._attempt_timeout import AttemptTimeout
 from booking_sdk._concurrency import shield, time_limit
 from booking_sdk._flow import Send
-from booking_sdk._http import AsyncConnections
+from booking_sdk._http import REDIRECTS, AsyncConnections
 from booking_sdk._httpcore_pools import take_leaked
 from booking_sdk._retries import AttemptResult
-from booking_sdk._transport_failures import failure_of
+from booking_sdk._transport_failures import failure_of, is_invalid_location
 from booking_sdk.response import Response
 
 
@@ -56,11 +56,19 @@ class AsyncTransport:
         return failure
 
     async def _exchange(self, client: Any, send: Send, timeout: AttemptTimeout) -> AttemptResult:
+        redirects: list[Any] = []
+        extensions = {"timeout": timeout, REDIRECTS: redirects}
         request = client.build_request(
-            send.method, send.url, content=send.body, headers=send.headers, extensions={"timeout": timeout}
+            send.method, send.url, content=send.body, headers=send.headers, extensions=extensions
         )
         send.progress.sent = True
-        response = await client.send(request, stream=True, auth=None, follow_redirects=False)
+        try:
+            response = await client.send(request, stream=True, auth=None, follow_redirects=False)
+        except Exception as error:
+            if not redirects or not is_invalid_location(error):
+                raise
+            # httpx closed the response without reading its body.
+            return Response(redirects[0].status_code, redirects[0].headers.raw, b"")
         try:
             chunks = []
             async for chunk in response.aiter_bytes():

@@ -7,6 +7,14 @@ from booking_sdk._retries import Failure
 _NOT_SENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"}
 
 
+_INVALID_LOCATION = {"RemoteProtocolError", "InvalidURL"}
+
+
+def is_invalid_location(error: Exception) -> bool:
+    """Return True when an error, raised after a redirect arrived, can mean that its Location could not be parsed."""
+    return not _INVALID_LOCATION.isdisjoint(kind.__name__ for kind in type(error).__mro__)
+
+
 def failure_of(error: Exception, timeout: AttemptTimeout | None = None) -> Failure | None:
     """Return the failure that an exception of the HTTP client means; None for any other exception."""
     names = {kind.__name__ for kind in type(error).__mro__}

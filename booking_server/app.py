@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 
 from fastapi import FastAPI
 from starlette.types import Lifespan
 
+from booking_core import secret_keys
 from booking_core.db import migrate
 from booking_core.db.engine import Database
 from booking_core.models.limits import API_VERSION
@@ -23,6 +25,8 @@ from booking_server.guest_pages.router import router as guest_pages
 from booking_server.reference import router as reference
 from booking_server.worker.notifier import open_notifier
 from booking_server.worker.process import running_worker
+
+log = logging.getLogger("booking.serve")
 
 _HOPS = 32
 """Threads beside those of the executors: for the worker and its periodic jobs, guests' pages and a limiter that is
@@ -49,12 +53,15 @@ def create_app(
         flush_s: seconds between two writes of the last uses of keys.
 
     Raises:
-        SettingError: a setting cannot be understood, or the database is not at this release's schema.
+        SettingError: a setting cannot be understood, the database is not at this release's schema, or the secret keys
+            do not open what it holds.
     """
     settings = settings or Settings.from_environment()
     if migrate.current(settings.database_url) != migrate.head():
         raise SettingError("BOOKING_DATABASE_URL is not at this release's schema: run `booking db upgrade`")
-    service = Service(settings, database or Database(settings.database_url))
+    database = database or Database(settings.database_url)
+    _verify_secret_keys(settings, database)
+    service = Service(settings, database)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -71,6 +78,17 @@ def create_app(
     app = describe(lifespan)
     app.state.service = service
     return app
+
+
+def _verify_secret_keys(settings: Settings, database: Database) -> None:
+    """Refuse a wrong secret key also under an ASGI server that is not started by `booking serve`."""
+    problem = secret_keys.find_problem(settings, database)
+    if problem is None:
+        return
+    if problem.is_refused:
+        database.close()
+        raise SettingError(f"{problem.message} {problem.hint[0].upper()}{problem.hint[1:]}.")
+    log.warning("%s", problem.message)
 
 
 def describe(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:

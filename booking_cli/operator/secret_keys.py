@@ -9,13 +9,7 @@ from booking_cli.operator import storage
 if TYPE_CHECKING:
     from booking_core.context import Installation
     from booking_core.db.engine import Database
-    from booking_core.secret_keys import Unopened
     from booking_core.settings import Settings
-
-_HINT = (
-    "put the key that sealed it after the one in use: BOOKING_SECRET_KEY=NEW,OLD; booking secrets status counts the"
-    " values of each key. If that key is lost, set BOOKING_SECRET_KEY_CHECK=warn"
-)
 
 
 def settings_with_secret_key() -> "Settings":
@@ -48,10 +42,6 @@ def load_installation(settings: "Settings") -> "Installation":
 def verified_installation(settings: "Settings", database: "Database", warn: Callable[[str], None]) -> "Installation":
     """Return the installation after its secret keys were checked against the database.
 
-    With a wrong key the service would go on selling while it signs no webhook, finds no gift card and opens no guest
-    link, and it would seal more values with that key. The first and the last value of each kind are opened, which
-    costs little.
-
     Args:
         warn: called instead of raising an error, if BOOKING_SECRET_KEY_CHECK is `warn`.
 
@@ -68,37 +58,17 @@ def verify(settings: "Settings", database: "Database", warn: Callable[[str], Non
     """Check the secret keys as `verified_installation` does, without making a key.
 
     Raises:
-        CliError: `wrong_secret_key`.
+        CliError: `wrong_secret_key`, or `bad_setting`.
     """
     from booking_core import secret_keys
+    from booking_core.settings import SettingError
 
-    with database.reading() as tx:
-        at = tx.now()
-        if settings.is_sqlite and not settings.has_secret_key:
-            if secret_keys.holds_anything(tx, at):
-                raise _missing_key(settings)
-            return
-        installation = secret_keys.with_link_keys(database, load_installation(settings))
-        unopened = secret_keys.unopened(tx, installation.secret_keys, at)
-    if unopened and settings.refuses_wrong_key:
-        raise CliError(_message(unopened), code="wrong_secret_key", hint=_HINT)
-    if unopened:
-        warn(_message(unopened))
-
-
-def _missing_key(settings: "Settings") -> CliError:
-    return CliError(
-        f"BOOKING_SECRET_KEY is not set, {settings.secret_file} is missing, and the database has sealed values.",
-        code="wrong_secret_key",
-        hint=f"restore {settings.secret_file} from a backup, or set BOOKING_SECRET_KEY",
-    )
-
-
-def _message(unopened: "list[Unopened]") -> str:
-    by_key: dict[str, list[str]] = {}
-    for each in unopened:
-        by_key.setdefault(f"sealed with key {each.key_id}" if each.key_id else "sealed with an unknown key", []).append(
-            each.plural
-        )
-    named = "; ".join(f"{', '.join(kinds)} ({key})" for key, kinds in by_key.items())
-    return f"BOOKING_SECRET_KEY does not open what this database holds: {named}."
+    try:
+        problem = secret_keys.find_problem(settings, database)
+    except SettingError as error:
+        raise CliError(str(error), code="bad_setting") from None
+    if problem is None:
+        return
+    if problem.is_refused:
+        raise CliError(problem.message, code="wrong_secret_key", hint=problem.hint)
+    warn(problem.message)

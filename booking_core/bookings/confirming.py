@@ -38,7 +38,7 @@ def pay(tx: Tx, actor: Actor, booking_id: str, *, payment_intent: str | None = N
 
     Raises:
         NotFound: the organization has no such booking.
-        Conflict: `not_paid_by_card`; `paid_already`, by another payment than this.
+        Conflict: `not_paid_by_card`; `paid_already`: by another payment, or the intent has paid for another booking.
     """
     live = service.lock(tx, actor, booking_id)
     if live.row.payment_source != PaymentSource.STRIPE:

@@ -253,7 +253,32 @@ def leans_on_the_rest(known: Row, row: Row) -> bool:
     """Whether departures that are stored must be looked at before the experience may change so."""
     loses_duration = known["duration_minutes"] is not None and row["duration_minutes"] is None
     gains_tiers = bool(row["price_tiers"]) and not known["price_tiers"]
-    return loses_duration or gains_tiers or known["currency"] != row["currency"]
+    return loses_duration or gains_tiers or known["currency"] != row["currency"] or bool(_removed_tiers(known, row))
+
+
+def _removed_tiers(known: Row, row: Row) -> set[str]:
+    return {tier["id"] for tier in known["price_tiers"]} - {tier["id"] for tier in row["price_tiers"]}
+
+
+def ignored_prices(
+    entry: Entry, known: Row, row: Row, stored: Iterable[Row], given: Mapping[str, Row], now: int
+) -> list[Note]:
+    """Return a note when departures to come, with prices that the catalogue does not give, keep some for removed tiers.
+
+    The arguments are those of `left_behind`.
+    """
+    removed = _removed_tiers(known, row)
+    count = sum(
+        departure["starts_at"] > now
+        and not removed.isdisjoint(departure["prices"] or ())
+        and not given.get(departure["id"], {}).keys() & _OWN_PRICES
+        for departure in stored
+    )
+    if not count:
+        return []
+    names = ", ".join(sorted(removed))
+    message = f"{count} stored departures have prices for removed tiers ({names}), which are ignored"
+    return [Note(f"{entry.pointer}/price_tiers", message)]
 
 
 def left_behind(

@@ -291,6 +291,7 @@ def _left_behind(
         if known is not None and changes.leans_on_the_rest(known, row):
             others = store.departures_of(tx, organization_id, row["id"])
             problems += changes.left_behind(entry, known, row, others, given, now)
+            tours.notes += changes.ignored_prices(entry, known, row, others, given, now)
     return problems
 
 

@@ -337,6 +337,8 @@ payments = Table(
     _own("bookings", "booking_id"),
     UniqueConstraint("organization_id", "booking_id"),
     CheckConstraint("refunded_minor BETWEEN 0 AND amount_minor", name="refunded"),
+    # Not unique: earlier releases took one intent for several bookings, and the doctor reports those.
+    _partial("ix_payments_intent", "organization_id", "payment_intent", where="payment_intent IS NOT NULL"),
 )
 
 # Payments that staff recorded, taken on site or for an invoice. A record is never changed; a mistaken one is voided,

@@ -57,6 +57,7 @@ def receive(
     Raises:
         NotFound: the booking expects no payment.
         Conflict: `paid_already`: by another payment. The guest was charged twice, which must not pass in silence.
+            Or the payment intent has paid for another booking.
     """
     payment = store.lock_payment(tx, actor.organization.id, booking_id)
     if payment is None:
@@ -64,16 +65,16 @@ def receive(
     if payment.status in _AWAITED:
         _receive(tx, actor, payment, booking_id, payment_intent, customer_id)
     else:
-        _receive_again(tx, actor, payment, payment_intent)
+        _receive_again(tx, actor, payment, booking_id, payment_intent)
 
 
-def _receive_again(tx: Tx, actor: Actor, payment: PaymentRow, payment_intent: str | None) -> None:
+def _receive_again(tx: Tx, actor: Actor, payment: PaymentRow, booking_id: str, payment_intent: str | None) -> None:
     if payment_intent in (None, payment.payment_intent):
         return
     if payment.payment_intent is not None:
         message = f"The booking was paid by {payment.payment_intent}: {payment_intent} has to be given back by hand."
         raise Conflict("paid_already", message)
-    _name(tx, actor, payment, payment_intent, payment.status)
+    _name(tx, actor, payment, booking_id, payment_intent, payment.status)
 
 
 def return_late(tx: Tx, actor: Actor, *, booking_id: str, payment_intent: str | None, customer_id: str | None) -> bool:
@@ -89,7 +90,7 @@ def return_late(tx: Tx, actor: Actor, *, booking_id: str, payment_intent: str | 
     if payment is None:
         return False
     if payment.status not in _AWAITED:
-        _receive_again(tx, actor, payment, payment_intent)
+        _receive_again(tx, actor, payment, booking_id, payment_intent)
         return False
     _receive(tx, actor, payment, booking_id, payment_intent, customer_id)
     amount = rules.returnable(payment.amount_minor, payment.currency, payment.amount_minor)
@@ -106,11 +107,12 @@ def _receive(
     payment_intent: str | None,
     customer_id: str | None,
 ) -> None:
-    _name(tx, actor, payment, payment_intent, PaymentStatus.PAID.value)
+    _name(tx, actor, payment, booking_id, payment_intent, PaymentStatus.PAID.value)
     _note(tx, actor, TimelineKind.PAYMENT_RECEIVED, booking_id, customer_id, payment.amount_minor, payment)
 
 
-def _name(tx: Tx, actor: Actor, payment: PaymentRow, payment_intent: str | None, status: str) -> None:
+def _name(tx: Tx, actor: Actor, payment: PaymentRow, booking_id: str, payment_intent: str | None, status: str) -> None:
+    _check_unused(tx, actor.organization.id, payment_intent, booking_id)
     tx.update(
         store.RECEIVE,
         organization_id=actor.organization.id,
@@ -119,6 +121,15 @@ def _name(tx: Tx, actor: Actor, payment: PaymentRow, payment_intent: str | None,
         status=status,
         updated_at=max(actor.at, payment.updated_at),
     )
+
+
+def _check_unused(tx: Tx, organization_id: str, payment_intent: str | None, booking_id: str) -> None:
+    if payment_intent is None:
+        return
+    other = store.other_booking_paid_by(tx, organization_id, payment_intent, booking_id)
+    if other is not None:
+        message = f"The payment intent {payment_intent} has paid for the booking {other}."
+        raise Conflict("paid_already", message, "payment_intent")
 
 
 def drop(tx: Tx, organization_id: str, *, booking_id: str, at: int) -> None:

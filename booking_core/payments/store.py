@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, exists, literal_column, select, update
+from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, exists, func, literal_column, select, update
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
-from booking_core.db.engine import Tx
+from booking_core.db.engine import Query, Tx
 from booking_core.db.statements import Statement, as_json, now_us, rows_parameter
 from booking_core.db.tables import Id, bookings, payment_records, payments, refunds
 from booking_core.db.unit_of_work import InsertFromSelect, Update
@@ -47,6 +47,34 @@ def lock_payment(tx: Tx, organization_id: str, booking_id: str) -> PaymentRow | 
     """Lock the pending or received payment of the booking."""
     row = tx.first(_LOCK_PAYMENT, organization_id=organization_id, booking_id=booking_id)
     return PaymentRow._make(row) if row else None
+
+
+_LOCK_INTENT = Statement(
+    select(func.pg_advisory_xact_lock(func.hashtextextended(bindparam("name", type_=Text), literal_column("0"))))
+)
+_PAID_BY_INTENT = Statement(
+    select(payments.c.booking_id)
+    .where(
+        payments.c.organization_id == bindparam("organization_id", type_=Id),
+        payments.c.payment_intent == bindparam("payment_intent", type_=Text),
+        payments.c.booking_id != bindparam("booking_id", type_=Id),
+    )
+    .limit(literal_column("1"))
+)
+
+
+def other_booking_paid_by(tx: Tx, organization_id: str, payment_intent: str, booking_id: str) -> str | None:
+    """Return the id of another booking that the payment intent pays for.
+
+    On PostgreSQL the intent is locked until the transaction ends, and read by a later statement, which sees what the
+    former holder of the lock committed. A unique index could not be made where an earlier release took one intent for
+    several bookings.
+    """
+    name = f"payment_intent:{organization_id}:{payment_intent}"
+    lock: Query[None] = Query(None if tx.dialect.name == "sqlite" else _LOCK_INTENT, {"name": name}, lambda _: None)
+    key = {"organization_id": organization_id, "payment_intent": payment_intent, "booking_id": booking_id}
+    other: str | None = tx.pipeline(lock, Query(_PAID_BY_INTENT, key, lambda rows: rows[0][0] if rows else None))[1]
+    return other
 
 
 RECEIVE = Update("receive_payment", payments, sets=("payment_intent", "status", "updated_at"))

@@ -17,13 +17,16 @@ from booking_core.secret_keys.service import (
     unopened,
     with_link_keys,
 )
+from booking_core.secret_keys.verification import Problem, find_problem
 
 __all__ = [
     "Count",
+    "Problem",
     "Resealed",
     "State",
     "Unopened",
     "count_to_reseal",
+    "find_problem",
     "holds_anything",
     "make_new_links",
     "reseal",

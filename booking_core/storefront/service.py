@@ -147,7 +147,7 @@ def pay(tx: Tx, actor: Actor, booking_id: str, *, payment_intent: str | None = N
 
     Raises:
         NotFound: the organization has no such booking.
-        Conflict: `not_paid_by_card`.
+        Conflict: `not_paid_by_card`; `paid_already`: by another payment, or the intent has paid for another booking.
     """
     return bookings.pay(tx, actor, booking_id, payment_intent=payment_intent)
 

@@ -25,6 +25,7 @@ from sdk_support.routed import Clients
 
 from booking_sdk import (
     APIConnectionError,
+    APIStatusError,
     APITimeoutError,
     AsyncBookingClient,
     BookingClient,
@@ -46,6 +47,30 @@ def client_of(flavour: str, runner: asyncio.Runner, url: str, **options: Any) ->
 
 def booked(client: Any) -> Any:
     return client.bookings.cancel("b1", idempotency_key="order-0001")
+
+
+# Redirects
+
+
+@pytest.mark.parametrize("given", [None, httpx, httpx2], ids=["own", "httpx", "httpx2"])
+def test_a_redirect_to_an_invalid_location_is_an_unexpected_response(
+    given: Any, flavour: str, runner: asyncio.Runner
+) -> None:
+    head = b"HTTP/1.1 308 Permanent Redirect\r\nLocation: http://[::1\r\nContent-Length: 9\r\n\r\n"
+
+    def script(connection: socket.socket, _: bytes) -> None:
+        connection.sendall(head + b"elsewhere")
+
+    theirs = given and (given.Client() if flavour == "sync" else given.AsyncClient())
+    with scripted_server(script) as url:
+        client = client_of(flavour, runner, url, http_client=theirs)
+        for _ in range(3):
+            with pytest.raises(APIStatusError, match=r"a redirect to http://\[::1, which is not followed") as caught:
+                booked(client)
+            assert caught.value.status_code == 308
+        client.close()
+    if given is not None:
+        runner.run(theirs.aclose()) if flavour == "async" else theirs.close()
 
 
 # Time
@@ -129,7 +154,7 @@ def test_a_maintained_fork_of_httpx_can_be_given(healthy: str, flavour: str, run
     client = client_of(flavour, runner, healthy, http_client=theirs)
     assert booked(client).status == "confirmed"
     assert booked(client).status == "confirmed"
-    theirs.close() if flavour == "sync" else runner.run(theirs.aclose())  # type: ignore[union-attr]
+    runner.run(theirs.aclose()) if flavour == "async" else theirs.close()  # type: ignore[union-attr]
 
 
 def test_a_fork_ends_in_time_too(flavour: str, runner: asyncio.Runner) -> None:
@@ -140,7 +165,7 @@ def test_a_fork_ends_in_time_too(flavour: str, runner: asyncio.Runner) -> None:
         with pytest.raises(APITimeoutError):
             booked(client)
         assert time.monotonic() - begun < 3
-        theirs.close() if flavour == "sync" else runner.run(theirs.aclose())  # type: ignore[union-attr]
+        runner.run(theirs.aclose()) if flavour == "async" else theirs.close()  # type: ignore[union-attr]
 
 
 # Event loops

@@ -253,6 +253,21 @@ def test_a_redirect_is_not_followed(respx_mock: respx.MockRouter, connect: Clien
     assert respx_mock.calls.call_count == 1
 
 
+INVALID_LOCATIONS = ("https://a.example.com/\x1b[2J", "http://[::1", "https://a.example.com:port/", "http:///x")
+
+
+@pytest.mark.parametrize("location", INVALID_LOCATIONS)
+def test_a_redirect_to_an_invalid_location_is_an_unexpected_response(
+    location: str, respx_mock: respx.MockRouter, connect: Clients
+) -> None:
+    respx_mock.get(ME).mock(answered(308, None, location=location))
+    with pytest.raises(APIStatusError, match="which is not followed") as caught:
+        connect().me()
+    assert caught.value.status_code == 308
+    assert caught.value.location is not None
+    assert respx_mock.calls.call_count == 1
+
+
 def test_unknown_exception_is_raised_unchanged(respx_mock: respx.MockRouter, connect: Clients) -> None:
     respx_mock.get(ME).mock(side_effect=ZeroDivisionError)
     with pytest.raises(ZeroDivisionError):

@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import func, select
 from support.receivers import wait_until
 
+from booking_core import catalog
 from booking_core.catalog import rules, service
 from booking_core.db import tables
 from booking_core.db.engine import Database
@@ -259,16 +260,18 @@ AGAIN = "run the same command again to complete it; imported entries stay as the
 
 
 def test_an_import_that_is_interrupted_while_it_is_checked_imported_nothing(
-    fjord_on_both: Booking, process: Callable[..., subprocess.Popen[str]], large: str
+    fjord_on_both: Booking, file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with process("catalog", "import", "--org", "fjord-tours", large, "-v") as started:
-        assert started.stderr is not None
-        while "database:" not in started.stderr.readline():
-            """It has begun."""
-        started.send_signal(signal.SIGINT)
-        _, err = started.communicate(timeout=60)
-    assert (started.returncode, stored_departures(os.environ["BOOKING_DATABASE_URL"])) == (130, 0)
-    assert err.splitlines() == ["error: Interrupted. Nothing was imported.", f"hint: {AGAIN}"]
+    validate = catalog.validate
+
+    def interrupted(*given: Any, **named: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return validate(*given, **named)
+
+    monkeypatch.setattr(catalog, "validate", interrupted)
+    refused = fjord_on_both("catalog", "import", "--org", "fjord-tours", file(CATALOGUE))
+    assert (refused.code, stored_departures(os.environ["BOOKING_DATABASE_URL"])) == (130, 0)
+    assert refused.err.splitlines()[-2:] == ["error: Interrupted. Nothing was imported.", f"hint: {AGAIN}"]
 
 
 @pytest.mark.parametrize(("option", "left"), [((), 1), (("--atomic",), 0)], ids=["in batches", "atomic"])

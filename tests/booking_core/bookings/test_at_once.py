@@ -131,6 +131,17 @@ def test_a_sweep_passes_over_a_booking_that_is_being_paid(ops: Operations, two: 
     assert ops.world.examine() == []
 
 
+def test_two_bookings_paid_at_once_by_one_payment_intent_have_one_winner(ops: Operations, two: tuple[str, str]) -> None:
+    for turn in range(ROUNDS):
+        first, second = (ops.check_out(departure)["id"] for departure in two)
+        outcomes = together(*(partial(ops.pay, booking_id, f"pi_{turn}") for booking_id in (first, second)))
+        assert sorted(isinstance(each, dict) for each in outcomes) == [False, True]
+        assert "conflict" in outcomes
+        for booking_id in (first, second):
+            ops.cancel(booking_id)
+    assert ops.world.examine() == []
+
+
 def test_a_cancellation_and_a_move_that_meet_leave_the_seats_right(ops: Operations, two: tuple[str, str]) -> None:
     for _ in range(ROUNDS):
         booking = ops.book(two[0], 3)["id"]

@@ -225,6 +225,16 @@ def test_a_single_price_is_refused_where_the_stored_experience_has_tiers(world: 
     assert prices(world) == [89000]
 
 
+def test_prices_of_stored_departures_for_a_removed_tier_are_noted(world: World) -> None:
+    past = departure(starts_at="2026-11-01T10:00:00", prices={"child": 1})
+    load(world, tour(past, departure(prices={"adult": 70000, "child": 30000}), price_tiers=[ADULT, CHILD]))
+    done = load(world, tour(price_tiers=[ADULT]))
+    message = "1 stored departures have prices for removed tiers (child), which are ignored"
+    assert done.notes == (("/experiences/0/price_tiers", message),)
+    assert prices(world) == [70000]
+    assert load(world, tour(price_tiers=[ADULT])).notes == ()
+
+
 # What is stored already ------------------------------------------------------------------------------------------
 
 

@@ -160,6 +160,26 @@ def test_refunds_from_before_0005_are_kept_and_can_be_sent(empty_database_url: s
     assert _rows(empty_database_url, "SELECT DISTINCT recorded_minor FROM bookings") == [("0",)]
 
 
+def test_bookings_paid_by_one_payment_intent_before_0009_are_kept(empty_database_url: str) -> None:
+    migrate.upgrade(empty_database_url, "0008")
+    databases.run(
+        empty_database_url,
+        "INSERT INTO organizations (id, slug, name, timezone, default_currency, created_at, updated_at)"
+        f" VALUES ('{ORG}', 'a', 'A', 'UTC', 'NOK', 1, 1)",
+        "INSERT INTO experiences (organization_id, id, slug, title, is_published, languages, tags, currency,"
+        " price_tiers, add_ons, created_at, updated_at)"
+        f" VALUES ('{ORG}', '{ORG}', 'a', 'A', true, '[]', '[]', 'NOK', '[]', '[]', 1, 1)",
+        "INSERT INTO departures (organization_id, id, experience_id, starts_at, seats_total, seats_ceiling, created_at,"
+        f" updated_at) VALUES ('{ORG}', '{ORG}', '{ORG}', 1, 1, 1, 1, 1)",
+        *_refund(BOOKING, "requested", "NOK", 100),
+        *_refund(CUSTOMER, "requested", "NOK", 100),
+        "UPDATE payments SET payment_intent = 'pi_of_both'",
+    )
+    migrate.upgrade(empty_database_url)
+    assert migrate.differences(empty_database_url) == []
+    assert _rows(empty_database_url, "SELECT payment_intent FROM payments") == [("pi_of_both",)] * 2
+
+
 def _keys_and_indexes(url: str) -> set[str]:
     """Every index, and every constraint, as the database tells it."""
     if databases.is_sqlite(url):

@@ -7,7 +7,7 @@ import pytest
 from support.creating import create, created
 from support.operations import Operations
 from support.refusals import nothing_changes
-from support.world import World
+from support.world import World, make_world
 
 from booking_core.clock import MINUTE
 from booking_core.db import tables
@@ -171,14 +171,35 @@ def test_paying_again_changes_nothing(ops: Operations, world: World, departure: 
 def test_a_guest_who_was_charged_twice_is_not_overlooked(ops: Operations, world: World, departure: str) -> None:
     confirmed, cancelled, late = (ops.check_out(departure)["id"] for _ in range(3))
     for booking_id in (confirmed, cancelled):
-        ops.pay(booking_id, "pi_1")
+        ops.pay(booking_id)
     ops.cancel(cancelled)
     world.clock.advance(PENDING + MINUTE)
     ops.abandon_due()
-    ops.pay(late, "pi_1")
+    ops.pay(late)
     with nothing_changes(world):
         for booking_id in (confirmed, cancelled, late):
             assert ops.refusal(ops.pay, booking_id, "pi_2") == ("conflict", "paid_already")
+
+
+def test_a_payment_intent_pays_for_one_booking(ops: Operations, world: World, departure: str) -> None:
+    paid, pending, unnamed, abandoned = (ops.check_out(departure)["id"] for _ in range(4))
+    ops.pay(paid, "pi_1")
+    ops.pay(unnamed, None)
+    ops.cancel(abandoned)
+    with nothing_changes(world):
+        for booking_id in (pending, unnamed, abandoned):
+            assert ops.refusal(ops.pay, booking_id, "pi_1") == ("conflict", "paid_already")
+    assert ops.pay(pending, "pi_2")["status"] == "confirmed"
+
+
+def test_a_payment_intent_of_another_organization_may_have_the_same_name(
+    ops: Operations, world: World, departure: str
+) -> None:
+    ops.pay(ops.check_out(departure)["id"], "pi_1")
+    other = make_world(world.database, world.clock)
+    theirs = Operations(other)
+    booking = theirs.check_out(other.departure(other.experience()))
+    assert theirs.pay(booking["id"], "pi_1")["status"] == "confirmed"
 
 
 def test_a_payment_that_came_without_a_name_can_be_given_one(ops: Operations, world: World, departure: str) -> None:

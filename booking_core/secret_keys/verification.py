@@ -1,0 +1,56 @@
+"""Checks at start that the secret keys open what the database holds."""
+
+from dataclasses import dataclass
+
+from booking_core.db.engine import Database
+from booking_core.secret_keys.service import Unopened, holds_anything, unopened, with_link_keys
+from booking_core.settings import Settings
+
+_HINT = (
+    "put the key that sealed it after the one in use: BOOKING_SECRET_KEY=NEW,OLD; booking secrets status counts the"
+    " values of each key. If that key is lost, set BOOKING_SECRET_KEY_CHECK=warn"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A reason to refuse to start: with a wrong key the service would go on selling while it signs no webhook, finds no
+    gift card and opens no guest link, and it would seal more values with that key."""
+
+    message: str
+    hint: str
+    is_refused: bool
+    """False if BOOKING_SECRET_KEY_CHECK asks for a warning instead."""
+
+
+def find_problem(settings: Settings, database: Database) -> Problem | None:
+    """Open the first and the last value of each kind, which costs little. No key is made.
+
+    Raises:
+        SettingError: there is no secret key, or an invalid one.
+    """
+    with database.reading() as tx:
+        at = tx.now()
+        if settings.is_sqlite and not settings.has_secret_key:
+            return _missing_key(settings) if holds_anything(tx, at) else None
+        keys = with_link_keys(database, settings.installation()).secret_keys
+        found = unopened(tx, keys, at)
+    return Problem(_message(found), _HINT, settings.refuses_wrong_key) if found else None
+
+
+def _missing_key(settings: Settings) -> Problem:
+    return Problem(
+        f"BOOKING_SECRET_KEY is not set, {settings.secret_file} is missing, and the database has sealed values.",
+        f"restore {settings.secret_file} from a backup, or set BOOKING_SECRET_KEY",
+        is_refused=True,
+    )
+
+
+def _message(found: list[Unopened]) -> str:
+    by_key: dict[str, list[str]] = {}
+    for each in found:
+        by_key.setdefault(f"sealed with key {each.key_id}" if each.key_id else "sealed with an unknown key", []).append(
+            each.plural
+        )
+    named = "; ".join(f"{', '.join(kinds)} ({key})" for key, kinds in by_key.items())
+    return f"BOOKING_SECRET_KEY does not open what this database holds: {named}."

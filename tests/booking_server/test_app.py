@@ -1,0 +1,58 @@
+"""The application refuses to start where it could not work."""
+
+import logging
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+from support.world import NEWER_SECRET, NOON, SECRET, FixedClock, World, make_world
+
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.settings import SettingError, Settings
+from booking_server.app import create_app
+
+
+@pytest.fixture
+def sealed(fresh_database_url: str) -> str:
+    """Return the URL of a database with a gift card whose code is sealed with SECRET."""
+    with closing(Database(fresh_database_url)) as database:
+        world = make_world(database, FixedClock())
+        add_gift_card(world)
+    return fresh_database_url
+
+
+def add_gift_card(world: World) -> None:
+    amounts = {"currency": "NOK", "initial_minor": 500, "balance_minor": 500}
+    code = world.code_columns("KAYAK-7KQ2")
+    world.insert(tables.gift_cards, **code, **amounts, created_at=NOON, updated_at=NOON)
+
+
+@pytest.mark.parametrize("keys", [SECRET, f"{NEWER_SECRET},{SECRET}"], ids=["in use", "former"])
+def test_a_secret_key_that_opens_the_database_is_accepted(sealed: str, keys: str) -> None:
+    with TestClient(create_app(Settings(database_url=sealed, secret_key=keys))) as client:
+        assert client.get("/api/v1/openapi.json").status_code == 200
+
+
+def test_a_wrong_secret_key_is_refused(sealed: str) -> None:
+    with pytest.raises(SettingError, match=r"does not open .+: gift card codes \(sealed with key .+\)\. Put the key"):
+        create_app(Settings(database_url=sealed, secret_key=NEWER_SECRET))
+
+
+def test_a_wrong_secret_key_is_logged_where_a_warning_is_asked_for(
+    sealed: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(database_url=sealed, secret_key=NEWER_SECRET, secret_key_check="warn")
+    with caplog.at_level(logging.WARNING, "booking.serve"), TestClient(create_app(settings)) as client:
+        assert client.get("/api/v1/openapi.json").status_code == 200
+    assert [record.getMessage() for record in caplog.records if "gift card codes" in record.getMessage()]
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_a_missing_key_file_is_refused_before_another_key_is_made(sealed: str) -> None:
+    settings = Settings(database_url=sealed)
+    with pytest.raises(SettingError, match="BOOKING_SECRET_KEY is not set"):
+        create_app(settings)
+    assert settings.secret_file is not None
+    assert not Path(settings.secret_file).exists()
