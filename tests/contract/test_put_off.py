@@ -44,6 +44,6 @@ def _begun(api: Api, submit: Callable[..., object], *work: object) -> None:
 
 def _wait_for(api: Api, count: int) -> None:
     """Until so many wait for the one who books."""
-    executor = api.client.app.state.service.creates  # type: ignore[attr-defined]
+    executor = api.client.app.state.service._creations  # type: ignore[attr-defined]
     while executor._waiting.qsize() != count:
         pass
