@@ -210,7 +210,7 @@ def test_what_a_catalogue_cancelled_is_completed(staff: Booking, ops: Operations
 
 KILLED = """
 import os, signal, sys
-from booking_core.bookings import cancelling
+from booking_core.bookings import cancel_batches
 from booking_core.db.engine import Tx
 from booking_cli.main import main
 

@@ -37,7 +37,7 @@ def outcomes(world: World, *creates: CreateRequest) -> list[CreateResult]:
     return world.database.write(lambda tx: bookings.create_many(tx, creates))
 
 
-def test_it_books_for_the_others_and_nothing_for_that_one(world: World, other: World) -> None:
+def test_requests_with_locked_counters_are_deferred_and_the_others_booked(world: World, other: World) -> None:
     free = world.departure(world.experience(), seats=2)
     late = other.departure(other.experience(), seats=2)
     with holding(other):
@@ -53,7 +53,7 @@ def test_it_books_for_the_others_and_nothing_for_that_one(world: World, other: W
     assert world.examine() == other.examine() == []
 
 
-def test_what_would_be_refused_because_of_it_is_put_off_too(world: World, other: World) -> None:
+def test_a_refusal_that_depends_on_a_deferred_booking_is_deferred_too(world: World, other: World) -> None:
     free = world.departure(world.experience(), seats=2)
     late = other.departure(other.experience(), seats=1)
     creates = [
@@ -74,7 +74,7 @@ def test_what_would_be_refused_because_of_it_is_put_off_too(world: World, other:
     assert replayed == replace(first, replayed=True)
 
 
-def test_an_answer_that_is_stored_waits_for_nobody(world: World, other: World) -> None:
+def test_a_stored_answer_is_replayed_without_the_counters(world: World, other: World) -> None:
     free = world.departure(world.experience(), seats=2)
     late = other.departure(other.experience(), seats=2)
     (first,) = outcomes(world, create(other, late, "stored-key-1"))
@@ -90,7 +90,7 @@ def test_an_answer_that_is_stored_waits_for_nobody(world: World, other: World) -
     assert isinstance(put_off, Deferred)
 
 
-def test_one_that_waits_and_others_are_numbered_together(world: World, other: World) -> None:
+def test_a_blocking_request_and_others_are_numbered_in_one_batch(world: World, other: World) -> None:
     free = world.departure(world.experience(), seats=4)
     late = other.departure(other.experience(), seats=4)
     answers = outcomes(

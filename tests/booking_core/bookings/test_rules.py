@@ -147,7 +147,9 @@ def test_an_experience_without_tiers_and_price_sells_nothing() -> None:
         *((mode, 0, ("free", "external", "paid")) for mode in PaymentMode),
     ],
 )
-def test_payment_is_as_decided(mode: PaymentMode, total: int, expected: tuple[str, str, str]) -> None:
+def test_payment_method_source_and_status_follow_decision_b7(
+    mode: PaymentMode, total: int, expected: tuple[str, str, str]
+) -> None:
     assert pricing.payment(mode, total) == expected
 
 
