@@ -18,7 +18,7 @@ from psycopg.types.string import TextLoader
 
 from bench import postgres as server
 from booking_core import bookings, keys, organizations, tokens
-from booking_core.bookings import Create
+from booking_core.bookings import CreateRequest
 from booking_core.clock import DAY, system_clock
 from booking_core.context import Installation
 from booking_core.db import migrate, postgres, tables
@@ -130,7 +130,7 @@ def operations(database: Database) -> dict[str, Operation]:
         raise error
 
     def book() -> object:
-        create = Create(caller, request, Once(tokens.new_id(), "fingerprint"), refuse)
+        create = CreateRequest(caller, request, Once(tokens.new_id(), "fingerprint"), refuse)
         return database.write(lambda tx: bookings.create_many(tx, [create]))
 
     return {"GET /me": lambda: database.read(lambda tx: keys.identify(tx, text, installation)), "booking": book}

@@ -44,7 +44,7 @@ def _organization(departure_id: str, org: str | None) -> transactions.FindOrgani
     from booking_core import departures
 
     stored = stored_id(departure_id, "departure")
-    return transactions.by_id(lambda tx: departures.owners(tx, stored), "departure", stored, org=org)
+    return transactions.by_id(lambda tx: departures.organizations_of(tx, stored), "departure", stored, org=org)
 
 
 @command(

@@ -68,7 +68,7 @@ def record(
     from booking_core import bookings
 
     def change(tx: "Tx", actor: "Actor") -> Any:
-        booking_id = bookings.refer(tx, actor, booking)
+        booking_id = bookings.resolve_id(tx, actor, booking)
         minor = parse_amount(amount, bookings.lock(tx, actor, booking_id).row.currency)
         at = parse_instant(actor.organization, "--at", received_at)
         return bookings.record_payment(
@@ -88,7 +88,7 @@ def list_(ctx: typer.Context, booking: options.BookingRef, org: options.OrgOfBoo
     from booking_core import bookings, payments
 
     def change(tx: "Tx", actor: "Actor") -> list[dict[str, Any]]:
-        booking_id = bookings.lock(tx, actor, bookings.refer(tx, actor, booking)).row.id
+        booking_id = bookings.lock(tx, actor, bookings.resolve_id(tx, actor, booking)).row.id
         records = payments.find_records(tx, actor.organization, booking_id)
         return [payments.present_record(each, actor.organization) for each in records]
 

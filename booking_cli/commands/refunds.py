@@ -153,7 +153,7 @@ def record(ctx: typer.Context, booking: BookingRef, amount: Amount, note: Note, 
     from booking_core import bookings, payments
 
     def change(tx: "Tx", actor: "Actor") -> Any:
-        booking_id = bookings.refer(tx, actor, booking)
+        booking_id = bookings.resolve_id(tx, actor, booking)
         minor = parse_amount(amount, bookings.lock(tx, actor, booking_id).row.currency)
         refund = payments.record_refund(tx, actor, booking_id, amount_minor=minor, note=note)
         return payments.present_refund(refund, actor.organization)

@@ -139,7 +139,7 @@ def pay(
 
     paid = transactions.change(
         cli,
-        lambda tx: bookings.owner(tx, booking_id),
+        lambda tx: bookings.organization_of(tx, booking_id),
         lambda tx, actor: storefront.pay(tx, actor, booking_id.lower(), payment_intent=payment_intent),
         present=_with_refund,
     )

@@ -102,7 +102,7 @@ def get(cli: Cli, org: str, reference: str) -> None:
     from booking_core import bookings
 
     def query(tx: "Tx", actor: "Actor") -> Json:
-        return _plain(bookings.get(tx, actor, bookings.refer(tx, actor, reference)))
+        return _plain(bookings.get(tx, actor, bookings.resolve_id(tx, actor, reference)))
 
     cli.render.one(transactions.read(cli, by_slug(org), query))
 
@@ -131,10 +131,10 @@ def create(cli: Cli, org: str, source: str, body: Mapping[str, Any], key_option:
 
 
 def _draft(request: Any, source: str) -> Any:
-    from booking_core.bookings import Draft
+    from booking_core.bookings import BookingRequest
     from booking_core.models.bookings import BookingSource
 
-    return Draft(
+    return BookingRequest(
         departure_id=request.experience_date_id,
         guests=request.guests,
         customer=request.customer,
@@ -159,7 +159,7 @@ def find_organization(reference: str, org: str | None) -> FindOrganization:
         raise CliError(f"Each organization has its own booking {reference}.", hint="pass --org, or the booking's id")
     from booking_core import bookings
 
-    return lambda tx: bookings.owner(tx, reference)
+    return lambda tx: bookings.organization_of(tx, reference)
 
 
 def cancel(
@@ -173,7 +173,7 @@ def cancel(
     note = validation.parse_request(BookingCancel, {"reason": reason}).reason
 
     def change(tx: "Tx", actor: "Actor") -> Json:
-        booking_id = bookings.refer(tx, actor, reference)
+        booking_id = bookings.resolve_id(tx, actor, reference)
         before = bookings.get(tx, actor, booking_id)["status"]
         cancelled = bookings.cancel(
             tx,
@@ -200,7 +200,7 @@ def _description(cli: Cli, session: Session, organization: FindOrganization, ref
     if cli.options.yes or not cli.is_interactive:
         return f"the booking {reference}"
     return describe(
-        session.read(organization, lambda tx, actor: bookings.get(tx, actor, bookings.refer(tx, actor, reference)))
+        session.read(organization, lambda tx, actor: bookings.get(tx, actor, bookings.resolve_id(tx, actor, reference)))
     )
 
 
@@ -230,7 +230,7 @@ def confirm(cli: Cli, reference: str, *, org: str | None) -> None:
     from booking_core import bookings
 
     def change(tx: "Tx", actor: "Actor") -> bytes:
-        return bookings.confirm(tx, actor, bookings.refer(tx, actor, reference))
+        return bookings.confirm(tx, actor, bookings.resolve_id(tx, actor, reference))
 
     cli.render.one(transactions.change(cli, find_organization(reference, org), change))
 
@@ -242,7 +242,7 @@ def reschedule(cli: Cli, reference: str, departure: str, *, org: str | None, dry
     target = stored_id(departure, "departure")
 
     def change(tx: "Tx", actor: "Actor") -> Json:
-        booking_id = bookings.refer(tx, actor, reference)
+        booking_id = bookings.resolve_id(tx, actor, reference)
         before = bookings.get(tx, actor, booking_id)["departure"]
         return {"before": before, "booking": json.loads(bookings.reschedule(tx, actor, booking_id, target))}
 

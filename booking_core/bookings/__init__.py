@@ -1,45 +1,45 @@
-"""Bookings: read, created (many at once through the API, or one by staff), confirmed, paid, moved, cancelled."""
+"""Bookings: queries, and the verbs create, confirm, pay, reschedule, cancel and record a payment."""
 
-from booking_core.bookings.cancelling import (
+from booking_core.bookings.batch import CreateRequest, CreateResult, Deferred, create_many
+from booking_core.bookings.cancel import cancel
+from booking_core.bookings.cancel_batches import (
     CancelledBatch,
     abandon_due,
-    cancel,
     cancel_departure,
     cancel_departure_batch,
-    cancel_on,
+    cancel_next_batch,
     cancel_under_minimum,
 )
-from booking_core.bookings.confirming import confirm, pay
-from booking_core.bookings.create import Create, Outcome, PutOff, create_many
-from booking_core.bookings.departing import (
-    WithBookings,
+from booking_core.bookings.capacity import lock_seats
+from booking_core.bookings.confirm import confirm, pay
+from booking_core.bookings.create import create, create_once
+from booking_core.bookings.departure_queries import (
+    LiveBookingCount,
     count_live_bookings,
     find_departures,
     get_departure,
     live_bookings,
     manifest,
 )
-from booking_core.bookings.recording import record_payment, void_payment
-from booking_core.bookings.rescheduling import reschedule
-from booking_core.bookings.sale import Draft
-from booking_core.bookings.searching import Search, as_number, refer, search
-from booking_core.bookings.service import find, get, lock, owner
-from booking_core.bookings.single import create, create_once, seats_left
+from booking_core.bookings.drafts import BookingRequest
+from booking_core.bookings.queries import find, get, lock, organization_of
+from booking_core.bookings.recorded_payments import record_payment, void_payment
+from booking_core.bookings.reschedule import reschedule
+from booking_core.bookings.search import Search, parse_number, resolve_id, search
 
 __all__ = [
+    "BookingRequest",
     "CancelledBatch",
-    "Create",
-    "Draft",
-    "Outcome",
-    "PutOff",
+    "CreateRequest",
+    "CreateResult",
+    "Deferred",
+    "LiveBookingCount",
     "Search",
-    "WithBookings",
     "abandon_due",
-    "as_number",
     "cancel",
     "cancel_departure",
     "cancel_departure_batch",
-    "cancel_on",
+    "cancel_next_batch",
     "cancel_under_minimum",
     "confirm",
     "count_live_bookings",
@@ -52,13 +52,14 @@ __all__ = [
     "get_departure",
     "live_bookings",
     "lock",
+    "lock_seats",
     "manifest",
-    "owner",
+    "organization_of",
+    "parse_number",
     "pay",
     "record_payment",
-    "refer",
     "reschedule",
+    "resolve_id",
     "search",
-    "seats_left",
     "void_payment",
 ]

@@ -1,4 +1,4 @@
-"""The SQL of bookings."""
+"""SQL statements of bookings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -22,7 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
-from booking_core.bookings.rules import BookingRow
+from booking_core.bookings.rules import BookingRow, LockedDeparture
 from booking_core.clock import HOUR
 from booking_core.context import Organization
 from booking_core.db import tables
@@ -31,11 +31,12 @@ from booking_core.db.paging import KeysetList
 from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id, bookings, customers, departures, experiences, holds, idempotency, timeline
 from booking_core.db.unit_of_work import Update
+from booking_core.departures import select_seats_held
 from booking_core.idempotency import has_lock
 from booking_core.models.pages import Order
 
 TAKE_SEATS = Update("take_seats", departures, sets=("updated_at",), adds=("seats_taken",))
-"""Also gives them back, with a negative number. The table's own check refuses one seat too many."""
+"""A negative number gives seats back. The check of the table refuses more seats than the ceiling."""
 
 CANCEL = Update(
     "cancel_booking",
@@ -55,7 +56,7 @@ MOVE = Update("move_booking", bookings, sets=("departure_id", "experience_id", "
 CANCEL_DEPARTURE = Update(
     "cancel_departure", departures, sets=("status", "cancelling", "updated_at"), adds=("seats_taken",)
 )
-"""With the seats of the bookings that are cancelled in the same breath: one row is changed once in a transaction."""
+"""Includes the seats of the bookings that are cancelled with it, because a transaction writes a row once."""
 CHECK_MINIMUM = Update("check_minimum", departures, sets=("minimum_checked_at",))
 
 _COLUMNS: dict[str, Any] = {
@@ -68,7 +69,7 @@ _COLUMNS: dict[str, Any] = {
 
 
 def _joined(page: FromClause) -> Select[Any]:
-    """Bookings with what is shown of their departure and experience."""
+    """Select `BookingRow`s: bookings joined with their departures and experiences."""
     departed = and_(departures.c.organization_id == page.c.organization_id, departures.c.id == page.c.departure_id)
     offered = and_(experiences.c.organization_id == page.c.organization_id, experiences.c.id == page.c.experience_id)
     columns = (_COLUMNS[name] if name in _COLUMNS else page.c[name] for name in BookingRow._fields)
@@ -89,8 +90,8 @@ _HAS_ADDRESS = and_(
     customers.c.organization_id == bindparam("organization_id", type_=Id),
     customers.c.email_key == bindparam("email_key", type_=Text),
 )
-# By the customer's timeline, which has an entry for each of their bookings: an index of bookings by customer would be
-# paid for by every booking that is made.
+# Found through the customer's timeline, which has an entry for each booking: an index of bookings by customer would
+# slow down every insert of a booking.
 _BOOKED_BY = (
     select(timeline.c.organization_id, timeline.c.booking_id.label("id"))
     .join_from(
@@ -100,9 +101,9 @@ _BOOKED_BY = (
     )
     .where(_HAS_ADDRESS, timeline.c.kind == literal_column("'booking_created'"))
 )
-# Within coalesce() the column cannot be exchanged for what it is compared with: else SQLite may turn the join around,
-# and read all of an organization's bookings.
-_ABOARD = and_(
+# coalesce() keeps SQLite from using the equality in the other direction. It might then reverse the join and read all
+# bookings of an organization.
+_ON_DEPARTURE = and_(
     bookings.c.organization_id == func.coalesce(departures.c.organization_id, departures.c.organization_id),
     bookings.c.departure_id == departures.c.id,
 )
@@ -121,8 +122,8 @@ LIST = KeysetList(
     },
     _joined,
     {
-        "window": select(*_KEY).join_from(departures, bookings, _ABOARD).where(_DEPARTS),
-        # In the order of its index, so that PostgreSQL does not look for the first few in the table itself.
+        "window": select(*_KEY).join_from(departures, bookings, _ON_DEPARTURE).where(_DEPARTS),
+        # Sorted as in its index, so that PostgreSQL does not search the first rows in the table itself.
         "updated_since": _OWN.with_only_columns(*_KEY).where(_UPDATED_SINCE).order_by(bookings.c.updated_at),
         "departure_id": _OWN.with_only_columns(*_KEY).where(
             bookings.c.departure_id == bindparam("departure_id", type_=Id)
@@ -156,10 +157,10 @@ def get(tx: Tx, organization_id: str, booking_id: str) -> BookingRow | None:
     return BookingRow._make(row) if row else None
 
 
-# What staff looks for -------------------------------------------------------------------------------------------
+# Search -------------------------------------------------------------------------------------------------------
 
 SLICE = 2_000
-"""Bookings whose texts are compared at once: a few milliseconds."""
+"""Bookings whose texts one statement reads, in a few milliseconds."""
 
 _CUSTOMER = Statement(select(customers.c.id).where(_HAS_ADDRESS))
 _ID_OF_NUMBER = Statement(
@@ -168,18 +169,18 @@ _ID_OF_NUMBER = Statement(
 
 
 def has_customer(tx: Tx, organization_id: str, email_key: str) -> bool:
-    """Return whether a customer record has that address now."""
+    """Return whether a customer record has this address."""
     return tx.first(_CUSTOMER, organization_id=organization_id, email_key=email_key) is not None
 
 
 def id_of_number(tx: Tx, organization_id: str, number: int) -> str | None:
-    """Return the id of the booking with that number."""
+    """Return the id of the booking with this number."""
     row = tx.first(_ID_OF_NUMBER, organization_id=organization_id, number=number)
     return str(row[0]) if row else None
 
 
-class Texts(NamedTuple):
-    """What a booking is found by that no index holds; the first two place it in the list."""
+class SearchTexts(NamedTuple):
+    """The texts of a booking that are searched without an index, after its position in the list."""
 
     created_at: int
     id: str
@@ -194,28 +195,28 @@ def _texts(order: Order, is_continued: bool, filters: tuple[str, ...]) -> Statem
     conditions = [LIST.filters[name] for name in filters]
     if is_continued:
         conditions.append(here > there if order is Order.ASC else here < there)
-    columns = [bookings.c[name] for name in Texts._fields]
+    columns = [bookings.c[name] for name in SearchTexts._fields]
     place = [column if order is Order.ASC else column.desc() for column in columns[:2]]
-    # A limit in the text: of a parameter PostgreSQL expects a tenth of the table.
+    # A literal limit: for a parameter PostgreSQL plans for a tenth of the table.
     limit: ColumnElement[int] = literal_column(str(SLICE))
     return Statement(_OWN.with_only_columns(*columns).where(*conditions).order_by(*place).limit(limit))
 
 
 def texts(
     tx: Tx, organization_id: str, *, order: Order, after: tuple[int, str] | None, filters: Mapping[str, Any]
-) -> list[Texts]:
-    """Return what is compared of the next bookings that pass the filters of `LIST`, at most `SLICE`."""
+) -> list[SearchTexts]:
+    """Return the searched texts of the next bookings that pass the filters of `LIST`, at most `SLICE`."""
     parameters: dict[str, Any] = {"organization_id": organization_id}
     for name, value in filters.items():
         parameters |= value if isinstance(value, dict) else {name: value}
     if after is not None:
         parameters["after_created_at"], parameters["after_id"] = after
     statement = _texts(order, after is not None, tuple(sorted(filters)))
-    return [Texts._make(row) for row in tx.all(statement, **parameters)]
+    return [SearchTexts._make(row) for row in tx.all(statement, **parameters)]
 
 
-class Locked(NamedTuple):
-    """What a booking that is about to change needs, beside what is shown of it."""
+class BookingDetails(NamedTuple):
+    """The columns of a locked booking that are not shown."""
 
     id: str
     customer_id: str | None
@@ -224,50 +225,30 @@ class Locked(NamedTuple):
     notify_staff: bool
     cancel_reason: str | None
     recorded_minor: int
-    """Received by hand, as staff recorded it."""
+    """The sum of the payments that staff recorded."""
 
 
-def lock(tx: Tx, organization_id: str, booking_id: str) -> Locked | None:
-    """The booking, held until the transaction ends."""
+def lock(tx: Tx, organization_id: str, booking_id: str) -> BookingDetails | None:
+    """Lock a booking until the transaction ends, and return its details."""
     row = tx.first(_LOCK, organization_id=organization_id, id=booking_id)
-    return Locked._make(row) if row else None
+    return BookingDetails._make(row) if row else None
 
 
-_HAS_IT = (
+_HAS_BOOKING = (
     select(bookings.c.id)
     .where(bookings.c.organization_id == tables.organizations.c.id, bookings.c.id == bindparam("id", type_=Id))
     .correlate(tables.organizations)
 )
-_OWNER = Statement(select(*organizations.COLUMNS).where(_HAS_IT.exists()))
+_ORGANIZATION_OF = Statement(select(*organizations.COLUMNS).where(_HAS_BOOKING.exists()))
 
 
-def owner(tx: Tx, booking_id: str) -> Organization | None:
-    """Whose booking it is. One look-up for each organization: no index begins with a booking's id."""
-    row = tx.first(_OWNER, id=booking_id)
+def organization_of(tx: Tx, booking_id: str) -> Organization | None:
+    """Return the organization that a booking belongs to.
+
+    Costs one look-up for each organization, because no index begins with the id of a booking.
+    """
+    row = tx.first(_ORGANIZATION_OF, id=booking_id)
     return organizations.from_row(row) if row else None
-
-
-class DepartureRow(NamedTuple):
-    """A departure with its experience, as a booking is decided on it."""
-
-    organization_id: str
-    id: str
-    starts_at: int
-    ends_at: int | None
-    status: str
-    seats_total: int
-    seats_taken: int
-    price_minor: int | None
-    prices: str | None
-    experience_id: str
-    title: str
-    slug: str
-    duration_minutes: int | None
-    currency: str
-    price_from_minor: int | None
-    price_tiers: str
-    add_ons: str
-    hours_before_booking_closes: int | None
 
 
 def _lock_departures(dialect: Dialect, wanted: FromClause) -> Any:
@@ -278,7 +259,7 @@ def _lock_departures(dialect: Dialect, wanted: FromClause) -> Any:
         .with_for_update(key_share=True, of=departures)
         .cte("locked")
     )
-    columns = (locked.c[name] if name in departures.c else experiences.c[name] for name in DepartureRow._fields)
+    columns = (locked.c[name] if name in departures.c else experiences.c[name] for name in LockedDeparture._fields)
     return select(*columns).join_from(
         locked,
         experiences,
@@ -290,8 +271,10 @@ _DEPARTURE_KEY: Mapping[str, Any] = {"organization_id": Id, "id": Id}
 
 
 def _with_key_held(dialect: Dialect) -> Any:
-    """Of those whose idempotency key this transaction has: who finds theirs in use is told so at once, and does not
-    wait for the departure that the key's holder has."""
+    """Lock the departures of the requests whose idempotency key this transaction has locked.
+
+    A request whose key is in use is refused at once, and does not wait for the departure that the other request locks.
+    """
     wanted = rows_parameter(dialect, "wanted", {**_DEPARTURE_KEY, "lock": Text}).c
     keys = select(wanted.organization_id, wanted.id).distinct()
     held = keys.where(has_lock(wanted.lock)) if dialect.name == "postgresql" else keys
@@ -304,26 +287,26 @@ _LOCK_DEPARTURES = Statement(
 _LOCK_WITH_KEY_HELD = Statement(_with_key_held)
 
 
-def lock_departures(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], DepartureRow]:
-    """The departures of those (organization id, id), held until the transaction ends, locked in sorted order."""
+def lock_departures(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], LockedDeparture]:
+    """Lock departures by (organization id, id) in sorted order until the transaction ends, and return them by key."""
     keys = as_json(
         {"organization_id": organization_id, "id": row_id} for organization_id, row_id in sorted(set(wanted))
     )
     return _by_key(tx.all(_LOCK_DEPARTURES, wanted=keys))
 
 
-def departures_query(wanted: Iterable[tuple[tuple[str, str], str]]) -> Query[dict[tuple[str, str], DepartureRow]]:
-    """The same for (organization id, id) and the name of a lock, as far as this transaction has or gets the lock."""
+def departures_query(wanted: Iterable[tuple[tuple[str, str], str]]) -> Query[dict[tuple[str, str], LockedDeparture]]:
+    """Return the query that locks departures by ((organization id, id), name of the idempotency lock)."""
     keys = ({"organization_id": key[0], "id": key[1], "lock": lock} for key, lock in wanted)
     return Query(_LOCK_WITH_KEY_HELD, {"wanted": as_json(keys)}, _by_key)
 
 
-def _by_key(found: Iterable[Row]) -> dict[tuple[str, str], DepartureRow]:
-    return {(row.organization_id, row.id): row for row in map(DepartureRow._make, found)}
+def _by_key(found: Iterable[Row]) -> dict[tuple[str, str], LockedDeparture]:
+    return {(row.organization_id, row.id): row for row in map(LockedDeparture._make, found)}
 
 
-class Surroundings(NamedTuple):
-    """What else one request depends on, read when its departure is held."""
+class BatchContext(NamedTuple):
+    """The other data that a request of a batch depends on, read while its departure is locked."""
 
     position: int
     at: int
@@ -334,20 +317,10 @@ class Surroundings(NamedTuple):
     customer_id: str | None
 
 
-def _held(dialect: Dialect, organization_id: ColumnElement[Any], departure_id: ColumnElement[Any]) -> Select[Any]:
-    """How many seats of a departure are held in other checkouts now."""
-    return select(func.coalesce(func.sum(holds.c.seats), 0)).where(
-        holds.c.organization_id == organization_id,
-        holds.c.departure_id == departure_id,
-        holds.c.ended_at.is_(None),
-        holds.c.expires_at > now_us(dialect),
-    )
-
-
-def _surroundings(dialect: Dialect) -> Any:
+def _batch_contexts(dialect: Dialect) -> Any:
     kinds: Mapping[str, Any] = {"i": Integer, "organization_id": Id, "key": Text, "departure_id": Id, "email_key": Text}
     wanted = rows_parameter(dialect, "wanted", kinds).c
-    held = _held(dialect, wanted.organization_id, wanted.departure_id).correlate(wanted.i.table).scalar_subquery()
+    held = select_seats_held(wanted.organization_id, wanted.departure_id, now_us(dialect))
     stored = and_(idempotency.c.organization_id == wanted.organization_id, idempotency.c.key == wanted.key)
     known = and_(customers.c.organization_id == wanted.organization_id, customers.c.email_key == wanted.email_key)
     return (
@@ -357,7 +330,7 @@ def _surroundings(dialect: Dialect) -> Any:
             idempotency.c.fingerprint,
             idempotency.c.status,
             idempotency.c.body_sealed,
-            held,
+            held.correlate(wanted.i.table).scalar_subquery(),
             customers.c.id,
         )
         .select_from(wanted.i.table)
@@ -366,61 +339,61 @@ def _surroundings(dialect: Dialect) -> Any:
     )
 
 
-_SURROUNDINGS = Statement(_surroundings)
+_BATCH_CONTEXTS = Statement(_batch_contexts)
 
 
-def surroundings_query(wanted: Iterable[Mapping[str, object]]) -> Query[dict[int, Surroundings]]:
-    """By position: the clock, the answer stored for the key, the seats held in other checkouts, the known customer.
+def contexts_query(wanted: Iterable[Mapping[str, object]]) -> Query[dict[int, BatchContext]]:
+    """Return the query for the contexts by position: clock, stored answer of the key, held seats and known customer.
 
-    One statement for all of it, since a batch is bound by its round trips; and one of its own, after the locks, since
-    only then does its snapshot hold what their former holders committed.
+    It is one statement, because round trips limit the speed of a batch. It comes after the locks, because only a later
+    snapshot has the changes of their previous holders.
     """
-    return Query(_SURROUNDINGS, {"wanted": as_json(wanted)}, _by_position)
+    return Query(_BATCH_CONTEXTS, {"wanted": as_json(wanted)}, _by_position)
 
 
-def _by_position(found: Iterable[Row]) -> dict[int, Surroundings]:
-    return {row.position: row for row in map(Surroundings._make, found)}
+def _by_position(found: Iterable[Row]) -> dict[int, BatchContext]:
+    return {row.position: row for row in map(BatchContext._make, found)}
 
 
-# One booking by itself -------------------------------------------------------------------------------------------
+# Single bookings -------------------------------------------------------------------------------------------------
 
 
-class Around(NamedTuple):
-    """What else one booking depends on, read when its departure is held."""
+class BookingContext(NamedTuple):
+    """The other data that a single booking depends on, read while its departure is locked."""
 
     at: int
     seats_held: int
     customer_id: str | None
 
 
-def _around(dialect: Dialect) -> Any:
+def _context(dialect: Dialect) -> Any:
     organization_id = bindparam("organization_id", type_=Id)
-    held = _held(dialect, organization_id, bindparam("departure_id", type_=Id)).where(
-        holds.c.id.is_distinct_from(bindparam("hold_id", type_=Id))
-    )
+    departure_id = bindparam("departure_id", type_=Id)
+    other_holds = holds.c.id.is_distinct_from(bindparam("hold_id", type_=Id))
+    held = select_seats_held(organization_id, departure_id, now_us(dialect)).where(other_holds)
     known = select(customers.c.id).where(
         customers.c.organization_id == organization_id, customers.c.email_key == bindparam("email_key", type_=Text)
     )
     return select(now_us(dialect), held.scalar_subquery(), known.scalar_subquery())
 
 
-_AROUND = Statement(_around)
+_CONTEXT = Statement(_context)
 
 
-def around(
+def get_context(
     tx: Tx, organization_id: str, departure_id: str, *, email_key: str | None = None, hold_id: str | None = None
-) -> Around:
-    """The clock, the seats held in checkouts other than the one of `hold_id`, and the customer of that address."""
+) -> BookingContext:
+    """Return the clock, the seats of live holds other than `hold_id`, and the customer with this address."""
     row = tx.first(
-        _AROUND, organization_id=organization_id, departure_id=departure_id, email_key=email_key, hold_id=hold_id
+        _CONTEXT, organization_id=organization_id, departure_id=departure_id, email_key=email_key, hold_id=hold_id
     )
     assert row is not None
-    return Around._make(row)
+    return BookingContext._make(row)
 
 
-# What falls due --------------------------------------------------------------------------------------------------
+# Expiry and cancellation -----------------------------------------------------------------------------------------
 
-# In the words of a partial index, so literal: PostgreSQL takes it for no parameter.
+# Literal, as in the partial index: PostgreSQL does not match the index with a parameter.
 _PENDING = bookings.c.status == literal_column("'pending'")
 _CONFIRMED = bookings.c.status == literal_column("'confirmed'")
 _LIVE = bookings.c.status.in_([literal_column("'pending'"), literal_column("'confirmed'")])
@@ -452,14 +425,14 @@ _LOCK_ABANDONED = Statement(_lock_abandoned)
 
 
 def next_abandoned(tx: Tx) -> Organization | None:
-    """The organization whose pending booking expired first."""
+    """Return the organization whose pending booking expired first."""
     row = tx.first(_NEXT_ABANDONED)
     return organizations.from_row(row) if row else None
 
 
-def lock_abandoned(tx: Tx, organization_id: str, limit: int) -> list[Locked]:
-    """Pending bookings that expired, the longest first, held; those that somebody pays for right now are left out."""
-    return [Locked._make(row) for row in tx.all(_LOCK_ABANDONED, organization_id=organization_id, limit=limit)]
+def lock_abandoned(tx: Tx, organization_id: str, limit: int) -> list[BookingDetails]:
+    """Lock expired pending bookings, oldest expiry first. Bookings locked by a payment in progress are skipped."""
+    return [BookingDetails._make(row) for row in tx.all(_LOCK_ABANDONED, organization_id=organization_id, limit=limit)]
 
 
 _OF_DEPARTURE = and_(
@@ -473,16 +446,16 @@ _LOCK_LIVE = Statement(
 _COUNT_LIVE = Statement(select(func.count()).select_from(bookings).where(_OF_DEPARTURE))
 
 
-def lock_live(tx: Tx, organization_id: str, departure_id: str, limit: int) -> list[Locked]:
-    """Pending and confirmed bookings of a departure, held, in the order of their ids."""
+def lock_live(tx: Tx, organization_id: str, departure_id: str, limit: int) -> list[BookingDetails]:
+    """Lock the pending and confirmed bookings of a departure, in the order of their ids."""
     found = tx.all(_LOCK_LIVE, organization_id=organization_id, departure_id=departure_id, limit=limit)
-    return [Locked._make(row) for row in found]
+    return [BookingDetails._make(row) for row in found]
 
 
 _SHOWN_LIVE = Statement(_joined(select(bookings).where(_OF_DEPARTURE).subquery("page")))
 
 
-def live(tx: Tx, organization_id: str, departure_id: str) -> list[BookingRow]:
+def find_live(tx: Tx, organization_id: str, departure_id: str) -> list[BookingRow]:
     """Return the pending and confirmed bookings of a departure."""
     found = tx.all(_SHOWN_LIVE, organization_id=organization_id, departure_id=departure_id)
     return [BookingRow._make(row) for row in found]
@@ -495,14 +468,14 @@ _RECORDED = Statement(
 )
 
 
-def recorded(tx: Tx, organization_id: str, departure_id: str) -> dict[str, int]:
-    """Return what was received by hand for pending and confirmed bookings of a departure, by the booking's id."""
+def recorded_amounts(tx: Tx, organization_id: str, departure_id: str) -> dict[str, int]:
+    """Return the sums of recorded payments of the pending and confirmed bookings of a departure, by booking id."""
     found = tx.all(_RECORDED, organization_id=organization_id, departure_id=departure_id)
     return {str(booking_id): int(amount) for booking_id, amount in found}
 
 
-class Counted(NamedTuple):
-    """How many bookings of a departure have a status, and their seats."""
+class StatusCount(NamedTuple):
+    """The number of bookings of a departure with a status, and their seats."""
 
     departure_id: str
     status: str
@@ -524,14 +497,14 @@ def _count_by_status(dialect: Dialect) -> Any:
 _COUNT_BY_STATUS = Statement(_count_by_status)
 
 
-def count_by_status(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> list[Counted]:
-    """Return how many bookings of each status those departures have."""
+def count_by_status(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> list[StatusCount]:
+    """Count the bookings of departures by status."""
     wanted = as_json({"id": each} for each in departure_ids)
-    return [Counted._make(row) for row in tx.all(_COUNT_BY_STATUS, organization_id=organization_id, wanted=wanted)]
+    return [StatusCount._make(row) for row in tx.all(_COUNT_BY_STATUS, organization_id=organization_id, wanted=wanted)]
 
 
-class Offered(NamedTuple):
-    """What a departure is of, and what staff did to it."""
+class DepartureDetails(NamedTuple):
+    """The experience and the sold seats of a departure, and the reason while its bookings are being cancelled."""
 
     departure_id: str
     experience_id: str
@@ -541,7 +514,7 @@ class Offered(NamedTuple):
     cancelling: str | None
 
 
-def _offered(dialect: Dialect) -> Any:
+def _departure_details(dialect: Dialect) -> Any:
     same = and_(
         experiences.c.organization_id == departures.c.organization_id, experiences.c.id == departures.c.experience_id
     )
@@ -562,25 +535,25 @@ def _offered(dialect: Dialect) -> Any:
     )
 
 
-_OFFERED = Statement(_offered)
+_DEPARTURE_DETAILS = Statement(_departure_details)
 
 
-def offered(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> dict[str, Offered]:
-    """Return what those departures are of, by their ids."""
+def departure_details(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> dict[str, DepartureDetails]:
+    """Return the details of departures by their ids."""
     wanted = as_json({"id": each} for each in departure_ids)
-    found = map(Offered._make, tx.all(_OFFERED, organization_id=organization_id, wanted=wanted))
+    found = map(DepartureDetails._make, tx.all(_DEPARTURE_DETAILS, organization_id=organization_id, wanted=wanted))
     return {each.departure_id: each for each in found}
 
 
 def count_live(tx: Tx, organization_id: str, departure_id: str) -> int:
-    """How many pending and confirmed bookings a departure has; exact while the departure is held."""
+    """Count the pending and confirmed bookings of a departure. The count is stable while the departure is locked."""
     row = tx.first(_COUNT_LIVE, organization_id=organization_id, departure_id=departure_id)
     assert row is not None
     return int(row[0])
 
 
-class Participants(NamedTuple):
-    """How many participants of a departure are certain, and how many bookings may still add to them."""
+class ParticipantCount(NamedTuple):
+    """The confirmed participants of a departure, and the pending bookings that may add to them."""
 
     seats_confirmed: int
     bookings_pending: int
@@ -590,12 +563,14 @@ _CONFIRMED_SEATS = func.coalesce(func.sum(bookings.c.seats).filter(_CONFIRMED), 
 _COUNT_PARTICIPANTS = Statement(select(_CONFIRMED_SEATS, func.count().filter(_PENDING)).where(_OF_DEPARTURE))
 
 
-def count_participants(tx: Tx, organization_id: str, departure_id: str) -> Participants:
-    """Count the seats of confirmed bookings and the pending bookings of a departure. While the departure is held, no
-    booking can become pending."""
+def count_participants(tx: Tx, organization_id: str, departure_id: str) -> ParticipantCount:
+    """Count the seats of confirmed bookings, and the pending bookings, of a departure.
+
+    No booking can become pending while the departure is locked.
+    """
     row = tx.first(_COUNT_PARTICIPANTS, organization_id=organization_id, departure_id=departure_id)
     assert row is not None
-    return Participants(int(row[0]), int(row[1]))
+    return ParticipantCount(int(row[0]), int(row[1]))
 
 
 _CANCELLING_REASON = Statement(
@@ -608,7 +583,7 @@ _CANCELLING_REASON = Statement(
 
 
 def cancelling_reason(tx: Tx, organization_id: str, departure_id: str) -> str | None:
-    """Return why the bookings of a cancelled departure are being cancelled; none when that is done, or never began."""
+    """Return the reason while the bookings of a cancelled departure are being cancelled, else None."""
     row = tx.first(_CANCELLING_REASON, organization_id=organization_id, departure_id=departure_id)
     return str(row[0]) if row else None
 
@@ -622,14 +597,14 @@ _GET_MANY = Statement(_get_many)
 
 
 def get_many(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[str, BookingRow]:
-    """The bookings of those ids."""
+    """Return bookings by their ids."""
     wanted = as_json({"id": each} for each in booking_ids)
     found = map(BookingRow._make, tx.all(_GET_MANY, organization_id=organization_id, wanted=wanted))
     return {row.id: row for row in found}
 
 
-class Cancelling(NamedTuple):
-    """A departure whose bookings are to be cancelled, and of whom it is."""
+class CancelledDeparture(NamedTuple):
+    """A departure whose bookings are still to be cancelled, with its organization."""
 
     departure_id: str
     reason: str
@@ -645,14 +620,14 @@ _CANCELLING = Statement(
 )
 
 
-def next_cancelling(tx: Tx) -> Cancelling | None:
-    """A cancelled departure that still has bookings, the next to start."""
+def next_cancelling(tx: Tx) -> CancelledDeparture | None:
+    """Return the cancelled departure with uncancelled bookings that starts next."""
     row = tx.first(_CANCELLING)
-    return Cancelling(row[0], row[1], organizations.from_row(row[2:])) if row else None
+    return CancelledDeparture(row[0], row[1], organizations.from_row(row[2:])) if row else None
 
 
-class ClosedForBooking(NamedTuple):
-    """A departure whose booking has closed, and how many participants it needs to run."""
+class ClosedDeparture(NamedTuple):
+    """A departure that has closed for booking, with its minimum of participants and its organization."""
 
     departure_id: str
     min_participants: int
@@ -660,7 +635,7 @@ class ClosedForBooking(NamedTuple):
 
 
 def _closed_for_booking(dialect: Dialect) -> Select[Any]:
-    """Departures that are to be counted, whoever has booked them."""
+    """Select the departures whose minimum of participants is due to be checked."""
     owner = tables.organizations
     lead = func.coalesce(experiences.c.hours_before_booking_closes, owner.c.hours_before_booking_closes)
     now, start = now_us(dialect), departures.c.starts_at
@@ -682,8 +657,8 @@ def _closed_for_booking(dialect: Dialect) -> Select[Any]:
     )
 
 
-def _can_be_counted(dialect: Dialect) -> Any:
-    # Materialized, so that PostgreSQL begins with the organizations that have it on, and not with every departure.
+def _next_closed(dialect: Dialect) -> Any:
+    # Materialized, so that PostgreSQL starts with the organizations that use the setting, not with all departures.
     closed = _closed_for_booking(dialect).cte("closed").prefix_with("MATERIALIZED")
     owner, live = (
         tables.organizations,
@@ -700,11 +675,13 @@ def _can_be_counted(dialect: Dialect) -> Any:
     )
 
 
-_CAN_BE_COUNTED = Statement(_can_be_counted)
+_NEXT_CLOSED = Statement(_next_closed)
 
 
-def next_closed(tx: Tx, *, grace: int) -> ClosedForBooking | None:
-    """Return a departure whose booking has closed and whose participants can be counted: enough are confirmed, or no
-    booking is pending. None that began longer ago than `grace`."""
-    row = tx.first(_CAN_BE_COUNTED, grace=grace)
-    return ClosedForBooking(row[0], row[1], organizations.from_row(row[2:])) if row else None
+def next_closed(tx: Tx, *, grace: int) -> ClosedDeparture | None:
+    """Return a departure that has closed for booking and can be decided: enough confirmed seats, or no pending booking.
+
+    Departures that began longer ago than `grace` microseconds are left out.
+    """
+    row = tx.first(_NEXT_CLOSED, grace=grace)
+    return ClosedDeparture(row[0], row[1], organizations.from_row(row[2:])) if row else None

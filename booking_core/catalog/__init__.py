@@ -1,4 +1,4 @@
-"""The catalogue file: read, validated, imported, exported. The one place that writes experiences and departures."""
+"""The catalogue file: parse, validate, import and export. Only this package inserts experiences and departures."""
 
 from booking_core.catalog.batches import Tally
 from booking_core.catalog.changes import Counts

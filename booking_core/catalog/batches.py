@@ -1,4 +1,4 @@
-"""A plan in parts, each small enough to be written while bookings go on."""
+"""Split a plan into batches that are small enough to be written while bookings go on."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -8,7 +8,7 @@ from typing import TypeVar
 from booking_core.catalog.rules import Entry, Plan
 
 BATCH_ENTRIES = 500
-"""Entries of one transaction: what SQLite writes in some hundredths of a second."""
+"""Entries of one transaction. SQLite writes them in a few hundredths of a second."""
 
 KINDS = ("experiences", "departures", "gift_cards", "customers")
 """In the order in which they are written."""
@@ -22,16 +22,16 @@ class Batch:
 
     plan: Plan
     continued: int = 0
-    """Experiences that an earlier batch wrote: they stand here for departures that are still to be written."""
+    """Experiences that an earlier batch wrote, repeated here for departures that are still to be written."""
 
     def count(self, kind: str) -> int:
-        """Return how many entries of a kind it imports."""
+        """Count the entries of a kind that the batch imports."""
         return len(getattr(self.plan, kind)) - (self.continued if kind == "experiences" else 0)
 
 
 @dataclass
 class Tally:
-    """How many entries of each kind are imported, and of how many."""
+    """The number of imported entries of each kind, and the total."""
 
     total: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     done: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))

@@ -1,7 +1,7 @@
-"""What an import changes: the entries of a catalogue against the rows that are stored. No storage, no clock.
+"""Compare the entries of a catalogue with the stored rows, and compute the changes. No storage, no clock.
 
-An entry is matched by its id, then by what makes it the same thing (slug, start, e-mail, code). What it leaves out of
-a stored row stays as it is; nothing is ever deleted; what was sold, taken or spent is never touched.
+An entry is matched by its id, then by its natural key (slug, start, e-mail, code). Columns that an entry leaves out
+keep their stored values. Nothing is deleted; sold seats and gift card balances are never changed.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from booking_core.catalog.document import Note, Problem
 from booking_core.catalog.rules import ONE_PRICE, Entry
 
 Row = dict[str, Any]
-"""A row by column; lists as lists. Of a gift card also `code`, and `is_active` for deactivated_at."""
+"""A row by column, with parsed JSON. A gift card also has `code`, and `is_active` instead of deactivated_at."""
 
 NEW_EXPERIENCE: Row = {
     "is_published": True,
@@ -43,12 +43,12 @@ NEW_GIFT_CARD: Row = {
     "recipient_name": None,
     "recipient_email": None,
 }
-_FACE = ("currency", "initial_minor", "balance_minor")
-"""What a card was issued with and holds: money, which a file may state once and never again."""
+_AMOUNT_COLUMNS = ("currency", "initial_minor", "balance_minor")
+"""Amounts of a gift card, which an import sets only when it creates the card."""
 
 
 class Counts(NamedTuple):
-    """What became of the entries of one kind."""
+    """The numbers of created, updated and unchanged entries of one kind."""
 
     created: int
     updated: int
@@ -60,17 +60,17 @@ class Counts(NamedTuple):
 
 @dataclass(slots=True)
 class Changes:
-    """What is to be written of one kind."""
+    """The changes to be written for one kind."""
 
     rows: list[Row] = field(default_factory=list)
-    """Each entry's row as it will be, in the order of the entries."""
+    """The resulting row of each entry, in the order of the entries."""
     created: list[Row] = field(default_factory=list)
     updated: list[Row] = field(default_factory=list)
     """The id, and only the columns that change."""
     moved: list[Entry] = field(default_factory=list)
-    """Of stored departures that get another start."""
+    """Entries of stored departures that get another start."""
     vacated: list[str] = field(default_factory=list)
-    """Departures whose start another one takes over: moved out of the way first."""
+    """Ids of departures whose start another one takes over. They are moved to a temporary start first."""
     problems: list[Problem] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
@@ -79,8 +79,8 @@ class Changes:
         created, updated = len(self.created), len(self.updated)
         return Counts(created, updated, len(self.rows) - created - updated)
 
-    def take(self, entry: Entry, stored: Row | None, given: Row, new: Row) -> Row:
-        """The entry's row as it will be."""
+    def add(self, entry: Entry, stored: Row | None, given: Row, new: Row) -> Row:
+        """Record the change that an entry makes, and return the resulting row."""
         if stored is None:
             row = {"id": entry.id or tokens.new_id()} | new | given
             self.created.append(row)
@@ -94,7 +94,7 @@ class Changes:
         self.rows.append(row)
         return row
 
-    def refuse(self, entry: Entry, key: str, message: str) -> None:
+    def add_problem(self, entry: Entry, key: str, message: str) -> None:
         self.problems.append(Problem(f"{entry.pointer}/{key}" if key else entry.pointer, message))
 
 
@@ -104,7 +104,7 @@ def _match(
     by_key: Mapping[Hashable, Row],
     key: Callable[[Entry], Hashable],
 ) -> list[Row | None]:
-    """The stored row of each entry. Ids go first, so that a row that moves is not taken for what comes in its place."""
+    """Match each entry with its stored row. Ids come first, so that a moved row is not matched with its successor."""
     named = {entry.id for entry in entries if entry.id in by_id}
 
     def stored(entry: Entry) -> Row | None:
@@ -116,7 +116,7 @@ def _match(
     return [stored(entry) for entry in entries]
 
 
-# Kind by kind ----------------------------------------------------------------------------------------------------
+# Kinds -----------------------------------------------------------------------------------------------------------
 
 
 def experiences(entries: Sequence[Entry], stored: Iterable[Row], default_currency: str) -> Changes:
@@ -124,13 +124,13 @@ def experiences(entries: Sequence[Entry], stored: Iterable[Row], default_currenc
     by_slug: dict[Hashable, Row] = {row["slug"]: row for row in by_id.values()}
     changes, new = Changes(), NEW_EXPERIENCE | {"currency": default_currency}
     for entry, known in zip(entries, _match(entries, by_id, by_slug, lambda e: e.given["slug"]), strict=True):
-        row = changes.take(entry, known, entry.given, new)
+        row = changes.add(entry, known, entry.given, new)
         holder = by_slug.get(row["slug"])
         if holder is not None and holder is not known:
-            changes.refuse(entry, "slug", f"is the slug of the experience {holder['id']}")
+            changes.add_problem(entry, "slug", f"is the slug of the experience {holder['id']}")
         if known is not None and _mixes_currencies(entry, known, row):
             message = f"is in {row['currency']}, and keeps prices in {known['currency']} that it leaves out here"
-            changes.refuse(entry, "", message)
+            changes.add_problem(entry, "", message)
     return changes
 
 
@@ -142,7 +142,12 @@ def _mixes_currencies(entry: Entry, known: Row, row: Row) -> bool:
 
 
 def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[Row]) -> Changes:
-    """`tours` are the experiences as they will be; `stored` is every departure with an entry's id or start."""
+    """Compute the changes of departures.
+
+    Args:
+        tours: the resulting rows of the experiences.
+        stored: every departure with the id or the start of an entry.
+    """
     kinds = {tour["id"]: tour for tour in tours}
     by_id = {row["id"]: row | effective_prices(row, kinds.get(row["experience_id"], NEW_EXPERIENCE)) for row in stored}
     by_start: dict[Hashable, Row] = {(row["experience_id"], row["starts_at"]): row for row in by_id.values()}
@@ -160,20 +165,20 @@ def departures(entries: Sequence[Entry], tours: Sequence[Row], stored: Iterable[
     changes.moved += (entry for entry, row in zip(entries, matched, strict=True) if row and row["id"] in moving)
     for entry, known in zip(entries, matched, strict=True):
         new = NEW_DEPARTURE | {"experience_id": tours[entry.experience]["id"]}
-        row = changes.take(entry, known, entry.given | _forgotten(entry, known), new)
+        row = changes.add(entry, known, entry.given | _reset_columns(entry, known), new)
         if row["price_minor"] is not None and tours[entry.experience]["price_tiers"]:
-            changes.refuse(entry, "price", ONE_PRICE)
-        changes.notes += _for_guests(entry, known, row) if known is not None and known["seats_taken"] else ()
+            changes.add_problem(entry, "price", ONE_PRICE)
+        changes.notes += _guest_notes(entry, known, row) if known is not None and known["seats_taken"] else ()
         holder = by_start.get(start(entry))
         if row["experience_id"] != new["experience_id"]:
-            changes.refuse(entry, "id", "is a departure of another experience")
+            changes.add_problem(entry, "id", "is a departure of another experience")
         elif holder is not None and holder is not known:
             if holder["id"] in moving:
                 changes.vacated.append(holder["id"])
             else:
-                changes.refuse(entry, "starts_at", f"is the start of the departure {holder['id']}")
+                changes.add_problem(entry, "starts_at", f"is the start of the departure {holder['id']}")
         if row["ends_at"] is not None and row["ends_at"] < row["starts_at"]:
-            changes.refuse(entry, "starts_at", "lies after the end that is stored; give ends_at too")
+            changes.add_problem(entry, "starts_at", "lies after the end that is stored; give ends_at too")
     return changes
 
 
@@ -186,20 +191,22 @@ def effective_prices(departure: Row, tour: Row) -> Row:
     return {"price_minor": None, "prices": {tier: own[tier] for tier in own if tier in tiers} or None}
 
 
-def _forgotten(entry: Entry, known: Row | None) -> Row:
-    """What is no longer so of a stored departure. One that is for sale again has no bookings that are still to be
-    cancelled: were that kept, they would be when a later catalogue cancels it, which is to leave them alone. And the
-    participants of one that is moved are counted when its booking closes, also if they were before."""
-    forgotten: Row = {}
+def _reset_columns(entry: Entry, known: Row | None) -> Row:
+    """Return the columns that an entry resets on a stored departure.
+
+    A departure that is on sale again drops a cancellation in progress. Otherwise a later import that cancels the
+    departure would also cancel its bookings. A departure with another start has its minimum checked again.
+    """
+    reset: Row = {}
     if known is not None and entry.given.get("status", "cancelled") != "cancelled":
-        forgotten["cancelling"] = None
+        reset["cancelling"] = None
     if known is not None and entry.given["starts_at"] != known["starts_at"]:
-        forgotten["minimum_checked_at"] = None
-    return forgotten
+        reset["minimum_checked_at"] = None
+    return reset
 
 
-def _for_guests(entry: Entry, known: Row, row: Row) -> Iterator[Note]:
-    """What changes under guests who have booked: an import tells them nothing."""
+def _guest_notes(entry: Entry, known: Row, row: Row) -> Iterator[Note]:
+    """Yield notes on changes that affect booked guests. An import sends no mails."""
     sold = f"{known['seats_taken']} seats are sold"
     if row["starts_at"] != known["starts_at"]:
         yield Note(f"{entry.pointer}/starts_at", f"{sold}: their guests are not told of the new start")
@@ -210,14 +217,14 @@ def _for_guests(entry: Entry, known: Row, row: Row) -> Iterator[Note]:
 
 
 def customers(entries: Sequence[Entry], by_key: Mapping[str, Row], by_id: Mapping[str, Row]) -> Changes:
-    """A customer is an e-mail address: an id finds none."""
+    """Compute the changes of customers, which are matched by e-mail address and never by id."""
     changes = Changes()
     for entry in entries:
         known = by_key.get(entry.given["email_key"])
         if known is None and entry.id in by_id:
-            changes.refuse(entry, "id", "is a customer of another e-mail address")
+            changes.add_problem(entry, "id", "is a customer of another e-mail address")
         given = {key: value for key, value in entry.given.items() if known is None or key != "email"}
-        changes.take(entry, known, given, NEW_CUSTOMER)
+        changes.add(entry, known, given, NEW_CUSTOMER)
     return changes
 
 
@@ -226,31 +233,31 @@ def gift_cards(entries: Sequence[Entry], by_code: Mapping[Hashable, Row], by_id:
     for entry, known in zip(entries, _match(entries, by_id, by_code, lambda e: e.given["code"]), strict=True):
         holder = by_code.get(entry.given["code"])
         if holder is not None and holder is not known:
-            changes.refuse(entry, "code", f"is the code of the gift card {holder['id']}")
+            changes.add_problem(entry, "code", f"is the code of the gift card {holder['id']}")
         if known is None:
             whole = {"balance_minor": entry.given["initial_minor"]}
-            changes.take(entry, None, whole | entry.given, NEW_GIFT_CARD)
+            changes.add(entry, None, whole | entry.given, NEW_GIFT_CARD)
             continue
-        changes.take(entry, known, {key: value for key, value in entry.given.items() if key not in _FACE}, {})
-        for key in _FACE:
+        changes.add(entry, known, {key: value for key, value in entry.given.items() if key not in _AMOUNT_COLUMNS}, {})
+        for key in _AMOUNT_COLUMNS:
             if key in entry.given and entry.given[key] != known[key]:
                 where = "balance" if key == "balance_minor" else "initial_amount"
                 changes.notes.append(Note(f"{entry.pointer}/{where}", f"stays {known[key]}, as it is stored"))
     return changes
 
 
-# What a changed experience means for departures that the catalogue does not name -----------------------------------
+# Stored departures that a changed experience affects ---------------------------------------------------------------
 
 
 def changes_terms(known: Row | None, row: Row) -> bool:
-    """Whether the experience changes what its stored departures cost, or how long they are."""
+    """Return whether the price, currency or duration of stored departures changes."""
     return known is not None and any(
         known[name] != row[name] for name in ("currency", "price_from_minor", "price_tiers", "duration_minutes")
     )
 
 
-def leans_on_the_rest(known: Row, row: Row) -> bool:
-    """Whether departures that are stored must be looked at before the experience may change so."""
+def affects_stored_departures(known: Row, row: Row) -> bool:
+    """Return whether the change may leave stored departures without an end or with a price that does not apply."""
     loses_duration = known["duration_minutes"] is not None and row["duration_minutes"] is None
     gains_tiers = bool(row["price_tiers"]) and not known["price_tiers"]
     return loses_duration or gains_tiers or known["currency"] != row["currency"] or bool(_removed_tiers(known, row))
@@ -281,13 +288,17 @@ def ignored_prices(
     return [Note(f"{entry.pointer}/price_tiers", message)]
 
 
-def left_behind(
+def departure_conflicts(
     entry: Entry, known: Row, row: Row, stored: Iterable[Row], given: Mapping[str, Row], now: int
 ) -> list[Problem]:
-    """What would become of stored departures: without any end, with a price in another currency, or, if they are still
-    to come, with a single price that no longer counts.
+    """Return the problems that a changed experience causes for stored departures.
 
-    `stored` are the experience's departures, `given` what the catalogue gives of some of them, by id.
+    These are departures without an end, with a price in another currency, or, in the future, with a single price that
+    price tiers override.
+
+    Args:
+        stored: the departures of the experience.
+        given: the columns that the catalogue sets, by departure id.
     """
     stored = [departure | effective_prices(departure, known) for departure in stored]
     rest = [(departure, given.get(departure["id"], {})) for departure in stored]

@@ -1,6 +1,6 @@
-"""The catalogue file: its keys, their types and limits, and every departure from them by JSON pointer.
+"""The catalogue file: its keys with their types and limits, and problems located by JSON pointer.
 
-What one key means for another (a repeated slug, an end before its start) is decided in `rules`.
+Rules across keys (a repeated slug, an end before its start) are in `rules`.
 """
 
 import difflib
@@ -42,29 +42,29 @@ _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}", re.ASCII)
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d", re.ASCII)
 _TWICE = "\0"
-"""Marks a key that its object holds already; the file's own keys cannot hold it and be known."""
+"""A suffix that marks a repeated key of an object. No known key contains it."""
 
 
-# What there is to say --------------------------------------------------------------------------------------------
+# Problems and notes ----------------------------------------------------------------------------------------------
 
 
 class Problem(NamedTuple):
-    """Something that keeps a catalogue from being imported."""
+    """A mistake that prevents the import of a catalogue."""
 
     pointer: str
-    """Where, as a JSON pointer (RFC 6901); empty for the file itself."""
+    """JSON pointer (RFC 6901); empty for the file itself."""
     message: str
 
 
 class Note(NamedTuple):
-    """Something that an import does otherwise than it was written."""
+    """A difference between the document and its import."""
 
     pointer: str
     message: str
 
 
 class InvalidCatalogue(Malformed):
-    """The catalogue cannot be imported: every problem is listed."""
+    """An error that lists all problems of a catalogue."""
 
     def __init__(self, problems: Iterable[Problem], outcome: str = "nothing was imported") -> None:
         self.problems = tuple(problems)
@@ -74,25 +74,25 @@ class InvalidCatalogue(Malformed):
 
 
 def pointer(*path: str | int) -> str:
-    """The JSON pointer of a path."""
+    """Return the JSON pointer of a path."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
-# What keys hold --------------------------------------------------------------------------------------------------
+# Types of keys ---------------------------------------------------------------------------------------------------
 
 
 class Moment(NamedTuple):
-    """An instant, and the wall time it was written as when it was written without an offset."""
+    """An instant, and its wall time when the document has no offset."""
 
     at: int
     wall: datetime | None
 
 
 def moment(value: object, local: Zone) -> Moment:
-    """The instant of a timestamp; without an offset it is wall time of the zone.
+    """Parse a timestamp. Without an offset it is wall time of the zone.
 
     Raises:
-        ValueError: it is none, has no time of day, or lies where no departure can.
+        ValueError: no timestamp, without a time of day, or out of range.
     """
     if not isinstance(value, str):
         raise ValueError("must be an ISO 8601 timestamp")
@@ -152,7 +152,7 @@ def _url(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """A gift card code as it is kept: no blanks around it, in capitals."""
+    """Normalize a gift card code: stripped, in capitals."""
     text = normalise_code(single_line(text))
     if len(text) < CODE_LENGTH_MIN:
         raise ValueError(f"must have at least {CODE_LENGTH_MIN} characters")
@@ -179,7 +179,7 @@ Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 
 class _Object(BaseModel):
-    """Strict, and closed: an unknown key is more likely a typing mistake than something to ignore."""
+    """A strict model without extra keys, because an unknown key is probably a typing mistake."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
@@ -221,9 +221,9 @@ class Departure(_Object):
     ends_at: At | None = None
     seats_total: Seats
     price: Price | None = None
-    """Of an experience without price tiers."""
+    """The price, for an experience without price tiers."""
     prices: Annotated[dict[LineId, Amount], Field(max_length=limits.LINES_MAX)] | None = None
-    """By price tier; a tier that is left out costs what it costs."""
+    """Prices by tier. A tier that is left out keeps the price of the experience."""
     status: Literal["open", "closed", "cancelled"] = "open"
 
 
@@ -279,7 +279,7 @@ class GiftCard(_Object):
     code: Code
     initial_amount: Price
     balance: Price | None = None
-    """What remains when the card is new here; the whole amount unless said."""
+    """The balance of a new card; the initial amount by default."""
     is_active: bool = True
     valid_from: At | None = None
     expires_at: At | None = None
@@ -303,7 +303,7 @@ _KEYS = sorted(
     }
 )
 
-_SAID = {
+_MESSAGES = {
     "missing": "is required",
     "model_type": "must be an object",
     "dict_type": "must be an object",
@@ -317,7 +317,7 @@ _SAID = {
     "string_pattern_mismatch": "must be a UUID",
     "finite_number": "must be a number",
 }
-"""In our own words by the kind of pydantic's error, where its words are about Python."""
+"""Messages by the type of pydantic's error, where its own message is about Python."""
 
 
 def _problem(error: ErrorDetails) -> Problem:
@@ -330,14 +330,14 @@ def _problem(error: ErrorDetails) -> Problem:
     if kind == "value_error":
         return Problem(pointer(*path), str(error["ctx"]["error"]))
     # Pydantic says "Input should be …", "String should have …": the pointer is the subject here.
-    return Problem(pointer(*path), _SAID.get(kind) or error["msg"].partition(" ")[2])
+    return Problem(pointer(*path), _MESSAGES.get(kind) or error["msg"].partition(" ")[2])
 
 
-# Reading it ------------------------------------------------------------------------------------------------------
+# Reading ---------------------------------------------------------------------------------------------------------
 
 
 def parse(text: bytes, *, suffix: str = ".json") -> Any:
-    """The content of a catalogue file: TOML for the suffix `.toml`, else JSON.
+    """Parse a catalogue file: TOML for the suffix `.toml`, else JSON.
 
     Raises:
         InvalidCatalogue: it cannot be read, with line and column where the reader names them.
@@ -372,7 +372,7 @@ def _from_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _from_toml(value: Any) -> Any:
-    """The same as JSON would give: TOML has dates and times of its own."""
+    """Convert the dates and times of TOML into texts, as JSON has them."""
     if isinstance(value, dict):
         return {key: _from_toml(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -383,7 +383,7 @@ def _from_toml(value: Any) -> Any:
 
 
 def read(document: object, local: Zone) -> tuple[Document | None, list[Problem]]:
-    """The document, when its shape is right, and every problem with its shape."""
+    """Validate the shape, and return the document, or None, with all problems."""
     try:
         return Document.model_validate(document, context={"zone": local}), []
     except ValidationError as error:

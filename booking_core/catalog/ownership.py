@@ -1,4 +1,4 @@
-"""Signs that a catalogue was written for another organization: money in another currency, another time zone."""
+"""Checks that a catalogue was written for the organization: its currency and its time zone."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _GIFT_CARD_TIMES = ("valid_from", "expires_at")
 
 
 class Found(NamedTuple):
-    """The first of several values that do not fit, and how many there are."""
+    """The first occurrence of a value, and the number of occurrences."""
 
     pointer: str
     value: str
@@ -39,7 +39,7 @@ def _amounts(count: int) -> str:
 
 def other_time_zones(document: object, own: Zone) -> Iterator[Problem]:
     """Yield a problem when the file names another time zone than the organization's, or else when a timestamp has an
-    offset that the organization's zone does not have at that instant. UTC is no sign of another zone."""
+    offset that the organization's zone does not have at that instant. UTC offsets are accepted."""
     named = document.get("timezone") if isinstance(document, dict) else None
     if isinstance(named, str) and named != own.name:
         if _is_zone(named):
@@ -108,7 +108,7 @@ def _texts(item: object, keys: tuple[str, ...], path: str) -> Iterator[tuple[str
 
 
 def _fits(text: str, own: Zone) -> bool:
-    """Tell whether a timestamp can have been written in the zone: without an offset, in UTC, or with the offset that
+    """Return whether a timestamp can have been written in the zone: without an offset, in UTC, or with the offset that
     the zone has at that instant. One that cannot be read is reported elsewhere."""
     match = _OFFSET.fullmatch(text)
     if not match:

@@ -1,4 +1,4 @@
-"""Stored rows as the catalogue file writes them."""
+"""Present stored rows as in the catalogue file."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def _price(amount_minor: int | None, currency: str) -> Row | None:
 
 
 def _iso(at: int | None, zone: Zone) -> str | None:
-    """With microseconds where there are any, so that nothing is lost."""
+    """Format an instant in wall time of the zone, with microseconds where it has any."""
     return None if at is None else zone.wall(at).isoformat()
 
 

@@ -1,7 +1,7 @@
-"""What a catalogue means: problems of one key with another, and its entries as rows to be. No storage, no clock.
+"""Validate a catalogue across its keys, and turn its entries into rows. No storage, no clock.
 
-A catalogue is judged by itself, as if nothing were stored: what imports into one organization imports into an empty
-one too. What is stored already is looked at in `changes`.
+The validation does not depend on stored rows, so a valid catalogue can be imported into an empty organization. The
+comparison with stored rows is in `changes`.
 """
 
 import difflib
@@ -30,7 +30,7 @@ from booking_core.catalog.document import (
     pointer,
     read,
 )
-from booking_core.catalog.schedules import Timetable, from_wall
+from booking_core.catalog.schedules import Timetable, resolve_wall_time
 from booking_core.clock import Zone
 from booking_core.gift_codes import normalise_code
 from booking_core.models.base import email_key
@@ -39,18 +39,18 @@ from booking_core.models.money import CURRENCIES
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One row to be: the columns that the catalogue gives. What it leaves out stays as it is stored."""
+    """An entry of the catalogue with the columns that it sets. Other columns keep their stored values."""
 
     pointer: str
     id: str | None
     given: dict[str, Any]
     experience: int = -1
-    """Of a departure: the position of its experience."""
+    """The position of its experience, for a departure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A catalogue without problems, its schedules expanded."""
+    """A valid catalogue with its schedules expanded."""
 
     experiences: tuple[Entry, ...]
     departures: tuple[Entry, ...]
@@ -61,10 +61,10 @@ class Plan:
 
 
 def plan(document: object, zone: Zone, others: Iterable[Problem] = ()) -> Plan:
-    """What the catalogue asks for; times without an offset are wall time of the zone.
+    """Validate a catalogue, and return its plan. Times without an offset are wall time of the zone.
 
     Args:
-        others: problems that were found elsewhere, to be told with the rest.
+        others: problems that were found elsewhere, to be reported with the others.
 
     Raises:
         InvalidCatalogue: with every problem, those of shape first.
@@ -122,7 +122,7 @@ def _once(found: Iterable[tuple[str, Hashable]]) -> Iterator[Problem]:
 
 
 def _between(document: object) -> Iterator[Problem]:
-    """What must be one of its kind in the whole catalogue."""
+    """Yield problems of ids, slugs, e-mail addresses and codes that are not unique in the catalogue."""
     experiences = list(_objects(document, "experiences"))
     departures = [found for path, raw in experiences for found in _objects(raw, "departures", path)]
     customers, cards = list(_objects(document, "customers")), list(_objects(document, "gift_cards"))
@@ -134,7 +134,7 @@ def _between(document: object) -> Iterator[Problem]:
 
 
 class _Span(NamedTuple):
-    """A departure written by itself; an instant that cannot be read is none."""
+    """A single departure. An instant that cannot be read is None."""
 
     pointer: str
     starts_at: int | None
@@ -167,7 +167,7 @@ def _of_experience(path: str, raw: dict[str, Any], spans: Sequence[_Span]) -> It
 
 
 def _tier_prices(path: str, raw: dict[str, Any]) -> Iterator[Problem]:
-    """Departures have prices for the tiers of their experience, or one price where it has none."""
+    """Yield problems of departures whose prices do not match the tiers of their experience."""
     tiers = [tier for _, tier in _texts(_objects(raw, "price_tiers", path), "id")]
     for at, item in _objects(raw, "departures", path):
         if tiers and item.get("price") is not None:
@@ -246,12 +246,12 @@ def _planned(document: Document, timetables: Sequence[Timetable], zone: Zone) ->
 
 
 def _set(item: BaseModel, names: Iterable[str]) -> dict[str, Any]:
-    """The keys that were written, as they were."""
+    """Return the keys that the document sets."""
     return {name: getattr(item, name) for name in names if name in item.model_fields_set}
 
 
-_NOBODY = Contact(name=None, email=None)
-"""A contact that is null empties both of its keys."""
+_EMPTY_CONTACT = Contact(name=None, email=None)
+"""The contact for null, which clears both keys."""
 
 
 def _minor(price: Price | None) -> int | None:
@@ -290,11 +290,11 @@ def _listed(document: Document) -> Iterator[Entry]:
 
 
 def _noted(document: Document, zone: Zone) -> Iterator[Note]:
-    """What clock changes do to departures that were written one by one."""
+    """Yield notes on single departures whose wall time a clock change skips or repeats."""
     for i, experience in enumerate(document.experiences):
         for j, item in enumerate(experience.departures):
             for key, written in (("starts_at", item.starts_at), ("ends_at", item.ends_at)):
-                said = from_wall(written.wall, zone).note if written and written.wall else None
+                said = resolve_wall_time(written.wall, zone).note if written and written.wall else None
                 if said:
                     yield Note(pointer("experiences", i, "departures", j, key), said)
 
@@ -337,6 +337,6 @@ def _gift_card(position: int, item: GiftCard) -> Entry:
     given |= {key: _at(value) for key, value in _set(item, ("valid_from", "expires_at")).items()}
     for role in ("purchaser", "recipient"):
         if role in item.model_fields_set:
-            contact = getattr(item, role) or _NOBODY
+            contact = getattr(item, role) or _EMPTY_CONTACT
             given |= {f"{role}_{key}": value for key, value in _set(contact, ("name", "email")).items()}
     return Entry(pointer("gift_cards", position), item.id, given)

@@ -1,4 +1,4 @@
-"""Schedules as departures: wall time on the days of a zone, where some times never happen and some happen twice."""
+"""Expand schedules into departures. A clock change may skip or repeat a wall time of the zone."""
 
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, timedelta
@@ -10,33 +10,33 @@ from booking_core.catalog.document import Day, Note, Problem, Schedule
 from booking_core.clock import Zone
 
 YEARS_MAX = 5
-"""A schedule until 2207 was meant to end in 2027."""
+"""The longest schedule. A longer one is more likely a typing mistake in the year."""
 STARTS_MAX = 100_000
-"""Of one catalogue: far more than years of anything, and what one transaction still writes."""
+"""The most departures of one catalogue's schedules, which one transaction can still write."""
 
 _DAY = TypeAdapter[date](Day)
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
-class Wall(NamedTuple):
-    """A wall time as an instant."""
+class ResolvedTime(NamedTuple):
+    """The instant of a wall time."""
 
     at: int
     is_moved: bool
-    """It never happens: a clock change skips it, and it was moved forward by the gap."""
+    """A clock change skips the wall time, so it was moved forward by the gap."""
     note: str | None
 
 
-def from_wall(wall: datetime, zone: Zone) -> Wall:
-    """The instant of a naive wall time, with what there is to say when a clock change skips or repeats it."""
+def resolve_wall_time(wall: datetime, zone: Zone) -> ResolvedTime:
+    """Return the instant of a naive wall time, with a note when a clock change skips or repeats it."""
     at = zone.at(wall)
     before = wall.replace(tzinfo=zone.info, fold=0).utcoffset()
     after = wall.replace(tzinfo=zone.info, fold=1).utcoffset()
     if before == after or before is None or after is None:
-        return Wall(at, False, None)
+        return ResolvedTime(at, False, None)
     is_moved = before < after
     happens = "never happens and is moved forward" if is_moved else "happens twice and the first is taken"
-    return Wall(at, is_moved, f"{wall:%Y-%m-%d %H:%M} {happens}: {zone.iso(at)}")
+    return ResolvedTime(at, is_moved, f"{wall:%Y-%m-%d %H:%M} {happens}: {zone.iso(at)}")
 
 
 class Start(NamedTuple):
@@ -58,15 +58,15 @@ class Timetable(NamedTuple):
 
 
 def timetable(schedules: Iterable[tuple[str, dict[str, Any]]], written: set[int], zone: Zone) -> Timetable:
-    """The schedules, given by pointer, expanded.
+    """Expand schedules, each with its JSON pointer, into departures.
 
-    A departure written by itself (`written` holds their starts) stands for the scheduled one of the same start. Two
-    schedules that meet are a problem, told once for each pair.
+    A single departure (their starts are in `written`) replaces the scheduled one of the same start. Two schedules with
+    a common start are a problem, reported once for each pair.
     """
     found = Timetable([], [], [])
     starts: dict[int, Start] = {}
     met: dict[tuple[str, str], list[int]] = {}
-    # What a clock change moved comes last: where it meets another departure, there is one already.
+    # Starts that a clock change moved come last, so that an existing departure of the same start takes precedence.
     for start in sorted(_expanded(schedules, zone, found.problems), key=lambda start: start.is_moved):
         known = starts.get(start.at)
         if start.note:
@@ -99,7 +99,7 @@ def _expanded(schedules: Iterable[tuple[str, dict[str, Any]]], zone: Zone, probl
 
 
 def _shaped(raw: dict[str, Any]) -> Schedule | None:
-    """None: its mistakes of shape are reported already."""
+    """Return the schedule, or None with mistakes of shape, which are reported elsewhere."""
     try:
         return Schedule.model_validate(raw)
     except ValidationError:
@@ -107,7 +107,7 @@ def _shaped(raw: dict[str, Any]) -> Schedule | None:
 
 
 def _is_in_order(path: str, raw: dict[str, Any], problems: list[Problem]) -> bool:
-    """Judged also where something else of the schedule is wrong: every problem is told at once."""
+    """Check the order of the days, also in a schedule with other mistakes: all problems are reported at once."""
     try:
         days = (_DAY.validate_python(raw.get("to")) - _DAY.validate_python(raw.get("from"))).days
     except ValidationError:  # reported already
@@ -126,7 +126,7 @@ def _starts(path: str, schedule: Schedule, zone: Zone) -> Iterator[Start]:
     times = [(f"{path}/times/{i}", time) for i, time in enumerate(schedule.times)]
     for day in _days(schedule.first, schedule.last):
         for pointer, time in times if day.weekday() in weekdays else ():
-            wall = from_wall(datetime.combine(day, time), zone)
+            wall = resolve_wall_time(datetime.combine(day, time), zone)
             yield Start(pointer, wall.at, schedule.seats_total, wall.is_moved, wall.note)
 
 

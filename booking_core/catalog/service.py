@@ -1,7 +1,6 @@
-"""The verbs of the catalogue. They belong to the operator.
+"""Public functions of the catalogue, for operators.
 
-An import tells nobody: a customer or a gift card that a catalogue brings emits no event and no mail, since nothing
-happened to anyone; a row was carried over.
+An import publishes no event and sends no mail for new customers and gift cards, because it copies existing records.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,22 +26,22 @@ Row = dict[str, Any]
 Progress = Callable[[int, int], None]
 
 CHUNK_ROWS = 5_000
-"""In one statement: far below what PostgreSQL's statement timeout leaves room for."""
+"""Rows of one statement, far below the number that PostgreSQL's statement timeout allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What an import did, or would do."""
+    """The result of an import or of a dry run."""
 
     experiences: Counts
     departures: Counts
     customers: Counts
     gift_cards: Counts
     notes: tuple[Note, ...]
-    """What was done otherwise than it was written: start times near a clock change, values that stay as stored."""
+    """Differences from the document: start times near a clock change, values that stay as stored."""
     cancelled: tuple[str, ...] = ()
-    """The ids of the departures that the document says are cancelled. An import cancels no booking: whoever asked for
-    it looks for those that they still have (`bookings.count_live_bookings`)."""
+    """The ids of the departures that the document cancels. An import cancels no booking; the caller finds the remaining
+    ones with `bookings.count_live_bookings`."""
 
 
 def validate(
@@ -52,14 +51,13 @@ def validate(
     other_currency: bool = False,
     other_timezone: bool = False,
 ) -> Plan:
-    """What the catalogue asks for, judged by itself: nothing stored is looked at.
+    """Validate a catalogue without reading stored rows, and return its plan.
 
-    Without an organization wall time is that of the zone that the file names, else UTC, so that what a clock change
-    does to a start goes unseen.
+    Without an organization wall time is in the file's time zone, or else UTC, and clock changes are not reported.
 
     Args:
-        other_currency: take amounts that are not in the organization's currency (decision B19).
-        other_timezone: take a file that names another time zone, or has offsets that the organization's zone does not
+        other_currency: accept amounts that are not in the organization's currency (decision B19).
+        other_timezone: accept a file that names another time zone, or has offsets that the organization's zone does not
             have. Times without an offset are wall time of the organization nevertheless.
 
     Raises:
@@ -97,17 +95,16 @@ def import_document(
     other_currency: bool = False,
     other_timezone: bool = False,
 ) -> Summary:
-    """Brings the organization's catalogue, customers and gift cards to what the document says, and counts what changed.
+    """Import a document into the organization's catalogue, customers and gift cards, and return what changed.
 
     Entries are matched by id, then experiences by slug, departures by experience and start, gift cards by code,
-    customers by e-mail. What the document leaves out stays: a row that it does not name, a key that an entry does not
-    hold (null empties it). Seats that are sold, and what a gift card holds, are never touched. So the same document
-    twice changes nothing the second time.
+    customers by e-mail. Rows and keys that the document leaves out stay as stored; null clears a key. Sold seats and
+    gift card balances are never changed. Importing a document twice changes nothing the second time.
 
     Args:
-        now: when new rows are created and changed ones updated.
-        dry_run: only say what would be done; a reading transaction is enough.
-        progress: is told how many entries of how many are done. The transaction may still fail, or be run again.
+        now: the instant of created and updated rows.
+        dry_run: write nothing; a read transaction is enough.
+        progress: is called with the done and the total number of entries. The transaction may still fail or run again.
         other_currency, other_timezone: as `validate`.
 
     Raises:
@@ -127,11 +124,12 @@ def import_plan(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> Summary:
-    """The same for a document that was judged before the transaction, by `validate` for this organization. To judge a
-    hundred thousand departures takes longer than PostgreSQL lets a transaction be idle.
+    """Import a plan that `validate` made for this organization before the transaction.
+
+    Validating a hundred thousand departures takes longer than PostgreSQL's timeout for idle transactions.
 
     Raises:
-        InvalidCatalogue: it does not go with what is stored; nothing is written.
+        InvalidCatalogue: the plan conflicts with stored rows; nothing is written.
     """
     decided = _decide(tx, organization, installation.secret_keys, plan, now)
     if decided.problems:
@@ -149,7 +147,7 @@ def import_plan(
 
 
 def _silent(done: int, total: int) -> None:
-    """Tells nobody."""
+    """Ignore the progress."""
 
 
 def import_in_batches(
@@ -162,18 +160,19 @@ def import_in_batches(
     progress: Progress | None = None,
     before_batch: Callable[[], None] = lambda: None,
 ) -> Summary:
-    """Import a plan in short transactions, so that no booking waits for all of it, once the whole is known to go with
-    what is stored. A repeated import completes one that was interrupted.
+    """Import a plan in short transactions, after checking the whole plan against the stored rows.
+
+    Bookings wait for one batch at most. Repeating the import completes one that was interrupted.
 
     An experience whose prices, currency or duration change, or whose departures change their starts, is written in one
-    transaction with all its departures of the plan, so that nobody is charged by half of a change.
+    transaction with all its departures of the plan, so that no booking is priced by half of a change.
 
     Args:
         tally: counts what is imported, also when an error or an interruption ends it.
-        before_batch: is called when nothing is under way; what it raises ends the import there.
+        before_batch: is called between transactions; an exception ends the import.
 
     Raises:
-        InvalidCatalogue: the plan does not go with what is stored; nothing is written, unless that changed meanwhile.
+        InvalidCatalogue: the plan conflicts with stored rows. Nothing is written, unless the rows changed meanwhile.
     """
     tally, keys = tally or Tally(), installation.secret_keys
     tally.expect(plan)
@@ -207,16 +206,16 @@ def _import_batch(
         raise InvalidCatalogue(error.problems, outcome) from None
 
 
-# Deciding --------------------------------------------------------------------------------------------------------
+# Changes ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Decided:
+class _Changes:
     experiences: Changes
     departures: Changes
     customers: Changes
     gift_cards: Changes
-    left_behind: Sequence[Problem]
+    departure_conflicts: Sequence[Problem]
     inseparable: frozenset[int]
     """The positions of experiences that are written with all their departures at once."""
 
@@ -226,23 +225,23 @@ class _Decided:
 
     @property
     def problems(self) -> list[Problem]:
-        return [*(problem for each in self.kinds for problem in each.problems), *self.left_behind]
+        return [*(problem for each in self.kinds for problem in each.problems), *self.departure_conflicts]
 
     @property
     def notes(self) -> tuple[Note, ...]:
         return tuple(note for each in self.kinds for note in each.notes)
 
 
-def _decide(tx: Tx, organization: Organization, keys: SecretKeys, plan: Plan, now: int) -> _Decided:
+def _decide(tx: Tx, organization: Organization, keys: SecretKeys, plan: Plan, now: int) -> _Changes:
     stored = {row["id"]: row for row in store.every_experience(tx, organization.id)} if plan.experiences else {}
     tours = changes.experiences(plan.experiences, stored.values(), organization.default_currency)
     departures = _departures(tx, organization.id, plan.departures, tours.rows)
-    return _Decided(
+    return _Changes(
         tours,
         departures,
         _customers(tx, organization.id, plan.customers),
         _gift_cards(tx, organization.id, keys, plan.gift_cards),
-        _left_behind(tx, organization.id, plan, stored, tours, departures, now),
+        _departure_conflicts(tx, organization.id, plan, stored, tours, departures, now),
         _inseparable(stored, tours, departures),
     )
 
@@ -265,7 +264,7 @@ def _customers(tx: Tx, organization_id: str, entries: Sequence[Entry]) -> Change
 
 
 def _gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, entries: Sequence[Entry]) -> Changes:
-    """A stored card knows its code by a hash that any live key may have made."""
+    """Compute the changes of gift cards. A stored code is found by its hash, made with any live secret key."""
     written = (entry.given["code"] for entry in entries)
     by_hash = {each: code for code in written for each in gift_codes.code_hashes(keys, organization_id, code)}
     found = [
@@ -280,17 +279,17 @@ def _is_active(row: Row) -> bool:
     return row["deactivated_at"] is None
 
 
-def _left_behind(
+def _departure_conflicts(
     tx: Tx, organization_id: str, plan: Plan, stored: dict[str, Row], tours: Changes, departures: Changes, now: int
 ) -> list[Problem]:
-    """Asks for an experience's other departures only where its change could leave one of them broken."""
+    """Read the stored departures of changed experiences, where needed, and return their conflicts."""
     problems: list[Problem] = []
     given = {row["id"]: entry.given for entry, row in zip(plan.departures, departures.rows, strict=True)}
     for entry, row in zip(plan.experiences, tours.rows, strict=True):
         known = stored.get(row["id"])
-        if known is not None and changes.leans_on_the_rest(known, row):
+        if known is not None and changes.affects_stored_departures(known, row):
             others = store.departures_of(tx, organization_id, row["id"])
-            problems += changes.left_behind(entry, known, row, others, given, now)
+            problems += changes.departure_conflicts(entry, known, row, others, given, now)
             tours.notes += changes.ignored_prices(entry, known, row, others, given, now)
     return problems
 
@@ -298,7 +297,7 @@ def _left_behind(
 # Writing ---------------------------------------------------------------------------------------------------------
 
 
-def _write(tx: Tx, organization_id: str, keys: SecretKeys, decided: _Decided, now: int, progress: Progress) -> None:
+def _write(tx: Tx, organization_id: str, keys: SecretKeys, decided: _Changes, now: int, progress: Progress) -> None:
     """In the order in which every transaction locks: departures, gift cards, customers."""
     done, total = 0, sum(len(each.rows) for each in decided.kinds)
     steps = (
@@ -332,9 +331,9 @@ def _write_departures(tx: Tx, organization_id: str, decided: Changes, now: int) 
 
 
 def _write_gift_cards(tx: Tx, organization_id: str, keys: SecretKeys, decided: Changes, now: int) -> Iterable[int]:
-    changed = [_kept(keys, organization_id, row, now) for row in decided.updated]
+    changed = [_stored_gift_card(keys, organization_id, row, now) for row in decided.updated]
     yield _update(tx, tables.gift_cards, organization_id, decided, changed, now)
-    new = [_kept(keys, organization_id, row, now) for row in decided.created]
+    new = [_stored_gift_card(keys, organization_id, row, now) for row in decided.created]
     yield from _insert(tx, tables.gift_cards, organization_id, new, now)
     for row in new:
         if spent := row["initial_minor"] - row["balance_minor"]:
@@ -353,7 +352,7 @@ def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
 
 
 def _update(tx: Tx, table: Table, organization_id: str, decided: Changes, rows: Sequence[Row], now: int) -> int:
-    """How many entries are done by it: those that are stored already, changed or not."""
+    """Update the changed rows, and return the number of stored entries, changed or not."""
     for chunk in _chunks(rows):
         for row in chunk:
             store.change(tx, table, organization_id, row, now=now)
@@ -369,8 +368,8 @@ def _insert(tx: Tx, table: Table, organization_id: str, rows: Sequence[Row], now
         yield len(chunk)
 
 
-def _kept(keys: SecretKeys, organization_id: str, row: Row, now: int) -> Row:
-    """The row with its code sealed, and hashed to be looked up by; and with the instant it was deactivated."""
+def _stored_gift_card(keys: SecretKeys, organization_id: str, row: Row, now: int) -> Row:
+    """Return the row with its code sealed and hashed, and with the instant of its deactivation."""
     kept = {key: value for key, value in row.items() if key not in ("code", "is_active")}
     if "is_active" in row:
         kept["deactivated_at"] = None if row["is_active"] else now
@@ -385,10 +384,10 @@ def _kept(keys: SecretKeys, organization_id: str, row: Row, now: int) -> Row:
 
 
 def export(tx: Tx, organization: Organization, installation: Installation) -> Row:
-    """The organization's catalogue, customers and gift cards as a document that imports to the same.
+    """Export the organization's catalogue, customers and gift cards as a document for import.
 
-    Departures are listed one by one, whatever schedule they came from. It holds every gift card's code, which is money:
-    keep it like the database.
+    Departures are listed one by one, without their schedules. The document has the codes of all gift cards, which are
+    as confidential as the database.
 
     Raises:
         Conflict: `secret_key_missing`, a code was sealed with a secret key that is no longer live.

@@ -1,6 +1,6 @@
-"""The SQL of the catalogue: what an import reads to compare with, what it writes, and what an export reads.
+"""SQL statements of imports and exports.
 
-Rows are dicts by column, JSON read. An import reads a fixed number of statements, whatever its size.
+Rows are dicts by column with parsed JSON. An import reads with a fixed number of statements, for any number of entries.
 """
 
 import zlib
@@ -36,15 +36,15 @@ _JSON = frozenset({"languages", "tags", "price_tiers", "add_ons", "prices"})
 _ORGANIZATION = bindparam("organization_id", type_=Id)
 
 
-_MADE_HERE = {"organization_id", "created_at", "updated_at"}
+_SET_ON_WRITE = {"organization_id", "created_at", "updated_at"}
 
 
 def _columns(table: Table, *left_out: str) -> tuple[str, ...]:
-    return tuple(column.name for column in table.columns if column.name not in _MADE_HERE.union(left_out))
+    return tuple(column.name for column in table.columns if column.name not in _SET_ON_WRITE.union(left_out))
 
 
-class _Reading:
-    """Rows of one table as dicts."""
+class _TableReader:
+    """A reader that returns the rows of one table as dicts."""
 
     def __init__(self, table: Table, *left_out: str) -> None:
         self.table = table
@@ -65,18 +65,18 @@ class _Reading:
         return row
 
     def where(self, *conditions: ColumnElement[bool]) -> Select[Any]:
-        """The organization's rows that meet them."""
+        """Select the organization's rows that meet the conditions."""
         return self._select.where(self.table.c.organization_id == _ORGANIZATION, *conditions)
 
     def every(self, *order: str) -> Statement:
-        """All of the organization's, in the order of those columns, then of their ids."""
+        """Return the statement for all rows of the organization, sorted by these columns and the id."""
         return Statement(self.where().order_by(*(self.table.c[name] for name in (*order, "id"))))
 
     def wanted(self, kinds: Mapping[str, Any]) -> Statement:
-        """Those whose columns equal a row of the parameter `wanted`.
+        """Return the statement for rows whose columns equal a row of the parameter `wanted`.
 
-        The organization is given with each of them, so that SQLite begins with the given rows and looks each up:
-        told once, it would rather walk all that the organization has, and through the given rows for each.
+        The organization is part of each wanted row, so that SQLite looks each of them up. With a separate parameter it
+        would scan all rows of the organization, and all wanted rows for each of them.
         """
         kinds = {"organization_id": Id, **kinds}
 
@@ -89,10 +89,10 @@ class _Reading:
 
 # Reading ---------------------------------------------------------------------------------------------------------
 
-_EXPERIENCES = _Reading(experiences)
-_DEPARTURES = _Reading(departures, "seats_ceiling")
-_CUSTOMERS = _Reading(customers)
-_GIFT_CARDS = _Reading(gift_cards)
+_EXPERIENCES = _TableReader(experiences)
+_DEPARTURES = _TableReader(departures, "seats_ceiling")
+_CUSTOMERS = _TableReader(customers)
+_GIFT_CARDS = _TableReader(gift_cards)
 
 _EVERY_EXPERIENCE = _EXPERIENCES.every("created_at")
 _EVERY_DEPARTURE = _DEPARTURES.every("starts_at")
@@ -110,34 +110,34 @@ _GIFT_CARDS_BY_HASH = _GIFT_CARDS.wanted({"code_hash": Text})
 
 
 def every_experience(tx: Tx, organization_id: str) -> list[Row]:
-    """Oldest first."""
+    """Return all rows, oldest first."""
     return _EXPERIENCES.all(tx, _EVERY_EXPERIENCE, organization_id=organization_id)
 
 
 def every_departure(tx: Tx, organization_id: str) -> list[Row]:
-    """By start."""
+    """Return all rows, sorted by start."""
     return _DEPARTURES.all(tx, _EVERY_DEPARTURE, organization_id=organization_id)
 
 
 def every_customer(tx: Tx, organization_id: str) -> list[Row]:
-    """Oldest first."""
+    """Return all rows, oldest first."""
     return _CUSTOMERS.all(tx, _EVERY_CUSTOMER, organization_id=organization_id)
 
 
 def every_gift_card(tx: Tx, organization_id: str) -> list[Row]:
-    """Oldest first."""
+    """Return all rows, oldest first."""
     return _GIFT_CARDS.all(tx, _EVERY_GIFT_CARD, organization_id=organization_id)
 
 
 def _found(
-    tx: Tx, reading: _Reading, statement: Statement, organization_id: str, wanted: Iterable[Mapping[str, object]]
+    tx: Tx, reading: _TableReader, statement: Statement, organization_id: str, wanted: Iterable[Mapping[str, object]]
 ) -> list[Row]:
     asked = [{"organization_id": organization_id, **each} for each in wanted]
     return reading.all(tx, statement, wanted=as_json(asked)) if asked else []
 
 
 def _by_ids(
-    tx: Tx, reading: _Reading, statement: Statement, organization_id: str, ids: Iterable[str | None]
+    tx: Tx, reading: _TableReader, statement: Statement, organization_id: str, ids: Iterable[str | None]
 ) -> list[Row]:
     return _found(tx, reading, statement, organization_id, ({"id": each} for each in ids if each))
 
@@ -179,7 +179,7 @@ _VACATE = Update("vacate", departures, sets=("starts_at",))
 
 
 def _resize(dialect: Dialect) -> dml.Update:
-    """Sets the total and its ceiling, where the database sees what is sold by now (see `tables.departures`)."""
+    """Set totals and ceilings in the database, which has the current number of sold seats (`tables.departures`)."""
     wanted = rows_parameter(dialect, "wanted", {"organization_id": Id, "id": Id, "seats_total": Integer}).c
     taken = departures.c.seats_taken
     return (
@@ -202,12 +202,12 @@ def _stored(row: Row) -> Row:
 
 
 def insert(tx: Tx, table: Table, organization_id: str, row: Row, *, now: int) -> None:
-    """A new row of any of the four tables."""
+    """Insert a row into one of the four tables."""
     tx.insert(table, organization_id=organization_id, **_stored(row), created_at=now, updated_at=now)
 
 
 def change(tx: Tx, table: Table, organization_id: str, row: Row, *, now: int) -> None:
-    """Only the columns named beside the id, so that what is changed elsewhere at the same time is kept."""
+    """Update only the columns of `row`, so that concurrent changes of other columns are kept."""
     columns = _stored(row) | {"organization_id": organization_id, "updated_at": now}
     sets = tuple(sorted(columns.keys() - {"organization_id", "id"}))
     name = f"{table.name}_{zlib.crc32(','.join(sets).encode()):08x}"  # all the columns would be too long for a name
@@ -215,19 +215,19 @@ def change(tx: Tx, table: Table, organization_id: str, row: Row, *, now: int) ->
 
 
 def insert_entry(tx: Tx, organization_id: str, row: Row, *, now: int) -> None:
-    """A line of a gift card's ledger."""
+    """Insert a line into the ledger of a gift card."""
     tx.insert(gift_card_entries, organization_id=organization_id, **row, booking_id=None, created_at=now)
 
 
 def vacate(tx: Tx, organization_id: str, ids: Iterable[str]) -> None:
-    """Moves departures to starts before 1970, each its own, so that others can take their starts."""
+    """Move departures to distinct starts before 1970, so that others can take over their starts."""
     for i, each in enumerate(sorted(ids)):
         tx.update(_VACATE, organization_id=organization_id, id=each, starts_at=-1 - i)
     tx.flush()  # before any start is taken: one statement would change both in any order
 
 
 def resize(tx: Tx, organization_id: str, totals: Mapping[str, int]) -> None:
-    """New totals of seats by departure, in the order of ids that every transaction locks in."""
+    """Set the totals of seats by departure, in the order of ids in which every transaction locks."""
     wanted = [{"organization_id": organization_id, "id": each, "seats_total": totals[each]} for each in sorted(totals)]
     if wanted:
         tx.run(_RESIZE, wanted=as_json(wanted))

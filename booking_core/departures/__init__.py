@@ -1,11 +1,21 @@
-"""Departures: what can be booked when, and with how many seats left; closed, reopened, given other seats by staff.
+"""Departures: availability, and the changes of staff (close, reopen, set the number of seats).
 
-Beside the verbs stand the rules that booking shares with availability, so that the two can never disagree. Cancelling
-one belongs to `bookings`, since its bookings go with it.
+The package also exports the rules that bookings share with availability, so that the two always agree. A departure is
+cancelled in `bookings`, because its bookings are cancelled with it.
 """
 
+from booking_core.departures.holds import select_seats_held
 from booking_core.departures.rules import DepartureRow, closes_at, ends_at, seats_available, status, window
-from booking_core.departures.service import close, find_available, get, lock, owners, render, reopen, set_seats
+from booking_core.departures.service import (
+    close,
+    find_available,
+    get,
+    lock,
+    organizations_of,
+    render,
+    reopen,
+    set_seats,
+)
 
 __all__ = [
     "DepartureRow",
@@ -15,10 +25,11 @@ __all__ = [
     "find_available",
     "get",
     "lock",
-    "owners",
+    "organizations_of",
     "render",
     "reopen",
     "seats_available",
+    "select_seats_held",
     "set_seats",
     "status",
     "window",

@@ -17,14 +17,14 @@ _CANCELLED = str(DepartureStatus.CANCELLED)
 
 
 class DepartureRow(NamedTuple):
-    """A departure as it is shown, in the order it is read."""
+    """The columns of a departure that are shown, in the order of the query."""
 
     id: str
     experience_id: str
     starts_at: int
     ends_at: int | None
     status: str
-    """As staff set it: open, closed or cancelled."""
+    """The stored status, set by staff: open, closed or cancelled."""
     seats_total: int
     seats_taken: int
     seats_held: int
@@ -38,32 +38,33 @@ class DepartureRow(NamedTuple):
 
 
 def seats_ceiling(total: int, taken: int) -> int:
-    """How many seats the table lets be taken: the total, or where that was lowered under what was sold, what was
-    sold."""
+    """Return the most seats that the table's check accepts: the total, or the sold seats where they are more."""
     return max(total, taken)
 
 
 def seats_available(total: int, taken: int, held: int) -> int:
-    """Seats left: never negative, also where staff lowered the total under what was sold (decision B3)."""
+    """Return the available seats; 0 where staff lowered the total below the sold seats (decision B3)."""
     return max(0, total - taken - held)
 
 
 def ends_at(starts_at: int, own: int | None, duration_minutes: int | None) -> int:
-    """The departure's own end, else its start and the experience's duration, in elapsed time (decision B2)."""
+    """Return the departure's own end, or its start plus the experience's duration in elapsed time (decision B2)."""
     return own if own is not None else starts_at + (duration_minutes or 0) * MINUTE
 
 
 def closes_at(starts_at: int, experience_hours: int | None, organization_hours: int) -> int:
-    """When booking closes: so many elapsed hours before the start, as the experience says, else the organization
-    (decision B2). At that very instant it is closed."""
+    """Return the instant from which booking is closed, in elapsed hours before the start (decision B2).
+
+    The experience's setting comes before the organization's.
+    """
     hours = organization_hours if experience_hours is None else experience_hours
     return starts_at - hours * HOUR
 
 
 def status(stored: str, closes_at: int, available: int, at: int) -> str:
-    """The status at an instant: cancelled, else closed, else sold out, else open (decision B1).
+    """Return the status at an instant, by precedence: cancelled, closed, sold out, open (decision B1).
 
-    `stored` is what staff set: open, closed or cancelled.
+    `stored` is the status that staff set: open, closed or cancelled.
     """
     if stored == _CANCELLED:
         return _CANCELLED
@@ -73,15 +74,15 @@ def status(stored: str, closes_at: int, available: int, at: int) -> str:
 
 
 def default_last_day(first: date) -> date:
-    """The last day of a window that names only its first; the calendar ends with the year 9999."""
+    """Return the last day of a window that has only a first day. The calendar ends with the year 9999."""
     return first + min(timedelta(days=AVAILABILITY_DAYS_DEFAULT), date.max - first)
 
 
 def window(zone: Zone, first: date, last: date, *, field: str) -> tuple[int, int]:
-    """The instants of whole local days: from the first instant of `first` to before the first one after `last`.
+    """Return the half-open range of instants that covers the local days from `first` to `last`.
 
     Raises:
-        Unprocessable: `last` lies before `first`, or more than 92 days after it (decision L3); `field` is named.
+        Unprocessable: `last` lies before `first`, or more than 92 days after it (decision L3). The error names `field`.
     """
     if last < first:
         raise Unprocessable.at(field, "The window ends before it begins.", "window_reversed")
@@ -91,10 +92,9 @@ def window(zone: Zone, first: date, last: date, *, field: str) -> tuple[int, int
 
 
 def presenter(zone: Zone, organization_hours: int, at: int) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
-    """Shows departures as availability does (API v1 section 2), at an instant.
+    """Return a function that presents a row of `store.available` as in API v1 section 2, at an instant.
 
-    A row is one of `store.available`, taken apart by position, and what all rows share is looked up once: an answer
-    shows thousands of them.
+    Rows are unpacked by position and common values are looked up once, because a response has thousands of rows.
     """
     iso = zone.iso_again
 

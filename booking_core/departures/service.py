@@ -1,4 +1,4 @@
-"""The verbs of departures. Ids are canonical UUIDs in lower case, as the border hands them on."""
+"""Public functions of departures. Ids are canonical UUIDs in lower case; the interfaces normalize them."""
 
 from datetime import date
 from typing import Any
@@ -16,26 +16,26 @@ from booking_core.models.limits import COUNT_MAX
 
 
 def find_available(
-    tx: Tx, caller: Actor, *, date_from: date, date_to: date | None = None, experience_id: str | None = None
+    tx: Tx, actor: Actor, *, date_from: date, date_to: date | None = None, experience_id: str | None = None
 ) -> Page:
-    """The departures that start on the local days from `date_from` to `date_to`, both included, with their seats as
-    they are now: by start, then id, all on one page (decision L4). `date_to` is 30 days later unless said.
+    """Return the departures that start on the local days from `date_from` to `date_to`, both included, on one page.
 
-    Departures of unpublished experiences belong to it; an experience that the organization does not have has none.
+    They are sorted by start, then id, and show their current seats (decision L4). `date_to` defaults to 30 days after
+    `date_from`. Departures of unpublished experiences are included; an unknown experience has no departures.
 
     Raises:
         Unprocessable: the window is reversed, or wider than 92 days.
     """
-    organization = caller.organization
+    organization = actor.organization
     zone, hours = organization.zone, organization.hours_before_booking_closes
     last = rules.default_last_day(date_from) if date_to is None else date_to
     start, end = rules.window(zone, date_from, last, field="to")
-    found = store.available(tx, organization.id, start=start, end=end, experience_id=experience_id, at=caller.at)
-    return envelope(list(map(rules.presenter(zone, hours, caller.at), found)), None)
+    found = store.available(tx, organization.id, start=start, end=end, experience_id=experience_id, at=actor.at)
+    return envelope(list(map(rules.presenter(zone, hours, actor.at), found)), None)
 
 
 def get(tx: Tx, actor: Actor, departure_id: str) -> dict[str, Any]:
-    """Return the departure, as availability shows it.
+    """Return the departure in the shape of availability.
 
     Raises:
         NotFound: the organization has no such departure.
@@ -46,14 +46,16 @@ def get(tx: Tx, actor: Actor, departure_id: str) -> dict[str, Any]:
     return _present(actor, row)
 
 
-def owners(tx: Tx, departure_id: str) -> list[Organization]:
-    """Return the organizations that have a departure of that id. A catalogue that was imported into two gave both
-    the same ids."""
-    return store.owners(tx, departure_id)
+def organizations_of(tx: Tx, departure_id: str) -> list[Organization]:
+    """Return the organizations that have a departure with that id.
+
+    A catalogue that was imported into two organizations gives both the same ids.
+    """
+    return store.organizations_of(tx, departure_id)
 
 
 def lock(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:
-    """The departure, held until the transaction ends.
+    """Lock the departure until the transaction ends, and return it.
 
     Raises:
         NotFound: the organization has no such departure.
@@ -65,7 +67,7 @@ def lock(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:
 
 
 def render(actor: Actor, row: DepartureRow) -> bytes:
-    """The departure as JSON, as availability shows it."""
+    """Render the departure as JSON, in the shape of availability."""
     return orjson.dumps(_present(actor, row))
 
 
@@ -75,7 +77,7 @@ def _present(actor: Actor, row: DepartureRow) -> dict[str, Any]:
 
 
 def close(tx: Tx, actor: Actor, departure_id: str) -> bytes:
-    """The departure as JSON, closed: what is booked stays, and nothing more can be booked.
+    """Close the departure for booking, and return it as JSON. Its bookings stay.
 
     Raises:
         NotFound: the organization has no such departure.
@@ -85,17 +87,17 @@ def close(tx: Tx, actor: Actor, departure_id: str) -> bytes:
 
 
 def reopen(tx: Tx, actor: Actor, departure_id: str) -> bytes:
-    """The departure as JSON, for sale again as long as its booking close lies ahead.
+    """Reopen the departure for booking, and return it as JSON. It stays closed once its closing time has passed.
 
     Raises:
         NotFound: the organization has no such departure.
-        Conflict: `departure_cancelled`; its guests were told so.
+        Conflict: `departure_cancelled`, because its guests have been notified.
     """
     return _set_status(tx, actor, departure_id, DepartureStatus.OPEN)
 
 
 def _set_status(tx: Tx, actor: Actor, departure_id: str, status: DepartureStatus) -> bytes:
-    row = _lock_running(tx, actor, departure_id)
+    row = _lock_uncancelled(tx, actor, departure_id)
     if row.status != status:
         key = {"organization_id": actor.organization.id, "id": departure_id}
         tx.update(store.SET_STATUS, **key, status=str(status), updated_at=actor.at)
@@ -103,19 +105,21 @@ def _set_status(tx: Tx, actor: Actor, departure_id: str, status: DepartureStatus
 
 
 def set_seats(tx: Tx, actor: Actor, departure_id: str, seats_total: int, *, allow_oversold: bool = True) -> bytes:
-    """The departure as JSON, with so many seats in all. Under what was sold nobody loses a seat, and none is for sale.
+    """Set the total number of seats, and return the departure as JSON.
+
+    A total below the number of sold seats cancels no booking; no seat is available then.
 
     Args:
-        allow_oversold: set the total also when it is lower than what was sold; else that is refused.
+        allow_oversold: accept a total below the number of sold seats.
 
     Raises:
         NotFound: the organization has no such departure.
-        Malformed: no number of seats.
-        Conflict: `departure_cancelled`; `seats_sold`.
+        Malformed: `seats_total` is out of range.
+        Conflict: `departure_cancelled`, or `seats_sold`.
     """
     if not 0 <= seats_total <= COUNT_MAX:
         raise Malformed.at("seats_total", f"must be a whole number from 0 to {COUNT_MAX}", "range")
-    row = _lock_running(tx, actor, departure_id)
+    row = _lock_uncancelled(tx, actor, departure_id)
     if seats_total < row.seats_taken and not allow_oversold:
         raise Conflict("seats_sold", f"{row.seats_taken} seats are sold, more than {seats_total}.", "seats_total")
     if row.seats_total != seats_total:
@@ -130,7 +134,7 @@ def set_seats(tx: Tx, actor: Actor, departure_id: str, seats_total: int, *, allo
     return render(actor, row._replace(seats_total=seats_total))
 
 
-def _lock_running(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:
+def _lock_uncancelled(tx: Tx, actor: Actor, departure_id: str) -> DepartureRow:
     row = lock(tx, actor, departure_id)
     if row.status == DepartureStatus.CANCELLED:
         raise Conflict("departure_cancelled", "The departure is cancelled.")

@@ -9,14 +9,17 @@ from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
 from booking_core.db.tables import Id, departures, experiences, holds
 from booking_core.db.unit_of_work import Update
+from booking_core.departures.holds import SEATS_HELD, is_live, select_seats_held
 from booking_core.departures.rules import DepartureRow
 
 SET_STATUS = Update("set_departure_status", departures, sets=("status", "updated_at"))
 SET_SEATS = Update("set_departure_seats", departures, sets=("seats_total", "seats_ceiling", "updated_at"))
 
+_AT = bindparam("at", type_=BigInteger)
+
 
 def _window(table: FromClause, *, of_experience: bool) -> ColumnElement[bool]:
-    """The departures that start in the window, of every experience or of one."""
+    """Return the condition for departures that start in the window, of all experiences or of one."""
     begun = table.c.starts_at >= bindparam("start", type_=BigInteger)
     over = table.c.starts_at < bindparam("end", type_=BigInteger)
     mine = table.c.organization_id == bindparam("organization_id", type_=Id)
@@ -26,22 +29,18 @@ def _window(table: FromClause, *, of_experience: bool) -> ColumnElement[bool]:
 
 
 def _available(*, of_experience: bool) -> Select[tuple[object, ...]]:
-    """The rows that `rules.presenter` shows.
+    """Select the rows that `rules.presenter` shows.
 
-    Live holds are summed once, for the departures of the window only: one by one they would cost a look-up for each
-    departure, and all of the organization's would grow with every hold that ever was.
+    Live holds are summed in one subquery, for the departures of the window only. A correlated subquery would cost a
+    look-up for each departure; a sum over all holds of the organization would grow with its history.
     """
     near = departures.alias("near")
     held = (
-        select(holds.c.departure_id, func.sum(holds.c.seats).label("seats"))
+        select(holds.c.departure_id, SEATS_HELD.label("seats"))
         .join_from(
             near, holds, and_(holds.c.organization_id == near.c.organization_id, holds.c.departure_id == near.c.id)
         )
-        .where(
-            _window(near, of_experience=of_experience),
-            holds.c.expires_at > bindparam("at", type_=BigInteger),
-            holds.c.ended_at.is_(None),
-        )
+        .where(_window(near, of_experience=of_experience), is_live(_AT))
         .group_by(holds.c.departure_id)
         .subquery("held")
     )
@@ -82,7 +81,7 @@ _AVAILABLE_OF_ONE = Statement(_available(of_experience=True))
 
 
 def available(tx: Tx, organization_id: str, *, start: int, end: int, experience_id: str | None, at: int) -> list[Row]:
-    """Departures that start within [start, end), by start and id, with the seats that are held at `at`."""
+    """Return the departures that start within [start, end), by start and id, with the seats that are held at `at`."""
     window = {"organization_id": organization_id, "start": start, "end": end, "at": at}
     if experience_id is None:
         return tx.all(_AVAILABLE, **window)
@@ -92,22 +91,14 @@ def available(tx: Tx, organization_id: str, *, start: int, end: int, experience_
 _THIS = and_(
     departures.c.organization_id == bindparam("organization_id", type_=Id), departures.c.id == bindparam("id", type_=Id)
 )
-_HELD = (
-    select(func.coalesce(func.sum(holds.c.seats), 0))
-    .where(
-        holds.c.organization_id == departures.c.organization_id,
-        holds.c.departure_id == departures.c.id,
-        holds.c.expires_at > bindparam("at", type_=BigInteger),
-        holds.c.ended_at.is_(None),
-    )
-    .correlate(departures)
-    .scalar_subquery()
+_SEATS_HELD = (
+    select_seats_held(departures.c.organization_id, departures.c.id, _AT).correlate(departures).scalar_subquery()
 )
 _OFFERED = and_(
     experiences.c.organization_id == departures.c.organization_id, experiences.c.id == departures.c.experience_id
 )
 _OF_EXPERIENCE = ("price_from_minor", "price_tiers", "currency", "duration_minutes", "hours_before_booking_closes")
-_COLUMNS = {"seats_held": _HELD} | {name: experiences.c[name] for name in _OF_EXPERIENCE}
+_COLUMNS = {"seats_held": _SEATS_HELD} | {name: experiences.c[name] for name in _OF_EXPERIENCE}
 _LOCK = Statement(select(departures.c.id).where(_THIS).with_for_update(key_share=True))
 _GET = Statement(
     select(*(_COLUMNS[name] if name in _COLUMNS else departures.c[name] for name in DepartureRow._fields))
@@ -122,22 +113,26 @@ def get(tx: Tx, organization_id: str, departure_id: str, at: int) -> DepartureRo
     return DepartureRow._make(row) if row else None
 
 
-_HAS_IT = (
+_HAS_DEPARTURE = (
     select(departures.c.id)
     .where(departures.c.organization_id == tables.organizations.c.id, departures.c.id == bindparam("id", type_=Id))
     .correlate(tables.organizations)
 )
-_OWNERS = Statement(select(*organizations.COLUMNS).where(_HAS_IT.exists()).order_by(tables.organizations.c.slug))
+_ORGANIZATIONS_OF = Statement(
+    select(*organizations.COLUMNS).where(_HAS_DEPARTURE.exists()).order_by(tables.organizations.c.slug)
+)
 
 
-def owners(tx: Tx, departure_id: str) -> list[Organization]:
-    """Return the organizations that have a departure of that id: one look-up for each organization."""
-    return [organizations.from_row(row) for row in tx.all(_OWNERS, id=departure_id)]
+def organizations_of(tx: Tx, departure_id: str) -> list[Organization]:
+    """Return the organizations that have a departure with that id. Costs one look-up for each organization."""
+    return [organizations.from_row(row) for row in tx.all(_ORGANIZATIONS_OF, id=departure_id)]
 
 
 def lock(tx: Tx, organization_id: str, departure_id: str, at: int) -> DepartureRow | None:
-    """The departure, held until the transaction ends. Read by a statement of its own: only its snapshot has what the
-    former holder committed."""
+    """Lock the departure until the transaction ends, and return it.
+
+    It is read by a second statement: only a snapshot taken after the lock has the changes of the previous holder.
+    """
     if tx.first(_LOCK, organization_id=organization_id, id=departure_id) is None:
         return None
     return get(tx, organization_id, departure_id, at)

@@ -1,4 +1,4 @@
-"""Experiences: the catalogue, read. Writing it belongs to the room `catalog`."""
+"""Experiences: queries and prices. The package `catalog` writes them."""
 
 from booking_core.experiences.pricing import Tier, lowest_minor, tiers
 from booking_core.experiences.rules import price_tiers

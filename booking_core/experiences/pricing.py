@@ -12,7 +12,7 @@ _CACHED = 4096
 
 
 class Tier(NamedTuple):
-    """One way to buy seats at a departure."""
+    """A price tier of a departure."""
 
     label: str
     price_minor: int
@@ -23,11 +23,11 @@ class Tier(NamedTuple):
 def tiers(
     price_tiers: str, price_from_minor: int | None, price_minor: int | None = None, prices: str | None = None
 ) -> Mapping[str, Tier]:
-    """Return what can be bought, by tier id. The result is shared between callers and never changed.
+    """Return the tiers that are for sale, by tier id. The result is cached and must not be changed.
 
-    An experience with configured tiers sells those, each at the price that the departure has for it, else at its own;
-    a single price of the departure means nothing there. Without configured tiers it sells one, `standard`, at the
-    departure's single price, else at the advertised one; with neither nothing is for sale.
+    An experience with configured tiers sells them at the departure's price for the tier, or else at the tier's price;
+    a single price of the departure is ignored. Without configured tiers the only tier is `standard`, at the
+    departure's single price or else the advertised price. With neither price nothing is for sale.
 
     Args:
         price_tiers: the experience's tiers as they are stored, a JSON list.

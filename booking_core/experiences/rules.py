@@ -1,4 +1,4 @@
-"""What is derived from an experience's row, and how the row is shown. No storage, no clock."""
+"""Experiences as the API presents them, and values that are derived from a row. No storage, no clock."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ _DAY_MINUTES = 24 * 60
 
 
 class ExperienceRow(NamedTuple):
-    """What is shown of an experience, in the order it is read; the first two place it in the list."""
+    """The columns of an experience that are shown, in the order of the query; the first two are its list position."""
 
     created_at: int
     id: str
@@ -37,7 +37,7 @@ class ExperienceRow(NamedTuple):
 
 
 def duration_text(minutes: int | None) -> str | None:
-    """The duration for people: `45 min`, `2 h 30 min`, `1 day`, `3 days 2 h`."""
+    """Format a duration: `45 min`, `2 h 30 min`, `1 day`, `3 days 2 h`."""
     if minutes is None:
         return None
     days, rest = divmod(minutes, _DAY_MINUTES)
@@ -50,8 +50,10 @@ def _money(amount_minor: int, currency: str) -> dict[str, Any]:
 
 
 def price_tiers(stored: str, price_from_minor: int | None, currency: str) -> list[dict[str, Any]]:
-    """The bookable tiers: as configured, else one `standard` tier of the advertised price, else none (API v1
-    section 2)."""
+    """Return the bookable tiers (API v1 section 2): the configured ones, or a `standard` tier at the advertised price.
+
+    With neither the list is empty.
+    """
     tiers: list[dict[str, Any]] = orjson.loads(stored)
     if tiers or price_from_minor is None:
         return tiers
@@ -60,7 +62,7 @@ def price_tiers(stored: str, price_from_minor: int | None, currency: str) -> lis
 
 
 def present(row: ExperienceRow, zone: Zone) -> dict[str, Any]:
-    """The experience as REST shows it (API v1 section 2)."""
+    """Present an experience as in API v1 section 2."""
     advertised = row.price_from_minor
     if advertised is None:
         advertised = lowest_minor(row.price_tiers, None)

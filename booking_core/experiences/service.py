@@ -1,4 +1,4 @@
-"""The verbs of experiences. Ids are canonical UUIDs in lower case, as the border hands them on."""
+"""Public functions of experiences. Ids are canonical UUIDs in lower case; the interfaces normalize them."""
 
 from typing import Any
 
@@ -13,8 +13,11 @@ from booking_core.experiences.rules import ExperienceRow
 def find(
     tx: Tx, caller: Caller, page: PageRequest, *, published: bool | None = None, updated_since: int | None = None
 ) -> Page:
-    """A page of experiences, unpublished ones included unless asked otherwise; `updated_since` is an instant, and
-    what changed at that very instant belongs to the answer."""
+    """Return a page of experiences, published and unpublished by default.
+
+    Args:
+        updated_since: an instant, inclusive.
+    """
     zone = caller.organization.zone
     return store.LIST.find(
         tx,
@@ -27,7 +30,7 @@ def find(
 
 
 def get(tx: Tx, caller: Caller, experience_id: str) -> dict[str, Any]:
-    """One experience.
+    """Return an experience.
 
     Raises:
         NotFound: the organization has no such experience.

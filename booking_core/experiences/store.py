@@ -1,4 +1,4 @@
-"""The SQL of experiences."""
+"""SQL statements of experiences."""
 
 from sqlalchemy import BigInteger, Boolean, bindparam, select
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from booking_core import bookings, tokens
-from booking_core.bookings import Draft
+from booking_core.bookings import BookingRequest
 from booking_core.clock import SECOND
 from booking_core.context import Actor, Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.errors import Conflict, InsufficientCapacity, NotFound
+from booking_core.errors import Conflict, NotFound
 from booking_core.models.base import Note
 from booking_core.models.bookings import AddOnInput, BookingSource, GuestInput, GuestLineInput, PaymentMethod
 from booking_core.storefront import rules, store
@@ -29,9 +29,7 @@ def hold(tx: Tx, actor: Actor, departure_id: str, seats: int, *, for_s: int = HO
         InsufficientCapacity: there are fewer seats.
     """
     rules.check(seats, for_s)
-    left = bookings.seats_left(tx, actor, departure_id)
-    if seats > left:
-        raise InsufficientCapacity(left)
+    bookings.lock_seats(tx, actor, departure_id, seats)
     row = HoldRow(tokens.new_id(), departure_id, seats, actor.at + for_s * SECOND, None)
     tx.insert(tables.holds, organization_id=actor.organization.id, **row._asdict(), created_at=actor.at)
     return rules.present(row, actor.organization.zone)
@@ -111,7 +109,7 @@ def check_out(tx: Tx, actor: Actor, checkout: Checkout) -> bytes:
         Malformed, Unprocessable, InsufficientCapacity: as `bookings.create`.
     """
     held = None if checkout.hold_id is None else _lock_unused(tx, actor, checkout.hold_id, checkout.departure_id)
-    draft = Draft(
+    draft = BookingRequest(
         departure_id=checkout.departure_id,
         guests=checkout.guests,
         customer=checkout.customer,

@@ -15,7 +15,7 @@ from fastapi.security import SecurityScopes
 from fastapi.security.base import SecurityBase
 
 from booking_core import idempotency
-from booking_core.bookings import Create
+from booking_core.bookings import CreateRequest
 from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.errors import BookingError, IdempotencyInProgress, IdempotencyKeyRequired, Malformed
@@ -162,12 +162,12 @@ class KeyedRequest:
             return None
         return Once(self.key, idempotency.fingerprint(self.request.method, self.request.scope["path"], value))
 
-    def creation(self, caller: Caller, body: BookingCreate) -> Create:
+    def creation(self, caller: Caller, body: BookingCreate) -> CreateRequest:
         """Return the request to create a booking, for the batch of those that wait."""
         assert isinstance(self.request, ApiRequest)
         once = self.once(self.request.read_body)
         assert once is not None
-        return Create(caller, body, once, self.refuse)
+        return CreateRequest(caller, body, once, self.refuse)
 
     def refuse(self, error: BookingError) -> Answer:
         """Return the answer to store for a refusal that was reached by executing."""

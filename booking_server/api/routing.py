@@ -5,7 +5,7 @@ hop with the look-up of its key, on one connection, together with the requests t
 
 - A `def` operation that takes `tx: ReadTx`, or no transaction, runs among the reads; its result is the JSON to respond
   with, as a dict or as bytes, and is not validated on the way out.
-- A `def` operation that returns a `Create` is carried out in the batch of those bookings that wait.
+- A `def` operation that returns a `CreateRequest` is carried out in the batch of those bookings that wait.
 - An `async def` operation runs on the event loop, after its dependencies, and returns a `Response`.
 """
 
@@ -19,7 +19,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import Match
 from starlette.types import Scope
 
-from booking_core.bookings import Create
+from booking_core.bookings import CreateRequest
 from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.errors import IdempotencyInProgress
@@ -115,8 +115,8 @@ class Creates:
     async def run(self, request: Request, plan: Plan, body: Any) -> Response:
         service, mark = service_of(request), mark_of(request)
 
-        def prepare(caller: Caller) -> Create:
-            create: Create = plan.run(request, body, {api_key: caller})
+        def prepare(caller: Caller) -> CreateRequest:
+            create: CreateRequest = plan.run(request, body, {api_key: caller})
             return create
 
         def refuse(_: Tx, caller: Caller) -> Answer:
@@ -140,4 +140,4 @@ class Creates:
 def _kind(endpoint: Callable[..., Any]) -> Loop | Reads | Creates:
     if inspect.iscoroutinefunction(endpoint):
         return Loop()
-    return Creates() if inspect.signature(endpoint).return_annotation is Create else Reads()
+    return Creates() if inspect.signature(endpoint).return_annotation is CreateRequest else Reads()

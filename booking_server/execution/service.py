@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import orjson
 
 from booking_core import bookings, secret_keys
-from booking_core.bookings import Create, PutOff
+from booking_core.bookings import CreateRequest, Deferred
 from booking_core.context import Caller
 from booking_core.db.engine import Database, Tx
 from booking_core.db.sqlite import SqliteDriver
@@ -53,9 +53,9 @@ class Creation:
     """A booking that waits for its batch."""
 
     credentials: Credentials
-    prepare: Callable[[Caller], Create]
+    prepare: Callable[[Caller], CreateRequest]
     """Makes the booking of a request, after the checks that come after its key."""
-    create: Create | None = None
+    create: CreateRequest | None = None
     """Prepared already: it was put off once."""
 
 
@@ -125,7 +125,7 @@ class Service:
         self.committed()
         return answer
 
-    async def create_booking(self, credentials: Credentials, prepare: Callable[[Caller], Create]) -> Answer:
+    async def create_booking(self, credentials: Credentials, prepare: Callable[[Caller], CreateRequest]) -> Answer:
         """Authenticate and create a booking in a batch with others that wait, and wake the worker."""
         answer = await self._creations.submit(Creation(credentials, prepare))
         self.committed()
@@ -176,20 +176,20 @@ class Service:
 
     def _create_batch(self, waiting: Sequence[Creation]) -> list[Answer | Exception | Retry]:
         prepared = self._prepared(waiting)
-        creates = [each for each in prepared if isinstance(each, Create)]
+        creates = [each for each in prepared if isinstance(each, CreateRequest)]
         outcomes = iter(self._create_all(creates) if creates else ())
         return [
-            _settled(creation, each, next(outcomes)) if isinstance(each, Create) else each
+            _settled(creation, each, next(outcomes)) if isinstance(each, CreateRequest) else each
             for creation, each in zip(waiting, prepared, strict=True)
         ]
 
-    def _prepared(self, waiting: Sequence[Creation]) -> list[Create | Exception]:
+    def _prepared(self, waiting: Sequence[Creation]) -> list[CreateRequest | Exception]:
         """Return the bookings to create, checked before their transaction begins, or their refusals."""
         with self.database.reading() as tx:
             callers = self._callers(tx, [None if each.create else each.credentials for each in waiting])
         return [each.create or _prepare(each, caller) for each, caller in zip(waiting, callers, strict=True)]
 
-    def _create_all(self, creates: Sequence[Create]) -> Sequence[Answer | Exception | PutOff]:
+    def _create_all(self, creates: Sequence[CreateRequest]) -> Sequence[Answer | Exception | Deferred]:
         """Create all bookings in one transaction; when it fails, one by one, so that one bad request hurts no other."""
         try:
             return self.database.write(lambda tx: bookings.create_many(tx, creates))
@@ -200,7 +200,7 @@ class Service:
             return [self._create_all([create])[0] for create in creates]
 
 
-def _prepare(creation: Creation, caller: Caller | Exception | None) -> Create | Exception:
+def _prepare(creation: Creation, caller: Caller | Exception | None) -> CreateRequest | Exception:
     if not isinstance(caller, Caller):
         return caller or AssertionError("a booking without credentials")
     try:
@@ -209,10 +209,12 @@ def _prepare(creation: Creation, caller: Caller | Exception | None) -> Create | 
         return error
 
 
-def _settled(creation: Creation, create: Create, outcome: Answer | Exception | PutOff) -> Answer | Exception | Retry:
-    if not isinstance(outcome, PutOff):
+def _settled(
+    creation: Creation, create: CreateRequest, outcome: Answer | Exception | Deferred
+) -> Answer | Exception | Retry:
+    if not isinstance(outcome, Deferred):
         return outcome
-    creation.create = replace(create, waits=True)
+    creation.create = replace(create, blocking=True)
     return RETRY
 
 

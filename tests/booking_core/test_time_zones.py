@@ -19,7 +19,7 @@ from zoneinfo import TZPATH, available_timezones
 import pytest
 
 from booking_core import clock, departures
-from booking_core.catalog.schedules import from_wall
+from booking_core.catalog.schedules import resolve_wall_time
 from booking_core.clock import DAY, HOUR, SECOND, Zone, zone
 from booking_core.departures import rules
 
@@ -220,7 +220,7 @@ def test_a_schedule_is_wall_time_through_every_gap_and_fold(known: Known) -> Non
     skipped = repeated = 0
     for place, offsets, looked_at in everywhere(known):
         for wall in _walls(offsets, looked_at):
-            found, happens = from_wall(wall, place), offsets.instants(wall)
+            found, happens = resolve_wall_time(wall, place), offsets.instants(wall)
             assert found.is_moved == (not happens), (place.name, wall)
             assert (found.note is None) == (len(happens) == 1), (place.name, wall)
             if happens:

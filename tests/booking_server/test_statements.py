@@ -9,7 +9,7 @@ from support.api import Api, booking_body
 from support.world import World
 
 from booking_core import bookings, keys
-from booking_core.bookings import Create
+from booking_core.bookings import CreateRequest
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.idempotency import Answer, Once
@@ -97,7 +97,7 @@ def test_32_bookings_take_what_one_takes(world: World, statements: list[str]) ->
         guest = {"name": "A guest", "email": f"guest{number % 20}@example.com"}
         body = booking_body(departures[number % 8], customer=guest, payment="invoice")
         request = BookingCreate.model_validate_json(orjson.dumps(body))
-        creates.append(Create(caller, request, Once(f"batch-{number:04}", "x"), lambda _: Answer(409, b"{}")))  # type: ignore[arg-type]
+        creates.append(CreateRequest(caller, request, Once(f"batch-{number:04}", "x"), lambda _: Answer(409, b"{}")))  # type: ignore[arg-type]
     answers = world.database.write(lambda tx: bookings.create_many(tx, creates))
     assert [answer.status for answer in answers if isinstance(answer, Answer)] == [201] * 24 + [409] * 8
     assert len(statements) == (6 if not world.database.is_sqlite else 12)

@@ -11,7 +11,7 @@ from support.databases import departure_held, is_sqlite, numbers_held
 from support.world import World
 
 
-def test_the_other_is_answered_meanwhile_and_it_as_soon_as_it_can(
+def test_a_deferred_booking_is_answered_when_the_counters_are_free(
     api: Api, new_world: Callable[..., World], shared_database_url: str
 ) -> None:
     if is_sqlite(shared_database_url):
@@ -44,6 +44,6 @@ def _begun(api: Api, submit: Callable[..., object], *work: object) -> None:
 
 def _wait_for(api: Api, count: int) -> None:
     """Until so many wait for the one who books."""
-    executor = api.client.app.state.service.creates  # type: ignore[attr-defined]
+    executor = api.client.app.state.service._creations  # type: ignore[attr-defined]
     while executor._waiting.qsize() != count:
         pass

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from booking_core import bookings, idempotency
-from booking_core.bookings import Create
+from booking_core.bookings import CreateRequest
 from booking_core.db.engine import Database
 from booking_core.errors import BookingError
 from booking_core.idempotency import Answer, Once
@@ -23,13 +23,13 @@ def refused(error: BookingError) -> Answer:
     return Answer(_STATUS[error.code], orjson.dumps(body))
 
 
-def create(world: World, departure_id: str, key: str, **over: Any) -> Create:
+def create(world: World, departure_id: str, key: str, **over: Any) -> CreateRequest:
     """One request; its fingerprint is its body."""
     body = orjson.dumps(booking_body(departure_id, **over), option=orjson.OPT_SORT_KEYS)
     once = Once(key, idempotency.fingerprint("POST", "/api/v1/bookings", orjson.loads(body)))
-    return Create(world.caller(), BookingCreate.model_validate_json(body), once, refused)
+    return CreateRequest(world.caller(), BookingCreate.model_validate_json(body), once, refused)
 
 
-def created(database: Database, creates: Sequence[Create]) -> list[Answer | BookingError]:
+def created(database: Database, creates: Sequence[CreateRequest]) -> list[Answer | BookingError]:
     """The answers to a batch, in a transaction of its own."""
     return database.write(lambda tx: bookings.create_many(tx, creates))

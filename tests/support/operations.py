@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from booking_core import bookings, customers, departures, gift_cards, storefront
-from booking_core.bookings import Draft
+from booking_core.bookings import BookingRequest
 from booking_core.context import Actor
 from booking_core.db import tables
 from booking_core.db.engine import Tx
@@ -113,7 +113,7 @@ class Operations:
             "source": BookingSource.ADMIN,
             "payment": PaymentMode.EXTERNAL_PAID,
         }
-        wanted = Draft(departure_id=departure_id, **(draft | over))
+        wanted = BookingRequest(departure_id=departure_id, **(draft | over))
         return self.act(lambda tx, actor: bookings.create(tx, actor, wanted))
 
     def confirm(self, booking_id: str) -> Booking:
@@ -150,8 +150,8 @@ class Operations:
     def cancel_departure(self, departure_id: str) -> dict[str, Any]:
         return self.act(lambda tx, actor: bookings.cancel_departure(tx, actor, departure_id))
 
-    def cancel_on(self) -> int:
-        return self._sweep(bookings.cancel_on)
+    def cancel_next_batch(self) -> int:
+        return self._sweep(bookings.cancel_next_batch)
 
     def cancel_under_minimum(self) -> int:
         return self._sweep(bookings.cancel_under_minimum)

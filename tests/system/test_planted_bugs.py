@@ -18,6 +18,7 @@ from support.operations import Operations
 from support.world import HOUR, FixedClock, World, make_world
 
 from booking_core import doctor, events, keys, payments, webhooks
+from booking_core.bookings import pricing as booking_pricing
 from booking_core.bookings import rules as booking_rules
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
@@ -179,7 +180,12 @@ def counted_by_max(tx: Tx, wanted: Any) -> dict[str, tuple[int, int]]:
         return {row[0]: (row[1], row[2]) for row in tx.all(highest)}
 
 
-_LOCK, _QUOTE, _PRESENT, _NEW_EVENT = events.lock_sequences, booking_rules.quote, booking_rules.present, events.NewEvent
+_LOCK, _QUOTE, _PRESENT, _NEW_EVENT = (
+    events.lock_sequences,
+    booking_pricing.quote,
+    booking_rules.present,
+    events.NewEvent,
+)
 
 
 def one_too_many(tx: Tx, wanted: Any) -> dict[str, tuple[int, int]]:
@@ -219,12 +225,12 @@ class Bug:
 BUGS = (
     Bug(
         "a booking takes no seats",
-        forgotten("booking_core.bookings.create._write_seats"),
+        forgotten("booking_core.bookings.batch._write_seats"),
         "seats taken are the seats of pending and confirmed bookings",
     ),
     Bug(
         "a cancellation gives no seats back",
-        forgotten("booking_core.bookings.cancelling._give_seats_back"),
+        forgotten("booking_core.bookings.cancel._release_seats"),
         "seats taken are the seats of pending and confirmed bookings",
     ),
     Bug(
@@ -274,7 +280,7 @@ BUGS = (
     ),
     Bug(
         "a total is off by one",
-        instead("booking_core.bookings.rules.quote", dearer),
+        instead("booking_core.bookings.pricing.quote", dearer),
         "a subtotal is the sum of its lines, in one currency",
     ),
     Bug(
@@ -304,7 +310,7 @@ BUGS = (
     ),
     Bug(
         "a booking is quoted without seats",
-        instead("booking_core.bookings.rules.quote", without_seats),
+        instead("booking_core.bookings.pricing.quote", without_seats),
         "a booking takes the seats of its guests",
     ),
     Bug(
@@ -321,7 +327,7 @@ BUGS = (
     ),
     Bug(
         "another reason is told",
-        instead("booking_core.bookings.cancelling.NewEvent", for_another_reason),
+        instead("booking_core.bookings.cancel.NewEvent", for_another_reason),
         "an event's body is what its row says, and holds no secret",
     ),
     Bug(

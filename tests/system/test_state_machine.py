@@ -28,7 +28,7 @@ from support.operations import Operations, Verb
 from support.world import DAY, HOUR, FixedClock, make_world
 
 from booking_core import departures, gift_cards
-from booking_core.bookings import cancelling
+from booking_core.bookings import cancel_batches
 from booking_core.clock import MINUTE
 from booking_core.db import tables
 from booking_core.db.engine import Database
@@ -252,7 +252,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def go_on_cancelling(self) -> None:
-        self.ops.cancel_on()
+        self.ops.cancel_next_batch()
         for departure in sorted(self.model.departures, key=lambda each: each.starts_at):
             while departure.cancelling:
                 self.model.cancel_batch(departure, departure.cancelling, self.at)
@@ -574,7 +574,7 @@ class Machine(RuleBasedStateMachine):
         assert self.world.examine() == []
         self.clock.advance(DAY)
         self.ops.abandon_due()
-        self.ops.cancel_on()
+        self.ops.cancel_next_batch()
         assert self.world.examine() == []
 
 
@@ -587,7 +587,7 @@ PAID_BY = {
 
 @pytest.fixture
 def database(fresh_database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    monkeypatch.setattr(cancelling, "BATCH", BATCH)
+    monkeypatch.setattr(cancel_batches, "BATCH", BATCH)
     opened = Database(fresh_database_url, clock=FixedClock())
     yield opened
     opened.close()

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Body, Query, Response, Security
 
 from booking_core import bookings
-from booking_core.bookings import Create
+from booking_core.bookings import CreateRequest
 from booking_core.context import Caller
 from booking_core.errors import Conflict, InsufficientCapacity, NotFound, Unprocessable
 from booking_core.idempotency import Answer
@@ -108,7 +108,7 @@ def create_booking(
     caller: BookingsWriter,
     keyed: Keyed,
     body: Annotated[BookingCreate, JsonBody(), Body(openapi_examples={"default": {"value": _CREATE_EXAMPLE}})],
-) -> Create:
+) -> CreateRequest:
     """Books seats of one departure, confirmed at once. The body carries counts, never amounts: prices come from the
     experience's tiers (an experience without tiers sells `standard`, at the departure's price). A retry with the same
     key and body gets the first answer again, whatever happened in between. `details` gives the reason of a `conflict`

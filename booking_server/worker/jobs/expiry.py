@@ -63,7 +63,7 @@ class ExpiryJob:
         self._tasks = [
             Task(lambda tx: storefront.abandon_due(tx, installation, limit=BATCH), ABANDON_EVERY),
             Task(lambda tx: bookings.cancel_under_minimum(tx, installation), MINIMUM_EVERY),
-            Task(lambda tx: bookings.cancel_on(tx, installation), ABANDON_EVERY, needs_settled_clock=False),
+            Task(lambda tx: bookings.cancel_next_batch(tx, installation), ABANDON_EVERY, needs_settled_clock=False),
             Task(lambda tx: keys.warn_expiring(tx, limit=BATCH), WARN_EVERY),
         ]
 

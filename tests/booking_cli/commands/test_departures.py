@@ -17,7 +17,7 @@ from support.refusals import nothing_changes
 from support.world import DAY, SECRET, FixedClock, World, make_world
 
 from booking_cli.framework.exit_codes import ExitCode
-from booking_core.bookings import cancelling
+from booking_core.bookings import cancel_batches
 from booking_core.clock import system_clock
 from booking_core.db import tables
 from booking_core.db.engine import Database
@@ -159,7 +159,7 @@ def check_all_cancelled_once(world: World, departure: str, booking_ids: list[str
 def test_a_departure_is_cancelled_with_its_bookings_and_the_money_is_told(
     staff: Booking, ops: Operations, departure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cancelling, "BATCH", 2)
+    monkeypatch.setattr(cancel_batches, "BATCH", 2)
     made = sold(ops, departure, 5)
     done = staff("departures", "cancel", departure, "--yes").json
     check_all_cancelled_once(ops.world, departure, made)
@@ -210,11 +210,11 @@ def test_what_a_catalogue_cancelled_is_completed(staff: Booking, ops: Operations
 
 KILLED = """
 import os, signal, sys
-from booking_core.bookings import cancelling
+from booking_core.bookings import cancel_batches
 from booking_core.db.engine import Tx
 from booking_cli.main import main
 
-cancelling.BATCH = 3
+cancel_batches.BATCH = 3
 commit, count = Tx.commit, 0
 
 def committing(tx):
@@ -249,7 +249,7 @@ def test_a_kill_between_batches_leaves_a_departure_that_is_completed(
     assert ops.refusal(ops.book, departure) == ("conflict", "departure_cancelled")
     assert ops.world.examine() == []
     if who == "a worker":
-        ops.cancel_on()
+        ops.cancel_next_batch()
     else:
         again = staff("departures", "cancel", departure, "--yes").json  # with the reason that was given first
         assert (len(again["data"]), again["departure"]["bookings"]["cancelled"]) == (8 - cancelled, 8)
@@ -259,21 +259,21 @@ def test_a_kill_between_batches_leaves_a_departure_that_is_completed(
 def test_an_interruption_says_how_far_it_came_and_how_to_go_on(
     staff: Booking, ops: Operations, departure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cancelling, "BATCH", 2)
+    monkeypatch.setattr(cancel_batches, "BATCH", 2)
     made = sold(ops, departure, 5)
     batches = iter((None, KeyboardInterrupt()))
-    cancel_batch = cancelling._cancel_batch
+    cancel_batch = cancel_batches._cancel_batch
 
     def interrupted(*arguments: Any) -> Any:
         if error := next(batches):
             raise error
         return cancel_batch(*arguments)
 
-    monkeypatch.setattr(cancelling, "_cancel_batch", interrupted)
+    monkeypatch.setattr(cancel_batches, "_cancel_batch", interrupted)
     stopped = staff("departures", "cancel", departure, "--yes")
     assert (stopped.code, stopped.error["code"]) == (ExitCode.INTERRUPTED, "interrupted")
     assert "2 of 5 bookings" in stopped.error["message"]
-    monkeypatch.setattr(cancelling, "_cancel_batch", cancel_batch)
+    monkeypatch.setattr(cancel_batches, "_cancel_batch", cancel_batch)
     assert staff(*stopped.error["hint"].split()[1:4], "--yes").code == ExitCode.OK
     check_all_cancelled_once(ops.world, departure, made)
 

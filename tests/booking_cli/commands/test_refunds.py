@@ -75,7 +75,7 @@ class Office:
         return booking_id
 
     def book(self, mode: PaymentMode = PaymentMode.PAY_ON_SITE) -> str:
-        draft = bookings.Draft(
+        draft = bookings.BookingRequest(
             departure_id=DEPARTURE,
             guests=[GuestLineInput(tier_id="adult", count=1)],
             customer=GuestInput(name="Grace", email="grace@example.com"),

@@ -208,7 +208,7 @@ def test_a_departure_that_is_cancelled_while_it_is_booked_keeps_no_booking(
             partial(ops.book, departure),
             partial(ops.reschedule, moving, departure),
         )
-        ops.cancel_on()
+        ops.cancel_next_batch()
         assert ops.taken(departure) == 0
         if ops.booking(moving)["status"] != "cancelled":
             ops.cancel(moving)

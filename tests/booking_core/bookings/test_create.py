@@ -39,7 +39,7 @@ def guest(number: int) -> dict[str, str]:
     return {"name": f"Guest {number}", "email": f"guest{number}@example.com"}
 
 
-def test_nothing_to_create_is_nothing(world: World) -> None:
+def test_an_empty_batch_creates_nothing(world: World) -> None:
     assert created(world.database, []) == []
 
 

@@ -10,7 +10,7 @@ from support.refusals import nothing_changes
 from support.world import DAY, HOUR, World
 
 from booking_core import bookings
-from booking_core.bookings import cancelling
+from booking_core.bookings import cancel_batches
 from booking_core.clock import MINUTE
 from booking_core.db import tables
 from booking_core.models.bookings import CancelReason, PaymentMode
@@ -61,7 +61,7 @@ def test_a_cancelled_departure_is_cancelled_once(ops: Operations, world: World, 
 def test_many_bookings_are_cancelled_in_batches(
     ops: Operations, world: World, departure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cancelling, "BATCH", 3)
+    monkeypatch.setattr(cancel_batches, "BATCH", 3)
     for _ in range(8):
         ops.book(departure)
     ops.cancel_departure(departure)
@@ -69,7 +69,7 @@ def test_many_bookings_are_cancelled_in_batches(
     assert world.row(tables.departures, departure)["cancelling"] == "admin"
     assert ops.refusal(ops.book, departure) == ("conflict", "departure_cancelled")
     assert world.examine() == []
-    ops.cancel_on()
+    ops.cancel_next_batch()
     assert statuses(world) == ["cancelled"] * 8
     assert {row["cancel_reason"] for row in world.rows(tables.bookings)} == {"admin"}
     assert world.row(tables.departures, departure)["cancelling"] is None
@@ -84,7 +84,7 @@ def test_one_gift_card_gets_back_what_several_bookings_took(ops: Operations, wor
         ops.book(departure)
     assert world.row(tables.gift_cards, card_id)["balance_minor"] == 300000 - 3 * 89000
     ops.cancel_departure(departure)
-    ops.cancel_on()
+    ops.cancel_next_batch()
     assert world.row(tables.gift_cards, card_id)["balance_minor"] == 300000
     assert statuses(world) == ["cancelled"] * 6
     assert world.examine() == []
@@ -117,14 +117,14 @@ def test_a_departure_that_the_catalogue_cancelled_keeps_its_bookings(
 ) -> None:
     ops.book(departure)
     world.change(tables.departures, departure, status="cancelled")
-    assert ops.cancel_on() == 0
+    assert ops.cancel_next_batch() == 0
     assert statuses(world) == ["confirmed"]
 
 
 def test_its_bookings_are_cancelled_when_staff_cancels_it_too(
     ops: Operations, world: World, departure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cancelling, "BATCH", 2)
+    monkeypatch.setattr(cancel_batches, "BATCH", 2)
     for _ in range(3):
         ops.book(departure)
     world.change(tables.departures, departure, status="cancelled")
@@ -132,7 +132,7 @@ def test_its_bookings_are_cancelled_when_staff_cancels_it_too(
     assert statuses(world) == ["cancelled", "cancelled", "confirmed"]
     with nothing_changes(world):  # the worker goes on with the rest
         ops.cancel_departure(departure)
-    ops.cancel_on()
+    ops.cancel_next_batch()
     assert statuses(world) == ["cancelled"] * 3
     assert ops.event_types().count("booking.cancelled") == 3
     assert world.examine() == []
@@ -144,7 +144,7 @@ def test_its_bookings_are_cancelled_when_staff_cancels_it_too(
 def test_several_who_cancel_a_departure_at_once_cancel_each_booking_once(
     ops: Operations, world: World, departure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cancelling, "BATCH", 2)
+    monkeypatch.setattr(cancel_batches, "BATCH", 2)
     made = []
     for number in range(12):
         made.append(ops.check_out(departure, email=f"guest{number}@example.com")["id"])
@@ -158,7 +158,7 @@ def test_several_who_cancel_a_departure_at_once_cancel_each_booking_once(
         return done
 
     def work_on() -> int:
-        ops.cancel_on()
+        ops.cancel_next_batch()
         return 0
 
     with ThreadPoolExecutor(4) as pool:
@@ -175,7 +175,7 @@ def test_several_who_cancel_a_departure_at_once_cancel_each_booking_once(
 def test_the_reason_that_was_given_first_holds_for_all(
     ops: Operations, world: World, departure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cancelling, "BATCH", 2)
+    monkeypatch.setattr(cancel_batches, "BATCH", 2)
     for _ in range(5):
         ops.book(departure)
     for reason in (CancelReason.AGENT, CancelReason.ADMIN, CancelReason.ADMIN):

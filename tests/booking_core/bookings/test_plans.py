@@ -12,7 +12,7 @@ from support.plans import Plan, explaining
 from support.world import DAY, NOON, FixedClock, World, make_world
 
 from booking_core import bookings, cursors, departures, events, keys, tokens
-from booking_core.bookings import Create, Draft, Search
+from booking_core.bookings import BookingRequest, CreateRequest, Search
 from booking_core.bookings.store import SLICE
 from booking_core.clock import SECOND
 from booking_core.context import Caller
@@ -297,7 +297,7 @@ def test_a_search_by_text_walks_the_list_of_its_organization_in_slices(
 
 
 def test_a_number_refers_to_a_booking_by_its_index(filled: Filled) -> None:
-    plans = filled.plans_of(lambda tx: bookings.refer(tx, filled.world.caller(), str(BOOKINGS // 2)))
+    plans = filled.plans_of(lambda tx: bookings.resolve_id(tx, filled.world.caller(), str(BOOKINGS // 2)))
     assert_indexed(plans, filled, cost=10)
 
 
@@ -307,7 +307,7 @@ def test_departures_and_a_manifest_read_their_own_bookings(filled: Filled) -> No
     listed = filled.plans_of(lambda tx: bookings.find_departures(tx, caller, date_from=day, date_to=day))
     assert_indexed(listed, filled, cost=1_500)
     assert_indexed(filled.plans_of(lambda tx: bookings.manifest(tx, caller, departure_id)), filled, cost=400)
-    (owners,) = filled.plans_of(lambda tx: departures.owners(tx, departure_id))
+    (owners,) = filled.plans_of(lambda tx: departures.organizations_of(tx, departure_id))
     assert "departures" not in owners.scanned, str(owners)
 
 
@@ -356,7 +356,7 @@ def written(filled: Filled, verb: Callable[[Tx, Caller], object]) -> list[Plan]:
 def test_a_booking_by_staff_and_a_move_touch_their_own_rows(filled: Filled) -> None:
     booking_id, (first, second) = first_bookings(filled, 1)[0], first_departures(filled, 2)
     person = GuestInput(name="A guest", email="staff@example.com")
-    draft = Draft(
+    draft = BookingRequest(
         departure_id=first,
         guests=[GuestLineInput(tier_id="standard", count=1)],
         customer=person,
@@ -383,7 +383,7 @@ def test_a_sweep_that_runs_every_second_looks_only_at_what_is_due(filled: Filled
     assert_indexed(plans, filled)
     assert (len(plans) > 3) == due
     assert any("ix_bookings_pending_expires_at" in plan.indexes for plan in plans), "\n".join(map(str, plans))
-    (plan,) = filled.plans_of(lambda tx: bookings.cancel_on(tx, filled.world.installation))
+    (plan,) = filled.plans_of(lambda tx: bookings.cancel_next_batch(tx, filled.world.installation))
     assert "ix_departures_cancelling" in plan.indexes  # SQLite calls it a scan; there is nothing in it
     assert plan.cost < 60, str(plan)
 
@@ -400,7 +400,7 @@ def test_keys_that_expire_are_looked_for_once_an_hour_among_all_keys(filled: Fil
 
 def test_the_operator_s_look_up_by_id_alone_reads_no_booking_but_that_one(filled: Filled) -> None:
     booking_id = first_bookings(filled, 1)[0]
-    (plan,) = filled.plans_of(lambda tx: bookings.owner(tx, booking_id))
+    (plan,) = filled.plans_of(lambda tx: bookings.organization_of(tx, booking_id))
     assert "bookings" not in plan.scanned, str(plan)
 
 
@@ -413,7 +413,7 @@ def test_creating_looks_up_what_it_needs_and_nothing_else(filled: Filled, count:
     assert {"departures", "idempotency", "customers"} <= {word for plan in plans for word in plan.text.split()}
 
 
-def create(world: World, departure_id: str, number: int) -> Create:
+def create(world: World, departure_id: str, number: int) -> CreateRequest:
     request = BookingCreate.model_validate(
         {
             "experience_date_id": departure_id,
@@ -422,7 +422,7 @@ def create(world: World, departure_id: str, number: int) -> Create:
             "payment": PaymentMode.INVOICE,
         }
     )
-    return Create(world.caller(), request, Once(f"plan-key-{number}", "x"), lambda _: Answer(400, b"{}"))
+    return CreateRequest(world.caller(), request, Once(f"plan-key-{number}", "x"), lambda _: Answer(400, b"{}"))
 
 
 @pytest.mark.parametrize("count", [1, 32])

@@ -9,7 +9,7 @@ from support.creating import create
 from support.world import World
 
 from booking_core import bookings, events
-from booking_core.bookings import Create, Outcome, PutOff
+from booking_core.bookings import CreateRequest, CreateResult, Deferred
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.idempotency import Answer
@@ -33,27 +33,27 @@ def holding(world: World) -> Iterator[Tx]:
         yield tx
 
 
-def outcomes(world: World, *creates: Create) -> list[Outcome]:
+def outcomes(world: World, *creates: CreateRequest) -> list[CreateResult]:
     return world.database.write(lambda tx: bookings.create_many(tx, creates))
 
 
-def test_it_books_for_the_others_and_nothing_for_that_one(world: World, other: World) -> None:
+def test_requests_with_locked_counters_are_deferred_and_the_others_booked(world: World, other: World) -> None:
     free = world.departure(world.experience(), seats=2)
     late = other.departure(other.experience(), seats=2)
     with holding(other):
         put_off, booked = outcomes(world, create(other, late, "put-off-1"), create(world, free, "booked-1"))
-    assert isinstance(put_off, PutOff)
+    assert isinstance(put_off, Deferred)
     assert isinstance(booked, Answer)
     assert booked.status == 201
     assert [other.rows(table) for table in WRITTEN] == [[]] * len(WRITTEN)
     assert other.row(tables.departures, late)["seats_taken"] == 0
-    (again,) = outcomes(world, replace(create(other, late, "put-off-1"), waits=True))
+    (again,) = outcomes(world, replace(create(other, late, "put-off-1"), blocking=True))
     assert isinstance(again, Answer)
     assert again.status == 201
     assert world.examine() == other.examine() == []
 
 
-def test_what_would_be_refused_because_of_it_is_put_off_too(world: World, other: World) -> None:
+def test_a_refusal_that_depends_on_a_deferred_booking_is_deferred_too(world: World, other: World) -> None:
     free = world.departure(world.experience(), seats=2)
     late = other.departure(other.experience(), seats=1)
     creates = [
@@ -64,7 +64,7 @@ def test_what_would_be_refused_because_of_it_is_put_off_too(world: World, other:
     ]
     with holding(other):
         *put_off, booked = outcomes(world, *creates)
-    assert all(isinstance(each, PutOff) for each in put_off)
+    assert all(isinstance(each, Deferred) for each in put_off)
     assert isinstance(booked, Answer)
     assert other.rows(tables.idempotency) == []
     first, refused, replayed, _ = outcomes(world, *creates)
@@ -74,7 +74,7 @@ def test_what_would_be_refused_because_of_it_is_put_off_too(world: World, other:
     assert replayed == replace(first, replayed=True)
 
 
-def test_an_answer_that_is_stored_waits_for_nobody(world: World, other: World) -> None:
+def test_a_stored_answer_is_replayed_without_the_counters(world: World, other: World) -> None:
     free = world.departure(world.experience(), seats=2)
     late = other.departure(other.experience(), seats=2)
     (first,) = outcomes(world, create(other, late, "stored-key-1"))
@@ -87,15 +87,15 @@ def test_an_answer_that_is_stored_waits_for_nobody(world: World, other: World) -
         )
     assert isinstance(first, Answer)
     assert replayed == replace(first, replayed=True)
-    assert isinstance(put_off, PutOff)
+    assert isinstance(put_off, Deferred)
 
 
-def test_one_that_waits_and_others_are_numbered_together(world: World, other: World) -> None:
+def test_a_blocking_request_and_others_are_numbered_in_one_batch(world: World, other: World) -> None:
     free = world.departure(world.experience(), seats=4)
     late = other.departure(other.experience(), seats=4)
     answers = outcomes(
         world,
-        replace(create(other, late, "waits-key-1"), waits=True),
+        replace(create(other, late, "waits-key-1"), blocking=True),
         create(world, free, "free-key-1"),
         create(other, late, "with-it-01"),
     )

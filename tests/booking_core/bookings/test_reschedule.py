@@ -49,7 +49,7 @@ def test_the_seats_go_from_one_departure_to_the_other(
     assert world.examine() == []
 
 
-def test_it_is_told_with_where_it_was(ops: Operations, world: World, saturday: str, sunday: str) -> None:
+def test_the_event_has_the_previous_departure(ops: Operations, world: World, saturday: str, sunday: str) -> None:
     booking = ops.book(saturday)
     world.clock.advance(MINUTE)
     moved = ops.reschedule(booking["id"], sunday)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.world import ADULT, DAY, DRYSUIT, FAMILY, NOON
 
 from booking_core import experiences, tokens
-from booking_core.bookings import rules
+from booking_core.bookings import pricing, rules
 from booking_core.bookings.rules import BookingRow
 from booking_core.clock import zone
 from booking_core.context import Installation, Organization
@@ -48,14 +48,14 @@ Lines = list[tuple[str, int]]
 
 
 def priced(
-    offered: rules.Offer, guests: Lines, add_ons: Lines | None = None, of: Organization = ORGANIZATION
-) -> rules.Quote:
+    offered: pricing.Offer, guests: Lines, add_ons: Lines | None = None, of: Organization = ORGANIZATION
+) -> pricing.Quote:
     seated = [GuestLineInput(tier_id=tier, count=count) for tier, count in guests]
-    return rules.quote(of, offered, seated, [AddOnInput(id=add_on, count=count) for add_on, count in add_ons or ()])
+    return pricing.quote(of, offered, seated, [AddOnInput(id=add_on, count=count) for add_on, count in add_ons or ()])
 
 
-def quoted(guests: Lines, add_ons: Lines | None = None) -> rules.Quote:
-    return priced(rules.offer("NOK", experiences.tiers(TIERS, None), ADD_ONS), guests, add_ons)
+def quoted(guests: Lines, add_ons: Lines | None = None) -> pricing.Quote:
+    return priced(pricing.offer("NOK", experiences.tiers(TIERS, None), ADD_ONS), guests, add_ons)
 
 
 # Prices and seats ------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_any_lines_add_up_exactly_however_large(guests: list[tuple[str, int]]) -
 def test_a_sum_beyond_64_bits_is_refused() -> None:
     price = AMOUNT_MINOR_MAX // 2
     dear = orjson.dumps([ADULT | {"price": {"amount_minor": price, "currency": "NOK"}}]).decode()
-    offered = rules.offer("NOK", experiences.tiers(dear, None), "[]")
+    offered = pricing.offer("NOK", experiences.tiers(dear, None), "[]")
     assert priced(offered, [("adult", 2)]).subtotal_minor == 2 * price
     with pytest.raises(Unprocessable) as refusal:
         priced(offered, [("adult", 3)])
@@ -113,7 +113,7 @@ def test_what_is_not_offered_is_refused_by_name(
 def test_without_the_add_ons_app_any_add_on_is_refused_and_none_is_not() -> None:
     without, offered = (
         replace(ORGANIZATION, add_ons_app=False),
-        rules.offer("NOK", experiences.tiers(TIERS, None), ADD_ONS),
+        pricing.offer("NOK", experiences.tiers(TIERS, None), ADD_ONS),
     )
     assert priced(offered, [("adult", 1)], [], of=without).subtotal_minor == 89000
     with pytest.raises(Unprocessable) as refusal:
@@ -122,7 +122,7 @@ def test_without_the_add_ons_app_any_add_on_is_refused_and_none_is_not() -> None
 
 
 def test_an_experience_without_tiers_sells_one_called_standard() -> None:
-    offered = rules.offer("JPY", experiences.tiers("[]", 8000), "[]")
+    offered = pricing.offer("JPY", experiences.tiers("[]", 8000), "[]")
     quote = priced(offered, [("standard", 3)])
     assert (quote.seats, quote.subtotal_minor) == (3, 24000)
     (line,) = orjson.loads(quote.guests)
@@ -132,7 +132,7 @@ def test_an_experience_without_tiers_sells_one_called_standard() -> None:
 
 def test_an_experience_without_tiers_and_price_sells_nothing() -> None:
     with pytest.raises(Unprocessable):
-        priced(rules.offer("JPY", experiences.tiers("[]", None), "[]"), [("standard", 1)])
+        priced(pricing.offer("JPY", experiences.tiers("[]", None), "[]"), [("standard", 1)])
 
 
 # Payment ---------------------------------------------------------------------------------------------------------
@@ -147,24 +147,26 @@ def test_an_experience_without_tiers_and_price_sells_nothing() -> None:
         *((mode, 0, ("free", "external", "paid")) for mode in PaymentMode),
     ],
 )
-def test_payment_is_as_decided(mode: PaymentMode, total: int, expected: tuple[str, str, str]) -> None:
-    assert rules.payment(mode, total) == expected
+def test_payment_method_source_and_status_follow_decision_b7(
+    mode: PaymentMode, total: int, expected: tuple[str, str, str]
+) -> None:
+    assert pricing.payment(mode, total) == expected
 
 
 def test_a_card_is_charged_later_and_only_for_what_is_left() -> None:
-    assert rules.payment(PaymentMethod.CARD, 1, 500) == ("card", "stripe", "pending")
-    assert rules.payment(PaymentMethod.CARD, 0, 500) == ("gift_card", "external", "paid")
-    assert rules.payment(PaymentMethod.CARD, 0) == ("free", "external", "paid")
-    assert rules.payment(PaymentMode.INVOICE, 0, 500) == ("gift_card", "external", "paid")
+    assert pricing.payment(PaymentMethod.CARD, 1, 500) == ("card", "stripe", "pending")
+    assert pricing.payment(PaymentMethod.CARD, 0, 500) == ("gift_card", "external", "paid")
+    assert pricing.payment(PaymentMethod.CARD, 0) == ("free", "external", "paid")
+    assert pricing.payment(PaymentMode.INVOICE, 0, 500) == ("gift_card", "external", "paid")
 
 
 def test_a_discount_lies_between_nothing_and_everything() -> None:
-    assert [rules.discounted(100, discount) for discount in (0, 1, 100)] == [100, 99, 0]
+    assert [pricing.apply_discount(100, discount) for discount in (0, 1, 100)] == [100, 99, 0]
     with pytest.raises(Unprocessable) as larger:
-        rules.discounted(100, 101)
+        pricing.apply_discount(100, 101)
     assert larger.value.details[0].reason == "discount_too_large"
     with pytest.raises(Malformed):
-        rules.discounted(100, -1)
+        pricing.apply_discount(100, -1)
 
 
 @pytest.mark.parametrize(
@@ -173,14 +175,14 @@ def test_a_discount_lies_between_nothing_and_everything() -> None:
 )
 def test_the_fee_on_site_is_of_the_percentage_as_it_was_set(percent: float, total: int, fee: int) -> None:
     organization = replace(ORGANIZATION, on_site_fee_percent=percent)
-    assert rules.on_site_fee(organization, PaymentMode.PAY_ON_SITE, total) == fee
+    assert pricing.on_site_fee(organization, PaymentMode.PAY_ON_SITE, total) == fee
 
 
 @pytest.mark.parametrize(("total", "fee"), [(0, 0), (19, 0), (20, 1), (59, 1), (60, 2), (89000, 2225)])
 def test_the_fee_on_site_is_rounded_half_up(total: int, fee: int) -> None:
-    assert rules.on_site_fee(ORGANIZATION, PaymentMode.PAY_ON_SITE, total) == fee
-    assert rules.on_site_fee(ORGANIZATION, PaymentMode.INVOICE, total) == 0
-    assert rules.on_site_fee(ORGANIZATION, PaymentMode.EXTERNAL_PAID, total) == 0
+    assert pricing.on_site_fee(ORGANIZATION, PaymentMode.PAY_ON_SITE, total) == fee
+    assert pricing.on_site_fee(ORGANIZATION, PaymentMode.INVOICE, total) == 0
+    assert pricing.on_site_fee(ORGANIZATION, PaymentMode.EXTERNAL_PAID, total) == 0
 
 
 # The guest's link ------------------------------------------------------------------------------------------------

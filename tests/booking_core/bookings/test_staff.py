@@ -165,12 +165,12 @@ def test_another_organization_s_booking_does_not_exist(
         assert stranger.refusal(stranger.book, departure)[0] == "not_found"
 
 
-def test_the_operator_finds_whose_a_booking_is(ops: Operations, world: World, departure: str) -> None:
+def test_the_organization_of_a_booking_is_found_by_id(ops: Operations, world: World, departure: str) -> None:
     booking = ops.book(departure)
-    assert world.database.read(lambda tx: bookings.owner(tx, booking["id"].upper())).id == world.org
+    assert world.database.read(lambda tx: bookings.organization_of(tx, booking["id"].upper())).id == world.org
     for unknown in (UNKNOWN, "no-id"):
         with pytest.raises(NotFound), world.database.reading() as tx:
-            bookings.owner(tx, unknown)
+            bookings.organization_of(tx, unknown)
 
 
 # Cancelled -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from support.refusals import nothing_changes
 from support.world import DAY, HOUR, World
 
 from booking_core import storefront
-from booking_core.bookings import cancelling
+from booking_core.bookings import cancel_batches
 from booking_core.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_server.worker.jobs.expiry import ExpiryJob
@@ -86,7 +86,7 @@ def test_a_failing_task_does_not_stop_the_others(ops: Operations, monkeypatch: p
 def test_departures_under_their_minimum_are_cancelled_with_all_their_bookings(
     ops: Operations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cancelling, "BATCH", 2)
+    monkeypatch.setattr(cancel_batches, "BATCH", 2)
     world = ops.world
     departure = world.departure(world.experience(min_participants=6), seats=20)
     for _ in range(5):
@@ -196,7 +196,7 @@ def test_a_departure_that_ran_while_a_booking_was_pending_is_not_cancelled(
 def test_a_departure_with_more_bookings_than_a_batch_waits_for_its_pending_booking(
     ops: Operations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cancelling, "BATCH", 2)
+    monkeypatch.setattr(cancel_batches, "BATCH", 2)
     world, job = ops.world, make_job(ops)
     departure = world.departure(world.experience(min_participants=6), seats=20)
     world.clock.advance(2 * DAY - MINUTE)
@@ -216,7 +216,7 @@ def test_a_departure_with_more_bookings_than_a_batch_waits_for_its_pending_booki
 
 
 def test_an_interrupted_cancellation_is_finished(ops: Operations, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cancelling, "BATCH", 2)
+    monkeypatch.setattr(cancel_batches, "BATCH", 2)
     world = ops.world
     departure = world.departure(world.experience(), seats=20)
     for _ in range(5):

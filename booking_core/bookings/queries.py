@@ -1,4 +1,4 @@
-"""Reading bookings, and holding one that is about to change."""
+"""Read bookings, and lock one that is about to change."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import orjson
 from booking_core import departures
 from booking_core.bookings import rules, store
 from booking_core.bookings.rules import BookingRow
-from booking_core.bookings.store import Locked
+from booking_core.bookings.store import BookingDetails
 from booking_core.clock import Zone
 from booking_core.context import Actor, Caller, Organization
 from booking_core.db.engine import Row, Tx
@@ -23,29 +23,29 @@ from booking_core.models.scopes import Scope
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
-    """A booking that is held: as it is shown, and what else a change of it needs."""
+class LockedBooking:
+    """A booking that is locked until the transaction ends."""
 
     row: BookingRow
-    locked: Locked
+    details: BookingDetails
 
 
-def links(actor: Actor) -> Callable[[BookingRow], str | None]:
-    """The guest's link of a booking, for keys that may write bookings; null for everybody else."""
+def manage_links(actor: Actor) -> Callable[[BookingRow], str | None]:
+    """Return a function that makes the guest's link of a booking, or None without the scope to write bookings."""
     if not (isinstance(actor, Caller) and actor.has(Scope.BOOKINGS_WRITE)):
         return lambda row: None
-    made, at = ManageLinks(actor.installation, actor.organization.id), actor.at
-    return lambda row: made.of(row, ends_at(row), at)
+    links, at = ManageLinks(actor.installation, actor.organization.id), actor.at
+    return lambda row: links.of(row, ends_at(row), at)
 
 
 def ends_at(row: BookingRow) -> int:
-    """When the departure ends, as it stands now."""
+    """Return the current end of the booked departure."""
     return departures.ends_at(row.starts_at, row.ends_at, row.duration_minutes)
 
 
 def find(
     tx: Tx,
-    caller: Caller,
+    actor: Actor,
     page: PageRequest,
     *,
     status: BookingStatus | None = None,
@@ -54,26 +54,26 @@ def find(
     departure_to: date | None = None,
     updated_since: int | None = None,
 ) -> Page:
-    """A page of bookings.
+    """Return a page of bookings.
 
     Raises:
         Unprocessable: the window of departures is reversed, or wider than 92 days.
     """
     return store.LIST.find(
         tx,
-        caller,
+        actor,
         page,
-        presenter(caller),
+        presenter(actor),
         status=status,
         experience_id=experience_id,
-        window=window(caller.organization.zone, departure_from, departure_to),
+        window=window(actor.organization.zone, departure_from, departure_to),
         updated_since=updated_since,
     )
 
 
 def presenter(actor: Actor) -> Callable[[Row], dict[str, Any]]:
-    """Return a function that shows rows of bookings as the actor may see them."""
-    zone, link = actor.organization.zone, links(actor)
+    """Return a function that presents rows of bookings with the links that the actor may see."""
+    zone, link = actor.organization.zone, manage_links(actor)
 
     def present(row: Row) -> dict[str, Any]:
         booking = BookingRow._make(row)
@@ -83,7 +83,7 @@ def presenter(actor: Actor) -> Callable[[Row], dict[str, Any]]:
 
 
 def window(zone: Zone, first: date | None, last: date | None) -> dict[str, int] | None:
-    """The instants that bound a window of local days; a missing end lies 92 days from the other."""
+    """Return the instants that bound a window of local days. A missing end is set 92 days from the other."""
     if first is None and last is None:
         return None
     span = timedelta(days=WINDOW_DAYS_MAX)
@@ -96,48 +96,49 @@ def window(zone: Zone, first: date | None, last: date | None) -> dict[str, int] 
     return {"departs_from": departs_from, "departs_before": departs_before}
 
 
-def get(tx: Tx, caller: Actor, booking_id: str) -> dict[str, Any]:
-    """One booking.
+def get(tx: Tx, actor: Actor, booking_id: str) -> dict[str, Any]:
+    """Return a booking.
 
     Raises:
         NotFound: the organization has no such booking.
     """
-    row = store.get(tx, caller.organization.id, booking_id)
+    row = store.get(tx, actor.organization.id, booking_id)
     if row is None:
         raise NotFound("There is no such booking.")
-    return rules.present(row, caller.organization.zone, links(caller)(row))
+    return rules.present(row, actor.organization.zone, manage_links(actor)(row))
 
 
-def lock(tx: Tx, actor: Actor, booking_id: str) -> Live:
-    """The booking, held until the transaction ends, for a verb that changes it.
+def lock(tx: Tx, actor: Actor, booking_id: str) -> LockedBooking:
+    """Lock a booking until the transaction ends, and return it.
 
     Raises:
         NotFound: the organization has no such booking.
     """
-    locked = store.lock(tx, actor.organization.id, booking_id)
-    row = store.get(tx, actor.organization.id, booking_id) if locked else None  # when it is held: then it is the newest
-    if locked is None or row is None:
+    details = store.lock(tx, actor.organization.id, booking_id)
+    # Read after the lock, so that the row has the changes of the previous holder.
+    row = store.get(tx, actor.organization.id, booking_id) if details else None
+    if details is None or row is None:
         raise NotFound("There is no such booking.")
-    return Live(row, locked)
+    return LockedBooking(row, details)
 
 
-def owner(tx: Tx, booking_id: str) -> Organization:
-    """Whose booking it is. For the operator, who names a booking by its id alone.
+def organization_of(tx: Tx, booking_id: str) -> Organization:
+    """Return the organization that a booking belongs to, for operator commands that take only an id.
 
     Raises:
         NotFound: there is no such booking.
     """
-    found = store.owner(tx, booking_id.lower()) if rules.is_id(booking_id) else None
+    found = store.organization_of(tx, booking_id.lower()) if rules.is_id(booking_id) else None
     if found is None:
         raise NotFound(f"There is no booking {booking_id!r}.")
     return found
 
 
 def show(actor: Actor, row: BookingRow) -> bytes:
-    """The booking as JSON, as the actor may see it."""
-    return rules.with_link(render(actor.organization, row), links(actor)(row))
+    """Render the booking as JSON, with the guest's link when the actor may see it."""
+    return rules.with_link(render(actor.organization, row), manage_links(actor)(row))
 
 
 def render(organization: Organization, row: BookingRow) -> bytes:
-    """The booking as JSON without its link, as events hold it."""
+    """Render the booking as JSON without the guest's link, as in events."""
     return orjson.dumps(rules.present(row, organization.zone))

@@ -1,14 +1,14 @@
-"""Payments that staff records: money that was taken on site, or for an invoice (decision B20)."""
+"""Record and void payments that staff received: on site, or for an invoice (decision B20)."""
 
 from booking_core import payments
-from booking_core.bookings import service, store
-from booking_core.bookings.service import Live
+from booking_core.bookings import queries, store
+from booking_core.bookings.queries import LockedBooking
 from booking_core.context import Actor
 from booking_core.db.engine import Tx
 from booking_core.errors import Conflict, NotFound
 from booking_core.models.bookings import BookingStatus, PaymentMethod, PaymentSource, PaymentStatus
 
-_BY_HAND = frozenset({PaymentMethod.PAY_ON_SITE, PaymentMethod.INVOICE})
+_RECORDABLE_METHODS = frozenset({PaymentMethod.PAY_ON_SITE, PaymentMethod.INVOICE})
 
 
 def record_payment(
@@ -21,30 +21,30 @@ def record_payment(
     note: str | None = None,
     received_at: int | None = None,
 ) -> bytes:
-    """Record a payment that was made by hand, and return the booking as JSON.
+    """Record a payment that staff received, and return the booking as JSON.
 
-    The booking is paid once its records come to its total, and unpaid before.
+    The booking becomes paid when its recorded payments reach its total.
 
     Raises:
         NotFound: the organization has no such booking.
-        Conflict: `booking_cancelled`; `paid_already`; `paid_by_card`: only the storefront says that a card was charged.
+        Conflict: `booking_cancelled`, `paid_already`, or `paid_by_card`: only the storefront reports card payments.
         Malformed, Unprocessable: as `payments.record`.
     """
-    live = service.lock(tx, actor, booking_id)
-    _refuse_unrecordable(live)
+    booking = queries.lock(tx, actor, booking_id)
+    _require_recordable(booking)
     status = payments.record(
         tx,
         actor,
-        booking_id=live.row.id,
-        currency=live.row.currency,
-        total_minor=live.row.total_minor,
+        booking_id=booking.row.id,
+        currency=booking.row.currency,
+        total_minor=booking.row.total_minor,
         amount_minor=amount_minor,
-        customer_id=live.locked.customer_id,
+        customer_id=booking.details.customer_id,
         method=method,
         note=note,
         received_at=received_at,
     )
-    return _marked(tx, actor, live, status, amount_minor)
+    return _set_payment_status(tx, actor, booking, status, amount_minor)
 
 
 def void_payment(tx: Tx, actor: Actor, record_id: str, *, note: str | None = None) -> bytes:
@@ -58,27 +58,29 @@ def void_payment(tx: Tx, actor: Actor, record_id: str, *, note: str | None = Non
     found = payments.get_record(tx, actor.organization.id, record_id)
     if found is None:
         raise NotFound("There is no such recorded payment.")
-    live = service.lock(tx, actor, found.booking_id)
-    if live.row.status == BookingStatus.CANCELLED:
+    booking = queries.lock(tx, actor, found.booking_id)
+    if booking.row.status == BookingStatus.CANCELLED:
         raise Conflict("booking_cancelled", "The booking is cancelled, and its money was settled then.")
-    status = payments.void(tx, actor, found, customer_id=live.locked.customer_id, note=note)
-    return _marked(tx, actor, live, status, -found.amount_minor)
+    status = payments.void(tx, actor, found, customer_id=booking.details.customer_id, note=note)
+    return _set_payment_status(tx, actor, booking, status, -found.amount_minor)
 
 
-def _refuse_unrecordable(live: Live) -> None:
-    row = live.row
+def _require_recordable(booking: LockedBooking) -> None:
+    row = booking.row
     if row.status == BookingStatus.CANCELLED:
         raise Conflict("booking_cancelled", "The booking is cancelled: return the money to whoever paid it.")
     if row.payment_source == PaymentSource.STRIPE:
         message = "The booking is paid by card; `storefront pay` says that the card was charged."
         raise Conflict("paid_by_card", message)
-    if row.payment_method not in _BY_HAND or row.payment_status != PaymentStatus.UNPAID:
+    if row.payment_method not in _RECORDABLE_METHODS or row.payment_status != PaymentStatus.UNPAID:
         raise Conflict("paid_already", "Nothing of the booking is left to pay.")
 
 
-def _marked(tx: Tx, actor: Actor, live: Live, status: PaymentStatus, recorded_minor: int) -> bytes:
+def _set_payment_status(
+    tx: Tx, actor: Actor, booking: LockedBooking, status: PaymentStatus, recorded_minor: int
+) -> bytes:
     """Write the booking's new payment status, and return the booking as JSON."""
-    row = live.row._replace(payment_status=status, updated_at=max(actor.at, live.row.updated_at))
+    row = booking.row._replace(payment_status=status, updated_at=max(actor.at, booking.row.updated_at))
     is_due = row.payment_method == PaymentMethod.INVOICE and status is not PaymentStatus.PAID
     tx.update(
         store.RECORD,
@@ -89,4 +91,4 @@ def _marked(tx: Tx, actor: Actor, live: Live, status: PaymentStatus, recorded_mi
         updated_at=row.updated_at,
         recorded_minor=recorded_minor,
     )
-    return service.show(actor, row)
+    return queries.show(actor, row)

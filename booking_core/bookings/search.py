@@ -1,8 +1,7 @@
-"""Finding bookings as staff looks for them: by number, e-mail address, name, or departure.
+"""Search bookings by number, e-mail address, name or departure.
 
-A number, an address and a departure are looked up in an index. A name, and an address that no customer record holds
-any more, are compared in slices along the organization's own list, so that no statement is long, however many bookings
-there are.
+A number, an address and a departure are looked up in an index. A name, and an address that no customer record has any
+more, are compared in slices of the organization's list, so that each statement is short for any number of bookings.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,8 +11,8 @@ from itertools import islice
 from typing import Any
 
 from booking_core import cursors
-from booking_core.bookings import rules, service, store
-from booking_core.bookings.store import Texts
+from booking_core.bookings import queries, rules, store
+from booking_core.bookings.store import SearchTexts
 from booking_core.context import Actor
 from booking_core.cursors import Binding
 from booking_core.db.engine import Tx
@@ -26,16 +25,16 @@ from booking_core.models.bookings import BookingStatus
 _ENDPOINT = "bookings by text"
 """The name of these lists in their cursors."""
 _DIGITS_MAX = 18
-"""As many as any number of 64 bits may have."""
+"""Decimal digits that always fit in 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """The conditions that the bookings meet, all of them; none: every booking."""
+    """Search conditions, combined with AND. Without a condition every booking matches."""
 
     number: int | None = None
     email: str | None = None
-    """Of the guest, in any case: of the customer record, or as it was given when no record has it any more."""
+    """The guest's address in any case: of the customer record, or else of the booking itself."""
     name: str | None = None
     """Words of the guest's name, in any order and case, with or without accents."""
     departure_id: str | None = None
@@ -46,39 +45,39 @@ class Search:
     updated_since: int | None = None
 
 
-def search(tx: Tx, actor: Actor, page: PageRequest, wanted: Search) -> Page:
+def search(tx: Tx, actor: Actor, page: PageRequest, conditions: Search) -> Page:
     """Return a page of the bookings that meet the conditions, in the order of their creation.
 
     Raises:
         Malformed: an empty name.
         Unprocessable: the window of departures is reversed, or wider than 92 days.
     """
-    filters = _filters(actor, wanted)
-    matches = [_has_words(wanted.name)] if wanted.name is not None else []
-    if wanted.email is not None:
-        key = email_key(wanted.email.strip())
+    filters = _filters(actor, conditions)
+    matches = [_has_words(conditions.name)] if conditions.name is not None else []
+    if conditions.email is not None:
+        key = email_key(conditions.email.strip())
         if store.has_customer(tx, actor.organization.id, key):
             filters["email_key"] = key
         else:
             matches.append(lambda texts: email_key(texts.guest_email or "") == key)
     if not matches:
-        return store.LIST.find(tx, actor, page, service.presenter(actor), **filters)
-    return _matching(tx, actor, page, wanted, filters, lambda texts: all(matches_it(texts) for matches_it in matches))
+        return store.LIST.find(tx, actor, page, queries.presenter(actor), **filters)
+    return _matching(tx, actor, page, conditions, filters, lambda texts: all(is_match(texts) for is_match in matches))
 
 
-def _filters(actor: Actor, wanted: Search) -> dict[str, Any]:
+def _filters(actor: Actor, conditions: Search) -> dict[str, Any]:
     filters = {
-        "number": wanted.number,
-        "departure_id": wanted.departure_id,
-        "status": wanted.status,
-        "experience_id": wanted.experience_id,
-        "window": service.window(actor.organization.zone, wanted.departure_from, wanted.departure_to),
-        "updated_since": wanted.updated_since,
+        "number": conditions.number,
+        "departure_id": conditions.departure_id,
+        "status": conditions.status,
+        "experience_id": conditions.experience_id,
+        "window": queries.window(actor.organization.zone, conditions.departure_from, conditions.departure_to),
+        "updated_since": conditions.updated_since,
     }
     return {name: value for name, value in filters.items() if value is not None}
 
 
-def _has_words(name: str) -> Callable[[Texts], bool]:
+def _has_words(name: str) -> Callable[[SearchTexts], bool]:
     words = names.words(name)
     if not words:
         raise Malformed.at("name", "must have at least one letter or digit", "too_short")
@@ -89,17 +88,17 @@ def _matching(
     tx: Tx,
     actor: Actor,
     page: PageRequest,
-    wanted: Search,
+    conditions: Search,
     filters: dict[str, Any],
-    matches: Callable[[Texts], bool],
+    matches: Callable[[SearchTexts], bool],
 ) -> Page:
     organization_id, keys = actor.organization.id, actor.secret_keys
-    binding = Binding(organization_id, _ENDPOINT, page.order, (("search", repr(wanted)),))
+    binding = Binding(organization_id, _ENDPOINT, page.order, (("search", repr(conditions)),))
     after = cursors.decode_row(keys, binding, page.starting_after) if page.starting_after is not None else None
     found = list(islice(filter(matches, _texts(tx, organization_id, page, filters, after)), page.limit + 1))
     shown = found[: page.limit]
     rows = store.get_many(tx, organization_id, [each.id for each in shown]) if shown else {}
-    present = service.presenter(actor)
+    present = queries.presenter(actor)
     return envelope(
         [present(rows[each.id]) for each in shown],
         cursors.encode_row(keys, binding, *shown[-1][:2]) if len(found) > page.limit else None,
@@ -108,8 +107,8 @@ def _matching(
 
 def _texts(
     tx: Tx, organization_id: str, page: PageRequest, filters: dict[str, Any], after: tuple[int, str] | None
-) -> Iterator[Texts]:
-    """Yield what is compared of each booking, in the order of the list."""
+) -> Iterator[SearchTexts]:
+    """Yield the searched texts of each booking, in the order of the list."""
     while True:
         slice_ = store.texts(tx, organization_id, order=page.order, after=after, filters=filters)
         yield from slice_
@@ -118,21 +117,21 @@ def _texts(
         after = slice_[-1][:2]
 
 
-def refer(tx: Tx, actor: Actor, reference: str) -> str:
-    """Return the id of the booking that has this number, or this id.
+def resolve_id(tx: Tx, actor: Actor, reference: str) -> str:
+    """Return the id of the booking with this number or id.
 
     Raises:
         NotFound: the organization has no booking of that number, or the text can be neither.
     """
     if rules.is_id(reference):
         return reference.lower()
-    number = as_number(reference)
+    number = parse_number(reference)
     found = store.id_of_number(tx, actor.organization.id, number) if number is not None else None
     if found is None:
         raise NotFound(f"There is no booking {reference!r} of {actor.organization.slug}.")
     return found
 
 
-def as_number(text: str) -> int | None:
-    """Return the booking number that the text writes; none when it writes no number that there can be."""
+def parse_number(text: str) -> int | None:
+    """Parse a booking number; return None for a text that is not a possible number."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else None

@@ -1,0 +1,255 @@
+"""Create many bookings in one transaction.
+
+Waiting requests are decided together. One statement each reads every departure, customer and stored answer that the
+requests need; the rules then decide in memory, in order, each request against the seats that the earlier ones left;
+everything is written at once. Many requests for one departure or one organization then cost one lock for each batch
+instead of one for each booking. One booking is a batch of one.
+
+Two processes whose batches share an organization would block each other for all their requests. A batch therefore goes
+on without an organization whose counters another transaction has locked, and defers its requests to the next batch.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from booking_core import events, idempotency, tokens
+from booking_core.bookings import capacity, drafts, pricing, queries, rules, store
+from booking_core.bookings.drafts import BookingDraft
+from booking_core.bookings.rules import LockedDeparture
+from booking_core.bookings.store import BatchContext
+from booking_core.context import Caller
+from booking_core.db.engine import Tx
+from booking_core.errors import BookingError, IdempotencyInProgress, IdempotencyKeyReused, NotFound
+from booking_core.idempotency import Answer, Once, Refuse
+from booking_core.manage_links import ManageLinks
+from booking_core.models.base import email_key
+from booking_core.models.bookings import BookingCreate, BookingSource
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRequest:
+    """A request of the API to create a booking, with its idempotency key and the answer to a refusal."""
+
+    caller: Caller
+    request: BookingCreate
+    once: Once
+    refuse: Refuse
+    blocking: bool = False
+    """Wait for the organization's counters. Otherwise the request is deferred when another transaction has locked them
+    and the batch has requests of other organizations."""
+
+    @property
+    def organization_id(self) -> str:
+        return self.caller.organization.id
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.organization_id, self.once.key
+
+    @property
+    def departure_key(self) -> tuple[str, str]:
+        return self.organization_id, self.request.experience_date_id
+
+    @property
+    def customer_key(self) -> tuple[str, str]:
+        return self.organization_id, email_key(self.request.customer.email)
+
+
+class Deferred:
+    """The result of a request that was not carried out. It is to be submitted again with `blocking`."""
+
+
+DEFERRED = Deferred()
+CreateResult = Answer | BookingError | Deferred
+
+
+@dataclass(slots=True)
+class AcceptedRequest:
+    """A request that becomes a booking."""
+
+    position: int
+    create: CreateRequest
+    draft: BookingDraft
+
+    @property
+    def event_count(self) -> int:
+        """Count booking.created and booking.confirmed, and customer.created for a new customer."""
+        return 2 + self.draft.is_new_customer
+
+
+@dataclass(slots=True)
+class Batch:
+    """The requests of one transaction and their results, both by position."""
+
+    creates: Sequence[CreateRequest]
+    departures: dict[tuple[str, str], LockedDeparture]
+    contexts: dict[int, BatchContext]
+    results: dict[int, CreateResult] = field(default_factory=dict)
+    refused_at: dict[int, int] = field(default_factory=dict)
+    """The instant of each refusal that is stored for its idempotency key."""
+    accepted: list[AcceptedRequest] = field(default_factory=list)
+    seats_sold: Counter[tuple[str, str]] = field(default_factory=Counter)
+    new_customers: dict[tuple[str, str], str] = field(default_factory=dict)
+    first_by_key: dict[tuple[str, str], int] = field(default_factory=dict)
+
+
+def create_many(tx: Tx, creates: Sequence[CreateRequest]) -> list[CreateResult]:
+    """Create the bookings, and return the result of each request in order.
+
+    A refusal that was reached by executing (decision I3) is an answer, stored for its key like a success. A request
+    that stores nothing results in its error, and a deferred one in `Deferred`.
+    """
+    batch = _read(tx, creates)
+    for position in range(len(creates)):
+        if position not in batch.results:
+            _decide(batch, position)
+    _write(tx, batch)
+    return [_result(batch, position) for position in range(len(creates))]
+
+
+def _read(tx: Tx, creates: Sequence[CreateRequest]) -> Batch:
+    has_lock, departures, contexts = tx.pipeline(
+        idempotency.locks_query(tx.dialect, [create.key for create in creates]),
+        store.departures_query((create.departure_key, idempotency.lock_name(*create.key)) for create in creates),
+        store.contexts_query(_context_keys(creates)),
+    )
+    batch = Batch(creates, departures, contexts)
+    for position, is_locked in enumerate(has_lock):
+        if not is_locked:
+            batch.results[position] = IdempotencyInProgress()
+    return batch
+
+
+def _context_keys(creates: Sequence[CreateRequest]) -> Iterator[dict[str, object]]:
+    for position, create in enumerate(creates):
+        yield {
+            "i": position,
+            "organization_id": create.organization_id,
+            "key": create.once.key,
+            "departure_id": create.request.experience_date_id,
+            "email_key": create.customer_key[1],
+        }
+
+
+def _decide(batch: Batch, position: int) -> None:
+    create, context = batch.creates[position], batch.contexts[position]
+    try:
+        if context.fingerprint is not None and context.status is not None and context.body_sealed is not None:
+            stored = (context.fingerprint, context.status, context.body_sealed)
+            batch.results[position] = idempotency.replay(create.caller, create.once, *stored)
+        elif batch.first_by_key.setdefault(create.key, position) == position:
+            _accept(batch, position, create, context)
+        # A key that comes twice in one batch gets the result of its first request, see _result.
+    except idempotency.STORED_REFUSALS as error:
+        batch.results[position] = create.refuse(error)
+        batch.refused_at[position] = context.at
+    except BookingError as error:
+        batch.results[position] = error
+
+
+def _accept(batch: Batch, position: int, create: CreateRequest, context: BatchContext) -> None:
+    """Take the seats in memory, with the checks in the order of decision B4."""
+    departure = batch.departures.get(create.departure_key)
+    if departure is None:
+        raise NotFound("There is no such departure.")
+    organization = create.caller.organization
+    capacity.require_bookable(departure, organization, context.at)
+    quote = pricing.price(organization, departure, create.request.guests, create.request.add_ons)
+    sold = batch.seats_sold[create.departure_key]
+    capacity.require_seats(departure, quote.seats, seats_held=context.seats_held, seats_sold=sold)
+    batch.seats_sold[create.departure_key] += quote.seats
+    known_id = context.customer_id or batch.new_customers.get(create.customer_key)
+    draft = BookingDraft(
+        organization=organization,
+        request=create.request,
+        departure=departure,
+        quote=quote,
+        at=context.at,
+        customer_id=known_id or batch.new_customers.setdefault(create.customer_key, tokens.new_id()),
+        is_new_customer=known_id is None,
+        source=BookingSource.API,
+    )
+    batch.accepted.append(AcceptedRequest(position, create, draft))
+
+
+def _write(tx: Tx, batch: Batch) -> None:
+    counters = _lock_counters(tx, batch)
+    _defer(batch, counters)
+    for position, at in batch.refused_at.items():
+        create, answer = batch.creates[position], batch.results[position]
+        assert isinstance(answer, Answer)
+        idempotency.keep(tx, create.caller, create.once, answer, at=at)
+    for accepted in batch.accepted:
+        organization_id = accepted.create.organization_id
+        number, sequence = counters[organization_id]
+        counters[organization_id] = number + 1, sequence + accepted.event_count
+        batch.results[accepted.position] = _write_one(tx, accepted, number + 1, sequence + 1)
+    _write_seats(tx, batch)
+
+
+def _lock_counters(tx: Tx, batch: Batch) -> dict[str, tuple[int, int]]:
+    """Lock the counters of the organizations that book, and return their last booking number and event sequence.
+
+    Organizations whose requests are to be deferred are left out.
+    """
+    wanted: dict[str, tuple[int, int]] = {}
+    for accepted in batch.accepted:
+        numbers, sequences = wanted.get(accepted.create.organization_id, (0, 0))
+        wanted[accepted.create.organization_id] = numbers + 1, sequences + accepted.event_count
+    blocking_ids = {create.organization_id for create in batch.creates if create.blocking or len(wanted) == 1}
+    # Counters with a blocking lock come first and in order. A transaction that waits then has no counter from a
+    # non-blocking lock, so that no two transactions can deadlock.
+    blocking = {each: numbers for each, numbers in wanted.items() if each in blocking_ids}
+    others = {each: numbers for each, numbers in wanted.items() if each not in blocking_ids}
+    locked = events.lock_sequences(tx, blocking) if blocking else {}
+    if others:
+        locked |= events.try_lock_sequences(tx, others) or ({} if blocking else events.lock_sequences(tx, others))
+    return locked
+
+
+def _defer(batch: Batch, locked: Collection[str]) -> None:
+    """Defer the requests of organizations whose counters are not locked.
+
+    Refusals are deferred too: they were decided on seats that earlier requests of the batch have not taken after all.
+    """
+    deferred = {accepted.create.organization_id for accepted in batch.accepted}.difference(locked)
+    if not deferred:
+        return
+    for position in [*batch.refused_at, *(accepted.position for accepted in batch.accepted)]:
+        if batch.creates[position].organization_id in deferred:
+            batch.results[position] = DEFERRED
+            batch.refused_at.pop(position, None)
+    batch.accepted = [accepted for accepted in batch.accepted if accepted.create.organization_id not in deferred]
+    for key in [key for key in batch.seats_sold if key[0] in deferred]:
+        del batch.seats_sold[key]
+
+
+def _write_seats(tx: Tx, batch: Batch) -> None:
+    at = max((accepted.draft.at for accepted in batch.accepted), default=0)
+    for (organization_id, departure_id), seats in batch.seats_sold.items():
+        if seats:
+            capacity.take_seats(tx, organization_id, departure_id, seats, at=at)
+
+
+def _write_one(tx: Tx, accepted: AcceptedRequest, number: int, sequence: int) -> Answer:
+    create, draft = accepted.create, accepted.draft
+    caller = create.caller
+    row = drafts.build_row(draft, tokens.new_id(), caller.secret_keys.first_id, number)
+    shown = drafts.write(tx, draft, row, sequence)
+    link = ManageLinks(caller.installation, caller.organization.id).of(row, queries.ends_at(row), draft.at)
+    answer = Answer(rules.CREATED, rules.with_link(shown, link))
+    idempotency.keep(tx, caller, create.once, answer, at=draft.at)
+    return answer
+
+
+def _result(batch: Batch, position: int) -> CreateResult:
+    """Return the result of a request; for a key that comes twice in one batch, a replay of its first result."""
+    create = batch.creates[position]
+    first = batch.first_by_key.get(create.key, position)
+    result = batch.results[first]
+    if first == position or not isinstance(result, Answer):
+        return result
+    if create.once.fingerprint != batch.creates[first].once.fingerprint:
+        return IdempotencyKeyReused()
+    return Answer(result.status, result.body, replayed=True)

@@ -1,0 +1,214 @@
+"""Cancel a booking: its seats, gift card, payment, event, mails and timeline entry.
+
+A booking gives its seats back once, its gift card is restored once, its refund is enqueued once, and
+`booking.cancelled` is published once, for every reason of a cancellation (decision B11).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from booking_core import events, gift_cards, outbox, payments, timeline
+from booking_core.bookings import capacity, queries, store
+from booking_core.bookings.queries import LockedBooking
+from booking_core.bookings.rules import BookingRow
+from booking_core.context import Actor
+from booking_core.db.engine import Tx
+from booking_core.errors import Conflict
+from booking_core.events import NewEvent
+from booking_core.gift_cards import Redemption
+from booking_core.models.bookings import BookingStatus, CancelReason, PaymentSource, PaymentStatus, RefundMode
+from booking_core.models.events import EventType
+from booking_core.outbox import OutboxKind
+from booking_core.payments import PaymentRow
+from booking_core.timeline import TimelineKind
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """The reason of a cancellation, and how the payments are refunded."""
+
+    reason: CancelReason
+    note: str | None = None
+    """The caller's text, shown to staff."""
+    refund: RefundMode = RefundMode.AUTO
+    in_full: bool = False
+    """Refund all that was paid, regardless of the policy: by a decision of staff, or because the departure itself is
+    cancelled (decisions/0014)."""
+
+
+def cancel(
+    tx: Tx,
+    actor: Actor,
+    booking_id: str,
+    *,
+    reason: CancelReason,
+    note: str | None = None,
+    refund: RefundMode = RefundMode.AUTO,
+    in_full: bool = False,
+) -> bytes:
+    """Cancel a booking and enqueue its refund, and return it as JSON. A cancelled booking stays unchanged.
+
+    Args:
+        refund: `auto` refunds card payments by the organization's policy; `none` keeps the money.
+        in_full: refund card payments in full instead of by the policy.
+
+    Raises:
+        NotFound: the organization has no such booking.
+        Conflict: `booking_confirmed`, for the reason `abandoned` and a confirmed booking.
+    """
+    booking = queries.lock(tx, actor, booking_id)
+    if booking.row.status == BookingStatus.CANCELLED:
+        return queries.show(actor, booking.row)
+    if reason is CancelReason.ABANDONED and booking.row.status == BookingStatus.CONFIRMED:
+        raise Conflict("booking_confirmed", "The booking was confirmed, so it is not abandoned.")
+    (row,) = cancel_locked(tx, actor, [booking], Cancellation(reason, note, refund, in_full))
+    return queries.show(actor, row)
+
+
+def cancel_locked(
+    tx: Tx, actor: Actor, locked: Sequence[LockedBooking], cancellation: Cancellation
+) -> list[BookingRow]:
+    """Lock the departures of locked bookings, cancel the bookings and give back their seats."""
+    organization_id = actor.organization.id
+    departure_ids = dict.fromkeys(booking.row.departure_id for booking in locked)
+    store.lock_departures(tx, [(organization_id, departure_id) for departure_id in departure_ids])
+    rows = cancel_rows(tx, actor, locked, cancellation)
+    _release_seats(tx, actor, locked)
+    return rows
+
+
+def _release_seats(tx: Tx, actor: Actor, locked: Sequence[LockedBooking]) -> None:
+    seats: Counter[str] = Counter()
+    for booking in locked:
+        seats[booking.row.departure_id] += booking.details.seats
+    organization_id, at = actor.organization.id, write_instant(actor, locked)
+    for departure_id, count in seats.items():
+        capacity.take_seats(tx, organization_id, departure_id, -count, at=at)
+
+
+def write_instant(actor: Actor, locked: Sequence[LockedBooking]) -> int:
+    """Return the instant of the change, never before an earlier change: the clock may have stepped back."""
+    return max(actor.at, *(booking.row.updated_at for booking in locked)) if locked else actor.at
+
+
+def cancel_rows(tx: Tx, actor: Actor, locked: Sequence[LockedBooking], cancellation: Cancellation) -> list[BookingRow]:
+    """Cancel locked bookings of locked departures, and return their rows. The caller gives back their seats.
+
+    All locks and reads come before the first write, so that one statement writes everything.
+    """
+    at = write_instant(actor, locked)
+    balances = [_lock_balances(tx, actor, booking, cancellation) for booking in locked]
+    rows = [
+        _cancel_one(tx, actor, booking, each, cancellation, at) for booking, each in zip(locked, balances, strict=True)
+    ]
+    cancelled = [
+        NewEvent(
+            EventType.BOOKING_CANCELLED,
+            row.id,
+            queries.render(actor.organization, row),
+            {"reason": cancellation.reason},
+        )
+        for row in rows
+    ]
+    if cancelled:
+        events.publish(tx, actor.organization, cancelled, at=at)
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Balances:
+    """The locked gift card redemption and payment of a booking; None where nothing is given back."""
+
+    redemption: Redemption | None
+    payment: PaymentRow | None
+
+
+def _lock_balances(tx: Tx, actor: Actor, booking: LockedBooking, cancellation: Cancellation) -> _Balances:
+    row = booking.row
+    redemption = gift_cards.lock_redemption(tx, actor, row.id) if row.gift_card_minor else None
+    has_refund = cancellation.refund is RefundMode.AUTO and (
+        _is_paid_by_card(booking) or booking.details.recorded_minor
+    )
+    return _Balances(redemption, payments.lock(tx, actor, row.id) if has_refund else None)
+
+
+def _is_paid_by_card(booking: LockedBooking) -> bool:
+    return booking.row.payment_source == PaymentSource.STRIPE and booking.row.payment_status == PaymentStatus.PAID
+
+
+def _cancel_one(
+    tx: Tx, actor: Actor, booking: LockedBooking, balances: _Balances, cancellation: Cancellation, at: int
+) -> BookingRow:
+    """Cancel one booking and settle its payments. The caller publishes its event and gives back its seats."""
+    row = booking.row
+    if balances.redemption:
+        gift_cards.restore(tx, actor, balances.redemption, customer_id=booking.details.customer_id)
+    payment_status = _settle(tx, actor, booking, balances.payment, cancellation, at)
+    row = row._replace(status=BookingStatus.CANCELLED, payment_status=payment_status, updated_at=at)
+    tx.update(
+        store.CANCEL,
+        organization_id=actor.organization.id,
+        id=row.id,
+        status=row.status,
+        payment_status=row.payment_status,
+        cancelled_at=at,
+        cancel_reason=cancellation.reason,
+        cancel_note=cancellation.note or None,
+        expires_at=None,
+        updated_at=at,
+    )
+    _enqueue_mails(tx, actor, booking, cancellation, at)
+    _add_timeline_entry(tx, actor, booking, cancellation, at)
+    return row
+
+
+def _settle(
+    tx: Tx, actor: Actor, booking: LockedBooking, payment: PaymentRow | None, cancellation: Cancellation, at: int
+) -> str:
+    """Settle the payment, and return its new status.
+
+    A pending card payment fails. A paid one stays paid until the gateway has answered the refund. Payments that staff
+    recorded are refunded by hand. External payments stay as they are.
+    """
+    row = booking.row
+    if row.payment_source == PaymentSource.STRIPE and row.payment_status == PaymentStatus.PENDING:
+        payments.drop(tx, actor.organization.id, booking_id=row.id, at=at)
+        return PaymentStatus.FAILED
+    if payment is not None:
+        enqueue_refund = payments.request_refund if _is_paid_by_card(booking) else payments.request_manual_refund
+        enqueue_refund(
+            tx,
+            actor,
+            payment,
+            booking_id=row.id,
+            starts_at=row.starts_at,
+            customer_id=booking.details.customer_id,
+            in_full=cancellation.in_full,
+        )
+    return row.payment_status
+
+
+def _enqueue_mails(tx: Tx, actor: Actor, booking: LockedBooking, cancellation: Cancellation, at: int) -> None:
+    """Enqueue the mails. An abandoned checkout sends none, neither to the guest nor to staff."""
+    organization, row = actor.organization, booking.row
+    if cancellation.reason is not CancelReason.ABANDONED:
+        outbox.enqueue(tx, organization.id, OutboxKind.BOOKING_CANCELLATION_MAIL, row.id, at=at)
+        if organization.notify_staff:  # the booking's own setting is about its creation alone (decision B17)
+            outbox.enqueue(tx, organization.id, OutboxKind.STAFF_CANCELLATION_MAIL, row.id, at=at)
+
+
+def _add_timeline_entry(tx: Tx, actor: Actor, booking: LockedBooking, cancellation: Cancellation, at: int) -> None:
+    organization, row = actor.organization, booking.row
+    timeline.note(
+        tx,
+        organization.id,
+        TimelineKind.BOOKING_CANCELLED,
+        at=at,
+        customer_id=booking.details.customer_id,
+        booking_id=row.id,
+        booking_number=row.booking_number,
+        reason=cancellation.reason,
+        # Stored here because the booking does not show whether staff kept the money or refunded it in full.
+        refund="full" if cancellation.in_full and cancellation.refund is RefundMode.AUTO else cancellation.refund,
+    )

@@ -1,0 +1,166 @@
+"""Cancel bookings in batches: expired checkouts, cancelled departures, and departures under their minimum.
+
+Each batch is bounded and has a transaction of its own, so that no lock is held for long.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from booking_core import departures
+from booking_core.bookings import queries, store
+from booking_core.bookings.cancel import Cancellation, cancel_locked, cancel_rows, write_instant
+from booking_core.bookings.queries import LockedBooking
+from booking_core.bookings.rules import BookingRow
+from booking_core.bookings.store import BookingDetails
+from booking_core.clock import HOUR
+from booking_core.context import Actor, Installation
+from booking_core.db.engine import Tx
+from booking_core.departures import DepartureRow
+from booking_core.models.bookings import CancelReason
+from booking_core.models.departures import DepartureStatus
+
+BATCH = 50
+"""Bookings of one departure that are cancelled in one transaction."""
+MINIMUM_GRACE = HOUR
+"""A departure that began longer ago than this has taken place: it is no longer cancelled for too few participants."""
+
+
+def _read(tx: Tx, organization_id: str, details: Sequence[BookingDetails]) -> list[LockedBooking]:
+    """Read locked bookings, up to the second one that was paid by gift card.
+
+    A transaction writes a row once, and two bookings may have been paid by the same card.
+    """
+    found = store.get_many(tx, organization_id, [each.id for each in details])
+    locked: list[LockedBooking] = []
+    by_gift_card = 0
+    for each in details:
+        by_gift_card += found[each.id].gift_card_minor > 0
+        if by_gift_card > 1:
+            break
+        locked.append(LockedBooking(found[each.id], each))
+    return locked
+
+
+def abandon_due(tx: Tx, installation: Installation, *, limit: int = BATCH) -> int:
+    """Cancel expired pending bookings of one organization, and return their number; 0 when none has expired."""
+    organization = store.next_abandoned(tx)
+    if organization is None:
+        return 0
+    actor = Actor(installation=installation, organization=organization, at=tx.now())
+    locked = _read(tx, organization.id, store.lock_abandoned(tx, organization.id, limit))
+    if locked:
+        cancel_locked(tx, actor, locked, Cancellation(CancelReason.ABANDONED))
+    return len(locked)
+
+
+def cancel_departure(tx: Tx, actor: Actor, departure_id: str, *, reason: CancelReason = CancelReason.ADMIN) -> bytes:
+    """Cancel a departure and its first bookings, and return it as JSON. `cancel_next_batch` cancels the others.
+
+    A cancelled departure stays unchanged, unless an import cancelled it: an import leaves the bookings as they are, and
+    this cancels them.
+
+    Raises:
+        NotFound: the organization has no such departure.
+    """
+    organization_id = actor.organization.id
+    locked = _read(tx, organization_id, store.lock_live(tx, organization_id, departure_id, BATCH))
+    row = departures.lock(tx, actor, departure_id)
+    is_cancelled = row.status == DepartureStatus.CANCELLED
+    if is_cancelled and (not locked or store.cancelling_reason(tx, organization_id, departure_id)):
+        return departures.render(actor, row)
+    _cancel_batch(tx, actor, row, locked, reason)
+    seats = sum(booking.details.seats for booking in locked)
+    cancelled = row._replace(status=DepartureStatus.CANCELLED.value, seats_taken=row.seats_taken - seats)
+    return departures.render(actor, cancelled)
+
+
+@dataclass(frozen=True, slots=True)
+class CancelledBatch:
+    """Bookings of a cancelled departure that one transaction cancelled."""
+
+    bookings: Sequence[bytes]
+    """As JSON, in the order of their ids."""
+    remaining: int
+    """The number of bookings that are still to be cancelled."""
+
+
+def cancel_departure_batch(
+    tx: Tx, actor: Actor, departure_id: str, *, reason: CancelReason = CancelReason.ADMIN
+) -> CancelledBatch:
+    """Cancel a departure, if it is not cancelled yet, and the next batch of its bookings.
+
+    The caller repeats it, each time in its own transaction, until no booking remains. If the caller stops early, the
+    departure keeps the reason of the cancellation, and the worker or the next call continues. The first reason holds
+    for all bookings.
+
+    Raises:
+        NotFound: the organization has no such departure.
+    """
+    organization_id = actor.organization.id
+    locked = _read(tx, organization_id, store.lock_live(tx, organization_id, departure_id, BATCH))
+    row = departures.lock(tx, actor, departure_id)
+    first = store.cancelling_reason(tx, organization_id, departure_id)
+    if row.status == DepartureStatus.CANCELLED and not locked and first is None:
+        return CancelledBatch([], 0)
+    rows, remaining = _cancel_batch(tx, actor, row, locked, CancelReason(first or reason))
+    return CancelledBatch([queries.render(actor.organization, each) for each in rows], remaining)
+
+
+def _cancel_batch(
+    tx: Tx, actor: Actor, row: DepartureRow, locked: Sequence[LockedBooking], reason: CancelReason
+) -> tuple[list[BookingRow], int]:
+    """Cancel the departure and some of its bookings, and return these and the number of the remaining ones.
+
+    The departure keeps the reason for the next batch while bookings remain.
+    """
+    organization_id, seats = actor.organization.id, sum(booking.details.seats for booking in locked)
+    remaining = store.count_live(tx, organization_id, row.id) - len(locked)
+    rows = cancel_rows(tx, actor, locked, Cancellation(reason, in_full=True))
+    tx.update(
+        store.CANCEL_DEPARTURE,
+        organization_id=organization_id,
+        id=row.id,
+        status=DepartureStatus.CANCELLED.value,
+        cancelling=reason if remaining else None,
+        updated_at=write_instant(actor, locked),
+        seats_taken=-seats,
+    )
+    return rows, remaining
+
+
+def cancel_next_batch(tx: Tx, installation: Installation) -> int:
+    """Cancel the next bookings of a cancelled departure, and return 1; 0 when no such departure has bookings."""
+    found = store.next_cancelling(tx)
+    if found is None:
+        return 0
+    actor = Actor(installation=installation, organization=found.organization, at=tx.now())
+    organization_id = found.organization.id
+    locked = _read(tx, organization_id, store.lock_live(tx, organization_id, found.departure_id, BATCH))
+    row = departures.lock(tx, actor, found.departure_id)
+    if row.status == DepartureStatus.CANCELLED:
+        _cancel_batch(tx, actor, row, locked, CancelReason(found.reason))
+    return 1
+
+
+def cancel_under_minimum(tx: Tx, installation: Installation) -> int:
+    """Cancel a departure that has closed for booking with too few confirmed participants (decision B16).
+
+    Return 1 when a departure was checked, 0 when none is due. With too few participants and a pending booking nothing
+    is decided yet: the departure is due again when no booking is pending. Each departure is decided once: a later
+    cancellation by a guest does not cancel it for the others.
+    """
+    found = store.next_closed(tx, grace=MINIMUM_GRACE)
+    if found is None:
+        return 0
+    actor = Actor(installation=installation, organization=found.organization, at=tx.now())
+    organization_id = found.organization.id
+    locked = _read(tx, organization_id, store.lock_live(tx, organization_id, found.departure_id, BATCH))
+    row = departures.lock(tx, actor, found.departure_id)
+    if row.status != DepartureStatus.CANCELLED:  # by another transaction, since it was found
+        counted = store.count_participants(tx, organization_id, row.id)
+        if counted.seats_confirmed >= found.min_participants:
+            key = {"organization_id": organization_id, "id": row.id}
+            tx.update(store.CHECK_MINIMUM, **key, minimum_checked_at=actor.at)
+        elif not counted.bookings_pending:
+            _cancel_batch(tx, actor, row, locked, CancelReason.MIN_PARTICIPANTS)
+    return 1

@@ -1,0 +1,199 @@
+"""Drafts of new bookings, and the rows that are written for one.
+
+Shared by the batch of the API (`batch`) and the single bookings of staff and storefront (`create`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from booking_core import customers, departures, events, outbox, timeline
+from booking_core.bookings import pricing, rules
+from booking_core.bookings.pricing import Charge, Quote
+from booking_core.bookings.rules import BookingRow, LockedDeparture
+from booking_core.context import Organization
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.events import NewEvent
+from booking_core.models.bookings import (
+    AddOnInput,
+    BookingCreate,
+    BookingSource,
+    BookingStatus,
+    GuestInput,
+    GuestLineInput,
+    PaymentMode,
+    PaymentSource,
+)
+from booking_core.models.events import EventType
+from booking_core.outbox import OutboxKind
+from booking_core.timeline import TimelineKind
+
+_JOINED_COLUMNS = frozenset({"experience_title", "experience_slug", "starts_at", "ends_at", "duration_minutes"})
+"""Columns of BookingRow that belong to the departure or the experience."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookingRequest:
+    """A request for a booking by staff, an agent or the storefront."""
+
+    departure_id: str
+    guests: Sequence[GuestLineInput]
+    customer: GuestInput
+    source: BookingSource
+    payment: Charge
+    """A card booking stays pending until it is paid, unless nothing is left to pay."""
+    add_ons: Sequence[AddOnInput] = ()
+    note: str | None = None
+    discount_minor: int = 0
+    gift_card_code: str | None = None
+    hold_id: str | None = None
+    """A hold of the departure whose seats this booking takes over. The caller ends the hold."""
+    send_confirmation_email: bool = True
+    notify_staff: bool = True
+
+
+@dataclass(slots=True)
+class BookingDraft:
+    """A priced booking with its customer, ready to be written."""
+
+    organization: Organization
+    request: BookingCreate | BookingRequest
+    departure: LockedDeparture
+    quote: Quote
+    at: int
+    customer_id: str
+    is_new_customer: bool
+    source: BookingSource
+    discount_minor: int = 0
+    gift_card_minor: int = 0
+
+
+def build_row(draft: BookingDraft, booking_id: str, manage_key_id: str, number: int | None = None) -> BookingRow:
+    """Build the row of a new booking. It is pending while its card payment is missing."""
+    request, departure, quote = draft.request, draft.departure, draft.quote
+    total = quote.subtotal_minor - draft.discount_minor - draft.gift_card_minor
+    method, source, status = pricing.payment(request.payment, total, draft.gift_card_minor)
+    return BookingRow(
+        created_at=draft.at,
+        id=booking_id,
+        booking_number=number,
+        status=BookingStatus.PENDING if source is PaymentSource.STRIPE else BookingStatus.CONFIRMED,
+        source=draft.source,
+        updated_at=draft.at,
+        experience_id=departure.experience_id,
+        experience_title=departure.title,
+        experience_slug=departure.slug,
+        departure_id=departure.id,
+        starts_at=departure.starts_at,
+        ends_at=departure.ends_at,
+        duration_minutes=departure.duration_minutes,
+        guest_name=request.customer.name,
+        guest_email=request.customer.email,
+        guest_phone=request.customer.phone or None,
+        guests=quote.guests,
+        add_ons=quote.add_ons,
+        currency=departure.currency,
+        subtotal_minor=quote.subtotal_minor,
+        discount_minor=draft.discount_minor,
+        gift_card_minor=draft.gift_card_minor,
+        total_minor=total,
+        payment_method=method,
+        payment_source=source,
+        payment_status=status,
+        note=request.note or None,
+        manage_key_id=manage_key_id,
+        manage_expires_at=departures.ends_at(departure.starts_at, departure.ends_at, departure.duration_minutes),
+    )
+
+
+def write(
+    tx: Tx,
+    draft: BookingDraft,
+    row: BookingRow,
+    sequence: int,
+    *,
+    extra_events: Sequence[NewEvent] = (),
+    **columns: object,
+) -> bytes:
+    """Insert the booking, its customer when new, its events, its mails and its timeline entry.
+
+    Args:
+        sequence: of the first event. The order is: customer, booking, `extra_events`, confirmation.
+        extra_events: further events of the same booking.
+        columns: of the booking's row, beside the columns that every new booking fills.
+
+    Returns:
+        The booking as JSON.
+    """
+    new_events = [_insert_customer(tx, draft)] if draft.is_new_customer else []
+    _insert_booking(tx, draft, row, columns)
+    shown = orjson.dumps(rules.present(row, draft.organization.zone))
+    new_events.append(NewEvent(EventType.BOOKING_CREATED, row.id, shown))
+    new_events.extend(extra_events)
+    if row.status is BookingStatus.CONFIRMED:
+        new_events.append(NewEvent(EventType.BOOKING_CONFIRMED, row.id, shown))
+    for offset, event in enumerate(new_events):
+        events.append(tx, draft.organization, event, sequence=sequence + offset, at=draft.at)
+    _enqueue_mails(tx, draft, row)
+    _add_timeline_entry(tx, draft, row)
+    return shown
+
+
+def _insert_customer(tx: Tx, draft: BookingDraft) -> NewEvent:
+    """Insert the guest as a new customer, and return the event of it."""
+    guest = draft.request.customer
+    customer = customers.add(
+        tx,
+        draft.organization,
+        customer_id=draft.customer_id,
+        email=guest.email,
+        name=guest.name,
+        phone=guest.phone or None,
+        email_subscription=False,
+        at=draft.at,
+    )
+    return NewEvent(EventType.CUSTOMER_CREATED, draft.customer_id, customer)
+
+
+def _insert_booking(tx: Tx, draft: BookingDraft, row: BookingRow, columns: dict[str, object]) -> None:
+    request, organization = draft.request, draft.organization
+    stored = {name: value for name, value in row._asdict().items() if name not in _JOINED_COLUMNS}
+    tx.insert(
+        tables.bookings,
+        organization_id=organization.id,
+        **stored,
+        customer_id=draft.customer_id,
+        seats=draft.quote.seats,
+        invoice_due=request.payment is PaymentMode.INVOICE and row.total_minor > 0,
+        on_site_fee_minor=pricing.on_site_fee(organization, request.payment, row.total_minor),
+        send_confirmation_email=request.send_confirmation_email is not False,
+        notify_staff=request.notify_staff is not False,
+        confirmed_at=row.created_at if row.status is BookingStatus.CONFIRMED else None,
+        **columns,
+    )
+
+
+def _enqueue_mails(tx: Tx, draft: BookingDraft, row: BookingRow) -> None:
+    """Enqueue the mails of a confirmed booking. A pending booking has none yet."""
+    organization, at = draft.organization, row.created_at
+    if row.status is not BookingStatus.CONFIRMED:
+        return
+    if draft.request.send_confirmation_email is not False:
+        outbox.enqueue(tx, organization.id, OutboxKind.BOOKING_CONFIRMATION_MAIL, row.id, at=at)
+    if draft.request.notify_staff is not False and organization.notify_staff:
+        outbox.enqueue(tx, organization.id, OutboxKind.STAFF_BOOKING_MAIL, row.id, at=at)
+
+
+def _add_timeline_entry(tx: Tx, draft: BookingDraft, row: BookingRow) -> None:
+    timeline.note(
+        tx,
+        draft.organization.id,
+        TimelineKind.BOOKING_CREATED,
+        at=row.created_at,
+        customer_id=draft.customer_id,
+        booking_id=row.id,
+        booking_number=row.booking_number,
+        source=row.source,
+    )

@@ -1,0 +1,119 @@
+"""Reschedule a booking to another departure, in one transaction. Its price stays as sold."""
+
+from booking_core import departures, events, outbox, timeline
+from booking_core.bookings import capacity, queries, store
+from booking_core.bookings.queries import LockedBooking
+from booking_core.bookings.rules import BookingRow, LockedDeparture
+from booking_core.context import Actor
+from booking_core.db.engine import Tx
+from booking_core.errors import Conflict, NotFound, Unprocessable
+from booking_core.events import NewEvent
+from booking_core.models.bookings import BookingStatus
+from booking_core.models.events import EventType
+from booking_core.outbox import OutboxKind
+from booking_core.timeline import TimelineKind
+
+
+def reschedule(tx: Tx, actor: Actor, booking_id: str, departure_id: str) -> bytes:
+    """Reschedule a booking to another departure, and return it as JSON. The same departure leaves it unchanged.
+
+    Lines, totals and number of seats stay as sold, even when the departure belongs to another experience. The expiry
+    of the guest's link follows the end of the new departure.
+
+    Raises:
+        NotFound: the organization has no such booking, or no such departure.
+        Conflict: `booking_cancelled`, `departure_cancelled`, `departure_closed` or `departure_started`.
+        Unprocessable: `currency_mismatch`.
+        InsufficientCapacity: the other departure has fewer available seats.
+    """
+    booking = queries.lock(tx, actor, booking_id)
+    if booking.row.status == BookingStatus.CANCELLED:
+        raise Conflict("booking_cancelled", "The booking is cancelled.")
+    if booking.row.departure_id == departure_id:
+        return queries.show(actor, booking.row)
+    target = _lock_target(tx, actor, booking, departure_id)
+    row = _rescheduled_row(booking.row, target, max(actor.at, booking.row.updated_at))
+    _write(tx, actor, booking, row)
+    return queries.show(actor, row)
+
+
+def _lock_target(tx: Tx, actor: Actor, booking: LockedBooking, departure_id: str) -> LockedDeparture:
+    """Lock both departures, and return the new one after checking that it can take the booking.
+
+    They are locked in sorted order, so that two bookings that swap departures cannot deadlock.
+    """
+    organization = actor.organization
+    wanted = [(organization.id, departure_id), (organization.id, booking.row.departure_id)]
+    target = store.lock_departures(tx, wanted).get(wanted[0])
+    if target is None:
+        raise NotFound("There is no such departure.")
+    context = store.get_context(tx, organization.id, departure_id)
+    capacity.require_bookable(target, organization, context.at)
+    if target.currency != booking.row.currency:
+        raise Unprocessable.at("departure_id", f"The departure is sold in {target.currency}.", "currency_mismatch")
+    capacity.require_seats(target, booking.details.seats, seats_held=context.seats_held)
+    return target
+
+
+def _rescheduled_row(row: BookingRow, target: LockedDeparture, at: int) -> BookingRow:
+    return row._replace(
+        updated_at=at,
+        experience_id=target.experience_id,
+        experience_title=target.title,
+        experience_slug=target.slug,
+        departure_id=target.id,
+        starts_at=target.starts_at,
+        ends_at=target.ends_at,
+        duration_minutes=target.duration_minutes,
+        manage_expires_at=departures.ends_at(target.starts_at, target.ends_at, target.duration_minutes),
+    )
+
+
+def _write(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow) -> None:
+    organization, before = actor.organization, booking.row
+    if booking.details.seats:
+        seats, at = booking.details.seats, row.updated_at
+        capacity.take_seats(tx, organization.id, before.departure_id, -seats, at=at)
+        capacity.take_seats(tx, organization.id, row.departure_id, seats, at=at)
+    tx.update(
+        store.MOVE,
+        organization_id=organization.id,
+        id=row.id,
+        updated_at=row.updated_at,
+        departure_id=row.departure_id,
+        experience_id=row.experience_id,
+        manage_expires_at=row.manage_expires_at,
+    )
+    previous = {"id": before.departure_id, "starts_at": organization.zone.iso(before.starts_at)}
+    shown = queries.render(organization, row)
+    rescheduled = NewEvent(EventType.BOOKING_RESCHEDULED, row.id, shown, {"previous_departure": previous})
+    (event_id,) = events.publish(tx, organization, [rescheduled], at=row.updated_at)
+    _enqueue_mails(tx, actor, booking, row, event_id)
+    _add_timeline_entry(tx, actor, booking, row)
+
+
+def _enqueue_mails(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow, event_id: str) -> None:
+    """Enqueue the mails. A booking may be rescheduled more than once, so the event identifies each mail."""
+    organization, before, at = actor.organization, booking.row, row.updated_at
+    kinds = [OutboxKind.BOOKING_RESCHEDULING_MAIL]
+    if organization.notify_staff:  # the booking's own setting is about its creation alone (decision B17)
+        kinds.append(OutboxKind.STAFF_RESCHEDULING_MAIL)
+    for kind in kinds:
+        payload = {"previous_starts_at": before.starts_at}
+        outbox.enqueue(tx, organization.id, kind, row.id, at=at, payload=payload, occurrence=event_id)
+
+
+def _add_timeline_entry(tx: Tx, actor: Actor, booking: LockedBooking, row: BookingRow) -> None:
+    organization, before, at = actor.organization, booking.row, row.updated_at
+    timeline.note(
+        tx,
+        organization.id,
+        TimelineKind.BOOKING_RESCHEDULED,
+        at=at,
+        customer_id=booking.details.customer_id,
+        booking_id=row.id,
+        booking_number=row.booking_number,
+        departure_id=row.departure_id,
+        previous_departure_id=before.departure_id,
+        previous_starts_at=before.starts_at,
+    )
