@@ -26,8 +26,8 @@ from booking_core.errors import (
     InsufficientCapacity,
     NotFound,
 )
+from booking_core.guest_links import ManageLinks
 from booking_core.idempotency import Answer, Once, Refuse
-from booking_core.manage_links import ManageLinks
 from booking_core.models.base import email_key
 from booking_core.models.bookings import BookingCreate, BookingSource
 

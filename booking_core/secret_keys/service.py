@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
-from booking_core import gift_codes, manage_links
+from booking_core import gift_codes, guest_links
 from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
@@ -81,7 +81,7 @@ def with_link_keys(database: Database, installation: Installation) -> Installati
     for key_id, sealed in database.read(store.link_keys).items():
         opened = _opened(keys, LINK_KEY_PURPOSE, sealed, key_id)
         if opened:
-            derived[manage_links.PURPOSE, key_id] = opened[0]
+            derived[guest_links.PURPOSE, key_id] = opened[0]
     return replace(installation, secret_keys=keys.retaining(derived)) if derived else installation
 
 
@@ -107,7 +107,7 @@ def unopened(tx: Tx, keys: SecretKeys, at: int) -> list[Unopened]:
                 found.append(Unopened(kind.plural, sealing_key_id(sealed)))
                 break
     link_key = store.newest_link_key(tx, at)
-    if link_key is not None and keys.derived(link_key, manage_links.PURPOSE) is None:
+    if link_key is not None and keys.derived(link_key, guest_links.PURPOSE) is None:
         found.append(Unopened("guests' links", link_key))
     return found
 
@@ -161,7 +161,7 @@ def _count_links(database: Database, keys: SecretKeys) -> list[Count]:
     counted: Counter[tuple[str, State]] = Counter()
     for key_id, values in links.items():
         needed = (sealing_key_id(kept[key_id]) or key_id) if key_id in kept else key_id
-        is_open = keys.derived(key_id, manage_links.PURPOSE) is not None
+        is_open = keys.derived(key_id, guest_links.PURPOSE) is not None
         counted[needed, _state(keys, needed) if is_open else State.LOST] += values
     return [Count(GUEST_LINK, key_id, state, values) for (key_id, state), values in sorted(counted.items())]
 
@@ -276,7 +276,7 @@ def retain_link_keys(database: Database, keys: SecretKeys) -> None:
 
 
 def _retain(tx: Tx, keys: SecretKeys, key_id: str) -> None:
-    derived = keys.derived(key_id, manage_links.PURPOSE)
+    derived = keys.derived(key_id, guest_links.PURPOSE)
     assert derived is not None
     if key_id not in store.link_keys(tx):
         store.retain(tx, key_id, keys.seal(LINK_KEY_PURPOSE, derived, key_id), tx.now())
