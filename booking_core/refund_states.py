@@ -1,4 +1,4 @@
-"""States of a refund, and the sentences that say what is true in each: to the guest, and to staff.
+"""States of a refund, and their sentences for the guest and for staff.
 
 Mails, the guest's page, the timeline, logs and the command line all take their words from here.
 """
@@ -24,7 +24,7 @@ class RefundStatus(StrEnum):
     FAILED = "failed"
     """The gateway refused it."""
     NEEDS_REVIEW = "needs_review"
-    """It was never sent, or what became of it is unclear."""
+    """It was never sent, or its result is unknown."""
 
 
 WAITING = frozenset({RefundStatus.FAILED, RefundStatus.NEEDS_REVIEW})
@@ -85,12 +85,12 @@ class RefundState:
 
     @property
     def is_unclear(self) -> bool:
-        """Return whether the money may have gone back although nobody knows."""
+        """Return True if the money may have been refunded without a record."""
         return self.status == RefundStatus.NEEDS_REVIEW and self.was_sent
 
     @property
     def task(self) -> str:
-        """Return what a person has to do, in the words of a mail's subject."""
+        """Return the task of a person as the subject of a mail."""
         if self.status in (RefundStatus.SUCCEEDED, RefundStatus.SETTLED):
             return "Refund settled meanwhile"
         if not self.waits:
@@ -103,10 +103,10 @@ class RefundState:
         return self.reason != RefundReason.PAID_BY_HAND
 
     def for_guest(self, operator: str) -> str:
-        """Return what the guest is told.
+        """Return the sentence for the guest.
 
         Args:
-            operator: the organization's name, which does what is done by hand.
+            operator: the name of the organization, which handles manual refunds.
         """
         if self.status == RefundStatus.SUCCEEDED:
             return f"{self.amount} was returned to the card that paid. {_BANKS}"
@@ -131,7 +131,7 @@ class RefundState:
         return f"{operator} will make the refund by hand."
 
     def for_staff(self) -> str:
-        """Return what staff is told, in mails and at the shell."""
+        """Return the sentence for staff, in mails and on the command line."""
         if self.status == RefundStatus.SUCCEEDED:
             elsewhere = self.reason == RefundReason.REFUNDED_ELSEWHERE
             return f"{self.amount} was returned to the card{', by somebody at the gateway' if elsewhere else ''}."

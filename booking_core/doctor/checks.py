@@ -69,9 +69,9 @@ class CheckOptions:
     """Two timestamps closer than this have no order: an event is dated when its request began, and numbered when it
     commits."""
     overdue_s: int | None = None
-    """What waits for a worker longer than this is found; none: whether one runs is not context."""
+    """Work that is due for longer than this is a finding. None: due work is not checked."""
     include_needs_person: bool = False
-    """Whether to report work for a person, too."""
+    """True to report work for a person, too."""
     openers: Mapping[str, Opener] | None = field(default=None, repr=False)
     """The opener of each kind of sealed value (see `sealed_values`). None: sealed values are not checked."""
     pending_minutes: int = 30

@@ -1,4 +1,4 @@
-"""Which secret key sealed what, and everything sealed anew by the key in use."""
+"""Functions of secret keys: count sealed values by key, and reseal them with the first key."""
 
 import random
 import time
@@ -22,7 +22,7 @@ WRITTEN_AT_ONCE = 50
 """So few in one transaction that a booking which waits for a gift card, or on SQLite for the one writer, waits for
 milliseconds."""
 PAUSE_S = 0.01
-"""Between two transactions: whoever waits for the writer comes first."""
+"""The pause between two transactions, in which other writers get their turn."""
 _TRIES = 5
 _WALKS = 5
 
@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]
 
 
 class State(StrEnum):
-    """What is to be done about a value."""
+    """The state of a sealed value."""
 
     CURRENT = "current"
     """The key in use sealed it, for its row."""
@@ -44,7 +44,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many values of a kind have one key and one state."""
+    """The number of values of a kind with one key and one state."""
 
     kind: str
     key_id: str | None
@@ -63,7 +63,7 @@ class Unopened:
 
 @dataclass(frozen=True, slots=True)
 class Resealed:
-    """What became of one kind."""
+    """The result of resealing one kind."""
 
     kind: str
     resealed: int
@@ -178,7 +178,7 @@ def count_to_reseal(database: Database, keys: SecretKeys) -> int:
 def reseal(
     database: Database, keys: SecretKeys, *, progress: Progress = lambda done, total: None, pause: Pause = time.sleep
 ) -> list[Resealed]:
-    """Seal with the first key, for its row, whatever another live key or an earlier release sealed.
+    """Seal with the first key, for its row, each value that another live key or an earlier release sealed.
 
     Safe beside everything that runs: a value is replaced only where it still is the one that was read, in short
     transactions with pauses. One that was interrupted goes on when it is called again; when all is done it changes
@@ -267,7 +267,7 @@ def _patiently(database: Database, work: Callable[[Tx], int], pause: Pause) -> i
 
 
 def retain_link_keys(database: Database, keys: SecretKeys) -> None:
-    """Keep what the links of former live keys are made with, sealed by the first key: the links outlive those keys."""
+    """Store the link keys of former live keys, sealed by the first key: the links outlive their secret keys."""
     for key_id in keys.ids[1:]:
         with database.reading() as tx:  # it may have to look at every booking, and no writer should wait for that
             made_links = store.made_links(tx, key_id)
