@@ -33,7 +33,7 @@ class ApiKey(Resource):
     """To the minute; null: not used yet."""
 
     def has(self, scope: Scope | str) -> bool:
-        """Whether the key holds the scope."""
+        """Return True if the key has the scope."""
         return scope in self.scopes
 
 
