@@ -38,7 +38,7 @@ class ApiKey(Resource):
 
 
 class Me(Resource):
-    """Who is calling, and for whom."""
+    """The API key of the request and its organization."""
 
     organization: Organization
     key: ApiKey

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("webhook_verify", "booking_core", "booking_server", "booking_sdk", "booking_cli")
-SHIPPED = {".md", ".json", ".py", ".typed", ".json", ".html", ".txt", ".css", ".js", ".svg", ".png", ".mako", ".sql"}
+SHIPPED = {".md", ".json", ".py", ".typed", ".html", ".txt", ".css", ".js", ".svg", ".png", ".mako", ".sql"}
 """Endings of the files that a wheel may hold: modules, and the data that they read."""
 ONLY_IN_SDIST = {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
 
@@ -45,7 +45,7 @@ def wheel_files(path: Path) -> set[str]:
 
 
 def sources(folder: str) -> set[str]:
-    """The files of a package in the tree that belong into its wheel."""
+    """Return the files of a package that belong into its wheel."""
     found = (path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {
         str(path.relative_to(ROOT))
@@ -55,7 +55,7 @@ def sources(folder: str) -> set[str]:
 
 
 def metadata(built: Path) -> Message:
-    """The core metadata of the wheel."""
+    """Return the core metadata of the wheel."""
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
