@@ -1,6 +1,6 @@
 """Instants and zones. An instant is an integer of microseconds since 1970 UTC, the same in both databases.
 
-Wall time appears at two borders only: what a client or a catalogue writes, and what an answer shows.
+Wall time appears only in the input of clients and catalogues, and in responses.
 """
 
 import re
@@ -18,7 +18,7 @@ END_OF_TIME = 253_402_300_800 * SECOND + 2 * DAY
 """Later than every local 9999-12-31, in any zone."""
 
 YEARS = (1970, 9997)
-"""Where an instant may lie that an operator gives: an end or an offset reaches beyond it, and the calendar ends with
+"""The years that a timestamp of an operator may lie in. Ends and offsets are added to it, and the calendar ends with
 the year 9999."""
 
 Clock = Callable[[], int]
@@ -26,7 +26,7 @@ Clock = Callable[[], int]
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - naive on purpose: arithmetic that cannot overflow at year 1 or 9999
 _SHOWN_MAX = 16_384
-"""Instants whose text a zone remembers: departures begin, end and close at the same few thousand."""
+"""The size of a zone's cache of texts: departures begin, end and close at the same few thousand timestamps."""
 _BUCKET_S = 900
 _BUCKETS_MAX = 50_000
 _BUCKETS_SINCE_S = 315_532_800
@@ -44,7 +44,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
 def system_clock() -> int:
-    """The instant it is, by this machine's clock."""
+    """Return the current time by this machine's clock."""
     return time.time_ns() // 1000
 
 
@@ -57,13 +57,13 @@ def elapsed_s() -> float:
 
 
 def has_passed(length: int, since: int, now: int) -> bool:
-    """Whether so long has passed. A clock that was set back since then cannot tell; then it counts as passed, or what
-    is done every hour would wait for as long as the clock had been ahead."""
+    """Return True if the time has passed. After the clock was set back it counts as passed, since an hourly job would
+    otherwise wait for as long as the clock had been ahead."""
     return not 0 <= now - since < length
 
 
 def from_datetime(at: datetime) -> int:
-    """The instant of an aware datetime."""
+    """Return the timestamp of an aware datetime."""
     offset = at.utcoffset()
     if offset is None:
         raise ValueError("a datetime without an offset is no instant")
@@ -71,12 +71,12 @@ def from_datetime(at: datetime) -> int:
 
 
 def to_datetime(at: int) -> datetime:
-    """The instant as an aware UTC datetime."""
+    """Return the timestamp as an aware UTC datetime."""
     return datetime.fromtimestamp(at // SECOND, UTC).replace(microsecond=at % SECOND)
 
 
 def within_years(at: int) -> int:
-    """The instant itself, when it can be kept and shown in every zone.
+    """Return the timestamp, if it can be stored and shown in every zone.
 
     Raises:
         ValueError: it lies before or after YEARS.
@@ -91,7 +91,7 @@ def _wall(at: datetime) -> int:
 
 
 def parse_date(text: str) -> date:
-    """A date written exactly `YYYY-MM-DD`.
+    """Parse a date, written exactly `YYYY-MM-DD`.
 
     Raises:
         ValueError: it is not.
@@ -124,8 +124,9 @@ class Zone:
         return f"{prefix}{_TWO[minute + second // 60]}:{_TWO[second % 60]}{suffix}"
 
     def _learn(self, bucket: int) -> tuple[str, int, str] | None:
-        """What the quarter of an hour shares: date and hour, first minute, offset. Availability shows thousands of
-        instants in one answer, and the zone database is asked once for each quarter instead of once for each.
+        """Return what all timestamps of a quarter of an hour share: date and hour, first minute, offset.
+
+        Availability shows thousands of timestamps in one response. Each quarter is looked up in the zone database once.
 
         None for a quarter in which the clocks were changed, as St. John's did at one minute past midnight.
         """
@@ -142,12 +143,12 @@ class Zone:
         return known
 
     def wall(self, at: int) -> datetime:
-        """The instant as an aware datetime of this zone."""
+        """Return the timestamp as an aware datetime of this zone."""
         return to_datetime(at).astimezone(self.info)
 
     def at(self, wall: datetime) -> int:
-        """The instant of a naive wall time: one that happens twice is the first, one that a clock change skips is
-        moved forward by the gap."""
+        """Return the timestamp of a naive wall time. A time that happens twice is the first; a time that a clock change
+        skips is moved forward by the gap."""
         return _wall(wall) - self._offset(wall, 0)
 
     def _offset(self, wall: datetime, fold: int) -> int:
@@ -156,7 +157,7 @@ class Zone:
         return (offset or timedelta()) // timedelta(microseconds=1)
 
     def day_start(self, day: date) -> int:
-        """The first instant of a local day, also where midnight is skipped (Santiago) or happens twice (Havana)."""
+        """Return the first timestamp of a local day. Midnight may be skipped (Santiago) or happen twice (Havana)."""
         midnight = datetime(day.year, day.month, day.day)  # noqa: DTZ001 - wall time of this zone
         before, after = self._offset(midnight, 0), self._offset(midnight, 1)
         if before >= after:
@@ -173,11 +174,11 @@ class Zone:
         return latest * SECOND
 
     def day_end(self, day: date) -> int:
-        """The first instant after a local day, which may be 23, 23.5, 24.5 or 25 hours long."""
+        """Return the first timestamp after a local day, which may be 23, 23.5, 24.5 or 25 hours long."""
         return END_OF_TIME if day == date.max else self.day_start(day + timedelta(days=1))
 
     def parse(self, text: str) -> int:
-        """The instant of an ISO 8601 timestamp; without an offset it is wall time here, without a time midnight.
+        """Parse an ISO 8601 timestamp: without an offset it is wall time of this zone, without a time midnight.
 
         A space where a `+` stood in an unescaped URL is read as `+` (decision R10).
 
@@ -205,7 +206,7 @@ class Zone:
 
 @lru_cache(maxsize=1024)
 def zone(name: str) -> Zone:
-    """The zone of that IANA name, one object for each.
+    """Return the zone of an IANA name, one object for each name.
 
     Raises:
         ValueError: there is no such zone.

@@ -1,4 +1,4 @@
-"""Who is asking: an organization with its settings, a key with its scopes, and the installation that serves them."""
+"""The context of a request: the installation, the organization with its settings, and the API key with its scopes."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from booking_core.tokens import SecretKeys
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What every request of one installation shares."""
+    """The settings and keys that all requests of an installation share."""
 
     secret_keys: SecretKeys
     public_url: str = "http://127.0.0.1:8000"
@@ -64,8 +64,8 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
-    """Whoever acts for an organization, and at which instant (the database's clock): staff at a shell, the storefront,
-    a guest with a link, the worker. What an actor may do was settled before."""
+    """An organization and the time of the action (the database's clock): for staff, the storefront, a guest with a
+    link, or the worker. Its permissions are checked before."""
 
     installation: Installation
     organization: Organization
@@ -78,7 +78,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller(Actor):
-    """One authenticated request of the API: the actor, and with which key."""
+    """An authenticated request of the API: the actor and its key."""
 
     key: ApiKey
 

@@ -24,7 +24,7 @@ _PURPOSE = "cursor"
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a cursor belongs to."""
+    """The list or feed of a cursor."""
 
     organization_id: str
     endpoint: str
@@ -63,12 +63,12 @@ def _decode(keys: SecretKeys, binding: Binding, cursor: str, length: int) -> byt
 
 
 def encode_row(keys: SecretKeys, binding: Binding, created_at: int, row_id: str) -> str:
-    """The cursor behind a row of a list ordered by (created_at, id)."""
+    """Return the cursor after a row of a list ordered by (created_at, id)."""
     return _encode(keys, binding, _ROW.pack(created_at, uuid.UUID(row_id).bytes))
 
 
 def decode_row(keys: SecretKeys, binding: Binding, cursor: str) -> tuple[int, str]:
-    """The (created_at, id) that the cursor stands behind.
+    """Return the (created_at, id) of the row before the cursor.
 
     Raises:
         Malformed: it was not issued for this list, or was changed.
@@ -78,12 +78,12 @@ def decode_row(keys: SecretKeys, binding: Binding, cursor: str) -> tuple[int, st
 
 
 def encode_sequence(keys: SecretKeys, binding: Binding, sequence: int) -> str:
-    """The cursor behind an event of the feed."""
+    """Return the cursor after an event of the feed."""
     return _encode(keys, binding, _SEQUENCE.pack(sequence))
 
 
 def decode_sequence(keys: SecretKeys, binding: Binding, cursor: str) -> int:
-    """The event sequence that the cursor stands behind.
+    """Return the sequence of the event before the cursor.
 
     Raises:
         Malformed: it was not issued for this feed, or was changed.

@@ -31,7 +31,7 @@ class Malformed(BookingError):
 
     @classmethod
     def at(cls, field: str, message: str, reason: str = "invalid") -> "Malformed":
-        """One named field is wrong."""
+        """Return the error for a wrong field."""
         return cls(f"{field}: {message}", details=[ErrorDetail(field=field, reason=reason, message=message)])
 
 
@@ -43,7 +43,7 @@ class Unprocessable(BookingError):
 
     @classmethod
     def at(cls, field: str, message: str, reason: str) -> "Unprocessable":
-        """One named field cannot be fulfilled."""
+        """Return the error for a field that cannot be fulfilled."""
         return cls(message, details=[ErrorDetail(field=field, reason=reason, message=message)])
 
 
@@ -175,8 +175,8 @@ class Unavailable(BookingError):
     """The database is away, or busy for longer than a client should wait (503).
 
     Args:
-        for_all: whoever asks now is told the same, whatever for: to try others that waited along would only be in vain.
-        fault: what is the matter with the machine below the database; for the log, and not for clients.
+        for_all: every other request fails now for the same reason, so that those waiting with it need not be tried.
+        fault: the fault of the machine below the database; for the log, not for clients.
     """
 
     code = ErrorCode.SERVICE_UNAVAILABLE

@@ -17,27 +17,27 @@ _SHOWN = 4
 
 
 def new_code() -> str:
-    """A code that nobody guesses: four groups of four characters, 79 random bits."""
+    """Return a new random code: four groups of four characters, 79 random bits."""
     return "-".join("".join(secrets.choice(_ALPHABET) for _ in range(_GROUP)) for _ in range(_GROUPS))
 
 
 def normalise_code(code: str) -> str:
-    """The code as it is kept: a guest may type it in any case, with blanks around it."""
+    """Normalise a code: a guest may type it in any case, with blanks around it."""
     return code.strip().upper()
 
 
 def last4(code: str) -> str:
-    """The part of a code that is shown to everyone."""
+    """Return the part of a code that is shown in lists."""
     return normalise_code(code)[-_SHOWN:]
 
 
 def seal_code(secret_keys: SecretKeys, organization_id: str, gift_card_id: str, code: str) -> str:
-    """The code for `code_sealed` of that card."""
+    """Seal a code for the card's `code_sealed`."""
     return secret_keys.seal(SEALED_FOR, normalise_code(code).encode(), organization_id, gift_card_id)
 
 
 def open_code(secret_keys: SecretKeys, organization_id: str, gift_card_id: str, sealed: str) -> str:
-    """The code that was sealed for that card.
+    """Open the code that was sealed for the card.
 
     Raises:
         ValueError: the secret key that sealed it is gone, or it was sealed for another card.
@@ -46,12 +46,12 @@ def open_code(secret_keys: SecretKeys, organization_id: str, gift_card_id: str, 
 
 
 def hash_code(secret_keys: SecretKeys, organization_id: str, code: str) -> str:
-    """The code for `code_hash`."""
+    """Return the hash of a code for `code_hash`."""
     return secret_keys.sign(_HASH, _hashed(organization_id, code)).hex()
 
 
 def code_hashes(secret_keys: SecretKeys, organization_id: str, code: str) -> list[str]:
-    """Every `code_hash` the code may be stored under, one for each live secret key: a card outlives a rotation."""
+    """Return every possible `code_hash` of a code, one for each live secret key: a card outlives a rotation."""
     return [signature.hex() for signature in secret_keys.signatures(_HASH, _hashed(organization_id, code))]
 
 

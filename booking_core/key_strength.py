@@ -10,7 +10,7 @@ import re
 from string import ascii_lowercase, digits, hexdigits
 
 REQUIRED_BITS = 256
-"""32 random bytes: what `openssl rand -base64 32`, `openssl rand -hex 32` and `secrets.token_urlsafe(32)` make."""
+"""32 random bytes, as from `openssl rand -base64 32`, `openssl rand -hex 32` and `secrets.token_urlsafe(32)`."""
 
 _WORD_BITS = 2.0
 """For each letter of a text of words: natural language has less, words drawn at random from a list a little more."""
@@ -26,7 +26,7 @@ _COMMON_PAIRS = frozenset(
 _PAIRS_MIN = 20
 _WORDLIKE = 0.5
 _WORDLIKE_IN_ONE_CASE = 0.35
-"""What a generator of base64 makes is never in one case, so that less is enough there."""
+"""The length that is enough with mixed case, as in base64 of random bytes."""
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]+(={0,2})")
 
 

@@ -1,4 +1,4 @@
-"""Make files and folders that only their owner can read, whatever the umask.
+"""Make files and folders that only their owner can read, with any umask.
 
 A database, a mail and a key file hold what nobody else on the machine may read. A mode that is given when a file is
 made leaves no moment in which it is open; a file that is there already keeps its mode until `tighten` changes it.
@@ -15,14 +15,14 @@ FOLDER_MODE = 0o700
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder and each missing parent with mode 0700; leave those that exist as they are."""
+    """Make the folder and each missing parent with mode 0700. Existing folders are not changed."""
     for folder in (*reversed(path.parents), path):
         if not folder.is_dir():
             folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file with mode 0600, unless there is one. Where none can be made, whoever opens it says why."""
+    """Make an empty file with mode 0600, unless there is one. A failure is reported when the file is opened."""
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
 
@@ -34,7 +34,7 @@ def replace(path: Path, content: bytes, *, draft: Path | None = None) -> None:
         draft: where it is written before it takes its place; by default a name of this process beside it.
 
     Raises:
-        OSError: it cannot be written; what was there stays.
+        OSError: it cannot be written; the former content stays.
     """
     draft = draft or path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
@@ -55,7 +55,7 @@ def of_database(path: Path) -> list[Path]:
 
 
 def tighten(paths: Iterable[Path]) -> list[tuple[Path, int, bool]]:
-    """Take from others and from the group what they may do with the files.
+    """Remove the permissions of group and others from the files.
 
     Returns:
         Each file that was open to them, the mode it had, and whether it could be changed: only its owner can.

@@ -1,4 +1,4 @@
-"""Instants that lie further ahead than what they stand for can be, brought back (decision 0019).
+"""Corrects timestamps that are further in the future than possible (decision 0019).
 
 A clock that was ahead when a row was written, and was set back since, leaves that row due in a future that is the step
 away. Each function finds such rows by how long the longest wait of their kind may be, and makes them due after that
@@ -64,7 +64,7 @@ class _Ahead:
 
 
 def _select(dialect: Dialect, table: Table, key: str, due: str, wait: ColumnElement[int]) -> Select[Any]:
-    """Rows whose instant lies ahead by more than that wait."""
+    """Select the rows whose timestamp is in the future by more than the delay."""
     now = now_us(dialect)
     return (
         select(table.c.organization_id, table.c[key], now, wait)
@@ -75,7 +75,7 @@ def _select(dialect: Dialect, table: Table, key: str, due: str, wait: ColumnElem
 
 
 def _by_attempts(dialect: Dialect, table: Table, key: str, due: str) -> Select[Any]:
-    """By the wait that belongs to the number of attempts; with more of them, the last."""
+    """Return the condition by the delay for the number of attempts; the last delay counts for all further attempts."""
     waits = rows_from_json(dialect, "waits", {"attempts": Integer, "wait": BigInteger})
     last = bindparam("last", type_=Integer)
     number = case((table.c.attempt_count > last, last), else_=table.c.attempt_count)
@@ -87,7 +87,7 @@ def _by_attempts(dialect: Dialect, table: Table, key: str, due: str) -> Select[A
 
 
 def _attempts(waits: Sequence[int], at_least: int = 0) -> dict[str, object]:
-    """The parameters of `_by_attempts`: without an attempt there is no wait."""
+    """Return the parameters of `_by_attempts`: without an attempt there is no delay."""
     by_number = {0: 0, **{number: max(wait, at_least) for number, wait in enumerate(waits, start=1)}}
     return {
         "waits": as_json({"attempts": number, "wait": wait} for number, wait in by_number.items()),
@@ -99,7 +99,7 @@ def _attempts(waits: Sequence[int], at_least: int = 0) -> dict[str, object]:
 
 
 def _deliveries(dialect: Dialect) -> Select[Any]:
-    """By the wait after the last attempt; the first one, and one that somebody asked for, has none."""
+    """Return the condition by the delay after the last attempt. A first attempt and a manual retry have no delay."""
     waits = rows_from_json(dialect, "waits", {"left": Integer, "wait": BigInteger})
     d, most = deliveries.c, bindparam("most", type_=Integer)
     left = d.max_attempts - d.attempt_count

@@ -1,4 +1,4 @@
-"""States of a refund, and the sentences that say what is true in each: to the guest, and to staff.
+"""States of a refund, and their sentences for the guest and for staff.
 
 Mails, the guest's page, the timeline, logs and the command line take their sentences from here.
 """

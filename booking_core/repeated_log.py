@@ -1,4 +1,4 @@
-"""Log lines for what goes on failing: one for a period, with how often it happened."""
+"""Log lines for repeated failures: one for each period, with the number of failures."""
 
 import logging
 import threading

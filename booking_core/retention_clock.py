@@ -23,7 +23,7 @@ than ten days."""
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a process has seen: where the retention clock stood at a reading of its monotonic clock."""
+    """A reading of a process: the retention clock and its own monotonic clock at one moment."""
 
     at: int
     elapsed_s: float
@@ -41,7 +41,7 @@ class Reading:
 
     @property
     def behind(self) -> int:
-        """Microseconds by which the clock is ahead of what purges believe."""
+        """Microseconds by which the database's clock is ahead of the retention clock."""
         return self.now - self.at
 
 
@@ -90,7 +90,7 @@ def read(tx: Tx) -> tuple[int, int | None]:
 
 
 def advance(tx: Tx, measured: Measured | None, elapsed_s: float) -> Reading:
-    """Move the retention clock as far as it may, and return what it says.
+    """Move the retention clock as far as it may, and return its time.
 
     Args:
         measured: of the last reading by this process; None for its first, which moves nothing.

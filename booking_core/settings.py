@@ -183,7 +183,7 @@ def _mail_from(text: str) -> str:
 
 
 def _ca_file(text: str) -> str:
-    import ssl  # costs every command what few installations need
+    import ssl  # slow to import, and needed by few installations
 
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(text)
@@ -205,14 +205,14 @@ def _text(text: str) -> str:
 def _setting(
     name: str, parse: Callable[[str], object], default: object, *, secret: bool = False, absent: str = ""
 ) -> Any:
-    """A field and its variable; `absent` is how None is shown."""
+    """Declare a field and its variable; `absent` is the text shown for None."""
     metadata = {"name": f"BOOKING_{name}", "parse": parse, "secret": secret, "absent": absent}
     return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One field for each variable; `from_environment` is the only reader of the environment."""
+    """The settings, with a field for each variable. Only `from_environment` reads the environment."""
 
     database_url: str = _setting("DATABASE_URL", _database_url, DEFAULT_DATABASE_URL, secret=True)
     secret_key: str | None = _setting("SECRET_KEY", _secret_key, None, secret=True)
@@ -244,7 +244,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> "Settings":
-        """The settings of `BOOKING_*` variables; an empty variable counts as absent.
+        """Read the settings from `BOOKING_*` variables; an empty variable counts as absent.
 
         Raises:
             SettingError: a variable cannot be understood.
@@ -262,7 +262,7 @@ class Settings:
         return cls(**values)
 
     def shown(self) -> dict[str, str]:
-        """The effective settings by variable name, secrets masked."""
+        """Return the effective settings by variable name, with secrets masked."""
         return {item.metadata["name"]: _shown(item.metadata, getattr(self, item.name)) for item in fields(self)}
 
     @property
@@ -277,7 +277,7 @@ class Settings:
 
     @property
     def has_mail_transport(self) -> bool:
-        """Whether mails can leave or be read: by SMTP, in a folder that is named, or in the one beside an SQLite file.
+        """True if mails are sent by SMTP, or written to a folder: the configured one, or the one beside an SQLite file.
 
         Without it they stay queued in the database until one is configured.
         """
@@ -293,7 +293,7 @@ class Settings:
         )
 
     def secret_keys(self) -> SecretKeys:
-        """The keys that sign cursors and seal secrets; beside an SQLite file one is made when there is none.
+        """Return the keys that sign cursors and seal secrets. Beside an SQLite file a missing key is created.
 
         Raises:
             SettingError: none is set, and the database is shared, so that each process would make its own.
@@ -312,12 +312,12 @@ class Settings:
 
     @property
     def has_secret_key(self) -> bool:
-        """Whether there is a secret key already, so that none would be made."""
+        """True if there is a secret key, so that none would be created."""
         return bool(self.secret_key) or (self.secret_file is not None and self.secret_file.exists())
 
     @property
     def refuses_wrong_key(self) -> bool:
-        """Whether secret keys that do not open what the database holds end the program, or are only warned about."""
+        """True if secret keys that do not open the database's values end the program. Otherwise it only warns."""
         return self.secret_key_check != "warn"  # noqa: S105 - no password
 
     def secret_key_warnings(self) -> list[str]:
@@ -330,7 +330,7 @@ class Settings:
         ]
 
     def installation(self) -> Installation:
-        """What every request, command and chore of this installation shares.
+        """Return the context that all requests, commands and jobs of this installation share.
 
         Raises:
             SettingError: there is no secret key, and none can be made.
@@ -339,11 +339,11 @@ class Settings:
 
 
 _OF_URLS = (_database_url, _rate_limit_store, _smtp_url)
-"""What may be shown but for the password in it. A key may look like a URL and is none."""
+"""Settings that are shown without the password in their URL. A key may look like a URL and is none."""
 
 
 def masked(url: str) -> str:
-    """The URL without its password, also where one stands in the query, as libpq and Redis take it."""
+    """Return the URL without its password, also without one in the query, as libpq and Redis accept it."""
     parts = make_url(url)
     hidden = {name: "***" for name in parts.query if "password" in name.lower()}
     return parts.update_query_dict(hidden).render_as_string(hide_password=True).replace("%2A%2A%2A", "***")
@@ -360,7 +360,7 @@ def _shown(metadata: Mapping[str, Any], value: object) -> str:
 
 
 def _kept_secret(path: Path) -> list[str]:
-    """Return the keys in that file, or make it with one new key, mode 0600, for whoever comes first."""
+    """Return the keys in the file. The first caller creates it with a new key, mode 0600."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, private_files.FILE_MODE)
     except FileExistsError:

@@ -24,7 +24,7 @@ _NONCE_BYTES = 12
 
 
 def new_id() -> str:
-    """A UUID of version 7: time leads, so that rows written together lie together in every index."""
+    """Return a UUID of version 7: it begins with the time, so that rows written together are close in every index."""
     random = os.urandom(10).hex()
     stamp = f"{time.time_ns() // 1_000_000:012x}"
     variant = "89ab"[int(random[3], 16) & 3]
@@ -46,12 +46,12 @@ def new_api_key() -> str:
 
 
 def hash_api_key(key: str) -> str:
-    """What is stored of a key, beside its prefix: SHA-256 in hex. A key has 200 random bits, so no salt is needed."""
+    """Return the hash of a key: SHA-256 in hex, without salt, since a key has 200 random bits."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def api_key_prefix(key: str) -> str:
-    """The part of a key that is shown."""
+    """Return the part of a key that is shown."""
     return key[:API_KEY_DISPLAY_LENGTH]
 
 
@@ -60,7 +60,7 @@ def sha256_hex(data: bytes) -> str:
 
 
 SEALED_PREFIX = "v2."
-"""Begins what is bound to its row, before the id of the key that sealed it. What earlier releases sealed is plain
+"""Begins a value that is bound to its row, before the id of its key. A value of an earlier release is plain
 base64, bound to no row."""
 _KEY_ID_LENGTH = 8
 
@@ -130,18 +130,18 @@ class SecretKeys:
         return self._retained.get((purpose, key_id))
 
     def sign_with(self, key_id: str, purpose: str, message: bytes) -> bytes | None:
-        """What the key of that id signs; none when it is neither live nor retained."""
+        """Return the signature by the key of this id, or None if the key is neither live nor retained."""
         key = self.derived(key_id, purpose)
         return None if key is None else hmac.digest(key, message, "sha256")
 
     def signatures(self, purpose: str, message: bytes) -> list[bytes]:
-        """What each live key would have signed, the first key first, and then what each retained key would have."""
+        """Return the signatures of all live keys, in order, and then of all retained keys."""
         live = [self._derived(i, purpose) for i in range(len(self._keys))]
         retained = [key for (used_for, _), key in self._retained.items() if used_for == purpose]
         return [hmac.digest(key, message, "sha256") for key in (*live, *retained)]
 
     def seal(self, purpose: str, plaintext: bytes, *row: str) -> str:
-        """The text encrypted and authenticated (AES-256-GCM), as ASCII, for one row alone.
+        """Encrypt and authenticate a text (AES-256-GCM) for one row, as ASCII.
 
         Args:
             purpose: the column that it is kept in.
@@ -152,7 +152,7 @@ class SecretKeys:
         return f"{SEALED_PREFIX}{self._ids[0]}.{base64.b64encode(nonce + sealed).decode()}"
 
     def open(self, purpose: str, sealed: str, *row: str) -> bytes:
-        """What was sealed for this row, by any live key. What an earlier release sealed is bound to no row.
+        """Open the text that any live key sealed for this row. Values of an earlier release are bound to no row.
 
         Raises:
             ValueError: no live key opens it, or it was sealed for another row.
@@ -160,7 +160,7 @@ class SecretKeys:
         return self.open_with(purpose, sealed, *row)[0]
 
     def open_with(self, purpose: str, sealed: str, *row: str) -> tuple[bytes, str]:
-        """The same, and the id of the key that opened it.
+        """Open a text as `open` does, and return it with the id of the key.
 
         Raises:
             ValueError: no live key opens it, or it was sealed for another row.
@@ -184,5 +184,5 @@ def _decoded(text: str) -> bytes:
 
 
 def _associated(purpose: str, row: tuple[str, ...]) -> bytes:
-    """The associated data of what is sealed: no id holds a NUL, so that no two rows give the same."""
+    """Return the associated data of a sealed value: ids contain no NUL, so that no two rows have the same."""
     return "\0".join((SEALED_PREFIX, purpose, *row)).encode()

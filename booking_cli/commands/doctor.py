@@ -14,7 +14,7 @@ from booking_cli.operator import secret_keys, storage
 
 if TYPE_CHECKING:
     from booking_core.db.engine import Database
-    from booking_core.doctor import Finding, Terms
+    from booking_core.doctor import CheckOptions, Finding
     from booking_core.settings import Settings
 
 app = command_app()
@@ -44,7 +44,7 @@ def doctor(
         settings = storage.load_settings()
         _check_secret_keys(cli, settings, database)
         only = database.read(lambda tx: organizations.get(tx, slug=org)).id if org else None
-        found = database.read(lambda tx: checks.examine(tx, only, _terms(settings), advance=advance))
+        found = database.read(lambda tx: checks.examine(tx, only, _check_options(settings), advance=advance))
     found += _settings_findings(settings)
     if found and cli.render.is_default_table:
         from booking_cli.operator import findings
@@ -87,19 +87,19 @@ def _check_secret_keys(cli: Cli, settings: "Settings", database: "Database") -> 
         cli.render.note("BOOKING_SECRET_KEY is not set: sealed values were not checked")
 
 
-def _terms(settings: "Settings") -> "Terms":
-    from booking_core.doctor import Terms, openers
+def _check_options(settings: "Settings") -> "CheckOptions":
+    from booking_core.doctor import CheckOptions, openers
 
-    return Terms(
+    return CheckOptions(
         event_retention_days=settings.event_retention_days,
         delivery_retention_days=settings.delivery_retention_days,
         idempotency_retention_days=settings.idempotency_retention_days,
         webhook_disable_after_s=settings.webhook_disable_after_s,
         overdue_s=OVERDUE_S,
-        include_waiting=True,
+        include_needs_person=True,
         # No key is made here, since the command only reads.
         openers=openers(settings.secret_keys()) if settings.has_secret_key else None,
         pending_minutes=settings.pending_minutes,
-        webhook_waits_s=settings.webhook_waits_s,
+        webhook_retry_delays_s=settings.webhook_waits_s,
         webhook_deadline_s=settings.webhook_deadline_s,
     )

@@ -21,8 +21,8 @@ from booking_core.bookings.store import BatchContext
 from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.errors import BookingError, IdempotencyInProgress, IdempotencyKeyReused, NotFound
+from booking_core.guest_links import ManageLinks
 from booking_core.idempotency import Answer, Once, Refuse
-from booking_core.manage_links import ManageLinks
 from booking_core.models.base import email_key
 from booking_core.models.bookings import BookingCreate, BookingSource
 

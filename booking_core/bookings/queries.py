@@ -16,7 +16,7 @@ from booking_core.context import Actor, Caller, Organization
 from booking_core.db.engine import Row, Tx
 from booking_core.db.paging import Page, PageRequest
 from booking_core.errors import NotFound
-from booking_core.manage_links import ManageLinks
+from booking_core.guest_links import ManageLinks
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.limits import WINDOW_DAYS_MAX
 from booking_core.models.scopes import Scope

@@ -1,4 +1,4 @@
-"""Customers: read, created or reused, changed. A customer is one e-mail address within one organization."""
+"""Customers. A customer is an e-mail address within an organization."""
 
 from booking_core.customers.service import add, create, find, get, update
 

@@ -1,4 +1,4 @@
-"""What a customer is known by, and how one is shown: decided without storage."""
+"""Rules of customers: their presentation, and validation of changes."""
 
 from typing import Any, NamedTuple
 
@@ -10,11 +10,11 @@ from booking_core.errors import Malformed
 from booking_core.models.base import Email, Name, ShortText
 
 _CONTACT = {"name": TypeAdapter(Name), "email": TypeAdapter(Email), "phone": TypeAdapter(ShortText)}
-"""What may be changed of a customer, by the same rules as when it was created."""
+"""The fields of a customer that may be changed, with the types of the create request."""
 
 
 class CustomerRow(NamedTuple):
-    """What is shown of a customer, in the order it is read; the first two place it in the list."""
+    """The columns of a customer as they are selected; the first two are the keyset of the list."""
 
     created_at: int
     id: str
@@ -26,7 +26,7 @@ class CustomerRow(NamedTuple):
 
 
 def present(row: CustomerRow, zone: Zone) -> dict[str, Any]:
-    """The customer as REST and events show it (API v1 section 2)."""
+    """Return the customer as the API and events show it (API v1 section 2)."""
     return {
         "id": row.id,
         "name": row.name,
@@ -39,13 +39,13 @@ def present(row: CustomerRow, zone: Zone) -> dict[str, Any]:
 
 
 def changed(row: CustomerRow, *, name: str | None, email: str | None, phone: str | None) -> CustomerRow:
-    """The customer with those contact details; what is none stays, an empty phone number is taken away.
+    """Return the customer with new contact details: None keeps a field, an empty phone number removes it.
 
     Raises:
         Malformed: naming the first field that is wrong.
     """
-    given = {"name": name, "email": email, "phone": phone}
-    values: dict[str, Any] = {field: _checked(field, text) for field, text in given.items() if text is not None}
+    contact = {"name": name, "email": email, "phone": phone}
+    values: dict[str, Any] = {field: _checked(field, text) for field, text in contact.items() if text is not None}
     if "phone" in values:
         values["phone"] = values["phone"] or None
     return row._replace(**values)

@@ -1,4 +1,4 @@
-"""The verbs of customers. Ids are canonical UUIDs in lower case, as the border hands them on."""
+"""Functions of customers. Ids are canonical UUIDs in lower case; the callers normalise them."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from booking_core.timeline import TimelineKind
 
 
 def find(tx: Tx, caller: Caller, page: PageRequest, *, email: str | None = None) -> Page:
-    """A page of customers; with an e-mail address the one it belongs to, whatever its case, or none."""
+    """Return a page of customers; with an e-mail address at most one, compared without case."""
     zone = caller.organization.zone
     return store.LIST.find(
         tx,
@@ -31,7 +31,7 @@ def find(tx: Tx, caller: Caller, page: PageRequest, *, email: str | None = None)
 
 
 def get(tx: Tx, caller: Caller, customer_id: str) -> dict[str, Any]:
-    """One customer.
+    """Return a customer.
 
     Raises:
         NotFound: the organization has no such customer.
@@ -43,11 +43,10 @@ def get(tx: Tx, caller: Caller, customer_id: str) -> dict[str, Any]:
 
 
 def create(tx: Tx, caller: Caller, request: CustomerCreate) -> tuple[dict[str, Any], bool]:
-    """The customer of that e-mail address, and whether it is new.
+    """Return the customer of an e-mail address and True if it is new.
 
-    An existing one is given as it is, nothing of it is overwritten; a new one is told of as `customer.created` in the
-    same transaction. Of two that create one address at once the second breaks a unique index, and is run again by
-    `Database.write`: then it finds what the first one made.
+    An existing customer is not changed; a new one publishes `customer.created`. If two transactions create the same
+    address, the second violates a unique index, is run again by `Database.write`, and finds the first one's customer.
     """
     organization = caller.organization
     known = store.get_by_email(tx, organization.id, request.email)
@@ -64,8 +63,8 @@ def create(tx: Tx, caller: Caller, request: CustomerCreate) -> tuple[dict[str, A
         email_subscription=request.email_subscription is True,
         at=caller.at,
     )
-    told = NewEvent(EventType.CUSTOMER_CREATED, customer_id, shown)
-    events.publish(tx, organization, [told], at=caller.at)
+    created = NewEvent(EventType.CUSTOMER_CREATED, customer_id, shown)
+    events.publish(tx, organization, [created], at=caller.at)
     return orjson.loads(shown), True
 
 
@@ -80,10 +79,10 @@ def add(
     email_subscription: bool,
     at: int,
 ) -> bytes:
-    """A new customer among what is about to be written, for a room that looked the address up by itself.
+    """Insert a customer, for a package that has looked up the e-mail address itself.
 
     Returns:
-        The customer as JSON, which the room tells of as `customer.created`.
+        The customer as JSON, which the caller publishes as `customer.created`.
     """
     row = CustomerRow(
         created_at=at,
@@ -107,12 +106,12 @@ def update(
     email: str | None = None,
     phone: str | None = None,
 ) -> bytes:
-    """The customer as JSON, with those contact details; an empty phone number takes it away.
+    """Change the contact details of a customer and return it as JSON. An empty phone number removes it.
 
-    `customer.updated` is told when something is different now. What guests gave at their checkouts stays as it was.
+    `customer.updated` is published if a field has changed. The contact details of bookings stay as they were.
 
     Raises:
-        Malformed: naming the field that is wrong.
+        Malformed: with the invalid field.
         NotFound: the organization has no such customer.
         Conflict: `email_taken`, by another customer.
     """

@@ -34,7 +34,7 @@ def get(tx: Tx, organization_id: str, customer_id: str) -> CustomerRow | None:
 
 
 def lock(tx: Tx, organization_id: str, customer_id: str) -> tuple[CustomerRow, int] | None:
-    """The customer, held until the transaction ends, and when it was last changed."""
+    """Lock the customer until the transaction ends, and return it with its updated_at."""
     row = tx.first(_LOCK, organization_id=organization_id, id=customer_id)
     return (CustomerRow._make(row[:-1]), row[-1]) if row else None
 
@@ -55,7 +55,7 @@ def insert(tx: Tx, organization_id: str, row: CustomerRow) -> None:
 
 
 def update(tx: Tx, organization_id: str, row: CustomerRow, at: int) -> None:
-    """The customer's contact details as they are now."""
+    """Write the customer's contact details."""
     tx.update(
         _UPDATE,
         organization_id=organization_id,

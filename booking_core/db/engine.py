@@ -242,7 +242,7 @@ class Tx:
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction can go on: a full disk ends it on SQLite."""
+        """Return True if the transaction can continue: a full disk ends it on SQLite."""
         return bool(self._connection.in_transaction)
 
     @contextmanager
@@ -430,7 +430,7 @@ class Database:
         return self._with_retries(fn)
 
     def write_once(self, fn: Callable[[Tx], T]) -> T:
-        """As `write`, for work that a second run would do twice: seats are held, a key is made.
+        """Run `work` as `write` does, but never twice: for seats that are held, or a key that is created.
 
         A connection that is lost at the COMMIT leaves the outcome unknown. PostgreSQL remembers the outcome of each
         transaction, so it is queried by the transaction's id, which costs one statement more.

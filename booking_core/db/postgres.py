@@ -253,7 +253,7 @@ class PostgresConnection:
 
     @property
     def broken(self) -> bool:
-        """Whether the connection is lost, in the middle of a statement, or leads to a read-only server."""
+        """Return True if the connection is lost, in the middle of a statement, or leads to a read-only server."""
         libpq = self._libpq
         is_ready = libpq.status == pq.ConnStatus.OK and libpq.pipeline_status == pq.PipelineStatus.OFF
         is_busy = libpq.transaction_status == pq.TransactionStatus.ACTIVE
@@ -261,7 +261,7 @@ class PostgresConnection:
 
     @property
     def was_closed_by_server(self) -> bool:
-        """Whether the server has closed the connection since its last use: an idle one gets no other message."""
+        """Return True if the server has closed the connection since its last use: an idle one gets no other message."""
         return bool(self._socket.select(0))
 
     @contextmanager

@@ -99,7 +99,7 @@ class SqliteConnection:
 
     @property
     def broken(self) -> bool:
-        """Whether an error may come from the open file: one that was opened while its disk took no writes stays
+        """Return True if an error may come from the open file: a file opened on a read-only disk stays
         read-only on this connection for ever."""
         return self._is_suspect
 

@@ -1,15 +1,15 @@
-"""What bookings say of their guests: the seats that they take, and the customer that they are."""
+"""Checks of the guests of bookings: their seats and their customer."""
 
 from typing import Any
 
 import orjson
 
-from booking_core.doctor.checks import Walk
+from booking_core.doctor.checks import RowScan
 from booking_core.models.base import email_key
 
 
-def judge_seats(row: list[Any]) -> str | None:
-    """Return what is wrong with the seats of a booking, where the tiers that it was sold by are known."""
+def validate_seats(row: list[Any]) -> str | None:
+    """Compare the seats of a booking with its guests, if the price tiers of the sale are known."""
     seats, guests, price_tiers = row
     try:
         lines = [(line["tier_id"], line["count"]) for line in orjson.loads(guests)]
@@ -17,23 +17,23 @@ def judge_seats(row: list[Any]) -> str | None:
     except (ValueError, TypeError, KeyError):
         return None  # another check reads the lines
     if not seats and sum(count for _, count in lines):
-        return "takes no seat, and has guests"
+        return "takes no seats, but has guests"
     if price_tiers is None or any(tier not in per_unit for tier, _ in lines):
         return None
     needed = sum(count * per_unit[tier] for tier, count in lines)
     return None if needed == seats else f"takes {seats} seats, its guests need {needed}"
 
 
-def judge_address(row: list[Any]) -> str | None:
-    """Return what is wrong with the customer of a booking. The addresses themselves are not shown."""
+def validate_address(row: list[Any]) -> str | None:
+    """Compare the customer's e-mail address with the guest's. The message does not show the addresses."""
     customer_id, guest_email, key = row
     return None if email_key(guest_email) == key else f"customer {customer_id} has another e-mail address"
 
 
 CHECKS = (
-    # Every booking is read, with a look-up of its experience and of a move for each. Tiers are compared only where
-    # they are those of the sale: the experience was not changed since, and the booking was not moved or changed.
-    Walk(
+    # Every booking is read, with a look-up of its experience and of a move for each. Tiers are compared only if
+    # they are those of the sale: neither the experience nor the booking was changed since.
+    RowScan(
         "a booking takes the seats of its guests",
         """SELECT b.id, b.id, b.seats, b.guests, e.price_tiers
              FROM bookings b
@@ -43,11 +43,11 @@ CHECKS = (
                                  AND v.resource_id = b.id AND v.type = 'booking.rescheduled')
             WHERE b.organization_id = :organization_id AND b.booking_number IS NOT NULL""",
         "b.id",
-        judge_seats,
+        validate_seats,
     ),
     # A look-up of its customer for each booking, and of the customer's changes where the addresses look different. A
-    # customer that was changed since may have another address now; what the guest gave stays as it was.
-    Walk(
+    # customer that was changed since may have another address now; the guest's address is never changed.
+    RowScan(
         "a booking's customer has the e-mail address of its guest",
         """SELECT b.id, b.id, b.customer_id, b.guest_email, u.email_key
              FROM bookings b
@@ -58,6 +58,6 @@ CHECKS = (
                                  AND v.resource_id = u.id AND v.type = 'customer.updated'
                                  AND v.created_at >= b.created_at)""",
         "b.id",
-        judge_address,
+        validate_address,
     ),
 )

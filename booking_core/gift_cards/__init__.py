@@ -1,6 +1,6 @@
 """Gift cards: issued, spent on bookings, given back, switched off and on, read.
 
-A card's balance is its face value and its ledger; what a booking takes and gets back is written with the booking.
+A card's balance is its face value and its ledger; the ledger entries of a booking are written with the booking.
 """
 
 from booking_core.gift_cards.rules import GiftCardIssue

@@ -1,4 +1,4 @@
-"""What may be issued as a gift card, what is taken from one, and how it is shown: decided without storage."""
+"""Rules of gift cards: issuing, redeeming and presentation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from booking_core.models.limits import AMOUNT_MINOR_MAX, TEXT_LENGTH_MAX
 from booking_core.models.money import CURRENCIES
 
 CODE_LENGTH_MIN = 8
-"""Shorter ones are guessed, and the four characters that everyone sees would be half of it."""
+"""A shorter code could be guessed: its last four characters are shown."""
 
 
 # Shown -----------------------------------------------------------------------------------------------------------
 
 
 class GiftCardRow(NamedTuple):
-    """What is shown of a gift card, in the order it is read; the first two place it in the list."""
+    """The columns of a gift card as they are selected; the first two are the keyset of the list."""
 
     created_at: int
     id: str
@@ -38,7 +38,7 @@ class GiftCardRow(NamedTuple):
 
 
 def present(row: GiftCardRow, zone: Zone) -> dict[str, Any]:
-    """The gift card as lists and events show it (API v1 section 2), without its code."""
+    """Return the gift card as lists and events show it (API v1 section 2), without its code."""
     return {
         "id": row.id,
         "code_last4": row.code_last4,
@@ -54,7 +54,7 @@ def present(row: GiftCardRow, zone: Zone) -> dict[str, Any]:
 
 
 def money(amount_minor: int, currency: str) -> dict[str, Any]:
-    """The wire Money."""
+    """Return the API's Money."""
     return {"amount_minor": amount_minor, "currency": currency}
 
 
@@ -63,15 +63,15 @@ def money(amount_minor: int, currency: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GiftCardIssue:
-    """A gift card that was paid for and is to be issued. Instants are microseconds since 1970 UTC."""
+    """A request to issue a gift card that was paid for. Timestamps are microseconds since 1970 UTC."""
 
     amount_minor: int
     currency: str | None = None
     """None: the organization's default."""
     code: str | None = None
-    """None: one is made."""
+    """None: a code is generated."""
     valid_from: int | None = None
-    """None: at once."""
+    """None: valid immediately."""
     expires_at: int | None = None
     """None: never."""
     purchaser_name: str | None = None
@@ -81,7 +81,7 @@ class GiftCardIssue:
 
 
 def check(request: GiftCardIssue) -> None:
-    """Refuses a request that makes no gift card.
+    """Validate a request to issue a gift card.
 
     Raises:
         Malformed: with one detail for each field that is wrong.
@@ -99,11 +99,11 @@ def _problems(request: GiftCardIssue) -> Iterator[tuple[str, str]]:
     if request.expires_at is not None and request.valid_from is not None and request.expires_at <= request.valid_from:
         yield "expires_at", "must lie after valid_from"
     for field in _CHECKED:
-        given = getattr(request, field)
-        if given is None:
+        value = getattr(request, field)
+        if value is None:
             continue
         try:
-            _check(field, given)
+            _check(field, value)
         except ValueError as error:
             yield field, str(error)
 
@@ -119,11 +119,11 @@ _CHECKED = (
 )
 
 
-def _check(field: str, given: int | str) -> None:
-    if isinstance(given, str):
-        _check_text(field, given)
+def _check(field: str, value: int | str) -> None:
+    if isinstance(value, str):
+        _check_text(field, value)
     else:
-        within_years(given)  # as in a catalogue file, so that what is exported can be imported, and shown at all
+        within_years(value)  # as in a catalogue file, so that an export can be imported again
 
 
 def _check_text(field: str, text: str) -> None:
@@ -140,7 +140,7 @@ def _check_text(field: str, text: str) -> None:
 
 
 class LockedCard(NamedTuple):
-    """A card that is about to change, held until the transaction ends."""
+    """A card that is locked until the transaction ends."""
 
     shown: GiftCardRow
     valid_from: int | None
@@ -148,17 +148,17 @@ class LockedCard(NamedTuple):
     updated_at: int
 
     def changed(self, at: int, **values: Any) -> "LockedCard":
-        """The card after a change; its status is still to be asked for."""
+        """Return the card after a change. Its status is not recomputed."""
         own = {name: values.pop(name) for name in ("deactivated_at",) if name in values}
         # A clock that steps back must not take updated_at with it.
         return self._replace(shown=self.shown._replace(**values), updated_at=max(at, self.updated_at), **own)
 
 
 def taken(card: LockedCard | None, *, currency: str, wanted_minor: int) -> int:
-    """How much of what is wanted the card pays.
+    """Return the amount that the card pays of the wanted one.
 
     Raises:
-        Unprocessable: nothing; the reason names why.
+        Unprocessable: the card cannot pay; the reason says why.
     """
     if card is None:
         raise _refusal("gift_card_unknown", "There is no such gift card.")

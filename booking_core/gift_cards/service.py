@@ -1,4 +1,4 @@
-"""The verbs of gift cards. Ids are canonical UUIDs in lower case, as the border hands them on."""
+"""Functions of gift cards. Ids are canonical UUIDs in lower case; the callers normalise them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,7 @@ def find(
     status: GiftCardStatus | None = None,
     updated_since: int | None = None,
 ) -> Page:
-    """A page of gift cards, without their codes: of one status as it is now, or changed at an instant or later."""
+    """Return a page of gift cards without their codes, filtered by current status and time of the last change."""
     zone = caller.organization.zone
     return store.LIST.find(
         tx,
@@ -42,7 +42,7 @@ def find(
 
 
 def get(tx: Tx, actor: Actor, gift_card_id: str, *, include_code: bool = False) -> dict[str, Any]:
-    """One gift card. Its code is there only when asked for, and null when its secret key is gone.
+    """Return a gift card. Its code is included on request, and null if its secret key was dropped.
 
     Raises:
         NotFound: the organization has no such card.
@@ -56,7 +56,7 @@ def get(tx: Tx, actor: Actor, gift_card_id: str, *, include_code: bool = False) 
 
 
 def _opened(actor: Actor, gift_card_id: str, sealed: str) -> str | None:
-    """The code; null when the secret key that sealed it is gone, which is no reason to refuse the card."""
+    """Return the code, or None if its secret key was dropped, which is no reason to refuse the request."""
     try:
         return gift_codes.open_code(actor.secret_keys, actor.organization.id, gift_card_id, sealed)
     except ValueError:
@@ -71,8 +71,7 @@ def _shown(actor: Actor, card: LockedCard) -> bytes:
 
 
 def issue(tx: Tx, actor: Actor, request: GiftCardIssue) -> tuple[bytes, str]:
-    """A new card as JSON, and its code, which is shown to whoever issued it and to nobody else. Tells
-    `gift_card.issued`.
+    """Issue a gift card, publish `gift_card.issued`, and return the card as JSON with its code.
 
     Raises:
         Malformed: with one detail for each field that is wrong.
@@ -118,11 +117,11 @@ def _new(actor: Actor, request: GiftCardIssue, code: str) -> LockedCard:
     return LockedCard(row, request.valid_from, None, actor.at)
 
 
-# Switching -------------------------------------------------------------------------------------------------------
+# Activation ------------------------------------------------------------------------------------------------------
 
 
 def deactivate(tx: Tx, actor: Actor, gift_card_id: str) -> bytes:
-    """The card as JSON, which pays for nothing from now on; one that is deactivated already is given unchanged.
+    """Deactivate the card and return it as JSON. A card that is deactivated already is not changed.
 
     Raises:
         NotFound: the organization has no such card.
@@ -131,7 +130,7 @@ def deactivate(tx: Tx, actor: Actor, gift_card_id: str) -> bytes:
 
 
 def reactivate(tx: Tx, actor: Actor, gift_card_id: str) -> bytes:
-    """The card as JSON, usable again as far as its validity and balance go.
+    """Reactivate the card and return it as JSON. Its validity and balance still limit its use.
 
     Raises:
         NotFound: the organization has no such card.
@@ -161,12 +160,12 @@ def _switch(tx: Tx, actor: Actor, gift_card_id: str, deactivated_at: int | None)
 
 @dataclass(frozen=True, slots=True)
 class Redeemed:
-    """What a card paid for a booking."""
+    """The amount that a card paid for a booking."""
 
     gift_card_id: str
     amount_minor: int
     told: NewEvent
-    """`gift_card.redeemed`, for whoever numbers the transaction's events."""
+    """Return the `gift_card.redeemed` event, for the caller that publishes the transaction's events."""
 
 
 def redeem(
@@ -179,12 +178,12 @@ def redeem(
     wanted_minor: int,
     customer_id: str | None = None,
 ) -> Redeemed:
-    """Takes from the card what the booking needs, or all it has. The booking itself may be written later in the same
-    transaction.
+    """Redeem the amount that the booking needs, or the whole balance. The booking itself may be written later in
+    the same transaction.
 
     Args:
-        wanted_minor: what is left to pay, above zero.
-        customer_id: whose timeline notes it; none: nobody's.
+        wanted_minor: the amount left to pay, above zero.
+        customer_id: the customer whose timeline gets an entry; none: no entry.
 
     Raises:
         Unprocessable: `gift_card_unknown`, `gift_card_inactive`, `gift_card_expired` (also when not valid yet),

@@ -56,7 +56,7 @@ def _instant_of_the_database(element: _Now, compiler: SQLCompiler, **options: An
 
 
 def _status(of: Any) -> ColumnElement[str]:
-    """Computed, never stored: what is shown, and what is filtered by (decision B15)."""
+    """Return SQL for the status, which is computed, never stored, also in filters (decision B15)."""
     return case(
         (of["deactivated_at"].is_not(None), literal_column(f"'{GiftCardStatus.INACTIVE}'", Text)),
         (
@@ -73,7 +73,7 @@ _STATUS_OF = Statement(select(_status({name: cast(bindparam(name), BigInteger) f
 
 
 def with_status(tx: Tx, card: LockedCard, at: int) -> LockedCard:
-    """The card with the status that it has once it is written."""
+    """Return the card with the status that it has after the write."""
     row = tx.first(
         _STATUS_OF,
         deactivated_at=card.deactivated_at,
@@ -107,7 +107,7 @@ _GET = Statement(_SHOWN.add_columns(gift_cards.c.code_sealed).where(gift_cards.c
 
 
 def get(tx: Tx, organization_id: str, gift_card_id: str) -> tuple[GiftCardRow, str] | None:
-    """The card, and its sealed code."""
+    """Return the card and its sealed code."""
     row = tx.first(_GET, organization_id=organization_id, id=gift_card_id)
     return (GiftCardRow._make(row[:-1]), row[-1]) if row else None
 
@@ -138,17 +138,17 @@ def _locked(row: tuple[Any, ...] | None) -> LockedCard | None:
 
 
 def lock(tx: Tx, organization_id: str, gift_card_id: str, at: int) -> LockedCard | None:
-    """The card with its status at that instant, held until the transaction ends."""
+    """Lock the card until the transaction ends, and return it with its status at this time."""
     return _locked(tx.first(_LOCK, organization_id=organization_id, id=gift_card_id, now=at))
 
 
 def lock_by_code(tx: Tx, organization_id: str, hashes: Iterable[str], at: int) -> LockedCard | None:
-    """The same, by the hashes that its code may be stored under."""
+    """Lock the card by the possible hashes of its code."""
     return _locked(tx.first(_LOCK_BY_CODE, organization_id=organization_id, wanted=_hashes(hashes), now=at))
 
 
 def by_code(tx: Tx, organization_id: str, hashes: Iterable[str]) -> str | None:
-    """The id of the card whose code may be stored under these hashes."""
+    """Return the id of the card by the possible hashes of its code."""
     row = tx.first(_FIND_BY_CODE, organization_id=organization_id, wanted=_hashes(hashes))
     return row[0] if row else None
 
@@ -161,7 +161,7 @@ SWITCH = Update("switch_gift_card", gift_cards, sets=("deactivated_at", "updated
 
 
 class Redeemed(NamedTuple):
-    """What a booking took from a card."""
+    """The amount that a booking redeemed from a card."""
 
     gift_card_id: str
     amount_minor: int
@@ -188,6 +188,6 @@ _REDEEMED = Statement(_redeemed())
 
 
 def redeemed(tx: Tx, organization_id: str, booking_id: str) -> Redeemed | None:
-    """What the booking took and was not given back yet. Whoever asks holds the booking."""
+    """Return the amount that the booking redeemed and that was not restored. The caller has locked the booking."""
     row = tx.first(_REDEEMED, organization_id=organization_id, booking_id=booking_id)
     return Redeemed._make(row) if row else None

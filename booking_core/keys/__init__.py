@@ -1,4 +1,4 @@
-"""API keys: who is calling, and with which scopes; and a key's life, from its creation to its end."""
+"""API keys: authentication, scopes, and the lifecycle of a key."""
 
 from booking_core.keys.expiring import warn_expiring
 from booking_core.keys.service import (

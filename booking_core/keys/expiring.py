@@ -1,4 +1,4 @@
-"""Keys that are about to expire: staff is told once for each, in time to replace it."""
+"""Warnings about expiring keys: staff gets one mail for each key, in time to replace it."""
 
 from sqlalchemy import BigInteger, ClauseElement, Integer, bindparam, select
 from sqlalchemy.engine import Dialect
@@ -38,8 +38,10 @@ _EXPIRING = Statement(_expiring)
 
 
 def warn_expiring(tx: Tx, *, limit: int) -> int:
-    """Owes staff a mail about keys that expire within a week, where the organization wants such mails; gives how many
-    keys those were. A key is told of once, whatever becomes of its end, and of the mail."""
+    """Enqueue a mail to staff for each key that expires within a week, if the organization enabled such mails.
+
+    Each key gets one mail, also if its expiry is changed later or the mail fails. Returns the number of keys.
+    """
     found = tx.all(_EXPIRING, ahead=WARNED_AHEAD, limit=limit)
     for organization_id, key_id, name, prefix, expires_at, at in found:
         payload = {"name": name, "prefix": prefix, "expires_at": expires_at}

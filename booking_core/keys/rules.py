@@ -1,4 +1,4 @@
-"""What makes a key text, a live key, a good name: decided without storage."""
+"""Rules of API keys: format, validity, names, scopes and expiry."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,17 +19,17 @@ _UUID = re.compile(UUID_PATTERN, re.ASCII)
 
 
 def is_key_text(text: str) -> bool:
-    """Whether the text can be a key at all; what cannot is never sent to the database."""
+    """Return True if the text has the format of a key. Other texts are never sent to the database."""
     return _KEY.fullmatch(text) is not None
 
 
 def same_hash(one: str, other: str) -> bool:
-    """Compared in a time that tells nothing of where they differ (decision K1)."""
+    """Compare two hashes in constant time (decision K1)."""
     return compare_digest(one, other)
 
 
 def refusal(key: ApiKey, at: int) -> BookingError | None:
-    """Why the key opens nothing at that instant; revoked beats expired (decision K2)."""
+    """Return the error for a key that is not valid at this time; revoked comes before expired (decision K2)."""
     if key.revoked_at is not None:
         return ApiKeyRevoked()
     if key.expires_at is not None and key.expires_at <= at:
@@ -38,12 +38,12 @@ def refusal(key: ApiKey, at: int) -> BookingError | None:
 
 
 def is_id(text: str) -> bool:
-    """Whether the text can be a key's id; PostgreSQL would take anything else for an error of ours."""
+    """Return True if the text has the format of an id. PostgreSQL raises an error for other texts."""
     return _UUID.fullmatch(text) is not None
 
 
 def name(text: str) -> str:
-    """The name without blanks around it."""
+    """Validate a name, and strip blanks around it."""
     try:
         text = single_line(text).strip()
     except ValueError as error:
@@ -54,7 +54,7 @@ def name(text: str) -> str:
 
 
 def scopes(named: Sequence[str]) -> frozenset[str]:
-    """The scopes named, or every read scope when none is (API v1 section 5)."""
+    """Validate the scopes. No scopes mean every read scope (API v1 section 5)."""
     unknown = sorted(set(named) - set(Scope))
     if unknown:
         raise Malformed.at(
@@ -64,26 +64,26 @@ def scopes(named: Sequence[str]) -> frozenset[str]:
 
 
 def future(expires_at: int | None, now: int) -> int | None:
-    """The end of a new key, which lies ahead or is none."""
+    """Validate the expiry of a new key, which is in the future or None."""
     if expires_at is not None and expires_at <= now:
         raise Malformed.at("expires_at", "must lie ahead")
     return None if expires_at is None else _in_the_calendar(expires_at)
 
 
 def end(at: int, now: int) -> int:
-    """A new end of a key: what is past ends it now, since until now it was good."""
+    """Validate a new expiry of a key. A time in the past becomes now, since the key was valid until now."""
     return _in_the_calendar(max(at, now))
 
 
 def _in_the_calendar(at: int) -> int:
-    """An end that can be shown in every zone."""
+    """Validate that the expiry can be shown in every zone."""
     if at >= LATEST_END:
         raise Malformed.at("expires_at", "must lie before the year 9999; without an end a key never expires")
     return at
 
 
 def room_for_one_more(active: int) -> None:
-    """Refuses a key beyond the limit (API v1 section 8)."""
+    """Check the limit of active keys (API v1 section 8)."""
     if active >= ACTIVE_API_KEYS_PER_ORGANIZATION:
         raise Conflict(
             "key_limit_reached",
@@ -92,7 +92,7 @@ def room_for_one_more(active: int) -> None:
 
 
 def live(key: ApiKey, now: int) -> ApiKey:
-    """The key, when it can still be used: what is revoked or expired stays so."""
+    """Return the key if it is active: a revoked or expired key is not reactivated."""
     if key.revoked_at is not None:
         raise Conflict("key_revoked", "The key was revoked; create a new one.")
     if key.expires_at is not None and key.expires_at <= now:
@@ -101,17 +101,17 @@ def live(key: ApiKey, now: int) -> ApiKey:
 
 
 def earlier(one: int | None, other: int) -> int:
-    """The earlier of two ends, of which one may be never."""
+    """Return the earlier of two expiries; None means never."""
     return other if one is None else min(one, other)
 
 
 def successor_end(key: ApiKey, now: int) -> int | None:
-    """A successor lives as long as its predecessor was meant to: rotation does not make a key eternal."""
+    """Return the expiry of a successor, which has the lifetime of its predecessor."""
     return None if key.expires_at is None else min(now + (key.expires_at - key.created_at), LATEST_END - 1)
 
 
 def latest_by_minute(used: Iterable[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
-    """Each key once, with the last of its instants cut to the minute (decision K4)."""
+    """Return the latest use of each key, cut to the minute (decision K4)."""
     latest: dict[tuple[str, str], int] = {}
     for owner, key_id, at in used:
         latest[owner, key_id] = max(at - at % MINUTE, latest.get((owner, key_id), 0))

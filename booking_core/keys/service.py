@@ -1,4 +1,4 @@
-"""The verbs of API keys: who is calling, and the life of a key from its creation to its end (decisions K1 to K4)."""
+"""Functions of API keys: authentication and lifecycle (decisions K1 to K4)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from booking_core.keys import rules, store
 
 
 def identify_many(tx: Tx, texts: Sequence[str], installation: Installation) -> list[Caller | BookingError]:
-    """The caller of each key text, or why it is none: one result for each, in the order given, from one statement."""
+    """Return the caller of each key text, or its error: one result for each, in the same order, by one statement."""
     hashes = {text: tokens.hash_api_key(text) for text in texts if rules.is_key_text(text)}
     found = {each.key_hash: each for each in store.by_hashes(tx, hashes.values())} if hashes else {}
     return [_caller(hashes.get(text), found, installation) for text in texts]
@@ -29,10 +29,10 @@ def _caller(key_hash: str | None, found: dict[str, store.Found], installation: I
 
 
 def identify(tx: Tx, text: str, installation: Installation) -> Caller:
-    """The caller of one key text.
+    """Return the caller of a key text.
 
     Raises:
-        ApiKeyInvalid, ApiKeyRevoked, ApiKeyExpired: it opens nothing.
+        ApiKeyInvalid, ApiKeyRevoked, ApiKeyExpired: the key is not valid.
     """
     (result,) = identify_many(tx, [text], installation)
     if isinstance(result, BookingError):
@@ -41,7 +41,7 @@ def identify(tx: Tx, text: str, installation: Installation) -> Caller:
 
 
 def touch(tx: Tx, used: Sequence[tuple[str, str, int]]) -> None:
-    """Records when keys were last used: (organization id, key id, instant), to the minute, never backwards."""
+    """Record the last use of keys: (organization id, key id, timestamp), to the minute, never backwards."""
     if used:
         store.touch(tx, rules.latest_by_minute(used))
 
@@ -55,10 +55,10 @@ def create(
     expires_at: int | None = None,
     now: int,
 ) -> tuple[ApiKey, str]:
-    """A new key and its plain text, which is nowhere else; with every read scope when none is named.
+    """Create a key, and return it with its plain text, which is not stored. No scopes mean every read scope.
 
     Raises:
-        Malformed: a bad name, an unknown scope, an end that does not lie ahead.
+        Malformed: a bad name, an unknown scope, an expiry that is not in the future.
         Conflict: `key_limit_reached`.
     """
     name, granted, ends_at = rules.name(name), rules.scopes(scopes), rules.future(expires_at, now)
@@ -77,12 +77,12 @@ def _add(
 
 
 def find(tx: Tx, organization: Organization) -> list[ApiKey]:
-    """Every key of the organization, the oldest first, revoked and expired ones too."""
+    """Return every key of the organization, oldest first, also revoked and expired ones."""
     return store.of_organization(tx, organization.id)
 
 
 def get(tx: Tx, key_id: str, *, lock: bool = False) -> tuple[ApiKey, Organization]:
-    """The key of that id and whose it is. For the operator, who may see every organization's.
+    """Return a key and its organization. Only operator commands may use it, since it reads all organizations.
 
     Raises:
         NotFound: there is none.
@@ -94,7 +94,7 @@ def get(tx: Tx, key_id: str, *, lock: bool = False) -> tuple[ApiKey, Organizatio
 
 
 def revoke(tx: Tx, key_id: str, *, now: int) -> tuple[ApiKey, Organization]:
-    """The key, revoked from now on; one that was revoked before keeps its instant."""
+    """Revoke a key. A key that was revoked before keeps its revoked_at."""
     key, organization = get(tx, key_id, lock=True)
     if key.revoked_at is None:
         store.revoke(tx, key, now)
@@ -103,11 +103,11 @@ def revoke(tx: Tx, key_id: str, *, now: int) -> tuple[ApiKey, Organization]:
 
 
 def rotate(tx: Tx, key_id: str, *, overlap: int, now: int) -> tuple[ApiKey, str, Organization]:
-    """A successor with the same name, scopes and length of life, and its plain text. The key itself ends after the
-    overlap (microseconds), or when it would have anyway (decision K3).
+    """Create a successor with the same name, scopes and lifetime, and return it with its plain text. The key itself
+    expires after the overlap (microseconds), or at its own expiry if that is earlier (decision K3).
 
-    With an overlap both are active and both count; without one the key makes room for its successor, so that even an
-    organization with 20 active keys can rotate each of them.
+    With an overlap both count as active. Without one only the successor does, so that an organization with 20 active
+    keys can rotate each of them.
 
     Raises:
         Conflict: `key_limit_reached`, or the key is revoked or expired.
@@ -120,10 +120,10 @@ def rotate(tx: Tx, key_id: str, *, overlap: int, now: int) -> tuple[ApiKey, str,
 
 
 def expire(tx: Tx, key_id: str, *, at: int, now: int) -> tuple[ApiKey, Organization]:
-    """The key with its end set, sooner or later than before; an instant that is past ends it now.
+    """Set the expiry of a key, earlier or later than before. A time in the past means now.
 
     Raises:
-        Malformed: the end lies beyond the calendar.
+        Malformed: the expiry is beyond the calendar.
         Conflict: the key is revoked or expired already; it is not brought back.
     """
     key, organization = get(tx, key_id, lock=True)
@@ -134,14 +134,14 @@ def expire(tx: Tx, key_id: str, *, at: int, now: int) -> tuple[ApiKey, Organizat
 
 
 def status(key: ApiKey, at: int) -> str:
-    """active, revoked or expired, at that instant."""
+    """Return active, revoked or expired, at this time."""
     if rules.refusal(key, at) is None:
         return "active"
     return "expired" if key.revoked_at is None else "revoked"
 
 
 def present(key: ApiKey, zone: Zone) -> dict[str, Any]:
-    """The wire ApiKey, ready for JSON."""
+    """Return the API's ApiKey, ready for JSON."""
     return {
         "id": key.id,
         "name": key.name,

@@ -1,4 +1,4 @@
-"""Where API keys are remembered. The plain text never comes here, only its hash."""
+"""SQL of API keys. Only the hash of a key is stored, never its plain text."""
 
 from collections.abc import Iterable
 from dataclasses import fields
@@ -43,7 +43,7 @@ def _from_row(row: Row) -> ApiKey:
 
 
 def _by_hashes(dialect: Dialect) -> ClauseElement:
-    """The one query that names no organization: the key is what tells it."""
+    """Return the only query without an organization: the key identifies it."""
     return (
         select(*_COLUMNS, *organizations.COLUMNS, _KEYS.c.key_hash, now_us(dialect).label("at"))
         .join_from(_KEYS, _ORGANIZATIONS, _ORGANIZATIONS.c.id == _KEYS.c.organization_id)
@@ -55,7 +55,7 @@ _BY_HASHES = Statement(_by_hashes)
 
 
 def by_hashes(tx: Tx, hashes: Iterable[str]) -> list[Found]:
-    """The keys of these hashes that exist, in any order."""
+    """Return the keys of these hashes, in any order."""
     found = tx.all(_BY_HASHES, wanted=as_json({"key_hash": each} for each in hashes))
     return [Found(row[-2], _from_row(row), organizations.from_row(row[_WIDTH:]), row[-1]) for row in found]
 
@@ -88,18 +88,18 @@ _EXPIRE = Update("expire", _KEYS, sets=("expires_at",))
 
 
 def by_id(tx: Tx, key_id: str, *, lock: bool = False) -> tuple[ApiKey, Organization] | None:
-    """The key of that id, whosever it is."""
+    """Return the key of this id, of any organization."""
     row = tx.first(_BY_ID_LOCKED if lock else _BY_ID, id=key_id)
     return (_from_row(row), organizations.from_row(row[_WIDTH:])) if row else None
 
 
 def of_organization(tx: Tx, organization_id: str) -> list[ApiKey]:
-    """Every key of the organization, the oldest first."""
+    """Return every key of the organization, oldest first."""
     return [_from_row(row) for row in tx.all(_OF_ORGANIZATION, organization_id=organization_id)]
 
 
 def count_active(tx: Tx, organization_id: str, at: int) -> int:
-    """How many keys are neither revoked nor expired, counted while nobody else adds one."""
+    """Return the number of active keys, with a lock so that no other transaction adds one."""
     tx.first(_LOCK, id=organization_id)
     row = tx.first(_ACTIVE, organization_id=organization_id, at=at)
     assert row is not None
@@ -120,7 +120,7 @@ def expire(tx: Tx, key: ApiKey, at: int) -> None:
 
 
 def _touch(dialect: Dialect) -> ClauseElement:
-    """A key that another transaction holds is passed over: it is being touched, or revoked, at this moment."""
+    """Select the keys to update, and skip locked ones, which another transaction is just touching or revoking."""
     used = rows_parameter(dialect, "used", {"organization_id": Id, "id": Id, "at": BigInteger})
     last = _KEYS.c.last_used_at
     older = or_(last.is_(None), last < used.c.at, last > used.c.at + literal_column(str(HOUR)))

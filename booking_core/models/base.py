@@ -1,4 +1,4 @@
-"""What every wire model is made of: the two base classes, and the scalar types with their strictness (decision R7)."""
+"""The base classes of all models, and their scalar types with their strictness (decision R7)."""
 
 import re
 import unicodedata
@@ -68,7 +68,7 @@ class Resource(BaseModel):
             yield name, _HIDDEN if name in extra else value
 
     def to_json(self) -> dict[str, Any]:
-        """The resource as the API spells it, ready for `json.dumps`."""
+        """Return the resource as the API's JSON, ready for `json.dumps`."""
         return self.model_dump(mode="json", by_alias=True)
 
 
@@ -118,10 +118,10 @@ _NOTE_CONTROLS = frozenset(map(chr, range(0x20))) - frozenset("\t\n\r")
 
 
 def single_line(text: str) -> str:
-    """The text itself.
+    """Validate a text of one line, and return it.
 
     Raises:
-        ValueError: it holds a control character or a line separator.
+        ValueError: it contains a control character or a line separator.
     """
     return _refuse(text, _CONTROLS)
 
@@ -131,10 +131,10 @@ SINGLE_LINE = {"pattern": SINGLE_LINE_PATTERN}
 
 
 def multi_line(text: str) -> str:
-    """The text itself.
+    """Validate a text of several lines, and return it.
 
     Raises:
-        ValueError: it holds a C0 control other than TAB, LF and CR.
+        ValueError: it contains a C0 control other than TAB, LF and CR.
     """
     return _refuse(text, _NOTE_CONTROLS)
 
@@ -148,12 +148,12 @@ def _trimmed(text: str) -> str:
 
 _ATOM = frozenset("!#$%&'*+-/=?^_`{|}~")
 _USUAL = re.compile(r"[\w+-]+(\.[\w+-]+)*@([a-z0-9]+\.)+[a-z]+", re.ASCII)
-"""What most addresses look like: a shortcut, at an eighth of the time."""
+"""The form of most addresses: a shortcut that takes an eighth of the time."""
 
 
 def _is_letter(c: str) -> bool:
-    """A letter, a digit, or a mark on one, of any script. A wide at sign or comma is none: on its way to a mail server
-    it may become a plain one."""
+    """Return True for a letter, a digit, or a mark on one, of any script. Wide at signs and commas are excluded, since
+    a mail server may convert them to plain ones."""
     return c.isalnum() or (c > "\x7f" and unicodedata.category(c)[0] == "M")
 
 
@@ -166,7 +166,7 @@ def _is_label(text: str) -> bool:
 
 
 def mailbox(text: str) -> str:
-    """The text itself, when it is one plain mailbox: a dot-atom, an at sign, and a domain of at least two labels.
+    """Validate a plain mailbox, and return it: a dot-atom, an at sign, and a domain of at least two labels.
 
     Checked by splitting, so the time is linear in the length. Quoted local parts, comments, display names and lists
     are refused: a second mailbox hidden in a name would otherwise receive the guest's mail.
@@ -186,7 +186,7 @@ def _is_mailbox(text: str) -> bool:
 
 
 def email_key(email: str) -> str:
-    """The identity behind an e-mail address: NFC and case-folded (decision B5)."""
+    """Normalise an e-mail address to a customer's key: NFC and case-folded (decision B5)."""
     return unicodedata.normalize("NFC", email).casefold()
 
 

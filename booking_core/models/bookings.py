@@ -36,7 +36,7 @@ BookingStatusName = Literal["pending", "confirmed", "cancelled"]
 
 
 class BookingSource(StrEnum):
-    """Where a booking was made."""
+    """The channel through which a booking was made."""
 
     ONLINE = "online"
     ADMIN = "admin"
@@ -63,7 +63,7 @@ CancelReasonName = Literal["admin", "customer", "min_participants", "abandoned",
 
 
 class PaymentMode(StrEnum):
-    """How a booking made through the API is paid; none of them charges a card."""
+    """The payment of a booking made through the API; none of the values charges a card."""
 
     PAY_ON_SITE = "pay_on_site"
     INVOICE = "invoice"
@@ -85,7 +85,7 @@ PaymentMethodName = Literal["card", "pay_on_site", "invoice", "external_paid", "
 
 
 class PaymentSource(StrEnum):
-    """Who holds the money. Only `stripe` is ever refunded by the service."""
+    """The holder of the money. The service refunds only `stripe`."""
 
     STRIPE = "stripe"
     ON_SITE = "on_site"

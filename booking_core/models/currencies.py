@@ -18,5 +18,5 @@ _DIGITS = {
 
 
 def minor_digits(currency: str) -> int:
-    """How many decimal digits the currency's minor unit stands for (ISO 4217): 2 for NOK, 0 for CLP, 3 for KWD."""
+    """Return the decimal digits of the currency's minor unit (ISO 4217): 2 for NOK, 0 for CLP, 3 for KWD."""
     return _DIGITS.get(currency, 2)

@@ -22,7 +22,7 @@ DepartureStatusName = Literal["open", "sold_out", "closed", "cancelled"]
 
 
 class Departure(Resource):
-    """One start of an experience, with its seats as they are now."""
+    """A departure of an experience at one time, with its current seats."""
 
     id: Id
     """The `experience_date_id` when booking."""

@@ -7,7 +7,7 @@ from booking_core.models.base import Open, Resource
 
 
 class ErrorCode(StrEnum):
-    """What a client branches on."""
+    """The class of an error, on which a client branches."""
 
     VALIDATION_FAILED = "validation_failed"
     IDEMPOTENCY_KEY_REQUIRED = "idempotency_key_required"
@@ -57,10 +57,10 @@ ErrorCodeName = Literal[
 
 
 class ErrorDetail(Resource):
-    """One reason among the reasons of a refusal. What the client sent is never repeated."""
+    """A single reason of an error. It never repeats the client's input."""
 
     field: str | None = None
-    """Where: a dotted path into the body, or the name of a parameter or header; null for a condition."""
+    """The location: a dotted path into the body, or the name of a parameter or header; null for a condition."""
     reason: str
     """A stable word for the condition, such as `departure_closed`."""
     message: str

@@ -36,7 +36,7 @@ class EventType(StrEnum):
 
     @property
     def resource_type(self) -> ResourceType:
-        """What the event is about; `ping` is about a webhook endpoint."""
+        """The type of the event's resource; that of `ping` is a webhook endpoint."""
         if self is EventType.PING:
             return ResourceType.WEBHOOK
         return ResourceType(self.partition(".")[0])

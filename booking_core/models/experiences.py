@@ -10,7 +10,7 @@ STANDARD_TIER_ID = "standard"
 
 
 class PriceTier(Resource):
-    """One way to buy seats of an experience."""
+    """A price for seats of an experience."""
 
     id: str
     """The `tier_id` when booking."""

@@ -35,7 +35,7 @@ class GiftCard(Resource):
     initial_amount: Money | None
     """Face value."""
     balance: Money | None
-    """What remains now."""
+    """The remaining amount."""
     currency: str
     """ISO 4217, for both amounts."""
     expires_at: AwareDatetime | None

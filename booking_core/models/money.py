@@ -23,7 +23,7 @@ class Money(Resource):
     """ISO 4217 code."""
 
     def to_decimal(self) -> Decimal:
-        """The amount in the currency's major unit."""
+        """Return the amount in the currency's major unit."""
         return Decimal(self.amount_minor).scaleb(-minor_digits(self.currency))
 
     def _same(self, other: "Money") -> int:

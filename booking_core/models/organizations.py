@@ -33,12 +33,12 @@ class ApiKey(Resource):
     """To the minute; null: not used yet."""
 
     def has(self, scope: Scope | str) -> bool:
-        """Whether the key holds the scope."""
+        """Return True if the key has the scope."""
         return scope in self.scopes
 
 
 class Me(Resource):
-    """Who is calling, and for whom."""
+    """The API key of the request and its organization."""
 
     organization: Organization
     key: ApiKey

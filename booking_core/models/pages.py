@@ -16,7 +16,7 @@ class Order(StrEnum):
 
 
 class Page(Resource, Generic[T]):
-    """One page of a list."""
+    """A page of a list."""
 
     data: list[T]
     """The resources of this page, in the requested order."""
@@ -27,7 +27,7 @@ class Page(Resource, Generic[T]):
 
 
 class EventPage(Page[T], Generic[T]):
-    """One page of the event feed, which can also be followed."""
+    """A page of the event feed, which can also be polled for new events."""
 
     resume_cursor: str | None
     """Continues behind the last event seen, also when there is none yet; null when the feed was never anything but

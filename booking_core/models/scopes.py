@@ -5,7 +5,7 @@ from typing import Literal
 
 
 class Scope(StrEnum):
-    """What a key may do. A new key has every `:read` scope; the others are opt-in."""
+    """The permissions of a key. A new key has every `:read` scope; the others are opt-in."""
 
     EXPERIENCES_READ = "experiences:read"
     AVAILABILITY_READ = "availability:read"

@@ -87,7 +87,7 @@ AttemptErrorName = Literal[
 
 
 class WebhookEndpoint(Resource):
-    """Where events are sent."""
+    """A URL to which events are sent."""
 
     id: Id
     url: str
@@ -113,7 +113,7 @@ class WebhookEndpointWithSecret(WebhookEndpoint):
 
 
 class Attempt(Resource):
-    """One HTTP request of a delivery. Each request that may have reached the receiver is an attempt of its own."""
+    """An HTTP request of a delivery. Each request that may have reached the receiver is an attempt of its own."""
 
     id: Id
     """The `Svc-Delivery-Id` header."""
@@ -129,7 +129,7 @@ class Attempt(Resource):
 
 
 class Delivery(Resource):
-    """One event on its way to one endpoint."""
+    """The delivery of an event to an endpoint."""
 
     id: Id
     endpoint_id: Id
@@ -152,7 +152,7 @@ class Delivery(Resource):
 
 
 class Recovered(Resource):
-    """How many deliveries were queued again."""
+    """The number of deliveries that were queued again."""
 
     matched: int
 
@@ -197,7 +197,7 @@ Instant = Annotated[
 
 
 class WantedStatus(StrEnum):
-    """What a client may set; `auto_disabled` is the service's own doing."""
+    """The statuses that a client may set; only the service sets `auto_disabled`."""
 
     ENABLED = "enabled"
     DISABLED = "disabled"
@@ -235,7 +235,7 @@ class SecretRotate(Request):
     """Body of `POST /api/v1/webhooks/{id}/rotate-secret`; an empty body is fine."""
 
     overlap_seconds: Annotated[int, Field(ge=0, le=limits.SECRET_OVERLAP_S_MAX)] | None = None
-    """How long the former secret signs beside the new one. Default 86400, a day. 0: all former secrets end at once."""
+    """The seconds for which the former secret also signs. Default 86400, a day. 0: all former secrets end at once."""
 
 
 class DeliveryRecover(Request):

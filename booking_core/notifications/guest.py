@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from booking_core.context import Actor, Installation
 from booking_core.db.engine import Tx
 from booking_core.errors import NotFound
-from booking_core.manage_links import has_expired, open_token
+from booking_core.guest_links import has_expired, open_token
 from booking_core.notifications import store
 from booking_core.notifications.summary import BookingDetails, Summary, summary
 

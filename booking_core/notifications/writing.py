@@ -9,7 +9,7 @@ from booking_core import tokens
 from booking_core.context import Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.manage_links import ManageLinks
+from booking_core.guest_links import ManageLinks
 from booking_core.notifications import message, rendering, rules, store
 from booking_core.notifications.message import Mailbox, MailContent
 from booking_core.notifications.rules import BOOKING_KINDS, GUEST_KINDS, WRITE_RETRY_DELAYS, NoMailReason

@@ -1,6 +1,6 @@
 """Organizations: the operators of bookable experiences, and their settings.
 
-`COLUMNS` and `from_row` are for a room that joins organizations to what it looks up.
+`COLUMNS` and `from_row` are for packages that join organizations to their own rows.
 """
 
 from booking_core.organizations.service import create, find, get, present, present_settings, set_settings

@@ -1,4 +1,4 @@
-"""What a slug, a name and each setting of `booking orgs set` may be: parsed and checked without storage."""
+"""Rules of organizations: parsing of slugs, names and the settings of `booking orgs set`."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,28 +14,28 @@ from booking_core.models.limits import TEXT_LENGTH_MAX
 from booking_core.models.money import CURRENCIES
 
 SLUG_LENGTH_MAX = 63
-"""What fits in a DNS label, so that a slug can become a host name one day."""
+"""The length of a DNS label, so that a slug can become a host name."""
 HOURS_MAX = 8_784
-"""A leap year."""
+"""The hours of a leap year."""
 PENDING_MINUTES_MAX = 10_080
-"""A week: longer holds seats from everybody else."""
+"""A week. A longer time would keep seats from other guests."""
 
 Parse = Callable[[str], Any]
-"""Gives the value that a text stands for, or raises a ValueError that says what it must be."""
+"""Parses the text of a setting, or raises a ValueError with its format."""
 
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
 _SWITCH = {"on": True, "off": False}
 
 
 def slug(text: str) -> str:
-    """Lower-case words joined by hyphens."""
+    """Validate a slug: lower-case words joined by hyphens."""
     if not _SLUG.fullmatch(text) or len(text) > SLUG_LENGTH_MAX:
         raise ValueError(f"must be lower-case words joined by hyphens, at most {SLUG_LENGTH_MAX} characters")
     return text
 
 
 def name(text: str) -> str:
-    """The name without blanks around it."""
+    """Validate a name, and strip blanks around it."""
     text = single_line(text).strip()
     if not 1 <= len(text) <= TEXT_LENGTH_MAX:
         raise ValueError(f"must have 1 to {TEXT_LENGTH_MAX} characters")
@@ -43,12 +43,12 @@ def name(text: str) -> str:
 
 
 def timezone(text: str) -> str:
-    """The name of a zone of the IANA database."""
+    """Validate the name of a zone of the IANA database."""
     return clock.zone(text).name
 
 
 def currency(text: str) -> str:
-    """An ISO 4217 code."""
+    """Validate an ISO 4217 code."""
     if text not in CURRENCIES:
         raise ValueError("must be an ISO 4217 code in capitals, such as NOK")
     return text
@@ -62,7 +62,7 @@ def _switch(text: str) -> bool:
 
 def _whole(least: int, most: int) -> Parse:
     def parse(text: str) -> int:
-        # Nine digits tell that a number of 400 is too large, and zeros in front of it are none of them.
+        # Only nine digits are parsed, after leading zeros: they show that a number of 400 digits is too large.
         if not (text.isascii() and text.isdecimal() and least <= int(text.lstrip("0")[:9] or "0") <= most):
             raise ValueError(f"must be a whole number from {least} to {most}")
         return int(text)
@@ -91,7 +91,7 @@ def _email(text: str) -> str:
 
 
 NEW: Mapping[str, Parse] = {"slug": slug, "name": name, "timezone": timezone, "currency": currency}
-"""What an organization is created with."""
+"""The fields of a new organization."""
 
 SETTINGS: Mapping[str, Parse] = {
     "name": name,
@@ -110,11 +110,11 @@ SETTINGS: Mapping[str, Parse] = {
     "cancel_under_minimum": _switch,
 }
 """The keys of `booking orgs set`, in the order they are listed; each is a column. An empty `pending_minutes` means the
-installation's default, an empty `staff_email` nobody."""
+installation's default, an empty `staff_email` no recipient."""
 
 
 def parsed(parsers: Mapping[str, Parse], texts: Mapping[str, str]) -> dict[str, Any]:
-    """The values that the texts stand for.
+    """Parse the texts of settings.
 
     Raises:
         Malformed: with one detail for each key that is unknown or has a bad value.
@@ -138,5 +138,5 @@ def _parsed(parsers: Mapping[str, Parse], key: str, text: str) -> Any:
 
 
 def settings_of(organization: Organization) -> dict[str, Any]:
-    """The settings by key, as `booking orgs set` names them."""
+    """Return the settings by the keys of `booking orgs set`."""
     return {key: getattr(organization, key) for key in SETTINGS}

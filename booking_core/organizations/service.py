@@ -1,4 +1,4 @@
-"""The verbs of organizations. Who may use them is decided elsewhere: they belong to the operator."""
+"""Functions of organizations. They are for the operator; permissions are not checked here."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,10 +11,10 @@ from booking_core.organizations import rules, store
 
 
 def create(tx: Tx, *, slug: str, name: str, timezone: str, currency: str, now: int) -> Organization:
-    """A new organization with its counters, and every setting as the schema has it.
+    """Create an organization with its counters and the default settings of the schema.
 
     Raises:
-        Malformed: naming each field that is wrong.
+        Malformed: with each invalid field.
         Conflict: `slug_taken`.
     """
     new = rules.parsed(rules.NEW, {"slug": slug, "name": name, "timezone": timezone, "currency": currency})
@@ -34,7 +34,7 @@ def create(tx: Tx, *, slug: str, name: str, timezone: str, currency: str, now: i
 
 
 def get(tx: Tx, *, slug: str) -> Organization:
-    """The organization of that slug.
+    """Return the organization of a slug.
 
     Raises:
         NotFound: there is none.
@@ -46,15 +46,15 @@ def get(tx: Tx, *, slug: str) -> Organization:
 
 
 def find(tx: Tx) -> list[Organization]:
-    """Every organization, by slug."""
+    """Return every organization, ordered by slug."""
     return store.every(tx)
 
 
 def set_settings(tx: Tx, organization: Organization, changes: Mapping[str, str], *, now: int) -> Organization:
-    """The organization with those settings changed: `booking orgs set` keys, values as text.
+    """Change settings, by the keys of `booking orgs set` with values as text, and return the organization.
 
     Raises:
-        Malformed: naming each key that is unknown or has a bad value; then nothing is changed.
+        Malformed: with each key that is unknown or has an invalid value; then no setting is changed.
     """
     values = rules.parsed(rules.SETTINGS, changes)
     if values:
@@ -63,7 +63,7 @@ def set_settings(tx: Tx, organization: Organization, changes: Mapping[str, str],
 
 
 def present(organization: Organization) -> dict[str, Any]:
-    """The wire Organization, ready for JSON."""
+    """Return the API's Organization, ready for JSON."""
     return {
         "id": organization.id,
         "slug": organization.slug,
@@ -74,5 +74,5 @@ def present(organization: Organization) -> dict[str, Any]:
 
 
 def present_settings(organization: Organization) -> dict[str, Any]:
-    """Every setting by its `booking orgs set` key, ready for JSON."""
+    """Return every setting by its `booking orgs set` key, ready for JSON."""
     return rules.settings_of(organization)

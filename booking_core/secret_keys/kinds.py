@@ -15,7 +15,7 @@ LINK_KEY_PURPOSE = "link_key"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One sealed column."""
+    """A sealed column."""
 
     name: str
     plural: str
@@ -28,7 +28,7 @@ class Kind:
     order: tuple[str, ...]
     """The columns of an index that leads to the first and to the last value."""
     in_use: ColumnElement[bool] | None = None
-    """Which values will be opened again; by default every one."""
+    """The SQL condition of the values that may be opened again; by default all of them."""
 
     @property
     def key(self) -> tuple[str, ...]:

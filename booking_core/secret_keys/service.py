@@ -1,4 +1,4 @@
-"""Which secret key sealed what, and everything sealed anew by the key in use."""
+"""Functions of secret keys: count sealed values by key, and reseal them with the first key."""
 
 import random
 import time
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
-from booking_core import gift_codes, manage_links
+from booking_core import gift_codes, guest_links
 from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
@@ -22,7 +22,7 @@ WRITTEN_AT_ONCE = 50
 """So few in one transaction that a booking which waits for a gift card, or on SQLite for the one writer, waits for
 milliseconds."""
 PAUSE_S = 0.01
-"""Between two transactions: whoever waits for the writer comes first."""
+"""The pause between two transactions, in which other writers get their turn."""
 _TRIES = 5
 _WALKS = 5
 
@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]
 
 
 class State(StrEnum):
-    """What is to be done about a value."""
+    """The state of a sealed value."""
 
     CURRENT = "current"
     """The key in use sealed it, for its row."""
@@ -44,7 +44,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many values of a kind have one key and one state."""
+    """The number of values of a kind with one key and one state."""
 
     kind: str
     key_id: str | None
@@ -63,7 +63,7 @@ class Unopened:
 
 @dataclass(frozen=True, slots=True)
 class Resealed:
-    """What became of one kind."""
+    """The result of resealing one kind."""
 
     kind: str
     resealed: int
@@ -81,7 +81,7 @@ def with_link_keys(database: Database, installation: Installation) -> Installati
     for key_id, sealed in database.read(store.link_keys).items():
         opened = _opened(keys, LINK_KEY_PURPOSE, sealed, key_id)
         if opened:
-            derived[manage_links.PURPOSE, key_id] = opened[0]
+            derived[guest_links.PURPOSE, key_id] = opened[0]
     return replace(installation, secret_keys=keys.retaining(derived)) if derived else installation
 
 
@@ -107,7 +107,7 @@ def unopened(tx: Tx, keys: SecretKeys, at: int) -> list[Unopened]:
                 found.append(Unopened(kind.plural, sealing_key_id(sealed)))
                 break
     link_key = store.newest_link_key(tx, at)
-    if link_key is not None and keys.derived(link_key, manage_links.PURPOSE) is None:
+    if link_key is not None and keys.derived(link_key, guest_links.PURPOSE) is None:
         found.append(Unopened("guests' links", link_key))
     return found
 
@@ -161,7 +161,7 @@ def _count_links(database: Database, keys: SecretKeys) -> list[Count]:
     counted: Counter[tuple[str, State]] = Counter()
     for key_id, values in links.items():
         needed = (sealing_key_id(kept[key_id]) or key_id) if key_id in kept else key_id
-        is_open = keys.derived(key_id, manage_links.PURPOSE) is not None
+        is_open = keys.derived(key_id, guest_links.PURPOSE) is not None
         counted[needed, _state(keys, needed) if is_open else State.LOST] += values
     return [Count(GUEST_LINK, key_id, state, values) for (key_id, state), values in sorted(counted.items())]
 
@@ -178,7 +178,7 @@ def count_to_reseal(database: Database, keys: SecretKeys) -> int:
 def reseal(
     database: Database, keys: SecretKeys, *, progress: Progress = lambda done, total: None, pause: Pause = time.sleep
 ) -> list[Resealed]:
-    """Seal with the first key, for its row, whatever another live key or an earlier release sealed.
+    """Seal with the first key, for its row, each value that another live key or an earlier release sealed.
 
     Safe beside everything that runs: a value is replaced only where it still is the one that was read, in short
     transactions with pauses. One that was interrupted goes on when it is called again; when all is done it changes
@@ -267,7 +267,7 @@ def _patiently(database: Database, work: Callable[[Tx], int], pause: Pause) -> i
 
 
 def retain_link_keys(database: Database, keys: SecretKeys) -> None:
-    """Keep what the links of former live keys are made with, sealed by the first key: the links outlive those keys."""
+    """Store the link keys of former live keys, sealed by the first key: the links outlive their secret keys."""
     for key_id in keys.ids[1:]:
         with database.reading() as tx:  # it may have to look at every booking, and no writer should wait for that
             made_links = store.made_links(tx, key_id)
@@ -276,7 +276,7 @@ def retain_link_keys(database: Database, keys: SecretKeys) -> None:
 
 
 def _retain(tx: Tx, keys: SecretKeys, key_id: str) -> None:
-    derived = keys.derived(key_id, manage_links.PURPOSE)
+    derived = keys.derived(key_id, guest_links.PURPOSE)
     assert derived is not None
     if key_id not in store.link_keys(tx):
         store.retain(tx, key_id, keys.seal(LINK_KEY_PURPOSE, derived, key_id), tx.now())

@@ -37,12 +37,12 @@ Row = dict[str, Any]
 
 
 def _head(kind: Kind) -> ColumnElement[str]:
-    """The version and the key id that a sealed text begins with: the whole text is not read for it."""
+    """Return SQL for the version and the key id at the beginning of a sealed text, without reading all of it."""
     return func.substr(kind.sealed, literal_column("1"), literal_column(str(_HEAD_LENGTH)))
 
 
 def _is_kept(kind: Kind) -> ColumnElement[bool]:
-    """Whether there is a value: of a mail that was sent none is left."""
+    """Return the SQL condition that there is a value: the text of a sent mail is deleted."""
     return kind.sealed != literal_column("''")
 
 
@@ -51,7 +51,7 @@ def _has_other_key(kind: Kind) -> ColumnElement[bool]:
 
 
 def head(key_id: str) -> str:
-    """What a text begins with that the key of that id sealed."""
+    """Return the beginning of the texts that the key of this id sealed."""
     return SEALED_PREFIX + key_id
 
 
@@ -71,7 +71,7 @@ def _counts(kind: Kind) -> Statement:
 
 
 def counts(tx: Tx, kind: Kind) -> dict[str, int]:
-    """Return how many values each key sealed, by its id; under the empty id those of an earlier release."""
+    """Return the number of values by key id. Values of an earlier release have an empty id."""
     return {key_id: int(count) for key_id, count in tx.all(_counts(kind))}
 
 
@@ -202,7 +202,7 @@ def replace(tx: Tx, kind: Kind, anew: Sequence[Mapping[str, object]]) -> int:
     return tx.run(_replace(kind), anew=as_json(anew))
 
 
-# What links are made with ----------------------------------------------------------------------------------------
+# Keys of links --------------------------------------------------------------------------------------------------
 
 _LINK_KEYS = Statement(select(tables.link_keys.c.key_id, tables.link_keys.c.key_sealed))
 _MADE_LINKS = Statement(
@@ -257,7 +257,7 @@ def _former_links(*, after: bool) -> Statement:
 
 
 def former_links(tx: Tx, key_id: str, after: Row | None, limit: int) -> list[Row]:
-    """Return bookings whose link another key made than the one of that id."""
+    """Return the bookings with a link of another key."""
     position = {f"after_{name}": after[name] for name in _ID} if after else {}
     with tx.without_statement_timeout():
         found = tx.all(_former_links(after=after is not None), key_id=key_id, limit=limit, **position)
@@ -274,5 +274,5 @@ _NEW_LINKS = Statement(_new_links)
 
 
 def make_new_links(tx: Tx, key_id: str, bookings: Sequence[Row]) -> int:
-    """Give the bookings links of the key of that id; those that their guests have end."""
+    """Give the bookings links of this key. Their guests' former links become invalid."""
     return tx.run(_NEW_LINKS, key_id=key_id, wanted=as_json(bookings))

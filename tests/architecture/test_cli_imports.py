@@ -12,7 +12,7 @@ LAYERS = {
     "operator": {"operator", "framework"},
     "framework": {"framework", "_version"},
 }
-"""What each part of the package may import."""
+"""The packages that each part may import."""
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ def graph() -> grimp.ImportGraph:
 
 
 def private_modules(graph: grimp.ImportGraph) -> list[str]:
-    """The SQL and the rules of every room: `booking_core.<room>.store` and `.rules`."""
+    """Return the private modules of every domain package: `booking_core.<package>.store` and `.rules`."""
     names = [module.split(".") for module in graph.modules]
     return sorted(
         ".".join(name) for name in names if len(name) == 3 and name[0] == "booking_core" and name[2] in PRIVATE
@@ -89,7 +89,7 @@ def test_importing_the_service_reads_no_environment_and_connects_to_nothing() ->
 
 
 def loaded_by(code: str) -> set[str]:
-    """The modules that an interpreter of its own has loaded after running the code."""
+    """Run code in a new interpreter, and return the modules that it has loaded."""
     report = f"{code}; import sys; print('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr

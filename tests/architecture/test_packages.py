@@ -45,7 +45,7 @@ def wheel_files(path: Path) -> set[str]:
 
 
 def sources(folder: str) -> set[str]:
-    """The files of a package in the tree that belong into its wheel."""
+    """Return the files of a package that belong into its wheel."""
     found = (path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {
         str(path.relative_to(ROOT))
@@ -55,7 +55,7 @@ def sources(folder: str) -> set[str]:
 
 
 def metadata(built: Path) -> Message:
-    """The core metadata of the wheel."""
+    """Return the core metadata of the wheel."""
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))

@@ -1,4 +1,4 @@
-"""What no file of the repository may hold: where it was built, and from where."""
+"""No file of the repository contains paths of the machine, package indexes, databases or secrets."""
 
 import os
 import re
@@ -13,12 +13,12 @@ SOMEBODYS_HOME = re.compile(rb"(?<![\w.])/(?:home|Users|root)/[A-Za-z0-9._-]+")
 PLACES = re.compile(r"(?:file:|https?:)?//[^\s'\"]+|/[^\s'\"]+")
 SHORTEST_PLACE = len("/a/place")
 GENERAL = {"//", "/tmp/", "/opt/", "/srv/", "/home/", "/usr/local", "/etc/ssl/certs/ca-certificates.crt"}
-"""What every machine has."""
+"""Paths that every machine has."""
 PUBLIC_INDEX = re.compile(rb"(?:files\.)?python" rb"hosted\.org|pypi\.org/simple|registry\.npm" rb"js\.org")
 
 
 def tracked() -> list[Path]:
-    """Every file under version control, and every one that would be."""
+    """Return every file under version control, and untracked files that are not ignored."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         capture_output=True,
@@ -33,7 +33,7 @@ def tracked() -> list[Path]:
 
 
 def of_this_machine() -> set[bytes]:
-    """Where this clone lies, where its interpreter lies, and from where it was installed."""
+    """Return the paths of this clone, its interpreter and its package indexes."""
     configured = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     ).stdout
@@ -62,7 +62,7 @@ def test_no_file_is_a_database_a_secret_or_a_leftover() -> None:
     assert not [path for path in tracked() if path.suffix in leftovers]
 
 
-def test_no_module_is_called_after_nothing() -> None:
+def test_no_module_has_a_name_without_meaning() -> None:
     """A module is a noun of the specification; one of these would collect what has no place."""
     names = {"utils.py", "helpers.py", "common.py", "manager.py", "misc.py", "base_service.py"}
     assert not [path for path in tracked() if path.name in names]

@@ -107,7 +107,7 @@ def test_a_timestamp_is_read_with_its_offset_or_as_wall_time(text: str, meant: s
         "2026-11-21T12:00:00\n",
     ],
 )
-def test_what_is_no_timestamp_is_refused(text: str) -> None:
+def test_an_invalid_timestamp_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"must be|is not|impossible"):
         zone("Europe/Oslo").parse(text)
 

@@ -72,7 +72,7 @@ def test_the_rate_limit_can_be_turned_off(text: str) -> None:
     assert read(RATE_LIMIT=text).shown()["BOOKING_RATE_LIMIT"] == "off"
 
 
-def test_what_is_shown_holds_no_secret() -> None:
+def test_shown_settings_contain_no_secret() -> None:
     settings = read(
         DATABASE_URL="postgresql://booking:hunter2@db/booking",
         SECRET_KEY=f"{SECRET},hunter2",

@@ -53,7 +53,7 @@ class Offsets:
         return EPOCH + timedelta(seconds=instant_s + self.at(instant_s))
 
     def seconds_of(self, day: date) -> int:
-        """For how long the calendar on the wall shows that day."""
+        """Return the length of a local day."""
         midnight = seconds(datetime(day.year, day.month, day.day))
         ends = [*self.since_s[1:], midnight + 10 * 86_400]
         shown = 0
@@ -62,7 +62,7 @@ class Offsets:
         return shown
 
     def instants(self, wall: datetime) -> list[int]:
-        """When it is that time by the clock on the wall: once, never, or twice."""
+        """Return the timestamps of a wall time: one, none or two."""
         naive = seconds(wall)
         return sorted({naive - offset for offset in self.offset_s if self.at(naive - offset) == offset})
 
@@ -73,7 +73,7 @@ def seconds(wall: datetime) -> int:
 
 @contextmanager
 def c_library(path: str) -> Iterator[None]:
-    """The process in that zone."""
+    """Set the time zone of the process."""
     before = os.environ.get("TZ")
     os.environ["TZ"] = path
     time.tzset()
@@ -96,7 +96,7 @@ def files() -> dict[str, Path]:
 
 
 def read(path: Path, first: date, after: date) -> Offsets:
-    """The offsets between two days, found by asking every few hours and then closer and closer."""
+    """Return the offsets between two days, by a look-up every few hours and then a bisection."""
     start, end = (seconds(datetime(day.year, day.month, day.day)) for day in (first, after))
     with c_library(f":{path}"):
         since, offsets = [start], [time.localtime(start).tm_gmtoff]
@@ -124,7 +124,7 @@ def known() -> Known:
 
 
 def days(offsets: Offsets, name: str) -> list[date]:
-    """The days to look at."""
+    """Return the days to test."""
     count = (AFTER - FIRST).days
     if ALL_DAYS:
         return [FIRST + timedelta(days=n) for n in range(count)]
@@ -178,7 +178,7 @@ def test_a_window_is_as_long_as_its_days(known: Known) -> None:
 
 
 def instants(place: Zone, offsets: Offsets, looked_at: list[date]) -> Iterator[int]:
-    """Both sides of each change, and of the beginning of each day, and one somewhere in it."""
+    """Yield both sides of each change and of the beginning of each day, and a time within the day."""
     luck = random.Random(place.name)
     for change in (at * SECOND for at in offsets.changes_s):
         yield from (change - 899 * SECOND, change - 1, change, change + 1, change + 901 * SECOND)
@@ -244,7 +244,7 @@ def _walls(offsets: Offsets, looked_at: list[date]) -> Iterator[datetime]:
 
 
 def _moved(offsets: Offsets, wall: datetime) -> int:
-    """The instant of a time that is skipped: by the clocks as they were before."""
+    """Return the timestamp of a skipped time, by the offset before the change."""
     (change,) = [
         at for at in offsets.changes_s if seconds(wall) - offsets.at(at) < at <= seconds(wall) - offsets.at(at - 1)
     ]

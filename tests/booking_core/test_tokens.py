@@ -30,7 +30,7 @@ def test_an_api_key_is_a_prefix_and_forty_characters_that_scanners_can_check() -
     assert checksum == zlib.crc32(key[:-6].encode())
 
 
-def test_what_is_sealed_for_one_purpose_opens_for_no_other() -> None:
+def test_a_value_sealed_for_one_purpose_opens_for_no_other() -> None:
     keys = SecretKeys("one")
     sealed = keys.seal("gift cards", b"text")
     assert keys.open("gift cards", sealed) == b"text"
@@ -38,7 +38,7 @@ def test_what_is_sealed_for_one_purpose_opens_for_no_other() -> None:
         keys.open("webhooks", sealed)
 
 
-def test_what_is_sealed_for_one_row_opens_for_no_other() -> None:
+def test_a_value_sealed_for_one_row_opens_for_no_other() -> None:
     keys = SecretKeys("one")
     sealed = keys.seal("purpose", b"text", "organization", "row")
     assert keys.open("purpose", sealed, "organization", "row") == b"text"
@@ -47,7 +47,7 @@ def test_what_is_sealed_for_one_row_opens_for_no_other() -> None:
             keys.open("purpose", sealed, *other)
 
 
-def test_what_an_earlier_release_sealed_opens_for_every_row_until_it_is_sealed_anew() -> None:
+def test_a_value_of_an_earlier_release_opens_for_every_row_until_it_is_resealed() -> None:
     old, keys = SecretKeys("old"), SecretKeys("new", "old")
     before = unbound(old, "purpose", b"text")
     assert tokens.sealing_key_id(before) is None
@@ -56,7 +56,7 @@ def test_what_an_earlier_release_sealed_opens_for_every_row_until_it_is_sealed_a
         SecretKeys("new").open("purpose", before, "organization", "row")
 
 
-def test_what_is_sealed_names_its_key_and_passes_for_nothing_older() -> None:
+def test_a_sealed_value_names_its_key_and_is_no_value_of_an_earlier_release() -> None:
     keys = SecretKeys("new", "old")
     sealed = keys.seal("purpose", b"text", "row")
     assert tokens.sealing_key_id(sealed) == keys.first_id
@@ -65,7 +65,7 @@ def test_what_is_sealed_names_its_key_and_passes_for_nothing_older() -> None:
             keys.open("purpose", stripped, "row")
 
 
-def test_a_retained_key_verifies_and_signs_what_its_secret_key_made() -> None:
+def test_a_retained_key_verifies_and_signs_as_its_secret_key_did() -> None:
     old, new = SecretKeys("old"), SecretKeys("new")
     derived = old.derived(old.first_id, "links")
     assert derived is not None
@@ -81,7 +81,7 @@ def test_a_retained_key_verifies_and_signs_what_its_secret_key_made() -> None:
 @pytest.mark.parametrize(
     "change", [lambda s: s[:-4] + "AAAA", lambda s: "A" + s[1:], lambda s: s[:20], lambda s: "?", lambda s: f"v2.{s}"]
 )
-def test_what_was_changed_does_not_open(change: object) -> None:
+def test_a_changed_value_does_not_open(change: object) -> None:
     keys = SecretKeys("one")
     assert callable(change)
     with pytest.raises(ValueError, match="sealed"):

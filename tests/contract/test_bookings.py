@@ -20,7 +20,7 @@ def seats_available(api: Api, departure_id: str) -> int:
     return int(found["seats_available"])
 
 
-def test_a_booking_is_confirmed_numbered_priced_and_told(api: Api, departure: str) -> None:
+def test_a_booking_is_confirmed_numbered_priced_and_published(api: Api, departure: str) -> None:
     response = api.book(departure, count=2, note="Window seats\nplease", add_ons=[{"id": "drysuit", "count": 2}])
     assert response.status_code == 201
     booking = response.json()
@@ -37,7 +37,7 @@ def test_a_booking_is_confirmed_numbered_priced_and_told(api: Api, departure: st
     assert api.world.examine() == []
 
 
-def test_what_was_created_is_what_is_read(api: Api, departure: str) -> None:
+def test_get_returns_the_created_booking(api: Api, departure: str) -> None:
     created = api.book(departure).json()
     assert api.get(f"/bookings/{created['id']}").json() == created
     assert api.get("/bookings").json()["data"] == [created]
@@ -89,7 +89,7 @@ def test_a_hold_counts_until_it_expires(api: Api, departure: str) -> None:
         ({"starts_at": 1}, "departure_started"),
     ],
 )
-def test_a_departure_that_cannot_be_booked_says_why(
+def test_a_closed_departure_is_refused_with_the_reason(
     api: Api, world: World, columns: dict[str, object], reason: str
 ) -> None:
     departure = world.departure(world.experience(), **columns)
@@ -131,7 +131,7 @@ def test_a_known_customer_is_reused_and_not_overwritten(api: Api, departure: str
     assert api.event_types().count("customer.created") == 1
 
 
-def test_cancelling_gives_the_seats_back_once_and_tells_it_once(api: Api, departure: str) -> None:
+def test_cancelling_releases_the_seats_and_publishes_one_event(api: Api, departure: str) -> None:
     booking = api.book(departure, count=5).json()
     first = api.cancel(booking["id"], reason="The guest is ill")
     assert first.status_code == 200
@@ -162,7 +162,7 @@ def test_a_past_departure_can_be_cancelled(api: Api, departure: str) -> None:
     assert cancelled.json()["manage_url"] is None
 
 
-def test_mails_and_the_timeline_are_owed_as_asked(api: Api, departure: str) -> None:
+def test_mails_are_enqueued_and_the_timeline_is_written_as_requested(api: Api, departure: str) -> None:
     api.book(departure)
     api.book(departure, send_confirmation_email=False, notify_staff=False)
     kinds = sorted(effect["kind"] for effect in api.world.rows(tables.effects))

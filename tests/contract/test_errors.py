@@ -114,7 +114,7 @@ def use_the_key_for_something_else(attempt: Attempt) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong, and what it is answered with."""
+    """A fault in a request, and the response to it."""
 
     name: str
     status: int
@@ -200,7 +200,7 @@ def check(answer: RawAnswer, fault: Fault) -> None:
 
 
 @pytest.mark.parametrize(("earlier", "later"), PAIRS)
-def test_of_two_faults_the_one_that_is_looked_at_first_is_told(
+def test_of_two_faults_the_first_one_checked_is_reported(
     limited_app: TestClient, world: World, earlier: Fault, later: Fault
 ) -> None:
     attempt = Attempt(limited_app, world)
@@ -210,7 +210,7 @@ def test_of_two_faults_the_one_that_is_looked_at_first_is_told(
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_refusal_changes_nothing_and_is_kept_only_when_it_was_reached_by_executing(
+def test_an_error_changes_no_row_and_is_stored_only_after_execution(
     limited_app: TestClient, world: World, fault: Fault
 ) -> None:
     attempt = Attempt(limited_app, world)
@@ -236,7 +236,7 @@ def test_without_a_fault_the_request_succeeds(limited_app: TestClient, world: Wo
 @pytest.mark.parametrize(
     "fault", [fault for fault in FAULTS if fault.name != "key-reused"], ids=lambda fault: fault.name
 )
-def test_a_stored_answer_is_given_past_every_check_and_before_the_operation(
+def test_a_stored_response_is_returned_after_the_checks_and_before_the_operation(
     limited_app: TestClient, world: World, fault: Fault
 ) -> None:
     attempt = Attempt(limited_app, world)
@@ -304,7 +304,7 @@ def test_reading_looks_at_scope_path_and_query_in_this_order(
 
 
 def places(departure: str) -> dict[str, Callable[[Api], Any]]:
-    """Every place of a request where a client can put text that is refused."""
+    """Yield every place of a request that can contain invalid text."""
     body = booking_body(departure)
     guest = body["customer"]
     return {
@@ -370,7 +370,7 @@ def test_every_error_has_its_status_once_and_every_code_is_of_the_contract() -> 
     assert {code for codes in CODES.values() for code in codes} == set(ErrorCode)
 
 
-def test_a_database_that_is_away_is_told_as_such(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_database_is_reported_as_unavailable(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise Unavailable
 
@@ -381,7 +381,7 @@ def test_a_database_that_is_away_is_told_as_such(api: Api, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("for_all", "tries"), [(True, 1), (False, 4)])
-def test_a_batch_is_run_apart_unless_nothing_can_be_done_for_anybody(
+def test_a_failed_batch_is_retried_one_by_one_unless_the_database_is_unavailable(
     api: Api, monkeypatch: pytest.MonkeyPatch, for_all: bool, tries: int
 ) -> None:
     """One after the other, the last of thirty-two would wait for as many time-outs."""

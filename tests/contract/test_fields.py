@@ -28,19 +28,19 @@ def departure(world: World) -> str:
 
 
 def send(api: Api, body: bytes | str, path: str = "/bookings", **headers: str) -> httpx.Response:
-    """A POST of exactly these bytes."""
+    """Send a POST of exactly these bytes."""
     sent = {"Idempotency-Key": fresh_key(), **JSON, **headers}
     return api.call("POST", path, content=body.encode() if isinstance(body, str) else body, headers=sent)
 
 
 def with_count(departure: str, count: str, tier: str = "adult") -> str:
-    """A booking body with one line, whose count is this JSON text."""
+    """Return a booking body with one line, whose count is this JSON text."""
     line = f'{{"tier_id":"{tier}","count":{count}}}'
     return f'{{"experience_date_id":"{departure}","guests":[{line}],{REST_OF_BOOKING}}}'
 
 
 def with_field(departure: str, field: str, value: Any) -> dict[str, Any]:
-    """A booking body with one field replaced; a dot reaches into an object."""
+    """Return a booking body with one field replaced; a dot separates nested names."""
     body = booking_body(departure)
     owner, _, name = field.rpartition(".")
     target = body["guests"][0] if owner == "guests.0" else body[owner] if owner else body
@@ -54,7 +54,7 @@ def with_field(departure: str, field: str, value: Any) -> dict[str, Any]:
     ids=lambda text: text if len(text) < 20 else f"{len(text)}-digits",
 )
 @pytest.mark.parametrize("place", ["count", "unknown-field"])
-def test_what_is_no_number_of_json_is_refused_anywhere(api: Api, departure: str, number: str, place: str) -> None:
+def test_invalid_json_numbers_are_refused(api: Api, departure: str, number: str, place: str) -> None:
     body = with_count(departure, number) if place == "count" else with_count(departure, f'1,"unknown":{number}')
     with nothing_changes(api.world):
         refused(send(api, body), 400, "validation_failed")
@@ -89,7 +89,7 @@ def test_a_count_is_an_integer_from_1_to_2147483647(api: Api, departure: str, co
     assert field_of(refused(send(api, body), 400, "validation_failed")) == f"{line}.0.count"
 
 
-def test_more_seats_than_there_are_is_a_question_of_capacity_whatever_the_count(api: Api, departure: str) -> None:
+def test_a_count_beyond_the_capacity_is_insufficient_capacity(api: Api, departure: str) -> None:
     huge = {"tier_id": "adult", "count": 2_147_483_647}
     family = {"tier_id": "family", "count": 2_147_483_647}
     with nothing_changes(api.world, leaving_out={"idempotency"}):
@@ -226,13 +226,13 @@ def test_deep_nesting_is_refused_quickly(api: Api, departure: str, body: bytes) 
     ids=lambda text: text or "nothing",
 )
 @pytest.mark.parametrize("path", ["/bookings", "/customers"])
-def test_what_is_no_body_is_refused(api: Api, path: str, body: str) -> None:
+def test_invalid_bodies_are_refused(api: Api, path: str, body: str) -> None:
     with nothing_changes(api.world):
         refused(send(api, body, path), 400, "validation_failed")
 
 
 @pytest.mark.parametrize("path", ["/bookings", "/customers"])
-def test_no_body_at_all_is_refused_whatever_it_is_said_to_be(api: Api, path: str) -> None:
+def test_an_absent_body_is_refused_with_any_content_type(api: Api, path: str) -> None:
     for headers in ({}, {"Content-Type": "text/plain"}, {"Content-Encoding": "gzip"}):
         refused(api.call("POST", path, headers={"Idempotency-Key": fresh_key(), **headers}), 400, "validation_failed")
 
@@ -294,7 +294,7 @@ def test_a_body_that_is_not_said_to_be_json_is_refused(api: Api, departure: str,
         "application/vnd.api+json",
     ],
 )
-def test_json_is_taken_however_it_is_spelt(api: Api, departure: str, media_type: str) -> None:
+def test_json_is_accepted_in_any_spelling(api: Api, departure: str, media_type: str) -> None:
     body = json.dumps(booking_body(departure)).encode()
     assert send(api, body, **{"Content-Type": media_type}).status_code == 201
 
@@ -441,7 +441,7 @@ LITERAL = [
 
 
 @pytest.mark.parametrize("text", LITERAL, ids=ascii)
-def test_text_is_kept_as_it_was_given(api: Api, departure: str, text: str) -> None:
+def test_text_is_stored_unchanged(api: Api, departure: str, text: str) -> None:
     created = api.book(departure, note=text, customer={"name": text, "email": "ada@example.com", "phone": text}).json()
     assert (created["note"], created["customer"]["name"], created["customer"]["phone"]) == (text, text, text)
     assert api.get(f"/bookings/{created['id']}").json() == created

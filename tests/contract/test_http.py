@@ -142,7 +142,7 @@ def test_an_id_that_is_no_canonical_uuid_is_not_found(api: Api, path: str, text:
 
 
 @pytest.mark.parametrize("text", ["%00", "abc", "{id}%0a", "a" * 5_000], ids=lambda text: text[:20])
-def test_cancelling_what_has_no_proper_id_is_not_found_and_keeps_no_answer(api: Api, text: str) -> None:
+def test_cancelling_a_malformed_id_is_not_found_and_stores_no_response(api: Api, text: str) -> None:
     target = f"/api/v1/bookings/{text.format(id=uuid.uuid4())}/cancel"
     with nothing_changes(api.world):
         refused(call(api.client, "POST", target, key=api.key, headers=post_headers(), pieces=[b"{}"]), 404, "not_found")
@@ -229,7 +229,7 @@ def test_each_request_without_an_id_gets_one_of_its_own(api: Api) -> None:
 
 
 def padded(body: bytes, size: int) -> bytes:
-    """The body with blanks behind it, which JSON does not mind."""
+    """Pad the body with blanks, which JSON allows."""
     return body.ljust(size)
 
 
@@ -256,7 +256,7 @@ def test_an_endless_body_is_not_read_to_its_end(api: Api, path: str, announced: 
     assert answer.pieces_taken == (0 if announced == "1073741824" else 5)
 
 
-def test_who_calls_is_asked_before_the_size_of_the_body(api: Api) -> None:
+def test_the_api_key_is_checked_before_the_size_of_the_body(api: Api) -> None:
     endless = itertools.repeat(b"[" * 65_536)
     answer = call(api.client, "POST", "/api/v1/bookings", headers=post_headers(), pieces=endless)
     refused(answer, 401, "api_key_missing")
@@ -316,7 +316,7 @@ def test_every_answer_is_json_that_nothing_keeps_and_nothing_guesses(api: Api, d
     assert len(headers.multi_items()) == len(headers)
 
 
-def test_a_failure_of_ours_is_told_in_fixed_words(
+def test_an_internal_error_has_a_fixed_message(
     api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:

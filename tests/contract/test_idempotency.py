@@ -34,7 +34,7 @@ def departure(world: World) -> str:
 
 
 def assert_replay(again: httpx.Response, first: httpx.Response) -> None:
-    """The first answer again: status, bytes and content type, marked as a replay; only the request id is its own."""
+    """Check for the first response: same status, bytes and content type, marked as a replay, with a new request id."""
     assert REPLAYED not in first.headers
     assert again.headers[REPLAYED] == "true"
     assert (again.status_code, again.content) == (first.status_code, first.content)
@@ -43,7 +43,7 @@ def assert_replay(again: httpx.Response, first: httpx.Response) -> None:
 
 
 def stored(world: World) -> list[str]:
-    """The keys whose answers are kept."""
+    """Return the keys with stored responses."""
     return sorted(row["key"] for row in world.rows(tables.idempotency))
 
 
@@ -340,7 +340,7 @@ def test_a_cancellation_that_fails_at_any_statement_is_carried_out_by_its_retry(
 
 
 def statements_of(database: Database, act: Callable[[], Any]) -> int:
-    """How many statements it takes."""
+    """Return the number of statements."""
     seen: list[str] = []
     database.observer = seen.append
     try:
@@ -352,7 +352,7 @@ def statements_of(database: Database, act: Callable[[], Any]) -> int:
 
 @contextmanager
 def failing_at(database: Database, number: int) -> Iterator[None]:
-    """The statement of that number fails, counted from here."""
+    """Let the statement of this number fail, counted from here."""
     left = number
 
     def fail(_: str) -> None:
@@ -430,7 +430,7 @@ def test_a_bad_key_of_a_customer_is_refused_all_the_same(api: Api) -> None:
 
 @contextmanager
 def stalled(api: Api, url: str, departure: str, key: str) -> Iterator["Future[httpx.Response]"]:
-    """A booking that has begun and cannot go on, since something else holds what it needs; it ends with the block."""
+    """Start a booking that waits for a lock until the end of the block."""
     begun = threading.Event()
     with ThreadPoolExecutor(1) as beside:
         with departure_held(url, departure):
@@ -446,11 +446,11 @@ def stalled(api: Api, url: str, departure: str, key: str) -> Iterator["Future[ht
 
 
 def _comes_before_the_stall(text: str) -> bool:
-    """The look-up of the API key: by then the idempotency key counts as in use."""
+    """Return True for the look-up of the API key: from then on the idempotency key is in use."""
     return "api_keys" in text
 
 
-def test_a_second_request_is_told_at_once_that_the_first_still_runs(
+def test_a_concurrent_request_is_refused_at_once_as_in_progress(
     api: Api, departure: str, shared_database_url: str
 ) -> None:
     with stalled(api, shared_database_url, departure, "in-progress") as first:
@@ -471,7 +471,7 @@ def test_a_request_that_would_be_refused_anyway_is_refused_while_the_first_runs(
         assert error_of(api.book(departure, count=0, key="in-progress")) == (400, "validation_failed")
 
 
-def test_another_key_of_the_organization_is_told_too_that_the_first_still_runs(
+def test_a_concurrent_request_with_another_api_key_is_refused_as_in_progress(
     api: Api, departure: str, shared_database_url: str
 ) -> None:
     if is_sqlite(shared_database_url):

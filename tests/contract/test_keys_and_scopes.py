@@ -26,7 +26,7 @@ CODE = "GIFT-CARD-7KQ2"
 
 
 def target(operation: Operation) -> str:
-    """The operation's path, about something that does not exist."""
+    """Return the operation's path with ids that do not exist."""
     return re.sub(r"\{\w+}", lambda _: str(uuid.uuid4()), operation.path)
 
 
@@ -82,7 +82,7 @@ def test_a_header_without_a_bearer_key_is_no_key(api: Api, header: str) -> None:
         pytest.param(b"' OR 1=1 --", id="sql"),
     ],
 )
-def test_what_is_no_known_key_is_invalid(api: Api, text: bytes) -> None:
+def test_an_unknown_key_is_invalid(api: Api, text: bytes) -> None:
     answer = call(api.client, "GET", "/api/v1/me", headers=[("authorization", b"Bearer " + text)])
     refused(answer, 401, "api_key_invalid")
 
@@ -92,7 +92,7 @@ def test_a_key_in_another_case_is_another_key(api: Api) -> None:
     refused(changed.get("/me"), 401, "api_key_invalid")
 
 
-def test_of_two_keys_none_is_picked(api: Api, new_world: Any) -> None:
+def test_two_api_keys_in_one_request_are_refused(api: Api, new_world: Any) -> None:
     other = new_world().key()
     twice = [("authorization", f"Bearer {api.key}"), ("authorization", f"Bearer {other}")]
     refused(call(api.client, "GET", "/api/v1/me", headers=twice), 401, "api_key_invalid")
@@ -169,7 +169,7 @@ def test_its_own_scope_alone_is_enough_for_an_operation(api: Api, operation: Ope
 
 
 @pytest.mark.parametrize("scope", Scope)
-def test_any_key_may_ask_who_it_is(api: Api, scope: Scope) -> None:
+def test_any_key_may_read_me(api: Api, scope: Scope) -> None:
     me = api.with_scopes(scope).get("/me").json()
     assert me["key"]["scopes"] == [scope]
     assert me["organization"]["id"] == api.world.org
@@ -267,9 +267,7 @@ def gift_card(world: World) -> str:
     )
 
 
-def test_the_code_of_a_gift_card_is_given_only_where_it_is_asked_for(
-    api: Api, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_code_of_a_gift_card_is_returned_only_on_request(api: Api, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     card = gift_card(api.world)
     asked = api.get(f"/gift-cards/{card}", include="code")

@@ -32,7 +32,7 @@ _PAGES_MAX = 20_000
 
 @dataclass(frozen=True)
 class Listing:
-    """One of the lists, and how rows get into it."""
+    """A list, and functions that insert its rows."""
 
     path: str
     table: Any
@@ -40,7 +40,7 @@ class Listing:
     """Rows that were created at those instants."""
 
     def filled(self, world: World, url: str, instants: Sequence[int]) -> list[str]:
-        """The ids of new rows, in ascending order of the list."""
+        """Insert rows, and return their ids in ascending order of the list."""
         made = self.make(world, instants)
         fill(url, self.table, made)
         order = "sequence" if self.table is tables.events else "created_at"
@@ -99,7 +99,7 @@ def pages(api: Api, path: str, **params: Any) -> Iterator[dict[str, Any]]:
 
 
 def walked(api: Api, path: str, **params: Any) -> list[str]:
-    """The ids of a whole walk."""
+    """Return the ids of all pages."""
     return [item["id"] for page in pages(api, path, **params) for item in page["data"]]
 
 
@@ -108,7 +108,7 @@ def walked(api: Api, path: str, **params: Any) -> list[str]:
 
 @each_list
 @both_orders
-def test_500_rows_of_one_instant_are_walked_once_each(
+def test_500_rows_with_one_timestamp_are_listed_once_each(
     api: Api, shared_database_url: str, listing: Listing, order: Order
 ) -> None:
     expected = in_order(listing.filled(api.world, shared_database_url, [NOON] * 500), order)
@@ -160,7 +160,7 @@ def test_the_size_of_a_page_may_change_on_the_way(api: Api, shared_database_url:
 
 @each_list
 @both_orders
-def test_a_cursor_whose_row_is_gone_goes_on_behind_it(
+def test_a_cursor_whose_row_is_deleted_continues_after_it(
     api: Api, shared_database_url: str, listing: Listing, order: Order
 ) -> None:
     expected = in_order(listing.filled(api.world, shared_database_url, [NOON] * 9), order)
@@ -173,7 +173,7 @@ def test_a_cursor_whose_row_is_gone_goes_on_behind_it(
 
 
 @each_list
-def test_a_cursor_opens_only_what_it_was_issued_for(
+def test_a_cursor_is_valid_only_for_its_list(
     api: Api, shared_database_url: str, listing: Listing, new_world: Callable[..., World]
 ) -> None:
     listing.filled(api.world, shared_database_url, [NOON] * 3)
@@ -203,7 +203,7 @@ def test_a_cursor_that_was_changed_or_made_up_is_refused(api: Api, shared_databa
 
 
 def forgeries(cursor: str) -> Iterator[str]:
-    """The cursor with each of its characters changed, cut, lengthened; and texts that never were one."""
+    """Return invalid cursors: with each character changed, cut, lengthened, and other texts."""
     for place, character in enumerate(cursor):
         yield f"{cursor[:place]}{'A' if character != 'A' else 'B'}{cursor[place + 1 :]}"
     data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
@@ -225,7 +225,7 @@ def _encoded(data: bytes) -> str:
 ROWS = 50_000
 TIED = 500
 TIES_AT = 20_000
-"""How many rows come before those that share one instant."""
+"""The number of rows before the rows with the same timestamp."""
 INSERTS = 60
 
 
@@ -240,7 +240,7 @@ class Long:
     """Those that are there from the beginning."""
 
     def own(self, ids: Iterable[str]) -> list[str]:
-        """Those of the ids that are there from the beginning."""
+        """Return the given ids without those of rows inserted later."""
         known = set(self.ascending)
         return [row_id for row_id in ids if row_id in known]
 
@@ -268,7 +268,7 @@ def long(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Long]
 
 
 def walk(door: Door, order: Order, limit: int, start: str | None = None) -> Iterator[list[str]]:
-    """The ids of page after page."""
+    """Yield the ids of each page."""
     for _ in range(_PAGES_MAX):
         page = door(PageRequest(limit, order, start))
         yield [booking["id"] for booking in page["data"]]
@@ -280,7 +280,7 @@ def walk(door: Door, order: Order, limit: int, start: str | None = None) -> Iter
 
 @both_orders
 @pytest.mark.parametrize("limit", [7, 100])
-def test_50_000_bookings_are_walked_once_each_while_others_are_inserted(long: Long, order: Order, limit: int) -> None:
+def test_50_000_bookings_are_listed_once_each_while_others_are_inserted(long: Long, order: Order, limit: int) -> None:
     seen: list[str] = []
     between = ROWS // limit // INSERTS
     places = [NOON - 1, NOON + TIES_AT // 2, NOON + TIES_AT, NOON + ROWS // 2, NOON + 2 * ROWS]
@@ -312,7 +312,7 @@ def test_pages_of_one_are_exact_at_both_ends_and_where_500_share_an_instant(long
 
 
 def cursor_behind(door: Door, order: Order, row_id: str) -> str | None:
-    """The cursor behind that row."""
+    """Return the cursor after the row."""
     start = None
     while True:
         page = door(PageRequest(100, order, start))
@@ -328,7 +328,7 @@ def cursor_behind(door: Door, order: Order, row_id: str) -> str | None:
 
 @both_orders
 @pytest.mark.parametrize("count", [1, 499, 500, 501, 3_000])
-def test_what_changed_since_is_found_exactly_however_many_it_is(long: Long, order: Order, count: int) -> None:
+def test_updated_since_finds_exactly_the_changed_rows(long: Long, order: Order, count: int) -> None:
     caller, since = long.world.caller(), NOON + ROWS - TIED + 1 - count
 
     def door(page: PageRequest) -> dict[str, Any]:
@@ -341,7 +341,7 @@ def test_what_changed_since_is_found_exactly_however_many_it_is(long: Long, orde
 
 @both_orders
 @pytest.mark.parametrize(("first", "last", "days"), [(22, 22, 1), (22, 23, 2), (23, 24, 2), (22, 24, 3), (25, 26, 0)])
-def test_a_window_of_departures_is_found_exactly_however_many_it_is(
+def test_a_window_finds_exactly_its_departures(
     api: Api, world: World, shared_database_url: str, order: Order, first: int, last: int, days: int
 ) -> None:
     experience = world.experience()
@@ -364,7 +364,7 @@ def test_a_window_of_departures_is_found_exactly_however_many_it_is(
 
 
 @both_orders
-def test_a_walk_over_http_goes_on_while_rows_are_inserted(api: Api, shared_database_url: str, order: Order) -> None:
+def test_paging_over_http_continues_while_rows_are_inserted(api: Api, shared_database_url: str, order: Order) -> None:
     expected = in_order(LISTINGS[1].filled(api.world, shared_database_url, [NOON] * 100), order)
     seen = []
     for page in pages(api, "/customers", limit=3, order=order):

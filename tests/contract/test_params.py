@@ -19,7 +19,7 @@ CPU_S = 1.0
 
 
 def ask(api: Api, path: str, query: str = "") -> httpx.Response:
-    """A GET whose query is exactly this text."""
+    """Send a GET with exactly this query."""
     return api.call("GET", f"{path}?{query}" if query else path)
 
 
@@ -98,7 +98,7 @@ def test_order_is_one_of_two_words(api: Api, query: str) -> None:
     ],
     ids=lambda value: value[:20] or "empty",
 )
-def test_what_was_never_issued_is_no_cursor(api: Api, value: str) -> None:
+def test_forged_cursors_are_refused(api: Api, value: str) -> None:
     for path in LISTS:
         body = refused(ask(api, path, f"starting_after={value}"), 400, "validation_failed")
         assert (path, field_of(body)) == (path, "starting_after")
@@ -193,7 +193,7 @@ def test_the_first_day_of_availability_is_required(api: Api) -> None:
      "2026-01-01T00:00:00.Z", "2026-01-01T00:00:00UTC", "2026-01-01T00:00:00Z&{name}=2026-01-01", "２０２６-01-01"],
     ids=lambda value: value[:24] or "empty",
 )  # fmt: skip
-def test_what_is_no_timestamp_is_named(api: Api, value: str) -> None:
+def test_an_invalid_timestamp_is_refused_with_its_parameter(api: Api, value: str) -> None:
     for path, name in INSTANTS:
         body = refused(ask(api, path, f"{name}={value.format(name=name)}"), 400, "validation_failed")
         assert (path, field_of(body)) == (path, name)
@@ -383,7 +383,7 @@ def test_availability_is_ordered_by_start_and_holds_every_experience(api: Api, w
     ("path", "query"),
     [("/bookings", "experience_id={}"), ("/events", "resource_id={}"), ("/customers", "email={}@example.com")],
 )
-def test_a_filter_by_what_exists_nowhere_finds_nothing(api: Api, world: World, path: str, query: str) -> None:
+def test_a_filter_by_an_unknown_id_finds_nothing(api: Api, world: World, path: str, query: str) -> None:
     api.book(world.departure(world.experience()))
     page = ask(api, path, query.format(uuid.uuid4()))
     assert (page.status_code, page.json()["data"]) == (200, [])

@@ -34,7 +34,7 @@ def test_a_deferred_booking_is_answered_when_the_counters_are_free(
 
 
 def _begun(api: Api, submit: Callable[..., object], *work: object) -> None:
-    """Submits the work, and waits until a thread has taken it up."""
+    """Submit the work, and wait until a thread has begun it."""
     begun = threading.Event()
     api.world.database.observer = lambda _: begun.set()
     submit(*work)
@@ -43,7 +43,7 @@ def _begun(api: Api, submit: Callable[..., object], *work: object) -> None:
 
 
 def _wait_for(api: Api, count: int) -> None:
-    """Until so many wait for the one who books."""
+    """Wait until this many requests are queued for the batch executor of creates."""
     executor = api.client.app.state.service._creations  # type: ignore[attr-defined]
     while executor._waiting.qsize() != count:
         pass

@@ -62,7 +62,7 @@ def reading(answer: Answered) -> tuple[int, int, int]:
     return limit, remaining, reset
 
 
-def test_each_request_takes_one_and_says_what_is_left(limited: Api) -> None:
+def test_each_request_takes_one_and_reports_the_remaining_number(limited: Api) -> None:
     assert reading(limited.get("/me")) == (3, 2, NOW + 20)
     assert reading(limited.get("/me")) == (3, 1, NOW + 40)
     assert reading(limited.get("/me")) == (3, 0, NOW + 60)
@@ -92,7 +92,7 @@ def test_a_clock_that_steps_back_takes_nothing_away(limited: Api, passing: Ticki
     assert [limited.get("/me").status_code for _ in range(3)] == [200, 200, 429]
 
 
-def test_what_is_refused_is_not_executed_and_its_idempotency_key_stays_free(
+def test_a_rate_limited_request_is_not_executed_and_its_idempotency_key_stays_unused(
     limited: Api, world: World, passing: Ticking
 ) -> None:
     departure = world.departure(world.experience())
@@ -109,7 +109,7 @@ def test_what_is_refused_is_not_executed_and_its_idempotency_key_stays_free(
     assert [reading(created)[1], reading(replayed)[1]] == [2, 1]
 
 
-def test_a_stored_answer_is_not_given_beyond_the_limit(limited: Api, world: World) -> None:
+def test_a_stored_response_is_not_returned_beyond_the_limit(limited: Api, world: World) -> None:
     departure = world.departure(world.experience())
     assert [limited.book(departure, key="asked-four-times").status_code for _ in range(4)] == [201, 201, 201, 429]
 
@@ -173,7 +173,7 @@ def test_a_key_that_works_goes_on_working_beside_a_broken_client_at_its_address(
     assert (good.status_code, reading(good)[:2]) == (200, (3, 1))
 
 
-def test_a_key_that_was_never_used_waits_until_its_address_may_be_looked_at(limited: Api, passing: Ticking) -> None:
+def test_an_unused_key_waits_for_the_limit_of_its_address(limited: Api, passing: Ticking) -> None:
     unused = limited.world.key()
     spend(limited.client, "203.0.113.11")
     refusal = anonymous(limited.client, "203.0.113.11", key=unused)
@@ -214,7 +214,7 @@ def test_an_ipv6_client_is_its_64_and_a_mapped_address_its_ipv4(
     assert reading(call(limited.client, "GET", target, address=second))[1] == (58 if are_one else 59)
 
 
-def test_an_address_is_not_what_a_header_says(limited: Api) -> None:
+def test_the_client_address_is_not_taken_from_a_header(limited: Api) -> None:
     for number in range(ANONYMOUS.requests):
         anonymous(limited.client, "203.0.113.4", headers=[("x-forwarded-for", f"198.51.100.{number}")])
     refused(anonymous(limited.client, "203.0.113.4", headers=[("x-real-ip", "198.51.100.1")]), 429, "rate_limited")
@@ -257,7 +257,7 @@ def app_off(api: Api) -> httpx.Response:
 
 
 @pytest.mark.parametrize("what", ASKED)
-def test_every_answer_says_what_is_left(limited: Api, what: str) -> None:
+def test_every_response_reports_the_remaining_number(limited: Api, what: str) -> None:
     status, ask = ASKED[what]
     answer = ask(limited, limited.world.departure(limited.world.experience()))
     assert answer.status_code == status
@@ -274,11 +274,11 @@ def test_without_a_limit_no_answer_speaks_of_one(api: Api, what: str) -> None:
     assert not [name for name in answer.headers if name.startswith("x-ratelimit") or name == "retry-after"]
 
 
-def test_without_a_limit_nobody_is_refused(api: Api) -> None:
+def test_without_a_limit_no_request_is_refused(api: Api) -> None:
     assert {anonymous(api.client, "203.0.113.6").status_code for _ in range(ANONYMOUS.requests + 10)} == {401}
 
 
-def test_a_failure_of_ours_says_what_is_left(limited: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_reports_the_remaining_number(limited: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("broken on purpose")
 

@@ -22,7 +22,7 @@ def theirs(api: Api, new_world: Callable[..., World]) -> Api:
 
 
 class Belongings:
-    """One of everything that the organization can own."""
+    """A resource of every kind of the organization."""
 
     def __init__(self, api: Api) -> None:
         world = api.world
@@ -54,7 +54,7 @@ class Belongings:
     ],
     ids=["experience", "booking", "customer", "gift-card", "code-of-a-gift-card", "event"],
 )
-def test_what_another_owns_answers_like_what_does_not_exist(
+def test_resources_of_another_organization_are_not_found(
     api: Api, theirs: Api, path: str, owned: Callable[[Belongings], str]
 ) -> None:
     their_id = owned(Belongings(theirs))
@@ -107,7 +107,7 @@ def test_tiers_and_add_ons_of_another_are_unknown(api: Api, theirs: Api) -> None
     ],
     ids=["availability", "bookings", "customers", "events"],
 )
-def test_a_filter_by_what_another_owns_finds_nothing(
+def test_a_filter_by_ids_of_another_organization_finds_nothing(
     api: Api, theirs: Api, path: str, parameter: str, owned: Callable[[Belongings], str]
 ) -> None:
     Belongings(api)
@@ -186,7 +186,7 @@ def test_one_idempotency_key_serves_each_organization_by_itself(api: Api, theirs
     assert answers[0].json()["id"] != answers[1].json()["id"]
 
 
-def test_an_event_needs_the_read_scope_of_what_it_is_about(api: Api) -> None:
+def test_an_event_requires_the_read_scope_of_its_resource(api: Api) -> None:
     own = Belongings(api)
     assert own.event["type"].startswith("booking.")
     blind = api.with_scopes(Scope.CUSTOMERS_READ, Scope.BOOKINGS_WRITE)
@@ -198,7 +198,7 @@ def test_an_event_needs_the_read_scope_of_what_it_is_about(api: Api) -> None:
     assert {event["type"] for event in blind.get("/events").json()["data"]} == {"customer.created"}
 
 
-def test_what_the_server_decides_cannot_be_sent(api: Api, theirs: Api) -> None:
+def test_fields_that_the_server_sets_are_refused(api: Api, theirs: Api) -> None:
     departure = api.world.departure(api.world.experience())
     forged = {
         "id": str(uuid.uuid4()),

@@ -16,7 +16,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def micros(text: str) -> int:
-    """The instant of an ISO 8601 timestamp with an offset."""
+    """Return the timestamp of an ISO 8601 text with an offset."""
     return (datetime.fromisoformat(text) - EPOCH) // timedelta(microseconds=1)
 
 
@@ -104,7 +104,7 @@ def test_closing_and_duration_are_elapsed_hours_across_a_clock_change(place: Cal
     assert refused(api.book(departure), 409, "conflict")["details"][0]["reason"] == "departure_closed"
 
 
-def test_an_organization_that_moves_keeps_what_was_told_and_shows_its_new_offset(api: Api) -> None:
+def test_a_changed_time_zone_keeps_published_events_and_shows_the_new_offset(api: Api) -> None:
     world = api.world
     booking = api.book(world.departure(world.experience())).json()
     (told,) = [event for event in api.get("/events").json()["data"] if event["type"] == "booking.created"]

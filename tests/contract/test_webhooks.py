@@ -24,7 +24,7 @@ ISO_NOON = "2026-11-21T13:00:00+01:00"
 
 
 class Dns:
-    """Whom the service asked for, and a world in which only one name is private."""
+    """An address check that records the URLs, of which one is private."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -75,7 +75,7 @@ def log(api: Api, endpoint_id: str, **params: Any) -> list[dict[str, Any]]:
 
 
 def dead(api: Api, delivery_id: str, **over: Any) -> None:
-    """As the worker leaves a delivery whose six attempts failed."""
+    """Write a delivery as the worker leaves it after six failed attempts."""
     ended = {"status": "dead", "failure_reason": "attempts_exhausted", "attempt_count": 6, "next_attempt_at": None}
     api.world.change(tables.deliveries, delivery_id, **(ended | {"completed_at": api.world.clock()} | over))
 
@@ -120,7 +120,7 @@ def test_the_secret_is_shown_once(api: Api) -> None:
     assert change(api, shown["id"], description="x").json().keys() == shown.keys()
 
 
-def test_it_takes_no_idempotency_key(api: Api) -> None:
+def test_webhook_operations_take_no_idempotency_key(api: Api) -> None:
     headers = {"Idempotency-Key": "the-same-for-both"}
     both = [api.call("POST", "/webhooks", json=body(), headers=headers) for _ in range(2)]
     assert [response.status_code for response in both] == [201, 201]
@@ -237,7 +237,7 @@ def test_a_port_of_a_web_server_is_taken(api: Api, port: int) -> None:
     assert create(api, url=f"https://receiver.example:{port}/hook")["status"] == "enabled"
 
 
-def test_dns_is_asked_before_the_transaction_begins(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dns_is_resolved_before_the_transaction_begins(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that takes its time must not hold up those who write."""
     service = api.client.app.state.service  # type: ignore[attr-defined]
     customer = {"email": "ada@example.com", "name": "Ada"}
@@ -301,7 +301,9 @@ BODIES = {"PATCH": {"url": PRIVATE}, "/recover": {"since": "2026-01-01"}}
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
-def test_what_another_owns_or_what_is_deleted_is_not_there(api: Api, theirs: Api, method: str, path: str) -> None:
+def test_endpoints_of_another_organization_or_deleted_ones_are_not_found(
+    api: Api, theirs: Api, method: str, path: str
+) -> None:
     """T7."""
     other, gone = create(theirs)["id"], create(api)["id"]
     book(theirs)
@@ -337,7 +339,7 @@ def test_a_delivery_of_another_endpoint_is_not_there(api: Api, method: str, path
 # Change ----------------------------------------------------------------------------------------------------------
 
 
-def test_only_what_is_given_changes(api: Api, clock: FixedClock) -> None:
+def test_only_the_given_fields_change(api: Api, clock: FixedClock) -> None:
     shown = create(api, "booking.created", description="The calendar")
     shown.pop("secret")
     clock.advance(HOUR)
@@ -360,7 +362,7 @@ def test_only_what_is_given_changes(api: Api, clock: FixedClock) -> None:
         {"url": URL, "event_types": ["booking.created"], "status": "enabled", "description": ""},
     ],
 )
-def test_what_changes_nothing_leaves_no_trace(api: Api, clock: FixedClock, dns: Dns, fields: dict[str, Any]) -> None:
+def test_an_update_without_change_writes_nothing(api: Api, clock: FixedClock, dns: Dns, fields: dict[str, Any]) -> None:
     shown = create(api)
     shown.pop("secret")
     clock.advance(HOUR)
@@ -398,7 +400,7 @@ def test_a_new_address_must_be_public(api: Api) -> None:
     assert refused(response, 422, "validation_failed")["details"][0]["reason"] == "address_not_public"
 
 
-def test_an_endpoint_gets_what_it_subscribes_to_from_then_on(api: Api, clock: FixedClock) -> None:
+def test_an_endpoint_gets_the_events_that_follow_its_subscription(api: Api, clock: FixedClock) -> None:
     endpoint = create(api, "booking.created")["id"]
     book(api)
     clock.advance(1)
@@ -415,7 +417,7 @@ def test_new_types_need_their_read_scope(api: Api) -> None:
     assert change(manager, endpoint, event_types=["booking.confirmed"]).status_code == 200
 
 
-def test_a_key_cannot_send_elsewhere_what_it_may_not_read(api: Api) -> None:
+def test_a_key_cannot_subscribe_to_events_that_it_may_not_read(api: Api) -> None:
     endpoint = create(api, "booking.created", "customer.created")["id"]
     manager = api.with_scopes(Scope.WEBHOOKS_MANAGE, Scope.BOOKINGS_READ)
     with nothing_changes(api.world):
@@ -429,7 +431,7 @@ def test_a_key_cannot_send_elsewhere_what_it_may_not_read(api: Api) -> None:
 # Off and on ------------------------------------------------------------------------------------------------------
 
 
-def test_switched_off_it_gives_up_what_is_queued_and_what_comes(api: Api, clock: FixedClock) -> None:
+def test_disabling_an_endpoint_fails_its_queued_and_later_deliveries(api: Api, clock: FixedClock) -> None:
     endpoint = create(api, "booking.created")["id"]
     book(api)
     clock.advance(HOUR)
@@ -443,7 +445,7 @@ def test_switched_off_it_gives_up_what_is_queued_and_what_comes(api: Api, clock:
     assert len(log(api, endpoint)) == 2
 
 
-def test_switched_on_it_starts_anew_and_the_others_are_told(api: Api, clock: FixedClock) -> None:
+def test_enabling_an_endpoint_resets_it_and_publishes_an_event(api: Api, clock: FixedClock) -> None:
     endpoint, watching = create(api, "booking.created", "webhook.enabled")["id"], create(api, "webhook.enabled")["id"]
     off = {"status": "auto_disabled", "disabled_reason": "delivery_failures", "disabled_at": clock()}
     failed = {"consecutive_failures": 30, "warned_hours": 48, "last_timed_out": True}
@@ -483,7 +485,7 @@ def test_a_deleted_endpoint_is_answered_with_nothing(api: Api) -> None:
     assert api.get("/webhooks").json()["data"] == []
 
 
-def test_what_is_queued_for_it_is_given_up_and_nothing_follows(api: Api, clock: FixedClock) -> None:
+def test_deleting_an_endpoint_fails_its_queued_deliveries_and_adds_none(api: Api, clock: FixedClock) -> None:
     endpoint = create(api, "booking.created")["id"]
     book(api)
     assert api.call("DELETE", f"/webhooks/{endpoint}").status_code == 204
@@ -497,7 +499,7 @@ def test_what_is_queued_for_it_is_given_up_and_nothing_follows(api: Api, clock: 
 
 
 def live(api: Api, endpoint_id: str) -> list[str]:
-    """The secrets that sign now, the newest first."""
+    """Return the secrets that sign now, newest first."""
     rows = [row for row in api.world.rows(tables.webhook_secrets) if row["endpoint_id"] == endpoint_id]
     rows = [row for row in rows if row["expires_at"] is None or row["expires_at"] > api.world.clock()]
     rows.sort(key=lambda row: (row["expires_at"] is not None, -row["created_at"]))
@@ -562,7 +564,7 @@ def test_two_former_secrets_sign_and_no_more(api: Api, clock: FixedClock) -> Non
     assert len(api.world.rows(tables.webhook_secrets)) == 3
 
 
-def test_a_rotation_is_told_to_the_others_without_the_secret(api: Api) -> None:
+def test_a_rotation_is_published_without_the_secret(api: Api) -> None:
     endpoint = create(api, "webhook.secret_rotated")["id"]
     watching = create(api, "webhook.secret_rotated")["id"]
     shown = rotate(api, endpoint)
@@ -627,7 +629,7 @@ def test_an_endpoint_that_is_off_gets_one_attempt(api: Api, status: str) -> None
 # The log ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_log_is_walked_like_any_list(api: Api, clock: FixedClock) -> None:
+def test_the_delivery_log_is_paged_like_any_list(api: Api, clock: FixedClock) -> None:
     endpoint, other = create(api, "booking.created")["id"], create(api, "booking.created")["id"]
     for _ in range(5):
         book(api)
@@ -668,7 +670,7 @@ def test_the_log_is_filtered(api: Api) -> None:
 @pytest.mark.parametrize(
     ("parameter", "value"), [("status", "sending"), ("event_type", "booking.*"), ("event_id", "x"), ("limit", "0")]
 )
-def test_a_filter_that_is_none_is_refused(api: Api, parameter: str, value: str) -> None:
+def test_an_invalid_filter_is_refused(api: Api, parameter: str, value: str) -> None:
     endpoint = create(api)["id"]
     response = api.get(f"/webhooks/{endpoint}/deliveries", **{parameter: value})
     assert field_of(refused(response, 400, "validation_failed")) == parameter
@@ -755,7 +757,7 @@ def recover(api: Api, endpoint: str, **fields: Any) -> int:
     return int(matched)
 
 
-def test_what_was_missed_is_recovered(api: Api, failed: tuple[str, str], clock: FixedClock) -> None:
+def test_missed_deliveries_are_recovered(api: Api, failed: tuple[str, str], clock: FixedClock) -> None:
     endpoint, delivery = failed
     change(api, endpoint, status="disabled")
     book(api)

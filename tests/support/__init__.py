@@ -1,1 +1,1 @@
-"""What tests share: an organization to work in, and an application to call."""
+"""Helpers that tests share; README.md lists them."""

@@ -13,7 +13,7 @@ _keys = itertools.count()
 
 
 def fresh_key() -> str:
-    """An Idempotency-Key that no other test uses."""
+    """Return a unique Idempotency-Key."""
     return f"test-key-{next(_keys):08}"
 
 
@@ -26,11 +26,11 @@ class Api:
         self.key = key or world.key()
 
     def with_scopes(self, *scopes: Scope, **columns: Any) -> "Api":
-        """The same service, with a key that holds only these scopes."""
+        """Return a client of the same service with a key of only these scopes."""
         return Api(self.client, self.world, self.world.key(*scopes, **columns))
 
     def call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        """A request with the key; `headers` adds to it."""
+        """Send a request with the key; `headers` are added."""
         headers = {"Authorization": f"Bearer {self.key}", **arguments.pop("headers", {})}
         response: httpx.Response = self.client.request(
             method, f"/api/v1{path}", headers=headers, follow_redirects=False, **arguments
@@ -41,7 +41,7 @@ class Api:
         return self.call("GET", path, params=params or None)
 
     def post(self, path: str, body: Any = None, *, key: str | None = None, **arguments: Any) -> httpx.Response:
-        """A POST with an Idempotency-Key, a fresh one when none is given."""
+        """Send a POST with an Idempotency-Key, by default a new one."""
         headers = {"Idempotency-Key": key or fresh_key(), **arguments.pop("headers", {})}
         return self.call("POST", path, json=body, headers=headers, **arguments)
 
@@ -53,13 +53,13 @@ class Api:
         return self.post(f"/bookings/{booking_id}/cancel", body, key=key)
 
     def event_types(self) -> list[str]:
-        """Every event of the organization, oldest first."""
+        """Return the type of every event of the organization, oldest first."""
         page = self.get("/events", order="asc", limit=100).json()
         return [event["type"] for event in page["data"]]
 
 
 def booking_body(departure_id: str, *, count: int = 1, **over: Any) -> dict[str, Any]:
-    """A body that books that many adults."""
+    """Return a request body that books adults."""
     return {
         "experience_date_id": departure_id,
         "guests": [{"tier_id": "adult", "count": count}],

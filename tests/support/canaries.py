@@ -1,4 +1,4 @@
-"""Secrets that are looked for, in every form in which they might lie about, and everything where they might."""
+"""Search for secrets, in every encoding, in all places where the service stores or logs data."""
 
 import base64
 import hashlib
@@ -26,7 +26,7 @@ class Canary:
     parts: tuple[bytes, ...]
 
     def forms(self) -> frozenset[bytes]:
-        """Every way in which one of the parts may be written."""
+        """Return every encoding of the parts."""
         return frozenset(chain.from_iterable(map(_forms, self.parts)))
 
     def lies_in(self, hay: bytes) -> bool:
@@ -34,18 +34,18 @@ class Canary:
 
 
 def canary(name: str, secret: str, *parts: str | bytes) -> Canary:
-    """The secret as a whole, its hash, which would do for a key, and the parts that are named."""
+    """Return a canary for the whole secret, its hash and the named parts."""
     named = (part.encode() if isinstance(part, str) else part for part in parts)
     return Canary(name, (secret.encode(), hashlib.sha256(secret.encode()).digest(), *named))
 
 
 def api_key(name: str, key: str) -> Canary:
-    """The first twelve characters are shown to everyone, and the SHA-256 is what is stored."""
+    """Return a canary for an API key. Its first twelve characters are public, and its SHA-256 is stored."""
     return Canary(name, (key.encode(), key[4:].encode(), key[12:-6].encode()))
 
 
 def gift_code(name: str, code: str) -> Canary:
-    """The last four characters are shown to everyone."""
+    """Return a canary for a gift card's code. Its last four characters are public."""
     plain = code.replace("-", "")
     return canary(name, code, code[:-5], plain[:-4], code[:-5].lower())
 
@@ -56,7 +56,7 @@ def webhook_secret(name: str, secret: str) -> Canary:
 
 
 def manage_link(name: str, url: str) -> Canary:
-    """The token begins with the ids of organization and booking; what follows is the secret."""
+    """Return a canary for a guest's link. Its token begins with public ids; the rest is secret."""
     token = url.rpartition("/")[2]
     return canary(name, url, token, token[43:], base64.urlsafe_b64decode(token)[32:])
 
@@ -84,7 +84,7 @@ def sweep(canaries: Iterable[Canary], places: Mapping[str, bytes]) -> set[tuple[
 
 
 def stored(url: str) -> dict[str, bytes]:
-    """Every table that the database's own catalogue names, as text; of an SQLite database also its files."""
+    """Return the text of every table in the database's catalogue; of SQLite also of its files."""
     is_sqlite = databases.is_sqlite(url)
     with databases.connect(url) as connection:
         names = [name for (name,) in connection.execute(_TABLES[is_sqlite]).fetchall()]
@@ -103,6 +103,6 @@ def _texts(row: tuple[object, ...]) -> Iterator[bytes]:
 
 
 def _files(path: Path) -> dict[str, bytes]:
-    """The database itself, its log, and whatever else lies beside it under its name."""
+    """Return the database file, its log, and other files beside it under its name."""
     beside = path.parent.glob(f"{path.name}*")
     return {f"file *{each.name.removeprefix(path.name)}": each.read_bytes() for each in beside}

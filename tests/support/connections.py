@@ -1,4 +1,4 @@
-"""One connection of the HTTP protocol class without a socket, on a loop whose clock a test moves."""
+"""A connection of the HTTP protocol class without a socket, on an event loop whose clock the test moves."""
 
 import asyncio
 import json
@@ -78,7 +78,7 @@ class Transport:
 
 @dataclass(frozen=True)
 class Response:
-    """One answer of the connection."""
+    """A response of the connection."""
 
     status: int
     headers: dict[str, str]
@@ -152,7 +152,7 @@ def parsed(written: bytes) -> Iterator[Response]:
 
 @contextmanager
 def stepped_loop() -> Iterator[SteppedLoop]:
-    """A loop for connections of one test."""
+    """Run an event loop for the connections of one test."""
     loop = SteppedLoop()
     asyncio.set_event_loop(loop)
     try:

@@ -1,4 +1,4 @@
-"""Bookings made at the door of the core, without HTTP."""
+"""Bookings created by the core's functions, without HTTP."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,18 +18,18 @@ _STATUS = {"not_found": 404, "conflict": 409, "insufficient_capacity": 409, "val
 
 
 def refused(error: BookingError) -> Answer:
-    """A refusal, as the server would answer it."""
+    """Return the error response that the server would send."""
     body = {"code": error.code, "reasons": [detail.reason for detail in error.details], **error.extra}
     return Answer(_STATUS[error.code], orjson.dumps(body))
 
 
 def create(world: World, departure_id: str, key: str, **over: Any) -> CreateRequest:
-    """One request; its fingerprint is its body."""
+    """Return a create request; its fingerprint is its body."""
     body = orjson.dumps(booking_body(departure_id, **over), option=orjson.OPT_SORT_KEYS)
     once = Once(key, idempotency.fingerprint("POST", "/api/v1/bookings", orjson.loads(body)))
     return CreateRequest(world.caller(), BookingCreate.model_validate_json(body), once, refused)
 
 
 def created(database: Database, creates: Sequence[CreateRequest]) -> list[Answer | BookingError]:
-    """The answers to a batch, in a transaction of its own."""
+    """Create a batch of bookings in a transaction of its own, and return the responses."""
     return database.write(lambda tx: bookings.create_many(tx, creates))

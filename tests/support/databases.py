@@ -1,4 +1,4 @@
-"""What tests do to a database beside the service: fill it fast, and break it where a constraint stands in the way."""
+"""Access to a database beside the service: fill tables fast, drop constraints, hold locks."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ def is_sqlite(url: str) -> bool:
 
 
 def connect(url: str) -> Any:
-    """A bare connection of the driver, in autocommit, with no foreign keys on SQLite."""
+    """Open a connection of the driver, in autocommit, with no foreign keys on SQLite."""
     if is_sqlite(url):
         return closing(sqlite3.connect(str(make_url(url).database), isolation_level=None, timeout=_BUSY_S))
     import psycopg
@@ -72,7 +72,7 @@ def drop_check(url: str, table: str, name: str) -> None:
 
 
 def _closing(text: str, opening: int) -> int:
-    """Where the parenthesis closes that opens there."""
+    """Return the index of the closing parenthesis."""
     depth = 0
     for position in range(opening, len(text)):
         depth += {"(": 1, ")": -1}.get(text[position], 0)

@@ -1,4 +1,4 @@
-"""What tests of the demo share: a catalogue with a departure every day, and the calls that it prints."""
+"""Helpers for tests of the demo: a catalogue with a departure every day, and the calls that it prints."""
 
 import json
 import shlex
@@ -30,7 +30,7 @@ def call(command: str) -> tuple[int, Any]:
 
 
 def small(slug: str, currency: str) -> dict[str, Any]:
-    """A catalogue with a departure on every day, so that the demo works whatever day the test runs."""
+    """Return a catalogue with a departure on every day, so that the demo works on the day of the test."""
     price = {"amount_minor": 89000, "currency": currency}
     today = datetime.now(UTC).date()
     days = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]

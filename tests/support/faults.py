@@ -1,4 +1,4 @@
-"""Databases whose disk is full, takes no writes or fails: real ones where this machine lets a test make them."""
+"""Databases on a disk that is full, read-only or failing: a real file system if this machine can mount one."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ class Breaking:
 
 @contextmanager
 def small_disk(folder: Path, *, size: str = "6m") -> Iterator[Path]:
-    """A file system of that size; skips the test where none can be mounted."""
+    """Mount a file system of this size. Skips the test if this machine cannot mount one."""
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=False)
     if mounted.returncode:

@@ -1,4 +1,4 @@
-"""Webhooks of one organization, with a worker that tests control."""
+"""Webhooks of an organization, and delivery attempts with results that the test chooses."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +30,7 @@ class Hooks:
         return self.world.database
 
     def endpoint(self, *types: EventType, **columns: Any) -> str:
-        """An enabled endpoint; it subscribes to redeemed gift cards unless said."""
+        """Create an enabled endpoint, by default subscribed to redeemed gift cards."""
         now = self.world.clock()
         row = {"url": "https://receiver.example/hook", "status": "enabled", "enabled_at": now, "created_at": now}
         endpoint_id = self.world.insert(tables.webhook_endpoints, **(row | {"updated_at": now} | columns))
@@ -110,7 +110,7 @@ class Hooks:
     # What is there ---------------------------------------------------------------------------------------------
 
     def deliveries(self, endpoint_id: str | None = None) -> list[dict[str, Any]]:
-        """The rows, in the order of their events."""
+        """Return the rows in the order of their events."""
         rows = [row for row in self.world.rows(tables.deliveries) if endpoint_id in (None, row["endpoint_id"])]
         return sorted(rows, key=lambda row: row["event_sequence"])
 
@@ -125,5 +125,5 @@ class Hooks:
         return self.world.row(tables.webhook_endpoints, endpoint_id)
 
     def event_types(self) -> list[str]:
-        """Return the published event types, in order."""
+        """Return the types of the published events, in order."""
         return [row["type"] for row in sorted(self.world.rows(tables.events), key=lambda row: row["sequence"])]

@@ -1,4 +1,4 @@
-"""Mails of one organization: owed, written, read as a mail program reads them."""
+"""Mails of an organization: enqueued, written, and parsed as by a mail program."""
 
 import json
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ SENDER = Mailbox("Booking Office", "office@book.example")
 
 @dataclass
 class Mails:
-    """What is owed and written in one organization."""
+    """The outbox rows and mails of an organization."""
 
     world: World
 
     def book(self, key: str = "a-key-of-a-test", **over: Any) -> str:
-        """A booking made through the API, with the mails that it owes."""
+        """Create a booking through the API, which enqueues its mails."""
         departure = over.pop("departure_id", None) or self.world.departure(self.world.experience())
         (answer,) = created(self.world.database, [create(self.world, departure, key, **over)])
         assert isinstance(answer, Answer)
@@ -43,11 +43,11 @@ class Mails:
         )
 
     def effects(self) -> dict[str, dict[str, Any]]:
-        """The rows by kind."""
+        """Return the outbox rows by kind."""
         return {row["kind"]: row for row in self.world.rows(tables.effects)}
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """The rows of mails by kind."""
+        """Return the rows of mails by kind."""
         return {row["kind"]: row for row in self.world.rows(tables.mails)}
 
     def raw(self, kind: OutboxKind) -> bytes:
@@ -55,7 +55,7 @@ class Mails:
         return self.world.installation.secret_keys.open("mail", row["message"], self.world.org, row["id"])
 
     def read(self, kind: OutboxKind) -> EmailMessage:
-        """The mail as a mail program reads it."""
+        """Parse the mail."""
         return message_from_bytes(self.raw(kind), policy=default)
 
     def claim(self, **options: Any) -> list[ClaimedMail]:
@@ -64,7 +64,7 @@ class Mails:
         return self.world.database.write(lambda tx: notifications.claim(tx, installation, **wanted))
 
     def text(self, kind: OutboxKind) -> str:
-        """The plain text of the mail, its lines ended by a line feed."""
+        """Return the plain text of the mail, with line feeds."""
         plain = self.read(kind).get_body(("plain",))
         assert plain is not None
         return str(plain.get_content()).replace("\r\n", "\n")

@@ -1,4 +1,4 @@
-"""Card bookings and gift cards of one organization, and the verbs of their money, each in a transaction of its own."""
+"""Card bookings, gift cards and refunds of an organization, each function in a transaction of its own."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,8 +29,10 @@ _NOTHING_IS_DUE = Statement(update(tables.refunds).values(next_attempt_at=null()
 
 @contextmanager
 def till_of(database: Database, clock: FixedClock) -> Iterator["Till"]:
-    """One in a database that only tests of refunds share: whoever claims what is due, claims it of every
-    organization, so nothing is left due to the next."""
+    """Make a `Till` in a database that only tests of refunds share.
+
+    A claim takes the due refunds of every organization, so that none is left due for the next test.
+    """
     yield Till(make_world(database, clock))
     database.observer = None
     database.write(lambda tx: tx.run(_NOTHING_IS_DUE))
@@ -38,7 +40,7 @@ def till_of(database: Database, clock: FixedClock) -> Iterator["Till"]:
 
 @dataclass
 class Till:
-    """One organization's."""
+    """The payments and refunds of an organization."""
 
     world: World
     departure_id: str = field(init=False)
@@ -71,7 +73,7 @@ class Till:
         return rows.booking(world.org, booking_id, self.departure_id, self.experience_id, now, **own)
 
     def booking(self, **over: Any) -> str:
-        """A booking that is cancelled and paid by card, unless said."""
+        """Insert a booking, by default cancelled and paid by card."""
         row = self.booking_row(tokens.new_id(), **over)
         del row["organization_id"]
         return self.world.insert(tables.bookings, **row)
@@ -104,7 +106,7 @@ class Till:
         self.write(lambda tx: payments.drop(tx, self.world.org, booking_id=booking_id, at=self.world.clock()))
 
     def paid(self, amount_minor: int = TOTAL, *, intent: str | None = "", **over: Any) -> str:
-        """The id of a booking whose payment has come."""
+        """Insert a paid booking, and return its id."""
         booking_id = self.booking(subtotal_minor=amount_minor, total_minor=amount_minor, **over)
         self.expect(booking_id, amount_minor)
         self.receive(booking_id, f"pi_{booking_id}" if intent == "" else intent)
@@ -121,7 +123,7 @@ class Till:
         return self.write(act)
 
     def owed(self, amount_minor: int = TOTAL, **over: Any) -> str:
-        """The id of a booking of which all is to be given back."""
+        """Insert a booking with a full refund to send, and return its id."""
         booking_id = self.paid(amount_minor, **over)
         assert self.owe(booking_id) == amount_minor
         return booking_id
@@ -129,7 +131,7 @@ class Till:
     # The worker --------------------------------------------------------------------------------------------------
 
     def claim(self, *, limit: int = 100, lease_s: float = LEASE_S) -> list[ClaimedRefund]:
-        """What is due, of every organization of the database."""
+        """Claim the due refunds of every organization in the database."""
         return self.world.database.write(lambda tx: payments.claim(tx, limit=limit, lease_s=lease_s))
 
     def one(self) -> ClaimedRefund:
@@ -161,19 +163,19 @@ class Till:
         return [(row["kind"], orjson.loads(row["data"])) for row in found]
 
     def staff_mails(self) -> dict[str, dict[str, Any]]:
-        """What is owed to staff, by booking."""
+        """Return the mails to staff in the outbox, by booking."""
         found = [row for row in self.world.rows(tables.effects) if row["kind"].startswith("staff_refund")]
         return {row["subject_id"]: orjson.loads(row["payload"]) for row in found}
 
     def staff_mail_kinds(self, booking_id: str) -> list[str]:
-        """The kinds of what is owed to staff about one booking."""
+        """Return the kinds of mails to staff about a booking."""
         found = [row for row in self.world.rows(tables.effects) if row["subject_id"] == booking_id]
         return sorted(row["kind"] for row in found)
 
     # Gift cards --------------------------------------------------------------------------------------------------
 
     def issue(self, amount_minor: int = 50_000, **over: Any) -> tuple[dict[str, Any], str]:
-        """The card and its code."""
+        """Issue a gift card, and return it with its code."""
         shown, code = self.write(
             lambda tx: gift_cards.issue(tx, self.actor, GiftCardIssue(amount_minor=amount_minor, **over))
         )
@@ -223,7 +225,7 @@ class Till:
         return shown
 
     def card(self, gift_card_id: str) -> dict[str, Any]:
-        """As it is shown now."""
+        """Return the gift card as the API shows it."""
         return self.world.database.read(lambda tx: gift_cards.get(tx, self.actor, gift_card_id))
 
     def ledger(self, gift_card_id: str) -> list[tuple[str, str, int]]:
@@ -233,6 +235,6 @@ class Till:
         return [(row["kind"], row["booking_id"], row["amount_minor"]) for row in found]
 
     def told(self) -> list[dict[str, Any]]:
-        """Every event, in order."""
+        """Return the envelope of every event, in order."""
         found = sorted(self.world.rows(tables.events), key=lambda row: row["sequence"])
         return [orjson.loads(row["body"]) for row in found]

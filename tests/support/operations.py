@@ -1,4 +1,4 @@
-"""What staff, storefront and worker do to bookings, at the door of the core: each verb in its own transaction."""
+"""Operations of staff, storefront and worker on bookings, by the core's functions, each in its own transaction."""
 
 from collections.abc import Callable
 from typing import Any
@@ -55,7 +55,7 @@ class Operations:
         return Actor(installation=world.installation, organization=world.organization, at=world.clock())
 
     def act(self, verb: Verb) -> Any:
-        """What the verb gives, read when it is JSON."""
+        """Call a function of the core in a transaction, and return its result, parsed if it is JSON."""
 
         def work(tx: Tx) -> Any:
             return verb(tx, self.actor)
@@ -64,7 +64,7 @@ class Operations:
         return orjson.loads(shown) if isinstance(shown, bytes) else shown
 
     def refusal(self, verb: Callable[..., Any], *arguments: Any, **named: Any) -> tuple[str, str | None]:
-        """The code of a refusal and its reason."""
+        """Return the code of an error and its reason."""
         try:
             shown = verb(*arguments, **named)
         except BookingError as error:
@@ -97,7 +97,7 @@ class Operations:
         return self.act(verb)
 
     def abandon_due(self, limit: int = 50) -> int:
-        """All of this organization's; the database is shared, and another one's may come first."""
+        """Abandon all due bookings, in several runs: the database is shared, and other organizations may be first."""
         installation, done = self.world.installation, 0
         while count := self.world.database.write(lambda tx: storefront.abandon_due(tx, installation, limit=limit)):
             done += count
@@ -163,7 +163,7 @@ class Operations:
         return done
 
     def issue(self, amount_minor: int, **over: Any) -> tuple[str, str]:
-        """A gift card's id and its code."""
+        """Issue a gift card, and return its id and its code."""
         request = GiftCardIssue(amount_minor=amount_minor, **over)
         shown, code = self.act(lambda tx, actor: gift_cards.issue(tx, actor, request))
         return str(orjson.loads(shown)["id"]), code
@@ -171,21 +171,21 @@ class Operations:
     # What is there ---------------------------------------------------------------------------------------------
 
     def events(self) -> list[dict[str, Any]]:
-        """Every event's envelope, in order."""
+        """Return the envelopes of all events, in order."""
         rows = sorted(self.world.rows(tables.events), key=lambda row: row["sequence"])
         return [orjson.loads(row["body"]) for row in rows]
 
     def event_types(self, resource_id: str | None = None) -> list[str]:
-        """What was told of a resource, or of all, in order."""
+        """Return the types of the events about a resource, or all of them, in order."""
         return [each["type"] for each in self.events() if resource_id in (None, each["data"]["object"]["id"])]
 
     def owed(self, booking_id: str | None = None) -> list[str]:
-        """The kinds of effects, sorted."""
+        """Return the kinds of outbox rows, sorted."""
         rows = self.world.rows(tables.effects)
         return sorted(row["kind"] for row in rows if booking_id in (None, row["subject_id"]))
 
     def noted(self, booking_id: str | None = None) -> list[str]:
-        """The kinds of timeline entries of a booking, or of none, sorted."""
+        """Return the kinds of timeline entries of a booking, or of none, sorted."""
         return sorted(row["kind"] for row in self.world.rows(tables.timeline) if row["booking_id"] == booking_id)
 
     def booking(self, booking_id: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How a database carries out what the service asks of it, and at what cost, without a clock.
+"""Query plans and costs of the service's statements, without a clock.
 
 On PostgreSQL a statement is explained as a connection that has lived for a while runs it: prepared, and executed often
 enough that the planner has settled on one plan. Its cost is the pages that it touches. On SQLite it is the steps of the
@@ -26,7 +26,7 @@ _SETTLED = 6
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One statement, as it was carried out."""
+    """The plan of an executed statement."""
 
     text: str
     scanned: frozenset[str]
@@ -40,7 +40,7 @@ class Plan:
 
 
 class _Asked:
-    """What both have in common."""
+    """The base class of both databases."""
 
     def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Any], int]:
         raise NotImplementedError
@@ -168,7 +168,7 @@ class _PlanOf(Statement):
 
 
 def plan_of(tx: Tx, statement: Statement, **parameters: Any) -> str:
-    """The plan of a statement that is not run, a line for each step."""
+    """Return the plan of a statement without running it, a line for each step."""
     return "\n".join(str(row[-1]) for row in tx.all(_PlanOf(statement), **parameters))
 
 

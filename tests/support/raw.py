@@ -1,4 +1,4 @@
-"""The application called as a server calls it: bytes as they came off the wire, nothing made tidy on the way.
+"""The application, called as a server calls it: with the raw bytes of the request.
 
 The test client cannot send a doubled slash, a header twice, a method of its own or a body in pieces; this can.
 """
@@ -19,13 +19,13 @@ _END: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
-    """What the application sent."""
+    """The response of the application."""
 
     status_code: int
     raw_headers: tuple[tuple[bytes, bytes], ...]
     content: bytes
     pieces_taken: int
-    """How many pieces of the request's body were read before it answered."""
+    """The number of chunks of the request's body that were read before the response."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -47,7 +47,7 @@ def call(
     pieces: Iterable[bytes | None] = (b"",),
     address: str = "203.0.113.7",
 ) -> RawAnswer:
-    """The answer to one request.
+    """Send a request, and return the response.
 
     Args:
         target: the path as it stands in the request line, with its query.

@@ -43,18 +43,17 @@ def wait_until(happened: Callable[[], object], what: str, *, within_s: float = _
 # Answers ---------------------------------------------------------------------------------------------------------
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
-"""What a receiver does with a request that it has read; gives whether it sent a whole 2xx head. It may leave the
-connection closed."""
+"""Answers a request that was read, and returns True if it sent a complete 2xx head. It may close the connection."""
 
 
 def plain(status: int, *headers: str, body: bytes = b"said") -> Answer:
-    """A whole response."""
+    """Return a complete response."""
     head = "\r\n".join([f"HTTP/1.1 {status} Some Reason", f"Content-Length: {len(body)}", *headers, "\r\n"])
     return raw(head.encode() + body, accepts=200 <= status < 300)
 
 
 def raw(data: bytes, *, then_close: bool = False, accepts: bool = False) -> Answer:
-    """These bytes, whatever they are."""
+    """Return a response of these bytes."""
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         writer.write(data)
@@ -81,7 +80,7 @@ async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bo
 
 
 async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """A head that goes on for ever, a byte at a time."""
+    """Send a head that never ends, a byte at a time."""
     for byte in b"HTTP/1.1 200 OK\r\nX-Slow: " + b"." * 2000:
         writer.write(bytes([byte]))
         await writer.drain()
@@ -146,7 +145,7 @@ class Receiver:
         wait_until(lambda: len(self.receipts) >= count, f"{count} requests", within_s=within_s)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, which may carry many requests."""
+        """Serve a connection, which may carry many requests."""
         self.connections += 1
         try:
             while not writer.is_closing():
@@ -199,7 +198,7 @@ class Receivers:
             await asyncio.sleep(0)  # in which the loop closes the sockets
 
     def open(self, choose: Callable[[Receipt], Answer] = lambda _: OK) -> Receiver:
-        """One more, which accepts everything unless said."""
+        """Start another receiver, which by default accepts everything."""
         receiver = Receiver(choose)
         server = asyncio.run_coroutine_threadsafe(self._listen(receiver), self._loop).result(_WAIT_S)
         receiver.port = server.sockets[0].getsockname()[1]
@@ -211,7 +210,7 @@ class Receivers:
         return server
 
     def holding(self) -> tuple[Answer, Callable[[], None]]:
-        """An acceptance that is kept back until it is let go, and what lets it go."""
+        """Return a response that waits, and the function that releases it."""
         free = asyncio.Event()
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -243,11 +242,11 @@ class Worker:
 
     @property
     def log(self) -> str:
-        """What it has written, over all its lives."""
+        """Return the output of all its processes."""
         return self._log.read_text()
 
     def start(self) -> "Worker":
-        """A new process, also while an earlier one has been killed and is forgotten."""
+        """Start a new process, also after an earlier one was killed."""
         self._logged_before = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log)
@@ -262,7 +261,7 @@ class Worker:
         return self
 
     def wait_until_it_ends(self) -> int:
-        """Its exit code."""
+        """Wait for the process to end, and return its exit code."""
         return self._process.wait(_WAIT_S)
 
     def signal(self, how: signal.Signals) -> None:

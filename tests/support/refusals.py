@@ -1,4 +1,4 @@
-"""What every refusal looks like (API v1 section 7, decisions R3 and R4), and what it leaves as it was."""
+"""The format of every error response (API v1 section 7, decisions R3 and R4), and a check that no row changed."""
 
 import contextlib
 from collections.abc import Collection, Iterator
@@ -41,7 +41,7 @@ class Answered(Protocol):
 
 
 def refused(answer: Answered, status: int, code: str) -> dict[str, Any]:
-    """The body of a refusal, after it was held against the whole contract of refusals."""
+    """Check a response against the contract of errors, and return its body."""
     assert (answer.status_code, answer.json().get("code")) == (status, code), answer.content[:500]
     assert code in CODES[status]
     body: dict[str, Any] = answer.json()
@@ -77,12 +77,12 @@ def _check_headers(answer: Answered, code: str, request_id: str) -> None:
 
 
 def field_of(body: dict[str, Any]) -> str | None:
-    """The field that the first detail names."""
+    """Return the field of the first detail."""
     return body["details"][0]["field"] if "details" in body else None
 
 
 def rows_of(world: World, *, leaving_out: Collection[str] = ()) -> dict[str, list[str]]:
-    """Every row of the organization, by table. When a key was last used is no state: reading changes it too."""
+    """Return every row of the organization, by table, without `last_used_at`, which reads also change."""
     found = {}
     for table in tables.metadata.sorted_tables:
         if "organization_id" in table.c and table.name not in leaving_out:

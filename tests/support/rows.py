@@ -1,4 +1,4 @@
-"""Rows by the thousand, as a table takes them: for lists that are walked and plans that are looked at."""
+"""Rows in thousands, as tables store them, for tests of lists and query plans."""
 
 import json
 import random
@@ -25,7 +25,7 @@ def ids(seed: int = 0) -> Iterator[str]:
 def booking(
     organization_id: str, row_id: str, departure_id: str, experience_id: str, created_at: int, **over: Any
 ) -> Row:
-    """A confirmed booking of one seat, without a number."""
+    """Return the row of a confirmed booking of one seat, without a number."""
     return {
         "organization_id": organization_id,
         "id": row_id,
@@ -120,7 +120,7 @@ def departures(organization_id: str, experience_ids: Iterable[str], starts_at: i
 
 
 def event(organization_id: str, row_id: str, sequence: int, created_at: int, **over: Any) -> Row:
-    """A `customer.updated`, which may be told of one customer any number of times."""
+    """Return the row of a `customer.updated` event, of which a customer may have any number."""
     body = {"id": row_id, "type": "customer.updated", "sequence": sequence, "data": {"object": {"id": row_id}}}
     return {
         "organization_id": organization_id,

@@ -37,14 +37,14 @@ REAL = "booking_server.app:create_app"
 MUTE = "support.servers:create_mute_app"
 PATIENT = "support.servers:create_patient_app"
 COMMITTED = "committed"
-"""What the mute application prints when an answer is ready."""
+"""The output of the mute application when a response is ready."""
 
 
 # Processes -------------------------------------------------------------------------------------------------------
 
 
 class Server:
-    """One process of the service."""
+    """A process of the service."""
 
     def __init__(self, environment: Mapping[str, str], log: IO[bytes], app: str = REAL) -> None:
         self.port = free_port()
@@ -67,7 +67,7 @@ class Server:
         raise AssertionError("the server does not listen")
 
     def printed(self) -> str:
-        """The next line that the process prints; waits for it."""
+        """Wait for the next line that the process prints, and return it."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().decode().strip()
 
@@ -83,7 +83,7 @@ _taken: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A port that nobody else is given while this process lives. Nobody listens at it before a test does."""
+    """Return a free port, reserved while this process lives."""
     # Bound and not listening: a server that wants this very port gets it, whoever asks for any gets another.
     taken = socket.socket()
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -133,13 +133,13 @@ class Service:
         self.servers = []
 
     def complaints(self) -> str:
-        """What the processes wrote to their log: nothing, when all is well."""
+        """Return the log of the processes, which is empty without errors."""
         return self._log.read_text()
 
 
 @contextmanager
 def new_world(url: str) -> Iterator[World]:
-    """A new organization, made from beside the service as an operator's command would make it."""
+    """Make an organization beside the service, as an operator's command does."""
     database = Database(url)
     try:
         yield make_world(database, FixedClock(system_clock()))
@@ -148,7 +148,7 @@ def new_world(url: str) -> Iterator[World]:
 
 
 def create_mute_app() -> Any:
-    """The service, except that no answer to a POST ever leaves it: what was done was done, and nobody was told.
+    """Create the service, except that it sends no response to a POST: the work is committed.
 
     It prints a line for each answer it keeps back.
     """
@@ -167,7 +167,7 @@ def create_mute_app() -> Any:
 
 
 def create_patient_app() -> Any:
-    """The service, except that it waits for a lock for ten minutes."""
+    """Create the service, except that it waits for a lock for ten minutes."""
     own = f"SET lock_timeout = {postgres.LOCK_TIMEOUT_MS}; SET statement_timeout = {postgres.STATEMENT_TIMEOUT_MS};"
     assert own in postgres._SESSION
     postgres._SESSION = postgres._SESSION.replace(own, "SET lock_timeout = 600000; SET statement_timeout = 600000;")
@@ -177,7 +177,7 @@ def create_patient_app() -> Any:
 
 @contextmanager
 def served_in_process(url: str) -> Iterator[int]:
-    """The port of the service run by a thread of this process, where a test can change how it works."""
+    """Run the service in a thread of this process, where a test can patch it, and yield its port."""
     settings = Settings(database_url=url, secret_key=SECRET, rate_limit=None)
     server = uvicorn.Server(uvicorn.Config(create_app(settings), log_level="critical"))
     listener = socket.create_server((_HOST, 0), backlog=512)
@@ -196,7 +196,7 @@ def served_in_process(url: str) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back, and when, on the clock of the test's process."""
+    """A response and its time, by the clock of the test's process."""
 
     status: int
     headers: Mapping[str, str]
@@ -213,7 +213,7 @@ class Answer:
 
 
 class Line:
-    """One keep-alive connection, used by one request after the other."""
+    """A keep-alive connection for one request after the other."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: str) -> None:
         self._reader = reader
@@ -231,7 +231,7 @@ class Line:
         return answer
 
     async def try_post(self, path: str, body: Any, key: str) -> Answer | None:
-        """The answer, or none when the connection was cut before it was whole."""
+        """Return the response, or None if the connection was cut before its end."""
         return await self._ask("POST", path, orjson.dumps(body), f"Idempotency-Key: {key}\r\n")
 
     async def _ask(self, method: str, path: str, body: bytes, extra: str) -> Answer | None:
@@ -259,7 +259,7 @@ class Line:
 
 @asynccontextmanager
 async def lines(ports: Sequence[int], key: str, count: int) -> AsyncIterator[list[Line]]:
-    """That many open connections, dealt out over the ports in turn."""
+    """Open connections, distributed over the ports in turn."""
     opened = [
         Line(*await asyncio.open_connection(_HOST, ports[number % len(ports)]), key=key) for number in range(count)
     ]

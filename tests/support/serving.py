@@ -22,7 +22,7 @@ _READY = ("Uvicorn running on", "Application startup complete")
 
 @contextmanager
 def serving(started: subprocess.Popen[str], *, is_killed: bool = False) -> Iterator[tuple[str, list[str]]]:
-    """The address of the service and what it logged so far, until it is stopped; or was killed, inside."""
+    """Yield the address of the service and its log so far, and stop it at the end, unless the test has killed it."""
     assert started.stderr is not None
     assert started.stdout is not None
     logged: list[str] = []
@@ -59,7 +59,7 @@ def wait_for(address: str) -> None:
 
 
 def environment(folder: Path, **settings: str) -> dict[str, str]:
-    """The environment of a command that keeps everything in that folder, whatever is set outside."""
+    """Return the environment of a command that keeps all data in the folder, without the variables of this process."""
     outside = {name: value for name, value in os.environ.items() if not name.startswith("BOOKING_")}
     own = {"BOOKING_DATABASE_URL": f"sqlite:///{folder / 'booking.db'}", "BOOKING_CONFIG_DIR": str(folder / "config")}
     return outside | own | settings

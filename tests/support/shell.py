@@ -14,7 +14,7 @@ from support.world import FixedClock, make_world
 
 @contextmanager
 def running(url: str, folder: Path) -> Iterator[Service]:
-    """The service on that database, without a worker; receivers on this machine are allowed."""
+    """Run the service on the database, without a worker; receivers on this machine are allowed."""
     service = Service(url, folder / "service.log", **LOCAL).start()
     try:
         yield service
@@ -24,7 +24,7 @@ def running(url: str, folder: Path) -> Iterator[Service]:
 
 @contextmanager
 def logged_in(service: Service, environment: Callable[[str, str], None], folder: Path) -> Iterator[Hooks]:
-    """A new organization there, and an environment that holds a key of it with every scope."""
+    """Make an organization, and set the environment to a key of it with every scope."""
     clock = FixedClock(system_clock())
     with closing(Database(service.url, clock=clock)) as database:
         world = make_world(database, clock)

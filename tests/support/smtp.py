@@ -126,7 +126,7 @@ async def hang_up() -> None:
 
 
 class _Handler:
-    """What one connection answers."""
+    """The responses of one connection."""
 
     def __init__(self, server: MailServer, connection: int) -> None:
         self._server = server
@@ -158,7 +158,7 @@ class _Handler:
 
 
 async def _misbehave(smtp: SMTP, answer: str) -> str:
-    """The answer, where it is one."""
+    """Return the response, if the test chose one."""
     if answer in (DROP, TAKE_AND_DROP):
         assert isinstance(smtp.transport, asyncio.Transport)
         smtp.transport.abort()

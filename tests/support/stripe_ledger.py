@@ -38,7 +38,7 @@ Reply = tuple[int, dict[str, Any]]
 
 
 class Fault(StrEnum):
-    """What may go wrong with one request."""
+    """The faults of a request."""
 
     TIMEOUT_AFTER = "timeout_after"
     """It is done, and never answered."""
@@ -79,9 +79,9 @@ class Ledger:
     """The account. Every method is safe from any thread."""
 
     ahead_s: float = 0.0
-    """How far its clock is ahead of ours: keys are forgotten by it."""
+    """Seconds by which its clock is ahead of ours; idempotency keys expire by it."""
     rate: float = 0.0
-    """How many requests of one go wrong."""
+    """The share of requests that fail, from 0 to 1."""
     kinds: Sequence[Fault] = USUAL
     chance: random.Random = field(default_factory=lambda: random.Random(7))
     charges: dict[str, Charge] = field(default_factory=dict)
@@ -90,11 +90,11 @@ class Ledger:
     born: str = "succeeded"
     """The status of a new refund."""
     next_faults: list[Fault | None] = field(default_factory=list)
-    """What the next requests meet, before chance has its say."""
+    """The faults of the next requests, before random ones."""
     in_between: tuple[int, bytes] | None = None
-    """What something before it answers to every request, with status and body, instead of it."""
+    """The response of a proxy before it to every request, status and body."""
     requests: list[tuple[str, str]] = field(default_factory=list)
-    """(what, idempotency key or look-up) of each request, in order."""
+    """(operation, idempotency key or look-up) of each request, in order."""
     met: Counter[Fault] = field(default_factory=Counter)
     base_url: str = ""
 
@@ -107,17 +107,17 @@ class Ledger:
     # What a test does ------------------------------------------------------------------------------------------
 
     def charge(self, payment_intent: str, amount: int) -> Charge:
-        """A guest has paid by card."""
+        """Add a card payment."""
         made = self.charges[payment_intent] = Charge(amount)
         return made
 
     def refund_at_the_dashboard(self, payment_intent: str, amount: int) -> dict[str, Any]:
-        """Somebody gives money back by hand."""
+        """Refund by hand at the gateway."""
         with self._lock:
             return self._book(payment_intent, amount, {}, "succeeded")
 
     def pay_out(self, status: str = "succeeded") -> None:
-        """What becomes of every refund that is pending."""
+        """Set the status of every pending refund."""
         with self._lock:
             for refund in self._all():
                 if refund["status"] == "pending":
@@ -127,7 +127,7 @@ class Ledger:
         return list(self.charges[payment_intent].refunds)
 
     def keys(self) -> list[str]:
-        """The idempotency keys that were sent, in order."""
+        """Return the idempotency keys of the requests, in order."""
         return [key for what, key in self.requests if what == "create"]
 
     @property
@@ -147,7 +147,7 @@ class Ledger:
             return met
 
     def create(self, key: str, given: dict[str, str], *, store_error: bool) -> Reply:
-        """A refund, or the answer that is stored for the key."""
+        """Create a refund, or return the response stored for the key."""
         with self._lock:
             self.requests.append(("create", key))
             if key in self._under_way:
@@ -235,7 +235,7 @@ _REPLIES: dict[Fault, Callable[[], Reply]] = {
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection, kept alive."""
+    """A keep-alive connection."""
 
     protocol_version = "HTTP/1.1"
     timeout = _GIVE_UP_S
@@ -294,7 +294,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: a test looks at the ledger."""
+        """Log nothing: tests read the ledger."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -302,12 +302,12 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, *_: Any) -> None:
-        """A client that was killed is no error."""
+        """Ignore errors of clients that were killed."""
 
 
 @contextmanager
 def stripe(**of_ledger: Any) -> Iterator[Ledger]:
-    """The ledger of a server that listens at its `base_url`."""
+    """Run a server, and yield its ledger, which has the server's `base_url`."""
     ledger = Ledger(**of_ledger)
     handler = type("Handler", (_Handler,), {"ledger": ledger})
     server = _Server(("127.0.0.1", 0), handler)
@@ -338,7 +338,7 @@ class Refunder(Worker):
 
 
 def refund() -> None:
-    """What such a process does, until it is killed."""
+    """Send refunds until the process is killed."""
     settings = Settings.from_environment()
     database = Database(settings.database_url)
     assert settings.stripe_api_key

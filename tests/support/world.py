@@ -1,4 +1,4 @@
-"""One organization in one database, made by plain inserts, with the few things that most tests need."""
+"""An organization in a database, made by plain inserts, with the rows that most tests need."""
 
 import json
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ class World:
         return self.organization.id
 
     def insert(self, table: Any, **row: Any) -> str:
-        """One row; the id is made when the table has one and none is given."""
+        """Insert a row, with a new id unless one is given, and return the id."""
         if "id" in table.c and "id" not in row:
             row["id"] = tokens.new_id()
         with self.database.writing() as tx:
@@ -61,7 +61,7 @@ class World:
         return str(row.get("id", ""))
 
     def code_columns(self, code: str) -> dict[str, str]:
-        """The columns of a gift card that hold its code, and the card's id, which the code is sealed for."""
+        """Return the columns of a gift card's code, and the card's id, for which the code is sealed."""
         keys, card_id = self.installation.secret_keys, tokens.new_id()
         return {
             "id": card_id,
@@ -71,14 +71,14 @@ class World:
         }
 
     def rows(self, table: Any) -> list[dict[str, Any]]:
-        """The organization's rows of a table."""
+        """Return the organization's rows of a table."""
         query = Statement(select(table).where(table.c.organization_id == bindparam("o")))
         names = [column.name for column in table.c]
         found = self.database.read(lambda tx: tx.all(query, o=self.org))
         return [dict(zip(names, row, strict=True)) for row in found]
 
     def row(self, table: Any, row_id: str) -> dict[str, Any]:
-        """One row by its id."""
+        """Return a row by its id."""
         (found,) = [row for row in self.rows(table) if row["id"] == row_id]
         return found
 
@@ -90,11 +90,11 @@ class World:
             tx.update(Update(f"change_{table.name}", table, sets=tuple(values), keys=keys), **row)
 
     def examine(self) -> list[doctor.Finding]:
-        """What the doctor finds in this organization."""
+        """Return the doctor's findings in this organization."""
         return self.database.read(lambda tx: doctor.examine(tx, self.org))
 
     def key(self, *scopes: Scope, **columns: Any) -> str:
-        """The plain text of a new key; every scope when none is named."""
+        """Insert a key, by default with every scope, and return its plain text."""
         key = tokens.new_api_key()
         self.insert(
             tables.api_keys,
@@ -108,14 +108,14 @@ class World:
         return key
 
     def caller(self, *scopes: Scope) -> Caller:
-        """A caller with these scopes, or with every scope."""
+        """Return a caller with these scopes, or with every scope."""
         key = ApiKey(
             tokens.new_id(), self.org, "test", "svc_00000000", frozenset(scopes or Scope), NOON, None, None, None
         )
         return Caller(installation=self.installation, organization=self.organization, at=self.clock(), key=key)
 
     def experience(self, **columns: Any) -> str:
-        """The id of an experience with an adult and a family tier and one add-on."""
+        """Insert an experience with an adult and a family tier and one add-on, and return its id."""
         row: dict[str, Any] = {
             "slug": f"tour-{tokens.new_id()}",
             "title": "Fjord kayak",
@@ -133,7 +133,7 @@ class World:
         return self.insert(tables.experiences, **(row | columns))
 
     def departure(self, experience_id: str, *, seats: int = 12, **columns: Any) -> str:
-        """The id of an open departure, two days from now unless said."""
+        """Insert an open departure, by default two days from now, and return its id."""
         row: dict[str, Any] = {
             "experience_id": experience_id,
             "starts_at": self.clock() + 2 * DAY,
@@ -147,7 +147,7 @@ class World:
 
 
 def make_world(database: Database, clock: FixedClock, **columns: Any) -> World:
-    """A new organization in Oslo with its counters."""
+    """Make an organization in Oslo with its counters."""
     row: dict[str, Any] = {
         "id": tokens.new_id(),
         "slug": f"org-{tokens.new_id()}",

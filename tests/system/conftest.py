@@ -16,7 +16,7 @@ from booking_core.clock import system_clock
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
 
-TERMS = doctor.Terms(webhook_disable_after_s=0, skew_s=0)
+TERMS = doctor.CheckOptions(webhook_disable_after_s=0, skew_s=0)
 """Tests switch endpoints off sooner than in 72 hours, and change nothing else while events are told. Whether a worker
 runs is not asked: most have none."""
 
@@ -80,7 +80,7 @@ def examined(url: str) -> list[doctor.Finding]:
     reached = system_clock()
     try:
         reached = max(reached, *(row[0] or 0 for row in database.read(lambda tx: tx.all(_NEWEST))))
-        return database.read(lambda tx: doctor.examine(tx, terms=TERMS))
+        return database.read(lambda tx: doctor.examine(tx, options=TERMS))
     finally:
         database.close()
 

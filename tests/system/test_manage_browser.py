@@ -14,7 +14,7 @@ from support.servers import Service, new_world
 from support.world import HOUR, World
 
 from booking_core.db import tables
-from booking_core.manage_links import ManageLinks
+from booking_core.guest_links import ManageLinks
 
 selenium = pytest.importorskip("selenium")
 

@@ -28,7 +28,7 @@ from booking_core.models.events import EventType
 from booking_core.models.webhooks import SubscribableType, WantedStatus, WebhookEndpointChange, WebhookEndpointCreate
 from booking_core.payments import RefundOutcome, RefundResult
 
-EXACT = doctor.Terms(skew_s=0)
+EXACT = doctor.CheckOptions(skew_s=0)
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 Act = Callable[[World], object]
@@ -246,17 +246,17 @@ BUGS = (
     Bug(
         "events are told after the commit",
         never_written(tables.events),
-        "a booking is told created once, confirmed once when it was, cancelled once when it is",
+        "a booking has one event each for its creation, confirmation and cancellation",
     ),
     Bug(
         "the answer is kept after the commit",
         never_written(tables.idempotency),
-        "every API booking has the stored answer of its key",
+        "every API booking has the stored response of its idempotency key",
     ),
     Bug(
         "mails are owed after the commit",
         never_written(tables.effects),
-        "a guest is owed the mails of a booking, unless they were suppressed",
+        "a booking has outbox rows for the mails to its guest, unless they were suppressed",
     ),
     Bug(
         "a card is redeemed without its ledger",
@@ -266,12 +266,12 @@ BUGS = (
     Bug(
         "a card gets nothing back",
         instead("booking_core.gift_cards.restore", lambda *_, **__: 0),
-        "what was taken from a gift card goes back once, when the booking is cancelled",
+        "a gift card is restored once, when the booking is cancelled",
     ),
     Bug(
         "a refund is made and not booked",
         forgotten("booking_core.payments.refunds.record_returned"),
-        "what a payment gave back is what its refund did",
+        "a payment's refunded amount agrees with its refund",
     ),
     Bug(
         "the deliveries of an event are forgotten",
@@ -286,27 +286,27 @@ BUGS = (
     Bug(
         "the guest's link is in the events",
         instead("booking_core.bookings.rules.present", with_link),
-        "an event's body is what its row says, and holds no secret",
+        "an event's body agrees with its row, and contains no secret",
     ),
     Bug(
         "a refund is told of and never written",
         never_written(tables.refunds),
-        "money that the timeline tells of is in the payments and refunds",
+        "payments and refunds in the timeline exist",
     ),
     Bug(
         "a cancellation forgets the refund",
         instead("booking_core.payments.request_refund", lambda *_, **__: 0),
-        "a paid booking that was cancelled has the refund that the policy owes",
+        "a paid booking that was cancelled has the refund that the policy requires",
     ),
     Bug(
         "staff mails are owed after the commit",
         never_written(tables.effects),
-        "staff is owed the mails of a booking where they are switched on",
+        "a booking has outbox rows for the mails to staff where these are enabled",
     ),
     Bug(
         "events show another total",
         instead("booking_core.bookings.rules.present", with_another_total),
-        "an event's body is what its row says, and holds no secret",
+        "an event's body agrees with its row, and contains no secret",
     ),
     Bug(
         "a booking is quoted without seats",
@@ -322,20 +322,20 @@ BUGS = (
     Bug(
         "seats are held for ever",
         forgotten("booking_core.storefront.rules.check"),
-        "no instant lies further ahead than its limit allows",
+        "no timestamp is further in the future than its limit",
         hold_for_ever,
     ),
     Bug(
         "another reason is told",
         instead("booking_core.bookings.cancel.NewEvent", for_another_reason),
-        "an event's body is what its row says, and holds no secret",
+        "an event's body agrees with its row, and contains no secret",
     ),
     Bug(
         "an e-mail address is not normalised",
         instead("booking_core.customers.store.email_key", lambda email: email),
-        "a customer is known by the e-mail, normalised",
+        "a customer's key is the normalised e-mail address",
     ),
-    Bug("events are purged young", lambda _: None, "no event is purged before its time", purge_events),
+    Bug("events are purged young", lambda _: None, "no event is purged before its retention ends", purge_events),
     Bug(
         "deliveries are purged young",
         lambda _: None,
@@ -345,26 +345,26 @@ BUGS = (
     Bug(
         "what is queued for an endpoint that is switched off is left",
         forgotten("booking_core.webhooks.store.fail_queued"),
-        "nothing is queued for an endpoint that is off",
+        "no delivery is queued for a disabled endpoint",
         switch_off,
     ),
     Bug(
         "an eleventh endpoint is let in",
         forgotten("booking_core.webhooks.rules.check_limit"),
-        "at most 10 endpoints of an organization stand",
+        "an organization has at most 10 endpoints",
         eleven_endpoints,
     ),
     Bug(
         "a twenty-first key is let in",
         forgotten("booking_core.keys.rules.room_for_one_more"),
-        "at most 20 keys of an organization are active",
+        "an organization has at most 20 active keys",
         twenty_one_keys,
     ),
 )
 
 
 def found(world: World) -> set[str]:
-    findings = world.database.read(lambda tx: doctor.examine(tx, terms=EXACT))
+    findings = world.database.read(lambda tx: doctor.examine(tx, options=EXACT))
     return {finding.invariant for finding in findings}
 
 
@@ -389,7 +389,7 @@ def test_seats_that_nobody_guards_are_oversold_and_found(
     monkeypatch.setattr("booking_core.departures.seats_available", lambda *_: 1_000_000)
     with closing(Database(fresh_database_url, clock=(clock := FixedClock()))) as database:
         sold_out(world := make_world(database, clock))
-        assert found(world) == {"no departure is sold beyond what it ever had"}
+        assert found(world) == {"no departure is sold beyond its highest capacity"}
 
 
 def test_the_schema_refuses_a_second_time_what_the_code_lets_through(

@@ -216,4 +216,4 @@ def test_without_both_guards_seats_are_oversold_and_the_check_fails(fresh_databa
         assert seats_sold(purchases) == BUYERS
         with pytest.raises(AssertionError):
             check(purchases, 7)
-        assert "no departure is sold beyond what it ever had" in {found.invariant for found in world.examine()}
+        assert "no departure is sold beyond its highest capacity" in {found.invariant for found in world.examine()}

@@ -209,7 +209,7 @@ BROKEN = Finding(
     "totals add up", "org", SUBJECT, "total 3 of subtotal 2, discount 0", "look", FindingKind.BROKEN, "fjord-tours"
 )
 WAITING = Finding(
-    "dead deliveries wait for their receiver to be mended",
+    "dead deliveries wait for their receiver to be fixed",
     "org",
     SUBJECT,
     "dead deliveries: 3, the newest is 01a20225-ce23-8626-a83d-fec4d9e82dfa",

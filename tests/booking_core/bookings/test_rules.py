@@ -16,7 +16,7 @@ from booking_core.bookings.rules import BookingRow
 from booking_core.clock import zone
 from booking_core.context import Installation, Organization
 from booking_core.errors import Malformed, Unprocessable
-from booking_core.manage_links import ManageLinks
+from booking_core.guest_links import ManageLinks
 from booking_core.models.bookings import AddOnInput, Booking, GuestLineInput, PaymentMethod, PaymentMode
 from booking_core.models.limits import AMOUNT_MINOR_MAX
 from booking_core.tokens import SecretKeys

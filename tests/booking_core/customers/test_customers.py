@@ -38,7 +38,7 @@ def find(world: World, page: PageRequest = PageRequest(), **filters: Any) -> dic
 
 
 def told(world: World) -> list[dict[str, Any]]:
-    """The feed of the organization, oldest first."""
+    """Return the feed of the organization, oldest first."""
     page = PageRequest(limit=100, order=Order.ASC)
     found: list[dict[str, Any]] = orjson.loads(
         orjson.dumps(world.database.read(lambda tx: events.find(tx, world.caller(), page)))
@@ -57,7 +57,7 @@ def person(number: int) -> CustomerCreate:
 # Creating --------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_customer_is_what_the_wire_calls_one(world: World) -> None:
+def test_a_new_customer_has_the_shape_of_the_model(world: World) -> None:
     shown, created = create(world)
     assert created
     assert Customer.model_validate(shown).to_json() == shown
@@ -74,7 +74,7 @@ def test_a_new_customer_is_what_the_wire_calls_one(world: World) -> None:
     assert get(world, shown["id"]) == shown
 
 
-def test_a_new_customer_is_told_of_exactly_as_it_is_answered(world: World) -> None:
+def test_the_event_of_a_new_customer_shows_it_as_the_response_does(world: World) -> None:
     shown, _ = create(world)
     (event,) = told(world)
     assert event["type"] == "customer.created"
@@ -166,7 +166,7 @@ def test_another_organizations_customer_does_not_exist(world: World, new_world: 
     assert find(world, email=shown["email"])["data"] == []
 
 
-def test_a_page_is_what_the_wire_calls_a_page(world: World) -> None:
+def test_a_page_has_the_shape_of_the_model(world: World) -> None:
     for i in range(3):
         create(world, person(i))
         world.clock.advance(DAY)

@@ -26,7 +26,7 @@ def ada(ops: Operations) -> str:
     return str(ops.booking(booking["id"])["customer_id"])
 
 
-def test_what_is_given_changes_and_the_rest_stays(ops: Operations, world: World, ada: str) -> None:
+def test_only_given_fields_change(ops: Operations, world: World, ada: str) -> None:
     world.clock.advance(MINUTE)
     shown = ops.update_customer(ada, name="  Ada King ", email="countess@example.com")
     row = world.row(tables.customers, ada)
@@ -42,7 +42,7 @@ def test_an_empty_phone_number_takes_it_away(ops: Operations, ada: str) -> None:
     assert ops.update_customer(ada, phone="")["phone"] is None
 
 
-def test_what_is_the_same_is_no_change(ops: Operations, world: World, ada: str) -> None:
+def test_equal_values_are_no_change(ops: Operations, world: World, ada: str) -> None:
     with nothing_changes(world):
         ops.update_customer(ada)
         ops.update_customer(ada, name="Ada Lovelace", email="ada@example.com", phone="+47 900 00 000")
@@ -54,7 +54,7 @@ def test_another_case_of_the_address_is_a_change_of_the_same_customer(ops: Opera
     assert ops.event_types(ada) == ["customer.created", "customer.updated"]
 
 
-def test_what_a_guest_gave_at_the_checkout_stays(ops: Operations, world: World, ada: str) -> None:
+def test_the_contact_details_of_bookings_stay(ops: Operations, world: World, ada: str) -> None:
     ops.update_customer(ada, name="Ada King", email="countess@example.com")
     (booking,) = world.rows(tables.bookings)
     assert (booking["guest_name"], booking["guest_email"]) == ("Ada Lovelace", "ada@example.com")
@@ -71,14 +71,12 @@ def test_an_address_that_another_customer_has_is_refused(ops: Operations, world:
     "changes",
     [{"name": "  "}, {"name": "x" * 201}, {"name": "a\nb"}, {"email": "nobody"}, {"email": ""}, {"phone": "1" * 201}],
 )
-def test_what_could_not_be_created_cannot_be_changed_to(
-    ops: Operations, world: World, ada: str, changes: dict[str, Any]
-) -> None:
+def test_a_change_is_validated_like_a_create(ops: Operations, world: World, ada: str, changes: dict[str, Any]) -> None:
     with nothing_changes(world):
         assert ops.refusal(ops.update_customer, ada, **changes)[0] == "validation_failed"
 
 
-def test_who_does_not_exist_or_is_another_organization_s_is_not_found(
+def test_an_unknown_customer_or_one_of_another_organization_is_not_found(
     ops: Operations, ada: str, new_world: Callable[..., World]
 ) -> None:
     stranger = Operations(new_world())

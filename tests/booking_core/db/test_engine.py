@@ -152,7 +152,7 @@ def remote(new_database_url: Callable[[str], str], clock: FixedClock) -> Iterato
 
 
 def use_every_connection(database: Database) -> None:
-    """All that the pools may have are idle after that."""
+    """Open as many connections as the pools may have, all idle."""
     with ExitStack() as stack:
         for pool, size in ((database._readers, 2), (database._writers, 8)):
             for _ in range(size):
@@ -160,7 +160,7 @@ def use_every_connection(database: Database) -> None:
 
 
 def end_every_connection(database: Database) -> None:
-    """As a server does that is restarted. Returns when all of them have heard of it."""
+    """Close all connections as a restarted server does, and return when the clients know it."""
     with databases.connect(database.url.render_as_string(hide_password=False)) as connection:
         own = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         connection.execute(f"SELECT pg_terminate_backend(pid, 10000) {own}")

@@ -113,7 +113,7 @@ def test_single_prices_beside_tiers_from_before_0006_are_kept_and_no_longer_show
 
 
 def _refund(row_id: str, status: str, currency: str, amount: int, first_sent_at: str = "NULL") -> list[str]:
-    """A cancelled booking with its payment and its refund, as they were before 0005."""
+    """Return the statements that insert a cancelled booking with its payment and its refund, as before 0005."""
     booking = (
         f"('{ORG}', '{row_id}', 'cancelled', '{ORG}', '{ORG}', '[]', '[]', 1, '{currency}', {amount}, {amount}, 'card',"
         " 'stripe', 'paid', true, true, 1, 1, 1)"
@@ -181,7 +181,7 @@ def test_bookings_paid_by_one_payment_intent_before_0009_are_kept(empty_database
 
 
 def _keys_and_indexes(url: str) -> set[str]:
-    """Every index, and every constraint, as the database tells it."""
+    """Return every index and every constraint from the database's catalogue."""
     if databases.is_sqlite(url):
         told = _rows(url, "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND tbl_name <> 'alembic_version'")
         lines = (line.strip(" \t,") for (sql,) in told for line in sql.splitlines())

@@ -1,4 +1,4 @@
-"""An organization in which everything there can be has happened: what the doctor must find nothing wrong with."""
+"""An organization with rows of every kind and status, in which the doctor must find nothing."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -30,21 +30,21 @@ LINES = json.dumps(
 
 
 @dataclass
-class Past:
-    """What has happened, as rows that a storefront, a worker and a gateway leave behind."""
+class History:
+    """Writes the rows that a storefront, a worker and a gateway leave behind."""
 
     world: World
     experience: str
     departure: str
 
-    def tell(self, kind: EventType, resource_id: str, extra: dict[str, Any] | None = None) -> None:
+    def publish(self, kind: EventType, resource_id: str, extra: dict[str, Any] | None = None) -> None:
         shown = json.dumps({"id": resource_id}).encode()
         if kind.startswith("booking."):
             shown = orjson.dumps(self.shown(resource_id))
-        told = NewEvent(kind, resource_id, shown, extra or {})
+        event = NewEvent(kind, resource_id, shown, extra or {})
 
         def work(tx: Tx) -> None:
-            events.publish(tx, self.world.organization, [told], at=self.world.clock())
+            events.publish(tx, self.world.organization, [event], at=self.world.clock())
 
         self.world.database.write(work)
 
@@ -54,7 +54,7 @@ class Past:
             "manage_url": None
         }
 
-    def owe(self, booking_id: str, *kinds: OutboxKind) -> None:
+    def enqueue(self, booking_id: str, *kinds: OutboxKind) -> None:
         with self.world.database.writing() as tx:
             for kind in kinds:
                 outbox.enqueue(tx, self.world.org, kind, booking_id, at=self.world.clock())
@@ -81,7 +81,7 @@ class Past:
             created_at=now,
             updated_at=now,
         )
-        self.tell(EventType.CUSTOMER_CREATED, customer_id)
+        self.publish(EventType.CUSTOMER_CREATED, customer_id)
         return customer_id
 
     def gift_card(self) -> str:
@@ -97,11 +97,11 @@ class Past:
             created_at=now,
             updated_at=now,
         )
-        self.tell(EventType.GIFT_CARD_ISSUED, card_id)
+        self.publish(EventType.GIFT_CARD_ISSUED, card_id)
         return card_id
 
     def checked_out(self, gift_card_minor: int = 0) -> str:
-        """The id of a pending booking of one seat, by card, of one new customer."""
+        """Insert a pending booking of one seat, by card, of a new customer, and return its id."""
         world, now, customer_id = self.world, self.world.clock(), self.customer()
         numbers = world.database.write(lambda tx: events.lock_sequences(tx, {world.org: (1, 0)}))
         booking_id = world.insert(
@@ -134,16 +134,16 @@ class Past:
         self.take_seats(1)
         payment = {"amount_minor": PRICE - gift_card_minor, "currency": "NOK", "status": "pending"}
         world.insert(tables.payments, booking_id=booking_id, created_at=now, updated_at=now, **payment)
-        self.tell(EventType.BOOKING_CREATED, booking_id)
+        self.publish(EventType.BOOKING_CREATED, booking_id)
         return booking_id
 
     def redeemed(self, gift_card: str) -> str:
-        """The same, with a part paid by the card."""
+        """Insert a pending booking that a gift card pays in part, and return its id."""
         booking_id = self.checked_out(PART)
         entry = {"gift_card_id": gift_card, "booking_id": booking_id, "created_at": self.world.clock()}
         self.world.insert(tables.gift_card_entries, kind="redeem", amount_minor=-PART, **entry)
         self.world.change(tables.gift_cards, gift_card, balance_minor=FACE - PART)
-        self.tell(EventType.GIFT_CARD_REDEEMED, gift_card, {"booking_id": booking_id})
+        self.publish(EventType.GIFT_CARD_REDEEMED, gift_card, {"booking_id": booking_id})
         return booking_id
 
     def _payment(self, booking_id: str) -> str:
@@ -151,17 +151,17 @@ class Past:
         return str(row["id"])
 
     def paid(self, booking_id: str) -> None:
-        """The booking paid and confirmed, with the mail that is owed for it."""
+        """Set a booking to paid and confirmed, and enqueue its mails."""
         world, now = self.world, self.world.clock()
         world.change(tables.bookings, booking_id, status="confirmed", confirmed_at=now, updated_at=now)
         world.change(tables.bookings, booking_id, payment_status="paid")
         world.change(tables.payments, self._payment(booking_id), status="paid", payment_intent=f"pi_{booking_id}")
-        self.tell(EventType.BOOKING_CONFIRMED, booking_id)
-        self.owe(booking_id, OutboxKind.BOOKING_CONFIRMATION_MAIL, OutboxKind.STAFF_BOOKING_MAIL)
+        self.publish(EventType.BOOKING_CONFIRMED, booking_id)
+        self.enqueue(booking_id, OutboxKind.BOOKING_CONFIRMATION_MAIL, OutboxKind.STAFF_BOOKING_MAIL)
         self.note(booking_id, TimelineKind.PAYMENT_RECEIVED)
 
     def mailed(self, booking_id: str) -> None:
-        """Another mail about it, sent."""
+        """Insert a mail about the booking that was sent."""
         now, key = self.world.clock(), f"booking_rescheduling_mail:{booking_id}:1"
         effect = {"key": key, "kind": "booking_rescheduling_mail", "subject_id": booking_id, "payload": "{}"}
         done = {"status": "done", "due_at": now, "created_at": now, "completed_at": now}
@@ -171,30 +171,30 @@ class Past:
         self.world.insert(tables.mails, **mail, **sent, status="sent", sent_at=now, completed_at=now)
 
     def recorded(self, booking_id: str, amount_minor: int) -> str:
-        """The id of a payment that staff recorded."""
+        """Record a payment by staff, and return its id."""
         amount = {"amount_minor": amount_minor, "method": "cash"}
         act(self.world, lambda tx, actor: bookings.record_payment(tx, actor, booking_id, **amount))
         found = [row for row in self.world.rows(tables.payment_records) if row["amount_minor"] == amount_minor]
         return str(found[0]["id"])
 
     def cancelled(self, booking_id: str, reason: str, **columns: Any) -> None:
-        """The booking cancelled, and its seat given back."""
+        """Cancel a booking, and release its seat."""
         now = self.world.clock()
         cancelled = {"status": "cancelled", "cancelled_at": now, "cancel_reason": reason, "updated_at": now}
         self.world.change(tables.bookings, booking_id, **cancelled, **columns)
         self.take_seats(-1)
-        self.tell(EventType.BOOKING_CANCELLED, booking_id, {"reason": reason})
-        self.owe(booking_id, OutboxKind.BOOKING_CANCELLATION_MAIL, OutboxKind.STAFF_CANCELLATION_MAIL)
+        self.publish(EventType.BOOKING_CANCELLED, booking_id, {"reason": reason})
+        self.enqueue(booking_id, OutboxKind.BOOKING_CANCELLATION_MAIL, OutboxKind.STAFF_CANCELLATION_MAIL)
         self.note(booking_id, TimelineKind.BOOKING_CANCELLED, reason=reason, refund="auto")
 
     def refund(self, booking_id: str, **columns: Any) -> None:
-        """A refund of a part of the booking's payment."""
+        """Insert a refund of a part of the booking's payment."""
         now = self.world.clock()
         ids = {"booking_id": booking_id, "payment_id": self._payment(booking_id), "created_at": now, "updated_at": now}
         self.world.insert(tables.refunds, **ids, amount_minor=REFUND, currency="NOK", **columns)
 
     def returned(self, booking_id: str, gift_card: str) -> None:
-        """Cancelled by staff, its gift card restored, a part of it refunded."""
+        """Cancel a booking, restore its gift card, and refund a part of its payment."""
         world, now = self.world, self.world.clock()
         self.cancelled(booking_id, "admin", payment_status="partially_refunded")
         entry = {"gift_card_id": gift_card, "booking_id": booking_id, "created_at": now}
@@ -206,95 +206,95 @@ class Past:
         self.note(booking_id, TimelineKind.REFUND_SETTLED)
 
     def to_be_returned(self, booking_id: str) -> None:
-        """Cancelled by staff, a part of its payment still to be refunded."""
+        """Cancel a booking, and request a refund of a part of its payment."""
         self.cancelled(booking_id, "admin")
         self.refund(booking_id, status="requested", next_attempt_at=self.world.clock())
 
 
 @pytest.fixture
-def past(fresh_database_url: str) -> Iterator[Past]:
-    """Bookings of every status, money that came and went, deliveries of every status, all as it should be."""
-    past = lived(fresh_database_url)
-    yield past
-    past.world.database.close()
+def history(fresh_database_url: str) -> Iterator[History]:
+    """A history with bookings and deliveries of every status, payments and refunds, all consistent."""
+    history = make_history(fresh_database_url)
+    yield history
+    history.world.database.close()
 
 
 @pytest.fixture(scope="module")
-def unbound(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Past]:
-    """The same, in tables without a constraint to stand in the way of harm; what a test does is to be undone."""
-    past = lived(url := new_database_url(backend))
-    past.world.database.close()
+def unconstrained(backend: str, new_database_url: Callable[[str], str]) -> Iterator[History]:
+    """The same history in tables without constraints, so that tests can corrupt rows. A test rolls its changes back."""
+    history = make_history(url := new_database_url(backend))
+    history.world.database.close()
     unbind(url, [table.name for table in tables.metadata.sorted_tables])
-    past.world.database = Database(url, clock=past.world.clock)
-    yield past
-    past.world.database.close()
+    history.world.database = Database(url, clock=history.world.clock)
+    yield history
+    history.world.database.close()
 
 
 def act(world: World, verb: Callable[[Tx, Actor], Any]) -> None:
-    """Runs a verb for the organization in a transaction of its own."""
+    """Call a function of the core for the organization in a transaction of its own."""
     actor = Actor(installation=world.installation, organization=world.organization, at=world.clock())
     world.database.write(lambda tx: verb(tx, actor))
 
 
-def lived(url: str) -> Past:
+def make_history(url: str) -> History:
     database = Database(url, clock=(clock := FixedClock()))
     world = make_world(database, clock)
     clock.advance(HOUR)
     experience = world.experience()
-    past = Past(world, experience, world.departure(experience, starts_at=NOON + 300 * DAY))
-    _deliveries(past)
-    _api_bookings(past)
-    _card_bookings(past)
+    history = History(world, experience, world.departure(experience, starts_at=NOON + 300 * DAY))
+    _deliveries(history)
+    _api_bookings(history)
+    _card_bookings(history)
     hold = {"seats": 2, "expires_at": clock() + HOUR, "ended_at": None, "created_at": clock()}
-    world.insert(tables.holds, departure_id=past.departure, **hold)
+    world.insert(tables.holds, departure_id=history.departure, **hold)
     for _ in range(20):
         world.key()
     world.key(revoked_at=NOON)
     world.key(expires_at=NOON)
-    return past
+    return history
 
 
-def _api_bookings(past: Past) -> None:
-    world = past.world
+def _api_bookings(history: History) -> None:
+    world = history.world
     payments_of = ("pay_on_site", "external_paid", "invoice")
-    made = [create(world, past.departure, f"healthy-{at}", payment=mode) for at, mode in enumerate(payments_of)]
+    made = [create(world, history.departure, f"healthy-{at}", payment=mode) for at, mode in enumerate(payments_of)]
     created(world.database, made)
     world.clock.advance(HOUR)
     first, _, third = sorted(world.rows(tables.bookings), key=lambda row: row["booking_number"])
     for booking_id, amount in ((first["id"], first["total_minor"]), (third["id"], 1_000), (third["id"], 500)):
-        past.recorded(booking_id, amount)
-    void = past.recorded(third["id"], 200)
+        history.recorded(booking_id, amount)
+    void = history.recorded(third["id"], 200)
     act(world, lambda tx, actor: bookings.void_payment(tx, actor, void))
-    past.cancelled(first["id"], "api")
+    history.cancelled(first["id"], "api")
     returned = {"amount_minor": first["total_minor"], "note": "Cash"}
     act(world, lambda tx, actor: payments.record_refund(tx, actor, first["id"], **returned))
 
 
-def _card_bookings(past: Past) -> None:
-    card = past.gift_card()
-    past.checked_out()
-    kept, returned = past.redeemed(past.gift_card()), past.redeemed(card)
+def _card_bookings(history: History) -> None:
+    card = history.gift_card()
+    history.checked_out()
+    kept, returned = history.redeemed(history.gift_card()), history.redeemed(card)
     for booking_id in (kept, returned):
-        past.world.clock.advance(HOUR)
-        past.paid(booking_id)
-    past.mailed(kept)
-    past.world.clock.advance(HOUR)
-    past.returned(returned, card)
-    past.world.clock.advance(HOUR)
-    past.paid(last := past.checked_out())
-    past.world.clock.advance(HOUR)
-    past.to_be_returned(last)
+        history.world.clock.advance(HOUR)
+        history.paid(booking_id)
+    history.mailed(kept)
+    history.world.clock.advance(HOUR)
+    history.returned(returned, card)
+    history.world.clock.advance(HOUR)
+    history.paid(last := history.checked_out())
+    history.world.clock.advance(HOUR)
+    history.to_be_returned(last)
 
 
-def _deliveries(past: Past) -> None:
-    """A delivery that succeeded at its second attempt, one that is dead, one that was given up, and later ones."""
-    hooks, clock = Hooks(past.world), past.world.clock
+def _deliveries(history: History) -> None:
+    """Make deliveries: one succeeds at its second attempt, one is dead, one fails with its endpoint, and later ones."""
+    hooks, clock = Hooks(history.world), history.world.clock
     hooks.endpoint(EventType.CUSTOMER_CREATED, EventType.BOOKING_CREATED, EventType.BOOKING_CANCELLED)
     clock.advance(HOUR)
-    one = past.customer()
-    past.customer()
-    dead, lucky = hooks.claim()
-    hooks.fail(dead, lucky, error=AttemptError.TIMEOUT)
+    one = history.customer()
+    history.customer()
+    dead, retried = hooks.claim()
+    hooks.fail(dead, retried, error=AttemptError.TIMEOUT)
     for _ in range(5):
         clock.advance(9 * HOUR)
         for claimed in hooks.claim():
@@ -305,7 +305,7 @@ def _deliveries(past: Past) -> None:
     off = hooks.endpoint(EventType.CUSTOMER_UPDATED)
     clock.advance(HOUR)
     for _ in range(2):
-        past.tell(EventType.CUSTOMER_UPDATED, one)
+        history.publish(EventType.CUSTOMER_UPDATED, one)
         for _ in range(2):
             hooks.fail(*hooks.claim())
             clock.advance(9 * HOUR)

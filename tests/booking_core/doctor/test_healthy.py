@@ -1,4 +1,4 @@
-"""What is as it should be gives no finding: in one organization, in all, after a purge, and while nobody works."""
+"""Consistent rows give no finding: in one organization, in all, after a purge, and while no worker runs."""
 
 from collections import Counter
 from typing import Any
@@ -15,58 +15,58 @@ from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement
 from booking_core.doctor import checks
 
-EXACT = doctor.Terms(skew_s=0)
+EXACT = doctor.CheckOptions(skew_s=0)
 
 
-def found(past: Any, terms: doctor.Terms | None = None) -> list[doctor.Finding]:
-    return past.world.database.read(lambda tx: doctor.examine(tx, terms=terms))  # type: ignore[no-any-return]
+def found(history: Any, options: doctor.CheckOptions | None = None) -> list[doctor.Finding]:
+    return history.world.database.read(lambda tx: doctor.examine(tx, options=options))  # type: ignore[no-any-return]
 
 
-def test_nothing_is_found_where_everything_has_happened_as_it_should(past: Any) -> None:
-    statuses = Counter(row["status"] for row in past.world.rows(tables.deliveries))
+def test_a_consistent_history_has_no_findings(history: Any) -> None:
+    statuses = Counter(row["status"] for row in history.world.rows(tables.deliveries))
     assert statuses.keys() == {"queued", "succeeded", "failed", "dead"}
-    assert {row["status"] for row in past.world.rows(tables.bookings)} == {"pending", "confirmed", "cancelled"}
-    assert found(past, EXACT) == []
-    assert past.world.examine() == []
+    assert {row["status"] for row in history.world.rows(tables.bookings)} == {"pending", "confirmed", "cancelled"}
+    assert found(history, EXACT) == []
+    assert history.world.examine() == []
 
 
-def test_nothing_is_found_in_an_empty_database(fresh_database_url: str) -> None:
+def test_an_empty_database_has_no_findings(fresh_database_url: str) -> None:
     database = Database(fresh_database_url)
     assert database.read(doctor.examine) == []
     database.close()
 
 
-def test_a_finding_says_whose_it_is_and_what_it_is_about_and_how_it_is_mended(past: Any) -> None:
-    other = make_world(past.world.database, past.world.clock)
-    past.world.change(tables.departures, past.departure, seats_taken=5)
-    (finding,) = past.world.examine()
+def test_a_finding_has_organization_subject_message_and_remedy(history: Any) -> None:
+    other = make_world(history.world.database, history.world.clock)
+    history.world.change(tables.departures, history.departure, seats_taken=5)
+    (finding,) = history.world.examine()
     assert finding == doctor.Finding(
         "seats taken are the seats of pending and confirmed bookings",
-        past.world.org,
-        past.departure,
+        history.world.org,
+        history.departure,
         "seats_taken is 5, bookings hold 4",
         "set seats_taken of the departure to the seats of its pending and confirmed bookings",
         doctor.FindingKind.BROKEN,
-        past.world.organization.slug,
+        history.world.organization.slug,
     )
-    assert found(past) == [finding]
+    assert found(history) == [finding]
     assert other.examine() == []
 
 
-def test_a_walk_too_looks_at_the_organization_that_was_asked_about(past: Any) -> None:
-    other = make_world(past.world.database, past.world.clock)
-    customer = past.world.rows(tables.customers)[0]["id"]
-    past.world.change(tables.customers, customer, email="another@example.com")
-    assert [finding.subject for finding in past.world.examine()] == [customer]
+def test_a_row_scan_reads_only_the_given_organization(history: Any) -> None:
+    other = make_world(history.world.database, history.world.clock)
+    customer = history.world.rows(tables.customers)[0]["id"]
+    history.world.change(tables.customers, customer, email="another@example.com")
+    assert [finding.subject for finding in history.world.examine()] == [customer]
     assert other.examine() == []
 
 
-# What was purged -------------------------------------------------------------------------------------------------
+# Purged rows -------------------------------------------------------------------------------------------------
 
 
-def grow_old(past: Any, url: str, *, keep_from: int) -> None:
-    """Everything so far becomes older than anything is kept for, and of the feed only what begins there is left."""
-    past.world.clock.advance(200 * DAY)
+def purge_all(history: Any, url: str, *, keep_from: int) -> None:
+    """Let every retention end, delete the rows, and keep the events from a sequence on."""
+    history.world.clock.advance(200 * DAY)
     run(
         url,
         f"DELETE FROM events WHERE sequence < {keep_from}",
@@ -80,97 +80,103 @@ def grow_old(past: Any, url: str, *, keep_from: int) -> None:
 
 
 @pytest.mark.parametrize("keep_from", [1, 4, 12, 20, 9999])
-def test_what_was_purged_in_its_time_is_not_missed(past: Any, fresh_database_url: str, keep_from: int) -> None:
-    grow_old(past, fresh_database_url, keep_from=keep_from)
-    past.customer()
-    assert found(past, EXACT) == []
-
-
-def test_what_was_purged_before_its_time_is_missed_by_the_terms_of_the_installation(
-    past: Any, fresh_database_url: str
+def test_rows_purged_after_their_retention_are_no_finding(
+    history: Any, fresh_database_url: str, keep_from: int
 ) -> None:
-    grow_old(past, fresh_database_url, keep_from=20)
-    assert found(past, doctor.Terms(event_retention_days=100)) == []
-    assert {finding.invariant for finding in found(past, doctor.Terms(event_retention_days=300))} == {
-        "no event is purged before its time",
-        "a booking is told created once, confirmed once when it was, cancelled once when it is",
-        "a customer who came with a booking is told created",
+    purge_all(history, fresh_database_url, keep_from=keep_from)
+    history.customer()
+    assert found(history, EXACT) == []
+
+
+def test_events_purged_before_the_configured_retention_are_a_finding(history: Any, fresh_database_url: str) -> None:
+    purge_all(history, fresh_database_url, keep_from=20)
+    assert found(history, doctor.CheckOptions(event_retention_days=100)) == []
+    assert {finding.invariant for finding in found(history, doctor.CheckOptions(event_retention_days=300))} == {
+        "no event is purged before its retention ends",
+        "a booking has one event each for its creation, confirmation and cancellation",
+        "a customer created by a booking has a customer.created event",
     }
 
 
 @pytest.mark.parametrize("days", [29, 31])
-def test_what_was_owed_is_missed_for_as_long_as_it_is_kept(past: Any, fresh_database_url: str, days: int) -> None:
+def test_a_missing_outbox_row_is_a_finding_within_its_retention(
+    history: Any, fresh_database_url: str, days: int
+) -> None:
     run(fresh_database_url, "DELETE FROM mails", "DELETE FROM effects")
-    confirmed_at = max(row["cancelled_at"] or row["confirmed_at"] or 0 for row in past.world.rows(tables.bookings))
-    past.world.clock.at = confirmed_at + days * DAY
-    invariants = {finding.invariant for finding in found(past, EXACT)}
+    confirmed_at = max(row["cancelled_at"] or row["confirmed_at"] or 0 for row in history.world.rows(tables.bookings))
+    history.world.clock.at = confirmed_at + days * DAY
+    invariants = {finding.invariant for finding in found(history, EXACT)}
     assert invariants == (
         {
-            "a guest is owed the mails of a booking, unless they were suppressed",
-            "staff is owed the mails of a booking where they are switched on",
+            "a booking has outbox rows for the mails to its guest, unless they were suppressed",
+            "a booking has outbox rows for the mails to staff where these are enabled",
         }
         if days < 30
         else set()
     )
 
 
-# What waits ------------------------------------------------------------------------------------------------------
+# Due work ------------------------------------------------------------------------------------------------------
 
 
-def test_what_waits_is_found_only_by_who_asks_for_it(past: Any) -> None:
-    past.world.clock.advance(40 * DAY)
-    assert found(past) == []
-    assert {finding.invariant for finding in found(past, doctor.Terms(overdue_s=600))} == {
-        "a delivery is sent when it is due, and a lease that was lost is taken back",
-        "a pending booking is abandoned when its time is up",
+def test_overdue_work_is_found_only_with_overdue_s(history: Any) -> None:
+    history.world.clock.advance(40 * DAY)
+    assert found(history) == []
+    assert {finding.invariant for finding in found(history, doctor.CheckOptions(overdue_s=600))} == {
+        "a delivery is sent when it is due, and an expired lease is rescued",
+        "a pending booking expires when its time to pay ends",
         "a refund is sent when it is due",
-        "an effect and a mail are taken up when they are due",
+        "outbox rows and mails are processed when they are due",
     }
 
 
-def test_what_is_due_may_wait_for_a_while(past: Any) -> None:
-    oldest = min(row["due_at"] for row in past.world.rows(tables.effects) if row["status"] == "queued")
-    waited_s = (past.world.clock() - oldest) // SECOND
-    assert found(past, doctor.Terms(overdue_s=waited_s)) == []
-    assert found(past, doctor.Terms(overdue_s=waited_s - 1)) != []
+def test_work_that_is_due_for_less_than_overdue_s_is_no_finding(history: Any) -> None:
+    oldest = min(row["due_at"] for row in history.world.rows(tables.effects) if row["status"] == "queued")
+    waited_s = (history.world.clock() - oldest) // SECOND
+    assert found(history, doctor.CheckOptions(overdue_s=waited_s)) == []
+    assert found(history, doctor.CheckOptions(overdue_s=waited_s - 1)) != []
 
 
-# How it is done --------------------------------------------------------------------------------------------------
+# Execution --------------------------------------------------------------------------------------------------
 
 
-def test_of_one_check_no_more_is_told_than_anyone_reads(past: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_returns_at_most_findings_max(history: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "FINDINGS_MAX", 2)
     bounded = doctor.Check("bounded", "SELECT b.organization_id, b.id, 'one' FROM bookings b WHERE [b]")
     page = "SELECT b.id, b.id, b.status FROM bookings b WHERE b.organization_id = :organization_id"
-    walk = doctor.Walk("walked", page, "b.id", lambda row: str(row[0]))
-    asked = checks.Asked(None, doctor.Terms().parameters(past.world.clock()), {past.world.org: "fjord-tours"})
+    scan = doctor.RowScan("scanned", page, "b.id", lambda row: str(row[0]))
+    context = checks.CheckContext(
+        None, doctor.CheckOptions().parameters(history.world.clock()), {history.world.org: "fjord-tours"}
+    )
 
     def work(tx: Tx) -> list[int]:
-        return [len(list(each.findings(tx, asked))) for each in (bounded, walk)]
+        return [len(list(each.findings(tx, context))) for each in (bounded, scan)]
 
-    assert past.world.database.read(work) == [2, 2]
+    assert history.world.database.read(work) == [2, 2]
 
 
-def test_a_walk_sees_every_row_whatever_fits_on_a_page(past: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_scan_reads_every_row_of_every_page(history: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "PAGE", 2)
     seen: list[str] = []
     page = "SELECT e.sequence, e.id, e.type FROM events e WHERE e.organization_id = :organization_id"
-    walk = doctor.Walk("walked", page, "e.sequence", lambda row: seen.append(row[0]))
-    asked = checks.Asked(None, doctor.Terms().parameters(past.world.clock()), {past.world.org: "fjord-tours"})
-    assert past.world.database.read(lambda tx: list(walk.findings(tx, asked))) == []
-    told = sorted(past.world.rows(tables.events), key=lambda row: row["sequence"])
-    assert seen == [row["type"] for row in told]
+    scan = doctor.RowScan("scanned", page, "e.sequence", lambda row: seen.append(row[0]))
+    context = checks.CheckContext(
+        None, doctor.CheckOptions().parameters(history.world.clock()), {history.world.org: "fjord-tours"}
+    )
+    assert history.world.database.read(lambda tx: list(scan.findings(tx, context))) == []
+    event = sorted(history.world.rows(tables.events), key=lambda row: row["sequence"])
+    assert seen == [row["type"] for row in event]
 
 
-def test_it_says_how_far_it_has_come(past: Any) -> None:
+def test_examine_reports_its_progress(history: Any) -> None:
     steps: list[tuple[int, int]] = []
-    past.world.database.read(lambda tx: doctor.examine(tx, advance=lambda done, total: steps.append((done, total))))
-    total = sum(check.applies(doctor.Terms()) for check in doctor.CHECKS)
+    history.world.database.read(lambda tx: doctor.examine(tx, advance=lambda done, total: steps.append((done, total))))
+    total = sum(check.applies(doctor.CheckOptions()) for check in doctor.CHECKS)
     assert steps == [(done, total) for done in range(1, total + 1)]
 
 
-def test_the_time_that_a_statement_may_take_is_as_it_was_before(past: Any) -> None:
-    if past.world.database.is_sqlite:
+def test_the_statement_timeout_is_restored(history: Any) -> None:
+    if history.world.database.is_sqlite:
         pytest.skip("SQLite has no such limit")
     show = Statement(text("SELECT current_setting('statement_timeout')"))
 
@@ -179,5 +185,5 @@ def test_the_time_that_a_statement_may_take_is_as_it_was_before(past: Any) -> No
         doctor.examine(tx)
         return [before[0][0], tx.all(show)[0][0]]
 
-    before, after = past.world.database.read(work)
+    before, after = history.world.database.read(work)
     assert before == after == "9s"

@@ -61,7 +61,7 @@ def ids(page: dict[str, Any]) -> list[str]:
     return [item["id"] for item in page["data"]]
 
 
-def test_a_card_is_what_the_wire_calls_one(world: World) -> None:
+def test_a_gift_card_has_the_shape_of_the_model(world: World) -> None:
     shown = get(world, card(world, code=CODE, balance_minor=12_500, expires_at=NOON + 300 * DAY))
     assert GiftCard.model_validate(shown).model_dump(mode="json", exclude_unset=True) == shown
     assert [*shown, "code"] == list(GiftCard.model_fields)
@@ -131,7 +131,7 @@ def test_without_a_clock_of_our_own_the_databases_decides(world: World, shared_d
 # Codes -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_code_is_there_only_when_it_is_asked_for(world: World) -> None:
+def test_the_code_is_returned_only_on_request(world: World) -> None:
     one = card(world, code=f"  {CODE.lower()} ")
     assert "code" not in get(world, one)
     assert all("code" not in item for item in find(world)["data"])
@@ -140,7 +140,7 @@ def test_the_code_is_there_only_when_it_is_asked_for(world: World) -> None:
     assert GiftCard.model_validate(with_code).to_json() == with_code
 
 
-def test_a_code_whose_secret_key_is_gone_is_null(world: World) -> None:
+def test_a_code_with_a_dropped_secret_key_is_null(world: World) -> None:
     one = tokens.new_id()
     card(world, id=one, code_sealed=gift_codes.seal_code(SecretKeys("another key"), world.org, one, CODE))
     assert get(world, one, include_code=True)["code"] is None
@@ -179,7 +179,7 @@ def test_another_organizations_card_does_not_exist(world: World, new_world: Call
     assert find(world)["data"] == []
 
 
-def test_a_page_is_what_the_wire_calls_a_page(world: World) -> None:
+def test_a_page_has_the_shape_of_the_model(world: World) -> None:
     made = [card(world, created_at=NOON + i * DAY) for i in range(3)]
     page = find(world)
     assert Page[GiftCard].model_validate(page).model_dump(mode="json", exclude_unset=True) == page
@@ -187,7 +187,7 @@ def test_a_page_is_what_the_wire_calls_a_page(world: World) -> None:
     assert ids(find(world, PageRequest(order=Order.ASC))) == made
 
 
-def test_a_filtered_list_is_walked_to_its_end(world: World) -> None:
+def test_a_filtered_list_is_paged_to_its_end(world: World) -> None:
     made = {card(world, balance_minor=i % 2) for i in range(9)}
     seen, page = [], find(world, PageRequest(limit=2), status=GiftCardStatus.ACTIVE)
     while page["has_more"]:
@@ -198,7 +198,7 @@ def test_a_filtered_list_is_walked_to_its_end(world: World) -> None:
     assert set(seen) < made
 
 
-def test_what_changed_since_an_instant_includes_the_instant(world: World) -> None:
+def test_updated_since_includes_its_timestamp(world: World) -> None:
     card(world, updated_at=NOON - 1)
     changed = card(world, updated_at=NOON)
     assert ids(find(world, updated_since=NOON)) == [changed]

@@ -25,7 +25,7 @@ def till(world: World) -> Till:
     return Till(world)
 
 
-def test_an_issued_card_is_what_reading_it_gives(till: Till) -> None:
+def test_get_returns_the_issued_card(till: Till) -> None:
     people = {
         "purchaser_name": "Kari",
         "purchaser_email": "kari@example.com",
@@ -106,7 +106,7 @@ def test_a_code_from_before_a_rotation_is_still_taken(till: Till) -> None:
         ({"recipient_email": "ola@example.com,all@example.com"}, "recipient_email"),
     ],
 )
-def test_what_makes_no_card_is_refused_by_its_name(till: Till, wrong: dict[str, Any], field: str) -> None:
+def test_an_invalid_field_is_refused_by_its_name(till: Till, wrong: dict[str, Any], field: str) -> None:
     with pytest.raises(Malformed) as refused:
         till.issue(**{"amount_minor": 50_000} | wrong)
     assert [detail.field for detail in refused.value.details] == [field]

@@ -29,7 +29,7 @@ def balance(card: dict[str, Any]) -> int:
     return int(card["balance"]["amount_minor"])
 
 
-def test_a_booking_takes_what_it_needs(till: Till) -> None:
+def test_a_booking_redeems_the_amount_that_it_needs(till: Till) -> None:
     card, code = till.issue(50_000)
     booking_id = new_id()
     redeemed = till.redeem(code, 12_500, booking_id=booking_id)
@@ -213,7 +213,9 @@ def test_a_card_that_is_spent_by_many_at_once_is_spent_once(till: Till) -> None:
 
 @settings(deadline=None)
 @given(balance_minor=st.integers(1, 2**63 - 1), wanted_minor=st.integers(1, 2**63 - 1))
-def test_what_is_taken_is_never_more_than_is_there_or_wanted(balance_minor: int, wanted_minor: int) -> None:
+def test_the_redeemed_amount_is_at_most_the_balance_and_the_wanted_amount(
+    balance_minor: int, wanted_minor: int
+) -> None:
     row = rules.GiftCardRow(0, "", None, "active", balance_minor, balance_minor, "NOK", None, *[None] * 4)
     taken = rules.taken(rules.LockedCard(row, None, None, 0), currency="NOK", wanted_minor=wanted_minor)
     assert 0 < taken == min(balance_minor, wanted_minor)

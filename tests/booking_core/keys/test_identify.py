@@ -22,7 +22,7 @@ def identify(world: World, text: str) -> Caller:
     return world.database.read(lambda tx: keys.identify(tx, text, world.installation))
 
 
-def test_a_key_tells_the_organization_its_scopes_and_the_instant(world: World) -> None:
+def test_a_key_identifies_organization_scopes_and_time(world: World) -> None:
     caller = identify(world, world.key(Scope.BOOKINGS_READ, Scope.BOOKINGS_WRITE))
     assert caller.organization == world.organization
     assert caller.key.organization_id == world.org
@@ -65,7 +65,7 @@ def test_many_keys_take_one_statement(world: World, statements: list[str]) -> No
         "svc_" + "a" * 1_000_000,
     ],
 )
-def test_what_cannot_be_a_key_is_never_sent_to_the_database(world: World, statements: list[str], text: str) -> None:
+def test_a_malformed_key_is_never_sent_to_the_database(world: World, statements: list[str], text: str) -> None:
     with pytest.raises(ApiKeyInvalid):
         identify(world, text)
     assert statements == []
@@ -144,7 +144,7 @@ def test_the_use_of_many_keys_is_one_statement(world: World, statements: list[st
     assert [last_used_at(world, text) for text in texts] == [world.clock()] * 4
 
 
-def test_a_use_told_of_another_organization_touches_nothing(world: World, new_world: Callable[..., World]) -> None:
+def test_a_use_with_another_organization_updates_no_key(world: World, new_world: Callable[..., World]) -> None:
     key = world.key()
     touch(world, (new_world().org, identify(world, key).key.id, world.clock()))
     assert last_used_at(world, key) is None

@@ -197,7 +197,7 @@ def test_a_full_organization_rotates_without_an_overlap_and_not_with_one(world: 
     assert get(world, key.id).expires_at == world.clock()
 
 
-def test_what_is_revoked_or_expired_is_neither_rotated_nor_brought_back(world: World) -> None:
+def test_a_revoked_or_expired_key_is_neither_rotated_nor_reactivated(world: World) -> None:
     revoked = revoke(world, create(world)[0])
     expired = expire(world, create(world)[0], world.clock())
     for key, reason in ((revoked, "key_revoked"), (expired, "key_expired")):
@@ -232,7 +232,7 @@ def test_every_end_can_be_shown(world: World) -> None:
         expire(world, key, rules.LATEST_END)
 
 
-def test_the_status_is_what_the_server_would_say(world: World) -> None:
+def test_the_status_agrees_with_authentication(world: World) -> None:
     key, _ = create(world, expires_at=world.clock() + HOUR)
     assert keys.status(key, world.clock()) == "active"
     assert keys.status(key, world.clock() + HOUR) == "expired"

@@ -13,7 +13,7 @@ from booking_core import notifications
 from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.errors import NotFound
-from booking_core.manage_links import ManageLinks, open_token
+from booking_core.guest_links import ManageLinks, open_token
 from booking_core.notifications import GuestView
 from booking_core.tokens import SecretKeys
 

@@ -44,7 +44,7 @@ def test_a_secret_that_is_moved_to_another_endpoint_signs_nothing(sealed: Sealed
     assert {claimed.endpoint_id for claimed in hooks.claim(free=10)} == {sealed.endpoint}
 
 
-def test_an_answer_that_is_moved_to_another_key_is_replayed_to_nobody(sealed: Sealed) -> None:
+def test_a_response_moved_to_another_key_is_never_replayed(sealed: Sealed) -> None:
     from support.creating import create, created
 
     from booking_core.errors import IdempotencyKeyReused
@@ -57,6 +57,6 @@ def test_an_answer_that_is_moved_to_another_key_is_replayed_to_nobody(sealed: Se
     assert isinstance(answer, IdempotencyKeyReused)
 
 
-def test_what_an_earlier_release_sealed_is_still_used(sealed: Sealed) -> None:
+def test_values_sealed_by_an_earlier_release_are_used(sealed: Sealed) -> None:
     sealed.unbind()
     sealed.assert_all_open()

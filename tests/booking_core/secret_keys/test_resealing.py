@@ -113,7 +113,7 @@ def test_values_of_an_earlier_release_are_bound_to_their_rows(sealed: Sealed) ->
     sealed.assert_all_open()
 
 
-def test_what_no_key_opens_is_counted_and_left_as_it_is(sealed: Sealed) -> None:
+def test_values_that_no_key_opens_are_counted_and_not_changed(sealed: Sealed) -> None:
     before = sealed.world.row(tables.gift_cards, sealed.card)
     (lost,) = SecretKeys("A").ids
     sealed.use("C")
@@ -126,7 +126,7 @@ def test_what_no_key_opens_is_counted_and_left_as_it_is(sealed: Sealed) -> None:
     sealed.assert_all_open()
 
 
-def test_what_no_key_opens_of_an_earlier_release_has_no_key_id(sealed: Sealed) -> None:
+def test_unopened_values_of_an_earlier_release_have_no_key_id(sealed: Sealed) -> None:
     sealed.unbind()
     sealed.use("C")
     assert counted(sealed)["gift_card_code", None, State.LOST] == 1

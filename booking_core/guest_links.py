@@ -43,7 +43,7 @@ class ManageLinks:
         self._organization = bytes.fromhex(organization_id.replace("-", ""))
 
     def make(self, booking_id: str, key_id: str) -> str | None:
-        """The link of a booking; none when the secret key that made it was dropped and its link key was not kept."""
+        """Return the link of a booking, or None if its secret key was dropped and its link key was not retained."""
         found = self._organization + bytes.fromhex(booking_id.replace("-", ""))
         secret = self._keys.sign_with(key_id, PURPOSE, found)
         if secret is None:
@@ -52,21 +52,21 @@ class ManageLinks:
         return f"{self._address}{token.decode()}"
 
     def of(self, row: Linked, ends_at: int, at: int) -> str | None:
-        """The link of a stored booking, whose departure ends then; none when it has none or it expired."""
+        """Return the link of a stored booking with the end of its departure, or None if it has none or has expired."""
         if row.manage_key_id is None or has_expired(row, ends_at, at):
             return None
         return self.make(row.id, row.manage_key_id)
 
 
 def has_expired(row: Linked, ends_at: int, at: int) -> bool:
-    """Whether the booking's link is over: with its departure, and if that was moved, with the later of both ends
-    (decision B14). A catalogue may move it after the link was made."""
+    """Return True if the booking's link has expired: at the end of its departure, and if that was moved, at the later
+    of both ends (decision B14). A catalogue import may move a departure after the link was made."""
     return row.manage_expires_at is None or max(row.manage_expires_at, ends_at) <= at
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a genuine token says."""
+    """The content of a valid token."""
 
     organization_id: str
     booking_id: str
@@ -74,16 +74,16 @@ class Opened:
     secret: bytes = field(repr=False)
 
     def was_made_by(self, keys: SecretKeys, key_id: str | None) -> bool:
-        """Whether that secret key, which the booking's row names, made this token."""
+        """Return True if the secret key named in the booking's row signed the token."""
         signed = None if key_id is None else keys.sign_with(key_id, PURPOSE, self.found)
         return signed is not None and hmac.compare_digest(signed[:_SECRET_BYTES], self.secret)
 
 
 def open_token(keys: SecretKeys, token: str) -> Opened | None:
-    """What the token says; none for one that no live key made.
+    """Return the content of a token, or None if no live key signed it.
 
-    Decided without a look at the database, and in the same time for every text of the right shape: a guess costs
-    little, and learns nothing of which bookings there are.
+    This takes no statement, and the same time for every text of the right shape, so that guessing tells nothing
+    about the bookings that exist.
     """
     if not _TOKEN.fullmatch(token):
         return None

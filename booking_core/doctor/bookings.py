@@ -1,6 +1,6 @@
-"""Seats, booking numbers, totals, and the life of a booking.
+"""Checks of seats, booking numbers, totals, and the status of bookings.
 
-A booking without a number is a legacy row, which other rules made.
+A booking without a number is a legacy row, to which other rules applied.
 """
 # ruff: noqa: S608 - the texts of SQL are made of nothing but constants
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import orjson
 
-from booking_core.doctor.checks import Check, Walk
+from booking_core.doctor.checks import Check, RowScan
 
 
-def judge_lines(row: list[Any]) -> str | None:
-    """What is wrong with a booking's lines beside its sums and its currency."""
+def validate_lines(row: list[Any]) -> str | None:
+    """Compare a booking's lines with its subtotal and its currency."""
     number, guests, add_ons, subtotal, currency = row
     try:
         lines = [*orjson.loads(guests), *orjson.loads(add_ons)]
@@ -45,7 +45,7 @@ CHECKS = (
     ),
     # One pass over the departures.
     Check(
-        "no departure is sold beyond what it ever had",
+        "no departure is sold beyond its highest capacity",
         """SELECT d.organization_id, d.id, d.seats_taken || ' taken, ceiling ' || d.seats_ceiling || ', total '
                   || d.seats_total
              FROM departures d
@@ -53,7 +53,7 @@ CHECKS = (
     ),
     # One pass over the holds.
     Check(
-        "a hold is of seats, and ends after it began",
+        "a hold has seats, and ends after it began",
         """SELECT h.organization_id, h.id, h.seats || ' seats from ' || h.created_at || ' until ' || h.expires_at
              FROM holds h
             WHERE [h] AND (h.seats <= 0 OR h.expires_at < h.created_at OR h.ended_at < h.created_at)""",
@@ -73,19 +73,19 @@ CHECKS = (
             WHERE [c] AND (c.last_booking_number <> coalesce(n.numbered, 0)
                            OR c.last_booking_number <> coalesce(n.different, 0)
                            OR c.last_booking_number <> coalesce(n.highest, 0) OR n.lowest <> 1)""",
-        remedy="never lower a counter; raise it to the highest number, and live with a gap",
+        remedy="never lower a counter: raise it to the highest number, and accept the gap",
     ),
     # One pass over the organizations.
     Check(
         "every organization has its counters",
-        """SELECT o.id, 'counters', 'there are none' FROM (SELECT id AS organization_id, id FROM organizations) o
+        """SELECT o.id, 'counters', 'there is no row' FROM (SELECT id AS organization_id, id FROM organizations) o
             WHERE [o] AND NOT EXISTS (SELECT 1 FROM counters c WHERE c.organization_id = o.id)""",
     ),
     # A look-up of its first event for each booking, and one sort of them.
     Check(
-        "booking numbers follow the order in which bookings were told",
-        """SELECT t.organization_id, t.id, 'number ' || t.booking_number || ' was told as ' || t.sequence
-                  || ', the number before it as ' || t.earlier
+        "booking numbers follow the order of the booking.created events",
+        """SELECT t.organization_id, t.id, 'number ' || t.booking_number || ' has event ' || t.sequence
+                  || ', the number before it event ' || t.earlier
              FROM (SELECT b.organization_id, b.id, b.booking_number, e.sequence,
                           lag(e.sequence) OVER (PARTITION BY b.organization_id ORDER BY b.booking_number) AS earlier
                      FROM bookings b
@@ -104,16 +104,16 @@ CHECKS = (
                            OR b.total_minor < 0 OR b.discount_minor < 0 OR b.gift_card_minor < 0)""",
     ),
     # Every booking is read.
-    Walk(
+    RowScan(
         "a subtotal is the sum of its lines, in one currency",
         """SELECT b.id, b.id, b.booking_number, b.guests, b.add_ons, b.subtotal_minor, b.currency
              FROM bookings b WHERE b.organization_id = :organization_id""",
         "b.id",
-        judge_lines,
+        validate_lines,
     ),
     # A look-up of its departure for each booking.
     Check(
-        "a booking is of the experience of its departure",
+        "a booking has the experience of its departure",
         """SELECT b.organization_id, b.id, 'the departure is not of experience ' || b.experience_id
              FROM bookings b
              LEFT JOIN departures d ON d.organization_id = b.organization_id AND d.id = b.departure_id
@@ -121,7 +121,7 @@ CHECKS = (
     ),
     # One pass over the bookings.
     Check(
-        "a booking's status agrees with its instants",
+        "a booking's status agrees with its timestamps",
         """SELECT b.organization_id, b.id, b.status || ', confirmed_at ' || coalesce('' || b.confirmed_at, 'none')
                   || ', cancelled_at ' || coalesce('' || b.cancelled_at, 'none')
                   || ', reason ' || coalesce(b.cancel_reason, 'none')
@@ -138,8 +138,8 @@ CHECKS = (
     ),
     # One pass over the bookings.
     Check(
-        "a booking is changed no earlier than it is made, confirmed, and cancelled",
-        """SELECT b.organization_id, b.id, 'made at ' || b.created_at || ', confirmed at '
+        "a booking is last changed no earlier than it is created, confirmed and cancelled",
+        """SELECT b.organization_id, b.id, 'created at ' || b.created_at || ', confirmed at '
                   || coalesce('' || b.confirmed_at, 'none') || ', cancelled at '
                   || coalesce('' || b.cancelled_at, 'none') || ', changed at ' || b.updated_at
              FROM bookings b
@@ -150,9 +150,9 @@ CHECKS = (
     ),
     # One pass over each of these tables.
     Check(
-        "nothing is changed before it is made",
+        "no row is changed before it is created",
         "\nUNION ALL ".join(
-            f"""SELECT x.organization_id, x.id, 'in {table}: made at ' || x.created_at || ', changed at '
+            f"""SELECT x.organization_id, x.id, 'in {table}: created at ' || x.created_at || ', changed at '
                        || x.updated_at
                   FROM {table} x WHERE [x] AND x.updated_at < x.created_at"""
             for table in (
@@ -169,10 +169,10 @@ CHECKS = (
     ),
     # An index holds the pending bookings alone.
     Check(
-        "a pending booking is abandoned when its time is up",
+        "a pending booking expires when its time to pay ends",
         """SELECT b.organization_id, b.id, 'pending since ' || b.created_at || ', until ' || b.expires_at
              FROM bookings b WHERE [b] AND b.status = 'pending' AND b.expires_at < :overdue""",
-        remedy="is a worker running?",
-        waits=True,
+        remedy="check that a worker is running",
+        needs_worker=True,
     ),
 )

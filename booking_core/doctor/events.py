@@ -1,4 +1,4 @@
-"""Events: dense, each told once and in order, with the body that was promised."""
+"""Checks of events: a dense sequence, one event for each change, in order, with the documented body."""
 # ruff: noqa: S608 - the texts of SQL are made of nothing but constants
 
 from datetime import datetime
@@ -8,28 +8,28 @@ import orjson
 
 from booking_core import clock
 from booking_core.clock import SECOND
-from booking_core.doctor.checks import Check, Walk
+from booking_core.doctor.checks import Check, RowScan
 
 _ONCE = "('booking.created', 'booking.confirmed', 'booking.cancelled', 'customer.created', 'gift_card.issued')"
 _SECRETS = {"booking": ("manage_url",), "gift_card": ("code",), "webhook": ("secret",)}
-"""What the object of an event never says, by what the event is about."""
+"""The fields that an event's object never contains, by resource type."""
 
-_HORIZON = """(SELECT o.id AS organization_id, coalesce(f.sequence, c.last_event_sequence + 1) AS lowest,
+_FEED_START = """(SELECT o.id AS organization_id, coalesce(f.sequence, c.last_event_sequence + 1) AS lowest,
                       f.created_at AS oldest
                  FROM organizations o
                  JOIN counters c ON c.organization_id = o.id
                  LEFT JOIN events f ON f.organization_id = o.id AND f.sequence = (
                       SELECT min(m.sequence) FROM events m WHERE m.organization_id = o.id))"""
-"""From which event on the feed of each organization is kept. What lies before was told, and purged since."""
+"""The first event that is kept of each organization's feed. Earlier events were published, and purged since."""
 
 
-def _expected(at: str) -> str:
-    """Whether what happened at that instant must still be in the feed."""
+def _must_be_in_feed(at: str) -> str:
+    """Return the SQL condition that an event of this time must still be in the feed."""
     return f"({at} IS NOT NULL AND (k.lowest = 1 OR {at} > k.oldest + :skew OR {at} > :events_since))"
 
 
-class ToldEvent(NamedTuple):
-    """An event, with what its body must agree with."""
+class CheckedEvent(NamedTuple):
+    """An event, with the columns that its body must agree with."""
 
     id: str
     sequence: int
@@ -42,7 +42,7 @@ class ToldEvent(NamedTuple):
     newest: int | None
     """The sequence of the newest event about the same booking."""
     booking_number: int | None
-    """None: it is about no booking, or about a legacy row."""
+    """None: the event is not about a booking, or about a legacy row."""
     status: str | None
     cancel_reason: str | None
     source: str | None
@@ -60,52 +60,54 @@ class ToldEvent(NamedTuple):
     payment_source: str | None
 
 
-def judge_event(row: list[Any]) -> str | None:
-    """Return what is wrong with an event's body beside its row, and beside the booking that it is about."""
-    event = ToldEvent._make(row)
+def validate_event(row: list[Any]) -> str | None:
+    """Compare an event's body with its row and with its booking."""
+    event = CheckedEvent._make(row)
     try:
         body = orjson.loads(event.body)
         data = body["data"]
         shown = dict(data["object"])
-        told_at = clock.from_datetime(datetime.fromisoformat(body["created_at"]))
+        dated_at = clock.from_datetime(datetime.fromisoformat(body["created_at"]))
         named = (body["type"], body["sequence"], bool(body["api_version"]))
     except (ValueError, TypeError, KeyError) as error:
         return f"its body cannot be read: {type(error).__name__}"
     if named != (event.type, event.sequence, True):
-        return f"the body calls itself {named[0]} number {named[1]}, the row {event.type} number {event.sequence}"
-    if told_at != event.created_at // SECOND * SECOND:
+        return f"the body says {named[0]} number {named[1]}, the row {event.type} number {event.sequence}"
+    if dated_at != event.created_at // SECOND * SECOND:
         return f"the body is dated {body['created_at']}, the row {event.created_at}"
     if any(shown.get(secret) is not None for secret in _SECRETS.get(event.resource_type, ())):
-        return "the body holds what is secret"
-    return _misnamed(event, body.get("id"), shown) or _misshown(event, data, shown)
+        return "the body contains a secret"
+    return _id_mismatch(event, body.get("id"), shown) or _content_mismatch(event, data, shown)
 
 
-def _misnamed(event: ToldEvent, body_id: object, shown: dict[str, Any]) -> str | None:
-    """Return what is wrong with the ids: the event's, and that of what it is about."""
+def _id_mismatch(event: CheckedEvent, body_id: object, shown: dict[str, Any]) -> str | None:
+    """Compare the ids of the event and of its resource."""
     is_known = event.resource_type != "gift_card" or event.card_id
     if is_known and event.resource_id and shown.get("id") != str(event.resource_id):
         return f"the body is about {shown.get('id')}, the row about {event.resource_id}"
     return None if body_id == str(event.id) else "the ids differ"
 
 
-def _misshown(event: ToldEvent, data: dict[str, Any], shown: dict[str, Any]) -> str | None:
-    """Return what does not fit the type of the event, or the booking."""
+def _content_mismatch(event: CheckedEvent, data: dict[str, Any], shown: dict[str, Any]) -> str | None:
+    """Compare the body with the type of the event and with the booking."""
     status = {"booking.confirmed": "confirmed", "booking.cancelled": "cancelled"}.get(event.type)
     if status and shown.get("status") != status:
         return f"{event.type} shows a booking that is {shown.get('status')}"
     if event.type == "booking.cancelled" and data.get("reason") != event.cancel_reason:
-        return f"the reason told is {data.get('reason')}, the booking's is {event.cancel_reason}"
+        return f"the event's reason is {data.get('reason')}, the booking's is {event.cancel_reason}"
     if event.booking_number is None:
         return None
-    differing = [name for name, expected in _expected_of(event).items() if _shown_at(shown, name) != expected]
-    # Of a guest nothing is shown here but which field it is.
+    differing = [name for name, expected in _expected_of(event).items() if _value_at(shown, name) != expected]
+    # Only the names of the fields are shown, since their values are personal data.
     return f"{event.type} and the booking differ in {', '.join(differing)}" if differing else None
 
 
-def _expected_of(event: ToldEvent) -> dict[str, Any]:
-    """Return what the body of a booking's event must show: what never changes, and in the newest also what may have
-    changed before it. A payment's status may change without an event."""
-    never = {
+def _expected_of(event: CheckedEvent) -> dict[str, Any]:
+    """Return the fields that the body of a booking's event must show.
+
+    The newest event must also show the fields that may change. A payment's status may change without an event.
+    """
+    constant = {
         "booking_number": event.booking_number,
         "source": event.source,
         "customer": {"name": event.guest_name, "email": event.guest_email, "phone": event.guest_phone},
@@ -117,8 +119,8 @@ def _expected_of(event: ToldEvent) -> dict[str, Any]:
         "totals.total": _money(event.total_minor, event.currency),
     }
     if event.sequence != event.newest:
-        return never
-    return never | {
+        return constant
+    return constant | {
         "status": event.status,
         "departure.id": str(event.departure_id),
         "experience.id": str(event.experience_id),
@@ -129,7 +131,7 @@ def _money(amount_minor: int | None, currency: str | None) -> dict[str, Any]:
     return {"amount_minor": amount_minor, "currency": currency}
 
 
-def _shown_at(shown: dict[str, Any], path: str) -> Any:
+def _value_at(shown: dict[str, Any], path: str) -> Any:
     value: Any = shown
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -149,24 +151,24 @@ CHECKS = (
                ON k.organization_id = c.organization_id
             WHERE [c] AND k.kept > 0
               AND (k.highest <> c.last_event_sequence OR k.kept <> k.highest - k.lowest + 1 OR k.lowest < 1)""",
-        remedy="never lower a counter; raise it to the highest sequence, and live with a gap",
+        remedy="never lower a counter: raise it to the highest sequence, and accept the gap",
     ),
     # One look-up for each organization.
     Check(
-        "no event is purged before its time",
+        "no event is purged before its retention ends",
         f"""SELECT k.organization_id, 'events', 'the first that is kept is ' || k.lowest
                   || ', and the organization is younger than what events are kept for'
-             FROM {_HORIZON} k JOIN organizations o ON o.id = k.organization_id
+             FROM {_FEED_START} k JOIN organizations o ON o.id = k.organization_id
             WHERE [k] AND k.lowest > 1 AND o.created_at > :events_since""",
     ),
-    # Three look-ups along one index for each booking: with the bodies below, the dearest there is.
+    # Three look-ups along one index for each booking: with the bodies below, the most expensive check.
     Check(
-        "a booking is told created once, confirmed once when it was, cancelled once when it is",
-        f"""SELECT b.organization_id, b.id, b.status || ', created ' || coalesce('' || c.sequence, 'untold')
-                  || ', confirmed ' || coalesce('' || f.sequence, 'untold')
-                  || ', cancelled ' || coalesce('' || x.sequence, 'untold')
+        "a booking has one event each for its creation, confirmation and cancellation",
+        f"""SELECT b.organization_id, b.id, b.status || ', created ' || coalesce('' || c.sequence, 'without event')
+                  || ', confirmed ' || coalesce('' || f.sequence, 'without event')
+                  || ', cancelled ' || coalesce('' || x.sequence, 'without event')
              FROM bookings b
-             JOIN {_HORIZON} k ON k.organization_id = b.organization_id
+             JOIN {_FEED_START} k ON k.organization_id = b.organization_id
              LEFT JOIN events c ON c.organization_id = b.organization_id AND c.resource_id = b.id
               AND c.type = 'booking.created' AND c.occurrence = 0
              LEFT JOIN events f ON f.organization_id = b.organization_id AND f.resource_id = b.id
@@ -174,15 +176,15 @@ CHECKS = (
              LEFT JOIN events x ON x.organization_id = b.organization_id AND x.resource_id = b.id
               AND x.type = 'booking.cancelled' AND x.occurrence = 0
             WHERE [b] AND b.booking_number IS NOT NULL
-              AND ((c.sequence IS NULL AND {_expected("b.created_at")})
-                   OR (f.sequence IS NULL AND {_expected("b.confirmed_at")})
+              AND ((c.sequence IS NULL AND {_must_be_in_feed("b.created_at")})
+                   OR (f.sequence IS NULL AND {_must_be_in_feed("b.confirmed_at")})
                    OR (f.sequence IS NOT NULL AND b.confirmed_at IS NULL)
-                   OR (x.sequence IS NULL AND {_expected("b.cancelled_at")})
+                   OR (x.sequence IS NULL AND {_must_be_in_feed("b.cancelled_at")})
                    OR (x.sequence IS NOT NULL AND b.status <> 'cancelled'))""",
     ),
     # Two look-ups for each booking.
     Check(
-        "a booking is told created before confirmed, and cancelled last",
+        "a booking's created event is its first, and its cancelled event its last",
         """SELECT e.organization_id, e.resource_id, e.type || ' is ' || e.sequence || ', ' || l.type || ' is '
                   || l.sequence
              FROM events e
@@ -193,18 +195,18 @@ CHECKS = (
     ),
     # One pass over the index of resources, in its order.
     Check(
-        "what happens once is told once",
-        f"""SELECT e.organization_id, e.resource_id, e.type || ' was told ' || count(*) || ' times'
+        "an event that can happen only once is published once",
+        f"""SELECT e.organization_id, e.resource_id, e.type || ' was published ' || count(*) || ' times'
              FROM events e WHERE [e] AND e.type IN {_ONCE} AND e.resource_id IS NOT NULL
             GROUP BY e.organization_id, e.resource_id, e.type HAVING count(*) > 1""",
     ),
-    # Two look-ups for each customer. One that was imported is not told, and neither is an imported gift card; one that
-    # came with a booking is dated like it.
+    # Two look-ups for each customer. An imported customer or gift card has no event; a customer created by a booking
+    # has the booking's created_at.
     Check(
-        "a customer who came with a booking is told created",
-        f"""SELECT u.organization_id, u.id, 'customer.created is not told' FROM customers u
-             JOIN {_HORIZON} k ON k.organization_id = u.organization_id
-            WHERE [u] AND {_expected("u.created_at")}
+        "a customer created by a booking has a customer.created event",
+        f"""SELECT u.organization_id, u.id, 'there is no customer.created event' FROM customers u
+             JOIN {_FEED_START} k ON k.organization_id = u.organization_id
+            WHERE [u] AND {_must_be_in_feed("u.created_at")}
               AND EXISTS (SELECT 1 FROM bookings b
                            WHERE b.organization_id = u.organization_id AND b.created_at = u.created_at
                              AND b.customer_id = u.id)
@@ -212,26 +214,27 @@ CHECKS = (
                                WHERE e.organization_id = u.organization_id AND e.resource_id = u.id
                                  AND e.type = 'customer.created')""",
     ),
-    # One pass over the ledger and the redemptions told.
+    # One pass over the ledger and the redemption events.
     Check(
-        "each redemption of a gift card is told once",
-        f"""SELECT g.organization_id, g.id, coalesce(n.taken, 0) || ' redemptions, ' || coalesce(t.told, 0) || ' told'
+        "each redemption of a gift card has one event",
+        f"""SELECT g.organization_id, g.id, coalesce(n.taken, 0) || ' redemptions, '
+                  || coalesce(t.published, 0) || ' events'
              FROM gift_cards g
-             JOIN {_HORIZON} k ON k.organization_id = g.organization_id
+             JOIN {_FEED_START} k ON k.organization_id = g.organization_id
              LEFT JOIN (SELECT n.organization_id, n.gift_card_id, count(*) AS taken
-                          FROM gift_card_entries n JOIN {_HORIZON} k ON k.organization_id = n.organization_id
-                         WHERE [n] AND n.kind = 'redeem' AND {_expected("n.created_at")}
+                          FROM gift_card_entries n JOIN {_FEED_START} k ON k.organization_id = n.organization_id
+                         WHERE [n] AND n.kind = 'redeem' AND {_must_be_in_feed("n.created_at")}
                          GROUP BY n.organization_id, n.gift_card_id) n
                ON n.organization_id = g.organization_id AND n.gift_card_id = g.id
-             LEFT JOIN (SELECT e.organization_id, e.resource_id, count(*) AS told FROM events e
+             LEFT JOIN (SELECT e.organization_id, e.resource_id, count(*) AS published FROM events e
                          WHERE [e] AND e.type = 'gift_card.redeemed' GROUP BY e.organization_id, e.resource_id) t
                ON t.organization_id = g.organization_id AND t.resource_id = g.id
-            WHERE [g] AND (coalesce(t.told, 0) < coalesce(n.taken, 0)
-                           OR (k.lowest = 1 AND coalesce(t.told, 0) > coalesce(n.taken, 0)))""",
+            WHERE [g] AND (coalesce(t.published, 0) < coalesce(n.taken, 0)
+                           OR (k.lowest = 1 AND coalesce(t.published, 0) > coalesce(n.taken, 0)))""",
     ),
     # A look-up for each event about a booking or a customer.
     Check(
-        "an event is about a booking or a customer that there is",
+        "an event refers to an existing booking or customer",
         """SELECT e.organization_id, e.id, e.type || ' is about ' || coalesce('' || e.resource_id, 'nothing')
              FROM events e
             WHERE [e] AND ((e.resource_type = 'booking'
@@ -241,10 +244,10 @@ CHECKS = (
                             AND NOT EXISTS (SELECT 1 FROM customers u
                                              WHERE u.organization_id = e.organization_id AND u.id = e.resource_id)))""",
     ),
-    # Every body is read, which takes as long as all the rest together, with a look-up of its booking and of the other
-    # events about that for each.
-    Walk(
-        "an event's body is what its row says, and holds no secret",
+    # Every body is read, which takes as long as all other checks together, with a look-up of its booking and of the
+    # booking's other events for each.
+    RowScan(
+        "an event's body agrees with its row, and contains no secret",
         """SELECT e.sequence, e.id, e.id, e.sequence, e.type, e.resource_type, e.resource_id, e.created_at, g.id,
                   e.body, CASE WHEN b.id IS NOT NULL THEN
                   (SELECT max(l.sequence) FROM events l
@@ -259,6 +262,6 @@ CHECKS = (
               AND e.resource_type = 'booking'
             WHERE e.organization_id = :organization_id""",
         "e.sequence",
-        judge_event,
+        validate_event,
     ),
 )

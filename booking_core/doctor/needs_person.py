@@ -1,6 +1,6 @@
-"""What waits for a person: nothing is wrong with these rows, and no worker can go on with them (decisions/0023).
+"""Work that waits for a person: these rows are correct, but no worker can process them further (decisions/0023).
 
-Counted, with the newest id: what a command lists one by one is not listed here again.
+A finding has the number of rows and the newest id; its remedy names the command that lists all of them.
 """
 
 from booking_core.doctor.checks import Check, FindingKind
@@ -27,9 +27,9 @@ CHECKS = (
         kind=_PERSON,
         remedy="booking refunds list --org {org} --status failed, then booking refunds settle ID --note TEXT",
     ),
-    # One pass over that part of an index that holds the dead deliveries of the endpoints that are on.
+    # One pass over the dead deliveries of enabled endpoints, in an index.
     Check(
-        "dead deliveries wait for their receiver to be mended",
+        "dead deliveries wait for their receiver to be fixed",
         """SELECT e.organization_id, e.id, 'dead deliveries: ' || count(*) || ', the newest is '
                   || (SELECT '' || n.id FROM deliveries n
                        WHERE n.organization_id = e.organization_id AND n.endpoint_id = e.id AND n.status = 'dead'
@@ -44,9 +44,9 @@ CHECKS = (
         remedy="booking webhooks deliveries list {subject} --status dead, then booking webhooks recover {subject}"
         " --since {since} --status dead",
     ),
-    # One pass over the endpoints, with a count along an index for each that is off.
+    # One pass over the endpoints, with a count along an index for each disabled endpoint.
     Check(
-        "webhook endpoints that failures switched off wait for a person",
+        "webhook endpoints disabled by failures wait for a person",
         """SELECT e.organization_id, e.id, 'failures in a row: ' || e.consecutive_failures
                   || ', deliveries that were not made: ' || (SELECT count(*) FROM deliveries d
                        WHERE d.organization_id = e.organization_id AND d.endpoint_id = e.id
@@ -54,27 +54,27 @@ CHECKS = (
                   coalesce(e.last_success_at, e.enabled_at)
              FROM webhook_endpoints e WHERE [e] AND e.deleted_at IS NULL AND e.status = 'auto_disabled'""",
         kind=_PERSON,
-        remedy="mend the receiver, then booking webhooks enable {subject}, then booking webhooks recover {subject}"
+        remedy="fix the receiver, then booking webhooks enable {subject}, then booking webhooks recover {subject}"
         " --since {since}",
     ),
-    # One pass over the index of mails that ended, and one over that of effects without a mail.
+    # One pass over the index of mails that ended, and one over that of outbox rows without a mail.
     Check(
-        "mails that could not be sent wait for a person while they are news",
+        "mails that could not be sent in the last 72 hours wait for a person",
         """SELECT m.organization_id, max('' || m.id),
                   'mails that failed: ' || count(*) || ', the newest is ' || max('' || m.id)
              FROM mails m
-            WHERE [m] AND m.status = 'failed' AND m.completed_at IS NOT NULL AND m.created_at > :mail_news_since
+            WHERE [m] AND m.status = 'failed' AND m.completed_at IS NOT NULL AND m.created_at > :mail_retryable_since
             GROUP BY m.organization_id""",
         kind=_PERSON,
         remedy="booking mails list --org {org} --status failed, then booking mails retry --failed --org {org}",
     ),
     Check(
-        "mails that could not be written wait for a person while they are news",
+        "mails that could not be written in the last 72 hours wait for a person",
         """SELECT x.organization_id, max(x.key),
                   'mails that could not be written: ' || count(*) || ', one is ' || max(x.key)
              FROM effects x
             WHERE [x] AND x.status = 'failed' AND x.completed_at IS NOT NULL AND x.last_error IS NOT NULL
-              AND x.created_at > :mail_news_since
+              AND x.created_at > :mail_retryable_since
             GROUP BY x.organization_id""",
         kind=_PERSON,
         remedy="booking mails list --org {org} --status unwritten, then booking mails retry --failed --org {org}",

@@ -1,6 +1,6 @@
 """Sealed values that no live secret key opens.
 
-How each kind is opened is passed in (`Terms.openers`): the doctor itself holds no key.
+The functions that open them are passed in (`CheckOptions.openers`); the doctor has no secret key.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,13 +12,13 @@ from sqlalchemy import text
 
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
-from booking_core.doctor.checks import PAGE, Asked, Finding, FindingKind, Opener, Rule, Terms
+from booking_core.doctor.checks import PAGE, CheckContext, CheckOptions, Finding, FindingKind, FindingTemplate, Opener
 from booking_core.tokens import SecretKeys
 
 
 @dataclass(frozen=True, slots=True)
 class SealedKind:
-    """One sealed column, and the columns that name the row of a value."""
+    """A sealed column, and the columns that identify the row of a value."""
 
     name: str
     purpose: str
@@ -53,7 +53,7 @@ KINDS = (
     SealedKind(
         "stored_answer",
         "idempotency",
-        "stored answers",
+        "stored responses",
         "idempotency",
         "body_sealed",
         ("organization_id", "key"),
@@ -64,7 +64,7 @@ KINDS = (
 
 
 def openers(keys: SecretKeys) -> Mapping[str, Opener]:
-    """Return how each kind of value is opened with these secret keys, for `Terms.openers`."""
+    """Return the opener of each kind of value with these secret keys, for `CheckOptions.openers`."""
     return {kind.name: partial(_open, keys, kind.purpose) for kind in KINDS}
 
 
@@ -72,8 +72,8 @@ def _open(keys: SecretKeys, purpose: str, sealed: str, row: tuple[str, ...]) -> 
     return keys.open(purpose, sealed, *row)
 
 
-class Sealed:
-    """Opens every value of one kind, page by page along the primary key; one finding for each organization."""
+class SealedValueScan:
+    """A check that opens every value of one kind, page by page along the primary key."""
 
     invariant = "every sealed value opens with a live secret key"
     kind = FindingKind.BROKEN
@@ -84,29 +84,29 @@ class Sealed:
 
     def __init__(self, sealed: SealedKind) -> None:
         self._sealed = sealed
-        self._rule = Rule(self.invariant, self.remedy)
+        self._template = FindingTemplate(self.invariant, self.remedy)
         columns = ", ".join(f"x.{name}" for name in (sealed.key, *sealed.row, sealed.column))
         query = f"""SELECT {columns} FROM {sealed.table} x
                      WHERE x.organization_id = :organization_id AND {sealed.in_use} AND x.{sealed.key} > :after
                      ORDER BY x.{sealed.key} LIMIT {PAGE}"""  # noqa: S608 - made of constants
         self._page = Statement(text(query))
 
-    def applies(self, terms: Terms) -> bool:
+    def applies(self, options: CheckOptions) -> bool:
         """Return whether there are openers."""
-        return terms.openers is not None
+        return options.openers is not None
 
-    def findings(self, tx: Tx, asked: Asked) -> Iterator[Finding]:
-        """Yield one finding for each organization that has values which do not open."""
-        opener = asked.openers.get(self._sealed.name)
-        for owner in asked.organization_ids if opener else ():
+    def findings(self, tx: Tx, context: CheckContext) -> Iterator[Finding]:
+        """Yield a finding for each organization with values that do not open."""
+        opener = context.openers.get(self._sealed.name)
+        for organization_id in context.organization_ids if opener else ():
             values, lost = 0, []
-            for key, *row, sealed in self._rows(tx, owner, asked.parameters):
+            for key, *row, sealed in self._rows(tx, organization_id, context.parameters):
                 values += 1
                 if not _is_open(opener, sealed, tuple(map(str, row))):
                     lost.append(str(key))
             if lost:
                 message = f"{len(lost)} of {values} {self._sealed.plural} do not open"
-                yield self._rule.finding(asked, owner, lost[-1], message)
+                yield self._template.finding(context, organization_id, lost[-1], message)
 
     def _rows(self, tx: Tx, organization_id: str, parameters: Mapping[str, int]) -> Iterator[Row]:
         after = "" if self._sealed.key == "key" else "00000000-0000-0000-0000-000000000000"
@@ -116,7 +116,7 @@ class Sealed:
 
 
 def _is_open(opener: Opener | None, sealed: Any, row: tuple[str, ...]) -> bool:
-    """Return whether the value opens. Of a mail that was sent nothing is kept, and so nothing is to be opened."""
+    """Return whether the value opens. The text of a sent mail is not kept, so that there is nothing to open."""
     if not sealed or opener is None:
         return True
     try:
@@ -126,5 +126,5 @@ def _is_open(opener: Opener | None, sealed: Any, row: tuple[str, ...]) -> bool:
     return True
 
 
-# Every value is read and opened: what is kept of stored answers is thirty days of them.
-CHECKS = tuple(Sealed(kind) for kind in KINDS)
+# Every value is read and opened; stored responses are kept for thirty days.
+CHECKS = tuple(SealedValueScan(kind) for kind in KINDS)

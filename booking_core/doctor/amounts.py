@@ -1,6 +1,6 @@
-"""Gift cards, payments and refunds.
+"""Checks of the amounts of gift cards, payments and refunds.
 
-A payment without a card is the sum of what staff recorded: of a booking that is paid on site or by invoice.
+The payment of a booking that is paid on site or by invoice is the sum of the payments that staff recorded.
 """
 
 from booking_core.doctor.checks import Check
@@ -20,7 +20,7 @@ CHECKS = (
     ),
     # One pass over the ledger, with a look-up of its booking for each entry.
     Check(
-        "what a booking takes from a gift card is what it is paid by",
+        "the amount taken from a gift card is the amount on the booking",
         """SELECT n.organization_id, n.id, 'took ' || -n.amount_minor || ', the booking says ' || b.gift_card_minor
                   || ' in ' || b.currency
              FROM gift_card_entries n
@@ -31,8 +31,8 @@ CHECKS = (
     ),
     # One pass over the bookings, and a look-up for each that a card paid for.
     Check(
-        "a booking paid by a gift card stands in its ledger",
-        """SELECT b.organization_id, b.id, b.gift_card_minor || ' were taken from no card' FROM bookings b
+        "a booking paid by a gift card has an entry in the card's ledger",
+        """SELECT b.organization_id, b.id, b.gift_card_minor || ' were taken without a ledger entry' FROM bookings b
             WHERE [b] AND b.booking_number IS NOT NULL AND b.gift_card_minor > 0
               AND NOT EXISTS (SELECT 1 FROM gift_card_entries n
                                WHERE n.organization_id = b.organization_id AND n.booking_id = b.id
@@ -40,9 +40,9 @@ CHECKS = (
     ),
     # One pass over the ledger, with a look-up of its booking and its counterpart for each entry.
     Check(
-        "what was taken from a gift card goes back once, when the booking is cancelled",
+        "a gift card is restored once, when the booking is cancelled",
         """SELECT n.organization_id, '' || n.id, 'the booking is ' || b.status || ', taken ' || -n.amount_minor
-                  || ', put back ' || coalesce(r.amount_minor, 0)
+                  || ', restored '  || coalesce(r.amount_minor, 0)
              FROM gift_card_entries n
              JOIN bookings b ON b.organization_id = n.organization_id AND b.id = n.booking_id
              LEFT JOIN gift_card_entries r ON r.organization_id = n.organization_id AND r.booking_id = n.booking_id
@@ -50,7 +50,7 @@ CHECKS = (
             WHERE [n] AND n.kind = 'redeem'
               AND coalesce(r.amount_minor, 0) <> CASE WHEN b.status = 'cancelled' THEN -n.amount_minor ELSE 0 END
            UNION ALL
-           SELECT r.organization_id, '' || r.id, r.amount_minor || ' were put back, and never taken'
+           SELECT r.organization_id, '' || r.id, r.amount_minor || ' were restored, but never taken'
              FROM gift_card_entries r
             WHERE [r] AND r.kind = 'restore'
               AND NOT EXISTS (SELECT 1 FROM gift_card_entries n
@@ -84,7 +84,7 @@ CHECKS = (
     ),
     # One pass over the records, grouped by booking; one over the bookings, with a look-up for each that has any.
     Check(
-        "what staff recorded for a booking is what its payment and the booking say",
+        "payments recorded by staff add up to the amounts of the payment and the booking",
         """SELECT b.organization_id, b.id, 'recorded are ' || coalesce(m.amount, 0) || ', the booking says '
                   || b.recorded_minor || ', the payment ' || coalesce(p.amount_minor, 0)
              FROM bookings b
@@ -100,7 +100,7 @@ CHECKS = (
     ),
     # One pass over the payments, with a look-up of its booking for each.
     Check(
-        "a booking says of its payment what the payment says",
+        "a booking's payment status agrees with its payment",
         """SELECT p.organization_id, p.id, 'the payment is ' || p.status || ', the booking says ' || b.payment_status
                   || ' and is ' || b.status
              FROM payments p JOIN bookings b ON b.organization_id = p.organization_id AND b.id = p.booking_id
@@ -115,8 +115,8 @@ CHECKS = (
     ),
     # One pass over the refunds, with a look-up of its payment and booking for each.
     Check(
-        "a refund is of a cancelled booking whose money was received here, and of no more than was paid",
-        """SELECT r.organization_id, '' || r.id, 'gives back ' || r.amount_minor || ' ' || r.currency || ' of '
+        "a refund belongs to a cancelled booking that was paid here, and is no more than was paid",
+        """SELECT r.organization_id, '' || r.id, 'refunds '  || r.amount_minor || ' ' || r.currency || ' of '
                   || p.amount_minor || ' ' || p.currency || ', the booking is ' || b.status || ', by '
                   || b.payment_source
              FROM refunds r
@@ -132,15 +132,15 @@ CHECKS = (
     ),
     # One pass over the payments, with a look-up of its refund for each; and over the refunds, with one of its booking.
     Check(
-        "what a payment gave back is what its refund did",
-        """SELECT p.organization_id, p.id, 'gave back ' || p.refunded_minor || ', its refund is '
+        "a payment's refunded amount agrees with its refund",
+        """SELECT p.organization_id, p.id, 'refunded '  || p.refunded_minor || ', its refund is '
                   || coalesce(r.status || ' for ' || coalesce(r.settled_minor, r.amount_minor), 'none')
              FROM payments p
              LEFT JOIN refunds r ON r.organization_id = p.organization_id AND r.booking_id = p.booking_id
             WHERE [p] AND p.refunded_minor <> CASE r.status WHEN 'succeeded' THEN r.amount_minor
                                                             WHEN 'settled' THEN r.settled_minor ELSE 0 END
            UNION ALL
-           SELECT r.organization_id, r.id, 'succeeded, and the gateway gave it no id' FROM refunds r
+           SELECT r.organization_id, r.id, 'succeeded, and it has no id of the gateway' FROM refunds r
             WHERE [r] AND r.status = 'succeeded' AND r.provider_refund_id IS NULL
            UNION ALL
            SELECT r.organization_id, r.id, r.status || ', and the money was taken by hand'
@@ -150,7 +150,7 @@ CHECKS = (
     ),
     # One pass over the refunds.
     Check(
-        "a refund that was settled by hand says how much, when and why",
+        "a refund settled by hand has an amount, a time and a note",
         """SELECT r.organization_id, r.id, r.status || ', settled ' || coalesce('' || r.settled_minor, 'no amount')
                   || ' at ' || coalesce('' || r.settled_at, 'no time')
              FROM refunds r
@@ -159,7 +159,7 @@ CHECKS = (
                            OR (r.status = 'settled' AND (r.settled_note IS NULL OR r.settled_minor < 0
                                OR r.settled_at < r.created_at)))""",
     ),
-    # An index holds the refunds alone that are not settled.
+    # A partial index holds the refunds that are not settled.
     Check(
         "a refund is sent when it is due",
         """SELECT r.organization_id, r.id, r.status || ', due at ' || coalesce('' || r.next_attempt_at, 'no time')
@@ -167,7 +167,7 @@ CHECKS = (
             WHERE [r] AND r.status IN ('requested', 'sending')
               AND (r.lease_until < :overdue OR (r.lease_until IS NULL
                    AND (r.next_attempt_at < :overdue OR r.next_attempt_at IS NULL)))""",
-        remedy="is a worker running, and BOOKING_STRIPE_API_KEY set?",
-        waits=True,
+        remedy="check that a worker is running, and BOOKING_STRIPE_API_KEY set",
+        needs_worker=True,
     ),
 )

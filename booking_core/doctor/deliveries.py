@@ -1,7 +1,6 @@
-"""Webhook endpoints, deliveries and their attempts.
+"""Checks of webhook endpoints, deliveries and their attempts.
 
-What a receiver saw, and whether a signature was right, no row tells: that is for whoever has both ends. Here it is
-asked whether the rows can be true.
+The checks compare rows with each other. The content that a receiver got, and its signature, are not stored.
 """
 # ruff: noqa: S608 - the texts of SQL are made of nothing but constants
 
@@ -13,7 +12,7 @@ _FAILURES_TO_DISABLE = 6
 CHECKS = (
     # One pass over a unique index, in its order.
     Check(
-        "an event has one delivery for each endpoint at most",
+        "an event has at most one delivery for each endpoint",
         """SELECT d.organization_id, d.event_id, count(*) || ' deliveries to ' || d.endpoint_id
              FROM deliveries d WHERE [d]
             GROUP BY d.organization_id, d.event_id, d.endpoint_id HAVING count(*) > 1""",
@@ -26,7 +25,7 @@ CHECKS = (
              JOIN webhook_subscriptions s ON s.organization_id = e.organization_id AND s.endpoint_id = e.id
              JOIN events v ON v.organization_id = e.organization_id AND v.type = s.event_type
             WHERE [e] AND [v] AND e.deleted_at IS NULL
-              -- Since the endpoint was last changed what it subscribes to is known.
+              -- The subscriptions are known only since the endpoint was last changed.
               AND v.created_at > e.updated_at + :skew AND v.created_at > :deliveries_since
               AND (v.resource_id IS NULL OR v.resource_id <> e.id)
               AND NOT EXISTS (SELECT 1 FROM deliveries d
@@ -35,7 +34,7 @@ CHECKS = (
     ),
     # A look-up of its endpoint and its subscription for each delivery.
     Check(
-        "an endpoint gets what it subscribes to, and nothing about itself",
+        "an endpoint receives only events that it subscribes to, and none about itself",
         """SELECT d.organization_id, d.id, d.event_type || ' of ' || d.created_at || ' for ' || d.endpoint_id
              FROM deliveries d
              JOIN webhook_endpoints e ON e.organization_id = d.organization_id AND e.id = d.endpoint_id
@@ -48,7 +47,7 @@ CHECKS = (
     ),
     # A look-up for each ping.
     Check(
-        "a ping goes to one endpoint, and nothing else is sent as a test",
+        "a ping goes to one endpoint, and only pings are sent as tests",
         """SELECT v.organization_id, v.id, 'went to ' || count(d.id) || ' endpoints'
              FROM events v
              LEFT JOIN deliveries d ON d.organization_id = v.organization_id AND d.event_id = v.id
@@ -60,7 +59,7 @@ CHECKS = (
     ),
     # A look-up of its event for each delivery.
     Check(
-        "a delivery is of an event of its organization, as that is",
+        "a delivery agrees with its event",
         """SELECT d.organization_id, d.id, d.status || ' ' || d.event_type || ' number ' || d.event_sequence || ', '
                   || coalesce('its event is ' || v.type || ' number ' || v.sequence, 'and its event is gone')
              FROM deliveries d
@@ -72,7 +71,7 @@ CHECKS = (
     ),
     # One pass over the deliveries.
     Check(
-        "a delivery's status agrees with what is said beside it",
+        "a delivery's status agrees with its other columns",
         """SELECT d.organization_id, d.id, d.status || ', reason ' || coalesce(d.failure_reason, 'none') || ', due '
                   || coalesce('' || d.next_attempt_at, 'never') || ', completed '
                   || coalesce('' || d.completed_at, 'never')
@@ -90,9 +89,9 @@ CHECKS = (
     ),
     # One pass over the deliveries and one over the attempts, grouped by delivery.
     Check(
-        "a delivery has as many attempts as it counts, and no more than it may",
+        "a delivery's attempt count is the number of its attempts, and within the limit",
         f"""SELECT d.organization_id, d.id, d.status || ', counts ' || d.attempt_count || ' of ' || d.max_attempts
-                  || ', written down ' || coalesce(t.made, 0) || ', the last is number ' || coalesce(t.last, 0)
+                  || ', stored '  || coalesce(t.made, 0) || ', the last is number ' || coalesce(t.last, 0)
              FROM deliveries d
              LEFT JOIN (SELECT a.organization_id, a.delivery_id, count(*) AS made, max(a.number) AS last
                           FROM attempts a WHERE [a] GROUP BY a.organization_id, a.delivery_id) t
@@ -105,7 +104,7 @@ CHECKS = (
     ),
     # A look-up of its attempts for each delivery that succeeded.
     Check(
-        "what succeeded was answered with 2xx",
+        "a delivery that succeeded has an attempt that was answered with 2xx",
         """SELECT d.organization_id, d.id, 'succeeded without an attempt that did'
              FROM deliveries d
             WHERE [d] AND d.status = 'succeeded'
@@ -127,9 +126,9 @@ CHECKS = (
                     WHERE [d] AND d.resource_id IS NOT NULL AND d."trigger" = 'event') f
             WHERE f.started_at + :skew < f.earlier""",
     ),
-    # One pass over the index of what is queued.
+    # One pass over the index of queued deliveries.
     Check(
-        "nothing is queued for an endpoint that is off",
+        "no delivery is queued for a disabled endpoint",
         """SELECT d.organization_id, d.id, 'queued for an endpoint that is ' || e.status
              FROM deliveries d
              JOIN webhook_endpoints e ON e.organization_id = d.organization_id AND e.id = d.endpoint_id
@@ -138,7 +137,7 @@ CHECKS = (
     ),
     # One pass over the endpoints.
     Check(
-        "an endpoint's status agrees with what is said beside it",
+        "an endpoint's status agrees with its other columns",
         """SELECT e.organization_id, e.id, e.status || ', disabled_at ' || coalesce('' || e.disabled_at, 'none')
                   || ', reason ' || coalesce(e.disabled_reason, 'none')
              FROM webhook_endpoints e
@@ -154,12 +153,12 @@ CHECKS = (
     ),
     # One pass over the endpoints.
     Check(
-        "an endpoint is switched off by failures that were many and lasted",
+        "an endpoint is disabled automatically only after enough failures over enough time",
         f"""SELECT e.organization_id, e.id, e.consecutive_failures || ' failures in a row, off at ' || e.disabled_at
                   || ', on since ' || e.enabled_at || ', last success ' || coalesce('' || e.last_success_at, 'none')
              FROM webhook_endpoints e
             WHERE [e] AND e.status = 'auto_disabled'
-              -- What was on its way may have succeeded since, which starts the count anew.
+              -- A delivery in flight may have succeeded since, which resets the count.
               AND coalesce(e.last_success_at < e.disabled_at, true)
               AND (e.consecutive_failures < {_FAILURES_TO_DISABLE}
                    OR e.disabled_at - e.enabled_at < :disable_after OR e.disabled_at - e.created_at < :disable_after
@@ -167,14 +166,14 @@ CHECKS = (
     ),
     # One pass over the endpoints.
     Check(
-        f"at most {WEBHOOK_ENDPOINTS_PER_ORGANIZATION} endpoints of an organization stand",
+        f"an organization has at most {WEBHOOK_ENDPOINTS_PER_ORGANIZATION} endpoints",
         f"""SELECT e.organization_id, 'webhook_endpoints', count(*) || ' endpoints'
              FROM webhook_endpoints e WHERE [e] AND e.deleted_at IS NULL
             GROUP BY e.organization_id HAVING count(*) > {WEBHOOK_ENDPOINTS_PER_ORGANIZATION}""",
     ),
     # One pass over the secrets.
     Check(
-        "an endpoint that stands has one current secret, and one that is deleted has none",
+        "an endpoint has one current secret, and a deleted endpoint has none",
         """SELECT e.organization_id, e.id, count(s.id) || ' current secrets'
              FROM webhook_endpoints e
              LEFT JOIN webhook_secrets s ON s.organization_id = e.organization_id AND s.endpoint_id = e.id
@@ -182,16 +181,16 @@ CHECKS = (
             WHERE [e] GROUP BY e.organization_id, e.id, e.deleted_at
            HAVING count(s.id) <> CASE WHEN e.deleted_at IS NULL THEN 1 ELSE 0 END""",
     ),
-    # One pass over the index of what is queued, and one over that of leases.
+    # One pass over the index of queued deliveries, and one over that of leases.
     Check(
-        "a delivery is sent when it is due, and a lease that was lost is taken back",
+        "a delivery is sent when it is due, and an expired lease is rescued",
         """SELECT d.organization_id, d.id, 'due at ' || coalesce('' || d.next_attempt_at, 'no time')
              FROM deliveries d
             WHERE [d] AND d.status = 'queued' AND d.lease_until IS NULL AND d.next_attempt_at < :overdue
            UNION ALL
            SELECT d.organization_id, d.id, 'leased until ' || d.lease_until
              FROM deliveries d WHERE [d] AND d.lease_until < :overdue""",
-        remedy="is a worker running?",
-        waits=True,
+        remedy="check that a worker is running",
+        needs_worker=True,
     ),
 )

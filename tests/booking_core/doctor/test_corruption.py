@@ -1,4 +1,4 @@
-"""Each thing that can be off is found, and nothing else beside it but what it drags along."""
+"""Every corruption of the rows is found, with no finding except those that it causes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,98 +14,100 @@ from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
 from booking_core.tokens import SecretKeys
 
-EXACT = doctor.Terms(skew_s=0, overdue_s=100 * 86_400, openers=doctor.openers(SecretKeys(SECRET)))
-NOBODY = "'00000000-0000-4000-8000-000000000000'"
+EXACT = doctor.CheckOptions(skew_s=0, overdue_s=100 * 86_400, openers=doctor.openers(SecretKeys(SECRET)))
+MISSING_ID = "'00000000-0000-4000-8000-000000000000'"
 
 SEATS = "seats taken are the seats of pending and confirmed bookings"
-CEILING = "no departure is sold beyond what it ever had"
-HOLD = "a hold is of seats, and ends after it began"
+CEILING = "no departure is sold beyond its highest capacity"
+HOLD = "a hold has seats, and ends after it began"
 NUMBERS = "booking numbers are 1 to n without a gap, and n is the counter"
 COUNTERS = "every organization has its counters"
-NUMBER_ORDER = "booking numbers follow the order in which bookings were told"
+NUMBER_ORDER = "booking numbers follow the order of the booking.created events"
 TOTALS = "totals add up"
 LINES = "a subtotal is the sum of its lines, in one currency"
-EXPERIENCE = "a booking is of the experience of its departure"
-STATUS = "a booking's status agrees with its instants"
-CHANGED = "a booking is changed no earlier than it is made, confirmed, and cancelled"
-UPDATED = "nothing is changed before it is made"
-ABANDONED = "a pending booking is abandoned when its time is up"
+EXPERIENCE = "a booking has the experience of its departure"
+STATUS = "a booking's status agrees with its timestamps"
+CHANGED = "a booking is last changed no earlier than it is created, confirmed and cancelled"
+UPDATED = "no row is changed before it is created"
+ABANDONED = "a pending booking expires when its time to pay ends"
 BALANCE = "a gift card's balance is its face value and its ledger"
-TAKEN = "what a booking takes from a gift card is what it is paid by"
-LEDGER = "a booking paid by a gift card stands in its ledger"
-RESTORED = "what was taken from a gift card goes back once, when the booking is cancelled"
+TAKEN = "the amount taken from a gift card is the amount on the booking"
+LEDGER = "a booking paid by a gift card has an entry in the card's ledger"
+RESTORED = "a gift card is restored once, when the booking is cancelled"
 PAYMENT = "a card booking has one payment of its total, and no other booking has any"
-SAYS = "a booking says of its payment what the payment says"
-REFUND = "a refund is of a cancelled booking whose money was received here, and of no more than was paid"
-RECORDED = "what staff recorded for a booking is what its payment and the booking say"
-BY_HAND = "a refund that was settled by hand says how much, when and why"
-GAVE_BACK = "what a payment gave back is what its refund did"
+PAYMENT_STATUS = "a booking's payment status agrees with its payment"
+REFUND = "a refund belongs to a cancelled booking that was paid here, and is no more than was paid"
+RECORDED = "payments recorded by staff add up to the amounts of the payment and the booking"
+BY_HAND = "a refund settled by hand has an amount, a time and a note"
+REFUNDED = "a payment's refunded amount agrees with its refund"
 REFUND_DUE = "a refund is sent when it is due"
 DENSE = "event sequences are dense up to the counter"
-PURGED = "no event is purged before its time"
-TOLD = "a booking is told created once, confirmed once when it was, cancelled once when it is"
-TOLD_ORDER = "a booking is told created before confirmed, and cancelled last"
-ONCE = "what happens once is told once"
-CREATED = "a customer who came with a booking is told created"
-REDEEMED = "each redemption of a gift card is told once"
-ABOUT = "an event is about a booking or a customer that there is"
-BODY = "an event's body is what its row says, and holds no secret"
-ONE_DELIVERY = "an event has one delivery for each endpoint at most"
+PURGED = "no event is purged before its retention ends"
+LIFE_EVENTS = "a booking has one event each for its creation, confirmation and cancellation"
+EVENT_ORDER = "a booking's created event is its first, and its cancelled event its last"
+ONCE = "an event that can happen only once is published once"
+CREATED = "a customer created by a booking has a customer.created event"
+REDEEMED = "each redemption of a gift card has one event"
+ABOUT = "an event refers to an existing booking or customer"
+BODY = "an event's body agrees with its row, and contains no secret"
+ONE_DELIVERY = "an event has at most one delivery for each endpoint"
 A_DELIVERY = "an event has a delivery for each endpoint that subscribes to its type"
-SUBSCRIBED = "an endpoint gets what it subscribes to, and nothing about itself"
-PING = "a ping goes to one endpoint, and nothing else is sent as a test"
-OF_EVENT = "a delivery is of an event of its organization, as that is"
-DELIVERY = "a delivery's status agrees with what is said beside it"
-ATTEMPTS = "a delivery has as many attempts as it counts, and no more than it may"
-SUCCEEDED = "what succeeded was answered with 2xx"
+SUBSCRIBED = "an endpoint receives only events that it subscribes to, and none about itself"
+PING = "a ping goes to one endpoint, and only pings are sent as tests"
+OF_EVENT = "a delivery agrees with its event"
+DELIVERY = "a delivery's status agrees with its other columns"
+ATTEMPTS = "a delivery's attempt count is the number of its attempts, and within the limit"
+SUCCEEDED = "a delivery that succeeded has an attempt that was answered with 2xx"
 FIRST = "first attempts for one resource are made in the order of its events"
-OFF = "nothing is queued for an endpoint that is off"
-ENDPOINT = "an endpoint's status agrees with what is said beside it"
-SWITCHED_OFF = "an endpoint is switched off by failures that were many and lasted"
-TEN = "at most 10 endpoints of an organization stand"
-ONE_SECRET = "an endpoint that stands has one current secret, and one that is deleted has none"
-DUE = "a delivery is sent when it is due, and a lease that was lost is taken back"
-KEYS = "at most 20 keys of an organization are active"
-ANSWERS = "every API booking has the stored answer of its key"
-ANSWERED_ONCE = "a key was answered once"
-EMAIL = "an e-mail address is one customer's"
-IDENTITY = "a customer is known by the e-mail, normalised"
-REFERS = "no row refers to what its organization does not have"
-EFFECT = "an effect is owed once, and its status agrees with its instants"
-DONE = "an effect that is done has its mail, or says why there is none"
-MAIL = "a mail is written once, under one Message-ID, and its status agrees with its instants"
-OWED = "a guest is owed the mails of a booking, unless they were suppressed"
-OPEN = "no secret lies open"
-TAKEN_UP = "an effect and a mail are taken up when they are due"
-STAFF_OWED = "staff is owed the mails of a booking where they are switched on"
+DISABLED = "no delivery is queued for a disabled endpoint"
+ENDPOINT = "an endpoint's status agrees with its other columns"
+AUTO_DISABLED = "an endpoint is disabled automatically only after enough failures over enough time"
+ENDPOINT_LIMIT = "an organization has at most 10 endpoints"
+ONE_SECRET = "an endpoint has one current secret, and a deleted endpoint has none"
+DUE = "a delivery is sent when it is due, and an expired lease is rescued"
+KEYS = "an organization has at most 20 active keys"
+ANSWERS = "every API booking has the stored response of its idempotency key"
+ANSWERED_ONCE = "an idempotency key has one stored response"
+EMAIL = "an e-mail address belongs to one customer"
+IDENTITY = "a customer's key is the normalised e-mail address"
+REFERS = "no row refers to a missing row of its organization"
+EFFECT = "an outbox row exists once, and its status agrees with its timestamps"
+DONE = "an outbox row that is done has its mail, or the reason why there is none"
+MAIL = "a mail is written once, under one Message-ID, and its status agrees with its timestamps"
+GUEST_MAILS = "a booking has outbox rows for the mails to its guest, unless they were suppressed"
+PLAIN_TEXT = "no secret is stored in plain text"
+PROCESSED = "outbox rows and mails are processed when they are due"
+STAFF_MAILS = "a booking has outbox rows for the mails to staff where these are enabled"
 SEATED = "a booking takes the seats of its guests"
 GUEST = "a booking's customer has the e-mail address of its guest"
-MODE = "a booking's payment is one that its method allows"
+PAYMENT_METHOD = "a booking's payment status is one that its method allows"
 INTENT = "a payment intent pays for one booking"
-LOST = "money that the timeline tells of is in the payments and refunds"
-POLICY = "a paid booking that was cancelled has the refund that the policy owes"
-FAR = "no instant lies further ahead than its limit allows"
+TIMELINE_MONEY = "payments and refunds in the timeline exist"
+POLICY = "a paid booking that was cancelled has the refund that the policy requires"
+TIME_LIMIT = "no timestamp is further in the future than its limit"
 OPENS = "every sealed value opens with a live secret key"
-CLOCK = "the clock agrees with what the workers have measured"
+CLOCK = "the database's clock agrees with the retention clock"
 
 
 @dataclass(frozen=True)
-class Harm:
-    """What is done to the rows, the invariant that it breaks, and those that cannot but break with it."""
+class Corruption:
+    """A statement that corrupts rows, the invariant that it breaks, and others that may break with it."""
 
     invariant: str
     sql: str
     also: frozenset[str] = frozenset()
 
 
-def harms(invariant: str, *sqls: str, also: tuple[str, ...] = ()) -> list[Harm]:
-    return [Harm(invariant, " ".join(sql.split()), frozenset(also)) for sql in sqls]
+def corrupt(invariant: str, *sqls: str, also: tuple[str, ...] = ()) -> list[Corruption]:
+    return [Corruption(invariant, " ".join(sql.split()), frozenset(also)) for sql in sqls]
 
 
 def booking(number: int) -> str:
-    """1 was made by the API, paid by hand, cancelled and returned by hand; 2 stands, 3 does and is partly paid by
-    hand; 4 is pending, 5 paid by card and gift card, 6 the same,
-    cancelled and refunded."""
+    """Return SQL for the id of a booking.
+
+    1 was created by the API, paid by hand, cancelled and refunded by hand; 2 is confirmed; 3 is confirmed and partly
+    paid by hand; 4 is pending; 5 is paid by card and gift card; 6 too, then cancelled and refunded.
+    """
     return f"(SELECT id FROM bookings WHERE booking_number = {number})"
 
 
@@ -113,47 +115,47 @@ def event(kind: str, number: int) -> str:
     return f"type = 'booking.{kind}' AND resource_id = {booking(number)}"
 
 
-SELLING = (
-    *harms(
+BOOKINGS = (
+    *corrupt(
         SEATS,
         "UPDATE departures SET seats_taken = seats_taken + 1",
         "UPDATE bookings SET seats = seats + 1 WHERE status = 'pending'",
         "UPDATE bookings SET seats = seats + 1 WHERE booking_number = 2",
         also=(SEATED,),
     ),
-    *harms(
+    *corrupt(
         CEILING,
         "UPDATE departures SET seats_ceiling = seats_taken - 1, seats_total = seats_taken - 1",
         "UPDATE departures SET seats_ceiling = seats_total - 1",
     ),
-    *harms(CEILING, "UPDATE departures SET seats_taken = -1", also=(SEATS,)),
-    *harms(
+    *corrupt(CEILING, "UPDATE departures SET seats_taken = -1", also=(SEATS,)),
+    *corrupt(
         HOLD,
         "UPDATE holds SET seats = 0",
         "UPDATE holds SET expires_at = created_at - 1",
         "UPDATE holds SET ended_at = created_at - 1",
     ),
-    *harms(
+    *corrupt(
         NUMBERS,
         "UPDATE bookings SET booking_number = 8 WHERE booking_number = 7",
         "UPDATE counters SET last_booking_number = last_booking_number + 1",
         "UPDATE counters SET last_booking_number = last_booking_number - 1",
         also=(BODY,),
     ),
-    *harms(NUMBERS, "UPDATE bookings SET booking_number = 4 WHERE booking_number = 5", also=(NUMBER_ORDER, BODY)),
-    *harms(COUNTERS, "DELETE FROM counters"),
-    *harms(
+    *corrupt(NUMBERS, "UPDATE bookings SET booking_number = 4 WHERE booking_number = 5", also=(NUMBER_ORDER, BODY)),
+    *corrupt(COUNTERS, "DELETE FROM counters"),
+    *corrupt(
         NUMBER_ORDER,
         "UPDATE bookings SET booking_number = 5 - booking_number WHERE booking_number IN (2, 3)",
         also=(BODY,),
     ),
-    *harms(
+    *corrupt(
         TOTALS,
         "UPDATE bookings SET total_minor = total_minor + 1 WHERE booking_number = 2",
         "UPDATE bookings SET total_minor = -1, discount_minor = subtotal_minor + 1 WHERE booking_number = 2",
         also=(BODY,),
     ),
-    *harms(
+    *corrupt(
         LINES,
         "UPDATE bookings SET subtotal_minor = subtotal_minor + 1, total_minor = total_minor + 1"
         " WHERE booking_number = 2",
@@ -163,9 +165,11 @@ SELLING = (
         "UPDATE bookings SET add_ons = guests WHERE booking_number = 2",
         also=(BODY, SEATED),
     ),
-    *harms(EXPERIENCE, "UPDATE bookings SET experience_id = departure_id WHERE booking_number = 2", also=(BODY,)),
-    *harms(EXPERIENCE, "UPDATE bookings SET departure_id = experience_id WHERE booking_number = 2", also=(SEATS, BODY)),
-    *harms(
+    *corrupt(EXPERIENCE, "UPDATE bookings SET experience_id = departure_id WHERE booking_number = 2", also=(BODY,)),
+    *corrupt(
+        EXPERIENCE, "UPDATE bookings SET departure_id = experience_id WHERE booking_number = 2", also=(SEATS, BODY)
+    ),
+    *corrupt(
         STATUS,
         "UPDATE bookings SET expires_at = NULL WHERE status = 'pending'",
         "UPDATE bookings SET source = NULL WHERE booking_number = 4",
@@ -173,23 +177,23 @@ SELLING = (
         "UPDATE bookings SET cancel_reason = 'api' WHERE booking_number = 2",
         also=(BODY,),
     ),
-    *harms(STATUS, "UPDATE bookings SET confirmed_at = NULL WHERE booking_number = 2", also=(TOLD,)),
-    *harms(STATUS, "UPDATE bookings SET status = 'cancelled' WHERE booking_number = 2", also=(SEATS, BODY)),
-    *harms(
+    *corrupt(STATUS, "UPDATE bookings SET confirmed_at = NULL WHERE booking_number = 2", also=(LIFE_EVENTS,)),
+    *corrupt(STATUS, "UPDATE bookings SET status = 'cancelled' WHERE booking_number = 2", also=(SEATS, BODY)),
+    *corrupt(
         STATUS,
         "UPDATE bookings SET cancel_reason = NULL WHERE booking_number = 1",
         "UPDATE bookings SET cancel_reason = 'whim' WHERE booking_number = 1",
         "UPDATE bookings SET cancel_reason = 'abandoned' WHERE booking_number = 6",
         also=(BODY,),
     ),
-    *harms(
+    *corrupt(
         CHANGED,
         "UPDATE bookings SET updated_at = created_at - 1 WHERE booking_number = 2",
         "UPDATE bookings SET cancelled_at = confirmed_at - 1 WHERE booking_number = 6",
         "UPDATE bookings SET updated_at = cancelled_at - 1 WHERE booking_number = 6",
         "UPDATE bookings SET confirmed_at = created_at - 1 WHERE booking_number = 5",
     ),
-    *harms(
+    *corrupt(
         UPDATED,
         *(
             f"UPDATE {table} SET updated_at = created_at - 1"
@@ -197,44 +201,48 @@ SELLING = (
         ),
         "UPDATE webhook_endpoints SET updated_at = created_at - 1 WHERE status = 'auto_disabled'",
     ),
-    *harms(ABANDONED, "UPDATE bookings SET expires_at = 1 WHERE status = 'pending'"),
+    *corrupt(ABANDONED, "UPDATE bookings SET expires_at = 1 WHERE status = 'pending'"),
 )
 
-MONEY = (
-    *harms(BALANCE, "UPDATE gift_cards SET balance_minor = balance_minor - 1"),
-    *harms(BALANCE, "UPDATE gift_card_entries SET amount_minor = amount_minor - 1", also=(TAKEN, RESTORED)),
-    *harms(
+AMOUNTS = (
+    *corrupt(BALANCE, "UPDATE gift_cards SET balance_minor = balance_minor - 1"),
+    *corrupt(BALANCE, "UPDATE gift_card_entries SET amount_minor = amount_minor - 1", also=(TAKEN, RESTORED)),
+    *corrupt(
         TAKEN,
         f"UPDATE bookings SET gift_card_minor = gift_card_minor + 1, discount_minor = -1 WHERE id = {booking(5)}",
         also=(TOTALS, BODY),
     ),
-    *harms(TAKEN, "UPDATE gift_cards SET currency = 'EUR'"),
-    *harms(LEDGER, f"DELETE FROM gift_card_entries WHERE booking_id = {booking(5)}", also=(BALANCE, REDEEMED)),
-    *harms(
+    *corrupt(TAKEN, "UPDATE gift_cards SET currency = 'EUR'"),
+    *corrupt(LEDGER, f"DELETE FROM gift_card_entries WHERE booking_id = {booking(5)}", also=(BALANCE, REDEEMED)),
+    *corrupt(
         RESTORED,
         "DELETE FROM gift_card_entries WHERE kind = 'restore'",
         "INSERT INTO gift_card_entries SELECT * FROM gift_card_entries WHERE kind = 'restore'",
         also=(BALANCE,),
     ),
-    *harms(
+    *corrupt(
         RESTORED,
         f"UPDATE gift_card_entries SET booking_id = {booking(5)} WHERE kind = 'restore'",
         f"UPDATE gift_card_entries SET booking_id = {booking(2)} WHERE kind = 'restore'",
     ),
-    *harms(
+    *corrupt(
         PAYMENT,
         f"UPDATE payments SET amount_minor = amount_minor + 1 WHERE booking_id = {booking(5)}",
         f"UPDATE payments SET currency = 'EUR' WHERE booking_id = {booking(5)}",
         f"DELETE FROM payments WHERE booking_id = {booking(4)}",
         f"INSERT INTO payments SELECT * FROM payments WHERE booking_id = {booking(4)}",
     ),
-    *harms(
+    *corrupt(
         PAYMENT,
         f"DELETE FROM payment_records WHERE booking_id = {booking(3)}",
         also=(RECORDED,),
     ),
-    *harms(PAYMENT, "UPDATE bookings SET payment_method = 'external_paid' WHERE booking_number = 3", also=(BODY, MODE)),
-    *harms(
+    *corrupt(
+        PAYMENT,
+        "UPDATE bookings SET payment_method = 'external_paid' WHERE booking_number = 3",
+        also=(BODY, PAYMENT_METHOD),
+    ),
+    *corrupt(
         RECORDED,
         "UPDATE bookings SET recorded_minor = recorded_minor + 1 WHERE booking_number = 3",
         "UPDATE payment_records SET amount_minor = amount_minor + 1 WHERE amount_minor = 500",
@@ -242,102 +250,106 @@ MONEY = (
         "UPDATE payment_records SET currency = 'EUR' WHERE amount_minor = 500",
         f"UPDATE payments SET amount_minor = amount_minor + 1 WHERE booking_id = {booking(3)}",
     ),
-    *harms(
+    *corrupt(
         BY_HAND,
         "UPDATE refunds SET settled_note = NULL WHERE status = 'settled'",
         "UPDATE refunds SET settled_at = NULL WHERE status = 'settled'",
         "UPDATE refunds SET settled_at = 1 WHERE status = 'succeeded'",
         "UPDATE refunds SET settled_at = created_at - 1 WHERE status = 'settled'",
     ),
-    *harms(BY_HAND, "UPDATE refunds SET settled_minor = NULL WHERE status = 'settled'", also=(GAVE_BACK,)),
-    *harms(
-        GAVE_BACK,
+    *corrupt(BY_HAND, "UPDATE refunds SET settled_minor = NULL WHERE status = 'settled'", also=(REFUNDED,)),
+    *corrupt(
+        REFUNDED,
         "UPDATE refunds SET status = 'failed' WHERE status = 'settled'",
         "UPDATE refunds SET settled_minor = 1 WHERE status = 'settled'",
         "UPDATE refunds SET settled_minor = NULL, settled_at = NULL, status = 'needs_review' WHERE status = 'settled'",
         also=(BY_HAND,),
     ),
-    *harms(
-        PAYMENT, "UPDATE bookings SET payment_source = 'external' WHERE booking_number = 5", also=(MODE, BODY, RECORDED)
+    *corrupt(
+        PAYMENT,
+        "UPDATE bookings SET payment_source = 'external' WHERE booking_number = 5",
+        also=(PAYMENT_METHOD, BODY, RECORDED),
     ),
-    *harms(
-        SAYS,
+    *corrupt(
+        PAYMENT_STATUS,
         f"UPDATE payments SET status = 'paid' WHERE booking_id = {booking(3)}",
         "UPDATE bookings SET payment_status = 'paid' WHERE booking_number = 3",
         f"UPDATE payments SET status = 'pending' WHERE booking_id = {booking(5)}",
         "UPDATE bookings SET payment_status = 'unpaid' WHERE booking_number = 5",
         "UPDATE payments SET status = 'refunded' WHERE refunded_minor > 0",
-        also=(LOST, MODE),
+        also=(TIMELINE_MONEY, PAYMENT_METHOD),
     ),
-    *harms(REFUND, "UPDATE refunds SET currency = 'EUR'"),
-    *harms(
+    *corrupt(REFUND, "UPDATE refunds SET currency = 'EUR'"),
+    *corrupt(
         REFUND,
         "UPDATE refunds SET amount_minor = amount_minor + 100000",
         "UPDATE refunds SET amount_minor = 0",
         f"UPDATE refunds SET booking_id = {booking(5)} WHERE status = 'succeeded'",
-        also=(GAVE_BACK, LOST, POLICY),
+        also=(REFUNDED, TIMELINE_MONEY, POLICY),
     ),
-    *harms(REFUND, "INSERT INTO refunds SELECT * FROM refunds"),
-    *harms(
-        GAVE_BACK,
+    *corrupt(REFUND, "INSERT INTO refunds SELECT * FROM refunds"),
+    *corrupt(
+        REFUNDED,
         "UPDATE payments SET refunded_minor = refunded_minor + 1 WHERE status = 'partially_refunded'",
         "UPDATE refunds SET status = 'failed' WHERE status = 'succeeded'",
         "UPDATE refunds SET provider_refund_id = NULL",
     ),
-    *harms(
+    *corrupt(
         REFUND_DUE,
         "UPDATE refunds SET status = 'requested', next_attempt_at = 1 WHERE status = 'succeeded'",
         "UPDATE refunds SET status = 'sending', next_attempt_at = NULL WHERE status = 'succeeded'",
         "UPDATE refunds SET status = 'sending', lease_until = 1 WHERE status = 'succeeded'",
-        also=(GAVE_BACK,),
+        also=(REFUNDED,),
     ),
 )
 
-TELLING = (
-    *harms(DENSE, "UPDATE counters SET last_event_sequence = last_event_sequence - 1"),
-    *harms(DENSE, "DELETE FROM events WHERE type = 'customer.updated'", also=(OF_EVENT,)),
-    *harms(PURGED, "DELETE FROM events WHERE sequence < 4", also=(CREATED, OF_EVENT)),
-    *harms(
-        TOLD,
+EVENTS = (
+    *corrupt(DENSE, "UPDATE counters SET last_event_sequence = last_event_sequence - 1"),
+    *corrupt(DENSE, "DELETE FROM events WHERE type = 'customer.updated'", also=(OF_EVENT,)),
+    *corrupt(PURGED, "DELETE FROM events WHERE sequence < 4", also=(CREATED, OF_EVENT)),
+    *corrupt(
+        LIFE_EVENTS,
         f"DELETE FROM events WHERE {event('created', 2)}",
         f"DELETE FROM events WHERE {event('confirmed', 2)}",
         f"DELETE FROM events WHERE {event('cancelled', 6)}",
         also=(DENSE, OF_EVENT, BODY),
     ),
-    *harms(TOLD, f"UPDATE events SET occurrence = 9 WHERE {event('confirmed', 2)}"),
-    *harms(
-        TOLD,
+    *corrupt(LIFE_EVENTS, f"UPDATE events SET occurrence = 9 WHERE {event('confirmed', 2)}"),
+    *corrupt(
+        LIFE_EVENTS,
         "UPDATE bookings SET status = 'confirmed', cancelled_at = NULL, cancel_reason = NULL WHERE booking_number = 1",
-        also=(SEATS, BODY, REFUND, MODE),
+        also=(SEATS, BODY, REFUND, PAYMENT_METHOD),
     ),
-    *harms(
-        TOLD_ORDER,
+    *corrupt(
+        EVENT_ORDER,
         """UPDATE events SET type = CASE type WHEN 'booking.created' THEN 'booking.confirmed'
                                               ELSE 'booking.created' END
             WHERE type IN ('booking.created', 'booking.confirmed')""",
-        also=(TOLD, BODY, OF_EVENT, NUMBER_ORDER, A_DELIVERY),
+        also=(LIFE_EVENTS, BODY, OF_EVENT, NUMBER_ORDER, A_DELIVERY),
     ),
-    *harms(
-        TOLD_ORDER,
+    *corrupt(
+        EVENT_ORDER,
         f"UPDATE events SET sequence = sequence + 1000 WHERE {event('confirmed', 6)}",
         f"UPDATE events SET type = 'booking.rescheduled', sequence = 0 WHERE {event('confirmed', 2)}",
-        also=(TOLD, BODY, DENSE, OWED, STAFF_OWED),
+        also=(LIFE_EVENTS, BODY, DENSE, GUEST_MAILS, STAFF_MAILS),
     ),
-    *harms(ONCE, f"INSERT INTO events SELECT * FROM events WHERE {event('confirmed', 2)}", also=(DENSE,)),
-    *harms(
+    *corrupt(ONCE, f"INSERT INTO events SELECT * FROM events WHERE {event('confirmed', 2)}", also=(DENSE,)),
+    *corrupt(
         CREATED,
         """DELETE FROM events WHERE type = 'customer.created'
                AND resource_id = (SELECT customer_id FROM bookings WHERE booking_number = 5)""",
         also=(DENSE, OF_EVENT),
     ),
-    *harms(REDEEMED, "DELETE FROM events WHERE type = 'gift_card.redeemed'", also=(DENSE,)),
-    *harms(ABOUT, f"UPDATE events SET resource_id = {NOBODY} WHERE {event('confirmed', 2)}", also=(TOLD, BODY)),
-    *harms(
+    *corrupt(REDEEMED, "DELETE FROM events WHERE type = 'gift_card.redeemed'", also=(DENSE,)),
+    *corrupt(
+        ABOUT, f"UPDATE events SET resource_id = {MISSING_ID} WHERE {event('confirmed', 2)}", also=(LIFE_EVENTS, BODY)
+    ),
+    *corrupt(
         ABOUT,
-        f"UPDATE events SET resource_id = {NOBODY} WHERE type = 'customer.created'",
+        f"UPDATE events SET resource_id = {MISSING_ID} WHERE type = 'customer.created'",
         also=(CREATED, BODY, OF_EVENT, ONCE),
     ),
-    *harms(
+    *corrupt(
         BODY,
         *(
             f"UPDATE events SET body = replace(body, '{old}', '{new}') WHERE type = '{kind}'"
@@ -377,47 +389,47 @@ TELLING = (
         f'UPDATE events SET body = replace(body, \'"status":"pending"\', \'"status":"paused"\')'
         f" WHERE {event('created', 4)}",
         "UPDATE events SET created_at = created_at + 1000000 WHERE type = 'booking.confirmed'",
-        f"UPDATE events SET id = {NOBODY} WHERE {event('confirmed', 2)}",
+        f"UPDATE events SET id = {MISSING_ID} WHERE {event('confirmed', 2)}",
     ),
 )
 
 LATER = "(SELECT max(event_sequence) FROM deliveries WHERE event_type = 'customer.updated')"
 
-DELIVERING = (
-    *harms(
+DELIVERIES = (
+    *corrupt(
         ONE_DELIVERY,
         "INSERT INTO deliveries SELECT * FROM deliveries WHERE status = 'queued' AND event_type = 'booking.cancelled'",
     ),
-    *harms(A_DELIVERY, "DELETE FROM deliveries WHERE event_type = 'booking.cancelled'"),
-    *harms(SUBSCRIBED, "DELETE FROM webhook_subscriptions WHERE event_type = 'booking.cancelled'"),
-    *harms(
+    *corrupt(A_DELIVERY, "DELETE FROM deliveries WHERE event_type = 'booking.cancelled'"),
+    *corrupt(SUBSCRIBED, "DELETE FROM webhook_subscriptions WHERE event_type = 'booking.cancelled'"),
+    *corrupt(
         SUBSCRIBED,
         "UPDATE deliveries SET resource_id = endpoint_id WHERE event_type = 'booking.cancelled'",
         also=(OF_EVENT,),
     ),
-    *harms(
+    *corrupt(
         SUBSCRIBED,
         """UPDATE webhook_endpoints SET deleted_at = created_at, status = 'disabled', disabled_at = created_at,
                   disabled_reason = 'manual' WHERE status = 'enabled'""",
-        also=(OFF, ONE_SECRET),
+        also=(DISABLED, ONE_SECRET),
     ),
-    *harms(PING, """UPDATE deliveries SET "trigger" = 'test' WHERE event_type = 'booking.cancelled'"""),
-    *harms(PING, f"UPDATE events SET type = 'ping' WHERE {event('confirmed', 2)}", also=(TOLD, BODY)),
-    *harms(
+    *corrupt(PING, """UPDATE deliveries SET "trigger" = 'test' WHERE event_type = 'booking.cancelled'"""),
+    *corrupt(PING, f"UPDATE events SET type = 'ping' WHERE {event('confirmed', 2)}", also=(LIFE_EVENTS, BODY)),
+    *corrupt(
         OF_EVENT,
         "UPDATE deliveries SET event_sequence = event_sequence + 100 WHERE event_type = 'booking.cancelled'",
         "UPDATE deliveries SET resource_id = NULL WHERE event_type = 'booking.cancelled'",
     ),
-    *harms(
+    *corrupt(
         OF_EVENT,
         "UPDATE deliveries SET event_type = 'booking.created' WHERE event_type = 'booking.cancelled'",
     ),
-    *harms(
+    *corrupt(
         OF_EVENT,
-        f"UPDATE deliveries SET event_id = {NOBODY} WHERE event_type = 'booking.cancelled'",
+        f"UPDATE deliveries SET event_id = {MISSING_ID} WHERE event_type = 'booking.cancelled'",
         also=(ONE_DELIVERY, A_DELIVERY),
     ),
-    *harms(
+    *corrupt(
         DELIVERY,
         "UPDATE deliveries SET completed_at = NULL WHERE status = 'dead'",
         "UPDATE deliveries SET next_attempt_at = 1 WHERE status = 'succeeded'",
@@ -428,7 +440,7 @@ DELIVERING = (
         "UPDATE deliveries SET lease_token = 'held' WHERE status = 'queued'",
         "UPDATE deliveries SET status = 'lost' WHERE status = 'failed'",
     ),
-    *harms(
+    *corrupt(
         ATTEMPTS,
         "UPDATE deliveries SET attempt_count = 7 WHERE status = 'dead'",
         "UPDATE deliveries SET max_attempts = 7 WHERE status = 'dead'",
@@ -437,23 +449,23 @@ DELIVERING = (
         "UPDATE attempts SET number = 9 WHERE number = 6",
         "UPDATE deliveries SET attempt_count = 1 WHERE event_type = 'booking.cancelled'",
     ),
-    *harms(
+    *corrupt(
         SUCCEEDED,
         "UPDATE attempts SET response_status = 302 WHERE error IS NULL",
         "UPDATE attempts SET error = 'timeout' WHERE error IS NULL",
         "UPDATE attempts SET duration_ms = NULL WHERE error IS NULL",
     ),
-    *harms(
+    *corrupt(
         FIRST,
         f"""UPDATE attempts SET started_at = 1
              WHERE number = 1 AND delivery_id IN (SELECT id FROM deliveries WHERE event_sequence = {LATER})""",
     ),
-    *harms(
-        OFF,
+    *corrupt(
+        DISABLED,
         """UPDATE deliveries SET status = 'queued', completed_at = NULL, failure_reason = NULL,
                   next_attempt_at = created_at WHERE status = 'failed'""",
     ),
-    *harms(
+    *corrupt(
         ENDPOINT,
         "UPDATE webhook_endpoints SET disabled_reason = 'manual' WHERE status = 'auto_disabled'",
         "UPDATE webhook_endpoints SET disabled_at = 1 WHERE status = 'enabled'",
@@ -461,100 +473,100 @@ DELIVERING = (
         "UPDATE webhook_endpoints SET status = 'paused' WHERE status = 'auto_disabled'",
         "DELETE FROM webhook_subscriptions WHERE event_type = 'customer.updated'",
     ),
-    *harms(
-        SWITCHED_OFF,
+    *corrupt(
+        AUTO_DISABLED,
         "UPDATE webhook_endpoints SET consecutive_failures = 5 WHERE status = 'auto_disabled'",
         "UPDATE webhook_endpoints SET enabled_at = disabled_at - 1 WHERE status = 'auto_disabled'",
         "UPDATE webhook_endpoints SET last_success_at = disabled_at - 1 WHERE status = 'auto_disabled'",
     ),
-    *harms(
-        TEN,
+    *corrupt(
+        ENDPOINT_LIMIT,
         """INSERT INTO webhook_endpoints
            SELECT e.* FROM webhook_endpoints e, (SELECT 1 FROM events LIMIT 9) n WHERE e.status = 'enabled'""",
         also=(ONE_SECRET,),
     ),
-    *harms(ONE_SECRET, "DELETE FROM webhook_secrets", "UPDATE webhook_secrets SET expires_at = 1"),
-    *harms(
+    *corrupt(ONE_SECRET, "DELETE FROM webhook_secrets", "UPDATE webhook_secrets SET expires_at = 1"),
+    *corrupt(
         DUE,
         "UPDATE deliveries SET next_attempt_at = 1 WHERE status = 'queued'",
         "UPDATE deliveries SET lease_until = 1, lease_token = 'held' WHERE status = 'queued'",
     ),
 )
 
-KEEPING = (
-    *harms(KEYS, "UPDATE api_keys SET revoked_at = NULL"),
-    *harms(ANSWERS, "DELETE FROM idempotency WHERE key = 'healthy-1'", "DELETE FROM idempotency"),
-    *harms(ANSWERS, "UPDATE idempotency SET created_at = created_at + 1 WHERE key = 'healthy-1'"),
-    *harms(ANSWERED_ONCE, "INSERT INTO idempotency SELECT * FROM idempotency"),
-    *harms(EMAIL, "INSERT INTO customers SELECT * FROM customers"),
-    *harms(EMAIL, "UPDATE customers SET email_key = 'one@example.com'", also=(IDENTITY, GUEST)),
-    *harms(IDENTITY, "UPDATE customers SET email = 'another@example.com'"),
-    *harms(
+RECORDS = (
+    *corrupt(KEYS, "UPDATE api_keys SET revoked_at = NULL"),
+    *corrupt(ANSWERS, "DELETE FROM idempotency WHERE key = 'healthy-1'", "DELETE FROM idempotency"),
+    *corrupt(ANSWERS, "UPDATE idempotency SET created_at = created_at + 1 WHERE key = 'healthy-1'"),
+    *corrupt(ANSWERED_ONCE, "INSERT INTO idempotency SELECT * FROM idempotency"),
+    *corrupt(EMAIL, "INSERT INTO customers SELECT * FROM customers"),
+    *corrupt(EMAIL, "UPDATE customers SET email_key = 'one@example.com'", also=(IDENTITY, GUEST)),
+    *corrupt(IDENTITY, "UPDATE customers SET email = 'another@example.com'"),
+    *corrupt(
         REFERS,
-        f"UPDATE timeline SET customer_id = {NOBODY}",
-        f"UPDATE timeline SET booking_id = {NOBODY}",
-        f"UPDATE mails SET booking_id = {NOBODY}",
-        also=(LOST,),
+        f"UPDATE timeline SET customer_id = {MISSING_ID}",
+        f"UPDATE timeline SET booking_id = {MISSING_ID}",
+        f"UPDATE mails SET booking_id = {MISSING_ID}",
+        also=(TIMELINE_MONEY,),
     ),
-    *harms(REFERS, "UPDATE mails SET effect_key = 'nothing'", also=(DONE,)),
-    *harms(DONE, "DELETE FROM mails"),
-    *harms(REFERS, f"UPDATE deliveries SET endpoint_id = {NOBODY}", also=(A_DELIVERY,)),
-    *harms(REFERS, f"UPDATE attempts SET delivery_id = {NOBODY}", also=(ATTEMPTS, SUCCEEDED)),
-    *harms(
+    *corrupt(REFERS, "UPDATE mails SET effect_key = 'nothing'", also=(DONE,)),
+    *corrupt(DONE, "DELETE FROM mails"),
+    *corrupt(REFERS, f"UPDATE deliveries SET endpoint_id = {MISSING_ID}", also=(A_DELIVERY,)),
+    *corrupt(REFERS, f"UPDATE attempts SET delivery_id = {MISSING_ID}", also=(ATTEMPTS, SUCCEEDED)),
+    *corrupt(
         REFERS,
-        f"UPDATE effects SET subject_id = {NOBODY} WHERE kind = 'booking_rescheduling_mail'",
-        f"UPDATE effects SET subject_id = {NOBODY} WHERE kind LIKE 'staff_webhook%'",
+        f"UPDATE effects SET subject_id = {MISSING_ID} WHERE kind = 'booking_rescheduling_mail'",
+        f"UPDATE effects SET subject_id = {MISSING_ID} WHERE kind LIKE 'staff_webhook%'",
         "UPDATE effects SET kind = 'staff_key_expiring_mail' WHERE kind = 'booking_rescheduling_mail'",
         also=(EFFECT,),
     ),
-    *harms(
+    *corrupt(
         EFFECT,
         "UPDATE effects SET completed_at = 1 WHERE status = 'queued'",
         "UPDATE effects SET completed_at = NULL WHERE status = 'done'",
         "UPDATE effects SET status = 'lost' WHERE status = 'done'",
         "INSERT INTO effects SELECT * FROM effects",
         "UPDATE effects SET key = key || 'x' WHERE kind = 'staff_booking_mail'",
-        also=(STAFF_OWED,),
+        also=(STAFF_MAILS,),
     ),
-    *harms(
+    *corrupt(
         MAIL,
         "UPDATE mails SET sent_at = NULL",
         "UPDATE mails SET completed_at = NULL",
         "UPDATE mails SET status = 'lost'",
         "INSERT INTO mails SELECT * FROM mails",
     ),
-    *harms(
-        OWED,
+    *corrupt(
+        GUEST_MAILS,
         "DELETE FROM effects WHERE kind = 'booking_confirmation_mail'",
         "UPDATE bookings SET send_confirmation_email = false WHERE booking_number = 2",
         "DELETE FROM effects WHERE kind = 'booking_cancellation_mail'",
     ),
-    *harms(
-        STAFF_OWED,
+    *corrupt(
+        STAFF_MAILS,
         "DELETE FROM effects WHERE kind = 'staff_booking_mail'",
         "DELETE FROM effects WHERE kind = 'staff_cancellation_mail'",
     ),
-    *harms(
-        OWED,
+    *corrupt(
+        GUEST_MAILS,
         f"UPDATE events SET type = 'booking.rescheduled' WHERE {event('created', 7)}",
-        also=(STAFF_OWED, TOLD, BODY, OF_EVENT, A_DELIVERY),
+        also=(STAFF_MAILS, LIFE_EVENTS, BODY, OF_EVENT, A_DELIVERY),
     ),
-    *harms(
-        OPEN,
+    *corrupt(
+        PLAIN_TEXT,
         "UPDATE api_keys SET key_hash = 'svc_open'",
         "UPDATE webhook_secrets SET secret_sealed = 'whsec_open'",
         "UPDATE idempotency SET body_sealed = '{}'",
         "UPDATE mails SET message = 'https://example.com/manage/open'",
         also=(OPENS,),
     ),
-    *harms(
-        TAKEN_UP,
+    *corrupt(
+        PROCESSED,
         "UPDATE effects SET due_at = 1 WHERE status = 'queued'",
         "UPDATE effects SET lease_until = 1 WHERE status = 'queued'",
         "UPDATE mails SET status = 'queued', sent_at = NULL, completed_at = NULL, next_attempt_at = 1",
         "UPDATE mails SET status = 'queued', sent_at = NULL, completed_at = NULL",
     ),
-    *harms(
+    *corrupt(
         CLOCK,
         "INSERT INTO retention_clock (id, at, moved_at) VALUES (1, 0, 9000000000000000)",
         "INSERT INTO retention_clock (id, at, moved_at) VALUES (1, 9000000000000000, 9000000000000000)",
@@ -564,38 +576,38 @@ KEEPING = (
 IN_2100 = "4102444800000000"
 
 GUESTS = (
-    *harms(
+    *corrupt(
         SEATED,
         "UPDATE bookings SET seats = 0 WHERE booking_number = 2",
         "UPDATE bookings SET seats = 0 WHERE booking_number = 4",
         also=(SEATS,),
     ),
-    *harms(SEATED, "UPDATE bookings SET seats = 0 WHERE booking_number = 1"),
-    *harms(
+    *corrupt(SEATED, "UPDATE bookings SET seats = 0 WHERE booking_number = 1"),
+    *corrupt(
         SEATED,
         """UPDATE experiences SET price_tiers = replace(price_tiers, '"seats_per_unit": 1', '"seats_per_unit": 2')""",
     ),
-    *harms(GUEST, "UPDATE bookings SET guest_email = 'another@example.com' WHERE booking_number = 2", also=(BODY,)),
-    *harms(
+    *corrupt(GUEST, "UPDATE bookings SET guest_email = 'another@example.com' WHERE booking_number = 2", also=(BODY,)),
+    *corrupt(
         GUEST,
         "UPDATE bookings SET customer_id = (SELECT customer_id FROM bookings WHERE booking_number = 2)"
         " WHERE booking_number = 5",
     ),
 )
 
-PAYING = (
-    *harms(
-        MODE,
+PAYMENT_STATES = (
+    *corrupt(
+        PAYMENT_METHOD,
         "UPDATE bookings SET payment_status = 'refunded' WHERE booking_number = 2",
         "UPDATE bookings SET payment_status = 'pending' WHERE booking_number = 2",
         "UPDATE bookings SET payment_status = 'failed' WHERE booking_number = 1",
         "UPDATE bookings SET invoice_due = true WHERE booking_number = 2",
         "UPDATE bookings SET on_site_fee_minor = 1 WHERE booking_number = 5",
         "UPDATE bookings SET payment_status = 'maybe' WHERE booking_number = 3",
-        also=(SAYS,),
+        also=(PAYMENT_STATUS,),
     ),
-    *harms(
-        MODE,
+    *corrupt(
+        PAYMENT_METHOD,
         "UPDATE bookings SET payment_method = 'external_paid', payment_source = 'on_site' WHERE booking_number = 2",
         "UPDATE bookings SET payment_method = 'external_paid', payment_source = 'external', payment_status = 'unpaid'"
         " WHERE booking_number = 2",
@@ -603,20 +615,22 @@ PAYING = (
         "UPDATE bookings SET payment_method = 'barter' WHERE booking_number = 3",
         also=(BODY, PAYMENT),
     ),
-    *harms(MODE, "UPDATE bookings SET payment_status = 'unpaid' WHERE booking_number = 4", also=(SAYS,)),
-    *harms(INTENT, "UPDATE payments SET payment_intent = 'pi_of_all' WHERE payment_intent IS NOT NULL"),
-    *harms(
-        LOST,
+    *corrupt(
+        PAYMENT_METHOD, "UPDATE bookings SET payment_status = 'unpaid' WHERE booking_number = 4", also=(PAYMENT_STATUS,)
+    ),
+    *corrupt(INTENT, "UPDATE payments SET payment_intent = 'pi_of_all' WHERE payment_intent IS NOT NULL"),
+    *corrupt(
+        TIMELINE_MONEY,
         f"UPDATE timeline SET kind = 'refund_requested' WHERE kind = 'payment_received' AND booking_id = {booking(5)}",
         f"UPDATE timeline SET kind = 'payment_received' WHERE kind = 'booking_created' AND booking_id = {booking(2)}",
     ),
-    *harms(LOST, "DELETE FROM refunds WHERE status = 'succeeded'", also=(GAVE_BACK,)),
-    *harms(POLICY, "DELETE FROM refunds WHERE status = 'requested'"),
+    *corrupt(TIMELINE_MONEY, "DELETE FROM refunds WHERE status = 'succeeded'", also=(REFUNDED,)),
+    *corrupt(POLICY, "DELETE FROM refunds WHERE status = 'requested'"),
 )
 
-FAR_AHEAD = (
-    *harms(
-        FAR,
+TIME_LIMITS = (
+    *corrupt(
+        TIME_LIMIT,
         f"UPDATE holds SET expires_at = {IN_2100}",
         f"UPDATE bookings SET expires_at = {IN_2100} WHERE status = 'pending'",
         f"UPDATE deliveries SET next_attempt_at = {IN_2100} WHERE status = 'queued'",
@@ -630,10 +644,10 @@ FAR_AHEAD = (
         f"""UPDATE mails SET status = 'queued', sent_at = NULL, completed_at = NULL, lease_until = {IN_2100},
                    next_attempt_at = {END_OF_TIME}""",
     ),
-    *harms(FAR, f"UPDATE webhook_secrets SET expires_at = {IN_2100}", also=(ONE_SECRET,)),
+    *corrupt(TIME_LIMIT, f"UPDATE webhook_secrets SET expires_at = {IN_2100}", also=(ONE_SECRET,)),
 )
 
-SEALED = harms(
+SEALED = corrupt(
     OPENS,
     "UPDATE webhook_secrets SET secret_sealed = 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'",
     "UPDATE gift_cards SET code_sealed = 'sealed'",
@@ -642,52 +656,55 @@ SEALED = harms(
                next_attempt_at = {END_OF_TIME}""",
 )
 
-HARMS = (*SELLING, *MONEY, *TELLING, *DELIVERING, *KEEPING, *GUESTS, *PAYING, *FAR_AHEAD, *SEALED)
+CORRUPTIONS = (*BOOKINGS, *AMOUNTS, *EVENTS, *DELIVERIES, *RECORDS, *GUESTS, *PAYMENT_STATES, *TIME_LIMITS, *SEALED)
 
 
-class Undone(Exception):
+class RollBack(Exception):
     pass
 
 
-def found_after(past: Any, sql: str) -> list[doctor.Finding]:
-    """What the doctor finds once that was done, which is undone again."""
+def found_after(history: Any, sql: str) -> list[doctor.Finding]:
+    """Run a statement, return the findings of the doctor, and roll the statement back."""
     found: list[doctor.Finding] = []
 
     def work(tx: Tx) -> None:
-        assert tx.run(Statement(text(sql.replace(":", "\\:")))) > 0, "no harm was done"
-        found.extend(doctor.examine(tx, terms=EXACT))
-        raise Undone
+        assert tx.run(Statement(text(sql.replace(":", "\\:")))) > 0, "no row was changed"
+        found.extend(doctor.examine(tx, options=EXACT))
+        raise RollBack
 
-    with pytest.raises(Undone):
-        past.world.database.write(work)
+    with pytest.raises(RollBack):
+        history.world.database.write(work)
     return found
 
 
-@pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.sql[:90])
-def test_what_is_off_is_found_and_nothing_else(unbound: Any, harm: Harm) -> None:
-    invariants = {finding.invariant for finding in found_after(unbound, harm.sql)}
-    assert harm.invariant in invariants
-    assert invariants <= {harm.invariant} | harm.also
+@pytest.mark.parametrize("corruption", CORRUPTIONS, ids=lambda corruption: corruption.sql[:90])
+def test_a_corruption_is_found_without_unrelated_findings(unconstrained: Any, corruption: Corruption) -> None:
+    invariants = {finding.invariant for finding in found_after(unconstrained, corruption.sql)}
+    assert corruption.invariant in invariants
+    assert invariants <= {corruption.invariant} | corruption.also
 
 
-def test_findings_show_no_personal_data(unbound: Any) -> None:
-    rows = [*unbound.world.rows(tables.customers), *unbound.world.rows(tables.bookings)]
+def test_findings_show_no_personal_data(unconstrained: Any) -> None:
+    rows = [
+        *unconstrained.world.rows(tables.customers),
+        *unconstrained.world.rows(tables.bookings),
+    ]
     typed = {
         row[name]
         for row in rows
         for name in row.keys() & {"email", "email_key", "name", "guest_email", "guest_name", "note"}
     }
     typed = {text.casefold() for text in typed if text} | {"one@example.com", "another@example.com"}
-    for harm in HARMS:
-        for finding in found_after(unbound, harm.sql):
+    for corruption in CORRUPTIONS:
+        for finding in found_after(unconstrained, corruption.sql):
             shown = f"{finding.subject} {finding.message} {finding.remedy}".casefold()
             assert not [text for text in typed if text in shown], finding
 
 
-def test_every_check_of_the_doctor_is_tried_here() -> None:
+def test_every_check_has_a_corruption_that_it_finds() -> None:
     broken = {check.invariant for check in doctor.CHECKS if check.kind is doctor.FindingKind.BROKEN}
-    assert {harm.invariant for harm in HARMS} == broken
+    assert {corruption.invariant for corruption in CORRUPTIONS} == broken
 
 
-def test_after_every_harm_nothing_is_found(unbound: Any) -> None:
-    assert unbound.world.database.read(lambda tx: doctor.examine(tx, terms=EXACT)) == []
+def test_no_corruption_is_left_in_the_history(unconstrained: Any) -> None:
+    assert unconstrained.world.database.read(lambda tx: doctor.examine(tx, options=EXACT)) == []

@@ -1,4 +1,4 @@
-"""Instants that lie too far ahead: whatever waits for one of them would wait for ever."""
+"""Checks of timestamps that are too far in the future: rows that wait for one of them would wait for ever."""
 # ruff: noqa: S608 - the texts of SQL are made of nothing but constants
 
 from booking_core.clock import END_OF_TIME
@@ -14,7 +14,7 @@ CHECKS = (
     # One pass over the holds, and one over the index of each queue: pending bookings, deliveries, refunds, effects and
     # mails that are not done; leases are looked for in one pass over each of four tables, deliveries by their index.
     Check(
-        "no instant lies further ahead than its limit allows",
+        "no timestamp is further in the future than its limit",
         f"""SELECT h.organization_id, h.id, 'in holds: holds its seats until ' || h.expires_at FROM holds h
             WHERE [h] AND h.ended_at IS NULL AND h.expires_at > :hold_until
            UNION ALL
@@ -34,12 +34,12 @@ CHECKS = (
            UNION ALL
            SELECT m.organization_id, m.id, 'in mails: next attempt at ' || m.next_attempt_at FROM mails m
             WHERE [m] AND m.status = 'queued' AND m.next_attempt_at > :mail_until
-              AND m.next_attempt_at <> {END_OF_TIME}  -- it waits for a mail server to be configured
+              AND m.next_attempt_at <> {END_OF_TIME}  -- the mail waits for a mail server to be configured
            UNION ALL
            SELECT s.organization_id, s.endpoint_id, 'in webhook_secrets: an old secret signs until ' || s.expires_at
              FROM webhook_secrets s WHERE [s] AND s.expires_at > :secret_until
            UNION ALL
 {_LEASED}""",
-        remedy="a clock may have been ahead: set the instant back to now, and a worker goes on with the row",
+        remedy="a clock may have been ahead: set the timestamp to now, and a worker continues with the row",
     ),
 )

@@ -1,11 +1,11 @@
-"""How bookings may be paid, and refunds that were lost: what bookings, payments and timeline know of each other."""
+"""Checks of payment methods and of lost refunds, by comparing bookings, payments and the timeline."""
 
 from booking_core.doctor.checks import Check
 
 CHECKS = (
     # One pass over the bookings.
     Check(
-        "a booking's payment is one that its method allows",
+        "a booking's payment status is one that its method allows",
         """SELECT b.organization_id, b.id, b.status || ', paid by ' || b.payment_method || ' (' || b.payment_source
                   || '), ' || b.payment_status || ', total ' || b.total_minor || CASE WHEN b.invoice_due
                   THEN ', invoice due' ELSE '' END
@@ -35,11 +35,11 @@ CHECKS = (
                   || 'the last of them is ' || max('' || p.booking_id)
              FROM payments p WHERE [p] AND p.payment_intent IS NOT NULL
             GROUP BY p.organization_id, p.payment_intent HAVING count(*) > 1""",
-        remedy="look the payment up at the gateway: one of the bookings was not paid by it",
+        remedy="look up the payment at the gateway: it paid only one of the bookings",
     ),
     # One pass over the timeline, with a look-up for each of its entries about money.
     Check(
-        "money that the timeline tells of is in the payments and refunds",
+        "payments and refunds in the timeline exist",
         """SELECT t.organization_id, '' || t.booking_id, 'the timeline says ' || min(t.kind)
                   || ', and the booking has no refund'
              FROM timeline t
@@ -54,16 +54,15 @@ CHECKS = (
              LEFT JOIN payments p ON p.organization_id = t.organization_id AND p.booking_id = t.booking_id
             WHERE [t] AND t.booking_id IS NOT NULL AND t.kind = 'payment_received'
               AND (p.id IS NULL OR p.status IN ('pending', 'failed'))""",
-        remedy="look at the gateway what became of the money, then booking refunds record {subject} --amount A --note"
-        " TEXT",
+        remedy="look up the payment at the gateway, then booking refunds record {subject} --amount A --note TEXT",
     ),
     # One pass over the payments of cancelled bookings that are paid and have no refund, with a look-up for each of its
-    # timeline entry, policy and departure. Nothing is said where the policy or the start may have changed since, where
-    # staff kept the money (the timeline entry says so), and of amounts so small that the gateway cannot return them.
+    # timeline entry, policy and departure. Left out are bookings whose policy or start may have changed since, bookings
+    # whose refund staff declined (by the timeline entry), and amounts too small for a refund by the gateway.
     Check(
-        "a paid booking that was cancelled has the refund that the policy owes",
+        "a paid booking that was cancelled has the refund that the policy requires",
         """SELECT b.organization_id, b.id, 'cancelled at ' || b.cancelled_at || ' (' || b.cancel_reason || '), '
-                  || p.amount_minor || ' ' || p.currency || ' was paid, and no refund is owed'
+                  || p.amount_minor || ' ' || p.currency || ' was paid, and no refund is queued'
              FROM payments p
              JOIN bookings b ON b.organization_id = p.organization_id AND b.id = p.booking_id
              JOIN organizations o ON o.id = p.organization_id
@@ -72,7 +71,7 @@ CHECKS = (
             WHERE [p] AND p.status IN ('paid', 'unpaid') AND p.amount_minor >= 100 AND b.status = 'cancelled'
               AND NOT EXISTS (SELECT 1 FROM refunds r
                                WHERE r.organization_id = p.organization_id AND r.booking_id = p.booking_id)
-              AND (b.cancel_reason = 'abandoned'  -- the payment came after that, and all of it goes back
+              AND (b.cancel_reason = 'abandoned'  -- the payment arrived later, and is refunded in full
                    OR EXISTS (SELECT 1 FROM timeline t
                                WHERE t.organization_id = b.organization_id AND t.customer_id = b.customer_id
                                  AND t.created_at = b.cancelled_at AND t.booking_id = b.id
@@ -84,7 +83,7 @@ CHECKS = (
                                       AND (b.cancelled_at <= d.starts_at
                                            - CAST(o.refund_full_until_hours AS BIGINT) * 3600000000
                                            OR p.amount_minor / 100 * o.refund_late_percent >= 100)))))""",
-        remedy="look at the gateway whether the money went back, for no refund is queued, then booking refunds record"
-        " {subject} --amount A --note TEXT",
+        remedy="look up at the gateway whether the payment was refunded, since no refund is queued,"
+        " then booking refunds record {subject} --amount A --note TEXT",
     ),
 )
