@@ -1,9 +1,9 @@
 """Write the files of a new resource that is listed and read: "Add a resource" in CONTRIBUTING.md explains each.
 
-    make resource NAME=guides FIELDS="name:text phone:text? languages:integer"
+    make resource NAME=guides FIELDS="name:text phone:text? is_certified:boolean"
 
-A name is a plural in lower case, with underscores. A field is `name:type`, or `name:type?` when it may be null. A type is
-`text`, `integer` or `boolean`.
+A name is a plural in lower case, with underscores. A field is `name:type`, or `name:type?` when it may be null. The
+types are `text`, `integer` and `boolean`.
 """
 
 import argparse
@@ -17,6 +17,8 @@ from string import Template
 
 ROOT = Path(__file__).parents[1]
 TEMPLATES = ROOT / "scripts" / "resource"
+
+MIGRATIONS = ROOT / "booking_core" / "db" / "migrations" / "versions"
 
 NEW_FILES = {
     "model.py.tmpl": "booking_core/models/$plural.py",
@@ -152,10 +154,10 @@ def run(*arguments: str) -> str:
 
 def generate(plural: str, written: list[Path]) -> None:
     """Format the written files, and generate the migration, the sync client and the OpenAPI document."""
-    modules = [str(path) for path in written if path.suffix == ".py"]
-    run("ruff", "check", "--quiet", "--fix", *modules)
-    run("ruff", "format", "--quiet", *modules)
     run("booking_core.db.migrations", f"The table of {plural.replace('_', ' ')}")
+    modules = [str(path) for path in (*written, MIGRATIONS) if path.suffix in (".py", "")]
+    for rule in (["format"], ["check", "--fix"], ["format"]):
+        run("ruff", *rule, "--quiet", *modules)
     run("scripts.unasync")
     document = run("booking_server.api.openapi")
     (ROOT / "openapi.json").write_text(document, encoding="utf-8")

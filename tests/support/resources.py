@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from booking_core import gift_codes
 from booking_core.db import tables
 from support import rows
 from support.databases import fill
@@ -61,6 +62,13 @@ def _rows(make: Callable[[str, str, int], rows.Row]) -> MakeRows:
     ]
 
 
+def _gift_cards(world: World, instants: Sequence[int]) -> list[rows.Row]:
+    """Return cards with sealed codes: the operator's commands test the secret key with a code that is stored."""
+    keys = world.installation.secret_keys
+    made = _rows(rows.gift_card)(world, instants)
+    return [row | {"code_sealed": gift_codes.seal_code(keys, world.org, row["id"], "GIFT-ABCD")} for row in made]
+
+
 def _plain(**columns: Any) -> MakeRows:
     """Return a function that makes rows with these columns, beside those that every table has."""
     return _rows(lambda org, row_id, at: {"organization_id": org, "id": row_id, "created_at": at, **columns})
@@ -69,7 +77,7 @@ def _plain(**columns: Any) -> MakeRows:
 LISTINGS = (
     Listing("/bookings", tables.bookings, _bookings, since="updated_since"),
     Listing("/customers", tables.customers, _rows(rows.customer)),
-    Listing("/gift-cards", tables.gift_cards, _rows(rows.gift_card), since="updated_since"),
+    Listing("/gift-cards", tables.gift_cards, _gift_cards, since="updated_since"),
     Listing("/experiences", tables.experiences, _rows(rows.experience), since="updated_since"),
     Listing("/events", tables.events, _events, since="created_since"),
 )
