@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := webhook_verify booking_core booking_server booking_sdk booking_cli
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install run browser test test-pythons check bench openapi sync-client docs format lock clean
+.PHONY: install run browser test test-pythons check bench openapi sync-client resource docs format lock clean
 
 install: $(STAMP)
 
@@ -63,6 +63,10 @@ openapi: install
 # Generates booking_sdk/_sync/ from the async client.
 sync-client: install
 	$(BIN)/python scripts/unasync.py
+
+# Writes the files of a resource that is listed and read: make resource NAME=guides FIELDS="name:text phone:text?"
+resource: install
+	$(BIN)/python -m scripts.new_resource $(NAME) --fields $(FIELDS)
 
 # The documentation site in build/docs/site, without a network: open build/docs/site/index.html.
 docs: install

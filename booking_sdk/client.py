@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 P = ParamSpec("P")
 
-_RESOURCES = frozenset({"experiences", "availability", "bookings", "customers", "gift_cards", "events", "webhooks"})
-
 
 class AsyncBookingClient(AsyncAPIClient):
     """A client for the API of one organization.
@@ -249,3 +247,6 @@ class AsyncBookingClient(AsyncAPIClient):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._config.base_url}>"
+
+
+_RESOURCES = frozenset(name for name, member in vars(AsyncBookingClient).items() if isinstance(member, cached_property))

@@ -24,9 +24,6 @@ LISTS: Mapping[str, str] = {
 _PATHS: tuple[tuple[str, str, str], ...] = (
     ("POST", r"/bookings", "departure"),
     (".*", r"/bookings/.*", "booking"),
-    (".*", r"/experiences/.*", "experience"),
-    (".*", r"/customers/.*", "customer"),
-    (".*", r"/gift-cards/.*", "gift card"),
     (".*", r"/events/.*", "event"),
     (".*", r"/webhooks/[^/]+/deliveries/.*", "delivery"),
     (".*", r"/webhooks/.*", "endpoint"),
@@ -41,7 +38,17 @@ def hint_of_request(method: str, path: str) -> str | None:
         if re.fullmatch(verb, method) and re.fullmatch(pattern, resource):
             also = f"; {LISTS['endpoint']}" if noun == "delivery" else ""
             return LISTS[noun] + also
-    return None
+    return _hint_of_resource(resource)
+
+
+def _hint_of_resource(path: str) -> str | None:
+    """Return the hint for `/RESOURCE/ID`, if the SDK has the resource: its command has the same name."""
+    from booking_sdk import BookingClient
+
+    name, _, row_id = path.removeprefix("/").partition("/")
+    if not row_id or not hasattr(BookingClient, name.replace("-", "_")):
+        return None
+    return f"booking {name} list lists the {name.replace('-', ' ')}"
 
 
 def hint_of_message(message: str) -> str | None:

@@ -21,7 +21,6 @@ _MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
         *("bookings", "Booking"),
         ("refund.*", "dry_run", "request.*", "previous_departure.*", "seats_available"),
     ),
-    "customer": ("customers", "Customer", ()),
     "staff_departure": (
         *("departures", "Departure"),
         ("experience.*", "seats_sold", "bookings.*", "is_being_cancelled"),
@@ -32,15 +31,16 @@ _MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "delivery": ("webhooks", "Delivery", ()),
     "recovered": ("webhooks", "Recovered", ("dead", "failed", "dry_run")),
     "event": ("events", "Event", ("data.*",)),
-    "experience": ("experiences", "Experience", ()),
-    "gift_card": ("gift_cards", "GiftCard", ()),
     "new_gift_card": ("gift_cards", "GiftCard", ("secret_file",)),
     "key": ("organizations", "ApiKey", ("status", "revoked_at")),
     "new_key": ("organizations", "ApiKey", ("status", "revoked_at", "key", "secret_file")),
     "organization": ("organizations", "Organization", ()),
     "organization_settings": ("organizations", "Organization", _SETTINGS),
 }
-"""The API's models with their module, and the fields that the command adds."""
+"""The API's models with their module, and the fields that the command adds.
+
+Any other shape is a model by its name: `gift_card` is `GiftCard` of the module `gift_cards`.
+"""
 _PLAIN: Mapping[str, tuple[str, ...]] = {
     "deleted": ("id", "deleted"),
     "hold": ("id", "departure_id", "seats", "expires_at"),
@@ -77,7 +77,7 @@ def paths(shape: str) -> tuple[str, ...]:
         return _PLAIN[shape]
     from importlib import import_module
 
-    module, name, added = _MODELS[shape]
+    module, name, added = _MODELS.get(shape) or (f"{shape}s", shape.title().replace("_", ""), ())
     model = getattr(import_module(f"booking_core.models.{module}"), name)
     return (*_model_paths(model), *added)
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 P = ParamSpec("P")
 
-_RESOURCES = frozenset({"experiences", "availability", "bookings", "customers", "gift_cards", "events", "webhooks"})
-
 
 class BookingClient(APIClient):
     """A client for the API of one organization.
@@ -248,3 +246,6 @@ class BookingClient(APIClient):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._config.base_url}>"
+
+
+_RESOURCES = frozenset(name for name, member in vars(BookingClient).items() if isinstance(member, cached_property))

@@ -25,11 +25,12 @@ from booking_core.models.bookings import (
     Payment,
 )
 from booking_core.models.customers import Customer, CustomerCreate
-from booking_core.models.experiences import STANDARD_TIER_ID, PriceTier
+from booking_core.models.departures import Departure
+from booking_core.models.experiences import STANDARD_TIER_ID, Experience, PriceTier
 from booking_core.models.limits import API_VERSION, AVAILABILITY_DAYS_DEFAULT, WINDOW_DAYS_MAX
 from booking_core.models.organizations import Organization
 from booking_core.models.pages import Order
-from booking_sdk.models import Booking, Event
+from booking_sdk.models import Booking, Event, GiftCard
 from booking_sdk.testing._http import Query, Refusal, conflict, malformed, not_found, unprocessable
 from booking_sdk.testing.clock import ManualClock
 from booking_sdk.testing.factories import new_id, resource_fields, totals_fields
@@ -80,11 +81,12 @@ class Store:
             Organization, id=new_id(), slug="fake", name=name, timezone=timezone, default_currency=currency
         )
         self.add_ons_app = True
-        self.experiences: dict[str, Row] = {}
-        self.departures: dict[str, Row] = {}
-        self.bookings: dict[str, Row] = {}
-        self.customers: dict[str, Row] = {}
-        self.gift_cards: dict[str, Row] = {}
+        self._tables: dict[type[Resource], dict[str, Row]] = {}
+        self.experiences = self.table(Experience)
+        self.departures = self.table(Departure)
+        self.bookings = self.table(Booking)
+        self.customers = self.table(Customer)
+        self.gift_cards = self.table(GiftCard)
         self.events: dict[str, Row] = {}
         self.on_event: Callable[[Row], None] = lambda event: None
         self._positions = itertools.count(1)
@@ -99,6 +101,10 @@ class Store:
     @property
     def now(self) -> str:
         return self.at(self.clock.now)
+
+    def table(self, model: type[Resource]) -> dict[str, Row]:
+        """Return the rows of a model by id."""
+        return self._tables.setdefault(model, {})
 
     def keep(self, rows: dict[str, Row], row: Row) -> Row:
         """Add a row at the end of its table."""

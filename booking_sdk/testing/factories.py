@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, cast, get_args, get_origin
 
+from pydantic import AwareDatetime
+
 from booking_core.models.base import Resource
 from booking_core.models.bookings import (
     BookedDeparture,
@@ -75,6 +77,19 @@ def _empty_value(model: type[Resource], name: str, annotation: Any) -> Any:
     if get_origin(annotation) is list:
         return []
     raise TypeError(f"{model.__name__}.{name} needs a value")
+
+
+def sample_fields(model: type[Resource], **over: Any) -> dict[str, Any]:
+    """Return the fields of any resource, with a sample value for each required field of a simple type."""
+    values = {name: _sample_value(name, field.annotation) for name, field in model.model_fields.items()}
+    return resource_fields(model, **{name: value for name, value in values.items() if value is not None} | over)
+
+
+def _sample_value(name: str, annotation: Any) -> Any:
+    """Return a value for a field of a simple type; None for any other."""
+    if annotation is str:
+        return new_id() if name == "id" else name
+    return {bool: True, int: 1, AwareDatetime: _at()}.get(annotation)
 
 
 def experience_fields(currency: str = "NOK", **over: Any) -> dict[str, Any]:

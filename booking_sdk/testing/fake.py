@@ -5,9 +5,10 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 from urllib.parse import parse_qsl
 
+from booking_core.models.base import Resource
 from booking_core.models.customers import Customer
 from booking_core.models.departures import Departure
 from booking_core.models.experiences import Experience
@@ -25,6 +26,8 @@ from booking_sdk.testing._http import FakeRequest, Refusal, refused
 from booking_sdk.testing._service import FakeService, Key
 from booking_sdk.testing._store import Store, lowest_price, shown, standard_tiers
 from booking_sdk.testing.clock import ManualClock, on_clock
+
+ResourceT = TypeVar("ResourceT", bound=Resource)
 
 _CODES = {
     400: "validation_failed",
@@ -239,6 +242,16 @@ class FakeBookingAPI:
         row["_code"] = code
         self._store.publish("gift_card.issued", row)
         return GiftCard.model_validate(shown(row))
+
+    def add(self, model: type[ResourceT], **over: Any) -> ResourceT:
+        """Add a resource that has no method of its own here. `over` overrides its sample fields.
+
+        Raises:
+            TypeError: The model has no such field, or a field has no sample value.
+        """
+        fields = factories.sample_fields(model, **factories.checked_fields(model, over))
+        row = self._store.keep(self._store.table(model), {"created_at": self._store.now, **fields})
+        return model.model_validate(shown(row))
 
     @property
     def bookings(self) -> list[Booking]:

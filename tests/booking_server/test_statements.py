@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 from support.api import Api, booking_body
+from support.resources import LISTINGS
 from support.world import World
 
 from booking_core import bookings, keys
@@ -15,7 +16,7 @@ from booking_core.db.engine import Database
 from booking_core.idempotency import Answer, Once
 from booking_core.models.bookings import BookingCreate
 
-LISTS = ("/bookings", "/customers", "/experiences", "/gift-cards", "/events")
+LISTS = tuple(listing.path for listing in LISTINGS)
 
 
 @pytest.fixture

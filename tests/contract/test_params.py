@@ -9,12 +9,13 @@ import httpx
 import pytest
 from support.api import Api
 from support.refusals import field_of, refused
+from support.resources import LISTINGS
 from support.world import DAY, HOUR, World
 
 from booking_core.db import tables
 from booking_core.models.limits import WINDOW_DAYS_MAX
 
-LISTS = ["/experiences", "/bookings", "/customers", "/gift-cards", "/events"]
+LISTS = [listing.path for listing in LISTINGS]
 CPU_S = 1.0
 
 

@@ -5,12 +5,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.api import Api, booking_body, error_of
+from support.api import Api, booking_body, error_of, fresh_key
+from support.endpoints import OPERATIONS, Operation
 from support.refusals import field_of, nothing_changes, refused
+from support.resources import LISTINGS, Listing
 from support.world import World
 
 from booking_core.db import tables
 from booking_core.models.scopes import Scope
+
+Create = Callable[[Api, str], dict[str, str]]
 
 ALWAYS = {"x-request-id": "the-same-for-both"}
 
@@ -64,6 +68,57 @@ def test_resources_of_another_organization_are_not_found(
     refused(found, 404, "not_found")
     assert found.content == nothing.content
     assert found.headers == nothing.headers
+
+
+def _endpoint(api: Api, _: str) -> dict[str, str]:
+    body = {"url": "https://hooks.example.com/a", "event_types": ["booking.created"]}
+    return {"id": api.post("/webhooks", body).json()["id"]}
+
+
+def _delivery(api: Api, url: str) -> dict[str, str]:
+    endpoint = _endpoint(api, url)
+    sent = api.post(f"/webhooks/{endpoint['id']}/test").json()
+    return endpoint | {"deliveryId": sent["id"]}
+
+
+def _row(listing: Listing) -> Create:
+    return lambda api, url: {"id": listing.filled(api.world, url, [api.world.clock()])[0]}
+
+
+OWNED: dict[str, Create] = {
+    **{f"{listing.path}/{{id}}": _row(listing) for listing in LISTINGS},
+    "/webhooks/{id}": _endpoint,
+    "/webhooks/{id}/deliveries/{deliveryId}": _delivery,
+}
+"""Functions that create the resource of a path, and return the parameters of the path."""
+
+BODIES: dict[str, Any] = {
+    "change_webhook": {"event_types": ["booking.created"]},
+    "recover_webhook": {"since": "2026-11-20T00:00:00Z"},
+}
+
+
+@pytest.mark.parametrize(
+    "operation", [each for each in OPERATIONS if "{" in each.path], ids=lambda operation: operation.id
+)
+def test_no_operation_reaches_a_resource_of_another_organization(
+    api: Api, theirs: Api, shared_database_url: str, operation: Operation
+) -> None:
+    path = operation.path.removeprefix("/api/v1")
+    resource = max((each for each in OWNED if path.startswith(each)), key=len)
+    own = OWNED[resource](theirs, shared_database_url)
+    unknown = dict.fromkeys(own, str(uuid.uuid4()))
+
+    def call(parameters: dict[str, str]) -> Any:
+        body = {} if operation.method == "GET" else {"json": BODIES.get(operation.id, {})}
+        headers = ALWAYS | {"Idempotency-Key": fresh_key()}
+        return api.call(operation.method, path.format(**parameters), headers=headers, **body)
+
+    with nothing_changes(theirs.world):
+        found, nothing = call(own), call(unknown)
+    refused(found, 404, "not_found")
+    assert found.content == nothing.content
+    assert theirs.get(resource.format(**own)).status_code == 200
 
 
 def test_another_organizations_booking_cannot_be_cancelled(api: Api, theirs: Api) -> None:

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from booking_core.models.limits import API_VERSION
 from support.world import DAY, HOUR
 
 Row = dict[str, Any]
@@ -121,7 +122,24 @@ def departures(organization_id: str, experience_ids: Iterable[str], starts_at: i
 
 def event(organization_id: str, row_id: str, sequence: int, created_at: int, **over: Any) -> Row:
     """Return the row of a `customer.updated` event, of which a customer may have any number."""
-    body = {"id": row_id, "type": "customer.updated", "sequence": sequence, "data": {"object": {"id": row_id}}}
+    body = {
+        "id": row_id,
+        "type": "customer.updated",
+        "created_at": "2026-11-21T13:00:00+01:00",
+        "api_version": API_VERSION,
+        "sequence": sequence,
+        "data": {
+            "object": {
+                "id": row_id,
+                "name": "A guest",
+                "email": "guest@example.com",
+                "phone": None,
+                "tags": [],
+                "email_subscription": False,
+                "created_at": "2026-11-21T13:00:00+01:00",
+            }
+        },
+    }
     return {
         "organization_id": organization_id,
         "sequence": sequence,

@@ -104,7 +104,7 @@ def _complete_operation(operation: Json, method: str, path: str, schemas: Json) 
     takes_key = _complete_parameters(operation)
     malformed = _malformed(operation, schemas)
     common = _common(operation, method, path, scopes, malformed, is_public=is_public)
-    _complete_responses(operation, common, is_stored=takes_key)
+    _complete_responses(operation, common, schemas, is_stored=takes_key)
 
 
 def _complete_parameters(operation: Json) -> bool:
@@ -197,7 +197,7 @@ def _malformed(operation: Json, schemas: Json) -> BookingError:
 # Responses -----------------------------------------------------------------------------------------------------------
 
 
-def _complete_responses(operation: Json, common: Iterable[Any], *, is_stored: bool) -> None:
+def _complete_responses(operation: Json, common: Iterable[Any], schemas: Json, *, is_stored: bool) -> None:
     responses = operation["responses"]
     invalid = responses.get("422", {}).get("content", {}).get("application/json", {}).get("schema", {})
     if invalid.get("$ref", "").endswith("/HTTPValidationError"):
@@ -210,7 +210,7 @@ def _complete_responses(operation: Json, common: Iterable[Any], *, is_stored: bo
         merged[status] = _merged(merged[status], response) if status in merged else response
     is_walked = any(each.get("name") == "starting_after" for each in operation["parameters"])
     shown = {
-        status: _success(response, is_stored=is_stored, is_walked=is_walked)
+        status: _success(response, schemas, is_stored=is_stored, is_walked=is_walked)
         for status, response in responses.items()
         if int(status) < 400
     }
@@ -260,25 +260,31 @@ def _with_fields(error: Json) -> Json:
     return error | {"details": [{"field": None} | detail for detail in error["details"]]}
 
 
-def _success(response: Json, *, is_stored: bool, is_walked: bool) -> Json:
+def _success(response: Json, schemas: Json, *, is_stored: bool, is_walked: bool) -> Json:
     shown = {"description": response["description"], "headers": _headers({}, is_stored=is_stored)}
     if content := response.get("content"):
         schema = content["application/json"]["schema"]
         schema.pop("title", None)
-        example = _example(schema["$ref"].rpartition("/")[2], is_walked=is_walked)
+        example = _example(schema["$ref"].rpartition("/")[2], schemas, is_walked=is_walked)
         shown["content"] = {"application/json": {"schema": schema, **({} if example is None else {"example": example})}}
     return shown
 
 
-def _example(model: str, *, is_walked: bool) -> Any:
-    resources = data.examples()["resources"]
-    if model in resources:
-        return resources[model]
-    item = resources.get(model.removesuffix("Page"))
-    if item is None or not model.endswith("Page"):
+def _example(model: str, schemas: Json, *, is_walked: bool) -> Any:
+    example = _example_of(model, schemas)
+    if example is not None:
+        return example
+    item = _example_of(model.removesuffix("Page"), schemas)
+    if item is None:
         return None
     page = {"data": [item], "has_more": is_walked, "next_cursor": data.CURSOR if is_walked else None}
     return page | {"resume_cursor": data.CURSOR} if model == "EventPage" else page
+
+
+def _example_of(model: str, schemas: Json) -> Any:
+    """Return the example of a model, from the data file or from the model itself."""
+    own = schemas.get(model, {}).get("examples", [None])
+    return data.examples()["resources"].get(model, own[0])
 
 
 def _component(name: str) -> Json:

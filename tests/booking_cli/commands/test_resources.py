@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from support.operations import Operations
-from support.world import DAY, World
+from support.resources import LISTINGS, Listing
+from support.world import DAY, NOON, World
 
 from booking_cli.framework.exit_codes import ExitCode
 from booking_core.clock import Zone
@@ -47,6 +48,18 @@ def test_experiences_are_listed_and_shown_as_the_api_shows_them(booking: Booking
     one = booking("experiences", "get", shown, "-o", "json").json
     assert one == booking("api", "GET", f"experiences/{shown}").json
     assert one["price_tiers"][0]["id"] == "adult"
+
+
+@pytest.mark.parametrize("listing", LISTINGS, ids=lambda listing: listing.name)
+def test_list_and_get_print_the_rows_of_the_table(booking: Booking, shop: World, listing: Listing) -> None:
+    ids = [
+        shop.insert(listing.table, **{name: value for name, value in row.items() if name != "organization_id"})
+        for row in listing.make(shop, [NOON, NOON + 1])
+    ]
+    command = listing.path[1:]
+    assert booking(command, "list", "--order", "asc", "--fields", "id").out.split() == ids
+    assert booking(command, "list", "-o", "json").json["data"]
+    assert booking(command, "get", ids[0], "-o", "json").json == booking("api", "GET", f"{command}/{ids[0]}").json
 
 
 def test_what_changed_is_found_by_how_long_ago(booking: Booking, shop: World) -> None:

@@ -1,0 +1,87 @@
+"""Every operation of the OpenAPI document has its command and its place in the tables of the contract tests.
+
+The SDK and its fake are compared with the document in `tests/booking_sdk/test_operations.py`, the keys and scopes of
+every operation in `test_keys_and_scopes.py`, and the resources of other organizations in `test_tenants.py`: these take
+their cases from the document itself.
+"""
+
+import pytest
+from support.api import Api
+from support.endpoints import DOCUMENT, OPERATIONS, Operation
+from support.resources import LISTINGS, Listing
+from support.world import NOON
+from typer import Context
+
+from booking_cli.commands.registry import MODULES, SECTIONS
+from booking_cli.framework import command_tree
+from booking_cli.framework.command import RootGroup
+from booking_sdk import BookingClient, NotFoundError
+
+COMMANDS = {
+    "get_me": "whoami",
+    "list_availability": "availability",
+    "get_webhook": "webhooks show",
+    "change_webhook": "webhooks update",
+    "rotate_webhook_secret": "webhooks rotate-secret",
+    "test_webhook": "webhooks test",
+    "recover_webhook": "webhooks recover",
+    "list_deliveries": "webhooks deliveries list",
+    "get_delivery": "webhooks deliveries show",
+    "retry_delivery": "webhooks deliveries retry",
+}
+"""The command of each operation whose words differ from `RESOURCE list|get|create|cancel|delete`."""
+
+OTHER_LISTS = {
+    "list_availability": "a window of days, in one page: test_params.py",
+    "list_webhooks": "at most a few endpoints, in one page: test_webhooks.py",
+    "list_deliveries": "the list below an endpoint: test_webhooks.py",
+}
+"""Lists that have no entry in `support.resources`, with the reason and the tests that they have."""
+
+each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.id)
+
+
+def command_of(operation: Operation) -> str:
+    """Return the words of the command that sends an operation."""
+    verb = operation.id.partition("_")[0]
+    return COMMANDS.get(operation.id, f"{operation.path.split('/')[3]} {verb}")
+
+
+@pytest.fixture(scope="module")
+def commands() -> set[str]:
+    root = RootGroup(MODULES, SECTIONS)
+    return {" ".join(leaf.words) for leaf in command_tree.leaves(root, Context(root))}
+
+
+@each_operation
+def test_operation_has_a_command(operation: Operation, commands: set[str]) -> None:
+    assert command_of(operation) in commands
+
+
+def test_every_list_is_in_the_table_of_lists() -> None:
+    listed = {each.path.removeprefix("/api/v1") for each in OPERATIONS if each.id.startswith("list_")}
+    others = {each.path.removeprefix("/api/v1") for each in OPERATIONS if each.id in OTHER_LISTS}
+    assert listed == {listing.path for listing in LISTINGS} | others
+
+
+@each_operation
+def test_operation_that_returns_a_page_is_called_a_list(operation: Operation) -> None:
+    responses = DOCUMENT["paths"][operation.path][operation.method.lower()]["responses"]
+    schemas = [
+        response["content"]["application/json"]["schema"]["$ref"]
+        for status, response in responses.items()
+        if status.startswith("2") and "content" in response
+    ]
+    assert any(each.endswith("Page") for each in schemas) == operation.id.startswith("list_")
+
+
+@pytest.mark.parametrize("listing", LISTINGS, ids=lambda listing: listing.name)
+def test_sdk_lists_and_gets_the_rows_of_the_table(api: Api, shared_database_url: str, listing: Listing) -> None:
+    ids = listing.filled(api.world, shared_database_url, [NOON, NOON + 1])
+    client = BookingClient(api.key, base_url="http://testserver", http_client=api.client)
+    resource = getattr(client, listing.name)
+    assert [each.id for each in resource.list(order="asc").data] == ids
+    assert [each.id for each in resource.iterate(order="asc", page_size=1)] == ids
+    assert resource.get(ids[0]).id == ids[0]
+    with pytest.raises(NotFoundError):
+        resource.get(api.world.org)
