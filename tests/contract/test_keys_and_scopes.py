@@ -128,7 +128,7 @@ def test_a_revoked_key_opens_nothing_from_that_moment_in_any_process(
     api: Api, session_app: TestClient, shared_database_url: str, clock: FixedClock
 ) -> None:
     elsewhere = Database(shared_database_url, clock=clock)
-    settings = Settings(database_url=shared_database_url, secret_key=SECRET, rate_limit=None)
+    settings = Settings(database_url=shared_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
     with TestClient(create_app(settings, database=elsewhere)) as other_process:
         doors = [Api(client, api.world, api.key) for client in (session_app, other_process)] * 8
         with ThreadPoolExecutor(len(doors)) as threads:

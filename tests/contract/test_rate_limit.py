@@ -37,7 +37,7 @@ class Ticking:
 @pytest.fixture(scope="module")
 def limited_app(shared_database_url: str, session_database: Database) -> Iterator[TestClient]:
     """An application that allows three requests a minute."""
-    settings = Settings(database_url=shared_database_url, secret_key=SECRET, rate_limit=LIMIT)
+    settings = Settings(database_url=shared_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=LIMIT)
     database = Database(shared_database_url, clock=session_database.now_parameter)  # type: ignore[arg-type]
     with TestClient(create_app(settings, database=database), raise_server_exceptions=False) as running:
         yield running

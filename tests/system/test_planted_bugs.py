@@ -315,7 +315,7 @@ BUGS = (
     ),
     Bug(
         "a payment is taken for two bookings",
-        lambda _: None,
+        forgotten("booking_core.payments.service._check_unused"),
         "a payment intent pays for one booking",
         one_charge_for_two,
     ),

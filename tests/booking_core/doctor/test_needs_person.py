@@ -217,7 +217,7 @@ def test_the_time_limits_are_no_smaller_than_those_of_the_writers() -> None:
     assert max(SEND_RETRY_DELAYS) <= checks.MAIL_AHEAD
     assert SENT_WITHIN == checks.MAIL_RETRYABLE
     longest_s = refund_rules.FIRST_RETRY_DELAY_S * refund_rules.RETRY_FACTOR_MAX * 1.25
-    assert max(refund_rules.ACCEPTED_WAIT_S, longest_s, refunds.LEASE_S) * SECOND <= checks.REFUND_AHEAD
+    assert max(refund_rules.ACCEPTED_RECHECK_S, longest_s, refunds.LEASE_S) * SECOND <= checks.REFUND_AHEAD
     assert max(mail.LEASE_S, refunds.LEASE_S) * SECOND <= checks.LEASE_AHEAD
     assert claiming.DEADLINES_PER_LEASE <= checks.LEASE_DEADLINES
     assert webhook_rules._JITTER <= checks.WEBHOOK_JITTER

@@ -374,7 +374,7 @@ def test_the_pages_are_not_part_of_the_api(guest: Guest) -> None:
 def limited(world: World, api: Api) -> Iterator[Callable[..., httpx.Response]]:
     """Return a function that calls a service with rate limits without a key."""
     url = world.database.url.render_as_string(hide_password=False)
-    settings = Settings(database_url=url, secret_key=SECRET, rate_limit=RateLimit(600, 60))
+    settings = Settings(database_url=url, secret_key=SECRET, secret_key_check="warn", rate_limit=RateLimit(600, 60))
     app = create_app(settings)
     app.state.service.authenticator.limiter = MemoryLimiter(lambda: 0.0)  # the bucket never refills
     client = TestClient(app, raise_server_exceptions=False)

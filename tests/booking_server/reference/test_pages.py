@@ -165,7 +165,9 @@ def test_no_file_outside_the_list_is_served(api: Api, path: str) -> None:
 
 
 def test_requests_need_no_key_and_are_not_rate_limited(shared_database_url: str, database: Database) -> None:
-    settings = Settings(database_url=shared_database_url, secret_key=SECRET, rate_limit=RateLimit(1, 60))
+    settings = Settings(
+        database_url=shared_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=RateLimit(1, 60)
+    )
     with TestClient(create_app(settings, database=database)) as client:
         for _ in range(70):
             response = client.get("/docs")
