@@ -220,7 +220,7 @@ def test_the_time_limits_are_no_smaller_than_those_of_the_writers() -> None:
     assert max(refund_rules.ACCEPTED_RECHECK_S, longest_s, refunds.LEASE_S) * SECOND <= checks.REFUND_AHEAD
     assert max(mail.LEASE_S, refunds.LEASE_S) * SECOND <= checks.LEASE_AHEAD
     assert claiming.DEADLINES_PER_LEASE <= checks.LEASE_DEADLINES
-    assert webhook_rules._JITTER <= checks.WEBHOOK_JITTER
+    assert webhook_rules._JITTER_MAX <= checks.WEBHOOK_JITTER
 
 
 def test_a_longer_time_to_pay_moves_the_limit(world: World) -> None:
