@@ -5,7 +5,6 @@ With the caller first and the command second, that is the order of checks of dec
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -65,14 +64,20 @@ def credentials_of(request: Request) -> Credentials:
     return Credentials(request.scope["headers"], client[0] if client else "")
 
 
-@contextmanager
-def counted(request: Request) -> Iterator[Credentials]:
-    """Lend the credentials of the request, and keep the state of its rate limit for the response."""
-    credentials = credentials_of(request)
-    try:
-        yield credentials
-    finally:
-        request.state.rate_limit = credentials.reading
+class counted:  # noqa: N801 - used as a function, like `contextlib.closing`
+    """Gives the credentials of the request to its body, and keeps the state of the rate limit for the response."""
+
+    __slots__ = ("_credentials", "_request")
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._credentials = credentials_of(request)
+
+    def __enter__(self) -> Credentials:
+        return self._credentials
+
+    def __exit__(self, *_: object) -> None:
+        self._request.state.rate_limit = self._credentials.reading
 
 
 class ApiKeyScheme(SecurityBase):

@@ -121,8 +121,10 @@ async def _unrouted(request: Request, error: Any) -> Response:
     """Respond to a path that does not exist, or to a method that the path does not take.
 
     It counts against the address and is never refused for that: the path is checked before the limit (decision R1).
+    An HTTPException that a path operation raises is answered as FastAPI answers it.
     """
-    if error.status_code not in (404, 405):
+    is_raised_by_operation = "endpoint" in request.scope and error.status_code != 405
+    if is_raised_by_operation or error.status_code not in (404, 405):
         return await http_exception_handler(request, error)
     await _count_address(request)
     refusal: BookingError = errors.NotFound("There is no such path.")

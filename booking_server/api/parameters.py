@@ -15,12 +15,11 @@ from booking_core.context import Actor
 from booking_core.db.paging import PageRequest
 from booking_core.errors import Malformed, NotFound
 from booking_core.models.base import SINGLE_LINE_PATTERN, UUID_PATTERN
-from booking_core.models.limits import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
+from booking_core.models.limits import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, QUERY_VALUE_LENGTH_MAX
 from booking_core.models.pages import Order
 
 _UUID = re.compile(UUID_PATTERN)
 _DIGITS = re.compile(r"[0-9]{1,9}")
-_TEXT_LENGTH_MAX = 2048
 
 
 def is_uuid(text: str) -> bool:
@@ -90,7 +89,9 @@ Timestamp = Annotated[
 
 Text = Annotated[
     str,
-    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": _TEXT_LENGTH_MAX, "pattern": SINGLE_LINE_PATTERN}),
+    WithJsonSchema(
+        {"type": "string", "minLength": 1, "maxLength": QUERY_VALUE_LENGTH_MAX, "pattern": SINGLE_LINE_PATTERN}
+    ),
 ]
 EmailText = Annotated[Text, BeforeValidator(lambda text: text.replace(" ", "+"))]
 """An address; a space is read as the `+` that an unescaped URL lost."""

@@ -23,7 +23,7 @@ from starlette.types import Message, Scope
 from booking_core.errors import BookingError, Malformed, PayloadTooLarge, UnsupportedMediaType
 from booking_core.models.base import single_line
 from booking_core.models.errors import ErrorDetail
-from booking_core.models.limits import REQUEST_BODY_BYTES_MAX
+from booking_core.models.limits import QUERY_VALUE_LENGTH_MAX, REQUEST_BODY_BYTES_MAX
 
 # FastAPI silences this warning about its own annotations while it builds a model. Models of the API are built when a
 # request first needs them.
@@ -33,7 +33,6 @@ RawHeaders = Iterable[tuple[bytes, bytes]]
 
 _JSON = re.compile(rb"application/(?:[a-z0-9.+-]+\+)?json\s*(?:;\s*charset\s*=\s*\"?utf-?8\"?\s*)?;?", re.IGNORECASE)
 _DETAILS_MAX = 20
-_TEXT_LENGTH_MAX = 2048
 
 
 # Bodies ------------------------------------------------------------------------------------------------------------
@@ -210,8 +209,8 @@ def _value(name: str, raw: Any) -> str:
         raise Malformed.at(name, str(error)) from None
     if not value:
         raise Malformed.at(name, "is empty", "empty")
-    if len(value) > _TEXT_LENGTH_MAX:
-        raise Malformed.at(name, f"is longer than {_TEXT_LENGTH_MAX} characters", "too_long")
+    if len(value) > QUERY_VALUE_LENGTH_MAX:
+        raise Malformed.at(name, f"is longer than {QUERY_VALUE_LENGTH_MAX} characters", "too_long")
     return value
 
 

@@ -13,10 +13,9 @@ class JsonBytes(Response):
     media_type = "application/json"
 
 
-def respond(answer: Answer, headers: dict[str, str] | None = None) -> Response:
+def respond(answer: Answer) -> Response:
     """Return the response of an answer; status 204 has no body and no content type."""
-    if answer.replayed:
-        headers = {**(headers or {}), "idempotent-replayed": "true"}
+    headers = {"idempotent-replayed": "true"} if answer.replayed else None
     kind: Any = Response if answer.status == 204 else JsonBytes
     response: Response = kind(content=answer.body, status_code=answer.status, headers=headers)
     return response

@@ -24,7 +24,7 @@ from booking_core.context import Caller
 from booking_core.db.engine import Tx
 from booking_core.errors import IdempotencyInProgress
 from booking_core.idempotency import Answer
-from booking_server.api.dependencies import api_key, credentials_of, get_read_tx, mark_of, service_of
+from booking_server.api.dependencies import api_key, counted, credentials_of, get_read_tx, mark_of, service_of
 from booking_server.api.requests import ApiRequest
 from booking_server.api.resolver import Plan, effective_dependant, is_covered
 from booking_server.api.responses import respond
@@ -97,11 +97,8 @@ class Reads:
         def run(tx: Tx, caller: Caller) -> Any:
             return plan.run(request, body, {api_key: caller, get_read_tx: tx})
 
-        credentials = credentials_of(request)
-        try:
+        with counted(request) as credentials:
             return respond(await service_of(request).read_for(credentials, run))
-        finally:
-            request.state.rate_limit = credentials.reading
 
     async def finish(self, request: Request, operate: Operate) -> Response:
         return respond(await service_of(request).read(lambda tx: operate({get_read_tx: tx})))
@@ -123,14 +120,11 @@ class Creates:
             prepare(caller)  # it passes its own checks first
             raise IdempotencyInProgress
 
-        credentials = credentials_of(request)
-        try:
+        with counted(request) as credentials:
             if mark in service.running:
                 return respond(await service.read_for(credentials, refuse))
             with service.marked(mark):
                 return respond(await service.create_booking(credentials, prepare))
-        finally:
-            request.state.rate_limit = credentials.reading
 
     async def finish(self, request: Request, operate: Operate) -> Response:
         create = operate({})

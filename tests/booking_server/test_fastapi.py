@@ -1,5 +1,6 @@
 """The service is a FastAPI application: what FastAPI's manual describes works on it as it says."""
 
+import threading
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -102,6 +103,42 @@ def test_an_error_that_nobody_handles_is_answered_once_with_the_id_of_the_reques
     assert (response.status_code, response.json()["code"]) == (500, "internal_error")
     assert response.headers["x-request-id"] == response.json()["request_id"] == "mine"
     assert "secret" not in response.text
+
+
+@pytest.mark.parametrize("status", [400, 404])
+def test_an_http_exception_of_a_plain_path_operation_is_answered_as_it_was_raised(
+    app: FastAPI, client: TestClient, status: int
+) -> None:
+    @app.get("/cups/{name}")
+    def cup(name: str) -> None:
+        raise HTTPException(status, f"There is no cup {name}.")
+
+    answered = client.get("/cups/blue")
+    assert (answered.status_code, answered.json()) == (status, {"detail": "There is no cup blue."})
+    assert "ratelimit-limit" not in {name.lower() for name in answered.headers}
+    missing = client.get("/saucers/blue")
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+
+
+def test_other_requests_are_answered_while_the_document_is_rendered(
+    app: FastAPI, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, was_answered, answers = app.openapi, threading.Event(), []
+
+    def openapi() -> dict[str, Any]:
+        # Ends only when the other request was answered, or after so long that the test fails.
+        assert was_answered.wait(60)
+        return original()
+
+    monkeypatch.setattr(app, "openapi", openapi)
+    fetching = threading.Thread(target=lambda: answers.append(client.get("/api/v1/openapi.json")))
+    fetching.start()
+    try:
+        assert client.get("/api/v1/me").status_code == 401
+    finally:
+        was_answered.set()
+        fetching.join()
+    assert answers[0].json()["openapi"].startswith("3.1")
 
 
 def test_a_dependency_is_overridden(app: FastAPI, client: TestClient, world: World) -> None:

@@ -32,13 +32,13 @@ def examples() -> Any:
 
 
 CURSOR = "AQYtOT0mFgAAehyeVDsNT2qdPhxbii9OYJ1kT3p1Z0hK9mQ2b3JyZWN0"
-_EVENT_ID = "5d0f6a0c-8f0e-4a83-9a52-0f6a3f1c7d21"
+EVENT_ID = "5d0f6a0c-8f0e-4a83-9a52-0f6a3f1c7d21"
 
 
 def envelope(kind: str) -> dict[str, Any]:
     """Return an example of an event of that type, as it is delivered."""
     return {
-        "id": _EVENT_ID,
+        "id": EVENT_ID,
         "type": kind,
         "created_at": "2026-11-21T13:00:00+01:00",
         "api_version": API_VERSION,

@@ -1,9 +1,10 @@
 """`/api/v1/openapi.json`: the OpenAPI document."""
 
 import asyncio
+import threading
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 
 from booking_core.models.base import Resource
 from booking_server.api.dependencies import ServiceDep, counted
@@ -34,7 +35,17 @@ async def get_openapi(request: Request, service: ServiceDep) -> Response:
     with counted(request) as credentials:
         # In a thread, since a shared store of the limiter is asked over a socket.
         await asyncio.to_thread(service.authenticator.count_address, credentials)
-    state = request.app.state
-    if not hasattr(state, "openapi_bytes"):
-        state.openapi_bytes = rendered(request.app.openapi())
-    return JsonBytes(state.openapi_bytes)
+    # In a thread, since the first rendering takes about a second, in which no other request would be answered.
+    return JsonBytes(await asyncio.to_thread(_rendered, request.app))
+
+
+_rendering = threading.Lock()
+
+
+def _rendered(app: FastAPI) -> bytes:
+    """Return the document as JSON, rendered at the first call."""
+    with _rendering:
+        if not hasattr(app.state, "openapi_bytes"):
+            app.state.openapi_bytes = rendered(app.openapi())
+        document: bytes = app.state.openapi_bytes
+        return document
