@@ -75,7 +75,8 @@ def test_dead_deliveries_are_counted_for_each_endpoint(world: World) -> None:
     world.clock.advance(9 * HOUR)
     exhaust_attempts(world, hooks)
     (found,) = findings_for_person(world).values()
-    newest = max(row["id"] for row in world.rows(tables.deliveries) if row["status"] == "dead")
+    dead = [row for row in world.rows(tables.deliveries) if row["status"] == "dead"]
+    newest = max(dead, key=lambda row: row["created_at"])["id"]
     assert (found.invariant, found.subject) == (DEAD, endpoint)
     assert found.message == f"dead deliveries: 2, the newest is {newest}"
     assert found.organization == world.organization.slug
