@@ -21,6 +21,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from starlette.testclient import TestClient
 from support.api import Api
+from support.ordering import slow_first
 from support.world import NOON, SECRET, FixedClock, World, make_world
 
 from booking_core.db import migrate
@@ -206,6 +207,13 @@ def statements(database: Database) -> Iterator[list[str]]:
     database.observer = seen.append
     yield seen
     database.observer = None
+
+
+@pytest.hookimpl(trylast=True)  # after pytest has grouped the tests by the backend
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    processes: int = getattr(config, "workerinput", {}).get("workercount", 1)
+    if processes > 1:
+        items[:] = slow_first(items, processes)
 
 
 def pytest_configure(config: Any) -> None:
