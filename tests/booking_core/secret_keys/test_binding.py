@@ -1,18 +1,27 @@
 """A sealed value opens in its own row, column and organization, and nowhere else."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 from support.sealed import PURPOSES, Sealed, bound_to
-from support.world import World
+from support.world import FixedClock, World, make_world
 
 from booking_core.db import tables
+from booking_core.db.engine import Database
 
 
 @pytest.fixture
 def sealed(world: World) -> Sealed:
     return Sealed(world).fill()
+
+
+@pytest.fixture
+def sealed_alone(fresh_database_url: str, clock: FixedClock) -> Iterator[Sealed]:
+    """The values of the only organization of a database: a claim takes deliveries of every organization."""
+    with closing(Database(fresh_database_url, clock=clock)) as database:
+        yield Sealed(make_world(database, clock)).fill()
 
 
 @pytest.mark.parametrize("table", PURPOSES, ids=lambda table: table.name)
@@ -32,16 +41,16 @@ def test_a_value_opens_in_its_row_and_in_no_other(sealed: Sealed, new_world: Cal
                 keys.open(foreign, row[column], *place)
 
 
-def test_a_secret_that_is_moved_to_another_endpoint_signs_nothing(sealed: Sealed) -> None:
+def test_a_secret_that_is_moved_to_another_endpoint_signs_nothing(sealed_alone: Sealed) -> None:
     from support.hooks import Hooks
 
-    hooks = Hooks(sealed.world)
+    hooks = Hooks(sealed_alone.world)
     other = hooks.endpoint()
-    rows = {row["endpoint_id"]: row for row in sealed.world.rows(tables.webhook_secrets)}
-    moved = rows[sealed.endpoint]["secret_sealed"]
-    sealed.overwrite(tables.webhook_secrets, rows[other], secret_sealed=moved)
+    rows = {row["endpoint_id"]: row for row in sealed_alone.world.rows(tables.webhook_secrets)}
+    moved = rows[sealed_alone.endpoint]["secret_sealed"]
+    sealed_alone.overwrite(tables.webhook_secrets, rows[other], secret_sealed=moved)
     hooks.publish()
-    assert {claimed.endpoint_id for claimed in hooks.claim(free=10)} == {sealed.endpoint}
+    assert {claimed.endpoint_id for claimed in hooks.claim(free=10)} == {sealed_alone.endpoint}
 
 
 def test_a_response_moved_to_another_key_is_never_replayed(sealed: Sealed) -> None:
