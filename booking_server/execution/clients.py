@@ -40,24 +40,30 @@ def network_of(text: str) -> str:
 class SeenKeys:
     """API keys that were valid when this process last looked, the latest ones, as numbers that tell nothing of them.
 
-    Whether a key is valid now is always asked of the database; this says only whether asking is worth a statement.
+    Whether a key is valid now is always asked of the database; this says only whether asking is worth a statement, and
+    in which organization's turn.
     """
 
     def __init__(self, size: int = _REMEMBERED_MAX) -> None:
         self._size = size
         self._lock = threading.Lock()
-        self._seen: dict[int, None] = {}
+        self._seen: dict[int, str] = {}
+        """The organization of each key."""
 
     def __contains__(self, key: str) -> bool:
         return hash(key) in self._seen
 
-    def note(self, key: str, is_valid: bool) -> None:
-        """Remember a key that is valid, forget one that is not."""
+    def organization_of(self, key: str) -> str | None:
+        """Return the organization of a key that was valid, None for any other."""
+        return self._seen.get(hash(key))
+
+    def note(self, key: str, organization_id: str | None) -> None:
+        """Remember a key that is valid with its organization, forget one that is not."""
         number = hash(key)
-        if not is_valid:
+        if organization_id is None:
             self._seen.pop(number, None)
         elif number not in self._seen:
             with self._lock:
                 if len(self._seen) >= self._size:
-                    self._seen = dict.fromkeys(list(self._seen)[self._size // 2 :])
-                self._seen[number] = None
+                    self._seen = dict(list(self._seen.items())[self._size // 2 :])
+                self._seen[number] = organization_id

@@ -139,9 +139,7 @@ def test_a_stored_answer_is_replayed_whatever_is_locked(world: World, other: Wor
 
 def test_requests_that_may_wait_are_numbered_in_one_batch(world: World, other: World) -> None:
     late = other.departure(other.experience(), seats=4)
-    answers = outcomes(
-        world, create(other, late, "waits-key-1"), create(other, late, "with-it-01"), lock_wait_s=LONG_S
-    )
+    answers = outcomes(world, create(other, late, "waits-key-1"), create(other, late, "with-it-01"), lock_wait_s=LONG_S)
     assert statuses(answers) == [201, 201]
     assert sorted(row["booking_number"] for row in other.rows(tables.bookings)) == [1, 2]
     assert other.examine() == []

@@ -250,9 +250,11 @@ def test_a_job_that_waited_too_long_is_refused_and_not_run(handler: Handler) -> 
         opened: BatchExecutor[int, int] = BatchExecutor("test", handler, threads=1, batch=3, clock=lambda: at)
         futures = await blocked_executor(opened, handler, [1, 2])
         at = executor.WAIT_MAX_S + 0.1
-        futures += [opened.submit(3)]
+        with pytest.raises(Unavailable):  # behind a batch that takes so long it would wait for too long too
+            opened.submit(9)
         handler.free.set()
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        outcomes.append(await opened.submit(3))
         await asyncio.to_thread(opened.close)
         return outcomes
 
