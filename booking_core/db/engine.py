@@ -364,14 +364,9 @@ class Database:
         # One more than the readers: the API's look-up of keys never waits for their statements.
         self._readers = Pool(self.driver.readers + 1, lambda: self.driver.connect(False))
         self._writers = Pool(self.driver.writers, lambda: self.driver.connect(True))
-        self._lanes: list[Pool] = []
+        self._pools = [self._readers, self._writers]
         self._busy_at_s = float("-inf")
         """When a transaction last could not begin, since another process kept SQLite's one lock."""
-
-    @property
-    def pools(self) -> list[Pool]:
-        """Return the pools of all connections."""
-        return [self._readers, self._writers, *self._lanes]
 
     def now_parameter(self) -> int | None:
         """Return the parameter `now`: the injected clock's value; else none on PostgreSQL, which uses its own."""
@@ -452,7 +447,7 @@ class Database:
         if self.is_sqlite:
             return self._writers
         lane = Pool(size, lambda: self.driver.connect(True, lock_timeout_ms=lock_timeout_ms))
-        self._lanes.append(lane)
+        self._pools.append(lane)
         return lane
 
     def read(self, fn: Callable[[Tx], T]) -> T:
@@ -573,5 +568,5 @@ class Database:
 
     def close(self) -> None:
         """Close every idle connection; a lent one is closed when it is returned."""
-        for pool in self.pools:
+        for pool in self._pools:
             pool.close()

@@ -15,7 +15,7 @@ from booking_core.errors import (
     RateLimited,
 )
 from booking_core.settings import RateLimit
-from booking_server.execution.clients import SeenKeys, network_of
+from booking_server.execution.clients import SeenKeys
 from booking_server.execution.key_usage import KeyUsage
 from booking_server.execution.rate_limit import ANONYMOUS, Limiter, Reading, anonymous_bucket
 
@@ -57,14 +57,12 @@ class Authenticator:
         found = self._look_up(tx, [self._token(credentials) for credentials in requests])
         return [self._admit(credentials, caller) for credentials, caller in zip(requests, found, strict=True)]
 
-    def owner_of(self, credentials: Credentials) -> str:
-        """Return what a request is counted by before its key is looked up: the organization of a key that was seen to
-        work, and the network of the client otherwise."""
+    def known_organization(self, credentials: Credentials) -> str | None:
+        """Return the organization of a key that was valid when it was last looked up; none for any other key."""
         try:
-            organization_id = self.seen_keys.organization_of(bearer_token(credentials.headers))
+            return self.seen_keys.organization_of(bearer_token(credentials.headers))
         except BookingError:
-            organization_id = None
-        return organization_id or network_of(credentials.address)
+            return None
 
     def count_address(self, credentials: Credentials) -> None:
         """Count a request without a valid key against its address.

@@ -40,8 +40,7 @@ def network_of(text: str) -> str:
 class SeenKeys:
     """API keys that were valid when this process last looked, the latest ones, as numbers that tell nothing of them.
 
-    Whether a key is valid now is always asked of the database; this says only whether asking is worth a statement, and
-    in which organization's turn.
+    Whether a key is valid now is always asked of the database; this says only whether asking is worth a statement.
     """
 
     def __init__(self, size: int = _REMEMBERED_MAX) -> None:
@@ -54,11 +53,11 @@ class SeenKeys:
         return hash(key) in self._seen
 
     def organization_of(self, key: str) -> str | None:
-        """Return the organization of a key that was valid, None for any other."""
+        """Return the organization that the key belonged to; none for a key that was not seen."""
         return self._seen.get(hash(key))
 
     def note(self, key: str, organization_id: str | None) -> None:
-        """Remember a key that is valid with its organization, forget one that is not."""
+        """Remember a valid key and its organization; forget one that is not valid, which has none."""
         number = hash(key)
         if organization_id is None:
             self._seen.pop(number, None)

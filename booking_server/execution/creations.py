@@ -46,6 +46,8 @@ class Creation:
     credentials: Credentials
     prepare: Callable[[Caller], CreateRequest]
     """Makes the booking of a request, after the checks that come after its key."""
+    caller: Caller | Exception | None = None
+    """The caller or its refusal; none while its key is not looked up."""
     create: CreateRequest | None = None
     """The prepared booking; none before its first batch."""
     refusal: Exception | None = None
@@ -88,10 +90,16 @@ class Creations:
             "book", self._create_batch, threads=1, batch=BATCH, coalesce=True, overflow=self.waiting, clock=clock
         )
 
-    async def create(self, credentials: Credentials, prepare: Callable[[Caller], CreateRequest]) -> Answer:
-        """Authenticate and create a booking in a batch with others that wait."""
-        place = Place(self._authenticator.owner_of(credentials))
-        return await self.batches.submit(Creation(credentials, prepare), place)
+    async def create(
+        self, credentials: Credentials, prepare: Callable[[Caller], CreateRequest], caller: Caller | None = None
+    ) -> Answer:
+        """Create a booking in a batch with others that wait.
+
+        Args:
+            caller: when it was looked up already; else its key is looked up with those of the batch.
+        """
+        organization_id = caller.organization.id if caller else self._authenticator.known_organization(credentials)
+        return await self.batches.submit(Creation(credentials, prepare, caller), Place(organization_id))
 
     def close(self) -> None:
         """Finish what waits."""
@@ -101,26 +109,28 @@ class Creations:
     # In the thread of the batch --------------------------------------------------------------------------------------
 
     def _create_batch(self, creations: Sequence[Creation]) -> list[Result]:
-        self._authenticate([each for each in creations if each.create is None])
+        self._prepare([each for each in creations if each.create is None])
         decided = [self._decided(each) for each in creations]
         chosen = [creation for creation, result in zip(creations, decided, strict=True) if result is None]
         results = iter(self._create_all(chosen) if chosen else ())
         return [next(results) if result is None else result for result in decided]
 
-    def _authenticate(self, creations: Sequence[Creation]) -> None:
-        """Prepare the bookings of the requests, checked before their transaction begins, or their refusals."""
-        if not creations:
-            return
-        with self._database.reading() as tx:
-            callers = self._authenticator.authenticate(tx, [each.credentials for each in creations])
-        for creation, caller in zip(creations, callers, strict=True):
-            creation.refusal = _prepare(creation, caller)
+    def _prepare(self, creations: Sequence[Creation]) -> None:
+        """Prepare the bookings of new requests, checked before their transaction begins, or their refusals."""
+        unknown = [each for each in creations if each.caller is None]
+        if unknown:
+            with self._database.reading() as tx:
+                callers = self._authenticator.authenticate(tx, [each.credentials for each in unknown])
+            for creation, caller in zip(unknown, callers, strict=True):
+                creation.caller = caller
+        for each in creations:
+            _prepare(each)
 
     def _decided(self, creation: Creation) -> Exception | HandOver | None:
         """Return the result of a request without a booking, or the place of one behind a lock that others wait for."""
-        if creation.create is None:
-            return creation.refusal
         create = creation.create
+        if create is None:
+            return creation.refusal
         for departure_id in (None, create.request.experience_date_id):
             if _group(create, departure_id) in self.locked:
                 return self._hand_over(creation, departure_id)
@@ -189,14 +199,13 @@ def _group(create: CreateRequest, departure_id: str | None) -> Hashable:
     return create.organization_id, departure_id
 
 
-def _prepare(creation: Creation, caller: Caller | Exception) -> Exception | None:
-    if isinstance(caller, Exception):
-        return caller
+def _prepare(creation: Creation) -> None:
     try:
-        creation.create = creation.prepare(caller)
+        if not isinstance(creation.caller, Caller):
+            raise creation.caller or AssertionError("a booking without a caller")
+        creation.create = creation.prepare(creation.caller)
     except Exception as error:  # noqa: BLE001 - the error belongs to this one request
-        return error
-    return None
+        creation.refusal = error
 
 
 def _is_locked(error: Exception) -> bool:

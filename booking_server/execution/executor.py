@@ -19,6 +19,7 @@ from math import ceil
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from booking_core.errors import Unavailable, is_outage
+from booking_server.execution.futures import Unresolved, resolve
 from booking_server.execution.load import Load
 from booking_server.execution.queues import JobQueue, MixedQueue, Place
 
@@ -50,7 +51,7 @@ class QueuedJob(NamedTuple, Generic[JobT, ResultT]):
     place: Place
 
 
-class Retry:
+class Retry(Unresolved):
     """Returned in the place of a result: the job becomes the first of its thread's next batch."""
 
 
@@ -58,7 +59,7 @@ RETRY = Retry()
 
 
 @dataclass(frozen=True, slots=True)
-class HandOver:
+class HandOver(Unresolved):
     """Returned in the place of a result: the job is queued in the executor's overflow."""
 
     place: Place
@@ -224,7 +225,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         with self._lock:
             self._waiting.done(jobs)
             busy = error or _busy(self._load.wait_s(len(self._waiting)))
-        _resolve(jobs, [busy] * len(jobs))
+        resolve([each.future for each in jobs], [busy] * len(jobs))
 
     def _run_batch(self, taken: list[QueuedJob[JobT, ResultT]]) -> list[QueuedJob[JobT, ResultT]]:
         """Run a batch, resolve its futures, and return the jobs to retry."""
@@ -242,7 +243,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         """Resolve the futures of a batch, and hand jobs over."""
         with self._lock:
             self._waiting.done([each for each, result in zip(taken, results, strict=True) if result is not RETRY])
-        _resolve(taken, results)
+        resolve([each.future for each in taken], results)
         handed_over = [
             each._replace(place=result.place)
             for each, result in zip(taken, results, strict=True)
@@ -274,8 +275,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
                 else:
                     self._put(job._replace(submitted_s=self._clock()))
             busy = _busy(self._load.wait_s(len(self._waiting)))
-        if refused:
-            _resolve(refused, [busy] * len(refused))
+        resolve([each.future for each in refused], [busy] * len(refused))
 
     def _update_expected(self, taken: int) -> None:
         """Expect as many jobs as there are now, in this batch and in the queue; a larger number decays slowly."""
@@ -286,20 +286,3 @@ class BatchExecutor(Generic[JobT, ResultT]):
 def _busy(wait_s: float) -> Unavailable:
     """Return the refusal of a job for a queue of that length."""
     return Unavailable(retry_after_s=min(RETRY_AFTER_MAX_S, max(1, ceil(wait_s))))
-
-
-def _resolve(jobs: Sequence[QueuedJob[Any, Any]], results: Sequence[Any]) -> None:
-    """Resolve the futures of a batch with one wake-up of the event loop."""
-    futures = [each.future for each in jobs]
-    futures[0].get_loop().call_soon_threadsafe(_set_results, futures, results)
-
-
-def _set_results(futures: Sequence["asyncio.Future[Any]"], results: Sequence[Any]) -> None:
-    for future, result in zip(futures, results, strict=True):
-        # Done: the client has disconnected, and the job was run all the same.
-        if result is RETRY or isinstance(result, HandOver) or future.done():
-            continue
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        else:
-            future.set_result(result)

@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 _BATCH = 32
 _LOOK_UP_THREADS = 4
+_WORKER_CONNECTIONS = 2
+"""Connections for writes that are left to the worker when all threads of the API wait for locks."""
 _WRITERS_PER_ORGANIZATION = 2
 """Threads that may write for one organization at a time: its locked rows must not hold all threads."""
 
@@ -80,7 +82,7 @@ class Service:
         self._writes: BatchExecutor[Write, Any] = BatchExecutor(
             "write",
             self._write_batch,
-            threads=driver.writers,
+            threads=1 if database.is_sqlite else driver.writers - _WORKER_CONNECTIONS,
             batch=_BATCH if database.is_sqlite else 1,
             waiting=MixedQueue() if database.is_sqlite else SeparateQueue(_WRITERS_PER_ORGANIZATION),
         )
@@ -116,7 +118,10 @@ class Service:
 
     async def create_booking(self, credentials: Credentials, prepare: Callable[[Caller], CreateRequest]) -> Answer:
         """Authenticate and create a booking in a batch with others that wait, and wake the worker."""
-        answer = await self.creations.create(credentials, prepare)
+        # A key that is new to this process is looked up apart, so that a flood of wrong ones does not fill this queue.
+        is_known = self.authenticator.known_organization(credentials) is not None
+        caller = None if is_known else await self.authenticate(credentials)
+        answer = await self.creations.create(credentials, prepare, caller)
         self.committed()
         return answer
 
