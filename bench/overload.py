@@ -16,12 +16,15 @@ from bench.stage import Stage
 
 TIMES = (1, 2, 5, 10)
 ORGANIZATIONS = 64
-CONNECTIONS = 3000
+CONNECTIONS_MAX = 3000
 """More than the requests that wait: a queue has room for 2,048."""
+USED_EVERY_S = 8
+"""A connection that is silent for ten seconds is closed."""
 WARMUP_S, DURATION_S = 1.0, 3.0
 SETTLED_S = 8.0
 """The warm-up of an overload: by then the queue is as long as it gets."""
-REFUSED = frozenset({"201", "503"})
+ANSWERED = frozenset({"201", "503", "unsent"})
+"""A request is not sent when all connections wait for answers."""
 
 
 def by_load(stage: Stage, stack: ExitStack) -> Level | None:
@@ -30,12 +33,13 @@ def by_load(stage: Stage, stack: ExitStack) -> Level | None:
         return None
     service, shops = stage.shops(ORGANIZATIONS, creates.ENDPOINTS)
     server = stack.enter_context(service.serve())
-    side = stage.side("created", server, [request for shop in shops for request in shop.bookings()], REFUSED)
+    side = stage.side("created", server, [request for shop in shops for request in shop.bookings()], ANSWERED)
     patient = replace(side.plan, clients=64, warmup_s=WARMUP_S, duration_s=DURATION_S)
     capacity = drive_in_process(patient).throughput
 
     def sides(times: int, _: ExitStack) -> Sequence[HttpSide]:
-        plan = replace(side.plan, clients=CONNECTIONS, rate=times * capacity, counted="201")
+        rate = times * capacity
+        plan = replace(side.plan, clients=min(CONNECTIONS_MAX, int(rate * USED_EVERY_S)), rate=rate, counted="201")
         return [Overload(side.name, plan, side.server_pid, side.database_pid, side.expected)]
 
     return sides

@@ -244,6 +244,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         with self._lock:
             self._waiting.done([each for each, result in zip(taken, results, strict=True) if result is not RETRY])
         resolve([each.future for each in taken], results)
+        self._measure_lag(taken[0])
         handed_over = [
             each._replace(place=result.place)
             for each, result in zip(taken, results, strict=True)
@@ -253,6 +254,14 @@ class BatchExecutor(Generic[JobT, ResultT]):
             self._overflow.take_over(handed_over)
         if all(isinstance(result, Exception) and is_outage(result) for result in results):
             self._refuse_waiting(results[0])
+
+    def _measure_lag(self, job: QueuedJob[JobT, ResultT]) -> None:
+        """Measure the event loop's lag, while jobs wait."""
+        if not len(self._waiting):
+            self._load.note_lag(0.0)
+            return
+        called_s = self._clock()
+        job.future.get_loop().call_soon_threadsafe(lambda: self._load.note_lag(self._clock() - called_s))
 
     def _refuse_waiting(self, outage: Exception) -> None:
         """Refuse all jobs that waited behind a batch which found the database away: each batch of them would wait as

@@ -23,6 +23,7 @@ class Load:
         self._batch = batch
         self._clock = clock
         self._mean_s = 0.0
+        self._lag_s = 0.0
         self._begun_s: dict[int, float] = {}
         """When the batch of each busy thread began."""
 
@@ -37,8 +38,14 @@ class Load:
             self._mean_s += _WEIGHT * (self._clock() - begun_s - self._mean_s)
             del self._begun_s[thread]
 
+    def note_lag(self, seconds: float) -> None:
+        """Note how long the event loop took to come to a call from a thread."""
+        self._lag_s = seconds
+
     def wait_s(self, ahead: int) -> float:
         """Return about how long a job will wait with so many jobs ahead of it.
+
+        The event loop's lag counts twice: a request waited as long before it was read, and its answer will.
 
         Batches are counted and not jobs, since a full batch takes little longer than a small one: the estimate is low
         rather than high. A batch that takes longer than the mean is expected to take as long again, as is usual when
@@ -48,4 +55,4 @@ class Load:
         overdue_s = 0.0
         if len(begun_s) == self._threads:
             overdue_s = max(0.0, self._clock() - max(begun_s) - self._mean_s)
-        return overdue_s + ceil(ahead / self._batch) * self._mean_s / self._threads
+        return 2 * self._lag_s + overdue_s + ceil(ahead / self._batch) * self._mean_s / self._threads

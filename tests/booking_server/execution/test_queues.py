@@ -150,6 +150,14 @@ def test_a_wait_is_the_number_of_batches_ahead_times_their_mean_duration() -> No
     assert load.wait_s(41) == pytest.approx(5 * 0.25, rel=0.01)
 
 
+def test_the_lag_of_the_event_loop_counts_before_and_after() -> None:
+    load = Load(1, 10, Seconds())
+    load.note_lag(1.5)
+    assert load.wait_s(0) == 3.0
+    load.note_lag(0.0)
+    assert load.wait_s(0) == 0
+
+
 def test_a_batch_that_takes_long_is_expected_to_take_as_long_again() -> None:
     clock = Seconds()
     load = Load(1, 10, clock)
