@@ -20,7 +20,9 @@ from booking_core.idempotency import Answer
 from booking_core.settings import Settings
 from booking_server.execution import creations
 from booking_server.execution.authenticator import Credentials
-from booking_server.execution.creations import BATCH, WAITING_THREADS_PER_ORGANIZATION
+from booking_server.execution.creations import BATCH, WAITING_THREADS_PER_ORGANIZATION, Creation
+from booking_server.execution.executor import HandOver
+from booking_server.execution.queues import Place
 from booking_server.execution.service import Service
 
 LONG_S, SHORT_S = 60.0, 0.2
@@ -261,6 +263,41 @@ def test_a_request_that_fails_its_batch_hurts_only_itself(
     assert max(times for key, times in poison.tried.items() if key.startswith("hostile")) <= 3
     assert max(times for key, times in poison.tried.items() if key.startswith("quiet")) <= 2
     assert world.examine() == neighbour.examine() == []
+
+
+@pytest.mark.parametrize(("for_all", "tries"), [(True, 1), (False, 5)])
+def test_a_failed_batch_is_retried_by_organization_and_one_by_one_unless_the_database_is_unavailable(
+    world: World, monkeypatch: pytest.MonkeyPatch, for_all: bool, tries: int
+) -> None:
+    tried: list[int] = []
+    outage = Unavailable(for_all=for_all)
+
+    def fail(_: object, creates: Sequence[object], **__: object) -> None:
+        tried.append(len(creates))
+        raise outage
+
+    monkeypatch.setattr(bookings, "create_many", fail)
+    departure = world.departure(world.experience())
+    failing = [
+        Creation(Credentials((), ""), fail, create=create(world, departure, f"fails-{n:03}"))  # type: ignore[arg-type]
+        for n in range(3)
+    ]
+
+    async def scenario() -> None:
+        async with running(world) as service:
+            lanes = service.creations
+            outcomes = await asyncio.to_thread(lanes._create_all, failing)
+            if for_all:
+                assert outcomes == [outage] * 3
+                return
+            together = HandOver(Place(world.org, (world.org, None)))
+            assert outcomes == [together] * 3
+            assert await asyncio.to_thread(lanes._create_waiting, failing) == [HandOver(Place(world.org))] * 3
+            for each in failing:
+                assert await asyncio.to_thread(lanes._create_waiting, [each]) == [outage]
+
+    asyncio.run(scenario())
+    assert tried == [3, 3, 1, 1, 1][:tries]
 
 
 def test_a_file_that_another_process_keeps_is_waited_for_once_by_all(
