@@ -6,7 +6,8 @@ bench has, for reads as for writes, so that no ratio compares two clients. It re
 nears one full core is the bottleneck, and the report says so.
 
 The loop is closed: each connection sends its next request when the answer has arrived. Under saturation the latencies
-are therefore those of N patient clients, not those of an arrival rate.
+are therefore those of N patient clients, not those of an arrival rate. A plan with a rate has an open loop: requests
+are sent at that rate, whether or not the ones before are answered, each on a connection that is free.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -33,6 +34,9 @@ FRESH = "{fresh}"
 MAX_REQUESTS = 200_000
 DRAIN_S = 15.0
 """How long requests already sent when the time is up may take before they are given up and counted."""
+
+_TICK_S = 0.002
+"""The pause between two looks at how many requests of an open loop are due."""
 
 RequestFactory = Callable[[], bytes]
 
@@ -57,6 +61,10 @@ class Plan:
     warmup_s: float = 1.0
     duration_s: float = 4.0
     max_requests: int = MAX_REQUESTS
+    rate: float = 0.0
+    """Requests a second of an open loop; 0 for a closed one."""
+    counted: str = ""
+    """The status whose answers are measured; all are by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +112,7 @@ def request_factory(requests: Sequence[Request], port: int) -> RequestFactory:
 class _Run:
     """The state the connections share: the clock, the samples, how many requests may still go out."""
 
-    __slots__ = ("end", "factory", "latencies", "left", "received", "start", "statuses")
+    __slots__ = ("counted", "end", "factory", "free", "latencies", "left", "received", "start", "statuses")
 
     def __init__(self, plan: Plan, factory: RequestFactory) -> None:
         self.factory = factory
@@ -114,6 +122,9 @@ class _Run:
         self.latencies: list[float] = []
         self.statuses: Counter[str] = Counter()
         self.received = 0
+        self.counted = plan.counted
+        self.free: deque[_Connection] | None = deque() if plan.rate else None
+        """The connections without a request, in an open loop."""
 
 
 class _Connection(asyncio.Protocol):
@@ -131,7 +142,14 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.send()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Send the next request; in an open loop wait for it."""
+        if self.run.free is None:
+            self.send()
+        else:
+            self.run.free.append(self)
 
     def send(self) -> None:
         run = self.run
@@ -156,13 +174,14 @@ class _Connection(asyncio.Protocol):
 
     def answered(self) -> None:
         run, now = self.run, time.perf_counter()
-        run.statuses[self.head[9:12].decode()] += 1
+        status = self.head[9:12].decode()
+        run.statuses[status] += 1
         run.received += self.received
-        if run.start <= now <= run.end:
+        if run.start <= now <= run.end and run.counted in ("", status):
             run.latencies.append(now - self.sent_at)
         self.head, self.received, self.expected = b"", 0, 0
         if now < run.end:
-            self.send()
+            self.go_on()
         else:
             self.finish()
 
@@ -172,8 +191,11 @@ class _Connection(asyncio.Protocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self.done.done():
+        if self.run.free and self in self.run.free:  # closed for its silence
+            self.run.free.remove(self)
+        elif not self.done.done():
             self.run.statuses["lost"] += 1
+        if not self.done.done():
             self.done.set_result(None)
 
 
@@ -194,10 +216,29 @@ async def drive(plan: Plan, factory: RequestFactory | None = None) -> Result:
     done = [loop.create_future() for _ in range(plan.clients)]
     for future in done:
         await loop.create_connection(partial(_Connection, run, future), HOST, plan.port)
+    if run.free is not None:
+        run.start, run.end = (time.perf_counter() + after for after in (plan.warmup_s, plan.warmup_s + plan.duration_s))
+        await _send_at(plan.rate, run, run.free)
     _, unanswered = await asyncio.wait(done, timeout=plan.warmup_s + plan.duration_s + DRAIN_S)
     run.statuses["unanswered"] += len(unanswered)
     ended = time.perf_counter()
     return _result(run, ended, time.process_time() - cpu, ended - began)
+
+
+async def _send_at(rate: float, run: _Run, free: deque[_Connection]) -> None:
+    """Send requests at a rate until the end of the run. One without a free connection is counted as not sent."""
+    began, sent = time.perf_counter(), 0
+    while (now := time.perf_counter()) < run.end:
+        due = int((now - began) * rate) - sent
+        sent += due
+        for _ in range(due):
+            if free:
+                free.popleft().send()
+            else:
+                run.statuses["unsent"] += 1
+        await asyncio.sleep(_TICK_S)
+    for connection in free:
+        connection.finish()
 
 
 def _result(run: _Run, ended: float, cpu_s: float, wall_s: float) -> Result:

@@ -1,4 +1,4 @@
-"""The plot: throughput and p99 against the number of clients, as an SVG by hand."""
+"""The plot: throughput and p99 against the number of clients or the load, as an SVG by hand."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,13 +57,13 @@ def _panel(curve: Curved, figure: str, unit: str, left: float, top: float) -> li
         PANEL_HEIGHT,
     )
     parts = [f'<text class="title" x="{left}" y="{top - 42}">{escape(curve.entry.measures)}: {escape(unit)}</text>']
-    parts += _grid(across, up, clients, left, top)
+    parts += _grid(across, up, clients, curve.entry.by, left, top)
     for number, (side, points) in enumerate(lines.items()):
         parts += _line(side, points, across, up, left, top, COLOURS[number % len(COLOURS)], number)
     return parts
 
 
-def _grid(across: Scale, up: Scale, clients: Sequence[int], left: float, top: float) -> list[str]:
+def _grid(across: Scale, up: Scale, clients: Sequence[int], by: str, left: float, top: float) -> list[str]:
     bottom = top + PANEL_HEIGHT
     parts = []
     for decade in range(round(log10(up.low)), round(log10(up.high)) + 1):
@@ -74,7 +74,7 @@ def _grid(across: Scale, up: Scale, clients: Sequence[int], left: float, top: fl
     for number in clients:
         x = left + across.at(number)
         parts.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{number}</text>')
-    parts.append(f'<text x="{left + PANEL_WIDTH / 2}" y="{bottom + 38}" text-anchor="middle">clients</text>')
+    parts.append(f'<text x="{left + PANEL_WIDTH / 2}" y="{bottom + 38}" text-anchor="middle">{escape(by)}</text>')
     parts.append(f'<line class="axis" x1="{left}" x2="{left + PANEL_WIDTH}" y1="{bottom}" y2="{bottom}"/>')
     return parts
 

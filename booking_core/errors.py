@@ -177,16 +177,27 @@ class Unavailable(BookingError):
     Args:
         for_all: every other request fails now for the same reason, so that those waiting with it need not be tried.
         fault: the fault of the machine below the database; for the log, not for clients.
+        is_locked: another transaction kept a lock for longer than this one may wait.
+        retry_after_s: seconds until a retry may succeed, where the queue tells; 1 by default, 10 with a fault.
     """
 
     code = ErrorCode.SERVICE_UNAVAILABLE
     message = "The service is busy or its database is away; try again."
 
-    def __init__(self, message: str | None = None, *, for_all: bool = False, fault: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        for_all: bool = False,
+        fault: str | None = None,
+        is_locked: bool = False,
+        retry_after_s: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.for_all = for_all
         self.fault = fault
-        self.retry_after_s = 1 if fault is None else 10
+        self.is_locked = is_locked
+        self.retry_after_s = retry_after_s or (1 if fault is None else 10)
 
 
 def is_outage(error: BaseException) -> bool:

@@ -1,6 +1,6 @@
 """Bookings: queries, and the verbs create, confirm, pay, reschedule, cancel and record a payment."""
 
-from booking_core.bookings.batch import CreateRequest, CreateResult, Deferred, create_many
+from booking_core.bookings.batch import CreateRequest, CreateResult, Deferred, LockWait, create_many
 from booking_core.bookings.cancel import cancel
 from booking_core.bookings.cancel_batches import (
     CancelledBatch,
@@ -34,6 +34,7 @@ __all__ = [
     "CreateResult",
     "Deferred",
     "LiveBookingCount",
+    "LockWait",
     "Search",
     "abandon_due",
     "cancel",

@@ -5,13 +5,16 @@ requests need; the rules then decide in memory, in order, each request against t
 everything is written at once. Many requests for one departure or one organization then cost one lock for each batch
 instead of one for each booking. One booking is a batch of one.
 
-Two processes whose batches share an organization would block each other for all their requests. A batch therefore goes
-on without an organization whose counters another transaction has locked, and defers its requests to the next batch.
+A batch has requests of many organizations, so it waits for no lock: it goes on without the requests whose departure or
+counters another transaction has locked, and defers them. Requests that wait for locks are those of one organization.
 """
 
+import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+
+from sqlalchemy.engine import Dialect
 
 from booking_core import events, idempotency, tokens
 from booking_core.bookings import capacity, drafts, pricing, queries, rules, store
@@ -19,12 +22,41 @@ from booking_core.bookings.drafts import BookingDraft
 from booking_core.bookings.rules import LockedDeparture
 from booking_core.bookings.store import BatchContext
 from booking_core.context import Caller
-from booking_core.db.engine import Tx
+from booking_core.db.engine import Query, Tx
 from booking_core.errors import BookingError, IdempotencyInProgress, IdempotencyKeyReused, NotFound
 from booking_core.guest_links import ManageLinks
 from booking_core.idempotency import Answer, Once, Refuse
 from booking_core.models.base import email_key
 from booking_core.models.bookings import BookingCreate, BookingSource
+
+
+class LockWait:
+    """The time for which a transaction may wait for locks, all of them together.
+
+    PostgreSQL limits the wait for each lock, so the limit is set again after a lock that was waited for.
+
+    Args:
+        until_s: when the wait is over, by the clock.
+        clock: returns monotonic seconds.
+    """
+
+    def __init__(self, until_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._until_s = until_s
+        self._clock = clock
+        self._limit_s = float("inf")
+
+    def limit(self, dialect: Dialect) -> Query[None]:
+        """Return the query that limits the wait of each following statement to the time that is left."""
+        self._limit_s = self._until_s - self._clock()
+        return store.lock_wait_query(dialect, self._limit_s)
+
+    @property
+    def has_waited(self) -> bool:
+        """Return True if so much time has passed that the limit is to be set again."""
+        return self._limit_s - (self._until_s - self._clock()) > _WAITED_S
+
+
+_WAITED_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +67,6 @@ class CreateRequest:
     request: BookingCreate
     once: Once
     refuse: Refuse
-    blocking: bool = False
-    """Wait for the organization's counters. Otherwise the request is deferred when another transaction has locked them
-    and the batch has requests of other organizations."""
 
     @property
     def organization_id(self) -> str:
@@ -56,11 +85,14 @@ class CreateRequest:
         return self.organization_id, email_key(self.request.customer.email)
 
 
+@dataclass(frozen=True, slots=True)
 class Deferred:
-    """The result of a request that was not carried out. It is to be submitted again with `blocking`."""
+    """The result of a request of which nothing was done, since another transaction has a lock that it needs."""
+
+    departure_id: str | None = None
+    """The departure that is locked; none when the organization's counters are."""
 
 
-DEFERRED = Deferred()
 CreateResult = Answer | BookingError | Deferred
 
 
@@ -85,6 +117,8 @@ class Batch:
     creates: Sequence[CreateRequest]
     departures: dict[tuple[str, str], LockedDeparture]
     contexts: dict[int, BatchContext]
+    locked_departures: Collection[tuple[str, str]] = ()
+    """Departures that exist, and that another transaction has locked."""
     results: dict[int, CreateResult] = field(default_factory=dict)
     refused_at: dict[int, int] = field(default_factory=dict)
     """The instant of each refusal that is stored for its idempotency key."""
@@ -94,31 +128,51 @@ class Batch:
     first_by_key: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
-def create_many(tx: Tx, creates: Sequence[CreateRequest]) -> list[CreateResult]:
+def create_many(tx: Tx, creates: Sequence[CreateRequest], *, lock_wait: LockWait | None = None) -> list[CreateResult]:
     """Create the bookings, and return the result of each request in order.
 
     A refusal that was reached by executing (decision I3) is an answer, stored for its key like a success. A request
     that stores nothing results in its error, and a deferred one in `Deferred`.
+
+    Args:
+        lock_wait: for requests of one organization. Without it no lock is waited for.
+
+    Raises:
+        Unavailable: `is_locked`: a lock was not free in time. Nothing was done.
     """
-    batch = _read(tx, creates)
+    batch = _read(tx, creates, lock_wait)
     for position in range(len(creates)):
         if position not in batch.results:
             _decide(batch, position)
-    _write(tx, batch)
+    _write(tx, batch, lock_wait)
     return [_result(batch, position) for position in range(len(creates))]
 
 
-def _read(tx: Tx, creates: Sequence[CreateRequest]) -> Batch:
-    has_lock, departures, contexts = tx.pipeline(
+def _read(tx: Tx, creates: Sequence[CreateRequest], lock_wait: LockWait | None) -> Batch:
+    wanted = [(create.departure_key, idempotency.lock_name(*create.key)) for create in creates]
+    *_, has_lock, departures, contexts = tx.pipeline(
+        *([lock_wait.limit(tx.dialect)] if lock_wait else []),
         idempotency.locks_query(tx.dialect, [create.key for create in creates]),
-        store.departures_query((create.departure_key, idempotency.lock_name(*create.key)) for create in creates),
+        store.departures_query(wanted, blocking=lock_wait is not None),
         store.contexts_query(_context_keys(creates)),
     )
     batch = Batch(creates, departures, contexts)
     for position, is_locked in enumerate(has_lock):
         if not is_locked:
             batch.results[position] = IdempotencyInProgress()
+    if lock_wait is None:
+        batch.locked_departures = _locked_departures(tx, batch)
     return batch
+
+
+def _locked_departures(tx: Tx, batch: Batch) -> Collection[tuple[str, str]]:
+    """Return the departures that exist and were not locked. A statement is needed only when one was not found."""
+    missing = {
+        create.departure_key
+        for position, create in enumerate(batch.creates)
+        if position not in batch.results and batch.contexts[position].fingerprint is None
+    }.difference(batch.departures)
+    return store.existing_departures(tx, missing) if missing and tx.dialect.name == "postgresql" else ()
 
 
 def _context_keys(creates: Sequence[CreateRequest]) -> Iterator[dict[str, object]]:
@@ -138,7 +192,11 @@ def _decide(batch: Batch, position: int) -> None:
         if context.fingerprint is not None and context.status is not None and context.body_sealed is not None:
             stored = (context.fingerprint, context.status, context.body_sealed)
             batch.results[position] = idempotency.replay(create.caller, create.once, *stored)
-        elif batch.first_by_key.setdefault(create.key, position) == position:
+        elif batch.first_by_key.setdefault(create.key, position) != position:
+            pass
+        elif create.departure_key in batch.locked_departures:
+            batch.results[position] = Deferred(create.request.experience_date_id)
+        else:
             _accept(batch, position, create, context)
         # A key that comes twice in one batch gets the result of its first request, see _result.
     except idempotency.STORED_REFUSALS as error:
@@ -173,8 +231,8 @@ def _accept(batch: Batch, position: int, create: CreateRequest, context: BatchCo
     batch.accepted.append(AcceptedRequest(position, create, draft))
 
 
-def _write(tx: Tx, batch: Batch) -> None:
-    counters = _lock_counters(tx, batch)
+def _write(tx: Tx, batch: Batch, lock_wait: LockWait | None) -> None:
+    counters = _lock_counters(tx, batch, lock_wait)
     _defer(batch, counters)
     for position, at in batch.refused_at.items():
         create, answer = batch.creates[position], batch.results[position]
@@ -188,24 +246,22 @@ def _write(tx: Tx, batch: Batch) -> None:
     _write_seats(tx, batch)
 
 
-def _lock_counters(tx: Tx, batch: Batch) -> dict[str, tuple[int, int]]:
+def _lock_counters(tx: Tx, batch: Batch, lock_wait: LockWait | None) -> dict[str, tuple[int, int]]:
     """Lock the counters of the organizations that book, and return their last booking number and event sequence.
 
-    Organizations whose requests are to be deferred are left out.
+    Without a lock wait, organizations whose counters another transaction has locked are left out.
     """
     wanted: dict[str, tuple[int, int]] = {}
     for accepted in batch.accepted:
         numbers, sequences = wanted.get(accepted.create.organization_id, (0, 0))
         wanted[accepted.create.organization_id] = numbers + 1, sequences + accepted.event_count
-    blocking_ids = {create.organization_id for create in batch.creates if create.blocking or len(wanted) == 1}
-    # Counters with a blocking lock come first and in order. A transaction that waits then has no counter from a
-    # non-blocking lock, so that no two transactions can deadlock.
-    blocking = {each: numbers for each, numbers in wanted.items() if each in blocking_ids}
-    others = {each: numbers for each, numbers in wanted.items() if each not in blocking_ids}
-    locked = events.lock_sequences(tx, blocking) if blocking else {}
-    if others:
-        locked |= events.try_lock_sequences(tx, others) or ({} if blocking else events.lock_sequences(tx, others))
-    return locked
+    if not wanted:
+        return {}
+    if lock_wait is None:
+        return events.try_lock_sequences(tx, wanted)
+    if lock_wait.has_waited:
+        tx.pipeline(lock_wait.limit(tx.dialect))
+    return events.lock_sequences(tx, wanted)
 
 
 def _defer(batch: Batch, locked: Collection[str]) -> None:
@@ -218,7 +274,7 @@ def _defer(batch: Batch, locked: Collection[str]) -> None:
         return
     for position in [*batch.refused_at, *(accepted.position for accepted in batch.accepted)]:
         if batch.creates[position].organization_id in deferred:
-            batch.results[position] = DEFERRED
+            batch.results[position] = Deferred()
             batch.refused_at.pop(position, None)
     batch.accepted = [accepted for accepted in batch.accepted if accepted.create.organization_id not in deferred]
     for key in [key for key in batch.seats_sold if key[0] in deferred]:

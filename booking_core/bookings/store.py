@@ -1,7 +1,7 @@
 """SQL statements of bookings."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -17,6 +17,7 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    true,
     tuple_,
 )
 from sqlalchemy.engine import Dialect
@@ -251,12 +252,12 @@ def organization_of(tx: Tx, booking_id: str) -> Organization | None:
     return organizations.from_row(row) if row else None
 
 
-def _lock_departures(dialect: Dialect, wanted: FromClause) -> Any:
+def _lock_departures(dialect: Dialect, wanted: FromClause, *, skip_locked: bool = False) -> Any:
     locked = (
         select(departures)
         .where(departures.c.organization_id == wanted.c.organization_id, departures.c.id == wanted.c.id)
         .order_by(departures.c.organization_id, departures.c.id)
-        .with_for_update(key_share=True, of=departures)
+        .with_for_update(key_share=True, of=departures, skip_locked=skip_locked)
         .cte("locked")
     )
     columns = (locked.c[name] if name in departures.c else experiences.c[name] for name in LockedDeparture._fields)
@@ -270,7 +271,7 @@ def _lock_departures(dialect: Dialect, wanted: FromClause) -> Any:
 _DEPARTURE_KEY: Mapping[str, Any] = {"organization_id": Id, "id": Id}
 
 
-def _with_key_held(dialect: Dialect) -> Any:
+def _with_key_held(dialect: Dialect, *, skip_locked: bool) -> Any:
     """Lock the departures of the requests whose idempotency key this transaction has locked.
 
     A request whose key is in use is refused at once, and does not wait for the departure that the other request locks.
@@ -278,13 +279,24 @@ def _with_key_held(dialect: Dialect) -> Any:
     wanted = rows_parameter(dialect, "wanted", {**_DEPARTURE_KEY, "lock": Text}).c
     keys = select(wanted.organization_id, wanted.id).distinct()
     held = keys.where(has_lock(wanted.lock)) if dialect.name == "postgresql" else keys
-    return _lock_departures(dialect, held.subquery("held"))
+    return _lock_departures(dialect, held.subquery("held"), skip_locked=skip_locked)
 
 
 _LOCK_DEPARTURES = Statement(
     lambda dialect: _lock_departures(dialect, rows_parameter(dialect, "wanted", _DEPARTURE_KEY))
 )
-_LOCK_WITH_KEY_HELD = Statement(_with_key_held)
+_LOCK_WITH_KEY_HELD = Statement(partial(_with_key_held, skip_locked=False))
+_TRY_WITH_KEY_HELD = Statement(partial(_with_key_held, skip_locked=True))
+
+
+def _existing(dialect: Dialect) -> Any:
+    wanted = rows_parameter(dialect, "wanted", _DEPARTURE_KEY).c
+    key = and_(departures.c.organization_id == wanted.organization_id, departures.c.id == wanted.id)
+    return select(departures.c.organization_id, departures.c.id).join_from(wanted.id.table, departures, key)
+
+
+_EXISTING = Statement(_existing)
+_LIMIT_LOCK_WAIT = Statement(select(func.set_config("lock_timeout", bindparam("timeout", type_=Text), true())))
 
 
 def lock_departures(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], LockedDeparture]:
@@ -295,10 +307,28 @@ def lock_departures(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str
     return _by_key(tx.all(_LOCK_DEPARTURES, wanted=keys))
 
 
-def departures_query(wanted: Iterable[tuple[tuple[str, str], str]]) -> Query[dict[tuple[str, str], LockedDeparture]]:
-    """Return the query that locks departures by ((organization id, id), name of the idempotency lock)."""
+def departures_query(
+    wanted: Iterable[tuple[tuple[str, str], str]], *, blocking: bool
+) -> Query[dict[tuple[str, str], LockedDeparture]]:
+    """Return the query that locks departures by ((organization id, id), name of the idempotency lock).
+
+    Args:
+        blocking: wait for departures that another transaction has locked. They are left out otherwise.
+    """
     keys = ({"organization_id": key[0], "id": key[1], "lock": lock} for key, lock in wanted)
-    return Query(_LOCK_WITH_KEY_HELD, {"wanted": as_json(keys)}, _by_key)
+    return Query(_LOCK_WITH_KEY_HELD if blocking else _TRY_WITH_KEY_HELD, {"wanted": as_json(keys)}, _by_key)
+
+
+def existing_departures(tx: Tx, wanted: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    """Return those of the departures, by (organization id, id), that exist, without a lock."""
+    keys = as_json({"organization_id": organization_id, "id": row_id} for organization_id, row_id in wanted)
+    return frozenset((str(organization_id), str(row_id)) for organization_id, row_id in tx.all(_EXISTING, wanted=keys))
+
+
+def lock_wait_query(dialect: Dialect, seconds: float) -> Query[None]:
+    """Return the query that limits how long each statement of the transaction waits for a lock."""
+    timeout = f"{max(1, round(seconds * 1000))}ms"
+    return Query(None if dialect.name == "sqlite" else _LIMIT_LOCK_WAIT, {"timeout": timeout}, lambda _: None)
 
 
 def _by_key(found: Iterable[Row]) -> dict[tuple[str, str], LockedDeparture]:

@@ -110,6 +110,7 @@ def import_document(
     Raises:
         InvalidCatalogue: with every problem of the document, or with what is stored; nothing is written.
     """
+    tx.allow_pauses()
     plan = validate(document, organization=organization, other_currency=other_currency, other_timezone=other_timezone)
     return import_plan(tx, organization, installation, plan, now=now, dry_run=dry_run, progress=progress)
 
@@ -131,6 +132,7 @@ def import_plan(
     Raises:
         InvalidCatalogue: the plan conflicts with stored rows; nothing is written.
     """
+    tx.allow_pauses()
     decided = _decide(tx, organization, installation.secret_keys, plan, now)
     if decided.problems:
         raise InvalidCatalogue(decided.problems)

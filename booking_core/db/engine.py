@@ -245,6 +245,14 @@ class Tx:
         """Return True if the transaction can continue: a full disk ends it on SQLite."""
         return bool(self._connection.in_transaction)
 
+    def allow_pauses(self) -> None:
+        """Let this transaction pause between two statements, for operators' work that decides about many rows.
+
+        PostgreSQL ends any other transaction after a short pause, since its process may be frozen with locks."""
+        if not self._is_read_only:
+            self.flush()
+            self._connection.allow_pauses()
+
     @contextmanager
     def without_statement_timeout(self) -> Iterator[None]:
         """Lift PostgreSQL's statement timeout inside the block, for statements of operators that read whole tables."""
@@ -356,6 +364,9 @@ class Database:
         # One more than the readers: the API's look-up of keys never waits for their statements.
         self._readers = Pool(self.driver.readers + 1, lambda: self.driver.connect(False))
         self._writers = Pool(self.driver.writers, lambda: self.driver.connect(True))
+        self._pools = [self._readers, self._writers]
+        self._busy_at_s = float("-inf")
+        """When a transaction last could not begin, since another process kept SQLite's one lock."""
 
     def now_parameter(self) -> int | None:
         """Return the parameter `now`: the injected clock's value; else none on PostgreSQL, which uses its own."""
@@ -400,9 +411,10 @@ class Database:
             raise translated from error
 
     @contextmanager
-    def _transaction(self) -> Iterator[Tx]:
-        with self._writers.connection() as connection:
-            connection.begin()
+    def _transaction(self, writers: Pool | None = None) -> Iterator[Tx]:
+        asked_s = time.monotonic()
+        with (writers or self._writers).connection() as connection:
+            self._begin(connection, asked_s)
             tx = Tx(self, connection)
             try:
                 yield tx
@@ -412,22 +424,51 @@ class Database:
                     connection.rollback()
                 raise
 
+    def _begin(self, connection: Connection, asked_s: float) -> None:
+        """Begin a transaction. One that has waited behind another for SQLite's lock is refused with it: each waiting
+        by itself, one after the other, they would be refused later and later."""
+        if self._busy_at_s > asked_s:
+            raise Unavailable(for_all=True)
+        try:
+            connection.begin()
+        except Exception as error:
+            if is_outage(self.driver.translate(error) or error):
+                self._busy_at_s = time.monotonic()
+            raise
+
+    def open_lane(self, size: int, *, lock_timeout_ms: int | None = None) -> Pool:
+        """Return connections for some writes alone, so that others that wait for locks cannot hold all of them.
+
+        SQLite has one writer: there it is the connection of all writes.
+
+        Args:
+            lock_timeout_ms: how long a statement on these connections waits for a lock, on PostgreSQL.
+        """
+        if self.is_sqlite:
+            return self._writers
+        lane = Pool(size, lambda: self.driver.connect(True, lock_timeout_ms=lock_timeout_ms))
+        self._pools.append(lane)
+        return lane
+
     def read(self, fn: Callable[[Tx], T]) -> T:
         """Return the result of `fn`, run with a connection for reads."""
         with self.reading() as tx:
             return fn(tx)
 
-    def write(self, fn: Callable[[Tx], T]) -> T:
+    def write(self, fn: Callable[[Tx], T], *, lane: Pool | None = None) -> T:
         """Return the result of `fn`, run in a transaction of its own; run again after a conflict with another one.
 
         `fn` may run more than once, each time in a new transaction with nothing collected; also when the connection was
         lost at the COMMIT, and so perhaps after it. It must then find what it did, by an idempotency key or by the row
         that it changes. Work that a second run would do twice belongs in `write_once`.
 
+        Args:
+            lane: connections of `open_lane`; those of all other writes by default.
+
         Raises:
-            Unavailable: the database cannot be reached or is too busy.
+            Unavailable: the database cannot be reached or is too busy, or a lock was kept for too long.
         """
-        return self._with_retries(fn)
+        return self._with_retries(fn, lane=lane)
 
     def write_once(self, fn: Callable[[Tx], T]) -> T:
         """Run `work` as `write` does, but never twice: for seats that are held, or a key that is created.
@@ -440,14 +481,14 @@ class Database:
         """
         return self._with_retries(fn, with_id=not self.is_sqlite)  # SQLite has no connection to be lost
 
-    def _with_retries(self, fn: Callable[[Tx], T], *, with_id: bool = False) -> T:
+    def _with_retries(self, fn: Callable[[Tx], T], *, with_id: bool = False, lane: Pool | None = None) -> T:
         """Run a transaction up to three times. With `with_id` a COMMIT without an answer is looked up, not repeated."""
         with self.translating_errors():
             for attempt in range(_ATTEMPTS):
                 transaction_id: str | None = None
                 done: list[T] = []
                 try:
-                    with self._transaction() as tx:
+                    with self._transaction(lane) as tx:
                         transaction_id = tx.transaction_id() if with_id else None
                         done.append(fn(tx))
                     return done[0]
@@ -527,5 +568,5 @@ class Database:
 
     def close(self) -> None:
         """Close every idle connection; a lent one is closed when it is returned."""
-        self._readers.close()
-        self._writers.close()
+        for pool in self._pools:
+            pool.close()

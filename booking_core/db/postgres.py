@@ -26,7 +26,12 @@ from booking_core.errors import Unavailable
 
 LOCK_TIMEOUT_MS = 3_000
 STATEMENT_TIMEOUT_MS = 9_000
-IDLE_IN_TRANSACTION_TIMEOUT_MS = 15_000
+IDLE_IN_TRANSACTION_TIMEOUT_MS = 2_000
+"""Milliseconds between two statements of a transaction after which the server ends it. They are few milliseconds apart,
+unless the process is frozen. Shorter than `LOCK_TIMEOUT_MS`: a request that waits for a lock of a frozen process gets
+it, instead of being refused (`decisions/0030`)."""
+PAUSE_MS = 15_000
+"""The same for an import, which decides about many rows between two statements."""
 CLIENT_CHECK_MS = 500
 """Milliseconds between the server's checks that the client still lives: a transaction that waits for a lock must not
 outlive its process, nor must the idempotency key that it holds (decision I5)."""
@@ -42,14 +47,16 @@ machine may be frozen, with a kernel that still answers keep-alives, or a proxy 
 # SQLSTATE codes and classes, by how they are handled.
 _RETRYABLE = frozenset({"40001", "40P01", "23505"})
 """Serialization failure, deadlock, and a unique row that another transaction wrote first: a second run sees it."""
-_BUSY = frozenset({"55P03", "57014", "25P03"})
+_LOCK_TIMEOUT = "55P03"
+_IDLE_IN_TRANSACTION = "25P03"
+_BUSY = frozenset({_LOCK_TIMEOUT, "57014", _IDLE_IN_TRANSACTION})
 """Lock timeout, statement timeout, idle in transaction."""
 _READ_ONLY = "25006"
 """The server takes no writes: it is a standby, or was configured so. After a failover a connection may lead to such a
 server, and would lead there for ever."""
 
 _SESSION = (
-    f"SET lock_timeout = {LOCK_TIMEOUT_MS}; SET statement_timeout = {STATEMENT_TIMEOUT_MS};"
+    f"SET statement_timeout = {STATEMENT_TIMEOUT_MS};"
     f" SET idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION_TIMEOUT_MS};"
     f" SET client_connection_check_interval = {CLIENT_CHECK_MS};"
     " SET jit = off; SET random_page_cost = 1.1; SET TIME ZONE 'UTC'; SET client_encoding = 'UTF8'"
@@ -85,7 +92,7 @@ def _encoded(value: Any) -> Any:
 class PostgresConnection:
     """A connection in autocommit mode, with an explicit BEGIN and COMMIT."""
 
-    def __init__(self, conninfo: str) -> None:
+    def __init__(self, conninfo: str, *, lock_timeout_ms: int | None = None) -> None:
         self._raw = psycopg.connect(
             conninfo,
             autocommit=True,
@@ -105,7 +112,7 @@ class PostgresConnection:
         self._response_timeout_s: float | None = RESPONSE_TIMEOUT_S
         self._plans_until = _FIRST_PLANS
         try:
-            self.command(_SESSION)
+            self.command(f"{_SESSION}; SET lock_timeout = {lock_timeout_ms or LOCK_TIMEOUT_MS}")
         except BaseException:
             self.close()
             raise
@@ -276,6 +283,12 @@ class PostgresConnection:
             if not self.broken:
                 self.command(f"SET statement_timeout = {STATEMENT_TIMEOUT_MS}")
 
+    def allow_pauses(self) -> None:
+        """Let this transaction pause for longer between two statements than others may."""
+        begin = "BEGIN; " if self._begin_is_due else ""
+        self._begin_is_due = False
+        self.command(f"{begin}SET LOCAL idle_in_transaction_session_timeout = {PAUSE_MS}")
+
     def close(self) -> None:
         self._socket.close()
         self._raw.close()
@@ -291,14 +304,17 @@ class PostgresDriver:
     def __init__(self, url: URL) -> None:
         self._conninfo = url.set(drivername="postgresql").render_as_string(hide_password=False)
 
-    def connect(self, writable: bool) -> PostgresConnection:
+    def connect(self, writable: bool, *, lock_timeout_ms: int | None = None) -> PostgresConnection:
         """Open a connection.
+
+        Args:
+            lock_timeout_ms: how long a statement waits for a lock; `LOCK_TIMEOUT_MS` by default.
 
         Raises:
             Unavailable: the server cannot be reached. This is not retried, since the timeout has been waited for once.
         """
         try:
-            return PostgresConnection(self._conninfo)
+            return PostgresConnection(self._conninfo, lock_timeout_ms=lock_timeout_ms)
         except psycopg.Error as error:
             if _is_lost(error):
                 raise Unavailable(for_all=True) from error
@@ -312,6 +328,8 @@ class PostgresDriver:
         if fault:
             return Unavailable(for_all=True, fault=fault)
         state = error.sqlstate or ""
+        if state == _LOCK_TIMEOUT:
+            return Unavailable(is_locked=True)
         away = state in _BUSY or state in _RETRYABLE or state[:2] in ("08", "57")
         return Unavailable() if away or _is_lost(error) else None
 
@@ -324,7 +342,7 @@ class PostgresDriver:
         if not isinstance(error, psycopg.Error):
             return False
         state = error.sqlstate or ""
-        is_of_connection = state == _READ_ONLY or (state[:2] == "57" and state != "57014")
+        is_of_connection = state in (_READ_ONLY, _IDLE_IN_TRANSACTION) or (state[:2] == "57" and state != "57014")
         return state in _RETRYABLE or _is_lost(error) or is_of_connection
 
 

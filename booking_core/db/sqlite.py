@@ -110,6 +110,9 @@ class SqliteConnection:
     def without_statement_timeout(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
+    def allow_pauses(self) -> None:
+        """Do nothing: no transaction is ended for a pause."""
+
     def close(self) -> None:
         self._raw.close()
 
@@ -127,7 +130,7 @@ class SqliteDriver:
         """Whether connections run checkpoints: only those of the serving process, since before SQLite 3.51.3 two
         processes that run them at once may corrupt the log."""
 
-    def connect(self, writable: bool) -> SqliteConnection:
+    def connect(self, writable: bool, *, lock_timeout_ms: int | None = None) -> SqliteConnection:
         return SqliteConnection(self.path, writable=writable, checkpoints=writable and self.checkpoints)
 
     def translate(self, error: Exception) -> Exception | None:

@@ -197,12 +197,15 @@ class Command:
             return idempotency.execute(tx, caller, once, lambda: work(tx), self.keyed.refuse)
 
         if not once:
-            return respond(await self.service.write(execute, is_once=not self.takes_key))
+            return respond(await self._run(caller, execute, is_once=not self.takes_key))
         mark = mark_of(self.keyed.request)
         if mark in self.service.running:
             raise IdempotencyInProgress
         with self.service.marked(mark):
-            return respond(await self.service.write(execute, is_once=False))
+            return respond(await self._run(caller, execute, is_once=False))
+
+    async def _run(self, caller: Caller, execute: Callable[[Tx], Answer], *, is_once: bool) -> Answer:
+        return await self.service.write(execute, organization_id=caller.organization.id, is_once=is_once)
 
 
 def mark_of(request: Request) -> tuple[str, str]:

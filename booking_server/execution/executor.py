@@ -3,25 +3,39 @@
 The core is synchronous, so a client that disconnects can never cancel a transaction half way. Each request takes one
 hop to a thread. A thread takes all waiting jobs up to a limit, so an idle service runs batches of one. Each job has a
 future of its own; all futures of a batch are resolved with one wake-up of the event loop.
+
+The queue in front of the threads is bounded and fair (see `queues`). A job is refused at once when its owner has its
+part of the queue, and when it would wait for too long: an answer that comes after its client has gone is work for
+nothing, and under load there would be no other answers.
 """
 
 import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from math import ceil
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from booking_core.errors import Unavailable
+from booking_core.errors import Unavailable, is_outage
+from booking_server.execution.futures import Unresolved, resolve
+from booking_server.execution.load import Load
+from booking_server.execution.queues import JobQueue, MixedQueue, Place
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
 
 QUEUE_MAX = 2048
 """A job is refused with 503 at once when this many are waiting: a longer queue would only make all of them late."""
-WAIT_MAX_S = 10.0
-"""A job that waited longer than this is refused with 503 and not run. While the database does not answer, each batch
-takes seconds to notice it, and a job at the end of the queue would wait for many batches."""
+OWNER_PART = 0.5
+"""The part of the queue that the jobs of one owner may fill."""
+WAIT_MAX_S = 6.0
+"""A job that waited longer than this is refused with 503 and not run. With three seconds for locks and the time of its
+transaction it would be answered after ten seconds, when its client has gone."""
+HOPELESS_PART = 0.75
+"""A job is refused with 503 at once when it would probably wait for more than this part of its longest wait."""
+RETRY_AFTER_MAX_S = 30
 COALESCE_PAUSE_S = 0.0005
 """The pause of a coalescing executor between two looks at its queue."""
 COALESCE_PAUSES = 4
@@ -34,15 +48,25 @@ class QueuedJob(NamedTuple, Generic[JobT, ResultT]):
     job: JobT
     future: "asyncio.Future[ResultT]"
     submitted_s: float
+    place: Place
 
 
-class Retry:
+class Retry(Unresolved):
     """Returned in the place of a result: the job becomes the first of its thread's next batch."""
 
 
 RETRY = Retry()
-BatchHandler = Callable[[Sequence[JobT]], Sequence[ResultT | Exception | Retry]]
-"""Runs a batch and returns one result, exception or `RETRY` for each job, in the same order."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver(Unresolved):
+    """Returned in the place of a result: the job is queued in the executor's overflow."""
+
+    place: Place
+
+
+BatchHandler = Callable[[Sequence[JobT]], Sequence[ResultT | Exception | Retry | HandOver]]
+"""Runs a batch and returns one result, exception, `RETRY` or `HandOver` for each job, in the same order."""
 
 
 class BatchExecutor(Generic[JobT, ResultT]):
@@ -50,6 +74,9 @@ class BatchExecutor(Generic[JobT, ResultT]):
 
     Args:
         batch: the largest number of jobs in one batch.
+        waiting: the queue; by default batches have jobs of all owners.
+        overflow: runs the jobs that are handed over; by default this executor.
+        wait_max_s: the longest wait of a job for its thread.
         coalesce: let a thread wait a moment for as many jobs as recently came together. For an executor with one thread
             whose batches have a high fixed cost: clients that are answered together send their next requests together,
             and without this they would alternate between a small batch and a large one. A client that comes alone is
@@ -65,119 +92,206 @@ class BatchExecutor(Generic[JobT, ResultT]):
         *,
         threads: int,
         batch: int,
+        waiting: JobQueue[QueuedJob[JobT, ResultT]] | None = None,
+        overflow: "BatchExecutor[JobT, ResultT] | None" = None,
+        wait_max_s: float = WAIT_MAX_S,
         coalesce: bool = False,
         pause: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._handle = handle
         self._batch = batch
+        self._overflow = overflow or self
+        self._wait_max_s = wait_max_s
         self._coalesce = coalesce
         self._pause = pause
         self._clock = clock
         self._expected = 1
         """How many jobs are expected to come together, from the batches before."""
-        self._waiting: queue.SimpleQueue[QueuedJob[JobT, ResultT] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting: JobQueue[QueuedJob[JobT, ResultT]] = MixedQueue() if waiting is None else waiting
+        self._load = Load(threads, batch, clock)
+        self._idle = 0
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """Wakes one idle thread for each item."""
         self._is_closing = False
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
         for thread in self._threads:
             thread.start()
 
-    def submit(self, job: JobT) -> "asyncio.Future[ResultT]":
+    def submit(self, job: JobT, place: Place = Place()) -> "asyncio.Future[ResultT]":  # noqa: B008 - immutable
         """Queue a job and return the future of its result.
 
         Raises:
-            Unavailable: the queue is full or the executor is closing. The future raises it too, for a job that waited
-                too long.
+            Unavailable: the queue is full, for all or for this owner; or the job would wait for too long; or the
+                executor is closing. The future raises it too, for a job that waited too long.
         """
-        if self._is_closing or self._waiting.qsize() >= QUEUE_MAX:
-            raise Unavailable
         future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
-        self._waiting.put(QueuedJob(job, future, self._clock()))
+        with self._lock:
+            if self._is_closing:
+                raise Unavailable
+            self._refuse_hopeless(place.owner)
+            self._put(QueuedJob(job, future, self._clock(), place))
         return future
+
+    def _refuse_hopeless(self, owner: Hashable) -> None:
+        """Refuse a job that finds no room in the queue, or that would wait for too long."""
+        wait_s = self._load.wait_s(self._waiting.ahead_of(owner))
+        if self._is_full(owner) or wait_s > self._wait_max_s * HOPELESS_PART:
+            raise _busy(wait_s)
+
+    def _is_full(self, owner: Hashable) -> bool:
+        if len(self._waiting) >= QUEUE_MAX:
+            return True
+        return owner is not None and self._waiting.count(owner) >= QUEUE_MAX * OWNER_PART
+
+    def _put(self, job: QueuedJob[JobT, ResultT]) -> None:
+        self._waiting.put(job)
+        self._wake_one()
+
+    def _wake_one(self) -> None:
+        """Wake a thread if one is idle and a job is ready."""
+        if self._idle and self._waiting.is_ready:
+            self._idle -= 1
+            self._wake.put(None)
 
     def close(self) -> None:
         """Run the jobs that are waiting, then end the threads."""
-        self._is_closing = True
-        for _ in self._threads:
-            self._waiting.put(None)
+        with self._lock:
+            self._is_closing = True
+            self._wake_all()
         for thread in self._threads:
             thread.join()
+
+    def _wake_all(self) -> None:
+        for _ in range(self._idle):
+            self._wake.put(None)
+        self._idle = 0
 
     # In a thread -----------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         retried: list[QueuedJob[JobT, ResultT]] = []
-        while taken := self._take(retried):
+        while retried or self._has_job():
+            taken = self._take(retried)
+            if not taken:  # another thread was first
+                continue
             on_time = self._refuse_late(taken)
             retried = self._run_batch(on_time) if on_time else []
+            if not retried:
+                with self._lock:
+                    self._waiting.leave(taken[0])
+                    self._wake_one()
+
+    def _has_job(self) -> bool:
+        """Wait for a job that is ready. Return False when the executor is closing and no job is left."""
+        while True:
+            with self._lock:
+                if self._waiting.is_ready:
+                    return True
+                if self._is_closing and not len(self._waiting):
+                    self._wake_all()
+                    return False
+                self._idle += 1
+            self._wake.get()
 
     def _take(self, retried: list[QueuedJob[JobT, ResultT]]) -> list[QueuedJob[JobT, ResultT]]:
-        """Return the next batch: retried jobs first, then this thread's share of the queue; empty when closing."""
-        if not retried:
-            first = self._waiting.get()
-            if first is None:
-                return []
-            retried = [first]
-        taken = retried
+        """Return the next batch: retried jobs first, then this thread's share of the queue."""
         if self._coalesce:
-            self._wait_for_more(len(taken))
-        share = -(-self._waiting.qsize() // len(self._threads))
-        for _ in range(min(self._batch - len(taken), share)):
-            try:
-                following = self._waiting.get_nowait()
-            except queue.Empty:
-                break
-            if following is None:
-                self._waiting.put(None)  # the end of another thread, or of this one at its next turn
-                break
-            taken.append(following)
+            self._wait_for_more(len(retried))
+        with self._lock:
+            taken = self._waiting.take(self._batch, first=retried, threads=len(self._threads))
+            self._wake_one()
         return taken
 
     def _wait_for_more(self, taken: int) -> None:
         """Pause while jobs keep coming, until there are as many as expected."""
-        vain, waiting = 0, self._waiting.qsize()
+        vain, waiting = 0, len(self._waiting)
         while vain < COALESCE_PAUSES and waiting < min(self._expected, self._batch) - taken and not self._is_closing:
             self._pause(COALESCE_PAUSE_S)
-            before, waiting = waiting, self._waiting.qsize()
+            before, waiting = waiting, len(self._waiting)
             vain = 0 if waiting > before else vain + 1
 
     def _refuse_late(self, taken: list[QueuedJob[JobT, ResultT]]) -> list[QueuedJob[JobT, ResultT]]:
         """Refuse the jobs that waited too long and return the others."""
-        oldest = self._clock() - WAIT_MAX_S
+        oldest = self._clock() - self._wait_max_s
         late = [each for each in taken if each.submitted_s < oldest]
         if not late:
             return taken
-        _resolve(late, [Unavailable()] * len(late))
+        self._refuse(late)
         return [each for each in taken if each.submitted_s >= oldest]
+
+    def _refuse(self, jobs: Sequence[QueuedJob[JobT, ResultT]], error: Exception | None = None) -> None:
+        with self._lock:
+            self._waiting.done(jobs)
+            busy = error or _busy(self._load.wait_s(len(self._waiting)))
+        resolve([each.future for each in jobs], [busy] * len(jobs))
 
     def _run_batch(self, taken: list[QueuedJob[JobT, ResultT]]) -> list[QueuedJob[JobT, ResultT]]:
         """Run a batch, resolve its futures, and return the jobs to retry."""
-        try:
-            results = self._handle([each.job for each in taken])
-        except Exception as error:  # noqa: BLE001 - every future of the batch gets it, and the thread goes on
-            results = [error] * len(taken)
+        with self._load.batch():
+            try:
+                results = self._handle([each.job for each in taken])
+            except Exception as error:  # noqa: BLE001 - every future of the batch gets it, and the thread goes on
+                results = [error] * len(taken)
         if self._coalesce:
             self._update_expected(len(taken))  # before the answers, or a client that asks again at once counts twice
-        _resolve(taken, results)
+        self._settle(taken, results)
         return [each for each, result in zip(taken, results, strict=True) if result is RETRY]
+
+    def _settle(self, taken: Sequence[QueuedJob[JobT, ResultT]], results: Sequence[Any]) -> None:
+        """Resolve the futures of a batch, and hand jobs over."""
+        with self._lock:
+            self._waiting.done([each for each, result in zip(taken, results, strict=True) if result is not RETRY])
+        resolve([each.future for each in taken], results)
+        self._measure_lag(taken[0])
+        handed_over = [
+            each._replace(place=result.place)
+            for each, result in zip(taken, results, strict=True)
+            if isinstance(result, HandOver)
+        ]
+        if handed_over:
+            self._overflow.take_over(handed_over)
+        if all(isinstance(result, Exception) and is_outage(result) for result in results):
+            self._refuse_waiting(results[0])
+
+    def _measure_lag(self, job: QueuedJob[JobT, ResultT]) -> None:
+        """Measure the event loop's lag, while jobs wait."""
+        if not len(self._waiting):
+            self._load.note_lag(0.0)
+            return
+        called_s = self._clock()
+        job.future.get_loop().call_soon_threadsafe(lambda: self._load.note_lag(self._clock() - called_s))
+
+    def _refuse_waiting(self, outage: Exception) -> None:
+        """Refuse all jobs that waited behind a batch which found the database away: each batch of them would wait as
+        long for the same refusal."""
+        waited: list[QueuedJob[JobT, ResultT]] = []
+        with self._lock:
+            while jobs := self._waiting.take(self._batch):
+                self._waiting.leave(jobs[0])
+                waited += jobs
+        if waited:
+            self._refuse(waited, outage)
+
+    def take_over(self, jobs: Sequence[QueuedJob[JobT, ResultT]]) -> None:
+        """Queue jobs that another executor hands over; refuse those whose owner has its part of the queue."""
+        refused = []
+        with self._lock:
+            for job in jobs:
+                if self._is_full(job.place.owner):
+                    refused.append(job)
+                else:
+                    self._put(job._replace(submitted_s=self._clock()))
+            busy = _busy(self._load.wait_s(len(self._waiting)))
+        resolve([each.future for each in refused], [busy] * len(refused))
 
     def _update_expected(self, taken: int) -> None:
         """Expect as many jobs as there are now, in this batch and in the queue; a larger number decays slowly."""
-        now = taken + self._waiting.qsize()
+        now = taken + len(self._waiting)
         self._expected = max(now, self._expected - max(1, self._expected // 8))
 
 
-def _resolve(jobs: Sequence[QueuedJob[Any, Any]], results: Sequence[Any]) -> None:
-    """Resolve the futures of a batch with one wake-up of the event loop."""
-    futures = [each.future for each in jobs]
-    futures[0].get_loop().call_soon_threadsafe(_set_results, futures, results)
-
-
-def _set_results(futures: Sequence["asyncio.Future[Any]"], results: Sequence[Any]) -> None:
-    for future, result in zip(futures, results, strict=True):
-        if result is RETRY or future.done():  # done: the client has disconnected, and the job was run all the same
-            continue
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
+def _busy(wait_s: float) -> Unavailable:
+    """Return the refusal of a job for a queue of that length."""
+    return Unavailable(retry_after_s=min(RETRY_AFTER_MAX_S, max(1, ceil(wait_s))))

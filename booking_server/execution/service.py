@@ -1,33 +1,35 @@
 """The shared parts of one process: the database, the limiter, and the executors that carry out requests in threads."""
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import orjson
 
-from booking_core import bookings, secret_keys
-from booking_core.bookings import CreateRequest, Deferred
+from booking_core import secret_keys
+from booking_core.bookings import CreateRequest
 from booking_core.context import Caller
 from booking_core.db.engine import Database, Tx
 from booking_core.db.sqlite import SqliteDriver
-from booking_core.errors import is_outage
 from booking_core.idempotency import Answer
 from booking_core.settings import Settings
 from booking_server.adapters.address_guard import AddressGuard
 from booking_server.execution.authenticator import Authenticator, Credentials
-from booking_server.execution.executor import RETRY, BatchExecutor, Retry
+from booking_server.execution.creations import Creations
+from booking_server.execution.executor import BatchExecutor
 from booking_server.execution.key_usage import KeyUsage
+from booking_server.execution.queues import MixedQueue, Place, SeparateQueue
 from booking_server.execution.rate_limit import open_limiter
-
-log = logging.getLogger("booking.http")
 
 T = TypeVar("T")
 
 _BATCH = 32
 _LOOK_UP_THREADS = 4
+_WORKER_CONNECTIONS = 2
+"""Connections for writes that are left to the worker when all threads of the API wait for locks."""
+_WRITERS_PER_ORGANIZATION = 2
+"""Threads that may write for one organization at a time: its locked rows must not hold all threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +45,9 @@ class Read:
 class Write:
     """A transaction that waits for its turn."""
 
-    work: Callable[[Tx], Answer]
+    work: Callable[[Tx], Any]
     is_once: bool
     """The work has no idempotency key, so it must not run again when the outcome of its commit is unknown."""
-
-
-@dataclass(slots=True)
-class Creation:
-    """A booking that waits for its batch."""
-
-    credentials: Credentials
-    prepare: Callable[[Caller], CreateRequest]
-    """Makes the booking of a request, after the checks that come after its key."""
-    create: CreateRequest | None = None
-    """Prepared already: it was put off once."""
 
 
 class Service:
@@ -88,14 +79,14 @@ class Service:
         self._reads: BatchExecutor[Read, Answer] = BatchExecutor(
             "read", self._read_batch, threads=driver.readers, batch=4
         )
-        self._writes: BatchExecutor[Write, Answer] = BatchExecutor(
-            "write", self._write_batch, threads=driver.writers, batch=_BATCH if database.is_sqlite else 1
+        self._writes: BatchExecutor[Write, Any] = BatchExecutor(
+            "write",
+            self._write_batch,
+            threads=1 if database.is_sqlite else driver.writers - _WORKER_CONNECTIONS,
+            batch=_BATCH if database.is_sqlite else 1,
+            waiting=MixedQueue() if database.is_sqlite else SeparateQueue(_WRITERS_PER_ORGANIZATION),
         )
-        # One thread: what waits while it commits is the next batch, and a booking in a batch of sixteen costs half of
-        # what it costs in one of four. A second thread would only split what there is to do on the same processor.
-        self._creations: BatchExecutor[Creation, Answer] = BatchExecutor(
-            "book", self._create_batch, threads=1, batch=_BATCH, coalesce=True
-        )
+        self.creations = Creations(database, self.authenticator)
         # Apart from the writes, which on SQLite all wait for one thread: a write must not wait for another one's DNS.
         self._look_ups: BatchExecutor[Callable[[], Any], Any] = BatchExecutor(
             "look-up", _call_each, threads=_LOOK_UP_THREADS, batch=1
@@ -103,7 +94,7 @@ class Service:
 
     def close(self) -> None:
         """Finish what waits and close the database."""
-        for executor in (self._keys, self._look_ups, self._creations, self._writes, self._reads):
+        for executor in (self._keys, self._look_ups, self.creations, self._writes, self._reads):
             executor.close()
         self.database.close()
 
@@ -119,15 +110,18 @@ class Service:
         """Authenticate and run a query for the caller, on one connection, and return its result with status 200."""
         return await self._reads.submit(Read(credentials, query))
 
-    async def write(self, work: Callable[[Tx], Answer], *, is_once: bool) -> Answer:
-        """Run a transaction and wake the worker."""
-        answer = await self._writes.submit(Write(work, is_once))
+    async def write(self, work: Callable[[Tx], T], *, organization_id: str, is_once: bool) -> T:
+        """Run a transaction of the organization and wake the worker."""
+        result: T = await self._writes.submit(Write(work, is_once), Place(organization_id))
         self.committed()
-        return answer
+        return result
 
     async def create_booking(self, credentials: Credentials, prepare: Callable[[Caller], CreateRequest]) -> Answer:
         """Authenticate and create a booking in a batch with others that wait, and wake the worker."""
-        answer = await self._creations.submit(Creation(credentials, prepare))
+        # A key that is new to this process is looked up apart, so that a flood of wrong ones does not fill this queue.
+        is_known = self.authenticator.known_organization(credentials) is not None
+        caller = None if is_known else await self.authenticate(credentials)
+        answer = await self.creations.create(credentials, prepare, caller)
         self.committed()
         return answer
 
@@ -171,51 +165,8 @@ class Service:
         with self.database.reading() as tx:
             return self.authenticator.authenticate(tx, requests)
 
-    def _write_batch(self, writes: Sequence[Write]) -> Sequence[Answer | Exception]:
+    def _write_batch(self, writes: Sequence[Write]) -> Sequence[Any]:
         return self.database.write_each([each.work for each in writes], once=[each.is_once for each in writes])
-
-    def _create_batch(self, waiting: Sequence[Creation]) -> list[Answer | Exception | Retry]:
-        prepared = self._prepared(waiting)
-        creates = [each for each in prepared if isinstance(each, CreateRequest)]
-        outcomes = iter(self._create_all(creates) if creates else ())
-        return [
-            _settled(creation, each, next(outcomes)) if isinstance(each, CreateRequest) else each
-            for creation, each in zip(waiting, prepared, strict=True)
-        ]
-
-    def _prepared(self, waiting: Sequence[Creation]) -> list[CreateRequest | Exception]:
-        """Return the bookings to create, checked before their transaction begins, or their refusals."""
-        with self.database.reading() as tx:
-            callers = self._callers(tx, [None if each.create else each.credentials for each in waiting])
-        return [each.create or _prepare(each, caller) for each, caller in zip(waiting, callers, strict=True)]
-
-    def _create_all(self, creates: Sequence[CreateRequest]) -> Sequence[Answer | Exception | Deferred]:
-        """Create all bookings in one transaction; when it fails, one by one, so that one bad request hurts no other."""
-        try:
-            return self.database.write(lambda tx: bookings.create_many(tx, creates))
-        except Exception as error:  # noqa: BLE001 - returned to its one request, or every request is run alone
-            if len(creates) == 1 or (is_outage(error)):
-                return [error] * len(creates)
-            log.warning("a batch of %d bookings failed and is run one by one: %r", len(creates), error)
-            return [self._create_all([create])[0] for create in creates]
-
-
-def _prepare(creation: Creation, caller: Caller | Exception | None) -> CreateRequest | Exception:
-    if not isinstance(caller, Caller):
-        return caller or AssertionError("a booking without credentials")
-    try:
-        return creation.prepare(caller)
-    except Exception as error:  # noqa: BLE001 - the error belongs to this one request
-        return error
-
-
-def _settled(
-    creation: Creation, create: CreateRequest, outcome: Answer | Exception | Deferred
-) -> Answer | Exception | Retry:
-    if not isinstance(outcome, Deferred):
-        return outcome
-    creation.create = replace(create, blocking=True)
-    return RETRY
 
 
 def _call_each(functions: Sequence[Callable[[], Any]]) -> list[Any]:

@@ -14,7 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from booking_core import bookings, notifications
 from booking_core.db.engine import Tx
-from booking_core.errors import BookingError, MethodNotAllowed
+from booking_core.errors import BookingError, MethodNotAllowed, NotFound
+from booking_core.guest_links import open_token
 from booking_core.models.bookings import BookingStatus, CancelReason
 from booking_core.notifications import GuestView
 from booking_server.api.dependencies import ServiceDep, counted, service_of
@@ -121,9 +122,10 @@ async def cancel(
     if not link.is_cancellation:
         raise MethodNotAllowed(("GET", "HEAD"))
     cancel = lambda tx: _cancel(tx, service, link, _agreed_offer(form))  # noqa: E731
-    response = await asyncio.to_thread(service.database.write, cancel)
-    service.committed()
-    return response
+    opened = open_token(service.installation.secret_keys, link.token)
+    if opened is None:
+        raise NotFound
+    return await service.write(cancel, organization_id=opened.organization_id, is_once=False)
 
 
 def _cancel(tx: Tx, service: Service, link: Link, agreed: str | None) -> Response:

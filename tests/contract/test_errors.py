@@ -3,7 +3,7 @@
 import itertools
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import Any
@@ -15,7 +15,7 @@ from support.raw import RawAnswer, call
 from support.refusals import CODES, nothing_changes, refused, rows_of
 from support.world import DAY, NOON, SECRET, World
 
-from booking_core import bookings, departures
+from booking_core import departures
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.errors import BookingError, Unavailable
@@ -378,24 +378,6 @@ def test_an_unreachable_database_is_reported_as_unavailable(api: Api, monkeypatc
     answer = api.get("/availability", **{"from": "2026-11-20"})
     refused(answer, 503, "service_unavailable")
     assert int(answer.headers["retry-after"]) >= 1
-
-
-@pytest.mark.parametrize(("for_all", "tries"), [(True, 1), (False, 4)])
-def test_a_failed_batch_is_retried_one_by_one_unless_the_database_is_unavailable(
-    api: Api, monkeypatch: pytest.MonkeyPatch, for_all: bool, tries: int
-) -> None:
-    """One after the other, the last of thirty-two would wait for as many time-outs."""
-    tried: list[int] = []
-
-    def fail(_: object, creates: Sequence[object]) -> None:
-        tried.append(len(creates))
-        raise Unavailable(for_all=for_all)
-
-    monkeypatch.setattr(bookings, "create_many", fail)
-    service: Any = api.client.app.state.service  # type: ignore[attr-defined]
-    outcomes = service._create_all([object()] * 3)
-    assert [type(outcome) for outcome in outcomes] == [Unavailable] * 3
-    assert tried == [3, 1, 1, 1][:tries]
 
 
 def test_a_detail_names_the_place_in_the_body(api: Api) -> None:

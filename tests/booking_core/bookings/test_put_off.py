@@ -1,56 +1,103 @@
-"""A batch does not wait for an organization whose numbers another transaction has, when it has others to book for."""
+"""A batch waits for no lock: it defers the requests whose departure or numbers another transaction has locked."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 from support.creating import create
+from support.databases import departure_held, numbers_held
 from support.world import World
 
-from booking_core import bookings, events
-from booking_core.bookings import CreateRequest, CreateResult, Deferred
+from booking_core import bookings
+from booking_core.bookings import CreateRequest, CreateResult, Deferred, LockWait
 from booking_core.db import tables
-from booking_core.db.engine import Tx
+from booking_core.db.statements import POSTGRESQL
+from booking_core.errors import Unavailable
 from booking_core.idempotency import Answer
 
 WRITTEN = (tables.bookings, tables.customers, tables.events, tables.idempotency, tables.timeline, tables.effects)
+LONG_S, SHORT_S = 60.0, 0.05
 
 
 @pytest.fixture
 def other(new_world: Callable[..., World], world: World) -> World:
-    """A second organization, whose numbers somebody has."""
+    """A second organization, of which another transaction has locked rows."""
     if world.database.is_sqlite:
-        pytest.skip("SQLite has one writer: nobody has numbers while it writes")
+        pytest.skip("SQLite has one writer: no other transaction has a lock while it writes")
     return new_world()
 
 
-@contextmanager
-def holding(world: World) -> Iterator[Tx]:
-    """Another transaction that has the organization's numbers."""
-    with world.database.writing() as tx:
-        events.lock_sequences(tx, {world.org: (0, 0)})
-        yield tx
+def outcomes(world: World, *creates: CreateRequest, lock_wait_s: float | None = None) -> list[CreateResult]:
+    lock_wait = None if lock_wait_s is None else LockWait(time.monotonic() + lock_wait_s)
+    return world.database.write(lambda tx: bookings.create_many(tx, creates, lock_wait=lock_wait))
 
 
-def outcomes(world: World, *creates: CreateRequest) -> list[CreateResult]:
-    return world.database.write(lambda tx: bookings.create_many(tx, creates))
+def holding_numbers(world: World) -> AbstractContextManager[None]:
+    return numbers_held(world.database.url.render_as_string(hide_password=False), world.org)
+
+
+def holding(world: World, departure_id: str) -> AbstractContextManager[None]:
+    return departure_held(world.database.url.render_as_string(hide_password=False), departure_id)
+
+
+def statuses(results: list[CreateResult]) -> list[int]:
+    return [each.status for each in results if isinstance(each, Answer)]
 
 
 def test_requests_with_locked_counters_are_deferred_and_the_others_booked(world: World, other: World) -> None:
     free = world.departure(world.experience(), seats=2)
     late = other.departure(other.experience(), seats=2)
-    with holding(other):
+    with holding_numbers(other):
         put_off, booked = outcomes(world, create(other, late, "put-off-1"), create(world, free, "booked-1"))
-    assert isinstance(put_off, Deferred)
+    assert put_off == Deferred()
     assert isinstance(booked, Answer)
     assert booked.status == 201
     assert [other.rows(table) for table in WRITTEN] == [[]] * len(WRITTEN)
     assert other.row(tables.departures, late)["seats_taken"] == 0
-    (again,) = outcomes(world, replace(create(other, late, "put-off-1"), blocking=True))
+    (again,) = outcomes(world, create(other, late, "put-off-1"), lock_wait_s=LONG_S)
     assert isinstance(again, Answer)
     assert again.status == 201
     assert world.examine() == other.examine() == []
+
+
+def test_requests_with_a_locked_departure_are_deferred_and_the_others_booked(world: World, other: World) -> None:
+    free = world.departure(world.experience(), seats=2)
+    locked, also_free = (other.departure(other.experience(), seats=2) for _ in range(2))
+    with holding(other, locked):
+        put_off, same_shop, booked = outcomes(
+            world,
+            create(other, locked, "put-off-1"),
+            create(other, also_free, "same-shop-1"),
+            create(world, free, "booked-1"),
+        )
+    assert put_off == Deferred(locked)
+    assert statuses([same_shop, booked]) == [201, 201]
+    (again,) = outcomes(world, create(other, locked, "put-off-1"), lock_wait_s=LONG_S)
+    assert statuses([again]) == [201]
+    assert world.examine() == other.examine() == []
+
+
+def test_a_batch_of_one_organization_does_not_wait_either(world: World, other: World) -> None:
+    late = other.departure(other.experience(), seats=2)
+    with holding_numbers(other):
+        assert outcomes(world, create(other, late, "put-off-1"), create(other, late, "put-off-2")) == [Deferred()] * 2
+    with holding(other, late):
+        assert outcomes(world, create(other, late, "put-off-1")) == [Deferred(late)]
+    assert other.rows(tables.idempotency) == []
+
+
+def test_a_departure_that_does_not_exist_is_refused_and_not_deferred(world: World, other: World) -> None:
+    locked = other.departure(other.experience(), seats=2)
+    with holding(other, locked):
+        deferred, foreign, unknown = outcomes(
+            world,
+            create(other, locked, "put-off-1"),
+            create(world, locked, "foreign-1"),
+            create(world, "00000000-0000-4000-8000-000000000000", "unknown-1"),
+        )
+    assert deferred == Deferred(locked)
+    assert statuses([foreign, unknown]) == [404, 404]
 
 
 def test_a_refusal_that_depends_on_a_deferred_booking_is_deferred_too(world: World, other: World) -> None:
@@ -62,7 +109,7 @@ def test_a_refusal_that_depends_on_a_deferred_booking_is_deferred_too(world: Wor
         create(other, late, "the-last-seat"),
         create(world, free, "booked-1"),
     ]
-    with holding(other):
+    with holding_numbers(other):
         *put_off, booked = outcomes(world, *creates)
     assert all(isinstance(each, Deferred) for each in put_off)
     assert isinstance(booked, Answer)
@@ -71,34 +118,51 @@ def test_a_refusal_that_depends_on_a_deferred_booking_is_deferred_too(world: Wor
     assert isinstance(first, Answer)
     assert isinstance(refused, Answer)
     assert (first.status, refused.status) == (201, 409)
-    assert replayed == replace(first, replayed=True)
+    assert replayed == Answer(first.status, first.body, replayed=True)
 
 
-def test_a_stored_answer_is_replayed_without_the_counters(world: World, other: World) -> None:
+def test_a_stored_answer_is_replayed_whatever_is_locked(world: World, other: World) -> None:
     free = world.departure(world.experience(), seats=2)
     late = other.departure(other.experience(), seats=2)
     (first,) = outcomes(world, create(other, late, "stored-key-1"))
-    with holding(other):
+    assert isinstance(first, Answer)
+    with holding_numbers(other), holding(other, late):
         replayed, put_off, _ = outcomes(
             world,
             create(other, late, "stored-key-1"),
             create(other, late, "put-off-1"),
             create(world, free, "booked-1"),
         )
-    assert isinstance(first, Answer)
-    assert replayed == replace(first, replayed=True)
+    assert replayed == Answer(first.status, first.body, replayed=True)
     assert isinstance(put_off, Deferred)
 
 
-def test_a_blocking_request_and_others_are_numbered_in_one_batch(world: World, other: World) -> None:
-    free = world.departure(world.experience(), seats=4)
+def test_requests_that_may_wait_are_numbered_in_one_batch(world: World, other: World) -> None:
     late = other.departure(other.experience(), seats=4)
-    answers = outcomes(
-        world,
-        replace(create(other, late, "waits-key-1"), blocking=True),
-        create(world, free, "free-key-1"),
-        create(other, late, "with-it-01"),
-    )
-    assert [each.status for each in answers if isinstance(each, Answer)] == [201, 201, 201]
+    answers = outcomes(world, create(other, late, "waits-key-1"), create(other, late, "with-it-01"), lock_wait_s=LONG_S)
+    assert statuses(answers) == [201, 201]
     assert sorted(row["booking_number"] for row in other.rows(tables.bookings)) == [1, 2]
-    assert world.examine() == other.examine() == []
+    assert other.examine() == []
+
+
+@pytest.mark.parametrize("what", ["departure", "numbers"])
+def test_a_lock_that_is_not_free_in_time_leaves_nothing_done(world: World, other: World, what: str) -> None:
+    late = other.departure(other.experience(), seats=4)
+    with holding(other, late) if what == "departure" else holding_numbers(other), pytest.raises(Unavailable) as raised:
+        outcomes(world, create(other, late, "refused-key-1"), lock_wait_s=SHORT_S)
+    assert raised.value.is_locked
+    assert not raised.value.for_all
+    assert [other.rows(table) for table in WRITTEN] == [[]] * len(WRITTEN)
+    assert statuses(outcomes(world, create(other, late, "refused-key-1"))) == [201]
+    assert other.examine() == []
+
+
+def test_the_time_that_a_departure_took_is_not_waited_for_the_numbers_again() -> None:
+    at = 10.0
+    wait = LockWait(13.0, lambda: at)
+    assert wait.limit(POSTGRESQL).parameters == {"timeout": "3000ms"}
+    at = 10.01
+    assert not wait.has_waited
+    at = 12.5
+    assert wait.has_waited
+    assert wait.limit(POSTGRESQL).parameters == {"timeout": "500ms"}

@@ -11,6 +11,7 @@ import pytest
 from booking_core.errors import NotFound, Unavailable
 from booking_server.execution import executor
 from booking_server.execution.executor import BatchExecutor
+from booking_server.execution.queues import Place, SeparateQueue
 
 
 class Handler:
@@ -250,9 +251,11 @@ def test_a_job_that_waited_too_long_is_refused_and_not_run(handler: Handler) -> 
         opened: BatchExecutor[int, int] = BatchExecutor("test", handler, threads=1, batch=3, clock=lambda: at)
         futures = await blocked_executor(opened, handler, [1, 2])
         at = executor.WAIT_MAX_S + 0.1
-        futures += [opened.submit(3)]
+        with pytest.raises(Unavailable):  # behind a batch that takes so long it would wait for too long too
+            opened.submit(9)
         handler.free.set()
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        outcomes.append(await opened.submit(3))
         await asyncio.to_thread(opened.close)
         return outcomes
 
@@ -315,3 +318,156 @@ def test_retried_jobs_are_run_before_close_returns() -> None:
 
     assert asyncio.run(scenario()) == 2
     assert batches == [[1]] * 4
+
+
+# Fairness and load ---------------------------------------------------------------------------------------------------
+
+
+def test_a_rush_of_one_owner_lets_another_one_through(handler: Handler) -> None:
+    async def scenario() -> None:
+        with open_executor(handler, batch=4) as opened:
+            futures = await blocked_executor(opened, handler, [])
+            futures += [opened.submit(job, Place("a")) for job in range(1, 1001)]
+            futures.append(opened.submit(7777, Place("b")))
+            handler.free.set()
+            await asyncio.gather(*futures)
+
+    asyncio.run(scenario())
+    assert handler.batches[1] == [1, 7777, 2, 3]
+
+
+def test_one_owner_fills_at_most_its_part_of_the_queue(handler: Handler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "QUEUE_MAX", 10)
+
+    async def scenario() -> None:
+        with open_executor(handler) as opened:
+            futures = await blocked_executor(opened, handler, [])
+            futures += [opened.submit(job, Place("a")) for job in range(5)]
+            with pytest.raises(Unavailable):
+                opened.submit(9, Place("a"))
+            futures += [opened.submit(job, Place("b")) for job in range(4)]
+            handler.free.set()
+            await asyncio.gather(*futures)
+            assert await opened.submit(9, Place("a")) == 18
+
+    asyncio.run(scenario())
+
+
+def test_jobs_that_are_handed_over_are_run_by_the_other_executor_also_while_it_closes() -> None:
+    batches: dict[str, list[list[int]]] = {"first": [], "second": []}
+
+    def hand_over(jobs: Sequence[int]) -> list[Any]:
+        batches["first"].append(list(jobs))
+        return [executor.HandOver(Place("a", "odd")) if job % 2 else 2 * job for job in jobs]
+
+    def run(jobs: Sequence[int]) -> list[Any]:
+        batches["second"].append(list(jobs))
+        return [3 * job for job in jobs]
+
+    async def scenario() -> list[int]:
+        second: BatchExecutor[int, int] = BatchExecutor(
+            "second", run, threads=2, batch=9, waiting=SeparateQueue[Any](1)
+        )
+        first: BatchExecutor[int, int] = BatchExecutor("first", hand_over, threads=1, batch=9, overflow=second)
+        futures = [first.submit(job) for job in range(1, 5)]
+        await asyncio.to_thread(first.close)
+        await asyncio.to_thread(second.close)
+        return await asyncio.gather(*futures)
+
+    assert asyncio.run(scenario()) == [3, 4, 9, 8]
+    assert sorted(job for batch in batches["second"] for job in batch) == [1, 3]
+
+
+def test_jobs_that_waited_behind_an_outage_are_refused_with_it() -> None:
+    begun, free = threading.Semaphore(0), threading.Event()
+    batches: list[list[int]] = []
+
+    def handle(jobs: Sequence[int]) -> list[Any]:
+        batches.append(list(jobs))
+        begun.release()
+        assert free.wait(timeout=30)
+        return [Unavailable(for_all=True) if len(batches) == 1 else job for job in jobs]
+
+    async def scenario() -> list[Any]:
+        with open_executor(handle, batch=2) as opened:
+            futures = [opened.submit(0)]
+            await asyncio.to_thread(begun.acquire, timeout=30)
+            futures += [opened.submit(job) for job in range(1, 8)]
+            free.set()
+            outcomes = await asyncio.gather(*futures, return_exceptions=True)
+            return [*outcomes, await opened.submit(9)]
+
+    *refused, done = asyncio.run(scenario())
+    assert [type(each) for each in refused] == [Unavailable] * 8
+    assert (done, batches) == (9, [[0], [9]])
+
+
+class Rush:
+    """Load on an executor in simulated time: batches take a fixed time and a little for each job, and clients of ten
+    owners arrive meanwhile at a multiple of what can be done."""
+
+    FIXED_S, EACH_S, BATCH = 0.02, 0.0025, 32
+    CAPACITY = BATCH / (FIXED_S + BATCH * EACH_S)
+    BATCHES = 400
+
+    def __init__(self, times: float) -> None:
+        self.at = self._arrived_at = 0.0
+        self.waits: list[float] = []
+        self.retry_after: list[int] = []
+        self.refused_late = 0
+        self._gap_s = 1 / (self.CAPACITY * times)
+        self._left = self.BATCHES
+        self._futures: list[Any] = []
+
+    def run(self) -> "Rush":
+        asyncio.run(self._run())
+        return self
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._opened: BatchExecutor[float, float] = BatchExecutor(
+            "rush", self._handle, threads=1, batch=self.BATCH, clock=lambda: self.at
+        )
+        self._futures.append(self._opened.submit(0.0))
+        while self._left > 0:
+            await asyncio.sleep(0)
+        await asyncio.to_thread(self._opened.close)
+        outcomes = await asyncio.gather(*self._futures, return_exceptions=True)
+        self.waits = [each for each in outcomes if isinstance(each, float)]
+        self.refused_late = len(outcomes) - len(self.waits)
+
+    def _handle(self, arrived: Sequence[float]) -> list[float]:
+        self._left -= 1
+        until = self.at + self.FIXED_S + self.EACH_S * len(arrived)
+        if self._left > 0:
+            asyncio.run_coroutine_threadsafe(self._arrive(until), self._loop).result(timeout=30)
+        self.at = until
+        return [until - each for each in arrived]
+
+    async def _arrive(self, until: float) -> None:
+        """Submit the jobs of the clients that arrive until then, at least one."""
+        while True:
+            self._arrived_at += self._gap_s
+            self.at = max(self.at, min(self._arrived_at, until))
+            try:
+                self._futures.append(self._opened.submit(self.at, Place(len(self._futures) % 10)))
+            except Unavailable as busy:
+                self.retry_after.append(busy.retry_after_s)
+            if self._arrived_at >= until:
+                return
+
+    @property
+    def throughput(self) -> float:
+        return len(self.waits) / self.at
+
+
+@pytest.mark.parametrize("times", [2, 5, 10])
+def test_load_above_capacity_keeps_throughput_and_answers_in_time(times: int) -> None:
+    rush, full = Rush(times).run(), Rush(1).run()
+    assert rush.throughput >= 0.95 * Rush.CAPACITY
+    assert rush.throughput >= 0.95 * full.throughput
+    assert full.retry_after == []
+    assert rush.retry_after
+    assert rush.refused_late == 0  # refused at once or answered
+    assert max(rush.waits) <= executor.WAIT_MAX_S
+    assert 1 <= min(rush.retry_after) <= max(rush.retry_after) <= executor.WAIT_MAX_S

@@ -1,0 +1,212 @@
+"""The lanes of bookings: a batch that waits for no lock, and threads that may wait.
+
+One thread books everything that waits in one transaction, for all organizations, and so it waits for nothing. Requests
+whose departure or numbers another transaction has locked go to the second lane, where a batch has requests of one
+organization that wait for the same lock, and where one organization has a part of the threads. A lock that is not free
+after three seconds is refused (decision R4), with nothing done.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from booking_core import bookings
+from booking_core.bookings import CreateRequest, Deferred, LockWait
+from booking_core.context import Caller
+from booking_core.db.engine import Database
+from booking_core.errors import Unavailable, is_outage
+from booking_core.idempotency import Answer
+from booking_server.execution.authenticator import Authenticator, Credentials
+from booking_server.execution.executor import RETRY, BatchExecutor, HandOver, QueuedJob, Retry
+from booking_server.execution.queues import Place, SeparateQueue
+
+log = logging.getLogger("booking.http")
+
+BATCH = 32
+LOCK_WAIT_S = 3.0
+"""The longest wait for locks, from the time when they were found locked."""
+BATCH_LOCK_TIMEOUT_MS = 50
+"""The longest wait for a lock that the batch does not look for, such as the row of a customer whose address another
+transaction is changing. The batch fails then, and is done in the lane that may wait."""
+WAITING_THREADS = 8
+WAITING_THREADS_PER_ORGANIZATION = 2
+_TRIES = 3
+"""How often a batch with others tries a request: a lock of another process's batch is free after some milliseconds."""
+_ALMOST_S = 0.05
+"""Requests whose wait ends so soon are refused together."""
+
+Result = Answer | Exception | Retry | HandOver
+
+
+@dataclass(slots=True)
+class Creation:
+    """A booking that waits for its batch."""
+
+    credentials: Credentials
+    prepare: Callable[[Caller], CreateRequest]
+    """Makes the booking of a request, after the checks that come after its key."""
+    caller: Caller | Exception | None = None
+    """The caller or its refusal; none while its key is not looked up."""
+    create: CreateRequest | None = None
+    """The prepared booking; none before its first batch."""
+    refusal: Exception | None = None
+    """The refusal of a request that becomes no booking."""
+    tries: int = 0
+    locked_since_s: float = 0.0
+    """When the request was handed over to the lane that may wait."""
+
+
+class Creations:
+    """Creates bookings for all requests of one process.
+
+    Args:
+        clock: returns monotonic seconds.
+    """
+
+    def __init__(
+        self, database: Database, authenticator: Authenticator, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._database = database
+        self._authenticator = authenticator
+        self._clock = clock
+        threads = 1 if database.is_sqlite else WAITING_THREADS
+        self._batch_lane = database.open_lane(1, lock_timeout_ms=BATCH_LOCK_TIMEOUT_MS)
+        self._waiting_lane = database.open_lane(threads)
+        self.locked: SeparateQueue[QueuedJob[Creation, Answer]] = SeparateQueue(WAITING_THREADS_PER_ORGANIZATION)
+        """The requests that wait for locks."""
+        self.waiting: BatchExecutor[Creation, Answer] = BatchExecutor(
+            "book-locked",
+            self._create_waiting,
+            threads=threads,
+            batch=BATCH,
+            waiting=self.locked,
+            wait_max_s=LOCK_WAIT_S,
+            clock=clock,
+        )
+        # One thread: what waits while it commits is the next batch, and a booking in a batch of sixteen costs half of
+        # what it costs in one of four. A second thread would only split what there is to do on the same processor.
+        self.batches: BatchExecutor[Creation, Answer] = BatchExecutor(
+            "book", self._create_batch, threads=1, batch=BATCH, coalesce=True, overflow=self.waiting, clock=clock
+        )
+
+    async def create(
+        self, credentials: Credentials, prepare: Callable[[Caller], CreateRequest], caller: Caller | None = None
+    ) -> Answer:
+        """Create a booking in a batch with others that wait.
+
+        Args:
+            caller: when it was looked up already; else its key is looked up with those of the batch.
+        """
+        organization_id = caller.organization.id if caller else self._authenticator.known_organization(credentials)
+        return await self.batches.submit(Creation(credentials, prepare, caller), Place(organization_id))
+
+    def close(self) -> None:
+        """Finish what waits."""
+        self.batches.close()
+        self.waiting.close()
+
+    # In the thread of the batch --------------------------------------------------------------------------------------
+
+    def _create_batch(self, creations: Sequence[Creation]) -> list[Result]:
+        self._prepare([each for each in creations if each.create is None])
+        decided = [self._decided(each) for each in creations]
+        chosen = [creation for creation, result in zip(creations, decided, strict=True) if result is None]
+        results = iter(self._create_all(chosen) if chosen else ())
+        return [next(results) if result is None else result for result in decided]
+
+    def _prepare(self, creations: Sequence[Creation]) -> None:
+        """Prepare the bookings of new requests, checked before their transaction begins, or their refusals."""
+        unknown = [each for each in creations if each.caller is None]
+        if unknown:
+            with self._database.reading() as tx:
+                callers = self._authenticator.authenticate(tx, [each.credentials for each in unknown])
+            for creation, caller in zip(unknown, callers, strict=True):
+                creation.caller = caller
+        for each in creations:
+            _prepare(each)
+
+    def _decided(self, creation: Creation) -> Exception | HandOver | None:
+        """Return the result of a request without a booking, or the place of one behind a lock that others wait for."""
+        create = creation.create
+        if create is None:
+            return creation.refusal
+        for departure_id in (None, create.request.experience_date_id):
+            if _group(create, departure_id) in self.locked:
+                return self._hand_over(creation, departure_id)
+        return None
+
+    def _create_all(self, creations: Sequence[Creation]) -> list[Result]:
+        """Create all bookings in one transaction. When it fails, they are tried again in the lane that may wait, where
+        those of an organization can fail only together."""
+        try:
+            creates = _requests(creations)
+            outcomes = self._database.write(lambda tx: bookings.create_many(tx, creates), lane=self._batch_lane)
+        except Exception as error:  # noqa: BLE001 - returned to its one request, or every request is run again
+            if is_outage(error) or (len(creations) == 1 and not _is_locked(error)):
+                return [error] * len(creations)
+            log.warning("a batch of %d bookings failed and is run by organization: %r", len(creations), error)
+            return [self._hand_over(each) for each in creations]
+        has_progressed = not all(isinstance(outcome, Deferred) for outcome in outcomes)
+        return [
+            self._deferred(creation, outcome, has_progressed) if isinstance(outcome, Deferred) else outcome
+            for creation, outcome in zip(creations, outcomes, strict=True)
+        ]
+
+    def _deferred(self, creation: Creation, outcome: Deferred, has_progressed: bool) -> Retry | HandOver:
+        """Try a request whose lock is taken again with the next batch, unless it was tried before or was alone."""
+        creation.tries += 1
+        if has_progressed and creation.tries < _TRIES:
+            return RETRY
+        return self._hand_over(creation, outcome.departure_id)
+
+    def _hand_over(self, creation: Creation, departure_id: str | None = None) -> HandOver:
+        creation.locked_since_s = self._clock()
+        assert creation.create is not None
+        return HandOver(Place(creation.create.organization_id, _group(creation.create, departure_id)))
+
+    # In a thread that may wait ---------------------------------------------------------------------------------------
+
+    def _create_waiting(self, creations: Sequence[Creation]) -> Sequence[Result]:
+        """Create the bookings of one organization that wait for the same lock; when they fail, one by one."""
+        creates = _requests(creations)
+        until_s = min(each.locked_since_s for each in creations) + LOCK_WAIT_S
+        lock_wait = LockWait(until_s, self._clock)
+        try:
+            outcomes = self._database.write(
+                lambda tx: bookings.create_many(tx, creates, lock_wait=lock_wait), lane=self._waiting_lane
+            )
+        except Exception as error:  # noqa: BLE001 - returned to its one request, or every request is run again
+            if _is_locked(error):
+                return [self._timed_out(each, error) for each in creations]
+            if is_outage(error) or len(creations) == 1:
+                return [error] * len(creations)
+            return [HandOver(Place(each.organization_id)) for each in creates]
+        return [RETRY if isinstance(outcome, Deferred) else outcome for outcome in outcomes]
+
+    def _timed_out(self, creation: Creation, error: Exception) -> Exception | Retry:
+        """Refuse a request whose time is over; one that came later waits on."""
+        left_s = creation.locked_since_s + LOCK_WAIT_S - self._clock()
+        return error if left_s < _ALMOST_S else RETRY
+
+
+def _requests(creations: Sequence[Creation]) -> list[CreateRequest]:
+    return [each.create for each in creations if each.create]
+
+
+def _group(create: CreateRequest, departure_id: str | None) -> Hashable:
+    """Return the group of requests that wait for a departure, or for what all bookings of the organization need."""
+    return create.organization_id, departure_id
+
+
+def _prepare(creation: Creation) -> None:
+    try:
+        if not isinstance(creation.caller, Caller):
+            raise creation.caller or AssertionError("a booking without a caller")
+        creation.create = creation.prepare(creation.caller)
+    except Exception as error:  # noqa: BLE001 - the error belongs to this one request
+        creation.refusal = error
+
+
+def _is_locked(error: Exception) -> bool:
+    return isinstance(error, Unavailable) and error.is_locked

@@ -1,0 +1,243 @@
+"""Queues of jobs that are fair between owners: the organizations whose requests wait.
+
+Each owner's jobs stay in their order, and the owners take turns, so that a job waits for at most one job of each other
+owner before it, however many those have. The queues are not locked; their executor does that.
+"""
+
+from collections import Counter, deque
+from collections.abc import Hashable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+
+class Place(NamedTuple):
+    """The place of a job in a queue."""
+
+    owner: Hashable = None
+    """The organization, or the client as long as that is unknown. None for jobs that are not told apart."""
+    group: Hashable = None
+    """Jobs that wait for the same lock, and can be run together. None for a job that is run alone."""
+
+
+class Placed(Protocol):
+    """A job with its place."""
+
+    @property
+    def place(self) -> Place: ...
+
+
+JobT = TypeVar("JobT", bound=Placed)
+
+
+class JobQueue(Protocol[JobT]):
+    """The waiting jobs of an executor."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Return True if `take` would return a batch."""
+        ...
+
+    def put(self, job: JobT) -> None: ...
+
+    def take(self, batch: int, *, first: Sequence[JobT] = (), threads: int = 1) -> list[JobT]:
+        """Return the next batch, empty when none is ready.
+
+        Args:
+            batch: the largest number of jobs.
+            first: jobs that were taken before and not done. The batch begins with them.
+            threads: that share the queue.
+        """
+        ...
+
+    def done(self, jobs: Sequence[JobT]) -> None:
+        """Note that jobs which were taken have ended."""
+        ...
+
+    def leave(self, job: JobT) -> None:
+        """Note that the thread which ran the job goes on to others."""
+        ...
+
+    def count(self, owner: Hashable) -> int:
+        """Return the number of the owner's jobs, waiting and running."""
+        ...
+
+    def ahead_of(self, owner: Hashable) -> int:
+        """Return the largest number of jobs that would be taken before a new one of the owner."""
+        ...
+
+
+class _ByOwner(Generic[JobT]):
+    """Counts of the jobs of each owner."""
+
+    def __init__(self) -> None:
+        self._length = 0
+        self._waiting: Counter[Hashable] = Counter()
+        self._held: Counter[Hashable] = Counter()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def count(self, owner: Hashable) -> int:
+        return self._held[owner]
+
+    def ahead_of(self, owner: Hashable) -> int:
+        own = self._waiting[owner]
+        others = len(self._waiting) - (own > 0)
+        return min(self._length, own + others * (own + 1))
+
+    def _note_put(self, job: JobT) -> None:
+        self._length += 1
+        self._waiting[job.place.owner] += 1
+        self._held[job.place.owner] += 1
+
+    def _note_taken(self, job: JobT) -> None:
+        self._length -= 1
+        _decrease(self._waiting, job.place.owner)
+
+    def _note_done(self, job: JobT) -> None:
+        _decrease(self._held, job.place.owner)
+
+
+def _decrease(counter: Counter[Any], key: Hashable) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
+
+
+class MixedQueue(_ByOwner[JobT]):
+    """A queue whose batches have jobs of many owners, one of each in turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jobs: dict[Hashable, deque[JobT]] = {}
+        self._turns: deque[Hashable] = deque()
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._turns)
+
+    def put(self, job: JobT) -> None:
+        self._note_put(job)
+        owner = job.place.owner
+        if owner not in self._jobs:
+            self._jobs[owner] = deque()
+            self._turns.append(owner)
+        self._jobs[owner].append(job)
+
+    def take(self, batch: int, *, first: Sequence[JobT] = (), threads: int = 1) -> list[JobT]:
+        """Return the next batch: with several threads this one's share, so that none is idle while one has all jobs."""
+        taken = list(first)
+        if not taken and self._turns:
+            taken.append(self._next())
+        share = min(batch - len(taken), -(-self._length // threads))
+        return [*taken, *(self._next() for _ in range(share))]
+
+    def _next(self) -> JobT:
+        owner = self._turns.popleft()
+        jobs = self._jobs[owner]
+        job = jobs.popleft()
+        if jobs:
+            self._turns.append(owner)
+        else:
+            del self._jobs[owner]
+        self._note_taken(job)
+        return job
+
+    def done(self, jobs: Sequence[JobT]) -> None:
+        for job in jobs:
+            self._note_done(job)
+
+    def leave(self, job: JobT) -> None:
+        """Do nothing: threads are not counted."""
+
+
+class SeparateQueue(_ByOwner[JobT]):
+    """A queue whose batches have jobs of one group each, for work that may wait for locks.
+
+    A group is run by one thread at a time, and the groups of one owner by at most `threads_per_owner`: an owner whose
+    rows are locked cannot hold all threads.
+    """
+
+    def __init__(self, threads_per_owner: int) -> None:
+        super().__init__()
+        self._threads_per_owner = threads_per_owner
+        self._jobs: dict[Hashable, deque[JobT]] = {}
+        """The waiting jobs by group."""
+        self._ready: dict[Hashable, deque[Hashable]] = {}
+        """The groups of each owner that wait and do not run."""
+        self._turns: deque[Hashable] = deque()
+        """The owners that have a ready group and a thread left."""
+        self._running: set[Hashable] = set()
+        self._threads: Counter[Hashable] = Counter()
+
+    def __contains__(self, group: Hashable) -> bool:
+        """Return True if jobs of the group wait or run."""
+        return group in self._running or group in self._jobs
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._turns)
+
+    def threads_of(self, owner: Hashable) -> int:
+        """Return the number of threads that run jobs of the owner."""
+        return self._threads[owner]
+
+    def put(self, job: JobT) -> None:
+        self._note_put(job)
+        group = _group_of(job)
+        if group in self._jobs:
+            self._jobs[group].append(job)
+            return
+        self._jobs[group] = deque([job])
+        if group not in self._running:
+            self._make_ready(job.place.owner, group)
+
+    def _make_ready(self, owner: Hashable, group: Hashable) -> None:
+        groups = self._ready.setdefault(owner, deque())
+        groups.append(group)
+        if len(groups) == 1 and self._threads[owner] < self._threads_per_owner:
+            self._turns.append(owner)
+
+    def take(self, batch: int, *, first: Sequence[JobT] = (), threads: int = 1) -> list[JobT]:
+        taken = list(first)
+        if not taken and not self._turns:
+            return []
+        group = _group_of(taken[0]) if taken else self._begin(self._turns.popleft())
+        jobs = self._jobs.get(group, deque())
+        while jobs and len(taken) < batch:
+            taken.append(jobs.popleft())
+            self._note_taken(taken[-1])
+        if not jobs:
+            self._jobs.pop(group, None)
+        return taken
+
+    def _begin(self, owner: Hashable) -> Hashable:
+        """Return the owner's next group, which runs now."""
+        groups = self._ready[owner]
+        group = groups.popleft()
+        self._running.add(group)
+        self._threads[owner] += 1
+        if not groups:
+            del self._ready[owner]
+        elif self._threads[owner] < self._threads_per_owner:
+            self._turns.append(owner)
+        return group
+
+    def done(self, jobs: Sequence[JobT]) -> None:
+        for job in jobs:
+            self._note_done(job)
+
+    def leave(self, job: JobT) -> None:
+        owner, group = job.place.owner, _group_of(job)
+        was_capped = self._threads[owner] == self._threads_per_owner
+        _decrease(self._threads, owner)
+        self._running.discard(group)
+        if was_capped and owner in self._ready:
+            self._turns.append(owner)
+        if group in self._jobs:
+            self._make_ready(owner, group)
+
+
+def _group_of(job: Placed) -> Hashable:
+    return id(job) if job.place.group is None else job.place.group

@@ -1,0 +1,362 @@
+"""Bookings of one organization that wait for locks do not make those of others wait."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import pytest
+from support.creating import create
+from support.databases import connect, departure_held, numbers_held
+from support.world import SECRET, World
+
+from booking_core import bookings
+from booking_core.bookings import CreateRequest
+from booking_core.db import sqlite, tables
+from booking_core.db.engine import Database, Tx
+from booking_core.errors import IdempotencyInProgress, Unavailable
+from booking_core.idempotency import Answer
+from booking_core.settings import Settings
+from booking_server.execution import creations
+from booking_server.execution.authenticator import Credentials
+from booking_server.execution.creations import BATCH, WAITING_THREADS_PER_ORGANIZATION, Creation
+from booking_server.execution.executor import HandOver
+from booking_server.execution.queues import Place
+from booking_server.execution.service import Service
+
+LONG_S, SHORT_S = 60.0, 0.2
+Book = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture
+def neighbour(new_world: Callable[..., World]) -> World:
+    """The organization that does nothing wrong."""
+    return new_world()
+
+
+@pytest.fixture
+def no_sqlite(world: World) -> None:
+    if world.database.is_sqlite:
+        pytest.skip("SQLite has one writer: no other transaction has a lock while it writes")
+
+
+class Client:
+    """Books for one organization, through the lanes of a process."""
+
+    def __init__(self, service: Service, world: World) -> None:
+        self.world = world
+        self._service = service
+        self._headers = [(b"authorization", f"Bearer {world.key()}".encode())]
+
+    def book(self, departure_id: str, key: str, **over: Any) -> Awaitable[Any]:
+        """Begin a booking, and return its answer or refusal."""
+        return asyncio.ensure_future(self._book(create(self.world, departure_id, key, **over)))
+
+    async def _book(self, request: CreateRequest) -> Any:
+        try:
+            return await self._service.creations.create(Credentials(self._headers, "192.0.2.1"), lambda _: request)
+        except Exception as error:  # noqa: BLE001 - compared by the test
+            return error
+
+
+@asynccontextmanager
+async def running(world: World) -> AsyncIterator[Service]:
+    """Run the executors of a process."""
+    settings = Settings(database_url=url_of(world), secret_key=SECRET, secret_key_check="warn", rate_limit=None)
+    service = Service(settings, Database(url_of(world), clock=world.clock))
+    try:
+        yield service
+    finally:
+        await asyncio.to_thread(service.close)
+
+
+def url_of(world: World) -> str:
+    """Return the URL of the database."""
+    return str(world.database.url.render_as_string(hide_password=False))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Return when the condition is true; the event loop goes on meanwhile."""
+    while not condition():
+        await asyncio.sleep(0)
+
+
+def statuses(results: Sequence[Any]) -> list[int]:
+    return [each.status for each in results if isinstance(each, Answer)]
+
+
+class Observed:
+    """The largest number of threads that ran for one organization while a test looked."""
+
+    def __init__(self, service: Service, organization_id: str) -> None:
+        self.most = 0
+        queue, take = service.creations.locked, service.creations.locked.take
+
+        def counted(*given: Any, **named: Any) -> Any:
+            taken = take(*given, **named)
+            self.most = max(self.most, queue.threads_of(organization_id))
+            return taken
+
+        queue.take = counted  # type: ignore[method-assign]
+
+
+@pytest.mark.usefixtures("no_sqlite")
+def test_a_locked_departure_makes_no_booking_of_another_organization_wait(
+    world: World, neighbour: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(creations, "LOCK_WAIT_S", LONG_S)
+    locked = [world.departure(world.experience(), seats=99) for _ in range(4)]
+    free, elsewhere = (each.departure(each.experience(), seats=99) for each in (world, neighbour))
+
+    async def scenario() -> None:
+        async with running(world) as service:
+            hostile, quiet = Client(service, world), Client(service, neighbour)
+            observed = Observed(service, world.org)
+            with held(url_of(world), locked):
+                waiting = [hostile.book(locked[n % 4], f"waiting-{n:03}") for n in range(40)]
+                answers = [await quiet.book(elsewhere, f"quiet-{n:03}") for n in range(50)]
+                same_shop = await hostile.book(free, "same-shop-01")
+                await until(lambda: service.creations.locked.count(world.org) == 40)
+                assert not any(each.done() for each in waiting)  # type: ignore[attr-defined]
+            assert statuses(answers) == [201] * 50
+            assert statuses([same_shop]) == [201]
+            assert statuses(await asyncio.gather(*waiting)) == [201] * 40
+            assert observed.most == WAITING_THREADS_PER_ORGANIZATION
+
+    asyncio.run(scenario())
+    assert [world.row(tables.departures, each)["seats_taken"] for each in locked] == [10] * 4
+    assert world.examine() == neighbour.examine() == []
+
+
+@contextmanager
+def held(url: str, departure_ids: Sequence[str]) -> Iterator[None]:
+    """Lock departures in one transaction, as an import does."""
+    with connect(url) as connection:
+        connection.autocommit = False
+        connection.execute("SELECT id FROM departures WHERE id = ANY(%s::uuid[]) FOR UPDATE", [list(departure_ids)])
+        try:
+            yield
+        finally:
+            connection.execute("ROLLBACK")
+
+
+@pytest.mark.usefixtures("no_sqlite")
+@pytest.mark.parametrize("holding", [departure_held, numbers_held], ids=["departure", "numbers"])
+def test_a_lock_that_is_kept_is_refused_and_the_retry_books_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, holding: Any
+) -> None:
+    monkeypatch.setattr(creations, "LOCK_WAIT_S", SHORT_S)
+    departure = world.departure(world.experience(), seats=99)
+
+    async def scenario() -> None:
+        async with running(world) as service:
+            client = Client(service, world)
+            with holding(url_of(world), departure if holding is departure_held else world.org):
+                refused = await asyncio.gather(*(client.book(departure, f"refused-{n:03}") for n in range(40)))
+            assert [(type(each), each.retry_after_s > 0) for each in refused] == [(Unavailable, True)] * 40
+            assert world.rows(tables.idempotency) == []
+            retried = await asyncio.gather(*(client.book(departure, f"refused-{n:03}") for n in range(40)))
+            again = await asyncio.gather(*(client.book(departure, f"refused-{n:03}") for n in range(40)))
+            assert statuses(retried) == statuses(again) == [201] * 40
+            assert all(each.replayed for each in again)
+
+    asyncio.run(scenario())
+    assert world.row(tables.departures, departure)["seats_taken"] == 40
+    assert world.examine() == []
+
+
+@pytest.mark.usefixtures("no_sqlite")
+def test_a_twin_of_a_request_that_waits_is_in_progress_and_books_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twin came through another process, which does not know of the first."""
+    monkeypatch.setattr(creations, "LOCK_WAIT_S", LONG_S)
+    departure = world.departure(world.experience(), seats=9)
+    request = create(world, departure, "twin-key-1")
+
+    async def scenario() -> None:
+        async with running(world) as service:
+            client = Client(service, world)
+            with departure_held(url_of(world), departure):
+                first = client.book(departure, "twin-key-1")
+                await until(lambda: service.creations.locked.threads_of(world.org) == 1)
+                await until(lambda: waits_for_a_lock(url_of(world)))
+                (twin,) = await asyncio.to_thread(world.database.write, lambda tx: bookings.create_many(tx, [request]))
+            assert isinstance(twin, IdempotencyInProgress)
+            assert statuses([await first]) == [201]
+
+    asyncio.run(scenario())
+    assert len(world.rows(tables.bookings)) == 1
+
+
+def waits_for_a_lock(url: str) -> bool:
+    with connect(url) as connection:
+        (found,) = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        ).fetchone()
+    return bool(found)
+
+
+@pytest.mark.usefixtures("no_sqlite")
+def test_a_lock_that_a_batch_does_not_look_for_sends_it_to_the_lane_that_may_wait(
+    world: World, neighbour: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A customer's row, as a transaction that changes the address has it, is locked by the foreign key of a booking."""
+    monkeypatch.setattr(creations, "LOCK_WAIT_S", LONG_S)
+    departure, elsewhere = (each.departure(each.experience(), seats=99) for each in (world, neighbour))
+
+    async def scenario() -> None:
+        async with running(world) as service:
+            hostile, quiet = Client(service, world), Client(service, neighbour)
+            assert statuses([await hostile.book(departure, "customer-01")]) == [201]
+            with connect(url_of(world)) as connection:
+                connection.autocommit = False
+                connection.execute("SELECT 1 FROM customers WHERE organization_id = %s FOR UPDATE", [world.org])
+                waiting = [hostile.book(departure, f"waiting-{n:03}") for n in range(20)]
+                answers = [await quiet.book(elsewhere, f"quiet-{n:03}") for n in range(50)]
+                assert not any(each.done() for each in waiting)  # type: ignore[attr-defined]
+                connection.execute("ROLLBACK")
+            assert statuses(answers) == [201] * 50
+            assert statuses(await asyncio.gather(*waiting)) == [201] * 20
+
+    asyncio.run(scenario())
+    assert world.examine() == neighbour.examine() == []
+
+
+class Poison:
+    """Makes every transaction fail that has one of these keys, and counts the transactions of each key."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *keys: str) -> None:
+        self.tried: dict[str, int] = {}
+        self._keys = set(keys)
+        self._lock = threading.Lock()
+        self._create_many = bookings.create_many
+        monkeypatch.setattr(bookings, "create_many", self)
+
+    def __call__(self, tx: Tx, creates: Sequence[CreateRequest], **named: Any) -> Any:
+        with self._lock:
+            for each in creates:
+                self.tried[each.once.key] = self.tried.get(each.once.key, 0) + 1
+        if self._keys.intersection(each.once.key for each in creates):
+            raise ZeroDivisionError
+        return self._create_many(tx, creates, **named)
+
+
+def test_a_request_that_fails_its_batch_hurts_only_itself(
+    world: World, neighbour: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison = Poison(monkeypatch, "hostile-007")
+    departure, elsewhere = (each.departure(each.experience(), seats=99) for each in (world, neighbour))
+
+    async def scenario() -> list[Any]:
+        async with running(world) as service:
+            hostile, quiet = Client(service, world), Client(service, neighbour)
+            results = [hostile.book(departure, f"hostile-{n:03}") for n in range(10)]
+            results += [quiet.book(elsewhere, f"quiet-{n:03}") for n in range(10)]
+            return await asyncio.gather(*results)
+
+    results = asyncio.run(scenario())
+    assert [type(each) for each in results[:10]] == [Answer] * 7 + [ZeroDivisionError] + [Answer] * 2
+    assert statuses(results) == [201] * 19
+    # With all, with those of its organization, and alone; another organization's are never tried alone.
+    assert max(times for key, times in poison.tried.items() if key.startswith("hostile")) <= 3
+    assert max(times for key, times in poison.tried.items() if key.startswith("quiet")) <= 2
+    assert world.examine() == neighbour.examine() == []
+
+
+@pytest.mark.parametrize(("for_all", "tries"), [(True, 1), (False, 5)])
+def test_a_failed_batch_is_retried_by_organization_and_one_by_one_unless_the_database_is_unavailable(
+    world: World, monkeypatch: pytest.MonkeyPatch, for_all: bool, tries: int
+) -> None:
+    tried: list[int] = []
+    outage = Unavailable(for_all=for_all)
+
+    def fail(_: object, creates: Sequence[object], **__: object) -> None:
+        tried.append(len(creates))
+        raise outage
+
+    monkeypatch.setattr(bookings, "create_many", fail)
+    departure = world.departure(world.experience())
+    failing = [
+        Creation(Credentials((), ""), fail, create=create(world, departure, f"fails-{n:03}"))  # type: ignore[arg-type]
+        for n in range(3)
+    ]
+
+    async def scenario() -> None:
+        async with running(world) as service:
+            lanes = service.creations
+            outcomes = await asyncio.to_thread(lanes._create_all, failing)
+            if for_all:
+                assert outcomes == [outage] * 3
+                return
+            together = HandOver(Place(world.org, (world.org, None)))
+            assert outcomes == [together] * 3
+            assert await asyncio.to_thread(lanes._create_waiting, failing) == [HandOver(Place(world.org))] * 3
+            for each in failing:
+                assert await asyncio.to_thread(lanes._create_waiting, [each]) == [outage]
+
+    asyncio.run(scenario())
+    assert tried == [3, 3, 1, 1, 1][:tries]
+
+
+def test_a_file_that_another_process_keeps_is_waited_for_once_by_all(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not world.database.is_sqlite:
+        pytest.skip("PostgreSQL has no lock for all")
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", SHORT_S)
+    departure, begun = world.departure(world.experience(), seats=99), 0
+    begin = sqlite.SqliteConnection.begin
+
+    def counted(connection: sqlite.SqliteConnection) -> None:
+        nonlocal begun
+        begun += 1
+        begin(connection)
+
+    async def scenario() -> list[Any]:
+        async with running(world) as service:
+            client = Client(service, world)
+            assert statuses([await client.book(departure, "before-001")]) == [201]
+            with numbers_held(url_of(world), world.org):
+                monkeypatch.setattr(sqlite.SqliteConnection, "begin", counted)
+                booked = [client.book(departure, f"waits-{n:03}") for n in range(3 * BATCH)]
+                write = service.write(lambda tx: tx.now(), organization_id=world.org, is_once=False)
+                return await asyncio.gather(*booked, write, return_exceptions=True)
+
+    results = asyncio.run(scenario())
+    assert [type(each) for each in results] == [Unavailable] * (3 * BATCH + 1)
+    assert begun <= 2  # those that came together, once by either lane at most
+    assert len(world.rows(tables.bookings)) == 1
+
+
+@pytest.mark.usefixtures("no_sqlite")
+def test_a_frozen_process_that_has_locks_is_waited_for_and_not_refused(world: World, neighbour: World) -> None:
+    """PostgreSQL ends a transaction that pauses before a request that waits for it would be refused."""
+    departure, elsewhere = (each.departure(each.experience(), seats=99) for each in (world, neighbour))
+    ended: list[BaseException] = []
+    frozen, thaw = threading.Event(), threading.Event()
+
+    def freeze(tx: Tx) -> None:
+        bookings.lock_seats(tx, world.caller(), departure, 1)
+        if not frozen.is_set():
+            frozen.set()
+            assert thaw.wait(60)
+            ended.append(ZeroDivisionError())
+        tx.now()
+
+    async def scenario() -> None:
+        async with running(world) as service:
+            client, quiet = Client(service, world), Client(service, neighbour)
+            sibling = asyncio.create_task(asyncio.to_thread(world.database.write, freeze))
+            await asyncio.to_thread(frozen.wait, 60)
+            waiting = [client.book(departure, f"waiting-{n:03}") for n in range(5)]
+            answers = [await quiet.book(elsewhere, f"quiet-{n:03}") for n in range(20)]
+            assert statuses(answers) == [201] * 20
+            assert statuses(await asyncio.gather(*waiting)) == [201] * 5
+            thaw.set()
+            await sibling  # it was rolled back, and is run again when the process goes on
+
+    asyncio.run(scenario())
+    assert len(ended) == 1
+    assert world.examine() == neighbour.examine() == []
