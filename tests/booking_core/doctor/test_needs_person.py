@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
+from support import due
 from support.hooks import Hooks
 from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
@@ -128,7 +129,7 @@ def cancelled(world: World, count: int) -> list[str]:
 def test_refunds_that_need_a_review_are_counted(world: World) -> None:
     cancelled(world, 3)
     assert findings_for_person(world) == {}
-    assert world.database.write(lambda tx: payments.refer_to_staff(tx, limit=10)) == 3
+    assert due.refer_refunds(world.database) == 3
     (found,) = findings_for_person(world).values()
     newest = max(row["id"] for row in world.rows(tables.refunds))
     assert (found.invariant, found.subject) == (REVIEW, newest)
@@ -139,7 +140,7 @@ def test_refunds_that_need_a_review_are_counted(world: World) -> None:
 
 def test_refunds_that_the_gateway_refused_are_counted(world: World) -> None:
     cancelled(world, 2)
-    claimed = world.database.write(lambda tx: payments.claim(tx, limit=10, lease_s=30))
+    claimed = due.claim_refunds(world.database)
     refused = [payments.RefundResult(each, payments.RefundOutcome.REFUSED, reason="card_closed") for each in claimed]
     world.database.write(lambda tx: payments.settle(tx, refused))
     (found,) = findings_for_person(world).values()
