@@ -19,7 +19,6 @@ from booking_core.db.unit_of_work import Update
 
 FIRST_DELAY = MINUTE
 DELAY_MAX = HOUR
-_ERROR_MAX = 200
 
 _OF_JOB = (
     parked_work.c.organization_id == bindparam("organization_id", type_=Id),
@@ -72,7 +71,7 @@ def park(tx: Tx, job: str, organization_id: str, subject_id: str, error: BaseExc
     failures, at = (known.failures if known else 0) + 1, tx.now()
     state = {
         "failures": failures,
-        "error": f"{type(error).__name__}: {error}".partition("\n")[0][:_ERROR_MAX],
+        "error": type(error).__name__,  # its text may hold parts of the row
         "failed_at": at,
         "retry_at": at + retry_delay(failures),
     }

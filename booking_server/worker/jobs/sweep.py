@@ -8,7 +8,7 @@ another, or its own other rows.
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -29,7 +29,7 @@ BATCHES_MAX = 40
 LOCK_WAIT_MS = 100
 """The time that a batch waits for a lock. A row that stays locked is found again by the next pass."""
 FAILURES_MAX = 5
-"""Rows in a row that fail before the organization is left for this turn: the cause is hardly in the rows."""
+"""Rows in a row that fail before their organization is parked as a whole: the cause is hardly in the rows."""
 
 T = TypeVar("T")
 Process = Callable[[Tx, str, Sequence[str]], Processed[T]]
@@ -63,8 +63,6 @@ class _Attempts(Generic[T]):
     done: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     results: list[T] = field(default_factory=list)
-    failures: int = 0
-    """Failed rows since the last that did not fail."""
     last: str | None = None
     """The row that was tried last, when the others were not tried."""
 
@@ -105,6 +103,8 @@ class Sweep(Generic[T]):
         """Parked rows that are leased."""
         self._rotation = Rotation()
         self._passes: dict[str, _Pass] = {}
+        self._failures: Counter[str] = Counter()
+        """Rows of each organization that failed since the last that did not."""
 
     async def run_turn(self, stop: asyncio.Event, *, batches: int = BATCHES_MAX) -> int:
         """Process a batch of each organization in turn until nothing is left; return the number of rows.
@@ -170,16 +170,41 @@ class Sweep(Generic[T]):
 
     async def _attempt(self, organization_id: str, keys: Sequence[str], known: Mapping[str, ParkedRow]) -> _Attempts[T]:
         attempts: _Attempts[T] = _Attempts()
+        error = await self._try(organization_id, keys, known, attempts)
+        if error is None:
+            return attempts
+        if len(keys) == 1:
+            await self._fail(organization_id, keys[0], error, attempts)
+            return attempts
+        for key in keys:
+            error = await self._try(organization_id, [key], known, attempts)
+            if error is not None:
+                await self._fail(organization_id, key, error, attempts)
+            if attempts.last is not None:
+                break
+        return attempts
+
+    async def _try(
+        self, organization_id: str, keys: Sequence[str], known: Mapping[str, ParkedRow], attempts: _Attempts[T]
+    ) -> Exception | None:
+        """Process rows in one transaction, and return its error, unless the database is away for all."""
         try:
             attempts.add(await self._transaction(organization_id, keys, known))
         except Exception as error:
             if is_outage(error):
                 raise
-            if len(keys) == 1:
-                await self.park(organization_id, keys[0], error)
-            else:
-                await self._one_by_one(organization_id, keys, known, attempts)
-        return attempts
+            return error
+        self._failures.pop(organization_id, None)
+        return None
+
+    async def _fail(self, organization_id: str, key: str, error: Exception, attempts: _Attempts[T]) -> None:
+        """Park a row, and with the last of many that failed in a row its organization."""
+        await self.park(organization_id, key, error)
+        self._failures[organization_id] += 1
+        if self._failures[organization_id] >= FAILURES_MAX:
+            attempts.last = key
+            del self._failures[organization_id]
+            await self.park(organization_id, organization_id, error)
 
     async def _transaction(
         self, organization_id: str, keys: Sequence[str], known: Mapping[str, ParkedRow]
@@ -203,23 +228,6 @@ class Sweep(Generic[T]):
         """Record that a leased row is done, so that it is no longer parked."""
         if (organization_id, subject_id) in self._unresolved:
             parked.remove(tx, self.name, organization_id, [subject_id, organization_id])
-
-    async def _one_by_one(
-        self, organization_id: str, keys: Sequence[str], known: Mapping[str, ParkedRow], attempts: _Attempts[T]
-    ) -> None:
-        for key in keys:
-            try:
-                attempts.add(await self._transaction(organization_id, [key], known))
-                attempts.failures = 0
-            except Exception as error:
-                if is_outage(error):
-                    raise
-                attempts.failures += 1
-                await self.park(organization_id, key, error)
-                if attempts.failures >= FAILURES_MAX:
-                    attempts.last = key
-                    await self.park(organization_id, organization_id, error)
-                    return
 
     async def park(self, organization_id: str, subject_id: str, error: Exception) -> None:
         """Park what failed; a row that is locked, or whose database is busy, is only passed over."""
