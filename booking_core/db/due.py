@@ -18,6 +18,7 @@ from sqlalchemy import (
     Text,
     bindparam,
     cast,
+    false,
     func,
     literal_column,
     select,
@@ -81,6 +82,8 @@ class DueRows:
     Args:
         at: the column with the instant; the index is (organization_id, at, key).
         ahead: microseconds before its instant at which a row is due; negative: after it.
+        bounds: further conditions on the instant. They apply within an organization, where the index makes a range of
+            them, and not to the step from one organization to the next, which would read what they leave out.
     """
 
     def __init__(
@@ -91,9 +94,10 @@ class DueRows:
         conditions: Conditions,
         *,
         ahead: int = 0,
+        bounds: Conditions = lambda _: (),
     ) -> None:
         self._owner, self._at, self._key = table.c.organization_id, at, key
-        self._conditions, self._ahead = conditions, ahead
+        self._conditions, self._bounds, self._ahead = conditions, bounds, ahead
         self._is_id = not isinstance(key.type, Text)
         self._organizations = Statement(self._select_organizations)
         self._find = Statement(self._select_rows)
@@ -122,9 +126,9 @@ class DueRows:
         bound: ColumnElement[int] = select(until).scalar_subquery()
         return bound
 
-    def _first(self, dialect: Dialect, column: ColumnElement[Any], where: ColumnElement[bool]) -> Select[Any]:
+    def _first(self, dialect: Dialect, column: ColumnElement[Any], *where: ColumnElement[bool]) -> Select[Any]:
         """Select a column of the first row in the order of the index."""
-        found = select(column).where(*self._conditions(dialect), where)
+        found = select(column).where(*self._conditions(dialect), *where)
         return found.order_by(self._owner, self._at).limit(_ONE)
 
     def _select_organizations(self, dialect: Dialect) -> Any:
@@ -134,8 +138,10 @@ class DueRows:
         following = self._first(dialect, self._owner, self._owner > owner).correlate(owners).scalar_subquery()
         owners = owners.union_all(select(following).select_from(owners).where(owner.is_not(None)))
         owner = owners.c.organization_id
-        due_first = self._first(dialect, self._at, self._owner == owner).correlate(owners).scalar_subquery()
-        return select(owner, due_first <= self._until(dialect)).where(owner.is_not(None)).limit(_LIMIT)
+        of_owner = (self._owner == owner, *self._bounds(dialect))
+        due_first = self._first(dialect, self._at, *of_owner).correlate(owners).scalar_subquery()
+        is_due = func.coalesce(due_first <= self._until(dialect), false())
+        return select(owner, is_due).where(owner.is_not(None)).limit(_LIMIT)
 
     def _select_rows(self, dialect: Dialect) -> Any:
         after = tuple_(bindparam("after_at", type_=BigInteger), bindparam("after_key", type_=self._key.type))
@@ -143,6 +149,7 @@ class DueRows:
             select(self._at, self._key)
             .where(
                 *self._conditions(dialect),
+                *self._bounds(dialect),
                 self._owner == bindparam("organization_id", type_=Id),
                 self._at <= self._until(dialect),
                 tuple_(self._at, self._key) > after,

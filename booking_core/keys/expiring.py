@@ -19,12 +19,16 @@ WARNED_AHEAD = 7 * DAY
 _WARNED = Update("warned", api_keys, sets=("warned_at",))
 
 
-def _unwarned(dialect: Dialect) -> tuple[ColumnElement[bool], ...]:
-    now = select(now_us(dialect)).scalar_subquery()
-    return api_keys.c.expires_at > now, api_keys.c.revoked_at.is_(None), api_keys.c.warned_at.is_(None)
+_UNWARNED = (api_keys.c.expires_at.is_not(None), api_keys.c.revoked_at.is_(None), api_keys.c.warned_at.is_(None))
 
 
-EXPIRING = DueRows(api_keys, api_keys.c.expires_at, api_keys.c.id, _unwarned, ahead=WARNED_AHEAD)
+def _unexpired(dialect: Dialect) -> tuple[ColumnElement[bool], ...]:
+    return (api_keys.c.expires_at > select(now_us(dialect)).scalar_subquery(),)
+
+
+EXPIRING = DueRows(
+    api_keys, api_keys.c.expires_at, api_keys.c.id, lambda _: _UNWARNED, ahead=WARNED_AHEAD, bounds=_unexpired
+)
 
 
 def _lock(dialect: Dialect) -> Any:
@@ -33,7 +37,7 @@ def _lock(dialect: Dialect) -> Any:
     return (
         select(api_keys.c.id, api_keys.c.name, api_keys.c.prefix, api_keys.c.expires_at, now_us(dialect))
         .join_from(api_keys, organizations, organizations.c.id == api_keys.c.organization_id)
-        .where(mine, wanted, organizations.c.notify_staff, *_unwarned(dialect))
+        .where(mine, wanted, organizations.c.notify_staff, *_UNWARNED, *_unexpired(dialect))
         .with_for_update(of=api_keys, skip_locked=True)
     )
 

@@ -180,7 +180,13 @@ class QueuedMail(NamedTuple):
 DUE = DueRows(mails, mails.c.next_attempt_at, mails.c.id, lambda _: (mails.c.status == QUEUED,))
 _IS_PARKED = mails.c.next_attempt_at == literal_column(str(END_OF_TIME))
 PARKED = DueRows(
-    mails, mails.c.next_attempt_at, mails.c.id, lambda _: (mails.c.status == QUEUED, _IS_PARKED), ahead=END_OF_TIME
+    mails,
+    mails.c.next_attempt_at,
+    mails.c.id,
+    lambda _: (mails.c.status == QUEUED,),
+    ahead=END_OF_TIME,
+    # Not `=`: the order would be without a sort then, and PostgreSQL might read the table instead of the index.
+    bounds=lambda _: (mails.c.next_attempt_at >= literal_column(str(END_OF_TIME)),),
 )
 """Mails that wait until there is a mail server."""
 
