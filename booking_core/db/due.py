@@ -58,7 +58,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Processed(Generic[T]):
-    """What a transaction did with due rows of one organization. Rows in neither list were locked, or no longer due."""
+    """The result of a transaction on due rows of one organization. Rows in neither list were locked, or no longer due."""
 
     done: Collection[str] = ()
     left: Collection[str] = ()

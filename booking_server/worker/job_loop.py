@@ -45,4 +45,8 @@ class JobLoop:
         await self._job.run_once()
 
     async def close(self) -> None:
-        await self._job.close()
+        """Settle what is in flight, and log a failure: leases expire, so that nothing is lost."""
+        try:
+            await self._job.close()
+        except Exception as error:  # noqa: BLE001 - the other jobs are closed too
+            self._failures.add(self._job.name, error)

@@ -61,8 +61,10 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         return await (super().run_turn(stop) if self._gateway else self.referrals.run_turn(stop))
 
     async def close(self) -> None:
-        await super().close()
-        await asyncio.to_thread(self._threads.shutdown)
+        try:
+            await super().close()
+        finally:
+            await asyncio.to_thread(self._threads.shutdown)
 
     def start(self, unit: Sequence[ClaimedRefund]) -> "asyncio.Future[RefundResult]":
         lease_ends_at = self._database.clock() + round(self._lease_s * SECOND)
