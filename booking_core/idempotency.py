@@ -14,6 +14,7 @@ from sqlalchemy.engine import Dialect
 
 from booking_core.context import Actor
 from booking_core.db import tables
+from booking_core.db.due import DueRows
 from booking_core.db.engine import Query, Tx
 from booking_core.db.statements import Statement, as_json, materialized, rows_from_json
 from booking_core.errors import (
@@ -169,9 +170,14 @@ def _stored(tx: Tx, caller: Actor, once: Once) -> Answer | None:
     return replay(caller, once, *row) if row else None
 
 
+OLD = DueRows(tables.idempotency, tables.idempotency.c.created_at, tables.idempotency.c.key, lambda _: ())
+"""The stored answers, due at their creation: a purge looks for those of an earlier instant."""
 _OLD = (
     select(tables.idempotency.c.organization_id, tables.idempotency.c.key)
-    .where(tables.idempotency.c.created_at < bindparam("before", type_=BigInteger))
+    .where(
+        tables.idempotency.c.organization_id == bindparam("organization_id", type_=tables.Id),
+        tables.idempotency.c.created_at < bindparam("before", type_=BigInteger),
+    )
     .order_by(tables.idempotency.c.created_at)
     .limit(bindparam("limit", type_=Integer))
     .with_for_update(skip_locked=True)
@@ -180,6 +186,9 @@ _KEY = tuple_(tables.idempotency.c.organization_id, tables.idempotency.c.key)
 _PURGE = Statement(lambda dialect: delete(tables.idempotency).where(_KEY.in_(materialized(dialect, _OLD))))
 
 
-def purge(tx: Tx, *, before: int, limit: int) -> int:
-    """Delete answers stored before that instant, the oldest first, and return how many. Their keys are new again."""
-    return tx.run(_PURGE, before=before, limit=limit)
+def purge(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
+    """Delete an organization's answers from before that instant, the oldest first, and return how many.
+
+    Their keys are new again.
+    """
+    return tx.run(_PURGE, organization_id=organization_id, before=before, limit=limit)

@@ -3,8 +3,11 @@
 from booking_core.bookings.batch import CreateRequest, CreateResult, Deferred, LockWait, create_many
 from booking_core.bookings.cancel import cancel
 from booking_core.bookings.cancel_batches import (
+    CANCELLING,
+    CLOSED,
+    EXPIRED,
     CancelledBatch,
-    abandon_due,
+    abandon,
     cancel_departure,
     cancel_departure_batch,
     cancel_next_batch,
@@ -28,6 +31,9 @@ from booking_core.bookings.reschedule import reschedule
 from booking_core.bookings.search import Search, parse_number, resolve_id, search
 
 __all__ = [
+    "CANCELLING",
+    "CLOSED",
+    "EXPIRED",
     "BookingRequest",
     "CancelledBatch",
     "CreateRequest",
@@ -36,7 +42,7 @@ __all__ = [
     "LiveBookingCount",
     "LockWait",
     "Search",
-    "abandon_due",
+    "abandon",
     "cancel",
     "cancel_departure",
     "cancel_departure_batch",

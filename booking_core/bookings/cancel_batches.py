@@ -6,7 +6,7 @@ Each batch is bounded and has a transaction of its own, so that no lock is held 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from booking_core import departures
+from booking_core import departures, organizations
 from booking_core.bookings import queries, store
 from booking_core.bookings.cancel import Cancellation, cancel_locked, cancel_rows, write_instant
 from booking_core.bookings.queries import LockedBooking
@@ -14,6 +14,7 @@ from booking_core.bookings.rules import BookingRow
 from booking_core.bookings.store import BookingDetails
 from booking_core.clock import HOUR
 from booking_core.context import Actor, Installation
+from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
 from booking_core.departures import DepartureRow
 from booking_core.models.bookings import CancelReason
@@ -26,31 +27,50 @@ MINIMUM_GRACE = HOUR
 
 
 def _read(tx: Tx, organization_id: str, details: Sequence[BookingDetails]) -> list[LockedBooking]:
-    """Read locked bookings, up to the second one that was paid by gift card.
+    """Read locked bookings, as many as one transaction may cancel."""
+    found = store.get_many(tx, organization_id, [each.id for each in details])
+    return _up_to_second_gift_card([LockedBooking(found[each.id], each) for each in details])
+
+
+def _up_to_second_gift_card(locked: Sequence[LockedBooking]) -> list[LockedBooking]:
+    """Return the bookings before the second one that was paid by gift card.
 
     A transaction writes a row once, and two bookings may have been paid by the same card.
     """
-    found = store.get_many(tx, organization_id, [each.id for each in details])
-    locked: list[LockedBooking] = []
+    first: list[LockedBooking] = []
     by_gift_card = 0
-    for each in details:
-        by_gift_card += found[each.id].gift_card_minor > 0
+    for booking in locked:
+        by_gift_card += booking.row.gift_card_minor > 0
         if by_gift_card > 1:
             break
-        locked.append(LockedBooking(found[each.id], each))
-    return locked
+        first.append(booking)
+    return first
 
 
-def abandon_due(tx: Tx, installation: Installation, *, limit: int = BATCH) -> int:
-    """Cancel expired pending bookings of one organization, and return their number; 0 when none has expired."""
-    organization = store.next_abandoned(tx)
-    if organization is None:
-        return 0
-    actor = Actor(installation=installation, organization=organization, at=tx.now())
-    locked = _read(tx, organization.id, store.lock_abandoned(tx, organization.id, limit))
+EXPIRED, CANCELLING, CLOSED = store.EXPIRED, store.CANCELLING, store.ClosedDepartures(MINIMUM_GRACE)
+
+
+def _worker(tx: Tx, installation: Installation, organization_id: str) -> Actor:
+    """Return the worker as the actor of an organization."""
+    organization = organizations.by_id(tx, organization_id)
+    return Actor(installation=installation, organization=organization, at=tx.now())
+
+
+def abandon(tx: Tx, installation: Installation, organization_id: str, booking_ids: Sequence[str]) -> Processed[None]:
+    """Cancel the bookings that are still pending and expired.
+
+    It passes over bookings that are locked, such as by a payment in progress, and over bookings of locked departures.
+    """
+    details = store.lock_expired(tx, organization_id, booking_ids)
+    found = store.get_many(tx, organization_id, [each.id for each in details])
+    free = store.try_lock_departures(tx, organization_id, (row.departure_id for row in found.values()))
+    ready = [LockedBooking(found[each.id], each) for each in details if found[each.id].departure_id in free]
+    locked = _up_to_second_gift_card(ready)
     if locked:
+        actor = _worker(tx, installation, organization_id)
         cancel_locked(tx, actor, locked, Cancellation(CancelReason.ABANDONED))
-    return len(locked)
+    ids = [booking.row.id for booking in ready]
+    return Processed(ids[: len(locked)], ids[len(locked) :])
 
 
 def cancel_departure(tx: Tx, actor: Actor, departure_id: str, *, reason: CancelReason = CancelReason.ADMIN) -> bytes:
@@ -128,39 +148,44 @@ def _cancel_batch(
     return rows, remaining
 
 
-def cancel_next_batch(tx: Tx, installation: Installation) -> int:
-    """Cancel the next bookings of a cancelled departure, and return 1; 0 when no such departure has bookings."""
-    found = store.next_cancelling(tx)
-    if found is None:
-        return 0
-    actor = Actor(installation=installation, organization=found.organization, at=tx.now())
-    organization_id = found.organization.id
-    locked = _read(tx, organization_id, store.lock_live(tx, organization_id, found.departure_id, BATCH))
-    row = departures.lock(tx, actor, found.departure_id)
-    if row.status == DepartureStatus.CANCELLED:
-        _cancel_batch(tx, actor, row, locked, CancelReason(found.reason))
-    return 1
+def cancel_next_batch(
+    tx: Tx, installation: Installation, organization_id: str, departure_ids: Sequence[str]
+) -> Processed[None]:
+    """Cancel the next bookings of the first of these cancelled departures."""
+    departure_id = departure_ids[0]
+    actor = _worker(tx, installation, organization_id)
+    locked = _read(tx, organization_id, store.lock_live(tx, organization_id, departure_id, BATCH))
+    row = departures.lock(tx, actor, departure_id)
+    reason = store.cancelling_reason(tx, organization_id, departure_id)
+    if row.status != DepartureStatus.CANCELLED or reason is None:
+        return Processed((), departure_ids[1:])
+    _, remaining = _cancel_batch(tx, actor, row, locked, CancelReason(reason))
+    return _first_of(departure_ids, has_more=remaining > 0)
 
 
-def cancel_under_minimum(tx: Tx, installation: Installation) -> int:
-    """Cancel a departure that has closed for booking with too few confirmed participants (decision B16).
+def _first_of(departure_ids: Sequence[str], *, has_more: bool) -> Processed[None]:
+    """Return the result of a transaction on the first departure alone."""
+    return Processed((), departure_ids) if has_more else Processed(departure_ids[:1], departure_ids[1:])
 
-    Return 1 when a departure was checked, 0 when none is due. With too few participants and a pending booking nothing
-    is decided yet: the departure is due again when no booking is pending. Each departure is decided once: a later
-    cancellation by a guest does not cancel it for the others.
+
+def cancel_under_minimum(
+    tx: Tx, installation: Installation, organization_id: str, departure_ids: Sequence[str]
+) -> Processed[None]:
+    """Cancel the first of these departures if it closed for booking with too few confirmed participants (decision B16).
+
+    With too few participants and a pending booking nothing is decided yet: the departure is due again when no booking
+    is pending. Each departure is decided once: a later cancellation by a guest does not cancel it for the others.
     """
-    found = store.next_closed(tx, grace=MINIMUM_GRACE)
-    if found is None:
-        return 0
-    actor = Actor(installation=installation, organization=found.organization, at=tx.now())
-    organization_id = found.organization.id
-    locked = _read(tx, organization_id, store.lock_live(tx, organization_id, found.departure_id, BATCH))
-    row = departures.lock(tx, actor, found.departure_id)
-    if row.status != DepartureStatus.CANCELLED:  # by another transaction, since it was found
-        counted = store.count_participants(tx, organization_id, row.id)
-        if counted.seats_confirmed >= found.min_participants:
-            key = {"organization_id": organization_id, "id": row.id}
-            tx.update(store.CHECK_MINIMUM, **key, minimum_checked_at=actor.at)
-        elif not counted.bookings_pending:
-            _cancel_batch(tx, actor, row, locked, CancelReason.MIN_PARTICIPANTS)
-    return 1
+    departure_id = departure_ids[0]
+    actor = _worker(tx, installation, organization_id)
+    locked = _read(tx, organization_id, store.lock_live(tx, organization_id, departure_id, BATCH))
+    row = departures.lock(tx, actor, departure_id)
+    minimum = store.unchecked_minimum(tx, organization_id, departure_id)
+    if row.status == DepartureStatus.CANCELLED or minimum is None:  # by another transaction, since it was found
+        return Processed((), departure_ids[1:])
+    counted = store.count_participants(tx, organization_id, row.id)
+    if counted.seats_confirmed >= minimum:
+        tx.update(store.CHECK_MINIMUM, organization_id=organization_id, id=row.id, minimum_checked_at=actor.at)
+    elif not counted.bookings_pending:
+        _cancel_batch(tx, actor, row, locked, CancelReason.MIN_PARTICIPANTS)
+    return _first_of(departure_ids, has_more=False)

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
+    case,
     func,
     literal_column,
     or_,
@@ -24,9 +25,10 @@ from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
 from booking_core.bookings.rules import BookingRow, LockedDeparture
-from booking_core.clock import HOUR
+from booking_core.clock import END_OF_TIME, HOUR
 from booking_core.context import Organization
 from booking_core.db import tables
+from booking_core.db.due import NIL_ID, DueRow, DueRows, Page
 from booking_core.db.engine import Query, Row, Tx
 from booking_core.db.paging import KeysetList
 from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
@@ -430,39 +432,39 @@ _LIVE = bookings.c.status.in_([literal_column("'pending'"), literal_column("'con
 _LIMIT = bindparam("limit", type_=Integer)
 
 
-def _abandoned(dialect: Dialect, *columns: Any) -> Select[Any]:
-    return (
-        select(*columns)
-        .where(_PENDING, bookings.c.expires_at <= now_us(dialect))
-        .order_by(bookings.c.expires_at, bookings.c.id)
-    )
+EXPIRED = DueRows(bookings, bookings.c.expires_at, bookings.c.id, lambda _: (_PENDING,))
 
 
-def _next_abandoned(dialect: Dialect) -> Any:
-    owner = tables.organizations
-    due = _abandoned(dialect, *organizations.COLUMNS)
-    return due.join_from(bookings, owner, owner.c.id == bookings.c.organization_id).limit(1)
-
-
-def _lock_abandoned(dialect: Dialect) -> Any:
+def _lock_expired(dialect: Dialect) -> Any:
+    """Build the statement that locks expired bookings, and skips those of a payment in progress."""
     mine = bookings.c.organization_id == bindparam("organization_id", type_=Id)
-    due = _abandoned(dialect, *_LOCKED).where(mine).limit(_LIMIT)
-    return due.with_for_update(key_share=True, skip_locked=True)
+    due = (mine, _PENDING, bookings.c.expires_at <= now_us(dialect), in_rows(dialect, bookings.c.id, "wanted", "id"))
+    return select(*_LOCKED).where(*due).order_by(bookings.c.id).with_for_update(key_share=True, skip_locked=True)
 
 
-_NEXT_ABANDONED = Statement(_next_abandoned)
-_LOCK_ABANDONED = Statement(_lock_abandoned)
+_LOCK_EXPIRED = Statement(_lock_expired)
 
 
-def next_abandoned(tx: Tx) -> Organization | None:
-    """Return the organization whose pending booking expired first."""
-    row = tx.first(_NEXT_ABANDONED)
-    return organizations.from_row(row) if row else None
+def lock_expired(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> list[BookingDetails]:
+    """Lock those of the bookings that are still pending and expired, by id, and skip locked ones."""
+    wanted = as_json({"id": each} for each in booking_ids)
+    found = tx.all(_LOCK_EXPIRED, organization_id=organization_id, wanted=wanted)
+    return [BookingDetails._make(row) for row in found]
 
 
-def lock_abandoned(tx: Tx, organization_id: str, limit: int) -> list[BookingDetails]:
-    """Lock expired pending bookings, oldest expiry first. Bookings locked by a payment in progress are skipped."""
-    return [BookingDetails._make(row) for row in tx.all(_LOCK_ABANDONED, organization_id=organization_id, limit=limit)]
+def _try_lock_departures(dialect: Dialect) -> Any:
+    mine = departures.c.organization_id == bindparam("organization_id", type_=Id)
+    wanted = select(departures.c.id).where(mine, in_rows(dialect, departures.c.id, "wanted", "id"))
+    return wanted.order_by(departures.c.id).with_for_update(key_share=True, skip_locked=True)
+
+
+_TRY_LOCK_DEPARTURES = Statement(_try_lock_departures)
+
+
+def try_lock_departures(tx: Tx, organization_id: str, departure_ids: Iterable[str]) -> set[str]:
+    """Lock departures that no other transaction has locked, and return their ids."""
+    wanted = as_json({"id": each} for each in sorted(set(departure_ids)))
+    return {row[0] for row in tx.all(_TRY_LOCK_DEPARTURES, organization_id=organization_id, wanted=wanted)}
 
 
 _OF_DEPARTURE = and_(
@@ -633,85 +635,148 @@ def get_many(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> dict[s
     return {row.id: row for row in found}
 
 
-class CancelledDeparture(NamedTuple):
-    """A departure whose bookings are still to be cancelled, with its organization."""
-
-    departure_id: str
-    reason: str
-    organization: Organization
-
-
-_CANCELLING = Statement(
-    select(departures.c.id, departures.c.cancelling, *organizations.COLUMNS)
-    .join_from(departures, tables.organizations, tables.organizations.c.id == departures.c.organization_id)
-    .where(departures.c.cancelling.is_not(None), departures.c.status == literal_column("'cancelled'"))
-    .order_by(departures.c.starts_at)
-    .limit(1)
+_IS_CANCELLING = (departures.c.cancelling.is_not(None), departures.c.status == literal_column("'cancelled'"))
+CANCELLING = DueRows(
+    departures,
+    departures.c.starts_at,
+    departures.c.id,
+    lambda _: _IS_CANCELLING,
+    ahead=END_OF_TIME,
 )
+"""Cancelled departures with bookings that are still to be cancelled, the first to start first, also in the future."""
 
-
-def next_cancelling(tx: Tx) -> CancelledDeparture | None:
-    """Return the cancelled departure with uncancelled bookings that starts next."""
-    row = tx.first(_CANCELLING)
-    return CancelledDeparture(row[0], row[1], organizations.from_row(row[2:])) if row else None
+# Minimum of participants -----------------------------------------------------------------------------------------
 
 
 class ClosedDeparture(NamedTuple):
-    """A departure that has closed for booking, with its minimum of participants and its organization."""
+    """A departure that has closed for booking and whose minimum of participants is due to be checked."""
 
-    departure_id: str
-    min_participants: int
-    organization: Organization
+    starts_at: int
+    id: str
+    min_participants: int | None
+    is_due: bool
+    """False: it is none, or nothing can be decided yet."""
 
 
-def _closed_for_booking(dialect: Dialect) -> Select[Any]:
-    """Select the departures whose minimum of participants is due to be checked."""
-    owner = tables.organizations
-    lead = func.coalesce(experiences.c.hours_before_booking_closes, owner.c.hours_before_booking_closes)
-    now, start = now_us(dialect), departures.c.starts_at
-    offered = and_(
-        experiences.c.organization_id == departures.c.organization_id, experiences.c.id == departures.c.experience_id
-    )
-    return (
-        select(departures.c.organization_id, departures.c.id, start, experiences.c.min_participants)
-        .join_from(owner, departures, departures.c.organization_id == owner.c.id)
-        .join(experiences, offered)
+def _organizations_with_minimum(_: Dialect) -> Any:
+    owner = tables.organizations.c
+    behind = owner.id > bindparam("after", type_=Id)
+    return select(owner.id, owner.cancel_under_minimum).where(behind).order_by(owner.id).limit(_LIMIT)
+
+
+def _window(dialect: Dialect) -> Select[Any]:
+    """Select a page of the departures of an organization that start within its longest lead, along their index."""
+    mine, start = departures.c.organization_id == bindparam("organization_id", type_=Id), departures.c.starts_at
+    now = select(now_us(dialect)).scalar_subquery()
+    lead = func.coalesce(experiences.c.hours_before_booking_closes, tables.organizations.c.hours_before_booking_closes)
+    longest = (
+        select(func.max(lead) * literal_column(str(HOUR), type_=BigInteger))
+        .join_from(experiences, tables.organizations, tables.organizations.c.id == experiences.c.organization_id)
         .where(
-            owner.c.cancel_under_minimum,
-            start > now - bindparam("grace", type_=BigInteger),
-            start - lead * literal_column(str(HOUR), type_=BigInteger) <= now,
-            departures.c.status != literal_column("'cancelled'"),
-            departures.c.minimum_checked_at.is_(None),
+            experiences.c.organization_id == bindparam("organization_id", type_=Id),
             experiences.c.min_participants.is_not(None),
         )
+        .scalar_subquery()
     )
-
-
-def _next_closed(dialect: Dialect) -> Any:
-    # Materialized, so that PostgreSQL starts with the organizations that use the setting, not with all departures.
-    closed = _closed_for_booking(dialect).cte("closed").prefix_with("MATERIALIZED")
-    owner, live = (
-        tables.organizations,
-        and_(bookings.c.organization_id == closed.c.organization_id, bookings.c.departure_id == closed.c.id, _LIVE),
-    )
-    confirmed = select(_CONFIRMED_SEATS).where(live).correlate(closed).scalar_subquery()
-    pending = select(func.count()).where(live, _PENDING).correlate(closed).scalar_subquery()
+    after = tuple_(bindparam("after_at", type_=BigInteger), bindparam("after_id", type_=Id))
     return (
-        select(closed.c.id, closed.c.min_participants, *organizations.COLUMNS)
-        .join_from(closed, owner, owner.c.id == closed.c.organization_id)
-        .where(or_(closed.c.min_participants <= confirmed, pending == 0))
-        .order_by(closed.c.starts_at, closed.c.id)
-        .limit(1)
+        select(departures)
+        .where(
+            mine,
+            start > now - bindparam("grace", type_=BigInteger),
+            start <= now + longest,
+            tuple_(start, departures.c.id) > after,
+        )
+        .order_by(start, departures.c.id)
+        .limit(_LIMIT)
     )
 
 
-_NEXT_CLOSED = Statement(_next_closed)
+def _closed(dialect: Dialect) -> Any:
+    """Select the page, each departure with its minimum and whether it can be decided: enough confirmed seats, or no
+    pending booking. Only the departures of the page that are unchecked are counted."""
+    page, owner = _window(dialect).cte("page").prefix_with("MATERIALIZED"), tables.organizations
+    lead = func.coalesce(experiences.c.hours_before_booking_closes, owner.c.hours_before_booking_closes)
+    live = and_(bookings.c.organization_id == page.c.organization_id, bookings.c.departure_id == page.c.id, _LIVE)
+    confirmed = select(_CONFIRMED_SEATS).where(live).correlate(page).scalar_subquery()
+    pending = select(func.count()).where(live, _PENDING).correlate(page).scalar_subquery()
+    is_unchecked = and_(
+        owner.c.cancel_under_minimum,
+        page.c.starts_at - lead * literal_column(str(HOUR), type_=BigInteger) <= now_us(dialect),
+        page.c.status != literal_column("'cancelled'"),
+        page.c.minimum_checked_at.is_(None),
+        experiences.c.min_participants.is_not(None),
+    )
+    can_be_decided = or_(experiences.c.min_participants <= confirmed, pending == literal_column("0"))
+    offered = and_(experiences.c.organization_id == page.c.organization_id, experiences.c.id == page.c.experience_id)
+    return (
+        select(
+            page.c.starts_at,
+            page.c.id,
+            experiences.c.min_participants,
+            case((is_unchecked, can_be_decided), else_=literal_column("false")),
+        )
+        .join_from(page, experiences, offered)
+        .join(owner, owner.c.id == page.c.organization_id)
+        .order_by(page.c.starts_at, page.c.id)
+    )
 
 
-def next_closed(tx: Tx, *, grace: int) -> ClosedDeparture | None:
-    """Return a departure that has closed for booking and can be decided: enough confirmed seats, or no pending booking.
+_ORGANIZATIONS_WITH_MINIMUM = Statement(_organizations_with_minimum)
+_CLOSED = Statement(_closed)
+_PAGE = 200
+"""Departures of a page: most of them have no minimum, or were checked before."""
 
-    Departures that began longer ago than `grace` microseconds are left out.
+
+class ClosedDepartures:
+    """The departures that have closed for booking and whose participants are to be counted.
+
+    Args:
+        grace: microseconds after its start at which a departure is left out.
     """
-    row = tx.first(_NEXT_CLOSED, grace=grace)
-    return ClosedDeparture(row[0], row[1], organizations.from_row(row[2:])) if row else None
+
+    def __init__(self, grace: int) -> None:
+        self._grace = grace
+
+    def organizations(self, tx: Tx, *, after: str, limit: int) -> list[tuple[str, bool]]:
+        """Return organizations behind `after`, and whether each cancels departures under their minimum."""
+        return [(owner, bool(is_on)) for owner, is_on in tx.all(_ORGANIZATIONS_WITH_MINIMUM, after=after, limit=limit)]
+
+    def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
+        """Return the departures of the next page that can be decided, at most `limit`."""
+        found = self.read(tx, organization_id, after=after, limit=_PAGE)
+        due = [row for row in found if row.is_due]
+        last = due[limit - 1] if len(due) > limit else found[-1] if len(found) == _PAGE else None
+        rows = [DueRow(row.starts_at, row.id) for row in due[:limit]]
+        return Page(rows, None if last is None else DueRow(last.starts_at, last.id))
+
+    def read(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> list[ClosedDeparture]:
+        """Return the next departures in the order of their start, whether they can be decided or not."""
+        at, departure_id = after or (0, NIL_ID)
+        position = {"after_at": at, "after_id": departure_id}
+        found = tx.all(_CLOSED, organization_id=organization_id, grace=self._grace, limit=limit, **position)
+        return [ClosedDeparture(row[0], row[1], row[2], bool(row[3])) for row in found]
+
+
+_MINIMUM = Statement(
+    select(experiences.c.min_participants)
+    .join_from(
+        departures,
+        experiences,
+        and_(
+            experiences.c.organization_id == departures.c.organization_id,
+            experiences.c.id == departures.c.experience_id,
+        ),
+    )
+    .where(
+        departures.c.organization_id == bindparam("organization_id", type_=Id),
+        departures.c.id == bindparam("departure_id", type_=Id),
+        departures.c.minimum_checked_at.is_(None),
+    )
+)
+
+
+def unchecked_minimum(tx: Tx, organization_id: str, departure_id: str) -> int | None:
+    """Return the minimum of participants of a departure that is still to be checked, else None."""
+    row = tx.first(_MINIMUM, organization_id=organization_id, departure_id=departure_id)
+    return None if row is None or row[0] is None else int(row[0])

@@ -45,6 +45,7 @@ _OUTCOME_POLL_S = 0.1
 
 _NOW = Statement(lambda dialect: select(now_us(dialect)))
 _TRANSACTION_ID = Statement(text("SELECT CAST(pg_current_xact_id() AS text)"))
+_LIMIT_LOCK_WAITS = Statement(text("SELECT set_config('lock_timeout', :timeout_ms, true)"))
 _OUTCOME = Statement(text("SELECT pg_xact_status(CAST(:transaction_id AS xid8))"))
 
 
@@ -252,6 +253,11 @@ class Tx:
         if not self._is_read_only:
             self.flush()
             self._connection.allow_pauses()
+
+    def limit_lock_waits(self, timeout_ms: int) -> None:
+        """Shorten the lock timeout until the transaction ends; nothing on SQLite, which has one writer."""
+        if self.dialect.name == "postgresql":
+            self.all(_LIMIT_LOCK_WAITS, timeout_ms=str(timeout_ms))
 
     @contextmanager
     def without_statement_timeout(self) -> Iterator[None]:

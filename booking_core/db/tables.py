@@ -111,6 +111,13 @@ api_keys = Table(
     Column("revoked_at", At),
     Column("last_used_at", At),
     Column("warned_at", At),  # staff was mailed that it expires, which it is once
+    _partial(
+        "ix_api_keys_unwarned",
+        "organization_id",
+        "expires_at",
+        "id",
+        where="expires_at IS NOT NULL AND revoked_at IS NULL AND warned_at IS NULL",
+    ),
 )
 
 # Catalogue -------------------------------------------------------------------------------------------------------
@@ -175,7 +182,7 @@ departures = Table(
     CheckConstraint("seats_taken BETWEEN 0 AND seats_ceiling", name="seats_taken"),
     CheckConstraint("ends_at >= starts_at", name="ends_after_start"),
     Index(None, "organization_id", "starts_at", "id"),
-    _partial("ix_departures_cancelling", "starts_at", where="cancelling IS NOT NULL"),
+    _partial("ix_departures_cancelling", "organization_id", "starts_at", "id", where="cancelling IS NOT NULL"),
 )
 
 # Seats held in another checkout. A hold is live while ended_at is null and expires_at lies ahead; no job ends it.
@@ -193,7 +200,7 @@ holds = Table(
     CheckConstraint("seats > 0", name="seats"),
     Index(None, "organization_id", "departure_id", "expires_at"),
     # Old ones are found by when they were made: an index of expires_at alone would pass for one of live holds.
-    Index(None, "created_at"),
+    Index(None, "organization_id", "created_at"),
 )
 
 # Customers -------------------------------------------------------------------------------------------------------
@@ -268,7 +275,7 @@ bookings = Table(
     Index(None, "organization_id", "experience_id", "created_at", "id"),
     Index(None, "organization_id", "departure_id"),
     Index(None, "organization_id", "updated_at"),
-    _partial("ix_bookings_pending_expires_at", "expires_at", where="status = 'pending'"),
+    _partial("ix_bookings_pending_expires_at", "organization_id", "expires_at", "id", where="status = 'pending'"),
 )
 
 # Gift cards ------------------------------------------------------------------------------------------------------
@@ -397,7 +404,7 @@ refunds = Table(
         "status IN ('requested', 'sending', 'succeeded', 'settled', 'failed', 'needs_review')", name="status"
     ),
     CheckConstraint("(status = 'settled') = (settled_minor IS NOT NULL)", name="settled"),
-    _partial("ix_refunds_due", "next_attempt_at", where="status IN ('requested', 'sending')"),
+    _partial("ix_refunds_due", "organization_id", "next_attempt_at", "id", where="status IN ('requested', 'sending')"),
 )
 
 # Events ----------------------------------------------------------------------------------------------------------
@@ -560,10 +567,14 @@ effects = Table(
     Column("created_at", At, nullable=False),
     Column("completed_at", At),
     CheckConstraint("status IN ('queued', 'done', 'failed')", name="status"),
-    _partial("ix_effects_due", "due_at", where="status = 'queued'"),
+    _partial("ix_effects_due", "organization_id", "due_at", "key", where="status = 'queued'"),
     # Rows without a mail: the others are purged with their mails.
     _partial(
-        "ix_effects_unmailed", "status", "completed_at", where="completed_at IS NOT NULL AND last_error IS NOT NULL"
+        "ix_effects_unmailed",
+        "status",
+        "organization_id",
+        "completed_at",
+        where="completed_at IS NOT NULL AND last_error IS NOT NULL",
     ),
 )
 
@@ -590,8 +601,22 @@ mails = Table(
     UniqueConstraint("organization_id", "effect_key"),
     UniqueConstraint("organization_id", "message_id"),
     CheckConstraint("status IN ('queued', 'sent', 'failed')", name="status"),
-    _partial("ix_mails_due", "next_attempt_at", where="status = 'queued'"),
-    _partial("ix_mails_ended", "status", "completed_at", where="completed_at IS NOT NULL"),
+    _partial("ix_mails_due", "organization_id", "next_attempt_at", "id", where="status = 'queued'"),
+    _partial("ix_mails_ended", "status", "organization_id", "completed_at", where="completed_at IS NOT NULL"),
+)
+
+# Rows that a job of the worker could not process, until it could. The job passes over them before retry_at.
+parked_work = Table(
+    "parked_work",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("job", Text, primary_key=True),
+    Column("subject_id", Text, primary_key=True),  # of the row in its own table; the organization's: all of its rows
+    Column("failures", Integer, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("failed_at", At, nullable=False),
+    Column("retry_at", At, nullable=False),
+    CheckConstraint("failures > 0", name="failures"),
 )
 
 # The timeline of a customer for staff, and with booking_id that of a booking. The primary key is its order.
@@ -628,7 +653,7 @@ idempotency = Table(
     Column("status", Integer, nullable=False),
     Column("body_sealed", Text, nullable=False, info=LONG),
     Column("created_at", At, nullable=False),
-    Index(None, "created_at"),
+    Index(None, "organization_id", "created_at"),
 )
 
 # The present instant for purges, of the whole installation. It follows the clock in bounded steps, so that a

@@ -79,6 +79,16 @@ CHECKS = (
         kind=_PERSON,
         remedy="booking mails list --org {org} --status unwritten, then booking mails retry --failed --org {org}",
     ),
+    # One pass over the parked rows. One whose attempt is overdue was not found again by its job: it is no longer due.
+    Check(
+        "rows that a job of the worker cannot process wait for a person",
+        """SELECT p.organization_id, p.subject_id,
+                  p.job || ' failed ' || p.failures || ' times, the last time with ' || p.error
+                  || ', next attempt at ' || p.retry_at
+             FROM parked_work p WHERE [p] AND p.retry_at > :at - 3600000000""",
+        kind=_PERSON,
+        remedy="repair the row, the worker's log says what is wrong with it; the worker tries it again within an hour",
+    ),
     # One pass over the departures that are cancelled and to come, with a look-up along an index for each.
     Check(
         "bookings of a cancelled departure wait for a person",

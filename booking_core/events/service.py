@@ -114,6 +114,6 @@ def purge(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
     return store.purge(tx, organization_id, before, limit)
 
 
-def organizations_before(tx: Tx, before: int) -> list[str]:
-    """Return the ids of the organizations whose oldest event is from before that instant."""
-    return store.organizations_before(tx, before)
+def organizations_before(tx: Tx, before: int, *, after: str, limit: int) -> list[tuple[str, bool]]:
+    """Return organizations behind `after` by id, and whether the oldest event of each is from before that instant."""
+    return store.organizations_before(tx, before, after, limit)

@@ -19,6 +19,7 @@ from sqlalchemy import (
     bindparam,
     case,
     delete,
+    false,
     func,
     literal_column,
     select,
@@ -214,9 +215,13 @@ _OLDEST = (
     .scalar_subquery()
 )
 _ORGANIZATIONS_BEFORE = Statement(
-    select(organizations.c.id).where(bindparam("before", type_=BigInteger) > _OLDEST).order_by(organizations.c.id)
+    select(organizations.c.id, func.coalesce(bindparam("before", type_=BigInteger) > _OLDEST, false()))
+    .where(organizations.c.id > bindparam("after", type_=Id))
+    .order_by(organizations.c.id)
+    .limit(bindparam("limit", type_=Integer))
 )
 
 
-def organizations_before(tx: Tx, before: int) -> list[str]:
-    return [row[0] for row in tx.all(_ORGANIZATIONS_BEFORE, before=before)]
+def organizations_before(tx: Tx, before: int, after: str, limit: int) -> list[tuple[str, bool]]:
+    found = tx.all(_ORGANIZATIONS_BEFORE, before=before, after=after, limit=limit)
+    return [(organization_id, bool(is_old)) for organization_id, is_old in found]

@@ -1,6 +1,6 @@
 """API keys: authentication, scopes, and the lifecycle of a key."""
 
-from booking_core.keys.expiring import warn_expiring
+from booking_core.keys.expiring import EXPIRING, warn_expiring
 from booking_core.keys.service import (
     create,
     expire,
@@ -16,6 +16,7 @@ from booking_core.keys.service import (
 )
 
 __all__ = [
+    "EXPIRING",
     "create",
     "expire",
     "find",

@@ -1,6 +1,6 @@
 """Mails to guests and staff, and the summary of a booking that its guest sees.
 
-The worker calls `write_due`, which renders the mails of the outbox, then `claim`, hands the mails to a mail server, and
+The worker calls `write`, which renders the mails of the outbox, then `claim`, hands the mails to a mail server, and
 stores the results with `record`. An operator lists mails and retries failed ones.
 """
 
@@ -8,12 +8,36 @@ from booking_core.notifications.formatting import money, one_line
 from booking_core.notifications.guest import GuestView, open_link
 from booking_core.notifications.message import Mailbox
 from booking_core.notifications.rules import SEND_RETRY_DELAYS, WRITE_RETRY_DELAYS, Mail, MailStatus, present
-from booking_core.notifications.sending import ClaimedMail, MailOutcome, MailResult, claim, pending, record, unpark
-from booking_core.notifications.service import find, find_failed, get, purge, purge_unmailed, retry, retry_each
+from booking_core.notifications.sending import (
+    DUE,
+    PARKED,
+    ClaimedMail,
+    MailOutcome,
+    MailResult,
+    claim,
+    record,
+    unpark,
+)
+from booking_core.notifications.service import (
+    ENDED_MAILS,
+    ENDED_UNMAILED,
+    find,
+    find_failed,
+    get,
+    purge,
+    purge_unmailed,
+    retry,
+    retry_each,
+)
 from booking_core.notifications.summary import Summary
-from booking_core.notifications.writing import SEALED_FOR, default_sender, write_due
+from booking_core.notifications.writing import OWED, SEALED_FOR, default_sender, write
 
 __all__ = [
+    "DUE",
+    "ENDED_MAILS",
+    "ENDED_UNMAILED",
+    "OWED",
+    "PARKED",
     "SEALED_FOR",
     "SEND_RETRY_DELAYS",
     "WRITE_RETRY_DELAYS",
@@ -33,7 +57,6 @@ __all__ = [
     "money",
     "one_line",
     "open_link",
-    "pending",
     "present",
     "purge",
     "purge_unmailed",
@@ -41,5 +64,5 @@ __all__ = [
     "retry",
     "retry_each",
     "unpark",
-    "write_due",
+    "write",
 ]

@@ -28,6 +28,7 @@ from sqlalchemy.sql.type_api import TypeEngine
 
 from booking_core import organizations
 from booking_core.context import Organization
+from booking_core.db.due import DueRows
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.db.tables import Id, effects, mails
@@ -224,10 +225,22 @@ def _delete(table: Table, key: ColumnElement[Any]) -> Statement:
 _DELETE_MAILS, _DELETE_EFFECTS = _delete(mails, mails.c.effect_key), _delete(effects, effects.c.key)
 
 
+def _ended(table: Table, key: ColumnElement[Any], status: str, *conditions: ColumnElement[bool]) -> DueRows:
+    """Return the rows of a status, due when they ended: a purge looks for an earlier instant."""
+    of_status = table.c.status == literal_column(f"'{status}'")
+    has_ended = (of_status, table.c.completed_at.is_not(None), *conditions)
+    return DueRows(table, table.c.completed_at, key, lambda _: has_ended)
+
+
+ENDED_MAILS = {status: _ended(mails, mails.c.effect_key, status) for status in ("sent", "failed")}
+ENDED_UNMAILED = {status: _ended(effects, effects.c.key, status, _UNMAILED) for status in ("done", "failed")}
+
+
 def _old(table: Table, key: ColumnElement[Any], *conditions: ColumnElement[bool]) -> Select[Any]:
     return (
         select(table.c.organization_id, key)
         .where(
+            table.c.organization_id == _OWNER,
             table.c.status == bindparam("status", type_=Text),
             table.c.completed_at < bindparam("before", type_=BigInteger),
             *conditions,
@@ -247,8 +260,8 @@ def delete_mails(tx: Tx, keys: Sequence[Key]) -> None:
     tx.run(_DELETE_MAILS, purged=_as_json_keys(keys))
 
 
-def purge_mails(tx: Tx, status: str, before: int, limit: int) -> int:
-    found = tx.all(_OLD_MAILS, status=status, before=before, limit=limit)
+def purge_mails(tx: Tx, organization_id: str, status: str, before: int, limit: int) -> int:
+    found = tx.all(_OLD_MAILS, organization_id=organization_id, status=status, before=before, limit=limit)
     if found:
         purged = _as_json_keys((owner, key) for owner, key in found)
         tx.run(_DELETE_MAILS, purged=purged)
@@ -256,8 +269,8 @@ def purge_mails(tx: Tx, status: str, before: int, limit: int) -> int:
     return len(found)
 
 
-def purge_unmailed(tx: Tx, status: str, before: int, limit: int) -> int:
-    found = tx.all(_OLD_UNMAILED, status=status, before=before, limit=limit)
+def purge_unmailed(tx: Tx, organization_id: str, status: str, before: int, limit: int) -> int:
+    found = tx.all(_OLD_UNMAILED, organization_id=organization_id, status=status, before=before, limit=limit)
     if found:
         tx.run(_DELETE_EFFECTS, purged=_as_json_keys((owner, key) for owner, key in found))
     return len(found)

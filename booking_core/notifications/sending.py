@@ -12,6 +12,7 @@ from enum import StrEnum
 from booking_core import tokens
 from booking_core.clock import END_OF_TIME, SECOND
 from booking_core.context import Installation
+from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
 from booking_core.notifications import rules, store
 from booking_core.notifications.rules import SEND_RETRY_DELAYS, SENT_WITHIN
@@ -58,17 +59,26 @@ class MailResult:
     error: str | None = None
 
 
+DUE, PARKED = store.DUE, store.PARKED
+
+
 def claim(
-    tx: Tx, installation: Installation, *, limit: int, lease_s: int, gives_up_old: bool = True
-) -> list[ClaimedMail]:
-    """Lease due mails, at most `limit`, the longest due first, and skip locked ones.
+    tx: Tx,
+    installation: Installation,
+    organization_id: str,
+    mail_ids: Sequence[str],
+    *,
+    lease_s: int,
+    gives_up_old: bool = True,
+) -> Processed[ClaimedMail]:
+    """Lease those of the mails that are due, the longest due first, and skip locked ones.
 
     A mail that is too old, has no attempts left or can no longer be opened is marked as failed instead.
 
     Args:
         gives_up_old: whether the clock can be trusted about the age of a mail.
     """
-    found = store.lock_due(tx, limit=limit)
+    found = store.lock_due(tx, organization_id, mail_ids)
     token, claimed = tokens.new_id(), []
     for queued, at in found:
         error, message = _fault(installation, queued, at if gives_up_old else queued.created_at)
@@ -77,7 +87,7 @@ def claim(
     given_up = [MailResult(each, MailOutcome.REFUSED, error) for each, error in claimed if error]
     if given_up:
         record(tx, given_up)
-    return [each for each, error in claimed if not error]
+    return Processed([queued.id for queued, _ in found], results=[each for each, error in claimed if not error])
 
 
 def _fault(installation: Installation, queued: QueuedMail, at: int) -> tuple[str | None, bytes]:
@@ -159,14 +169,9 @@ def _settled(result: MailResult, at: int) -> dict[str, object]:
     }
 
 
-def unpark(tx: Tx) -> int:
-    """Make parked mails due, and return how many. Mails that are too old fail at their next claim."""
-    return store.unpark(tx)
-
-
-def pending(tx: Tx) -> tuple[bool, bool]:
-    """Return whether any mail is due to be written, and whether any is due to be sent.
-
-    It only reads, so that an idle worker writes nothing.
-    """
-    return store.pending(tx)
+def unpark(tx: Tx, organization_id: str, mail_ids: Sequence[str]) -> Processed[None]:
+    """Make those of the mails due that waited for a mail server. Mails that are too old fail at their next claim."""
+    found, at = store.lock_parked(tx, organization_id, mail_ids), tx.now()
+    for mail_id in found:
+        tx.update(store.UNPARK, organization_id=organization_id, id=mail_id, next_attempt_at=at)
+    return Processed(found)

@@ -137,16 +137,19 @@ def _combined(refused: Sequence[Conflict], count: int) -> Conflict:
 # Purging ---------------------------------------------------------------------------------------------------------
 
 
-def purge(tx: Tx, *, before: int, limit: int) -> int:
-    """Delete mails that were sent or failed before that instant, with their outbox rows; return how many.
+ENDED_MAILS, ENDED_UNMAILED = tuple(history.ENDED_MAILS.values()), tuple(history.ENDED_UNMAILED.values())
 
-    It deletes at most `limit`, and never a queued mail, however old.
+
+def purge(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
+    """Delete an organization's mails that were sent or failed before that instant, with their outbox rows.
+
+    It deletes at most `limit` and returns how many; never a queued mail, however old.
     """
-    purged = history.purge_mails(tx, "sent", before, limit)
-    return purged + history.purge_mails(tx, "failed", before, limit - purged)
+    purged = history.purge_mails(tx, organization_id, "sent", before, limit)
+    return purged + history.purge_mails(tx, organization_id, "failed", before, limit - purged)
 
 
-def purge_unmailed(tx: Tx, *, before: int, limit: int) -> int:
-    """Delete outbox rows that ended without a mail before that instant, at most `limit`; return how many."""
-    purged = history.purge_unmailed(tx, "done", before, limit)
-    return purged + history.purge_unmailed(tx, "failed", before, limit - purged)
+def purge_unmailed(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
+    """Delete an organization's outbox rows that ended without a mail before that instant; return how many."""
+    purged = history.purge_unmailed(tx, organization_id, "done", before, limit)
+    return purged + history.purge_unmailed(tx, organization_id, "failed", before, limit - purged)

@@ -3,14 +3,15 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Integer, and_, bindparam, exists, literal_column, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, literal_column, select
 from sqlalchemy.engine import Dialect
 
 from booking_core import organizations
 from booking_core.clock import END_OF_TIME
 from booking_core.context import Organization
+from booking_core.db.due import DueRows
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement, as_json, now_us, rows_parameter
+from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import (
     Id,
     bookings,
@@ -46,31 +47,39 @@ class OutboxRow(NamedTuple):
     due_at: int
 
 
-def _due_outbox(dialect: Dialect) -> Any:
+OWED = DueRows(effects, effects.c.due_at, effects.c.key, lambda _: (effects.c.status == QUEUED, IS_MAIL))
+
+
+def _lock_owed(dialect: Dialect) -> Any:
     columns = [effects.c[name] for name in OutboxRow._fields]
     return (
         select(*columns, now_us(dialect), *organizations.COLUMNS)
         .join_from(effects, organization_table, organization_table.c.id == effects.c.organization_id)
-        .where(effects.c.status == QUEUED, effects.c.due_at <= now_us(dialect), IS_MAIL)
-        .order_by(effects.c.due_at)
-        .limit(bindparam("limit", type_=Integer))
+        .where(
+            effects.c.organization_id == bindparam("organization_id", type_=Id),
+            in_rows(dialect, effects.c.key, "wanted", "id"),
+            effects.c.status == QUEUED,
+            effects.c.due_at <= now_us(dialect),
+        )
+        .order_by(effects.c.due_at, effects.c.key)
         .with_for_update(of=effects, skip_locked=True)
     )
 
 
-_DUE_OUTBOX = Statement(_due_outbox)
+_LOCK_OWED = Statement(_lock_owed)
 _AT = len(OutboxRow._fields)
 
 
-def lock_due_outbox(tx: Tx, *, limit: int) -> list[tuple[OutboxRow, Organization, int]]:
-    """Lock due outbox rows, the longest due first, and skip locked ones.
+def lock_owed(tx: Tx, organization_id: str, keys: Iterable[str]) -> list[tuple[OutboxRow, Organization, int]]:
+    """Lock those of the outbox rows that are due, the longest due first, and skip locked ones.
 
     Returns:
         Each row with its organization and the present instant.
     """
+    wanted = as_json({"id": each} for each in keys)
     return [
         (OutboxRow._make(row[:_AT]), organizations.from_row(row[_AT + 1 :]), row[_AT])
-        for row in tx.all(_DUE_OUTBOX, limit=limit)
+        for row in tx.all(_LOCK_OWED, organization_id=organization_id, wanted=wanted)
     ]
 
 
@@ -168,18 +177,36 @@ class QueuedMail(NamedTuple):
     created_at: int
 
 
-def _due(dialect: Dialect) -> Any:
+DUE = DueRows(mails, mails.c.next_attempt_at, mails.c.id, lambda _: (mails.c.status == QUEUED,))
+_IS_PARKED = mails.c.next_attempt_at == literal_column(str(END_OF_TIME))
+PARKED = DueRows(
+    mails,
+    mails.c.next_attempt_at,
+    mails.c.id,
+    lambda _: (mails.c.status == QUEUED,),
+    ahead=END_OF_TIME,
+    # Not `=`: the order would be without a sort then, and PostgreSQL might read the table instead of the index.
+    bounds=lambda _: (mails.c.next_attempt_at >= literal_column(str(END_OF_TIME)),),
+)
+"""Mails that wait until there is a mail server."""
+
+
+def _lock_due(dialect: Dialect) -> Any:
     columns = [mails.c[name] for name in QueuedMail._fields]
     return (
         select(*columns, now_us(dialect))
-        .where(mails.c.status == QUEUED, mails.c.next_attempt_at <= now_us(dialect))
-        .order_by(mails.c.next_attempt_at)
-        .limit(bindparam("limit", type_=Integer))
+        .where(
+            mails.c.organization_id == bindparam("organization_id", type_=Id),
+            in_rows(dialect, mails.c.id, "wanted", "id"),
+            mails.c.status == QUEUED,
+            mails.c.next_attempt_at <= now_us(dialect),
+        )
+        .order_by(mails.c.next_attempt_at, mails.c.id)
         .with_for_update(skip_locked=True)
     )
 
 
-_DUE = Statement(_due)
+_LOCK_DUE = Statement(_lock_due)
 LEASE = Update("lease_mails", mails, sets=("lease_token", "lease_until", "next_attempt_at", "attempt_count"))
 _LEASED = ("organization_id", "id", "lease_token")
 """With the lease token: a mail that another worker has leased since is not changed."""
@@ -197,35 +224,24 @@ SENT = Update(
 )
 
 
-def lock_due(tx: Tx, *, limit: int) -> list[tuple[QueuedMail, int]]:
-    """Lock due mails, each with the present instant."""
-    return [(QueuedMail._make(row[:-1]), row[-1]) for row in tx.all(_DUE, limit=limit)]
+def lock_due(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[tuple[QueuedMail, int]]:
+    """Lock those of the mails that are due, each with the present instant, and skip locked ones."""
+    wanted = as_json({"id": each} for each in mail_ids)
+    found = tx.all(_LOCK_DUE, organization_id=organization_id, wanted=wanted)
+    return [(QueuedMail._make(row[:-1]), row[-1]) for row in found]
 
 
-def _pending(dialect: Dialect) -> Any:
-    owes = exists().where(effects.c.status == QUEUED, effects.c.due_at <= now_us(dialect), IS_MAIL)
-    sends = exists().where(mails.c.status == QUEUED, mails.c.next_attempt_at <= now_us(dialect))
-    return select(owes, sends)
+def _lock_parked(dialect: Dialect) -> Any:
+    mine = mails.c.organization_id == bindparam("organization_id", type_=Id)
+    parked = (mine, in_rows(dialect, mails.c.id, "wanted", "id"), mails.c.status == QUEUED, _IS_PARKED)
+    return select(mails.c.id).where(*parked).with_for_update(skip_locked=True)
 
 
-_PENDING = Statement(_pending)
+_LOCK_PARKED = Statement(_lock_parked)
+UNPARK = Update("unpark_mails", mails, sets=("next_attempt_at",))
 
 
-def pending(tx: Tx) -> tuple[bool, bool]:
-    """Return whether any mail is due to be written, and whether any is due to be sent."""
-    row = tx.first(_PENDING)
-    assert row is not None
-    return bool(row[0]), bool(row[1])
-
-
-_PARKED = Statement(
-    lambda dialect: (
-        update(mails)
-        .where(mails.c.status == QUEUED, mails.c.next_attempt_at == literal_column(str(END_OF_TIME)))
-        .values(next_attempt_at=now_us(dialect))
-    )
-)
-
-
-def unpark(tx: Tx) -> int:
-    return tx.run(_PARKED)
+def lock_parked(tx: Tx, organization_id: str, mail_ids: Iterable[str]) -> list[str]:
+    """Lock those of the mails that wait for a mail server, and skip locked ones."""
+    wanted = as_json({"id": each} for each in mail_ids)
+    return [row[0] for row in tx.all(_LOCK_PARKED, organization_id=organization_id, wanted=wanted)]

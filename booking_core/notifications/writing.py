@@ -1,13 +1,14 @@
 """Writes the mails of due outbox rows."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from booking_core import tokens
 from booking_core.context import Installation, Organization
 from booking_core.db import tables
+from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
 from booking_core.guest_links import ManageLinks
 from booking_core.notifications import message, rendering, rules, store
@@ -25,8 +26,13 @@ SEALED_FOR = "mail"
 """A guest's mail holds the secret link, so the stored text is sealed."""
 
 
-def write_due(tx: Tx, installation: Installation, *, limit: int, sender: Mailbox | None = None) -> int:
-    """Write the mails of due outbox rows, and return how many rows it processed.
+OWED = store.OWED
+
+
+def write(
+    tx: Tx, installation: Installation, organization_id: str, keys: Sequence[str], *, sender: Mailbox | None = None
+) -> Processed[None]:
+    """Write the mails of those of the outbox rows that are due.
 
     A row gets at most one mail, in the transaction that completes the row. A mail without a recipient, or one that is
     switched off, is not written. A mail that cannot be rendered is retried later and delays no other. It takes three
@@ -35,13 +41,13 @@ def write_due(tx: Tx, installation: Installation, *, limit: int, sender: Mailbox
     Args:
         sender: the From address; by default an address at the host of the public URL.
     """
-    due = store.lock_due_outbox(tx, limit=limit)
+    due = store.lock_owed(tx, organization_id, keys)
     wanted = ((row.organization_id, row.subject_id) for row, _, _ in due if OutboxKind(row.kind) in BOOKING_KINDS)
     bookings = store.get_bookings(tx, wanted)
     writer = _MailWriter(installation, sender or default_sender(installation), bookings)
     for row, organization, at in due:
         writer.process(tx, row, organization, at)
-    return len(due)
+    return Processed([row.key for row, _, _ in due])
 
 
 def default_sender(installation: Installation) -> Mailbox:
@@ -65,18 +71,19 @@ class _MailWriter:
     def process(self, tx: Tx, row: OutboxRow, organization: Organization, at: int) -> None:
         """Write the mail of a row, if it has a recipient, and settle the row."""
         kind, booking = OutboxKind(row.kind), self.bookings.get((row.organization_id, row.subject_id))
-        to = rules.recipient(kind, organization, booking)
-        if isinstance(to, NoMailReason):
-            _settle(tx, row, at, status="done", note=to)
-            return
         try:
+            to = rules.recipient(kind, organization, booking)
+            if isinstance(to, NoMailReason):
+                _settle(tx, row, at, status="done", note=to)
+                return
             recipient = message.address(to)
             content = self._render(row, organization, booking, at)
             message_id = f"{_message_key(row)}@{self.sender.address.rpartition('@')[2]}"
             composed = self._compose(content, organization, booking, to, message_id, at, to_guest=kind in GUEST_KINDS)
             self._insert(tx, row, booking, recipient, message_id, composed, at)
         except Exception as error:  # the row stores it; the other mails are written  # noqa: BLE001, RUF100
-            log.exception("the mail %s of organization %s cannot be written", row.key, row.organization_id)
+            if not row.attempt_count:
+                log.exception("the mail %s of organization %s cannot be written", row.key, row.organization_id)
             _retry_later(tx, row, at, error)
         else:
             _settle(tx, row, at, status="done")
@@ -158,6 +165,7 @@ def _retry_later(tx: Tx, row: OutboxRow, at: int, error: Exception) -> None:
     # Only the type of the error: its text may hold parts of the mail.
     note = type(error).__name__
     if delay is None:
+        log.error("the mail %s of organization %s was given up", row.key, row.organization_id)
         _settle(tx, row, at, status="failed", note=note, attempts=attempts)
     else:
         _settle(tx, row, at, status="queued", note=note, attempts=attempts, due_at=at + delay)

@@ -45,6 +45,18 @@ def get(tx: Tx, *, slug: str) -> Organization:
     return found
 
 
+def by_id(tx: Tx, organization_id: str) -> Organization:
+    """Return the organization of an id.
+
+    Raises:
+        NotFound: there is none.
+    """
+    found = store.by_id(tx, organization_id)
+    if found is None:
+        raise NotFound(f"There is no organization {organization_id!r}.")
+    return found
+
+
 def find(tx: Tx) -> list[Organization]:
     """Return every organization, ordered by slug."""
     return store.every(tx)

@@ -20,6 +20,7 @@ _SWITCHES = tuple(index for index, column in enumerate(COLUMNS) if isinstance(co
 
 _SELECT = select(*COLUMNS)
 _BY_SLUG = Statement(_SELECT.where(_TABLE.c.slug == bindparam("slug")))
+_BY_ID = Statement(_SELECT.where(_TABLE.c.id == bindparam("id", type_=tables.Id)))
 _ALL = Statement(_SELECT.order_by(_TABLE.c.slug))
 
 
@@ -34,6 +35,12 @@ def from_row(row: Row) -> Organization:
 def by_slug(tx: Tx, slug: str) -> Organization | None:
     """Return the organization of a slug, or None."""
     row = tx.first(_BY_SLUG, slug=slug)
+    return from_row(row) if row else None
+
+
+def by_id(tx: Tx, organization_id: str) -> Organization | None:
+    """Return the organization of an id, or None."""
+    row = tx.first(_BY_ID, id=organization_id)
     return from_row(row) if row else None
 
 

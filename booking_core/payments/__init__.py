@@ -28,7 +28,7 @@ from booking_core.payments.listing import (
     present_record,
     present_refund,
 )
-from booking_core.payments.refunds import claim, refer_to_staff, settle
+from booking_core.payments.refunds import DUE, claim, refer_to_staff, settle
 from booking_core.payments.rules import (
     FIRST_RETRY_DELAY_S,
     RETRY_DELAY_MAX_S,
@@ -51,6 +51,7 @@ from booking_core.payments.service import (
 from booking_core.payments.store import PaymentRow
 
 __all__ = [
+    "DUE",
     "FIRST_RETRY_DELAY_S",
     "RETRY_DELAY_MAX_S",
     "ClaimedRefund",

@@ -15,6 +15,7 @@ from typing import Any
 
 from booking_core import outbox, timeline, tokens
 from booking_core.clock import SECOND
+from booking_core.db.due import Processed
 from booking_core.db.engine import Tx
 from booking_core.outbox import OutboxKind
 from booking_core.payments import rules, store
@@ -25,29 +26,31 @@ from booking_core.timeline import TimelineKind
 
 log = logging.getLogger("booking.refunds")
 
+DUE = store.DUE
+
 # Claiming --------------------------------------------------------------------------------------------------------
 
 
-def claim(tx: Tx, *, limit: int, lease_s: float) -> list[ClaimedRefund]:
-    """Lease due refunds, at most `limit`. A refund that the gateway cannot make is referred to staff instead."""
+def claim(tx: Tx, organization_id: str, refund_ids: Sequence[str], *, lease_s: float) -> Processed[ClaimedRefund]:
+    """Lease those of the refunds that are due. A refund that the gateway cannot make is referred to staff instead."""
     token = tokens.new_id()
-    claimed = []
-    for due in store.due(tx, limit=limit):
+    claimed, found = [], store.due(tx, organization_id, refund_ids)
+    for due in found:
         if due.payment_intent is None:
             _refer(tx, due, RefundReason.NO_PAYMENT_INTENT)
         elif due.attempt_count >= rules.ATTEMPTS_MAX:
             _refer(tx, due, RefundReason.NEVER_SETTLED)
         else:
             claimed.append(_lease(tx, due, due.payment_intent, token, due.at + round(lease_s * SECOND)))
-    return claimed
+    return Processed([due.id for due in found], results=claimed)
 
 
-def refer_to_staff(tx: Tx, *, limit: int) -> int:
-    """Refer due refunds to staff, because there is no gateway; return how many, at most `limit`."""
-    found = store.due(tx, limit=limit)
+def refer_to_staff(tx: Tx, organization_id: str, refund_ids: Sequence[str]) -> Processed[ClaimedRefund]:
+    """Refer those of the refunds that are due to staff, because there is no gateway."""
+    found = store.due(tx, organization_id, refund_ids)
     for due in found:
         _refer(tx, due, RefundReason.NO_GATEWAY)
-    return len(found)
+    return Processed([due.id for due in found])
 
 
 def _lease(tx: Tx, due: DueRefund, payment_intent: str, token: str, until: int) -> ClaimedRefund:

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, exists, func, literal_column, select, update
+from sqlalchemy import BigInteger, Text, and_, bindparam, exists, func, literal_column, select, update
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import dml
 
+from booking_core.db.due import DueRows
 from booking_core.db.engine import Query, Tx
-from booking_core.db.statements import Statement, as_json, now_us, rows_parameter
+from booking_core.db.statements import Statement, as_json, in_rows, now_us, rows_parameter
 from booking_core.db.tables import Id, bookings, payment_records, payments, refunds
 from booking_core.db.unit_of_work import InsertFromSelect, Update
 from booking_core.models.bookings import PaymentStatus
@@ -152,7 +153,10 @@ def _columns(names: Iterable[str], joined: Mapping[str, Any]) -> list[Any]:
     return [joined[name] if name in joined else refunds.c[name] for name in names]
 
 
-def _due(dialect: Dialect) -> Any:
+DUE = DueRows(refunds, refunds.c.next_attempt_at, refunds.c.id, lambda _: (OPEN,))
+
+
+def _lock_due(dialect: Dialect) -> Any:
     now = now_us(dialect)
     of_others = {"payment_intent": payments.c.payment_intent, "customer_id": bookings.c.customer_id, "at": now}
     paid = and_(payments.c.organization_id == refunds.c.organization_id, payments.c.id == refunds.c.payment_id)
@@ -161,19 +165,24 @@ def _due(dialect: Dialect) -> Any:
         select(*_columns(DueRefund._fields, of_others))
         .join_from(refunds, payments, paid)
         .join(bookings, booked)
-        .where(OPEN, refunds.c.next_attempt_at <= select(now).scalar_subquery())
-        .order_by(refunds.c.next_attempt_at)
-        .limit(bindparam("limit", type_=Integer))
+        .where(
+            refunds.c.organization_id == bindparam("organization_id", type_=Id),
+            in_rows(dialect, refunds.c.id, "wanted", "id"),
+            OPEN,
+            refunds.c.next_attempt_at <= select(now).scalar_subquery(),
+        )
+        .order_by(refunds.c.next_attempt_at, refunds.c.id)
         .with_for_update(key_share=True, skip_locked=True, of=refunds)
     )
 
 
-DUE = Statement(_due)
+_LOCK_DUE = Statement(_lock_due)
 
 
-def due(tx: Tx, *, limit: int) -> list[DueRefund]:
-    """Return due refunds, the longest due first; on PostgreSQL it locks them and skips locked ones."""
-    return [DueRefund._make(row) for row in tx.all(DUE, limit=limit)]
+def due(tx: Tx, organization_id: str, refund_ids: Iterable[str]) -> list[DueRefund]:
+    """Return those of the refunds that are due; on PostgreSQL it locks them and skips locked ones."""
+    wanted = as_json({"id": each} for each in refund_ids)
+    return [DueRefund._make(row) for row in tx.all(_LOCK_DUE, organization_id=organization_id, wanted=wanted)]
 
 
 LEASE = Update(

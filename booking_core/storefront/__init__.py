@@ -1,8 +1,8 @@
 """The storefront: seats held during a checkout, the checkout, its payment, and abandoned checkouts."""
 
 from booking_core.storefront.service import (
+    OLD_HOLDS,
     Checkout,
-    abandon_due,
     check_out,
     hold,
     organization_of_hold,
@@ -11,4 +11,4 @@ from booking_core.storefront.service import (
     release,
 )
 
-__all__ = ["Checkout", "abandon_due", "check_out", "hold", "organization_of_hold", "pay", "purge_holds", "release"]
+__all__ = ["OLD_HOLDS", "Checkout", "check_out", "hold", "organization_of_hold", "pay", "purge_holds", "release"]

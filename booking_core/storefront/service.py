@@ -7,7 +7,7 @@ from typing import Any
 from booking_core import bookings, tokens
 from booking_core.bookings import BookingRequest
 from booking_core.clock import SECOND
-from booking_core.context import Actor, Installation, Organization
+from booking_core.context import Actor, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.errors import Conflict, NotFound
@@ -70,12 +70,15 @@ def _end(tx: Tx, actor: Actor, row: HoldRow) -> None:
     tx.update(store.END, organization_id=actor.organization.id, id=row.id, ended_at=actor.at)
 
 
-def purge_holds(tx: Tx, *, before: int, limit: int) -> int:
-    """Delete holds that ended before that instant, the oldest first, and return how many.
+OLD_HOLDS = store.OLD
+
+
+def purge_holds(tx: Tx, organization_id: str, *, before: int, limit: int) -> int:
+    """Delete an organization's holds that ended before that instant, the oldest first, and return how many.
 
     It finds them by their creation: a hold of the longest duration had expired by then.
     """
-    return store.purge(tx, before, limit)
+    return store.purge(tx, organization_id, before, limit)
 
 
 # Checkout --------------------------------------------------------------------------------------------------------
@@ -148,11 +151,3 @@ def pay(tx: Tx, actor: Actor, booking_id: str, *, payment_intent: str | None = N
         Conflict: `not_paid_by_card`; `paid_already`: by another payment, or the intent has paid for another booking.
     """
     return bookings.pay(tx, actor, booking_id, payment_intent=payment_intent)
-
-
-def abandon_due(tx: Tx, installation: Installation, *, limit: int) -> int:
-    """Cancel checkouts of one organization that were not paid in time, and return how many; 0 when none is due.
-
-    Their seats become free, and gift cards are restored.
-    """
-    return bookings.abandon_due(tx, installation, limit=limit)

@@ -6,6 +6,7 @@ from booking_core import organizations
 from booking_core.clock import SECOND
 from booking_core.context import Organization
 from booking_core.db import tables
+from booking_core.db.due import DueRows
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, materialized
 from booking_core.db.tables import Id, holds
@@ -39,9 +40,12 @@ def organization_of_hold(tx: Tx, hold_id: str) -> Organization | None:
     return organizations.from_row(row) if row else None
 
 
+OLD = DueRows(holds, holds.c.created_at, holds.c.id, lambda _: (), ahead=-HOLD_S_MAX * SECOND)
+"""The holds, due when a hold of the longest duration would have expired: a purge looks for an earlier instant."""
 _OLD = (
     select(holds.c.organization_id, holds.c.id)
     .where(
+        holds.c.organization_id == bindparam("organization_id", type_=Id),
         holds.c.created_at < bindparam("created_before", type_=BigInteger),
         holds.c.expires_at < bindparam("before", type_=BigInteger),
     )
@@ -53,5 +57,6 @@ _KEY = tuple_(holds.c.organization_id, holds.c.id)
 _PURGE = Statement(lambda dialect: delete(holds).where(_KEY.in_(materialized(dialect, _OLD))))
 
 
-def purge(tx: Tx, before: int, limit: int) -> int:
-    return tx.run(_PURGE, before=before, created_before=before - HOLD_S_MAX * SECOND, limit=limit)
+def purge(tx: Tx, organization_id: str, before: int, limit: int) -> int:
+    created_before = before - HOLD_S_MAX * SECOND
+    return tx.run(_PURGE, organization_id=organization_id, before=before, created_before=created_before, limit=limit)

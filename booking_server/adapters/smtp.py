@@ -27,7 +27,7 @@ from booking_core.clock import to_datetime
 from booking_core.notifications import ClaimedMail, MailOutcome, MailResult
 
 CONNECTIONS_MAX = 4
-"""Connections at once. Mail servers refuse more from one address."""
+"""Connections that a worker keeps at once: calls of `Mailer.send`. Mail servers refuse more from one address."""
 CONNECT_S = 10.0
 MAIL_S = 20.0
 """The time for one mail, connecting included, however slowly the server answers."""
@@ -100,18 +100,12 @@ class SmtpMailer:
         self._mail_s = mail_s
 
     async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
-        """Send mails over several connections.
+        """Send mails one after the other over one connection.
 
-        A mail is reported before the next one of its connection starts: if the process dies, at most one mail for each
-        connection was accepted without a record of it.
+        A mail is reported before the next one starts: if the process dies, at most one mail was accepted without a
+        record of it. When the connection cannot be made, the rest does not try to connect again.
         """
         until = asyncio.get_running_loop().time() + BATCH_S
-        async with asyncio.TaskGroup() as group:
-            for start in range(min(CONNECTIONS_MAX, len(mails))):
-                group.create_task(self._send_in_order(mails[start::CONNECTIONS_MAX], until, report))
-
-    async def _send_in_order(self, mails: Sequence[ClaimedMail], until: float, report: Report) -> None:
-        """Send mails over one connection. When it cannot be made, the rest does not try to connect again."""
         client = self._client()
         try:
             for index, mail in enumerate(mails):

@@ -3,7 +3,7 @@
 import asyncio
 
 from booking_server.worker import loops
-from booking_server.worker.jobs.periodic import PeriodicJob
+from booking_server.worker.jobs.job import Job
 
 POLL_S = 1.0
 """A mail or refund is less urgent than an event, and an idle service should cost next to nothing."""
@@ -14,7 +14,7 @@ PAUSE_S = 0.1
 class JobLoop:
     """Runs a job again and again; its failures stop neither the loop nor other jobs."""
 
-    def __init__(self, job: PeriodicJob, failures: loops.FailureLog) -> None:
+    def __init__(self, job: Job, failures: loops.FailureLog) -> None:
         self._job = job
         self._failures = failures
         self._changed = asyncio.Event()
@@ -29,7 +29,7 @@ class JobLoop:
         while not stop.is_set():
             self._changed.clear()
             try:
-                count = await self._job.run_once()
+                count = await self._job.run_turn(stop)
             except Exception as error:  # noqa: BLE001 - the loop outlives every failure of a turn
                 self._failures.add(self._job.name, error)
                 failures += 1
@@ -41,8 +41,12 @@ class JobLoop:
                 await loops.wait_for_change(self._changed, stop, POLL_S)
 
     async def run_once(self) -> None:
-        """Run one turn, and let its failure reach the caller."""
+        """Run turns until nothing is due, and let a failure reach the caller."""
         await self._job.run_once()
 
     async def close(self) -> None:
-        await self._job.close()
+        """Settle what is in flight, and log a failure: leases expire, so that nothing is lost."""
+        try:
+            await self._job.close()
+        except Exception as error:  # noqa: BLE001 - the other jobs are closed too
+            self._failures.add(self._job.name, error)

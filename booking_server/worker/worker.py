@@ -13,7 +13,7 @@ from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.delivery_loop import DeliveryLoop, Sender
 from booking_server.worker.delivery_queue import DeliveryQueue
 from booking_server.worker.job_loop import JobLoop
-from booking_server.worker.jobs.periodic import PeriodicJob
+from booking_server.worker.jobs.job import Job
 from booking_server.worker.loops import FailureLog
 
 
@@ -26,7 +26,7 @@ class Worker:
         database: Database,
         installation: Installation,
         sender: Sender,
-        jobs: Sequence[PeriodicJob] = (),
+        jobs: Sequence[Job] = (),
         watch: ClockWatch | None = None,
     ) -> None:
         failures = FailureLog()
@@ -50,7 +50,7 @@ class Worker:
             await job.close()
 
     async def run_once(self) -> int:
-        """Run each job once, deliver everything that is due, and return the number of delivery attempts."""
+        """Run each job until nothing is due, deliver all that is due, and return the number of delivery attempts."""
         for job in self._jobs:
             await job.run_once()
         return await self._deliveries.run_once()

@@ -7,11 +7,12 @@ from email.message import EmailMessage
 from email.policy import default
 from typing import Any
 
-from booking_core import notifications, outbox
+from booking_core import outbox
 from booking_core.db import tables
 from booking_core.idempotency import Answer
 from booking_core.notifications import ClaimedMail, Mailbox
 from booking_core.outbox import OutboxKind
+from support import due
 from support.creating import create, created
 from support.world import World
 
@@ -37,10 +38,7 @@ class Mails:
             outbox.enqueue(tx, self.world.org, kind, subject_id, at=at, payload=payload, occurrence=occurrence)
 
     def write(self, limit: int = 100) -> int:
-        installation = self.world.installation
-        return self.world.database.write(
-            lambda tx: notifications.write_due(tx, installation, limit=limit, sender=SENDER)
-        )
+        return due.write_mails(self.world.database, self.world.installation, limit=limit, sender=SENDER)
 
     def effects(self) -> dict[str, dict[str, Any]]:
         """Return the outbox rows by kind."""
@@ -59,9 +57,7 @@ class Mails:
         return message_from_bytes(self.raw(kind), policy=default)
 
     def claim(self, **options: Any) -> list[ClaimedMail]:
-        wanted: dict[str, Any] = {"limit": 100, "lease_s": 60} | options
-        installation = self.world.installation
-        return self.world.database.write(lambda tx: notifications.claim(tx, installation, **wanted))
+        return due.claim_mails(self.world.database, self.world.installation, **options)
 
     def text(self, kind: OutboxKind) -> str:
         """Return the plain text of the mail, with line feeds."""

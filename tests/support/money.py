@@ -15,7 +15,7 @@ from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement
 from booking_core.gift_cards import GiftCardIssue, Redeemed
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
-from support import rows
+from support import due, rows
 from support.world import DAY, FixedClock, World, make_world
 
 T = TypeVar("T")
@@ -132,7 +132,7 @@ class Till:
 
     def claim(self, *, limit: int = 100, lease_s: float = LEASE_S) -> list[ClaimedRefund]:
         """Claim the due refunds of every organization in the database."""
-        return self.world.database.write(lambda tx: payments.claim(tx, limit=limit, lease_s=lease_s))
+        return due.claim_refunds(self.world.database, limit=limit, lease_s=lease_s)
 
     def one(self) -> ClaimedRefund:
         (claimed,) = self.claim()

@@ -1,6 +1,6 @@
 """Operations of staff, storefront and worker on bookings, by the core's functions, each in its own transaction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
@@ -9,6 +9,7 @@ from booking_core import bookings, customers, departures, gift_cards, storefront
 from booking_core.bookings import BookingRequest
 from booking_core.context import Actor
 from booking_core.db import tables
+from booking_core.db.due import NIL_ID, DueRow, DueWork, Page, Processed
 from booking_core.db.engine import Tx
 from booking_core.errors import BookingError
 from booking_core.gift_cards import GiftCardIssue
@@ -97,11 +98,8 @@ class Operations:
         return self.act(verb)
 
     def abandon_due(self, limit: int = 50) -> int:
-        """Abandon all due bookings, in several runs: the database is shared, and other organizations may be first."""
-        installation, done = self.world.installation, 0
-        while count := self.world.database.write(lambda tx: storefront.abandon_due(tx, installation, limit=limit)):
-            done += count
-        return done
+        """Abandon the organization's expired checkouts, in several runs."""
+        return self._sweep(bookings.EXPIRED, bookings.abandon, limit)
 
     # Staff -----------------------------------------------------------------------------------------------------
 
@@ -151,16 +149,26 @@ class Operations:
         return self.act(lambda tx, actor: bookings.cancel_departure(tx, actor, departure_id))
 
     def cancel_next_batch(self) -> int:
-        return self._sweep(bookings.cancel_next_batch)
+        return self._sweep(bookings.CANCELLING, bookings.cancel_next_batch, 1)
 
     def cancel_under_minimum(self) -> int:
-        return self._sweep(bookings.cancel_under_minimum)
+        return self._sweep(bookings.CLOSED, bookings.cancel_under_minimum, 1)
 
-    def _sweep(self, sweep: Callable[[Tx, Any], int]) -> int:
+    def _sweep(self, work: DueWork, process: Callable[..., Processed[None]], limit: int) -> int:
+        """Process the organization's due rows until nothing is left, and return the number of processed rows."""
         done = 0
-        while self.world.database.write(lambda tx: sweep(tx, self.world.installation)):
-            done += 1
+        while count := sum(self._pass(work, process, limit)):
+            done += count
         return done
+
+    def _pass(self, work: DueWork, process: Callable[..., Processed[None]], limit: int) -> Iterator[int]:
+        world, page = self.world, Page([], DueRow(-1, NIL_ID))
+        while page.after:
+            page = world.database.read(lambda tx: work.find(tx, world.org, after=page.after, limit=limit))  # noqa: B023
+            keys = [row.key for row in page.rows]
+            if keys:
+                processed = world.database.write(lambda tx: process(tx, world.installation, world.org, keys))  # noqa: B023
+                yield len(processed.done) + len(processed.left)
 
     def issue(self, amount_minor: int, **over: Any) -> tuple[str, str]:
         """Issue a gift card, and return its id and its code."""

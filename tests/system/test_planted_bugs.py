@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Table, text
+from support import due
 from support.creating import create, created
 from support.databases import drop_check
 from support.hooks import Hooks
@@ -69,7 +70,7 @@ def story(world: World) -> None:
 
 
 def settle_refunds(world: World) -> None:
-    claimed = world.database.write(lambda tx: payments.claim(tx, limit=10, lease_s=30))
+    claimed = due.claim_refunds(world.database)
     answers = [RefundResult(each, RefundOutcome.REFUNDED, provider_refund_id="re_1") for each in claimed]
     world.database.write(lambda tx: payments.settle(tx, answers))
 

@@ -5,23 +5,28 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from booking_core import bookings, keys, retention_clock, storefront
+from booking_core import bookings, keys, retention_clock
 from booking_core.clock import HOUR, MINUTE, SECOND, has_passed
 from booking_core.context import Installation
+from booking_core.db.due import DueWork, Processed
 from booking_core.db.engine import Database, Tx
 from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.jobs.isolation import FailureIsolation
+from booking_server.worker.jobs.job import Job
+from booking_server.worker.jobs.sweep import BATCH, Sweep
 
 log = logging.getLogger("booking.clock")
 
-BATCH = 50
 ABANDON_EVERY = SECOND
 """Expired checkouts hold seats that others could book. Not at every turn, though: each commit wakes the worker, and a
 rush of bookings must not be slowed down by what it causes."""
 MINIMUM_EVERY = MINUTE
 WARN_EVERY = HOUR
 """Staff is warned a week ahead, so an hour makes no difference."""
+_ONE_DEPARTURE = 1
+"""A batch of a departure are its bookings."""
 
+_Process = Callable[[Tx, Installation, str, Sequence[str]], Processed[None]]
 Batch = Callable[[Tx], int]
 """Processes some rows in a short transaction, and returns how many; 0 when none is left."""
 
@@ -30,7 +35,7 @@ Batch = Callable[[Tx], int]
 class Task:
     """Something that expires, checked at an interval."""
 
-    run: Batch
+    sweep: Sweep[None]
     every: int
     """Microseconds."""
     needs_settled_clock: bool = True
@@ -38,7 +43,7 @@ class Task:
     ran_at: int = 0
 
 
-class ExpiryJob:
+class ExpiryJob(Job):
     """Runs several tasks, each at its own interval, in short transactions.
 
     Args:
@@ -60,27 +65,34 @@ class ExpiryJob:
         self._watch = watch
         self._realign = realign
         self._observed_at = 0
-        self._tasks = [
-            Task(lambda tx: storefront.abandon_due(tx, installation, limit=BATCH), ABANDON_EVERY),
-            Task(lambda tx: bookings.cancel_under_minimum(tx, installation), MINIMUM_EVERY),
-            Task(lambda tx: bookings.cancel_next_batch(tx, installation), ABANDON_EVERY, needs_settled_clock=False),
-            Task(lambda tx: keys.warn_expiring(tx, limit=BATCH), WARN_EVERY),
+
+        def sweep(name: str, work: DueWork, process: _Process, limit: int = BATCH) -> Sweep[None]:
+            as_worker = lambda tx, owner, ids: process(tx, installation, owner, ids)  # noqa: E731
+            return Sweep(name, database, work, as_worker, limit=limit)
+
+        self.tasks = [
+            Task(sweep("abandon_checkouts", bookings.EXPIRED, bookings.abandon), ABANDON_EVERY),
+            Task(sweep("check_minimum", bookings.CLOSED, bookings.cancel_under_minimum, _ONE_DEPARTURE), MINIMUM_EVERY),
+            Task(
+                sweep("cancel_bookings", bookings.CANCELLING, bookings.cancel_next_batch, _ONE_DEPARTURE),
+                ABANDON_EVERY,
+                needs_settled_clock=False,
+            ),
+            Task(Sweep("warn_of_keys", database, keys.EXPIRING, keys.warn_expiring), WARN_EVERY),
         ]
 
-    async def run_once(self) -> int:
-        """Run the tasks that are due, and return how many rows they processed."""
+    async def run_turn(self, stop: asyncio.Event) -> int:
+        """Run a turn of the tasks that are due, and return how many rows they processed."""
         now, total = self._database.clock(), 0
         await self._observe_clock(now)
         failures = FailureIsolation()
         for task in self._due(now):
             with failures.isolated():
-                total += await self._run_batches(task.run)
-            task.ran_at = now
+                total += await task.sweep.run_turn(stop)
+            if not task.sweep.has_more:
+                task.ran_at = now
         failures.raise_last()
-        return total + await self._realign_times()
-
-    async def close(self) -> None:
-        """Do nothing: the job holds no resources."""
+        return total + await self._realign_times(stop)
 
     async def _observe_clock(self, now: int) -> None:
         """Compare the database's clock with this process's own, as often as any task may run."""
@@ -94,26 +106,31 @@ class ExpiryJob:
         is_settled = self._watch is None or self._watch.is_settled
         return [
             task
-            for task in self._tasks
+            for task in self.tasks
             if has_passed(task.every, task.ran_at, now) and (is_settled or not task.needs_settled_clock)
         ]
 
-    async def _realign_times(self) -> int:
+    async def _realign_times(self, stop: asyncio.Event) -> int:
         """Correct the times that a clock ahead of this one wrote, when there may be some."""
         if self._watch is None or not self._watch.must_realign:
             return 0
         self._watch.must_realign = False  # set again when the clock is set back meanwhile
+        total, failures = 0, FailureIsolation()
         try:
-            total = sum([await self._run_batches(batch) for batch in self._realign])
+            for batch in self._realign:
+                with failures.isolated():
+                    total += await self._run_batches(batch, stop)
+            failures.raise_last()
         except BaseException:
             self._watch.must_realign = True
             raise
+        self._watch.must_realign |= stop.is_set()
         if total:
             log.warning("%d times lay too far ahead and were corrected", total)
         return total
 
-    async def _run_batches(self, batch: Batch) -> int:
+    async def _run_batches(self, batch: Batch, stop: asyncio.Event) -> int:
         total = 0
-        while count := await asyncio.to_thread(self._database.write, batch):
+        while not stop.is_set() and (count := await asyncio.to_thread(self._database.write, batch)):
             total += count
         return total

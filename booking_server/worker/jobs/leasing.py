@@ -1,78 +1,113 @@
 """The common part of jobs that call another service: rows are leased, carried out and settled.
 
 No transaction is open during a call. A process that dies leaves leases that expire; another worker then carries the
-rows out once more.
+rows out once more. Organizations are served in turn, and each has a limited share of the calls in flight, so that a
+service that hangs for one of them leaves calls for the others.
 """
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+import logging
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
-from booking_core.db.engine import Database, Tx
+from booking_server.worker.jobs.job import Job
+from booking_server.worker.jobs.sweep import Sweep
 
-T = TypeVar("T")
-UnitT = TypeVar("UnitT")
-"""Rows that are carried out with one call of `start`: a single refund, or a batch of mails."""
+log = logging.getLogger("booking.jobs")
+
+POLL_S = 0.5
+"""Seconds between two looks for due rows while calls are in flight."""
+
+RowT = TypeVar("RowT")
 ResultT = TypeVar("ResultT")
 
 
-class LeaseJob(ABC, Generic[UnitT, ResultT]):
-    """A periodic job that keeps a limited number of units in flight.
+class LeaseJob(Job, Generic[RowT, ResultT]):
+    """A periodic job that keeps a limited number of units in flight: a single row, or a few rows of one organization.
 
     A unit that is slow delays no other: as soon as one has finished, its place is taken by the next one that is due.
 
     Args:
+        claims: leases due rows.
         in_flight_max: how many units may be in flight at once.
-        turn_s: seconds after which a turn claims nothing more, so that a worker that is stopped ends soon.
+        of_one_max: how many of them may belong to one organization.
+        unit_rows: rows of a unit at most.
     """
 
-    def __init__(self, database: Database, *, in_flight_max: int, turn_s: float) -> None:
-        self._database = database
+    def __init__(self, claims: Sweep[RowT], *, in_flight_max: int, of_one_max: int, unit_rows: int = 1) -> None:
+        self._claims = claims
         self._in_flight_max = in_flight_max
-        self._turn_s = turn_s
+        self._of_one_max = of_one_max
+        self._unit_rows = unit_rows
+        self._in_flight: dict[asyncio.Future[ResultT], str] = {}
+        """The organization of each unit."""
 
     @abstractmethod
-    async def claim(self, limit: int) -> tuple[list[UnitT], int]:
-        """Lease at most `limit` units that are due; return them, and how many rows this processed or leased."""
-
-    @abstractmethod
-    def start(self, unit: UnitT) -> "asyncio.Future[ResultT]":
+    def start(self, unit: Sequence[RowT]) -> "asyncio.Future[ResultT]":
         """Start carrying out a unit, with no transaction open."""
 
     @abstractmethod
     async def settle(self, finished: "Sequence[asyncio.Future[ResultT]]") -> None:
         """Record the results of units that finished together, or handle their exceptions."""
 
-    async def run_once(self) -> int:
-        """Carry out what is due until nothing is left or the turn's time is over; return how many rows that were."""
-        now = asyncio.get_running_loop().time
-        ends_at = now() + self._turn_s
-        in_flight: set[asyncio.Future[ResultT]] = set()
-        try:
-            total = count = await self._start_due(in_flight)
-            while count or in_flight:
-                await self._settle_next(in_flight)
-                count = await self._start_due(in_flight) if now() < ends_at else 0
-                total += count
-            return total
-        finally:
-            if in_flight:  # The database is away: leases expire, and these units are carried out once more.
-                await asyncio.wait(in_flight)
+    async def run_turn(self, stop: asyncio.Event) -> int:
+        """Settle what has finished and lease what is due; return how many rows were leased or processed.
+
+        While nothing is due it waits for the units in flight, and looks for due rows now and then.
+        """
+        while not stop.is_set():
+            await self._settle_finished()
+            count = await self.start_due(stop)
+            if count or not self._in_flight:
+                return count
+            await self._wait(stop)
+        return 0
 
     async def close(self) -> None:
-        """Release the job's resources."""
+        """Wait for the units in flight and record their results."""
+        while self._in_flight:
+            await asyncio.wait(self._in_flight)
+            await self._settle_finished()
 
-    async def _start_due(self, in_flight: "set[asyncio.Future[ResultT]]") -> int:
-        units, count = await self.claim(self._in_flight_max - len(in_flight))
-        in_flight.update(map(self.start, units))
-        return count
+    async def start_due(self, stop: asyncio.Event) -> int:
+        """Lease due rows of the organizations in turn while there are free places; return how many rows were leased."""
+        total = 0
+        while not stop.is_set() and (free := self._in_flight_max - len(self._in_flight)):
+            organizations = self._with_places(await self._claims.organizations(2 * self._in_flight_max))[:free]
+            share = max(1, free // max(1, len(organizations)))
+            count = sum([await self._start_some(each, share) for each in organizations])
+            if not count:
+                break
+            total += count
+        return total
 
-    async def _settle_next(self, in_flight: "set[asyncio.Future[ResultT]]") -> None:
-        if in_flight:
-            finished, _ = await asyncio.wait(in_flight, return_when=asyncio.FIRST_COMPLETED)
-            in_flight -= finished
-            await self.settle(list(finished))
+    def _with_places(self, organization_ids: Iterable[str]) -> list[str]:
+        used = Counter(self._in_flight.values())
+        return [each for each in organization_ids if used[each] < self._of_one_max]
 
-    async def _write(self, fn: Callable[[Tx], T]) -> T:
-        return await asyncio.to_thread(self._database.write, fn)
+    async def _start_some(self, organization_id: str, units: int) -> int:
+        used = sum(owner == organization_id for owner in self._in_flight.values())
+        limit = min(units, self._of_one_max - used) * self._unit_rows
+        batch = await self._claims.run_batch(organization_id, limit=limit)
+        for start in range(0, len(batch.results), self._unit_rows):
+            unit = batch.results[start : start + self._unit_rows]
+            self._in_flight[self.start(unit)] = organization_id
+        return batch.count
+
+    async def _settle_finished(self) -> None:
+        finished = [future for future in self._in_flight if future.done()]
+        for future in finished:
+            del self._in_flight[future]
+        if finished:
+            await self.settle(finished)
+
+    async def _wait(self, stop: asyncio.Event) -> None:
+        """Wait until a unit has finished or `stop` is set, and no longer than until the next look for due rows."""
+        stopped = asyncio.ensure_future(stop.wait())
+        waiting: set[asyncio.Future[Any]] = {stopped, *self._in_flight}
+        try:
+            await asyncio.wait(waiting, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()

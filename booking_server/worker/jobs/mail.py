@@ -12,27 +12,34 @@ from pathlib import Path
 from booking_core import notifications
 from booking_core.clock import MINUTE, has_passed
 from booking_core.context import Installation
+from booking_core.db.due import Processed
 from booking_core.db.engine import Database, Tx
+from booking_core.errors import is_outage
 from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailResult
 from booking_core.settings import Settings, named_mailbox
-from booking_server.adapters.smtp import BATCH_S, MAIL_S, FileMailer, Mailer, SmtpMailer, SmtpServer
+from booking_server.adapters.smtp import BATCH_S, CONNECTIONS_MAX, MAIL_S, FileMailer, Mailer, SmtpMailer, SmtpServer
 from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.jobs.leasing import LeaseJob
+from booking_server.worker.jobs.sweep import Sweep
 
 log = logging.getLogger("booking.mail")
 
 WRITE_BATCH = 20
 """Small, because on SQLite, which has one writer, bookings wait while a batch is written."""
-SEND_BATCH = 32
+WRITES_MAX = 10
+"""Batches that are written before the mails that are due have their turn."""
+SEND_BATCH = 8
+"""Mails of one organization that are sent one after the other over one connection."""
+OF_ONE_MAX = CONNECTIONS_MAX - 1
+"""Connections for one organization: one is left for the others while its recipients' servers hang."""
 LEASE_S = int(BATCH_S + MAIL_S) + 5
 """Longer than a batch can take, so that no heartbeat is needed."""
-TURN_S = 5.0
 UNPARK_EVERY = MINUTE
 """Repeated, because an older process that has no mail server and is about to be replaced parks the mails it claims."""
 
 
-class MailJob(LeaseJob[list[ClaimedMail], None]):
-    """Writes and sends the mails of all organizations, one batch at a time."""
+class MailJob(LeaseJob[ClaimedMail, None]):
+    """Writes and sends the mails of all organizations, a few connections at a time."""
 
     name = "mail"
 
@@ -44,51 +51,81 @@ class MailJob(LeaseJob[list[ClaimedMail], None]):
         sender: Mailbox,
         watch: ClockWatch | None = None,
     ) -> None:
-        super().__init__(database, in_flight_max=1, turn_s=TURN_S)
+        self.claims = Sweep("send_mails", database, notifications.DUE, self._claim, is_lease=True)
+        super().__init__(self.claims, in_flight_max=CONNECTIONS_MAX, of_one_max=OF_ONE_MAX, unit_rows=SEND_BATCH)
+        self.writes = Sweep("write_mails", database, notifications.OWED, self._write_owed, limit=WRITE_BATCH)
+        self.unparks = Sweep("unpark_mails", database, notifications.PARKED, notifications.unpark)
+        self._database = database
         self._installation = installation
         self._mailer = mailer
         self._sender = sender
         self._watch = watch
         self._unparked_at = 0
 
-    async def run_once(self) -> int:
-        await self._unpark()
-        return await super().run_once()
+    async def start_due(self, stop: asyncio.Event) -> int:
+        """Write the mails that are owed, then lease mails that are due."""
+        await self._unpark(stop)
+        written = await self.writes.run_turn(stop, batches=WRITES_MAX)
+        return written + await super().start_due(stop)
 
-    async def claim(self, limit: int) -> tuple[list[list[ClaimedMail]], int]:
-        """Write the mails that are owed, then lease a batch of those that are due."""
-        owed, due = await asyncio.to_thread(self._database.read, notifications.pending)
-        written = await self._write(self._write_owed) if owed else 0
-        batch = await self._write(self._claim_due) if due or written else []
-        return [batch] if batch else [], written + len(batch)
-
-    def start(self, unit: list[ClaimedMail]) -> "asyncio.Future[None]":
+    def start(self, unit: Sequence[ClaimedMail]) -> "asyncio.Future[None]":
         return asyncio.ensure_future(self._mailer.send(unit, self._record))
 
     async def settle(self, finished: "Sequence[asyncio.Future[None]]") -> None:
-        """Raise the exception of a batch; its results were recorded one by one, as soon as they were known."""
+        """Log the exception of a unit: its mails are due again when their leases have expired."""
         for future in finished:
-            future.result()
+            if error := future.exception():
+                if is_outage(error):
+                    raise error
+                log.error("a batch of mails ended early", exc_info=error)
 
-    async def _unpark(self) -> None:
+    async def _unpark(self, stop: asyncio.Event) -> None:
         """Make the mails due that were parked while there was no mail server."""
         now = self._database.clock()
         if self._mailer.delivers and has_passed(UNPARK_EVERY, self._unparked_at, now):
-            await self._write(notifications.unpark)
-            self._unparked_at = now
+            await self.unparks.run_turn(stop)
+            if not self.unparks.has_more:
+                self._unparked_at = now
 
-    def _write_owed(self, tx: Tx) -> int:
-        return notifications.write_due(tx, self._installation, limit=WRITE_BATCH, sender=self._sender)
+    def _write_owed(self, tx: Tx, organization_id: str, keys: Sequence[str]) -> Processed[None]:
+        return notifications.write(tx, self._installation, organization_id, keys, sender=self._sender)
 
-    def _claim_due(self, tx: Tx) -> list[ClaimedMail]:
+    def _claim(self, tx: Tx, organization_id: str, mail_ids: Sequence[str]) -> Processed[ClaimedMail]:
         is_settled = self._watch is None or self._watch.is_settled
-        return notifications.claim(tx, self._installation, limit=SEND_BATCH, lease_s=LEASE_S, gives_up_old=is_settled)
+        return notifications.claim(
+            tx, self._installation, organization_id, mail_ids, lease_s=LEASE_S, gives_up_old=is_settled
+        )
 
     async def _record(self, results: Sequence[MailResult]) -> None:
-        await self._write(lambda tx: notifications.record(tx, results))
+        """Record results as soon as they are known, together, or if that fails one by one."""
+        try:
+            await self._write(results)
+        except Exception as error:
+            if is_outage(error):
+                raise
+            for result in results:
+                await self._record_one(result)
         for result in results:
             if result.outcome in (MailOutcome.REFUSED, MailOutcome.DELAYED):
                 log.warning("the mail %s was not accepted (%s): %s", result.claimed.id, result.outcome, result.error)
+
+    async def _record_one(self, result: MailResult) -> None:
+        """Record a result. A mail whose result cannot be recorded is parked: when its lease has expired it is sent once
+        more."""
+        try:
+            await self._write([result])
+        except Exception as error:
+            if is_outage(error):
+                raise
+            await self.claims.park(result.claimed.organization_id, result.claimed.id, error)
+
+    async def _write(self, results: Sequence[MailResult]) -> None:
+        def write(tx: Tx) -> None:
+            notifications.record(tx, results)
+            for result in results:
+                self.claims.resolve(tx, result.claimed.organization_id, result.claimed.id)
+
+        await asyncio.to_thread(self._database.write, write)
 
 
 def mail_job(

@@ -1,7 +1,5 @@
 """The list of periodic jobs, which a worker runs beside the deliveries."""
 
-from typing import Protocol
-
 from booking_core import webhooks
 from booking_core.context import Installation
 from booking_core.db.engine import Database
@@ -9,26 +7,15 @@ from booking_core.realign import all_kinds
 from booking_core.settings import Settings
 from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.jobs.expiry import ExpiryJob
+from booking_server.worker.jobs.job import Job
 from booking_server.worker.jobs.mail import mail_job
 from booking_server.worker.jobs.refunds import refund_job
 from booking_server.worker.jobs.retention import RetentionJob
 
 
-class PeriodicJob(Protocol):
-    """Work that becomes due by itself. Each job runs in a loop of its own, so a slow mail server delays no refund."""
-
-    name: str
-
-    async def run_once(self) -> int:
-        """Process what is due now, and return how many rows that were."""
-
-    async def close(self) -> None:
-        """Release the job's resources."""
-
-
 def periodic_jobs(
     settings: Settings, database: Database, installation: Installation, watch: ClockWatch | None = None
-) -> list[PeriodicJob]:
+) -> list[Job]:
     """Create the jobs of an installation, which share one clock watch."""
     watch = watch or ClockWatch()
     lease_s = webhooks.lease_s(settings.webhook_deadline_s)

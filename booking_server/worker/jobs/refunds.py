@@ -8,10 +8,12 @@ from typing import Protocol
 
 from booking_core import payments
 from booking_core.clock import SECOND
-from booking_core.db.engine import Database
+from booking_core.db.engine import Database, Tx
+from booking_core.errors import Unavailable, is_outage
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from booking_core.settings import Settings
 from booking_server.worker.jobs.leasing import LeaseJob
+from booking_server.worker.jobs.sweep import LOCK_WAIT_MS, Sweep
 
 log = logging.getLogger("booking.refunds")
 
@@ -19,8 +21,8 @@ IN_FLIGHT_MAX = 16
 """Calls at once, each in a thread of its own: far below the rate that Stripe allows an account."""
 LEASE_S = 45.0
 """Longer than the two calls that a refund takes at most, so that no heartbeat is needed."""
-TURN_S = 5.0
-_REFERRED_AT_ONCE = 100
+OF_ONE_MAX = 12
+"""Calls at once for one organization: a quarter is left for the others while its calls hang."""
 
 
 class Gateway(Protocol):
@@ -42,37 +44,73 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         *,
         lease_s: float = LEASE_S,
         first_delay_s: float = payments.FIRST_RETRY_DELAY_S,
-        turn_s: float = TURN_S,
     ) -> None:
-        super().__init__(database, in_flight_max=IN_FLIGHT_MAX, turn_s=turn_s)
+        claim = lambda tx, owner, ids: payments.claim(tx, owner, ids, lease_s=lease_s)  # noqa: E731
+        self._claims = Sweep("send_refunds", database, payments.DUE, claim, is_lease=True)
+        super().__init__(self._claims, in_flight_max=IN_FLIGHT_MAX, of_one_max=OF_ONE_MAX)
+        self.referrals = Sweep("refer_refunds", database, payments.DUE, payments.refer_to_staff)
+        self._database = database
         self._gateway = gateway
         self._lease_s = lease_s
         self._first_wait_s = first_delay_s
         self._threads = ThreadPoolExecutor(IN_FLIGHT_MAX, "refund")
+        self._unsettled: list[RefundResult] = []
+        """Results that could not be recorded because a row was locked."""
 
-    async def run_once(self) -> int:
-        return await (super().run_once() if self._gateway else self._refer_to_staff())
+    async def run_turn(self, stop: asyncio.Event) -> int:
+        return await (super().run_turn(stop) if self._gateway else self.referrals.run_turn(stop))
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._threads.shutdown)
+        try:
+            await super().close()
+        finally:
+            await asyncio.to_thread(self._threads.shutdown)
 
-    async def claim(self, limit: int) -> tuple[list[ClaimedRefund], int]:
-        claimed = await self._write(lambda tx: payments.claim(tx, limit=limit, lease_s=self._lease_s))
-        return claimed, len(claimed)
-
-    def start(self, unit: ClaimedRefund) -> "asyncio.Future[RefundResult]":
+    def start(self, unit: Sequence[ClaimedRefund]) -> "asyncio.Future[RefundResult]":
         lease_ends_at = self._database.clock() + round(self._lease_s * SECOND)
-        return asyncio.get_running_loop().run_in_executor(self._threads, self._send, unit, lease_ends_at)
+        return asyncio.get_running_loop().run_in_executor(self._threads, self._send, unit[0], lease_ends_at)
+
+    async def start_due(self, stop: asyncio.Event) -> int:
+        """Record the results of before, then lease what is due."""
+        unsettled, self._unsettled = self._unsettled, []
+        await self._settle_each(unsettled)
+        return await super().start_due(stop)
 
     async def settle(self, finished: "Sequence[asyncio.Future[RefundResult]]") -> None:
+        """Record the results together, or if that fails one by one, so that no result is lost for another."""
         results = _results(finished)
-        await self._write(lambda tx: payments.settle(tx, results, first_delay_s=self._first_wait_s))
+        try:
+            await self._record(results)
+        except Exception as error:
+            if is_outage(error):
+                raise
+            await self._settle_each(results)
 
-    async def _refer_to_staff(self) -> int:
-        total = 0
-        while referred := await self._write(lambda tx: payments.refer_to_staff(tx, limit=_REFERRED_AT_ONCE)):
-            total += referred
-        return total
+    async def _settle_each(self, results: Sequence[RefundResult]) -> None:
+        for result in results:
+            try:
+                await self._record([result])
+            except Exception as error:
+                if is_outage(error):
+                    raise
+                await self._keep_or_park(result, error)
+
+    async def _keep_or_park(self, result: RefundResult, error: Exception) -> None:
+        """Keep a result whose booking is locked while its lease lasts; park the refund of one that fails."""
+        claimed = result.claimed
+        if not isinstance(error, Unavailable):
+            await self._claims.park(claimed.organization_id, claimed.id, error)
+        elif self._database.clock() < claimed.at + round(self._lease_s * SECOND):
+            self._unsettled.append(result)
+
+    async def _record(self, results: Sequence[RefundResult]) -> None:
+        def write(tx: Tx) -> None:
+            tx.limit_lock_waits(LOCK_WAIT_MS)
+            payments.settle(tx, results, first_delay_s=self._first_wait_s)
+            for result in results:
+                self._claims.resolve(tx, result.claimed.organization_id, result.claimed.id)
+
+        await asyncio.to_thread(self._database.write, write)
 
     def _send(self, claimed: ClaimedRefund, lease_ends_at: int) -> RefundResult:
         """Call the gateway, unless the lease has expired.

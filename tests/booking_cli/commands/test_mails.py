@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import due
 from support.databases import connect, run
 from support.world import SECRET
 
@@ -61,10 +62,10 @@ class Office:
         return booking_id
 
     def write(self) -> int:
-        return self.database.write(lambda tx: notifications.write_due(tx, self._installation, limit=100))
+        return due.write_mails(self.database, self._installation)
 
     def settle(self, outcome: MailOutcome, error: str | None = None) -> None:
-        claimed = self.database.write(lambda tx: notifications.claim(tx, self._installation, limit=100, lease_s=60))
+        claimed = due.claim_mails(self.database, self._installation)
         self.database.write(lambda tx: notifications.record(tx, [MailResult(each, outcome, error) for each in claimed]))
 
     def failed(self, name: str = "Ada") -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import due
 
 from booking_cli.client import refund_notes
 from booking_core import bookings, organizations, payments
@@ -92,7 +93,7 @@ class Office:
         """Return the id of a cancelled booking whose refund waits for the staff, since there is no gateway."""
         booking_id = self.paid(**over)
         self.cancel(booking_id)
-        assert self.database.write(lambda tx: payments.refer_to_staff(tx, limit=10)) == 1
+        assert due.refer_refunds(self.database) == 1
         return booking_id
 
 
@@ -142,7 +143,7 @@ def test_a_refund_is_sent_once_more(office: Office) -> None:
     booking_id = office.waiting()
     again = office.run("refunds", "retry", booking_id)
     assert (again.code, again.json["status"], again.json["reopened_count"]) == (0, "requested", 1)
-    (claimed,) = office.database.write(lambda tx: payments.claim(tx, limit=10, lease_s=30))
+    (claimed,) = due.claim_refunds(office.database)
     assert claimed.booking_id == booking_id
     for verb in (("retry",), ("settle", "--note", "Cash")):
         refused = office.run("refunds", verb[0], booking_id, *verb[1:])

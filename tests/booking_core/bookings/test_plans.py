@@ -6,6 +6,7 @@ from datetime import date, timedelta
 from typing import Any
 
 import pytest
+from support import due as due_rows
 from support import rows
 from support.databases import analyze, connect, fill, is_sqlite, run
 from support.plans import Plan, explaining
@@ -379,23 +380,35 @@ def test_a_sweep_that_runs_every_second_looks_only_at_what_is_due(filled: Filled
     if due:
         ids = "', '".join(first_bookings(filled, 20, "AND status = 'pending'"))
         run(filled.url, f"UPDATE bookings SET expires_at = {NOON} WHERE id IN ('{ids}')")
-    plans = filled.plans_of(lambda tx: bookings.abandon_due(tx, filled.world.installation))
+
+    def sweep(tx: Tx) -> None:
+        act = lambda tx, owner, ids: bookings.abandon(tx, filled.world.installation, owner, ids)  # noqa: E731
+        for owner in due_rows.organizations(tx, bookings.EXPIRED):
+            due_rows.process(tx, owner, bookings.EXPIRED, act)
+
+    plans = filled.plans_of(sweep)
     assert_indexed(plans, filled)
     assert (len(plans) > 3) == due
     assert any("ix_bookings_pending_expires_at" in plan.indexes for plan in plans), "\n".join(map(str, plans))
-    (plan,) = filled.plans_of(lambda tx: bookings.cancel_next_batch(tx, filled.world.installation))
+    (plan,) = filled.plans_of(lambda tx: due_rows.organizations(tx, bookings.CANCELLING))
     assert "ix_departures_cancelling" in plan.indexes  # SQLite calls it a scan; there is nothing in it
     assert plan.cost < 60, str(plan)
 
 
 def test_the_count_of_participants_reads_no_departure_of_organizations_that_have_it_off(filled: Filled) -> None:
-    plans = filled.plans_of(lambda tx: bookings.cancel_under_minimum(tx, filled.world.installation))
+    plans = filled.plans_of(lambda tx: due_rows.organizations(tx, bookings.CLOSED))
     assert not {table for plan in plans for table in plan.scanned} & LARGE - {"organizations"}
 
 
-def test_keys_that_expire_are_looked_for_once_an_hour_among_all_keys(filled: Filled) -> None:
-    (plan,) = filled.plans_of(lambda tx: keys.warn_expiring(tx, limit=50))
-    assert not plan.scanned & LARGE - {"api_keys", "organizations"}, str(plan)
+def test_a_page_of_closed_departures_is_read_along_the_index_of_their_start(filled: Filled) -> None:
+    (plan,) = filled.plans_of(lambda tx: bookings.CLOSED.find(tx, filled.world.org, after=None, limit=1))
+    assert not plan.scanned & LARGE - {"organizations", "experiences"}, str(plan)
+
+
+def test_keys_that_expire_are_looked_for_in_the_index_of_keys_without_a_warning(filled: Filled) -> None:
+    (plan,) = filled.plans_of(lambda tx: due_rows.organizations(tx, keys.EXPIRING))
+    assert "ix_api_keys_unwarned" in plan.indexes, str(plan)
+    assert not plan.scanned & LARGE, str(plan)
 
 
 def test_the_operator_s_look_up_by_id_alone_reads_no_booking_but_that_one(filled: Filled) -> None:

@@ -5,11 +5,12 @@ from typing import Any
 
 import orjson
 import pytest
+from support import due
 from support.hooks import Hooks
 from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
-from booking_core import doctor, payments
+from booking_core import doctor, parked, payments
 from booking_core.clock import SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
@@ -31,6 +32,7 @@ REVIEW = "refunds that the gateway cannot make wait for a person"
 REFUSED = "refunds that the gateway refused wait for a person"
 FAILED = "mails that could not be sent in the last 72 hours wait for a person"
 UNWRITTEN = "mails that could not be written in the last 72 hours wait for a person"
+PARKED = "rows that a job of the worker cannot process wait for a person"
 CANCELLED_DEPARTURE = "bookings of a cancelled departure wait for a person"
 
 
@@ -126,10 +128,25 @@ def cancelled(world: World, count: int) -> list[str]:
     return made
 
 
+def test_rows_that_a_job_cannot_process_are_reported_until_they_are_no_longer_due(world: World) -> None:
+    booking_id = "018f0000-0000-7000-8000-000000000001"
+
+    def park() -> bool:
+        error = ZeroDivisionError("a text that is not stored")
+        return world.database.write(lambda tx: parked.park(tx, "abandon_checkouts", world.org, booking_id, error))
+
+    assert [park(), park()] == [True, False]
+    (found,) = findings_for_person(world).values()
+    assert (found.invariant, found.subject) == (PARKED, booking_id)
+    assert found.message.startswith("abandon_checkouts failed 2 times, the last time with ZeroDivisionError")
+    world.clock.advance(2 * HOUR)
+    assert findings_for_person(world) == {}
+
+
 def test_refunds_that_need_a_review_are_counted(world: World) -> None:
     cancelled(world, 3)
     assert findings_for_person(world) == {}
-    assert world.database.write(lambda tx: payments.refer_to_staff(tx, limit=10)) == 3
+    assert due.refer_refunds(world.database) == 3
     (found,) = findings_for_person(world).values()
     newest = max(row["id"] for row in world.rows(tables.refunds))
     assert (found.invariant, found.subject) == (REVIEW, newest)
@@ -140,7 +157,7 @@ def test_refunds_that_need_a_review_are_counted(world: World) -> None:
 
 def test_refunds_that_the_gateway_refused_are_counted(world: World) -> None:
     cancelled(world, 2)
-    claimed = world.database.write(lambda tx: payments.claim(tx, limit=10, lease_s=30))
+    claimed = due.claim_refunds(world.database)
     refused = [payments.RefundResult(each, payments.RefundOutcome.REFUSED, reason="card_closed") for each in claimed]
     world.database.write(lambda tx: payments.settle(tx, refused))
     (found,) = findings_for_person(world).values()

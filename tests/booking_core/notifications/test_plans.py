@@ -3,13 +3,14 @@
 from collections.abc import Callable
 
 import pytest
-from support import databases
+from support import databases, due
 from support.plans import Plan, explaining, plan_of
 from support.rows import ids
 from support.world import NOON, FixedClock, World, make_world
 
 from booking_core import notifications
 from booking_core.db import tables
+from booking_core.db.due import NIL_ID, DueWork
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement, as_json
 from booking_core.notifications import MailStatus, history
@@ -92,6 +93,12 @@ def busy_url(backend: str, new_database_url: Callable[[str], str]) -> str:
     return url
 
 
+def explained_owner(url: str) -> str:
+    """Return the organization of the database."""
+    with databases.connect(url) as connection:
+        return str(connection.execute("SELECT organization_id FROM mails LIMIT 1").fetchone()[0])
+
+
 def cheap(plans: list[Plan]) -> None:
     assert plans
     assert sum(plan.rows for plan in plans) > 0
@@ -99,23 +106,32 @@ def cheap(plans: list[Plan]) -> None:
         assert not plan.scanned & {"effects", "mails", "bookings"}, plan
 
 
-def test_whether_anything_is_due_is_seen_in_the_index_of_what_is(busy_url: str) -> None:
+@pytest.mark.parametrize(
+    ("work", "index"),
+    [(notifications.OWED, "ix_effects_due"), (notifications.DUE, "ix_mails_due")],
+    ids=["to write", "to send"],
+)
+def test_whether_anything_is_due_is_seen_in_the_index_of_what_is(busy_url: str, work: DueWork, index: str) -> None:
     with explaining(busy_url) as explained:
-        (plan,) = explained(notifications.pending)
+        (plan,) = explained(lambda tx: due.organizations(tx, work))
     cheap([plan])
-    assert {"ix_effects_due", "ix_mails_due"} <= plan.indexes
+    assert index in plan.indexes
 
 
 def test_writing_looks_only_at_what_is_due(busy_url: str, world: World) -> None:
     with explaining(busy_url) as explained:
-        plans = explained(lambda tx: notifications.write_due(tx, world.installation, limit=20))
+        owner = explained_owner(busy_url)
+        write = lambda tx, owner, keys: notifications.write(tx, world.installation, owner, keys)  # noqa: E731
+        plans = explained(lambda tx: due.process(tx, owner, notifications.OWED, write, 20))
     cheap(plans)
     assert "ix_effects_due" in plans[0].indexes
 
 
 def test_claiming_looks_only_at_what_is_due(busy_url: str, world: World) -> None:
     with explaining(busy_url) as explained:
-        plans = explained(lambda tx: notifications.claim(tx, world.installation, limit=32, lease_s=60))
+        owner = explained_owner(busy_url)
+        claim = lambda tx, owner, ids: notifications.claim(tx, world.installation, owner, ids, lease_s=60)  # noqa: E731
+        plans = explained(lambda tx: due.process(tx, owner, notifications.DUE, claim, 32))
     cheap(plans)
     assert "ix_mails_due" in plans[0].indexes
 
@@ -161,7 +177,7 @@ def shown(tx: Tx, statement: Statement, **parameters: object) -> str:
 
 def test_what_is_old_is_found_by_an_index_that_holds_what_has_ended_alone(kept_url: str) -> None:
     database = Database(kept_url)
-    bounds = {"before": NOON + 3, "limit": 2_000}
+    bounds = {"organization_id": explained_owner(kept_url), "before": NOON + 3, "limit": 2_000}
     purged = as_json([{"organization_id": "00000000-0000-4000-8000-000000000000", "key": "x"}])
     with database.writing() as tx:
         for status in ("sent", "failed"):
@@ -178,12 +194,19 @@ def test_looking_for_what_is_old_costs_what_is_found_once_the_plan_has_settled(k
         with explaining(kept_url) as explained:
             plans = explained(
                 lambda tx, before=before: [
-                    tx.all(history._OLD_MAILS, status="sent", before=before, limit=2_000),
-                    tx.all(history._OLD_UNMAILED, status="done", before=before, limit=2_000),
+                    work.organizations(tx, after=NIL_ID, limit=500, until=before - 1)
+                    for work in (history.ENDED_MAILS["sent"], history.ENDED_UNMAILED["done"])
                 ]
             )
-        for plan in plans:
-            assert plan.rows == count
+            bounds = {"organization_id": explained_owner(kept_url), "before": before, "limit": 2_000}
+            found = explained(
+                lambda tx, bounds=bounds: [
+                    tx.all(history._OLD_MAILS, status="sent", **bounds),
+                    tx.all(history._OLD_UNMAILED, status="done", **bounds),
+                ]
+            )
+        assert all(plan.rows <= count for plan in found)
+        for plan in [*plans, *found]:
             assert plan.cost < (2_000 if backend == "sqlite" else 200), str(plan)
 
 

@@ -27,11 +27,13 @@ def settle(mails: Mails, outcome: MailOutcome) -> None:
 
 
 def purge(mails: Mails, *, before: int, limit: int = 1000) -> int:
-    return mails.world.database.write(lambda tx: notifications.purge(tx, before=before, limit=limit))
+    return mails.world.database.write(lambda tx: notifications.purge(tx, mails.world.org, before=before, limit=limit))
 
 
 def purge_unmailed(mails: Mails, *, before: int, limit: int = 1000) -> int:
-    return mails.world.database.write(lambda tx: notifications.purge_unmailed(tx, before=before, limit=limit))
+    return mails.world.database.write(
+        lambda tx: notifications.purge_unmailed(tx, mails.world.org, before=before, limit=limit)
+    )
 
 
 def left(mails: Mails) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from support import due
 from support.mails import Mails
 from support.operations import Operations
 from support.refusals import nothing_changes
@@ -221,7 +222,7 @@ def test_what_did_not_fail_is_refused_with_the_reason(mails: Mails) -> None:
     assert (refusal(world, key).reason, str(refusal(world, key))) == ("mail_queued", f"The mail {mail_id} {queued}")
     settle(mails, MailOutcome.PARKED)
     assert str(refusal(world, mail_id)).endswith("is queued already, waits for a mail server (BOOKING_SMTP_URL).")
-    world.database.write(notifications.unpark)
+    due.unpark_mails(world.database)
     settle(mails, MailOutcome.SENT)
     sent = refusal(world, mail_id, anyway=True)
     assert (sent.reason, str(sent)) == (

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from support import due
 from support.mails import Mails
 from support.world import HOUR
 
@@ -106,16 +107,16 @@ def test_what_was_parked_waits_for_a_mail_server(written: Mails) -> None:
     written.world.clock.advance(HOUR)
     assert written.claim() == []
     assert written.world.examine() == []
-    assert written.world.database.write(notifications.unpark) == 1
+    assert due.unpark_mails(written.world.database) == 1
     (claimed,) = written.claim()
     assert claimed.attempts == 1
-    assert written.world.database.write(notifications.unpark) == 0
+    assert due.unpark_mails(written.world.database) == 0
 
 
 def test_a_mail_that_is_no_news_any_more_is_not_sent(written: Mails) -> None:
     record(written, written.claim(), MailOutcome.PARKED)
     written.world.clock.advance(SENT_WITHIN + 1)
-    written.world.database.write(notifications.unpark)
+    due.unpark_mails(written.world.database)
     assert written.claim() == []
     assert (row(written)["status"], row(written)["last_error"]) == ("failed", "too_old")
 
@@ -142,7 +143,7 @@ def test_a_worker_that_lost_its_lease_changes_nothing(written: Mails) -> None:
 def test_a_mail_sealed_with_a_retired_key_has_failed_and_holds_up_no_other(written: Mails) -> None:
     other = Installation(SecretKeys("another secret key"))
     database = written.world.database
-    assert database.write(lambda tx: notifications.claim(tx, other, limit=10, lease_s=LEASE_S)) == []
+    assert due.claim_mails(database, other, limit=10, lease_s=LEASE_S) == []
     assert (row(written)["status"], row(written)["last_error"]) == ("failed", "secret_key_retired")
 
 
@@ -156,25 +157,31 @@ def test_a_claim_is_bounded_and_takes_the_longest_due_first(mails: Mails) -> Non
     assert mails.claim(limit=2) == []
 
 
-def test_claiming_and_recording_take_two_statements_each(mails: Mails, statements: list[str]) -> None:
+def test_claiming_and_recording_take_a_few_statements(mails: Mails, statements: list[str]) -> None:
     for number in range(4):
         mails.book(f"a-key-of-a-test-{number}")
     mails.write()
     statements.clear()
     claimed = mails.claim()
-    assert len(statements) == 2
+    assert len(statements) == 4, "the organizations, their due mails, the lock and the leases"
     statements.clear()
     record(mails, claimed, MailOutcome.SENT)
     assert len(statements) == 2
     assert {each["status"] for each in mails.rows().values()} == {"sent"}
 
 
-def test_whether_anything_is_due_is_a_read(mails: Mails) -> None:
+def test_the_organizations_with_due_mails_are_found_by_reads(mails: Mails) -> None:
     database = mails.world.database
-    assert database.read(notifications.pending) == (False, False)
+
+    def waiting() -> tuple[list[str], list[str]]:
+        works = (notifications.OWED, notifications.DUE)
+        owed, ready = (database.read(lambda tx, work=work: due.organizations(tx, work)) for work in works)
+        return owed, ready
+
+    assert waiting() == ([], [])
     mails.book()
-    assert database.read(notifications.pending) == (True, False)
+    assert waiting() == ([mails.world.org], [])
     mails.write()
-    assert database.read(notifications.pending) == (False, True)
+    assert waiting() == ([], [mails.world.org])
     mails.claim()
-    assert database.read(notifications.pending) == (False, False)
+    assert waiting() == ([], [])

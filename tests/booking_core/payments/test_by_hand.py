@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from support import due
 from support.money import LEASE_S, TOTAL, Till
 from support.world import DAY, HOUR, NOON
 
@@ -43,7 +44,7 @@ class Staff:
 
     def refer(self) -> None:
         """Leave what is due to staff, since there is no gateway."""
-        assert self.till.world.database.write(lambda tx: payments.refer_to_staff(tx, limit=100))
+        assert due.refer_refunds(self.till.world.database)
 
     def reason(self, verb: Callable[..., Any], *arguments: Any, **named: Any) -> str:
         with pytest.raises(BookingError) as refused:
@@ -203,7 +204,8 @@ def test_staff_waits_for_a_worker_that_has_just_taken_a_refund(till: Till, staff
     booking_id = till.owed()
     refused: list[str] = []
     with till.world.database.writing() as tx:
-        assert payments.claim(tx, limit=1, lease_s=LEASE_S)
+        claim = lambda tx, owner, ids: payments.claim(tx, owner, ids, lease_s=LEASE_S)  # noqa: E731
+        assert due.process(tx, till.world.org, payments.DUE, claim).results
         tx.flush()
         thread = threading.Thread(target=lambda: refused.append(staff.reason(staff.settle, booking_id)))
         thread.start()

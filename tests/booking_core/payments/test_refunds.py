@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
+from support import due
 from support.money import LEASE_S, TOTAL, Till
 from support.plans import plan_of
 from support.world import DAY, HOUR, NOON
@@ -12,6 +13,7 @@ from support.world import DAY, HOUR, NOON
 from booking_core import payments, tokens
 from booking_core.clock import SECOND
 from booking_core.db import tables
+from booking_core.db.due import NIL_ID
 from booking_core.db.statements import Statement
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, rules, store
 
@@ -78,7 +80,8 @@ def test_what_another_worker_is_about_to_lease_is_passed_over(till: Till) -> Non
     till.world.clock.advance(SECOND)
     second = till.owed()
     with till.world.database.writing() as tx:
-        assert len(payments.claim(tx, limit=1, lease_s=LEASE_S)) == 1
+        claim = lambda tx, owner, ids: payments.claim(tx, owner, ids, lease_s=LEASE_S)  # noqa: E731
+        assert len(due.process(tx, till.world.org, payments.DUE, claim, 1).results) == 1
         assert [each.booking_id for each in till.claim()] == [second]
 
 
@@ -252,7 +255,7 @@ def test_settling_nothing_is_nothing(till: Till) -> None:
 
 def test_without_a_gateway_what_is_owed_is_left_to_staff(till: Till) -> None:
     made = [till.owed() for _ in range(3)]
-    refer = lambda: till.world.database.write(lambda tx: payments.refer_to_staff(tx, limit=2))  # noqa: E731
+    refer = lambda: due.refer_refunds(till.world.database, limit=2)  # noqa: E731
     assert [refer(), refer(), refer()] == [2, 1, 0]
     for booking_id in made:
         row = till.refund(booking_id)
@@ -320,7 +323,8 @@ def test_what_is_due_is_found_among_many_that_are_settled(till: Till) -> None:
             )
     world.database.write(lambda tx: tx.run(Statement(text("ANALYZE"))))
     with world.database.reading() as tx:
-        plan = plan_of(tx, store.DUE, limit=16, now=NOON)
+        position = {"after_at": 0, "after_key": NIL_ID}
+        plan = plan_of(tx, store.DUE._find, organization_id=world.org, until=None, limit=16, now=NOON, **position)
     assert "ix_refunds_due" in plan
     assert "Seq Scan" not in plan
     assert "SCAN" not in plan.replace("SCAN CONSTANT ROW", "")

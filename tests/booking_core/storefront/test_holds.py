@@ -191,7 +191,7 @@ def test_a_hold_that_ran_out_does_no_harm_and_gives_no_seat(ops: Operations, wor
 
 
 def purge(world: World, *, before: int, limit: int = 100) -> int:
-    return world.database.write(lambda tx: storefront.purge_holds(tx, before=before, limit=limit))
+    return world.database.write(lambda tx: storefront.purge_holds(tx, world.org, before=before, limit=limit))
 
 
 @pytest.fixture
@@ -227,9 +227,12 @@ def test_what_is_old_is_found_by_its_index_and_live_holds_by_theirs(only: World)
     databases.fill(url, tables.holds, rows)
     databases.analyze(url)
     with only.database.writing() as tx:
-        plan = plan_of(tx, store._PURGE, before=NOON, created_before=NOON - 9_990, limit=2_000)
-    assert "ix_holds_created_at" in plan
+        bounds = {"before": NOON, "created_before": NOON - 9_990, "limit": 2_000}
+        plan = plan_of(tx, store._PURGE, organization_id=only.org, **bounds)
+    assert "ix_holds_organization_id_created_at" in plan
     assert "Seq Scan" not in plan
     with explaining(url) as explained:
         plans = explained(lambda tx: departures.find_available(tx, only.caller(), date_from=date(2026, 11, 22)))
-    assert not [plan for plan in plans if "ix_holds_created_at" in plan.indexes], "\n".join(map(str, plans))
+    assert not [plan for plan in plans if "ix_holds_organization_id_created_at" in plan.indexes], "\n".join(
+        map(str, plans)
+    )

@@ -14,7 +14,7 @@ from support.world import NOON
 
 from booking_core.notifications import ClaimedMail, MailOutcome, MailResult
 from booking_server.adapters import smtp
-from booking_server.adapters.smtp import CONNECTIONS_MAX, FileMailer, Report, SmtpMailer, SmtpServer
+from booking_server.adapters.smtp import FileMailer, Report, SmtpMailer, SmtpServer
 
 SENDER = "office@book.example"
 
@@ -83,11 +83,11 @@ def test_a_mail_arrives_as_it_was_written(server: MailServer) -> None:
     assert received.raw == a_mail().message
 
 
-def test_mails_of_a_batch_share_a_few_connections(server: MailServer) -> None:
+def test_mails_of_a_batch_share_one_connection(server: MailServer) -> None:
     mails = [a_mail(number) for number in range(10)]
     assert {result for _, result, _ in send(server, *mails)} == {MailOutcome.SENT}
     assert sorted(received.raw for received in server.received) == sorted(each.message for each in mails)
-    assert server.connections == CONNECTIONS_MAX
+    assert server.connections == 1
 
 
 def test_a_mail_is_reported_before_the_next_mail_of_its_connection_starts(server: MailServer) -> None:
@@ -103,7 +103,7 @@ def test_a_mail_is_reported_before_the_next_mail_of_its_connection_starts(server
     mailer = SmtpMailer(SmtpServer.of(server.url), SENDER)
     asyncio.run(mailer.send([a_mail(number) for number in range(20)], report_to(reported)))
     assert len(reported) == 20
-    assert most <= CONNECTIONS_MAX
+    assert most == 1
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_connection_lost_after_data_delays_its_mail_and_the_next_mail_gets_a_n
     assert {error for _, result, error in results if result is MailOutcome.DELAYED} == {"connection lost"}
     assert [result for _, result, _ in results].count(MailOutcome.SENT) == 8
     assert len(server.received) == 8 + arrived
-    assert server.connections == CONNECTIONS_MAX + 1
+    assert server.connections == 2
 
 
 @pytest.mark.parametrize("how", [HANG, DRIP])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
+from support import due
 from support.money import TOTAL, Till, till_of
 from support.stripe_ledger import KEY, Fault, Ledger, stripe
 from support.world import HOUR, FixedClock, World, make_world
@@ -19,10 +20,7 @@ from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, ru
 from booking_core.settings import Settings
 from booking_server.adapters.stripe import StripeGateway
 from booking_server.worker.jobs.periodic import periodic_jobs
-from booking_server.worker.jobs.refunds import IN_FLIGHT_MAX, RefundJob, refund_job
-
-TURN_S = 600.0
-"""For turns that must process everything: a busy machine may need more than the usual time."""
+from booking_server.worker.jobs.refunds import IN_FLIGHT_MAX, OF_ONE_MAX, RefundJob, refund_job
 
 
 @pytest.fixture(scope="module")
@@ -83,17 +81,17 @@ def statuses(till: Till) -> Counter[str]:
 def test_a_turn_settles_all_due_refunds(till: Till) -> None:
     made = [till.owed() for _ in range(3 * IN_FLIGHT_MAX)]
     gateway = ScriptedGateway()
-    assert run(RefundJob(till.world.database, gateway, turn_s=TURN_S), turns=2) == [len(made), 0]
+    assert run(RefundJob(till.world.database, gateway), turns=2) == [len(made), 0]
     assert gateway.calls == dict.fromkeys(made, 1)
     assert statuses(till) == {"succeeded": len(made)}
     assert {row["status"] for row in till.world.rows(tables.payments)} == {"refunded"}
 
 
-def test_refunds_are_sent_at_once_up_to_the_limit(till: Till) -> None:
+def test_refunds_of_one_organization_are_sent_at_once_up_to_its_share(till: Till) -> None:
     for _ in range(2 * IN_FLIGHT_MAX + 1):
         till.owed()
-    full = threading.Barrier(IN_FLIGHT_MAX)
-    left = iter(range(IN_FLIGHT_MAX))
+    full = threading.Barrier(OF_ONE_MAX)
+    left = iter(range(OF_ONE_MAX))
 
     def act(_: ClaimedRefund) -> RefundOutcome:
         if next(left, None) is not None:
@@ -101,16 +99,24 @@ def test_refunds_are_sent_at_once_up_to_the_limit(till: Till) -> None:
         return RefundOutcome.REFUNDED
 
     gateway = ScriptedGateway(act)
-    run(RefundJob(till.world.database, gateway, turn_s=TURN_S))
-    assert gateway.most_at_once == IN_FLIGHT_MAX
+    run(RefundJob(till.world.database, gateway))
+    assert gateway.most_at_once == OF_ONE_MAX
     assert statuses(till) == {"succeeded": 2 * IN_FLIGHT_MAX + 1}
 
 
-def test_a_turn_claims_nothing_more_after_its_time(till: Till) -> None:
-    for _ in range(2 * IN_FLIGHT_MAX + 1):
+def test_a_worker_that_stops_settles_what_it_has_sent_and_claims_nothing_more(till: Till) -> None:
+    for _ in range(OF_ONE_MAX + 1):
         till.owed()
-    job = RefundJob(till.world.database, ScriptedGateway(), turn_s=0)
-    assert run(job, turns=4) == [IN_FLIGHT_MAX, IN_FLIGHT_MAX, 1, 0]
+    job, stop = RefundJob(till.world.database, ScriptedGateway()), asyncio.Event()
+
+    async def work() -> None:
+        assert await job.run_turn(stop) == OF_ONE_MAX
+        stop.set()
+        assert await job.run_turn(stop) == 0
+        await job.close()
+
+    asyncio.run(work())
+    assert statuses(till) == {"succeeded": OF_ONE_MAX, "requested": 1}
 
 
 def test_no_transaction_is_open_during_a_call(till: Till) -> None:
@@ -141,7 +147,7 @@ def test_a_slow_refund_delays_no_other(till: Till) -> None:
             others_are_settled.set()
         return RefundOutcome.REFUNDED
 
-    run(RefundJob(till.world.database, ScriptedGateway(act), turn_s=TURN_S))
+    run(RefundJob(till.world.database, ScriptedGateway(act)))
     assert others_are_settled.is_set()
     assert statuses(till) == {"succeeded": 2 * IN_FLIGHT_MAX + 1}
 
@@ -167,9 +173,9 @@ def test_a_refund_whose_lease_has_expired_is_not_sent(till: Till) -> None:
     job = RefundJob(till.world.database, gateway, lease_s=0)
 
     async def turn() -> None:
-        (claimed,), _ = await job.claim(1)
+        (claimed,) = await asyncio.to_thread(due.claim_refunds, till.world.database, lease_s=0)
         till.world.clock.advance(25 * HOUR)
-        answered = await job.start(claimed)
+        answered = await job.start([claimed])
         assert (answered.outcome, answered.reason) == (RefundOutcome.UNKNOWN, "lease_lost")
         await job.close()
 

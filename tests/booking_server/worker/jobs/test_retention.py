@@ -5,12 +5,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from support import due
 from support.creating import create, created
 from support.mails import Mails
 from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
-from booking_core import keys, notifications, retention_clock, webhooks
+from booking_core import notifications, retention_clock, webhooks
 from booking_core.clock import MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
@@ -121,7 +122,7 @@ def test_an_idle_turn_runs_once_a_minute(world: World) -> None:
     assert (turn(job), seen) == (0, [])
     world.clock.advance(1)
     turn(job)
-    assert len(seen) == 11, "the clock, six kinds, two of which end in two ways, and organizations with old events"
+    assert len(seen) == 12, "the clock, seven kinds, two of which end in two ways, and the parked rows"
 
 
 def test_a_clock_that_was_set_back_stops_no_deletion(world: World) -> None:
@@ -344,7 +345,7 @@ def test_a_waiting_mail_is_kept_with_its_outbox_row(world: World) -> None:
     assert [row["status"] for row in world.rows(tables.effects)].count("queued") == 2
     assert [row["status"] for row in world.rows(tables.mails)] == ["queued", "queued"]
     assert world.examine() == []
-    world.database.write(notifications.unpark)
+    due.unpark_mails(world.database)
     mails.claim()
     assert {row["last_error"] for row in world.rows(tables.mails)} == {"too_old"}
     world.clock.advance(30 * DAY)
@@ -396,7 +397,7 @@ def test_a_key_warning_is_not_repeated_after_its_outbox_row_is_deleted(world: Wo
     (key,) = world.rows(tables.api_keys)
 
     def warn() -> int:
-        return world.database.write(lambda tx: keys.warn_expiring(tx, limit=10))
+        return due.warn_of_keys(world.database)
 
     assert warn() == 1
     mails.write()

@@ -1,0 +1,159 @@
+"""Due rows of a table, by organization: the work of a job that serves organizations in turn.
+
+The organizations with due rows are found by an index skip scan, from one organization to the next, so its cost grows
+with the number of organizations and not with the number of rows. The rows of one organization are read in pages along
+the same index, each page behind the last one, so that no statement reads again what was passed over.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Integer,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    cast,
+    false,
+    func,
+    literal_column,
+    select,
+    tuple_,
+)
+from sqlalchemy.engine import Dialect
+
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, now_us
+from booking_core.db.tables import Id
+
+NIL_ID = "00000000-0000-0000-0000-000000000000"
+"""Lies before every id."""
+_BEFORE_ALL = -(2**63)
+_ONE: ColumnElement[int] = literal_column("1", type_=Integer)
+_LIMIT = bindparam("limit", type_=Integer)
+
+T = TypeVar("T")
+Conditions = Callable[[Dialect], Sequence[ColumnElement[bool]]]
+"""Returns the conditions of a partial index, written as in the index, so that the planner uses it."""
+
+
+class DueRow(NamedTuple):
+    """The position of a row among the due rows of its organization."""
+
+    at: int
+    key: str
+
+
+class Page(NamedTuple):
+    """Due rows of an organization, in the order in which they became due."""
+
+    rows: Sequence[DueRow]
+    after: DueRow | None
+    """Continues behind this page; None: it was the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Processed(Generic[T]):
+    """The result of a transaction on due rows of one organization. Rows in neither list were locked, or no longer due."""
+
+    done: Collection[str] = ()
+    left: Collection[str] = ()
+    """Rows that need another transaction."""
+    results: Sequence[T] = ()
+
+
+class DueWork(Protocol):
+    """Due rows of all organizations."""
+
+    def organizations(self, tx: Tx, *, after: str, limit: int) -> list[tuple[str, bool]]:
+        """Return organizations behind `after` in the order of their ids, and whether each has a due row."""
+
+    def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
+        """Return the next due rows of an organization."""
+
+
+class DueRows:
+    """The rows of a table that meet the conditions of a partial index and whose instant has come.
+
+    Args:
+        at: the column with the instant; the index is (organization_id, at, key).
+        ahead: microseconds before its instant at which a row is due; negative: after it.
+        bounds: further conditions on the instant. They apply within an organization, where the index makes a range of
+            them, and not to the step from one organization to the next, which would read what they leave out.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        at: ColumnElement[int],
+        key: ColumnElement[str],
+        conditions: Conditions,
+        *,
+        ahead: int = 0,
+        bounds: Conditions = lambda _: (),
+    ) -> None:
+        self._owner, self._at, self._key = table.c.organization_id, at, key
+        self._conditions, self._bounds, self._ahead = conditions, bounds, ahead
+        self._is_id = not isinstance(key.type, Text)
+        self._organizations = Statement(self._select_organizations)
+        self._find = Statement(self._select_rows)
+
+    def organizations(self, tx: Tx, *, after: str, limit: int, until: int | None = None) -> list[tuple[str, bool]]:
+        """Return organizations that have such rows, behind `after` in the order of their ids, and whether any is due.
+
+        Args:
+            until: the instant up to which rows are due; by default the present.
+        """
+        found = tx.all(self._organizations, after=after, limit=limit, until=until)
+        return [(owner, bool(is_due)) for owner, is_due in found]
+
+    def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
+        """Return the next due rows of an organization."""
+        at, key = after or (_BEFORE_ALL, NIL_ID if self._is_id else "")
+        position = {"after_at": at, "after_key": key}
+        found = tx.all(self._find, organization_id=organization_id, limit=limit, until=None, **position)
+        rows = [DueRow(*row) for row in found]
+        return Page(rows, rows[-1] if len(rows) == limit else None)
+
+    def _until(self, dialect: Dialect) -> ColumnElement[int]:
+        """Select the instant up to which rows are due, once for the statement: a bound of the index."""
+        given = cast(bindparam("until", type_=BigInteger), BigInteger)
+        until = func.coalesce(given, now_us(dialect), type_=BigInteger) + literal_column(str(self._ahead))
+        bound: ColumnElement[int] = select(until).scalar_subquery()
+        return bound
+
+    def _first(self, dialect: Dialect, column: ColumnElement[Any], *where: ColumnElement[bool]) -> Select[Any]:
+        """Select a column of the first row in the order of the index."""
+        found = select(column).where(*self._conditions(dialect), *where)
+        return found.order_by(self._owner, self._at).limit(_ONE)
+
+    def _select_organizations(self, dialect: Dialect) -> Any:
+        first = self._first(dialect, self._owner, self._owner > bindparam("after", type_=Id))
+        owners = select(first.scalar_subquery().label("organization_id")).cte("owners", recursive=True)
+        owner = owners.c.organization_id
+        following = self._first(dialect, self._owner, self._owner > owner).correlate(owners).scalar_subquery()
+        owners = owners.union_all(select(following).select_from(owners).where(owner.is_not(None)))
+        owner = owners.c.organization_id
+        of_owner = (self._owner == owner, *self._bounds(dialect))
+        due_first = self._first(dialect, self._at, *of_owner).correlate(owners).scalar_subquery()
+        is_due = func.coalesce(due_first <= self._until(dialect), false())
+        return select(owner, is_due).where(owner.is_not(None)).limit(_LIMIT)
+
+    def _select_rows(self, dialect: Dialect) -> Any:
+        after = tuple_(bindparam("after_at", type_=BigInteger), bindparam("after_key", type_=self._key.type))
+        return (
+            select(self._at, self._key)
+            .where(
+                *self._conditions(dialect),
+                *self._bounds(dialect),
+                self._owner == bindparam("organization_id", type_=Id),
+                self._at <= self._until(dialect),
+                tuple_(self._at, self._key) > after,
+            )
+            .order_by(self._at, self._key)
+            .limit(_LIMIT)
+        )

@@ -1,0 +1,27 @@
+"""The base of periodic jobs: work that becomes due by itself, done in turns."""
+
+import asyncio
+from abc import ABC, abstractmethod
+
+
+class Job(ABC):
+    """A periodic job. Each runs in a loop of its own, so a slow mail server delays no refund."""
+
+    name: str
+
+    @abstractmethod
+    async def run_turn(self, stop: asyncio.Event) -> int:
+        """Process a share of what is due, and return how many rows that were; 0 when nothing is due.
+
+        When `stop` is set, the turn ends after the batch in hand.
+        """
+
+    async def run_once(self) -> int:
+        """Run turns until nothing is due, and return how many rows were processed."""
+        stop, total = asyncio.Event(), 0
+        while count := await self.run_turn(stop):
+            total += count
+        return total
+
+    async def close(self) -> None:  # noqa: B027 - most jobs hold no resources
+        """Release the job's resources."""

@@ -1,0 +1,247 @@
+"""Process the due rows of all organizations: a batch of each in turn, and around what cannot be processed.
+
+A batch is one short transaction. When it fails, its rows are processed one by one; a row that still fails is parked
+(`booking_core.parked`), logged once, and tried again later. A row that another transaction has locked is passed over
+and found again by the next pass. So neither a large backlog nor a broken row of one organization delays the rows of
+another, or its own other rows.
+"""
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from booking_core import parked
+from booking_core.db.due import DueRow, DueWork, Page, Processed
+from booking_core.db.engine import Database, Tx
+from booking_core.errors import Unavailable, is_outage
+from booking_core.parked import ParkedRow
+from booking_server.worker.jobs.rotation import Rotation
+
+log = logging.getLogger("booking.jobs")
+
+BATCH = 50
+"""Rows in one transaction. Bookings wait for it: for its locks, and on SQLite, which has one writer, for all of it."""
+BATCHES_MAX = 40
+"""Transactions of one turn. Then other work of the same job has its turn, and this continues behind it."""
+LOCK_WAIT_MS = 100
+"""The time that a batch waits for a lock. A row that stays locked is found again by the next pass."""
+FAILURES_MAX = 5
+"""Rows in a row that fail before their organization is parked as a whole: the cause is hardly in the rows."""
+
+T = TypeVar("T")
+Process = Callable[[Tx, str, Sequence[str]], Processed[T]]
+"""Processes due rows of an organization, by their keys. It checks again that they are due, and skips locked ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(Generic[T]):
+    """The result of a batch."""
+
+    count: int = 0
+    """Rows that were processed, be it in part."""
+    results: Sequence[T] = ()
+    has_more: bool = False
+    """The organization may have more due rows that can be processed in this turn."""
+
+
+@dataclass(slots=True)
+class _Pass:
+    """The position of a pass over the due rows of an organization."""
+
+    after: DueRow | None = None
+    has_left: bool = False
+    """Rows were left that another pass has to process."""
+
+
+@dataclass(slots=True)
+class _Attempts(Generic[T]):
+    """The rows of a batch that were processed one by one."""
+
+    done: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    results: list[T] = field(default_factory=list)
+    last: str | None = None
+    """The row that was tried last, when the others were not tried."""
+
+    def add(self, processed: Processed[T]) -> None:
+        self.done += processed.done
+        self.left += processed.left
+        self.results += processed.results
+
+
+class Sweep(Generic[T]):
+    """Work of one kind, for all organizations.
+
+    Args:
+        name: of the job in the table of parked rows and in log lines.
+        limit: rows of a batch.
+        is_lease: rows are only leased, and are done when `resolve` is called.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        database: Database,
+        work: DueWork,
+        process: Process[T],
+        *,
+        limit: int = BATCH,
+        is_lease: bool = False,
+    ) -> None:
+        self.name = name
+        self.has_more = False
+        """The last turn ended with due rows left."""
+        self._database = database
+        self._work = work
+        self._process = process
+        self._limit = limit
+        self._is_lease = is_lease
+        self._unresolved: set[tuple[str, str]] = set()
+        """Parked rows that are leased."""
+        self._rotation = Rotation()
+        self._passes: dict[str, _Pass] = {}
+        self._failures: Counter[str] = Counter()
+        """Rows of each organization that failed since the last that did not."""
+
+    async def run_turn(self, stop: asyncio.Event, *, batches: int = BATCHES_MAX) -> int:
+        """Process a batch of each organization in turn until nothing is left; return the number of rows.
+
+        It ends after `batches` transactions, and when `stop` is set after the one in hand.
+        """
+        total, waiting = 0, deque(await self.organizations(batches))
+        while waiting and batches > 0 and not stop.is_set():
+            organization_id = waiting.popleft()
+            batch = await self.run_batch(organization_id)
+            total, batches = total + batch.count, batches - 1
+            if batch.has_more:
+                waiting.append(organization_id)
+        self.has_more = bool(waiting)
+        return total
+
+    async def organizations(self, limit: int) -> list[str]:
+        """Return the organizations with due rows that come next, at most `limit`."""
+
+        def read(tx: Tx) -> list[str]:
+            examine = lambda after, at_once: self._work.organizations(tx, after=after, limit=at_once)  # noqa: E731
+            return self._rotation.due(examine, limit)
+
+        return await asyncio.to_thread(self._database.read, read)
+
+    async def run_batch(self, organization_id: str, *, limit: int | None = None) -> Batch[T]:
+        """Process the next due rows of an organization in one transaction, or if that fails one by one."""
+        self._rotation.was_served(organization_id)
+        position = self._passes.setdefault(organization_id, _Pass())
+        page, known = await self._find(organization_id, position, limit or self._limit)
+        if not page.rows and position.after is not None:  # the pass is over: the next one begins
+            position.after = None
+            page, known = await self._find(organization_id, position, limit or self._limit)
+        if _waits(known, organization_id):
+            return Batch()
+        keys = [row.key for row in page.rows if not _waits(known, row.key)]
+        attempts: _Attempts[T] = await self._attempt(organization_id, keys, known) if keys else _Attempts()
+        has_more = self._advance(organization_id, page, attempts)
+        return Batch(len(attempts.done) + len(attempts.left), attempts.results, has_more)
+
+    async def _find(self, organization_id: str, position: _Pass, limit: int) -> tuple[Page, Mapping[str, ParkedRow]]:
+        def read(tx: Tx) -> tuple[Page, Mapping[str, ParkedRow]]:
+            page = self._work.find(tx, organization_id, after=position.after, limit=limit)
+            subjects = [*(row.key for row in page.rows), organization_id]
+            return page, parked.find(tx, self.name, organization_id, subjects) if page.rows else {}
+
+        return await asyncio.to_thread(self._database.read, read)
+
+    def _advance(self, organization_id: str, page: Page, attempts: _Attempts[T]) -> bool:
+        """Move the pass behind the rows that were tried, and return whether the organization goes on in this turn."""
+        position = self._passes[organization_id]
+        position.has_left |= bool(attempts.left)
+        if attempts.last is not None:
+            position.after = next(row for row in page.rows if row.key == attempts.last)
+            return False
+        position.after = page.after
+        if page.after is None:
+            del self._passes[organization_id]
+            return position.has_left and bool(attempts.done or attempts.left)
+        return True
+
+    # One batch ---------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, organization_id: str, keys: Sequence[str], known: Mapping[str, ParkedRow]) -> _Attempts[T]:
+        attempts: _Attempts[T] = _Attempts()
+        error = await self._try(organization_id, keys, known, attempts)
+        if error is None:
+            return attempts
+        if len(keys) == 1:
+            await self._fail(organization_id, keys[0], error, attempts)
+            return attempts
+        for key in keys:
+            error = await self._try(organization_id, [key], known, attempts)
+            if error is not None:
+                await self._fail(organization_id, key, error, attempts)
+            if attempts.last is not None:
+                break
+        return attempts
+
+    async def _try(
+        self, organization_id: str, keys: Sequence[str], known: Mapping[str, ParkedRow], attempts: _Attempts[T]
+    ) -> Exception | None:
+        """Process rows in one transaction, and return its error, unless the database is away for all."""
+        try:
+            attempts.add(await self._transaction(organization_id, keys, known))
+        except Exception as error:
+            if is_outage(error):
+                raise
+            return error
+        self._failures.pop(organization_id, None)
+        return None
+
+    async def _fail(self, organization_id: str, key: str, error: Exception, attempts: _Attempts[T]) -> None:
+        """Park a row, and with the last of many that failed in a row its organization."""
+        await self.park(organization_id, key, error)
+        self._failures[organization_id] += 1
+        if self._failures[organization_id] >= FAILURES_MAX:
+            attempts.last = key
+            del self._failures[organization_id]
+            await self.park(organization_id, organization_id, error)
+
+    async def _transaction(
+        self, organization_id: str, keys: Sequence[str], known: Mapping[str, ParkedRow]
+    ) -> Processed[T]:
+        def write(tx: Tx) -> Processed[T]:
+            tx.limit_lock_waits(LOCK_WAIT_MS)
+            processed = self._process(tx, organization_id, keys)
+            self._unpark(tx, organization_id, known, processed)
+            return processed
+
+        return await asyncio.to_thread(self._database.write, write)
+
+    def _unpark(self, tx: Tx, organization_id: str, known: Mapping[str, ParkedRow], processed: Processed[T]) -> None:
+        repaired = known.keys() & {*processed.done, *processed.left, organization_id}
+        if self._is_lease:
+            self._unresolved |= {(organization_id, subject_id) for subject_id in repaired}
+        elif repaired:
+            parked.remove(tx, self.name, organization_id, repaired)
+
+    def resolve(self, tx: Tx, organization_id: str, subject_id: str) -> None:
+        """Record that a leased row is done, so that it is no longer parked."""
+        if (organization_id, subject_id) in self._unresolved:
+            parked.remove(tx, self.name, organization_id, [subject_id, organization_id])
+
+    async def park(self, organization_id: str, subject_id: str, error: Exception) -> None:
+        """Park what failed; a row that is locked, or whose database is busy, is only passed over."""
+        if isinstance(error, Unavailable):
+            return
+
+        def write(tx: Tx) -> bool:
+            return parked.park(tx, self.name, organization_id, subject_id, error)
+
+        if await asyncio.to_thread(self._database.write, write):
+            of = "all rows" if subject_id == organization_id else subject_id
+            text = "%s: %s of organization %s cannot be processed and is parked"
+            log.error(text, self.name, of, organization_id, exc_info=error)
+
+
+def _waits(known: Mapping[str, ParkedRow], subject_id: str) -> bool:
+    return subject_id in known and known[subject_id].is_waiting

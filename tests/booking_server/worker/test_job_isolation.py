@@ -1,0 +1,612 @@
+"""No organization delays the work of another: each job's every step, with a large backlog and a row that fails.
+
+A trigger makes one row fail, as any defect of a row or of the code would. Nothing here looks at the time: a turn has a
+number of transactions.
+"""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from sqlalchemy import Table
+from support import databases
+from support.plans import Plan, explaining
+from support.rows import booking, event, ids
+from support.world import DAY, NOON, FixedClock, World, make_world
+
+from booking_core.clock import END_OF_TIME, HOUR, MINUTE, SECOND
+from booking_core.db import tables
+from booking_core.db.due import NIL_ID
+from booking_core.db.engine import Database
+from booking_core.notifications import ClaimedMail, Mailbox, MailOutcome, MailResult
+from booking_core.outbox import OutboxKind
+from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
+from booking_core.settings import Settings
+from booking_server.adapters.smtp import Report
+from booking_server.worker.jobs.expiry import ExpiryJob
+from booking_server.worker.jobs.job import Job
+from booking_server.worker.jobs.mail import MailJob
+from booking_server.worker.jobs.periodic import periodic_jobs
+from booking_server.worker.jobs.refunds import RefundJob
+from booking_server.worker.jobs.retention import RetentionJob
+from booking_server.worker.jobs.sweep import Sweep
+
+Row = dict[str, Any]
+Fill = Callable[[World, int], list[tuple[Table, list[Row]]]]
+AGES_AGO = NOON - 400 * DAY
+BACKLOGS = (100, 10_000)
+BATCHES = 2
+"""Transactions of a turn here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A step of a job: the rows that it processes, the oldest first, and how they are told from processed ones."""
+
+    table: str
+    key: str
+    waiting: str
+    """The condition of rows that are not processed."""
+    fill: Fill
+
+
+# Rows ------------------------------------------------------------------------------------------------------------
+
+
+def _departures(world: World, count: int, **columns: Any) -> list[Row]:
+    experience, made = world.experience(min_participants=3), ids(hash(world.org) % 1000)
+    return [
+        {
+            "organization_id": world.org,
+            "id": next(made),
+            "experience_id": experience,
+            "starts_at": NOON - MINUTE + number,
+            "seats_total": 9,
+            "seats_ceiling": 9,
+            "created_at": NOON,
+            "updated_at": NOON,
+        }
+        | columns
+        for number in range(count)
+    ]
+
+
+def closed(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    world.change(tables.organizations, world.org, cancel_under_minimum=True)
+    return [(tables.departures, _departures(world, count))]
+
+
+def cancelling(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    return [(tables.departures, _departures(world, count, status="cancelled", cancelling="admin"))]
+
+
+def _bookings(world: World, count: int, **columns: Any) -> list[Row]:
+    experience, made = world.experience(), ids(hash(world.org) % 1000)
+    departure = world.departure(experience, seats=count, seats_taken=count)
+    rows = (booking(world.org, next(made), departure, experience, NOON) for _ in range(count))
+    return [row | {"expires_at": NOON - count + number} | columns for number, row in enumerate(rows)]
+
+
+def expired(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    return [(tables.bookings, _bookings(world, count, status="pending", payment_status="pending"))]
+
+
+def expiring_keys(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    made = ids(hash(world.org) % 1000)
+    names = [next(made) for _ in range(count)]
+    base = {"organization_id": world.org, "name": "till", "prefix": "svc_1", "scopes": "[]", "created_at": NOON}
+    keys = [base | {"id": name, "key_hash": name, "expires_at": NOON + DAY + n} for n, name in enumerate(names)]
+    return [(tables.api_keys, keys)]
+
+
+def outbox_rows(world: World, count: int, **columns: Any) -> list[tuple[Table, list[Row]]]:
+    payload = json.dumps({"name": "till", "prefix": "svc_1", "expires_at": NOON + DAY})
+    made = ids(hash(world.org) % 1000)
+    base = {"organization_id": world.org, "kind": OutboxKind.STAFF_KEY_EXPIRING_MAIL.value, "payload": payload}
+    at = {"status": "queued", "created_at": NOON}
+    rows = [
+        base
+        | at
+        | {"key": f"{world.org}:{number:06}", "subject_id": next(made), "due_at": NOON - count + number}
+        | columns
+        for number in range(count)
+    ]
+    return [(tables.effects, rows)]
+
+
+def mail_rows(world: World, count: int, **columns: Any) -> list[tuple[Table, list[Row]]]:
+    made, keys = ids(hash(world.org) % 1000), world.installation.secret_keys
+    rows = []
+    for number in range(count):
+        mail_id = next(made)
+        row = {
+            "organization_id": world.org,
+            "id": mail_id,
+            "effect_key": mail_id,
+            "kind": OutboxKind.STAFF_KEY_EXPIRING_MAIL.value,
+            "recipient": "staff@example.com",
+            "message_id": mail_id,
+            "message": keys.seal("mail", b"Subject: hi\r\n\r\n", world.org, mail_id),
+            "status": "queued",
+            "next_attempt_at": NOON - count + number,
+            "created_at": NOON,
+        }
+        rows.append(row | columns)
+    return [(tables.mails, rows)]
+
+
+def parked_mails(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    return mail_rows(world, count, next_attempt_at=END_OF_TIME)
+
+
+def due_refunds(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    bookings = _bookings(world, count, status="cancelled", cancelled_at=NOON, expires_at=None)
+    made = ids(hash(world.org) % 1000 + 1)
+    own = {"organization_id": world.org, "currency": "NOK", "created_at": NOON, "updated_at": NOON, "amount_minor": 1}
+    payments, refunds = [], []
+    for number, row in enumerate(bookings):
+        payment_id, refund_id = next(made), next(made)
+        of = own | {"booking_id": row["id"]}
+        payments.append(of | {"id": payment_id, "payment_intent": f"pi_{number}", "status": "paid"})
+        due_at = {"status": "requested", "next_attempt_at": NOON - count + number}
+        refunds.append(of | {"id": refund_id, "payment_id": payment_id} | due_at)
+    return [(tables.bookings, bookings), (tables.payments, payments), (tables.refunds, refunds)]
+
+
+def ended_mails(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    return mail_rows(world, count, status="sent", next_attempt_at=None, completed_at=AGES_AGO, created_at=AGES_AGO)
+
+
+def unmailed(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    return outbox_rows(world, count, status="done", completed_at=AGES_AGO, last_error="no_address")
+
+
+def old_holds(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    departure, made = world.departure(world.experience()), ids(hash(world.org) % 1000)
+    base = {"organization_id": world.org, "departure_id": departure, "seats": 1}
+    times = {"created_at": AGES_AGO, "expires_at": AGES_AGO}
+    return [(tables.holds, [base | times | {"id": next(made)} for _ in range(count)])]
+
+
+def old_answers(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    base = {"organization_id": world.org, "fingerprint": "f", "status": 201, "body_sealed": "x", "created_at": AGES_AGO}
+    return [(tables.idempotency, [base | {"key": f"{world.org}:{number:06}"} for number in range(count)])]
+
+
+def old_events(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    made = ids(hash(world.org) % 1000)
+    return [(tables.events, [event(world.org, next(made), number + 1, AGES_AGO) for number in range(count)])]
+
+
+SWEEPS = {
+    "abandon_checkouts": Case("bookings", "id", "status = 'pending'", expired),
+    "check_minimum": Case("departures", "id", "status = 'open' AND starts_at < created_at", closed),
+    "cancel_bookings": Case("departures", "id", "cancelling IS NOT NULL", cancelling),
+    "warn_of_keys": Case("api_keys", "id", "warned_at IS NULL", expiring_keys),
+    "write_mails": Case("effects", "key", "status = 'queued'", outbox_rows),
+    "send_mails": Case("mails", "id", f"status = 'queued' AND next_attempt_at <= {NOON}", mail_rows),
+    "unpark_mails": Case("mails", "id", f"next_attempt_at = {END_OF_TIME}", parked_mails),
+    "send_refunds": Case("refunds", "id", "status = 'requested'", due_refunds),
+    "refer_refunds": Case("refunds", "id", "status = 'requested'", due_refunds),
+}
+PURGES = {
+    "mails": Case("mails", "id", "true", ended_mails),
+    "effects": Case("effects", "key", "true", unmailed),
+    "holds": Case("holds", "id", "true", old_holds),
+    "stored_answers": Case("idempotency", "key", "true", old_answers),
+    "events": Case("events", "id", "true", old_events),
+}
+OF_DELIVERIES = {"deliveries", "deleted_endpoints"}
+"""Purges of the delivery queue, which has tests of its own."""
+
+
+# Two organizations -----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Neighbours:
+    """An organization with a backlog, and its neighbour."""
+
+    url: str
+    database: Database
+    clock: FixedClock
+    large: World
+    small: World
+
+    def fill(self, case: Case, backlog: int) -> None:
+        for world, count in ((self.large, backlog), (self.small, 1)):
+            for table, rows in case.fill(world, count):
+                databases.fill(self.url, table, rows)
+
+    def left(self, case: Case, world: World) -> list[str]:
+        """Return the keys of the rows that are not processed."""
+        query = f"SELECT {case.key} FROM {case.table} WHERE organization_id = '{world.org}' AND {case.waiting}"
+        with databases.connect(self.url) as connection:
+            return sorted(str(row[0]) for row in connection.execute(query).fetchall())
+
+    def parked(self) -> list[tuple[str, str]]:
+        return [(row["job"], row["subject_id"]) for row in self.large.rows(tables.parked_work)]
+
+    def break_row(self, case: Case, key: str, verb: str = "UPDATE") -> None:
+        """Make every write of the row fail."""
+        when = f"WHEN (OLD.{case.key} = '{key}')"
+        if databases.is_sqlite(self.url):
+            raising = "BEGIN SELECT RAISE(ABORT, 'a broken row'); END"
+            databases.run(self.url, f"CREATE TRIGGER broken BEFORE {verb} ON {case.table} {when} {raising}")
+            return
+        function = "CREATE FUNCTION fail() RETURNS trigger AS $$ BEGIN RAISE EXCEPTION 'a broken row'; END $$"
+        trigger = f"CREATE TRIGGER broken BEFORE {verb} ON {case.table} FOR EACH ROW {when} EXECUTE FUNCTION fail()"
+        databases.run(self.url, f"{function} LANGUAGE plpgsql", trigger)
+
+    def repair_row(self, case: Case) -> None:
+        on = "" if databases.is_sqlite(self.url) else f" ON {case.table}"
+        databases.run(self.url, f"DROP TRIGGER broken{on}")
+
+
+@pytest.fixture
+def neighbours(fresh_database_url: str) -> Iterator[Neighbours]:
+    clock = FixedClock()
+    database = Database(fresh_database_url, clock=clock)
+    first, second = sorted((make_world(database, clock) for _ in range(2)), key=lambda world: world.org)
+    yield Neighbours(fresh_database_url, database, clock, first, second)
+    database.close()
+
+
+class NoMailer:
+    """A mail server that no test calls."""
+
+    delivers = True
+
+    async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
+        raise NotImplementedError
+
+
+def jobs_of(neighbours: Neighbours) -> list[Job]:
+    settings = Settings(database_url=neighbours.url, smtp_url="smtp://127.0.0.1:1")
+    return periodic_jobs(settings, neighbours.database, neighbours.small.installation)
+
+
+def sweeps_of(jobs: Sequence[Job]) -> dict[str, Sweep[Any]]:
+    """Return every sweep that a job holds, by name."""
+    held = [value for job in jobs for value in vars(job).values()]
+    for job in jobs:
+        if isinstance(job, ExpiryJob):
+            held += [task.sweep for task in job.tasks]
+    return {sweep.name: sweep for sweep in held if isinstance(sweep, Sweep)}
+
+
+def turn(sweep: Sweep[Any], batches: int = BATCHES) -> int:
+    return asyncio.run(sweep.run_turn(asyncio.Event(), batches=batches))
+
+
+# Every step ------------------------------------------------------------------------------------------------------
+
+
+def test_every_step_of_every_job_has_an_entry(neighbours: Neighbours) -> None:
+    jobs = jobs_of(neighbours)
+    assert {type(job) for job in jobs} == {ExpiryJob, MailJob, RefundJob, RetentionJob}, "a new job: add its steps here"
+    assert set(sweeps_of(jobs)) == set(SWEEPS)
+    (retention,) = [job for job in jobs if isinstance(job, RetentionJob)]
+    assert {kind.name for kind in retention.kinds(NOON)} == set(PURGES) | OF_DELIVERIES
+
+
+@pytest.mark.parametrize("backlog", BACKLOGS)
+@pytest.mark.parametrize("name", SWEEPS)
+def test_a_row_is_processed_in_the_first_turn_whatever_the_backlog_of_another_organization(
+    neighbours: Neighbours, name: str, backlog: int
+) -> None:
+    case = SWEEPS[name]
+    neighbours.fill(case, backlog)
+    sweep = sweeps_of(jobs_of(neighbours))[name]
+    assert turn(sweep) > 1
+    assert neighbours.left(case, neighbours.small) == []
+    assert len(neighbours.left(case, neighbours.large)) >= backlog - BATCHES * 50
+    assert sweep.has_more
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_a_row_that_fails_is_parked_and_taken_again_when_it_is_repaired(
+    neighbours: Neighbours, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = SWEEPS[name]
+    neighbours.fill(case, 20)
+    bad = neighbours.left(case, neighbours.large)[0]
+    neighbours.break_row(case, bad)
+    sweep = sweeps_of(jobs_of(neighbours))[name]
+    for _ in range(3):
+        turn(sweep, batches=40)
+    assert neighbours.left(case, neighbours.small) == []
+    assert neighbours.left(case, neighbours.large) == [bad]
+    assert neighbours.parked() == [(name, bad)]
+    neighbours.clock.advance(MINUTE)
+    turn(sweep)
+    parked = [record.message for record in caplog.records if f": {bad} of organization" in record.message]
+    assert parked == [f"{name}: {bad} of organization {neighbours.large.org} cannot be processed and is parked"]
+    neighbours.repair_row(case)
+    assert turn(sweep) == 0, "the second attempt is two minutes after the first"
+    neighbours.clock.advance(2 * MINUTE)
+    turn(sweep)
+    assert neighbours.left(case, neighbours.large) == []
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_a_locked_row_is_passed_over_and_not_parked(neighbours: Neighbours, name: str) -> None:
+    if databases.is_sqlite(neighbours.url):
+        pytest.skip("SQLite has one writer")
+    case = SWEEPS[name]
+    neighbours.fill(case, 20)
+    locked = neighbours.left(case, neighbours.large)[0]
+    sweep = sweeps_of(jobs_of(neighbours))[name]
+    with databases.connect(neighbours.url) as connection:
+        connection.autocommit = False
+        connection.execute(f"SELECT 1 FROM {case.table} WHERE {case.key} = '{locked}' FOR UPDATE")
+        for _ in range(2):
+            turn(sweep, batches=40)
+        assert neighbours.left(case, neighbours.small) == []
+        assert neighbours.left(case, neighbours.large) == [locked]
+        connection.rollback()
+    turn(sweep)
+    assert neighbours.left(case, neighbours.large) == []
+    assert neighbours.parked() == []
+
+
+def test_checkouts_of_a_locked_departure_are_passed_over(neighbours: Neighbours) -> None:
+    if databases.is_sqlite(neighbours.url):
+        pytest.skip("SQLite has one writer")
+    case = SWEEPS["abandon_checkouts"]
+    neighbours.fill(case, 3)
+    (departure,) = {row["departure_id"] for row in neighbours.large.rows(tables.bookings)}
+    sweep = sweeps_of(jobs_of(neighbours))["abandon_checkouts"]
+    with databases.departure_held(neighbours.url, departure):
+        turn(sweep)
+        assert neighbours.left(case, neighbours.small) == []
+        assert len(neighbours.left(case, neighbours.large)) == 3
+    turn(sweep)
+    assert neighbours.left(case, neighbours.large) == []
+
+
+@pytest.mark.parametrize("name", ["abandon_checkouts", "check_minimum", "write_mails"])
+def test_an_organization_whose_rows_all_fail_is_parked_as_a_whole(neighbours: Neighbours, name: str) -> None:
+    """Its time zone is unknown, so that nothing of it can be shown."""
+    case = SWEEPS[name]
+    neighbours.fill(case, 100)
+    neighbours.large.change(tables.organizations, neighbours.large.org, timezone="Mars/Olympus")
+    sweep = sweeps_of(jobs_of(neighbours))[name]
+    for _ in range(3):
+        turn(sweep)
+    assert neighbours.left(case, neighbours.small) == []
+    assert len(neighbours.parked()) < 10
+    neighbours.large.change(tables.organizations, neighbours.large.org, timezone="Europe/Oslo")
+    neighbours.clock.advance(30 * MINUTE)
+    for _ in range(3):
+        turn(sweep, batches=200)
+    assert neighbours.left(case, neighbours.large) == []
+
+
+# Purges ----------------------------------------------------------------------------------------------------------
+
+
+def retention(neighbours: Neighbours, batch: int = 20) -> RetentionJob:
+    settings = Settings(database_url=neighbours.url)
+    return RetentionJob(settings, neighbours.database, batch=batch)
+
+
+@pytest.mark.parametrize("backlog", BACKLOGS)
+@pytest.mark.parametrize("name", PURGES)
+def test_old_rows_are_deleted_in_the_first_turn_whatever_the_backlog_of_another_organization(
+    neighbours: Neighbours, name: str, backlog: int
+) -> None:
+    case = PURGES[name]
+    neighbours.fill(case, backlog)
+    job = begun(neighbours)
+    assert 1 < asyncio.run(job.run_turn(asyncio.Event())) <= 20
+    assert neighbours.left(case, neighbours.small) == []
+    assert len(neighbours.left(case, neighbours.large)) >= backlog - 20
+
+
+def begun(neighbours: Neighbours) -> RetentionJob:
+    """Return a job whose retention clock agrees with the clock."""
+    job = retention(neighbours)
+    databases.run(neighbours.url, f"INSERT INTO retention_clock (id, at, moved_at) VALUES (1, {NOON}, {NOON})")
+    return job
+
+
+@pytest.mark.parametrize("name", PURGES)
+def test_a_purge_that_fails_for_one_organization_is_parked(
+    neighbours: Neighbours, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = PURGES[name]
+    neighbours.fill(case, 3)
+    neighbours.break_row(case, neighbours.left(case, neighbours.large)[0], "DELETE")
+    job = begun(neighbours)
+    for _ in range(2):
+        asyncio.run(job.run_turn(asyncio.Event()))
+        neighbours.clock.advance(SECOND)
+    assert neighbours.left(case, neighbours.small) == []
+    assert neighbours.parked() == [(f"purge_{name}", neighbours.large.org)]
+    assert sum("cannot be deleted" in record.message for record in caplog.records) == 1
+    neighbours.repair_row(case)
+    neighbours.clock.advance(HOUR)
+    asyncio.run(job.run_turn(asyncio.Event()))
+    assert neighbours.left(case, neighbours.large) == []
+    assert neighbours.parked() == []
+
+
+def test_the_writer_is_free_between_two_batches_of_a_purge(neighbours: Neighbours) -> None:
+    """Another transaction is committed after each batch, while the turn goes on."""
+    neighbours.fill(PURGES["stored_answers"], 100)
+    job, seen = begun(neighbours), []
+    write = neighbours.database.write
+
+    def interleaved(fn: Callable[[Any], Any]) -> Any:
+        result = write(fn)
+        with databases.connect(neighbours.url) as connection:
+            connection.execute("UPDATE retention_clock SET moved_at = moved_at")
+        seen.append(len(neighbours.left(PURGES["stored_answers"], neighbours.large)))
+        return result
+
+    neighbours.database.write = interleaved  # type: ignore[method-assign]
+    asyncio.run(job.run_turn(asyncio.Event()))
+    assert len(set(seen)) >= 3, "several batches, with a commit of another connection behind each"
+
+
+def test_a_purge_that_is_told_to_stop_ends_after_the_batch_in_hand(neighbours: Neighbours) -> None:
+    case = PURGES["stored_answers"]
+    neighbours.fill(case, 100)
+    stop = asyncio.Event()
+    stop.set()
+    asyncio.run(begun(neighbours).run_turn(stop))
+    assert len(neighbours.left(case, neighbours.large)) == 100
+
+
+def test_a_sweep_that_is_told_to_stop_ends_after_the_batch_in_hand(neighbours: Neighbours) -> None:
+    case = SWEEPS["warn_of_keys"]
+    neighbours.fill(case, 200)
+    sweep = sweeps_of(jobs_of(neighbours))["warn_of_keys"]
+    stop = asyncio.Event()
+    process = sweep._process
+
+    def stopping(*arguments: Any) -> Any:
+        stop.set()
+        return process(*arguments)
+
+    sweep._process = stopping
+    assert asyncio.run(sweep.run_turn(stop)) == 50
+    assert sweep.has_more
+
+
+# Plans -----------------------------------------------------------------------------------------------------------
+
+
+def affordable(plans: Sequence[Plan], url: str) -> None:
+    """Check that no statement reads the backlog."""
+    assert plans
+    for plan in plans:
+        assert plan.cost < (2_000 if databases.is_sqlite(url) else 200), str(plan)
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_finding_a_row_costs_nothing_for_the_backlog_of_another_organization(neighbours: Neighbours, name: str) -> None:
+    neighbours.fill(SWEEPS[name], 10_000)
+    databases.analyze(neighbours.url)
+    work = sweeps_of(jobs_of(neighbours))[name]._work
+    with explaining(neighbours.url) as explained:
+        affordable(explained(lambda tx: work.organizations(tx, after=NIL_ID, limit=500)), neighbours.url)
+        affordable(explained(lambda tx: work.find(tx, neighbours.small.org, after=None, limit=50)), neighbours.url)
+
+
+@pytest.mark.parametrize("name", PURGES)
+def test_a_purge_costs_nothing_for_the_rows_of_another_organization(neighbours: Neighbours, name: str) -> None:
+    neighbours.fill(PURGES[name], 10_000)
+    databases.analyze(neighbours.url)
+    kinds = [kind for kind in retention(neighbours).kinds(NOON) if kind.name == name]
+    with explaining(neighbours.url) as explained:
+        for kind in kinds:
+            affordable(explained(lambda tx, kind=kind: kind.organizations(tx, NIL_ID, 500)), neighbours.url)
+            if databases.is_sqlite(neighbours.url):  # a DELETE cannot be explained on PostgreSQL without its rows
+                affordable(explained(lambda tx, kind=kind: kind.purge(tx, neighbours.small.org, 20)), neighbours.url)
+
+
+# Calls that hang -------------------------------------------------------------------------------------------------
+
+
+def test_mails_that_hang_for_one_organization_leave_a_connection_for_another(neighbours: Neighbours) -> None:
+    case = SWEEPS["send_mails"]
+    neighbours.fill(case, 100)
+    sent, released = asyncio.Event(), asyncio.Event()
+    large = neighbours.large.org
+
+    class HangingMailer:
+        delivers = True
+
+        async def send(self, mails: Sequence[ClaimedMail], report: Report) -> None:
+            if mails[0].organization_id == large:
+                await released.wait()
+            else:
+                sent.set()
+            await report([MailResult(each, MailOutcome.SENT) for each in mails])
+
+    async def work() -> None:
+        job = MailJob(
+            neighbours.database, neighbours.small.installation, HangingMailer(), Mailbox("Office", "a@b.example")
+        )
+        stop = asyncio.Event()
+        loop = asyncio.create_task(until_stopped(job, stop))
+        await asyncio.wait_for(sent.wait(), 30)
+        released.set()
+        stop.set()
+        await loop
+        await job.close()
+
+    asyncio.run(work())
+    assert neighbours.left(case, neighbours.small) == []
+
+
+def test_refunds_that_hang_for_one_organization_leave_calls_for_another(neighbours: Neighbours) -> None:
+    case = SWEEPS["send_refunds"]
+    neighbours.fill(case, 100)
+    sent, released = threading.Event(), threading.Event()
+    large = neighbours.large.org
+
+    class HangingGateway:
+        def refund(self, claimed: ClaimedRefund) -> RefundResult:
+            if claimed.organization_id == large:
+                assert released.wait(60)
+            else:
+                sent.set()
+            return RefundResult(claimed, RefundOutcome.REFUNDED, f"re_{claimed.id}")
+
+    async def work() -> None:
+        job, stop = RefundJob(neighbours.database, HangingGateway()), asyncio.Event()
+        loop = asyncio.create_task(until_stopped(job, stop))
+        assert await asyncio.to_thread(sent.wait, 30)
+        released.set()
+        stop.set()
+        await loop
+        await job.close()
+
+    asyncio.run(work())
+    assert neighbours.left(case, neighbours.small) == []
+    assert {row["status"] for row in neighbours.small.rows(tables.refunds)} == {"succeeded"}
+
+
+async def until_stopped(job: Job, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        await job.run_turn(stop)
+
+
+def test_a_refund_whose_result_cannot_be_recorded_is_parked_and_all_others_are_recorded(
+    neighbours: Neighbours, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = SWEEPS["send_refunds"]
+    neighbours.fill(case, 5)
+    (bad, *_) = neighbours.left(case, neighbours.large)
+
+    class Gateway:
+        def refund(self, claimed: ClaimedRefund) -> RefundResult:
+            return RefundResult(claimed, RefundOutcome.REFUNDED, f"re_{claimed.id}")
+
+    class BreakingJob(RefundJob):
+        async def settle(self, finished: Any) -> None:
+            if not broken:
+                broken.append(bad)
+                neighbours.break_row(case, bad)
+            await super().settle(finished)
+
+    broken: list[str] = []
+    job = BreakingJob(neighbours.database, Gateway())
+    asyncio.run(job.run_once())
+    status = {row["id"]: row["status"] for row in neighbours.large.rows(tables.refunds)}
+    assert status.pop(bad) == "sending"
+    assert set(status.values()) == {"succeeded"}
+    assert neighbours.parked() == [("send_refunds", bad)]
+    neighbours.repair_row(case)
+    neighbours.clock.advance(HOUR)
+    asyncio.run(job.run_once())
+    assert {row["status"] for row in neighbours.large.rows(tables.refunds)} == {"succeeded"}
+    assert neighbours.parked() == []
+    assert sum(bad in record.message for record in caplog.records) == 1
