@@ -58,7 +58,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Processed(Generic[T]):
-    """The result of a transaction on due rows of one organization. Rows in neither list were locked, or no longer due."""
+    """The result of a transaction on due rows of one organization. Rows in no list were locked, or no longer due."""
 
     done: Collection[str] = ()
     left: Collection[str] = ()
@@ -138,7 +138,8 @@ class DueRows:
         following = self._first(dialect, self._owner, self._owner > owner).correlate(owners).scalar_subquery()
         owners = owners.union_all(select(following).select_from(owners).where(owner.is_not(None)))
         owner = owners.c.organization_id
-        of_owner = (self._owner == owner, *self._bounds(dialect))
+        # A row without an instant is never due; SQLite would find it first.
+        of_owner = (self._owner == owner, self._at.is_not(None), *self._bounds(dialect))
         due_first = self._first(dialect, self._at, *of_owner).correlate(owners).scalar_subquery()
         is_due = func.coalesce(due_first <= self._until(dialect), false())
         return select(owner, is_due).where(owner.is_not(None)).limit(_LIMIT)

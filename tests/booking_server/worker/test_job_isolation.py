@@ -369,6 +369,15 @@ def test_checkouts_of_a_locked_departure_are_passed_over(neighbours: Neighbours)
     assert neighbours.left(case, neighbours.large) == []
 
 
+def test_a_pending_booking_without_an_expiry_hides_no_other(neighbours: Neighbours) -> None:
+    case = SWEEPS["abandon_checkouts"]
+    neighbours.fill(case, 3)
+    first = neighbours.left(case, neighbours.large)[0]
+    neighbours.large.change(tables.bookings, first, expires_at=None)
+    turn(sweeps_of(jobs_of(neighbours))["abandon_checkouts"])
+    assert neighbours.left(case, neighbours.large) == [first]
+
+
 @pytest.mark.parametrize("name", ["abandon_checkouts", "check_minimum", "write_mails"])
 def test_an_organization_whose_rows_all_fail_is_parked_as_a_whole(neighbours: Neighbours, name: str) -> None:
     """Its time zone is unknown, so that nothing of it can be shown."""
