@@ -36,7 +36,7 @@ def filled_api(filled: World, fresh_database_url: str) -> Iterator[Api]:
 
 
 def everything(api: Api, path: str) -> list[dict[str, Any]]:
-    """A whole list, oldest first."""
+    """Return a whole list, oldest first."""
     page = api.get(path, order="asc", limit=100).json()
     found = list(page["data"])
     while page["has_more"]:

@@ -219,7 +219,7 @@ def canned(environment: Callable[[str, str], None], tmp_path: Path) -> Iterator[
         do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - what the base class calls
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
-            """Nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         told = Canned(f"http://127.0.0.1:{server.server_port}", [(200, b"{}")])

@@ -206,7 +206,7 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("completion",): lambda it: ("bash",),
     ("help",): lambda it: ("webhooks",),
 }
-"""What stands behind each command; nothing behind those that are not here."""
+"""The expected value behind each command; a command that is not here has none."""
 
 
 def _signed(it: Everything) -> Path:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def blocks() -> list[list[str]]:
-    """The commands of each block of the guide, whole lines."""
+    """Return the commands of each block of the guide, whole lines."""
     part = (ROOT / "docs/guides/merchants/index.md").read_text()
     found = re.findall(r"```console\n(.*?)```", part, re.DOTALL)
     return [[line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")] for block in found]

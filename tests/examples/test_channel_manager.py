@@ -77,7 +77,7 @@ class Stage:
         return BookingClient(self.world.key(*scopes), base_url=self.url)
 
     def bookings(self) -> dict[str, Any]:
-        """Every booking, as GET /bookings shows it to a reader."""
+        """Return every booking, as GET /bookings shows it to a reader."""
         headers = {"Authorization": f"Bearer {self.world.key(Scope.BOOKINGS_READ)}"}
         found: dict[str, Any] = {}
         after: dict[str, str] = {}
@@ -106,7 +106,7 @@ def stage(fresh_database_url: str, tmp_path: Path) -> Iterator[Stage]:
 
 @contextmanager
 def parts(stage: Stage, names: tuple[str, ...], folder: Path) -> Iterator[list[Part]]:
-    """The follower, the receiver, or both on one mirror, running; what is left of them in the end is killed."""
+    """Run the follower, the receiver, or both on one mirror, and kill any that still run in the end."""
     mirror = str(folder / "mirror.db")
     key = stage.world.key(Scope.BOOKINGS_READ)
     port = free_port()
@@ -195,7 +195,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, Any]]:
 
 
 def told(kind: str, booking: Booking, status: str, sequence: int) -> Event:
-    """An event that found the booking in that state."""
+    """Make an event that shows the booking in that state."""
     event = make_event(kind, about=booking.model_copy(update={"status": status}))
     return event.model_copy(update={"sequence": sequence})
 

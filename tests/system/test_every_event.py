@@ -56,7 +56,7 @@ def api(session_app: Any, world: World) -> Api:
 
 
 def everything_happens(ops: Operations, api: Api) -> None:
-    """One of each operation, so that every source and every reason comes about."""
+    """Carry out each operation once, so that every source and every reason occurs."""
     world = ops.world
     experience = world.experience()
     first, second = (world.departure(experience, seats=20, starts_at=world.clock() + days * DAY) for days in (3, 4))
@@ -162,11 +162,11 @@ class Receiver:
         return Sent(200, "ok", None, 5)
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no connection."""
 
 
 def deliver(hooks: Hooks, endpoint_id: str) -> list[bytes]:
-    """The body of every delivery of the endpoint, as the worker sent it and the receiver verified it."""
+    """Return the body of every delivery of the endpoint, as the worker sent it and the receiver verified it."""
     world, receiver = hooks.world, Receiver(hooks, endpoint_id)
     settings = Settings(database_url=str(world.database.url), secret_key=SECRET)
     asyncio.run(Worker(settings, world.database, world.installation, receiver).run_once())

@@ -66,7 +66,7 @@ def is_over(world: World) -> bool:
 
 
 def let_leases_pass(url: str) -> None:
-    """As if the time of a lease had gone by since its worker died."""
+    """Expire every lease, as if its time had gone by since its worker died."""
     databases.run(url, "UPDATE mails SET next_attempt_at = 0 WHERE status = 'queued' AND lease_until IS NOT NULL")
 
 

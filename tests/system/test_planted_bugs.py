@@ -47,7 +47,8 @@ def world(fresh_database_url: str) -> Iterator[World]:
 
 
 def story(world: World) -> None:
-    """A day at the desk: each kind of booking, money both ways, and a receiver that hears of it."""
+    """Run each kind of booking, payments and refunds, and a receiver of events: the scenario that a planted bug has to
+    fail."""
     ops, hooks = Operations(world), Hooks(world)
     hooks.endpoint(*(EventType(f"booking.{kind}") for kind in ("created", "confirmed", "cancelled")))
     world.clock.advance(HOUR)
@@ -132,7 +133,8 @@ def twenty_one_keys(world: World) -> None:
 
 
 def instead(target: str, replacement: object) -> Patch:
-    """A module is looked up by its whole name: the door of a room may have a verb that is called like it."""
+    """Return a patch that replaces a function. Its module is looked up by its whole name, since a package may export a
+    function of the same name."""
     owner, _, name = target.rpartition(".")
     if owner in sys.modules:
         return lambda monkeypatch: monkeypatch.setattr(sys.modules[owner], name, replacement)
@@ -140,7 +142,7 @@ def instead(target: str, replacement: object) -> Patch:
 
 
 def forgotten(target: str) -> Patch:
-    """The call does nothing."""
+    """Return a patch with which the call does nothing."""
     return instead(target, lambda *_, **__: None)
 
 
@@ -157,7 +159,7 @@ def other_numbers(replacement: object) -> Patch:
 
 
 def never_written(table: Table) -> Patch:
-    """The row is written after the commit, and the process dies before."""
+    """Return a patch that writes the rows of a table after the commit, before which the process dies."""
     whole = Tx.insert
 
     def insert(self: Tx, target: Table, **row: object) -> None:
@@ -168,7 +170,7 @@ def never_written(table: Table) -> Patch:
 
 
 def counted_by_max(tx: Tx, wanted: Any) -> dict[str, tuple[int, int]]:
-    """What the highest row says, where the counter should."""
+    """Return the highest numbers in the rows, where the counters should be read."""
     highest = Statement(
         text(
             """SELECT o.id, (SELECT coalesce(max(b.booking_number), 0) FROM bookings b WHERE b.organization_id = o.id),

@@ -44,7 +44,7 @@ class Rush(Operations):
         self._lock = threading.Lock()
 
     def buy(self, code: str, number: int) -> dict[str, Any] | None:
-        """The booking; none for a guest whom the card did not help. Every fifth thinks again at once."""
+        """Return the booking; None for a guest for whom the card was empty. Every fifth guest cancels at once."""
         while True:
             try:
                 email = f"guest-{number}@example.com"

@@ -42,8 +42,8 @@ class Shop(Operations):
         self.departure_id = world.departure(world.experience(), seats=100_000)
 
     def sell(self, number: int) -> str:
-        """The id of a confirmed booking that was paid by card. Its charge has room for a second refund, were there
-        one."""
+        """Return the id of a confirmed booking that was paid by card. Its charge has room for a second refund, were
+        there one."""
         booking = patiently(self.check_out, self.departure_id, 1 + number % 3, email=f"guest-{number}@example.com")
         intent = f"pi_{booking['id']}"
         self.ledger.charge(intent, 2 * booking["totals"]["total"]["amount_minor"])
@@ -51,7 +51,7 @@ class Shop(Operations):
         return str(booking["id"])
 
     def made(self) -> int:
-        """How many refunds there are at Stripe."""
+        """Return the number of refunds at Stripe."""
         return sum(len(charge.refunds) for charge in self.ledger.charges.values())
 
     def wait_for_more(self, count: int) -> None:
@@ -64,7 +64,7 @@ class Shop(Operations):
 
 
 def patiently(act: Any, *arguments: Any, **named: Any) -> Any:
-    """What it gives, however often the database is too busy: a worker that was killed may have held it."""
+    """Return the result, and try again while the database is too busy: a worker that was killed may have held it."""
     while True:
         try:
             return act(*arguments, **named)

@@ -44,7 +44,7 @@ ADDRESSES = ("ada@example.com", "grace@example.com", "alan@example.com")
 FULL = ("insufficient_capacity", None)
 
 which = st.one_of(st.just(0), st.integers(0, 999))
-"""Which of those there are, counted round from the newest: what was just made is what most happens to."""
+"""An index into a list, counted round from the newest: recent rows are used most."""
 few = st.integers(1, 4)
 seldom = st.sampled_from([False, False, False, True])
 modes = st.sampled_from(list(PaymentMode))
@@ -103,7 +103,7 @@ class Booking:
 
 @dataclass
 class Model:
-    """What there is, and what was told, in order."""
+    """The expected rows and events, in order."""
 
     departures: list[Departure] = field(default_factory=list)
     bookings: list[Booking] = field(default_factory=list)
@@ -129,7 +129,7 @@ class Model:
         return max(0, departure.total - self.taken(departure) - held)
 
     def live(self, departure: Departure) -> list[Booking]:
-        """In the order in which they are cancelled together."""
+        """Return the live bookings in the order in which they are cancelled together."""
         return sorted((each for each in self.bookings if each.departure is departure and each.is_live), key=_id)
 
     def tell(self, kind: str, resource_id: str) -> None:
@@ -147,7 +147,7 @@ class Model:
         self.tell("booking.cancelled", booking.id)
 
     def cancel_batch(self, departure: Departure, reason: str, at: int) -> None:
-        """The next few of its bookings; no two that took from a card."""
+        """Cancel the next few of the departure's bookings; no two that took from a card."""
         live = self.live(departure)
         batch = live[:BATCH]
         while sum(each.from_card > 0 for each in batch) > 1:
@@ -191,7 +191,7 @@ class Machine(RuleBasedStateMachine):
         return self.clock.at
 
     def attempt(self, expected: Refusal, verb: Any, *arguments: Any, **named: Any) -> Any:
-        """What the verb gives; none when it is refused as expected."""
+        """Return the result of the verb; None when it is refused as expected."""
         if expected is None:
             return verb(*arguments, **named)
         assert self.ops.refusal(verb, *arguments, **named) == expected
@@ -392,7 +392,7 @@ class Machine(RuleBasedStateMachine):
     @rule(which=which)
     @precondition(lambda self: self.keys)
     def send_again(self, which: int) -> None:
-        """The same request with the same key: the same answer, whatever happened in between."""
+        """Send a request again with its key, and check that the answer is the same, whatever happened in between."""
         request, body = self.pick(self.keys, which)
         (answer,) = created(self.database, [request])
         assert isinstance(answer, Answer)
@@ -568,7 +568,7 @@ class Machine(RuleBasedStateMachine):
         assert [each["sequence"] for each in events] == list(range(1, len(events) + 1))
 
     def teardown(self) -> None:
-        """Nothing is left for the next example's sweeps."""
+        """Leave no work for the periodic jobs of the next example."""
         if sys.exc_info()[0] or not hasattr(self, "world"):
             return  # the step that failed has said what is wrong
         assert self.world.examine() == []

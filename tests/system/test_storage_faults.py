@@ -171,7 +171,7 @@ class UnusedSender:
         raise AssertionError("nothing is due")
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no connection."""
 
 
 class Growing:
@@ -190,7 +190,7 @@ class Growing:
         return 0
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no connection."""
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])

@@ -36,7 +36,7 @@ def miscount(url: str, organization_id: str) -> None:
 
 
 def owe(url: str, organization_id: str, due_at: int) -> None:
-    """A mail that nobody has taken up."""
+    """Queue a mail that no worker has claimed."""
     subject = "00000000-0000-4000-8000-000000000001"
     with writing(url) as tx:
         tx.insert(
@@ -53,7 +53,7 @@ def owe(url: str, organization_id: str, due_at: int) -> None:
 
 
 def fail_mail(url: str, organization_id: str) -> str:
-    """The id of a mail that the mail server refused."""
+    """Write a mail that the mail server refused, and return its id."""
     mail_id, at = tokens.new_id(), system_clock()
     effect = {"organization_id": organization_id, "key": f"some_mail:{mail_id}", "kind": "some_mail"}
     ended = {"status": "done", "due_at": at, "created_at": at, "completed_at": at}

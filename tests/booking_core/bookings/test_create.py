@@ -26,7 +26,7 @@ def departure(world: World) -> str:
 
 
 def shown(answers: Sequence[Answer | BookingError]) -> list[tuple[int, Any]]:
-    """Of each answer its status, and the booking's number or the refusal's code."""
+    """Return the status of each answer, and the booking's number or the refusal's code."""
     found = []
     for answer in answers:
         assert isinstance(answer, Answer)

@@ -27,7 +27,7 @@ def other(new_world: Callable[..., World], world: World) -> World:
 
 @contextmanager
 def holding(world: World) -> Iterator[Tx]:
-    """Another transaction that has the organization's numbers."""
+    """Hold the lock of the organization's counters in another transaction."""
     with world.database.writing() as tx:
         events.lock_sequences(tx, {world.org: (0, 0)})
         yield tx

@@ -27,7 +27,7 @@ CARD = b'{"id":"c","balance":{"amount_minor":1,"currency":"NOK"}}'
 
 
 def read(world: World, table: Table) -> list[dict[str, Any]]:
-    """The organization's rows, in the order of their first key after it."""
+    """Return the organization's rows, in the order of their first key after it."""
     query = select(table).where(table.c.organization_id == bindparam("o", type_=tables.Id))
     found = world.database.read(lambda tx: tx.all(Statement(query.order_by(table.primary_key.columns[1])), o=world.org))
     return [dict(zip(table.c.keys(), row, strict=True)) for row in found]
@@ -238,7 +238,7 @@ def test_the_database_makes_canonical_delivery_ids(world: World) -> None:
 
 @pytest.fixture
 def crowd(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
-    """One organization among thousands, each with two endpoints."""
+    """An organization among thousands, each with two endpoints."""
     database = Database(fresh_database_url, clock=clock)
     world = make_world(database, clock)
     now = clock()

@@ -55,7 +55,7 @@ def settle(mails: Mails, outcome: MailOutcome, error: str | None = None) -> None
 
 
 def failed(mails: Mails, key: str = "a-key-of-a-test", **over: Any) -> str:
-    """The id of a confirmation that was refused."""
+    """Queue a confirmation that the mail server refuses, and return its id."""
     booking = mails.book(key, **{"notify_staff": False} | over)
     mails.write()
     settle(mails, MailOutcome.REFUSED, "550 no such user")
@@ -64,7 +64,7 @@ def failed(mails: Mails, key: str = "a-key-of-a-test", **over: Any) -> str:
 
 
 def unwritten(mails: Mails, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The key of a confirmation that could not be written."""
+    """Queue a confirmation that cannot be written, and return its key."""
     booking = mails.book(notify_staff=False)
     with monkeypatch.context() as patched:
         patched.setattr(rendering, "render", None)

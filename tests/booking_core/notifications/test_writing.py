@@ -45,7 +45,7 @@ TYPED = [
 
 
 def payload(world: World) -> dict[str, Any]:
-    """All that any kind of mail is told with."""
+    """Return the values that any kind of mail uses."""
     at = world.clock()
     return {
         "previous_starts_at": at + 24 * HOUR,
@@ -63,7 +63,7 @@ def payload(world: World) -> dict[str, Any]:
 
 
 def owe_all(mails: Mails, booking_id: str, **over: object) -> None:
-    """One mail of each kind; those that the booking owes by itself are there already."""
+    """Enqueue a mail of each kind except the kinds that the booking itself enqueued."""
     for kind in sorted(MAIL_KINDS - {CONFIRMATION, STAFF}):
         subject = booking_id if kind in BOOKING_KINDS else tokens.new_id()
         mails.owe(kind, subject, **(payload(mails.world) | over))
@@ -323,7 +323,7 @@ def test_a_cancellation_says_why(mails: Mails, reason: CancelReason, to_guest: s
 
 
 def paid_by_card(mails: Mails, amount_minor: int = 89000) -> str:
-    """A booking that a card paid."""
+    """Create a booking that a card paid."""
     world, booking = mails.world, mails.book()
     world.change(tables.bookings, booking, payment_method="card", payment_source="stripe", payment_status="paid")
     at = world.clock()

@@ -125,7 +125,7 @@ ANY = Organization(*["", "", "", "UTC", "NOK", True, True, True, 0, None, 24, 0,
 
 
 def owed(paid_minor: int, percent: int, hours: int = 24, at: int = 1, currency: str = "NOK") -> int:
-    """Of a departure that starts at 0."""
+    """Return the refund that the policy requires for a departure that starts at 0."""
     organization = replace(ANY, refund_full_until_hours=hours, refund_late_percent=percent)
     return rules.owed(organization, paid_minor=paid_minor, currency=currency, starts_at=0, at=at)
 

@@ -26,7 +26,7 @@ CARD = "00000000-0000-7000-8000-0000000000ca"
 
 
 def of(claimed: Iterable[ClaimedDelivery]) -> Counter[str]:
-    """How many attempts each endpoint was given."""
+    """Count the claimed attempts of each endpoint."""
     return Counter(each.endpoint_id for each in claimed)
 
 

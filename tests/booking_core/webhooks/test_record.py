@@ -23,7 +23,7 @@ DEAD, OFF = EventType.WEBHOOK_DELIVERY_DEAD, EventType.WEBHOOK_AUTO_DISABLED
 
 
 def change(hooks: Hooks, endpoint: str, **fields: Any) -> None:
-    """As a client changes it."""
+    """Change an endpoint as a client does."""
 
     def work(tx: Tx) -> None:
         request = WebhookEndpointChange(**fields)
@@ -162,7 +162,7 @@ def test_events_about_webhooks_are_never_about_each_other(hooks: Hooks) -> None:
 
 
 def failing(hooks: Hooks, failures: int, hours: float, **columns: Any) -> str:
-    """An endpoint just before its next failure."""
+    """Insert an endpoint just before its next failure."""
     endpoint = hooks.endpoint(consecutive_failures=failures - 1, **columns)
     hooks.world.clock.advance(int(hours * HOUR))
     hooks.publish()

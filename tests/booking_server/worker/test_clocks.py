@@ -355,7 +355,7 @@ def test_a_jump_disables_no_endpoint(machine: Machine, hooks: Hooks, jump: int) 
             return Sent(500, "no", AttemptError.HTTP_STATUS, 5)
 
         async def close(self) -> None:
-            """There is nothing to close."""
+            """Do nothing: there is no connection."""
 
     world = machine.world
     endpoint = hooks.endpoint()
