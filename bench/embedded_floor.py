@@ -114,7 +114,7 @@ class Writer:
             while len(taken) < self._batch and not self.waiting.empty():
                 taken.append(self.waiting.get())
             self._write(database, [departure for departure, _ in taken])
-            self._loop.call_soon_threadsafe(_told, [future for _, future in taken])
+            self._loop.call_soon_threadsafe(_resolve, [future for _, future in taken])
 
     def _write(self, database: sqlite3.Connection, departures: Sequence[str]) -> None:
         numbered = [(self._written + at, departure) for at, departure in enumerate(departures, 1)]
@@ -135,7 +135,7 @@ class Writer:
         self._written += count
 
 
-def _told(futures: Sequence["asyncio.Future[None]"]) -> None:
+def _resolve(futures: Sequence["asyncio.Future[None]"]) -> None:
     for future in futures:
         if not future.done():
             future.set_result(None)

@@ -126,7 +126,7 @@ class _Day:
     """When each booking was answered."""
     latencies: list[float] = field(default_factory=list)
     refused: int = 0
-    told: list[dict[str, float]] = field(default_factory=list)
+    seen_by: list[dict[str, float]] = field(default_factory=list)
     """For each follower, when it saw each booking's event."""
 
     @property
@@ -185,7 +185,7 @@ async def _write(day: _Day, number: int) -> None:
 async def _follow(day: _Day, since: str) -> None:
     line, cursor = await _line(day.wanted), ""
     seen: dict[str, float] = {}
-    day.told.append(seen)
+    day.seen_by.append(seen)
     while time.perf_counter() < day.ends + TAIL_S:
         after = f"&starting_after={cursor}" if cursor else ""
         status, body = await line.get(f"/api/v1/events?order=asc&limit=100&created_since={quote(since)}{after}")
@@ -213,7 +213,7 @@ async def _day(wanted: Crowd) -> Seen:
 
 def _seen(day: _Day, cpu_s: float, wall_s: float) -> Seen:
     last = max(day.made.values())
-    lags = sorted(max(0.0, seen[id_] - at) for seen in day.told for id_, at in day.made.items() if id_ in seen)
+    lags = sorted(max(0.0, seen[id_] - at) for seen in day.seen_by for id_, at in day.made.items() if id_ in seen)
     answered = sorted(day.latencies)
     return Seen(
         bookings=len(day.made),
@@ -223,7 +223,7 @@ def _seen(day: _Day, cpu_s: float, wall_s: float) -> Seen:
         p99_ms=percentile(answered, 0.99) * 1e3,
         lag_p50_ms=percentile(lags, 0.5) * 1e3 if lags else 0.0,
         lag_p99_ms=percentile(lags, 0.99) * 1e3 if lags else 0.0,
-        missed=len(day.told) * len(day.made) - len(lags),
+        missed=len(day.seen_by) * len(day.made) - len(lags),
         busy=cpu_s / wall_s,
     )
 

@@ -75,7 +75,7 @@ def fill(url: str, slug: str, amounts: Amounts, wrote: Wrote = lambda table, row
         rows = Rows(organization_id, amounts)
         for table, columns in COLUMNS.items():
             sink.take(table, columns, rows.of(table), wrote)
-        sink.run(_COUNTERS, organization_id, amounts.bookings, amounts.told)
+        sink.run(_COUNTERS, organization_id, amounts.bookings, amounts.event_count)
     with _sink(url) as sink:
         sink.settle()
 

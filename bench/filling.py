@@ -61,7 +61,7 @@ class Amounts:
     events: int | None = None
 
     @property
-    def told(self) -> int:
+    def event_count(self) -> int:
         """Events in all: at most two for each booking, the last bookings first to go without."""
         return 2 * self.bookings if self.events is None else min(self.events, 2 * self.bookings)
 
@@ -71,7 +71,7 @@ class Amounts:
 
     def rows(self) -> dict[str, int]:
         """How many rows each table gets."""
-        each = (EXPERIENCES, self.departures, self.customers, self.bookings, self.told)
+        each = (EXPERIENCES, self.departures, self.customers, self.bookings, self.event_count)
         return dict(zip(COLUMNS, each, strict=True))
 
 
@@ -162,7 +162,7 @@ class Rows:
             )
 
     def _events(self) -> Iterator[tuple[Any, ...]]:
-        for sequence in range(1, self.amounts.told + 1):
+        for sequence in range(1, self.amounts.event_count + 1):
             n = (sequence + 1) // 2
             kind = "booking.created" if sequence % 2 else "booking.confirmed"
             made_s, event, booking = self._made_s(n), self._id(5, sequence, self._made_s(n) * 1000), self._booking(n)

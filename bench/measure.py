@@ -235,12 +235,12 @@ class Spread:
 Samples = dict[str, list[Sample]]
 
 
-def alternate(sides: Sequence[Side], rounds: int, timing: Timing, tell: Callable[[str], None]) -> Samples:
+def alternate(sides: Sequence[Side], rounds: int, timing: Timing, progress: Callable[[str], None]) -> Samples:
     """Load each side once per round; every second round in reverse, so that drift favours none."""
     samples: Samples = {side.name: [] for side in sides}
     for number in range(rounds):
         for side in sides if number % 2 == 0 else reversed(sides):
-            tell(f"round {number + 1} of {rounds}: {side.name}")
+            progress(f"round {number + 1} of {rounds}: {side.name}")
             samples[side.name].append(side.run(timing))
     return samples
 

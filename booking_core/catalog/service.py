@@ -298,7 +298,7 @@ def _departure_conflicts(
 
 
 def _write(tx: Tx, organization_id: str, keys: SecretKeys, decided: _Changes, now: int, progress: Progress) -> None:
-    """In the order in which every transaction locks: departures, gift cards, customers."""
+    """Write the changes, in the order of every transaction's locks: departures, gift cards, customers."""
     done, total = 0, sum(len(each.rows) for each in decided.kinds)
     steps = (
         _write_experiences(tx, organization_id, decided.experiences, now),

@@ -137,8 +137,8 @@ def _lock_unused(tx: Tx, actor: Actor, hold_id: str, departure_id: str) -> HoldR
 
 
 def pay(tx: Tx, actor: Actor, booking_id: str, *, payment_intent: str | None = None) -> bytes:
-    """The booking as JSON, paid by card and so confirmed; one that is paid already is given unchanged. One that was
-    abandoned stays cancelled, and all of its payment is owed back.
+    """Record the payment by card, confirm the booking and return it as JSON. A paid booking is returned unchanged. An
+    abandoned one stays cancelled, and a refund of the whole payment is requested.
 
     Args:
         payment_intent: the gateway's name for the payment, by which it can be refunded.

@@ -78,8 +78,8 @@ def test_events_can_be_fewer_and_are_then_of_the_first_bookings(filled: World, f
     fill.fill(fresh_database_url, other.organization.slug, amounts, wrote)
     assert steps == amounts.rows()
     assert sorted(row["sequence"] for row in other.rows(tables.events)) == [1, 2, 3, 4]
-    (told,) = {row["resource_id"] for row in other.rows(tables.events) if row["sequence"] > 2}
-    assert filled_number(other, told) == 2
+    (resource_id,) = {row["resource_id"] for row in other.rows(tables.events) if row["sequence"] > 2}
+    assert filled_number(other, resource_id) == 2
 
 
 def filled_number(world: World, booking_id: str) -> int:

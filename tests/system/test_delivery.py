@@ -78,12 +78,12 @@ def faults(elsewhere: str) -> tuple[tuple[Answer, ...], ...]:
 
 def moody(seed: int, elsewhere: str, doomed: Callable[[str], bool] = lambda _: False) -> Callable[[Receipt], Answer]:
     """Accepts seven requests of ten, in one way or another."""
-    luck, kinds = random.Random(seed), faults(elsewhere)
+    rng, kinds = random.Random(seed), faults(elsewhere)
 
     def choose(receipt: Receipt) -> Answer:
-        if doomed(receipt.event_id) or luck.random() < FAULTS:
-            return luck.choice(luck.choice(kinds))
-        return luck.choice((OK, OK, OK, plain(204, body=b""), CUT_BODY))
+        if doomed(receipt.event_id) or rng.random() < FAULTS:
+            return rng.choice(rng.choice(kinds))
+        return rng.choice((OK, OK, OK, plain(204, body=b""), CUT_BODY))
 
     return choose
 
@@ -107,8 +107,8 @@ def test_every_delivery_succeeds_or_is_dead_after_six_attempts_whoever_is_killed
         ]
         hooks = Hooks(world)
         endpoints = {hooks.endpoint(url=receiver.url): receiver for receiver in opened}
-        told = tell(hooks, EVENTS)
-        events = [event for resource in told.values() for event in resource]
+        published = publish(hooks, EVENTS)
+        events = [event for resource in published.values() for event in resource]
         doomed.update(events[::DOOMED_ONE_IN])
         started_at = time.monotonic()
         for worker in crew:
@@ -125,7 +125,7 @@ def test_every_delivery_succeeds_or_is_dead_after_six_attempts_whoever_is_killed
         twice = 0
         for endpoint, receiver in endpoints.items():
             check_receipts(world, receiver, hooks.secrets[endpoint], events)
-            check_order(world, endpoint, receiver, told.values())
+            check_order(world, endpoint, receiver, published.values())
             twice += check_against_rows(world, endpoint, receiver)
         assert twice <= lost <= KILLS * SLOTS
         assert world.examine() == []
@@ -139,14 +139,14 @@ def test_every_delivery_succeeds_or_is_dead_after_six_attempts_whoever_is_killed
         )
 
 
-def tell(hooks: Hooks, count: int) -> dict[str, list[str]]:
+def publish(hooks: Hooks, count: int) -> dict[str, list[str]]:
     """Publish that many events and return their ids, in order, by their resources."""
-    told: dict[str, list[str]] = defaultdict(list)
+    published: dict[str, list[str]] = defaultdict(list)
     resources = [tokens.new_id() for _ in range(count // EVENTS_PER_RESOURCE)]
     for _ in range(EVENTS_PER_RESOURCE):
         for resource in resources:
-            told[resource] += hooks.publish(resource)
-    return told
+            published[resource] += hooks.publish(resource)
+    return published
 
 
 def kill_in_turn(crew: Sequence[Worker], opened: Sequence[Receiver]) -> None:
@@ -217,7 +217,7 @@ def check_receipts(world: World, receiver: Receiver, secret: str, events: Sequen
     assert bodies.keys() == set(events)
 
 
-def check_order(world: World, endpoint: str, receiver: Receiver, told: Iterable[Sequence[str]]) -> None:
+def check_order(world: World, endpoint: str, receiver: Receiver, published: Iterable[Sequence[str]]) -> None:
     """Check that no event is sent before the first attempt of an earlier one of its resource, and that they arrive in
     order.
 
@@ -229,7 +229,7 @@ def check_order(world: World, endpoint: str, receiver: Receiver, told: Iterable[
     for place, receipt in enumerate(receiver.receipts):
         arrived.setdefault(receipt.event_id, place)
     attempts = attempts_by_event(world, endpoint)
-    for of_resource in told:
+    for of_resource in published:
         for earlier, later in itertools.combinations(of_resource, 2):
             tried = first_that_counted(attempts[earlier])
             ended_at = tried["started_at"] + (tried["duration_ms"] or 0) * 1000

@@ -119,10 +119,10 @@ def test_a_booking_is_created_before_it_is_confirmed_and_confirmed_before_it_end
     everything_happens(ops, api)
     order = ["booking.created", "booking.confirmed", "booking.rescheduled", "booking.cancelled"]
     for row in ops.world.rows(tables.bookings):
-        told = ops.event_types(row["id"])
-        assert told == [kind for kind in order if kind in told]
-        assert ("booking.confirmed" in told) == (row["confirmed_at"] is not None)
-        assert ("booking.cancelled" in told) == (row["status"] == "cancelled")
+        types = ops.event_types(row["id"])
+        assert types == [kind for kind in order if kind in types]
+        assert ("booking.confirmed" in types) == (row["confirmed_at"] is not None)
+        assert ("booking.cancelled" in types) == (row["status"] == "cancelled")
 
 
 def test_the_feed_and_the_deliveries_say_the_same_in_the_same_bytes(ops: Operations, api: Api) -> None:

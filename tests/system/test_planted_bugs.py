@@ -46,7 +46,7 @@ def world(fresh_database_url: str) -> Iterator[World]:
 # What happens ----------------------------------------------------------------------------------------------------
 
 
-def story(world: World) -> None:
+def scenario(world: World) -> None:
     """Run each kind of booking, payments and refunds, and a receiver of events: the scenario that a planted bug has to
     fail."""
     ops, hooks = Operations(world), Hooks(world)
@@ -91,12 +91,12 @@ def hold_for_ever(world: World) -> None:
 
 
 def purge_events(world: World) -> None:
-    story(world)
+    scenario(world)
     world.database.write(lambda tx: events.purge(tx, world.org, before=world.clock() - HOUR + 1, limit=3))
 
 
 def purge_deliveries(world: World) -> None:
-    story(world)
+    scenario(world)
     world.clock.advance(HOUR)
     assert world.database.write(lambda tx: webhooks.purge(tx, before=world.clock(), limit=100))
 
@@ -192,7 +192,7 @@ _LOCK, _QUOTE, _PRESENT, _NEW_EVENT = (
 
 def one_too_many(tx: Tx, wanted: Any) -> dict[str, tuple[int, int]]:
     """Reserves an event more than is told."""
-    return _LOCK(tx, {owner: (numbers, told + 1) for owner, (numbers, told) in wanted.items()})
+    return _LOCK(tx, {owner: (numbers, count + 1) for owner, (numbers, count) in wanted.items()})
 
 
 def dearer(*arguments: Any) -> Any:
@@ -221,7 +221,7 @@ class Bug:
     name: str
     plant: Patch
     invariant: str
-    act: Act = story
+    act: Act = scenario
 
 
 BUGS = (
@@ -246,7 +246,7 @@ BUGS = (
         "event sequences are dense up to the counter",
     ),
     Bug(
-        "events are told after the commit",
+        "events are published after the commit",
         never_written(tables.events),
         "a booking has one event each for its creation, confirmation and cancellation",
     ),
@@ -256,7 +256,7 @@ BUGS = (
         "every API booking has the stored response of its idempotency key",
     ),
     Bug(
-        "mails are owed after the commit",
+        "mails are enqueued after the commit",
         never_written(tables.effects),
         "a booking has outbox rows for the mails to its guest, unless they were suppressed",
     ),
@@ -291,7 +291,7 @@ BUGS = (
         "an event's body agrees with its row, and contains no secret",
     ),
     Bug(
-        "a refund is told of and never written",
+        "a refund is published and never written",
         never_written(tables.refunds),
         "payments and refunds in the timeline exist",
     ),
@@ -301,7 +301,7 @@ BUGS = (
         "a paid booking that was cancelled has the refund that the policy requires",
     ),
     Bug(
-        "staff mails are owed after the commit",
+        "staff mails are enqueued after the commit",
         never_written(tables.effects),
         "a booking has outbox rows for the mails to staff where these are enabled",
     ),
@@ -328,7 +328,7 @@ BUGS = (
         hold_for_ever,
     ),
     Bug(
-        "another reason is told",
+        "another reason is published",
         instead("booking_core.bookings.cancel.NewEvent", for_another_reason),
         "an event's body agrees with its row, and contains no secret",
     ),
@@ -370,7 +370,7 @@ def found(world: World) -> set[str]:
     return {finding.invariant for finding in findings}
 
 
-@pytest.mark.parametrize("act", [story, switch_off], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("act", [scenario, switch_off], ids=lambda act: act.__name__)
 def test_without_a_bug_nothing_is_found(world: World, act: Act) -> None:
     act(world)
     assert world.rows(tables.events)

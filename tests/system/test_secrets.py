@@ -160,10 +160,10 @@ class Day:
         """stdout of the command."""
         self.out()
         ended = main(argv)
-        told = self.out()
-        assert ended == code, told
-        self.keep(f"$ {place}", f"{told.out}\n{told.err}".encode())
-        return str(told.out)
+        output = self.out()
+        assert ended == code, output
+        self.keep(f"$ {place}", f"{output.out}\n{output.err}".encode())
+        return str(output.out)
 
     def run_json(self, place: str, *argv: str) -> Any:
         return json.loads(self.run(place, *argv, "-o", "json"))
@@ -545,9 +545,9 @@ def settle(day: Day, endpoint: str, town: Town) -> None:
         if day.ask("reads", "GET", waiting, status=200)["data"] or len(town.ledger.keys()) < 2:
             return False
         with databases.connect(day.url) as connection:
-            owed = connection.execute("SELECT count(*) FROM effects WHERE status = 'queued'").fetchone()
+            queued = connection.execute("SELECT count(*) FROM effects WHERE status = 'queued'").fetchone()
             new = connection.execute("SELECT count(*) FROM mails WHERE status = 'queued' AND attempt_count = 0")
-            return bool(owed == (0,) and new.fetchone() == (0,))
+            return bool(queued == (0,) and new.fetchone() == (0,))
 
     wait_until(is_over, "everything is sent")
 

@@ -111,7 +111,7 @@ class Model:
     cards: list[Card] = field(default_factory=list)
     customers: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Id and name by address."""
-    told: list[tuple[str, str]] = field(default_factory=list)
+    published: list[tuple[str, str]] = field(default_factory=list)
     """Type and resource of every event."""
 
     def taken(self, departure: Departure) -> int:
@@ -132,8 +132,8 @@ class Model:
         """Return the live bookings in the order in which they are cancelled together."""
         return sorted((each for each in self.bookings if each.departure is departure and each.is_live), key=_id)
 
-    def tell(self, kind: str, resource_id: str) -> None:
-        self.told.append((kind, resource_id))
+    def publish(self, kind: str, resource_id: str) -> None:
+        self.published.append((kind, resource_id))
 
     def cancel(self, booking: Booking, at: int, *, refund: bool, in_full: bool = False) -> None:
         booking.status = "cancelled"
@@ -144,7 +144,7 @@ class Model:
         is_early = booking.departure.starts_at - at >= DAY
         if booking.payment == "stripe/paid" and refund and (is_early or in_full):
             booking.refunded = booking.total
-        self.tell("booking.cancelled", booking.id)
+        self.publish("booking.cancelled", booking.id)
 
     def cancel_batch(self, departure: Departure, reason: str, at: int) -> None:
         """Cancel the next few of the departure's bookings; no two that took from a card."""
@@ -294,7 +294,7 @@ class Machine(RuleBasedStateMachine):
     def issue(self, amount: int) -> None:
         card = Card(*self.ops.issue(amount), amount)
         self.model.cards.append(card)
-        self.model.tell("gift_card.issued", card.id)
+        self.model.publish("gift_card.issued", card.id)
 
     @rule(which=which, is_active=st.sampled_from([True, True, False]))
     @precondition(lambda self: self.model.cards)
@@ -439,13 +439,13 @@ class Machine(RuleBasedStateMachine):
             rows = self.world.rows(tables.customers)
             (customer_id,) = (row["id"] for row in rows if row["email_key"] == address)
             self.model.customers[address] = (customer_id, shown["customer"]["name"])
-            self.model.tell("customer.created", customer_id)
-        self.model.tell("booking.created", shown["id"])
+            self.model.publish("customer.created", customer_id)
+        self.model.publish("booking.created", shown["id"])
         if card and from_card:
             card.balance -= from_card
-            self.model.tell("gift_card.redeemed", card.id)
+            self.model.publish("gift_card.redeemed", card.id)
         if status == "confirmed":
-            self.model.tell("booking.confirmed", shown["id"])
+            self.model.publish("booking.confirmed", shown["id"])
         self.model.bookings.append(
             Booking(
                 shown["id"], departure, seats, status, source, payment, due - from_card, card if from_card else None,
@@ -490,7 +490,7 @@ class Machine(RuleBasedStateMachine):
     def _confirmed(self, booking: Booking) -> None:
         if booking.status == "pending":
             booking.status = "confirmed"
-            self.model.tell("booking.confirmed", booking.id)
+            self.model.publish("booking.confirmed", booking.id)
 
     @rule(
         which=which,
@@ -518,7 +518,7 @@ class Machine(RuleBasedStateMachine):
                 refusal = FULL
         if self.attempt(refusal, self.ops.reschedule, booking.id, target.id) and booking.departure is not target:
             booking.departure = target
-            self.model.tell("booking.rescheduled", booking.id)
+            self.model.publish("booking.rescheduled", booking.id)
 
     @rule(which=which, name=st.sampled_from(["Ada", "Grace"]))
     @precondition(lambda self: self.model.customers)
@@ -527,7 +527,7 @@ class Machine(RuleBasedStateMachine):
         self.ops.update_customer(customer_id, name=name)
         if name != before:
             self.model.customers[address] = (customer_id, name)
-            self.model.tell("customer.updated", customer_id)
+            self.model.publish("customer.updated", customer_id)
 
     # What must be true ---------------------------------------------------------------------------------------------
 
@@ -562,9 +562,9 @@ class Machine(RuleBasedStateMachine):
         assert found == {each.id: each.balance for each in self.model.cards}
 
     @invariant()
-    def everything_was_told_once_and_in_order(self) -> None:
+    def everything_was_published_once_and_in_order(self) -> None:
         events = self.ops.events()
-        assert [(each["type"], each["data"]["object"]["id"]) for each in events] == self.model.told
+        assert [(each["type"], each["data"]["object"]["id"]) for each in events] == self.model.published
         assert [each["sequence"] for each in events] == list(range(1, len(events) + 1))
 
     def teardown(self) -> None:

@@ -35,7 +35,7 @@ def miscount(url: str, organization_id: str) -> None:
         tx.update(MISCOUNT, organization_id=organization_id, last_booking_number=1)
 
 
-def owe(url: str, organization_id: str, due_at: int) -> None:
+def queue_mail(url: str, organization_id: str, due_at: int) -> None:
     """Queue a mail that no worker has claimed."""
     subject = "00000000-0000-4000-8000-000000000001"
     with writing(url) as tx:
@@ -103,7 +103,7 @@ def test_what_nobody_takes_up_is_off_after_ten_minutes(
     fjord_on_both: Callable[..., Any], fresh_database_url: str
 ) -> None:
     off = fjord_id(fjord_on_both)
-    owe(fresh_database_url, off, system_clock() - 9 * MINUTE)
+    queue_mail(fresh_database_url, off, system_clock() - 9 * MINUTE)
     assert fjord_on_both("doctor").code == 0
     owe_longer = Update("owe_longer", tables.effects, sets=("due_at",), keys=("organization_id", "key"))
     key = "some_other_kind:00000000-0000-4000-8000-000000000001"

@@ -33,8 +33,8 @@ def publish(world: World, *types: EventType, resource_id: str | None = None, **e
     """Publish an event of each type, about one resource or each about another."""
 
     def work(tx: Tx) -> list[str]:
-        tolds = [NewEvent(kind, resource_id or tokens.new_id(), b'{"id":"\xc3\xa5"}', extra) for kind in types]
-        return events.publish(tx, world.organization, tolds, at=world.clock())
+        new_events = [NewEvent(kind, resource_id or tokens.new_id(), b'{"id":"\xc3\xa5"}', extra) for kind in types]
+        return events.publish(tx, world.organization, new_events, at=world.clock())
 
     return world.database.write(work)
 

@@ -114,10 +114,10 @@ def test_each_status_is_found_and_the_newest_first(mails: Mails, monkeypatch: py
     mails.write()
     settle(mails, MailOutcome.PARKED)
     world.clock.advance(MINUTE)
-    owed = mails.book("owed-key-of-a-test", notify_staff=False)
+    booking_id = mails.book("owed-key-of-a-test", notify_staff=False)
     found = shown(world)
     assert [mail["status"] for mail in found] == ["queued", "queued", "failed", "sent", "unwritten"]
-    assert (found[0]["id"], found[0]["recipient"]) == (f"{CONFIRMATION}:{owed}", None)
+    assert (found[0]["id"], found[0]["recipient"]) == (f"{CONFIRMATION}:{booking_id}", None)
     assert found[0]["next_attempt_at"] == found[0]["created_at"]
     assert found[1]["next_attempt_at"] is None, "it waits for a mail server"
     assert found[3]["sent_at"] is not None

@@ -201,7 +201,7 @@ def the_endpoint(hooks: Hooks) -> str:
     return str(hooks.world.rows(tables.webhook_endpoints)[0]["id"])
 
 
-@pytest.fixture(scope="module", params=["told", "untold"])
+@pytest.fixture(scope="module", params=["analyzed", "unanalyzed"])
 def backlog(request: pytest.FixtureRequest, backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hooks]:
     """An endpoint with tens of thousands of deliveries that are due, and as many that are done. The planner has their
     statistics, or has not, as after a sudden rush."""
@@ -216,7 +216,7 @@ def backlog(request: pytest.FixtureRequest, backend: str, new_database_url: Call
         for sequence in range(1, 2 * BACKLOG)
     )
     databases.fill(url, tables.deliveries, log)
-    if request.param == "told":
+    if request.param == "analyzed":
         databases.analyze(url)
     yield hooks
     database.close()
