@@ -11,7 +11,7 @@ from booking_core.context import Actor, Installation, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.errors import Conflict, NotFound
-from booking_core.models.base import Note
+from booking_core.models.base import Note, is_id
 from booking_core.models.bookings import AddOnInput, BookingSource, GuestInput, GuestLineInput, PaymentMethod
 from booking_core.storefront import rules, store
 from booking_core.storefront.rules import HOLD_S_DEFAULT, HoldRow
@@ -53,7 +53,7 @@ def organization_of_hold(tx: Tx, hold_id: str) -> Organization:
     Raises:
         NotFound: there is no such hold.
     """
-    found = store.organization_of_hold(tx, hold_id.lower()) if rules.is_id(hold_id) else None
+    found = store.organization_of_hold(tx, hold_id.lower()) if is_id(hold_id) else None
     if found is None:
         raise NotFound(f"There is no hold {hold_id!r}.")
     return found
