@@ -144,7 +144,7 @@ def kept_url(backend: str, new_database_url: Callable[[str], str]) -> str:
         done = {"completed_at": None if status == "queued" else NOON + number}
         unmailed.append(effect(owner, next(made), status) | at | done | note)
     databases.fill(url, tables.mails, (written for written, _ in mailed))
-    databases.fill(url, tables.effects, (effect | {"last_error": None} for _, effect in mailed))
+    databases.fill(url, tables.effects, (row | {"last_error": None} for _, row in mailed))
     databases.fill(url, tables.effects, unmailed)
     databases.analyze(url)
     return url

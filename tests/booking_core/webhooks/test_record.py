@@ -138,9 +138,9 @@ def test_a_dead_delivery_is_told_to_the_other_endpoints(hooks: Hooks) -> None:
     (event,) = hooks.publish()
     dead = hooks.delivery()
     hooks.fail_until_dead()
-    event = hooks.world.rows(tables.events)[-1]
-    envelope = orjson.loads(event["body"])
-    assert (event["type"], event["resource_type"], event["resource_id"]) == (DEAD, "webhook", failing)
+    published = hooks.world.rows(tables.events)[-1]
+    envelope = orjson.loads(published["body"])
+    assert (published["type"], published["resource_type"], published["resource_id"]) == (DEAD, "webhook", failing)
     assert envelope["data"]["object"]["id"] == failing
     assert envelope["data"]["object"]["consecutive_failures"] == 6
     named = {"delivery_id": dead["id"], "event_id": event, "event_type": "gift_card.redeemed"}
