@@ -53,7 +53,7 @@ def test_what_the_events_tell_is_what_the_list_shows(filled_api: Api) -> None:
     bookings = everything(filled_api, "/bookings")
     events = everything(filled_api, "/events")
     assert [booking["booking_number"] for booking in bookings] == list(range(1, AMOUNTS.bookings + 1))
-    assert [event["sequence"] for event in events] == list(range(1, AMOUNTS.told + 1))
+    assert [event["sequence"] for event in events] == list(range(1, AMOUNTS.event_count + 1))
     shown = {booking["id"]: booking for booking in bookings}
     assert all(event["data"]["object"] == shown[event["resource_id"]] for event in events)
     assert [event["type"] for event in events[:2]] == ["booking.created", "booking.confirmed"]
