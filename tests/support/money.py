@@ -201,7 +201,7 @@ class Till:
             over = {"status": "confirmed", "cancelled_at": None, "subtotal_minor": wanted_minor}
             row = self.booking_row(booking_id, **over, gift_card_minor=amount, total_minor=wanted_minor - amount)
             tx.insert(tables.bookings, **row)
-            events.publish(tx, self.world.organization, [redeemed.events], at=self.world.clock())
+            events.publish(tx, self.world.organization, [redeemed.event], at=self.world.clock())
             return redeemed
 
         return self.write(act)
