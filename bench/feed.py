@@ -26,7 +26,7 @@ FOLLOWERS = 50
 BOOKINGS_A_SECOND = 200
 WRITERS = 32
 POLL_S = 0.2
-"""How long a follower that has read everything waits before it asks again."""
+"""The pause of a follower that has read everything, in seconds."""
 LONGER = 2.0
 """Than a run under load: a follower needs a while to be at the tail."""
 TAIL_S = 2.0
@@ -37,7 +37,7 @@ GIVE_UP_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """What the process of the followers and the writers is told."""
+    """The arguments of the process of the followers and the writers."""
 
     port: int
     authorization: str
@@ -48,7 +48,7 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What it saw. A lag is from the booking's answer to its event at one follower."""
+    """The result of that process. A lag is from the booking's response to its event at one follower."""
 
     bookings: int
     refused: int
@@ -117,13 +117,13 @@ def drive(wanted: Crowd) -> Seen:
 
 @dataclass(slots=True)
 class _Day:
-    """What happens while it lasts."""
+    """The bookings and events of a run."""
 
     wanted: Crowd
     began: float
     pace: Iterator[int]
     made: dict[str, float] = field(default_factory=dict)
-    """When each booking was answered."""
+    """The time of each booking's response."""
     latencies: list[float] = field(default_factory=list)
     refused: int = 0
     seen_by: list[dict[str, float]] = field(default_factory=list)
@@ -135,7 +135,7 @@ class _Day:
 
 
 class _Line:
-    """One keep-alive connection."""
+    """A keep-alive connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, authorization: str) -> None:
         self._reader = reader

@@ -50,7 +50,7 @@ def book_asyncpg() -> str:
 
 
 def book_pgbench(organizations: int, departures: int) -> str:
-    """The statement as a pgbench script: random organization and departure, ids made by the database."""
+    """Return the statement as a pgbench script: random organization and departure, ids made by the database."""
     values = {
         "org": numbered(":org"),
         "departure": numbered(":departure"),
@@ -71,12 +71,12 @@ def book_pgbench(organizations: int, departures: int) -> str:
 
 
 def numbered(number: str) -> str:
-    """The SQL of the id of organization or departure `number`."""
+    """Return the SQL of the id of organization or departure `number`."""
     return f"('00000000-0000-4000-8000-' || lpad(to_hex({number}::bigint), 12, '0'))::uuid"
 
 
 def numbered_id(number: int) -> str:
-    """The id of organization or departure `number`, as `numbered` makes it."""
+    """Return the id of organization or departure `number`, as `numbered` makes it."""
     return f"00000000-0000-4000-8000-{number:012x}"
 
 
@@ -91,7 +91,7 @@ class Read:
     item: Callable[[Row, ZoneInfo], dict[str, Any]]
 
     def page(self, rows: Sequence[Row], zone: str, limit: int | None = None) -> bytes:
-        """The answer as JSON. The cursor, which only the service can sign, is left out."""
+        """Return the page as JSON. The cursor, which only the service can sign, is left out."""
         where = _zone(zone)
         shown = rows if limit is None else rows[:limit]
         data = [self.item(row, where) for row in shown]
@@ -103,8 +103,8 @@ _zone = lru_cache(ZoneInfo)
 
 @lru_cache(100_000)
 def _at(microseconds: int, zone: ZoneInfo) -> str:
-    """The instant with the zone's offset. Remembered: the same page is asked for again and again, and what a service
-    spends on its calendar is not to be hidden behind a slow floor."""
+    """Return the instant with the zone's offset. It is cached: the same page is requested again and again, and the
+    service's cost of calendars must not be hidden behind a slow floor."""
     return datetime.fromtimestamp(microseconds // 1_000_000, zone).isoformat()
 
 

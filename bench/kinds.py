@@ -37,7 +37,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One side of a cost: `take` measures it once, in the cost's unit."""
+    """A side of a cost: `take` measures it once, in the cost's unit."""
 
     name: str
     take: Callable[[], float]
@@ -65,7 +65,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number that a promise gives, and the limit it has, if any."""
+    """A number that a promise gives, and the limit it has, if any."""
 
     name: str
     unit: str
@@ -85,7 +85,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One round of a promise: its figures by name, and what was wrong."""
+    """A round of a promise: its figures by name, and its failures."""
 
     values: dict[str, float]
     failures: tuple[str, ...] = ()
@@ -275,5 +275,5 @@ def _progress_of(progress: Progress, entry: Curve, level: int, what: str) -> Non
 
 
 def typical(samples: Sequence[Sample], name: str) -> float:
-    """The median of a figure over the samples."""
+    """Return the median of a figure over the samples."""
     return Spread.of([getattr(sample, name) for sample in samples]).median
