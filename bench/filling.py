@@ -70,7 +70,7 @@ class Amounts:
         return max(1, self.bookings // BOOKINGS_PER_CUSTOMER)
 
     def rows(self) -> dict[str, int]:
-        """The number of rows of each table."""
+        """Return the number of rows of each table."""
         each = (EXPERIENCES, self.departures, self.customers, self.bookings, self.event_count)
         return dict(zip(COLUMNS, each, strict=True))
 

@@ -20,7 +20,7 @@ LOOPS = 5
 
 
 def build(stage: Stage, stack: ExitStack) -> Sequence[Contender]:
-    """Return the sides: each verifies a delivery of its own format, with the same body and a secret of the same length."""
+    """Return the sides. Each verifies a delivery of its own format, with one body and a secret of one length."""
     calls = QUICK_CALLS if stage.quick else CALLS
     verifiers = {
         "webhook_verify": _ours(),
