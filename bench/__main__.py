@@ -71,8 +71,8 @@ def _run(options: argparse.Namespace, console: Console) -> None:
 
 
 def _compile() -> None:
-    """Every module as bytecode: where an environment keeps Python from writing any, all that was changed since would be
-    compiled at each start, and the starts are measured."""
+    """Compile every module to bytecode: where an environment keeps Python from writing any, all that was changed since
+    would be compiled at each start, and the starts are measured."""
     for package in PACKAGES:
         compileall.compile_dir(ROOT / package, quiet=2)
 
@@ -86,9 +86,9 @@ def _measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, console: 
 
 
 def _chosen(names: list[str], *, quick: bool = False) -> list[Entry]:
-    """The entries of those names, or for a name that none has, those that begin so.
+    """Return the entries of those names, or for an unknown name the entries that begin with it.
 
-    All when none is named; of a quick look the curves that are no plot are no part.
+    Without names it returns all; a quick run leaves out the curves that are not plotted.
     """
     if not names:
         return [entry for entry in ENTRIES if not (quick and isinstance(entry, Curve) and not entry.is_plotted)]

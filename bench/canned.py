@@ -23,7 +23,7 @@ _COUNT = "/-/count"
 
 @contextmanager
 def served(bodies: Mapping[str, str]) -> Iterator[Server]:
-    """A canned server in a process of its own."""
+    """Run a canned server in a process of its own."""
     port = free_port()
     command = [sys.executable, "-m", "bench.canned", str(port)]
     with serving(command, port=port, env={"BENCH_CANNED": json.dumps(bodies)}) as server:
@@ -31,7 +31,7 @@ def served(bodies: Mapping[str, str]) -> Iterator[Server]:
 
 
 class _Seen:
-    """What has come."""
+    """The requests that came."""
 
     def __init__(self) -> None:
         self.count = 0

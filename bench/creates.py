@@ -55,7 +55,7 @@ class Creating:
 
 
 def _floor_bookings(organizations: int) -> Sequence[Request]:
-    """What the floors are asked: the service's bodies, the organization named instead of proved by a key."""
+    """Return the floors' requests: the service's bodies, with the organization named instead of proved by a key."""
     return [
         Request(
             "POST",

@@ -1,4 +1,4 @@
-"""How throughput and latency change when there is more: of clients, for the plot, of rows, organizations, endpoints."""
+"""Curves of throughput and latency under a growing number of clients, rows, organizations or endpoints."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -14,7 +14,7 @@ QUICK_CLIENTS = (1, 16, 256)
 
 
 def by_clients(build: Callable[[Stage, ExitStack], Sequence[HttpSide]]) -> Callable[[Stage, ExitStack], Level | None]:
-    """The sides of a workload, which stay up, under ever more clients."""
+    """Return the sides of a workload, which stay up, under ever more clients."""
 
     def started(stage: Stage, stack: ExitStack) -> Level | None:
         sides = build(stage, stack)
@@ -62,7 +62,7 @@ def by_shops(shops: Callable[[int], tuple[int, int]]) -> Callable[[Stage, ExitSt
 
 
 def _alone(stage: Stage, side: HttpSide) -> HttpSide:
-    """For one client, who also tells how many statements a request takes."""
+    """Return the side for one client, which also counts the statements of a request."""
     name = "1 client" if side.name == "32 clients" else side.name
     return replace(side, name=name, plan=replace(side.plan, clients=1), counted_by=stage.postgres)
 

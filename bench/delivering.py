@@ -166,7 +166,7 @@ class LoopSide:
 
 
 def _result(rate: float, count: int, statuses: dict[str, int], cpu_s: float = 0.0) -> Result:
-    """A run without latencies: what counts is when all of it was done."""
+    """Return a run without latencies: its measure is the time until all of it was done."""
     return Result(
         throughput=rate,
         p50_ms=0.0,

@@ -23,7 +23,7 @@ DEPARTURES = 256
 
 
 def build(stage: Stage, stack: ExitStack) -> Sequence[Side]:
-    """The service on one file, and the floor on a copy of it, taken when every guest had booked once."""
+    """Return the service on one file, and the floor on a copy of it, taken when every guest had booked once."""
     if not stage.with_service:
         return []
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-sqlite-")))
@@ -50,7 +50,7 @@ def _bookings(shop: Shop) -> list[Request]:
 
 
 def _pattern(server: Server, shop: Shop, ours: Path, theirs: Path) -> dict[str, object]:
-    """What one more booking of a guest who is a customer already writes; `theirs` is the database before it."""
+    """Return the rows that one more booking of a known customer writes; `theirs` is the database before it."""
     request, key = shop.bookings()[0], uuid.uuid4().hex
     _copy(ours, theirs)
     body = json.dumps(booking_body(shop.departures[0], 0))
@@ -85,7 +85,7 @@ def _tables(database: sqlite3.Connection) -> list[str]:
 
 
 def _new_rows(database: sqlite3.Connection, table: str) -> list[dict[str, object]]:
-    """The rows whose primary key was not there before."""
+    """Return the rows whose primary key was not there before."""
     columns = database.execute(f"PRAGMA table_info({table})").fetchall()
     key = ", ".join(row[1] for row in columns if row[5])
     found = database.execute(f"SELECT * FROM {table} WHERE ({key}) NOT IN (SELECT {key} FROM before.{table})")
@@ -93,7 +93,7 @@ def _new_rows(database: sqlite3.Connection, table: str) -> list[dict[str, object
 
 
 def _ids(database: sqlite3.Connection) -> set[str]:
-    """Every id there is."""
+    """Return every id of the database."""
     found: set[str] = set()
     for table in _tables(database):
         if any(row[1] == "id" for row in database.execute(f"PRAGMA table_info({table})")):

@@ -38,9 +38,9 @@ class Table:
     statement: str
     values: list[Any]
     tokens: list[tuple[int, str]]
-    """Where a value holds a token of the pattern."""
+    """The place of a value that holds a token of the pattern."""
     numbers: list[tuple[int, int]]
-    """Where a value is a number, and how many of them a booking takes."""
+    """The place of a value that is a number, and the step by which a booking raises it."""
     departures: list[int]
 
 
@@ -66,7 +66,7 @@ class Pattern:
         )
 
     def rows(self, bookings: Sequence[tuple[int, str]]) -> list[list[list[Any]]]:
-        """For each table of the pattern the values of these bookings: each with its number and its departure."""
+        """Return for each table of the pattern the values of these bookings: each with its number and its departure."""
         fresh = [{token: _like(token) for token in self._tokens} for _ in bookings]
         return [
             [_filled(table, number, departure, ids) for (number, departure), ids in zip(bookings, fresh, strict=True)]
@@ -114,7 +114,7 @@ class Writer:
             while len(taken) < self._batch and not self.waiting.empty():
                 taken.append(self.waiting.get())
             self._write(database, [departure for departure, _ in taken])
-            self._loop.call_soon_threadsafe(_told, [future for _, future in taken])
+            self._loop.call_soon_threadsafe(_resolve, [future for _, future in taken])
 
     def _write(self, database: sqlite3.Connection, departures: Sequence[str]) -> None:
         numbered = [(self._written + at, departure) for at, departure in enumerate(departures, 1)]
@@ -135,14 +135,14 @@ class Writer:
         self._written += count
 
 
-def _told(futures: Sequence["asyncio.Future[None]"]) -> None:
+def _resolve(futures: Sequence["asyncio.Future[None]"]) -> None:
     for future in futures:
         if not future.done():
             future.set_result(None)
 
 
 def book() -> Starlette:
-    """The application. Its answer is the pattern's: no floor is asked what it wrote."""
+    """Create the application. Its response is the pattern's: a floor is not asked for its rows."""
     pattern = Pattern(Path(os.environ["BENCH_PATTERN"]))
     writers: list[Writer] = []
 

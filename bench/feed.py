@@ -26,7 +26,7 @@ FOLLOWERS = 50
 BOOKINGS_A_SECOND = 200
 WRITERS = 32
 POLL_S = 0.2
-"""How long a follower that has read everything waits before it asks again."""
+"""The pause of a follower that has read everything, in seconds."""
 LONGER = 2.0
 """Than a run under load: a follower needs a while to be at the tail."""
 TAIL_S = 2.0
@@ -37,7 +37,7 @@ GIVE_UP_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """What the process of the followers and the writers is told."""
+    """The arguments of the process of the followers and the writers."""
 
     port: int
     authorization: str
@@ -48,7 +48,7 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What it saw. A lag is from the booking's answer to its event at one follower."""
+    """The result of that process. A lag is from the booking's response to its event at one follower."""
 
     bookings: int
     refused: int
@@ -117,16 +117,16 @@ def drive(wanted: Crowd) -> Seen:
 
 @dataclass(slots=True)
 class _Day:
-    """What happens while it lasts."""
+    """The bookings and events of a run."""
 
     wanted: Crowd
     began: float
     pace: Iterator[int]
     made: dict[str, float] = field(default_factory=dict)
-    """When each booking was answered."""
+    """The time of each booking's response."""
     latencies: list[float] = field(default_factory=list)
     refused: int = 0
-    told: list[dict[str, float]] = field(default_factory=list)
+    seen_by: list[dict[str, float]] = field(default_factory=list)
     """For each follower, when it saw each booking's event."""
 
     @property
@@ -135,7 +135,7 @@ class _Day:
 
 
 class _Line:
-    """One keep-alive connection."""
+    """A keep-alive connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, authorization: str) -> None:
         self._reader = reader
@@ -185,7 +185,7 @@ async def _write(day: _Day, number: int) -> None:
 async def _follow(day: _Day, since: str) -> None:
     line, cursor = await _line(day.wanted), ""
     seen: dict[str, float] = {}
-    day.told.append(seen)
+    day.seen_by.append(seen)
     while time.perf_counter() < day.ends + TAIL_S:
         after = f"&starting_after={cursor}" if cursor else ""
         status, body = await line.get(f"/api/v1/events?order=asc&limit=100&created_since={quote(since)}{after}")
@@ -213,7 +213,7 @@ async def _day(wanted: Crowd) -> Seen:
 
 def _seen(day: _Day, cpu_s: float, wall_s: float) -> Seen:
     last = max(day.made.values())
-    lags = sorted(max(0.0, seen[id_] - at) for seen in day.told for id_, at in day.made.items() if id_ in seen)
+    lags = sorted(max(0.0, seen[id_] - at) for seen in day.seen_by for id_, at in day.made.items() if id_ in seen)
     answered = sorted(day.latencies)
     return Seen(
         bookings=len(day.made),
@@ -223,7 +223,7 @@ def _seen(day: _Day, cpu_s: float, wall_s: float) -> Seen:
         p99_ms=percentile(answered, 0.99) * 1e3,
         lag_p50_ms=percentile(lags, 0.5) * 1e3 if lags else 0.0,
         lag_p99_ms=percentile(lags, 0.99) * 1e3 if lags else 0.0,
-        missed=len(day.told) * len(day.made) - len(lags),
+        missed=len(day.seen_by) * len(day.made) - len(lags),
         busy=cpu_s / wall_s,
     )
 

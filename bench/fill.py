@@ -43,7 +43,7 @@ class Sink(Protocol):
     """A database that takes rows; everything is committed when its block ends."""
 
     def run(self, sql: str, *arguments: Any) -> list[Any]:
-        """One statement, with {0} for each argument."""
+        """Run a statement, with {0} for each argument."""
         ...
 
     def take(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]], wrote: Wrote) -> None: ...
@@ -75,19 +75,19 @@ def fill(url: str, slug: str, amounts: Amounts, wrote: Wrote = lambda table, row
         rows = Rows(organization_id, amounts)
         for table, columns in COLUMNS.items():
             sink.take(table, columns, rows.of(table), wrote)
-        sink.run(_COUNTERS, organization_id, amounts.bookings, amounts.told)
+        sink.run(_COUNTERS, organization_id, amounts.bookings, amounts.event_count)
     with _sink(url) as sink:
         sink.settle()
 
 
 def count(url: str, table: str) -> int:
-    """How many rows a table has."""
+    """Return the number of rows of a table."""
     with _sink(url) as sink:
         return int(sink.run(f"SELECT count(*) FROM {table}")[0][0])
 
 
 def created_at(url: str, slug: str, booking_id: str) -> int:
-    """When a booking was made, in microseconds, as the lists order by it."""
+    """Return the created_at of a booking, in microseconds, by which the lists are ordered."""
     with _sink(url) as sink:
         (row,) = sink.run(
             "SELECT b.created_at FROM bookings b JOIN organizations o ON o.id = b.organization_id"

@@ -54,14 +54,14 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Amounts:
-    """How much there is to be. Without a number of events there are two for each booking; 0 means none."""
+    """The number of rows of each kind. Without a number of events there are two for each booking; 0 means none."""
 
     bookings: int
     departures: int = DEPARTURES
     events: int | None = None
 
     @property
-    def told(self) -> int:
+    def event_count(self) -> int:
         """Events in all: at most two for each booking, the last bookings first to go without."""
         return 2 * self.bookings if self.events is None else min(self.events, 2 * self.bookings)
 
@@ -70,8 +70,8 @@ class Amounts:
         return max(1, self.bookings // BOOKINGS_PER_CUSTOMER)
 
     def rows(self) -> dict[str, int]:
-        """How many rows each table gets."""
-        each = (EXPERIENCES, self.departures, self.customers, self.bookings, self.told)
+        """Return the number of rows of each table."""
+        each = (EXPERIENCES, self.departures, self.customers, self.bookings, self.event_count)
         return dict(zip(COLUMNS, each, strict=True))
 
 
@@ -96,7 +96,7 @@ class Rows:
         return made[table]
 
     def _id(self, kind: int, number: int, at_ms: int = 0) -> str:
-        """A UUID of version 7 whose front is the time; kind, seed and number make it unique."""
+        """Return a UUID of version 7 that begins with the time; kind, seed and number make it unique."""
         stamp = f"{at_ms:012x}"
         return f"{stamp[:8]}-{stamp[8:]}-7{kind:03x}-8{self.seed.hex()[:3]}-{self.seed.hex()[3:7]}{number:08x}"
 
@@ -147,7 +147,7 @@ class Rows:
             )
 
     def _of_booking(self, n: int) -> tuple[int, int]:
-        """The numbers of its departure and its customer."""
+        """Return the numbers of a booking's departure and customer."""
         return 1 + (n - 1) % self.amounts.departures, 1 + n % self.amounts.customers
 
     def _bookings(self) -> Iterator[tuple[Any, ...]]:
@@ -162,7 +162,7 @@ class Rows:
             )
 
     def _events(self) -> Iterator[tuple[Any, ...]]:
-        for sequence in range(1, self.amounts.told + 1):
+        for sequence in range(1, self.amounts.event_count + 1):
             n = (sequence + 1) // 2
             kind = "booking.created" if sequence % 2 else "booking.confirmed"
             made_s, event, booking = self._made_s(n), self._id(5, sequence, self._made_s(n) * 1000), self._booking(n)
@@ -180,7 +180,7 @@ class Rows:
             )
 
     def shown(self, n: int) -> str:
-        """The booking as JSON. Put together by hand: it is written millions of times."""
+        """Return the booking as JSON. It is put together by hand, since millions are written."""
         departure, customer = self._of_booking(n)
         at, experience = _iso(self._made_s(n)), 1 + departure % EXPERIENCES
         starts_s = self._starts_s(departure)

@@ -67,7 +67,7 @@ class Threads:
         self._own.connection = connection
 
     async def run(self, work: Callable[[psycopg.Connection[Any]], bytes | None]) -> bytes | None:
-        """One hop: run `work` with a connection in a thread of the pool."""
+        """Run `work` with a connection in a thread of the pool, in one hop."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: work(self._own.connection))
 
 
@@ -85,7 +85,7 @@ def hello() -> Any:
 
 
 def reads() -> Starlette:
-    """The lists: hand-written SQL, rows to dicts, orjson."""
+    """Create the application of the lists: hand-written SQL, rows to dicts, orjson."""
     threads = Threads(READERS)
 
     async def bookings(request: Request) -> Response:
@@ -117,7 +117,7 @@ def reads() -> Starlette:
 
 
 def book_threads() -> Starlette:
-    """The one-statement booking, bare psycopg in threads."""
+    """Create the application of the one-statement booking, bare psycopg in threads."""
     threads, statement = Threads(WRITERS), floor_sql.book_psycopg()
 
     async def book(request: Request) -> Response:
@@ -133,7 +133,7 @@ def book_threads() -> Starlette:
 
 
 def book_asyncpg() -> Starlette:
-    """The one-statement booking, bare asyncpg on the loop."""
+    """Create the application of the one-statement booking, bare asyncpg on the loop."""
     import asyncpg
 
     statement = floor_sql.book_asyncpg()
@@ -157,7 +157,7 @@ _NUMBER = 987_654_321_012_345
 
 
 def _booking(body: bytes, headers: Any) -> dict[str, Any]:
-    """The statement's arguments for one request. Nothing is checked and nothing is priced."""
+    """Return the statement's arguments for one request. Nothing is checked and nothing is priced."""
     wanted = orjson.loads(body)
     booking, seats, customer = _new_id(), wanted["guests"][0]["count"], wanted["customer"]
     price, total = {"amount_minor": 89000, "currency": "NOK"}, {"amount_minor": 89000 * seats, "currency": "NOK"}
@@ -204,7 +204,7 @@ def _booking(body: bytes, headers: Any) -> dict[str, Any]:
 
 
 def _new_id() -> str:
-    """A UUID whose front is the time, so that rows written together lie together in the indexes."""
+    """Return a UUID that begins with the time, so that rows written together lie together in the indexes."""
     random = os.urandom(10).hex()
     stamp = f"{time.time_ns() // 1_000_000:012x}"
     return f"{stamp[:8]}-{stamp[8:]}-7{random[:3]}-8{random[4:7]}-{random[7:19]}"

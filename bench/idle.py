@@ -1,4 +1,4 @@
-"""What the service takes when nobody asks for anything."""
+"""The resources that an idle service uses."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from bench.stage import FILLED, Stage
 SETTLE_S = 3.0
 """After the start, and after the one request that has everything loaded that a request loads."""
 WATCHED = 5
-"""How many times longer than a run under load it is watched."""
+"""The length of the watch, as a multiple of a run under load."""
 
 
 def build(stage: Stage, stack: ExitStack) -> Callable[[Timing], Reading] | None:

@@ -14,7 +14,7 @@ from bench import measure
 from bench.measure import Sample, Samples, Side, Spread, Timing
 from bench.stage import Stage
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One side of a cost: `take` measures it once, in the cost's unit."""
+    """A side of a cost: `take` measures it once, in the cost's unit."""
 
     name: str
     take: Callable[[], float]
@@ -65,7 +65,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number that a promise gives, and the limit it has, if any."""
+    """A number that a promise gives, and the limit it has, if any."""
 
     name: str
     unit: str
@@ -85,7 +85,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One round of a promise: its figures by name, and what was wrong."""
+    """A round of a promise: its figures by name, and its failures."""
 
     values: dict[str, float]
     failures: tuple[str, ...] = ()
@@ -190,30 +190,32 @@ class Curved:
 Outcome = Rated | Costed | Kept | Curved
 
 
-def measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, tell: Tell) -> Outcome | None:
+def measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, progress: Progress) -> Outcome | None:
     """Start what the entry needs, measure it, stop it; none when it cannot be measured as the run is set up."""
     with ExitStack() as stack:
         match entry:
             case Workload():
-                return _rated(entry, stage, stack, rounds, timing, tell)
+                return _rated(entry, stage, stack, rounds, timing, progress)
             case Cost():
-                return _costed(entry, stage, stack, rounds, tell)
+                return _costed(entry, stage, stack, rounds, progress)
             case Promise():
-                return _kept(entry, stage, stack, rounds, timing, tell)
+                return _kept(entry, stage, stack, rounds, timing, progress)
             case Curve():
-                return _curved(entry, stage, stack, rounds, timing, tell)
+                return _curved(entry, stage, stack, rounds, timing, progress)
 
 
-def _rated(entry: Workload, stage: Stage, stack: ExitStack, rounds: int, timing: Timing, tell: Tell) -> Rated | None:
+def _rated(
+    entry: Workload, stage: Stage, stack: ExitStack, rounds: int, timing: Timing, progress: Progress
+) -> Rated | None:
     sides = entry.build(stage, stack)
     if not sides:
         return None
-    samples = measure.alternate(sides, rounds, timing, tell)
+    samples = measure.alternate(sides, rounds, timing, progress)
     failures, doubts = measure.failures(sides, samples), measure.doubts(samples)
     return Rated(entry, samples, failures, doubts, stage.with_service)
 
 
-def _costed(entry: Cost, stage: Stage, stack: ExitStack, rounds: int, tell: Tell) -> Costed | None:
+def _costed(entry: Cost, stage: Stage, stack: ExitStack, rounds: int, progress: Progress) -> Costed | None:
     contenders = entry.build(stage, stack)
     if len(contenders) < 2:
         return None
@@ -223,20 +225,22 @@ def _costed(entry: Cost, stage: Stage, stack: ExitStack, rounds: int, tell: Tell
     times = rounds * (1 if stage.quick else entry.times)
     neighbours = measure.Neighbours()
     for number in range(times):
-        tell(f"take {number + 1} of {times}")
+        progress(f"take {number + 1} of {times}")
         for contender in contenders if number % 2 == 0 else reversed(contenders):
             taken[contender.name].append(contender.take())
     return Costed(entry, taken, [], neighbours.doubts())
 
 
-def _kept(entry: Promise, stage: Stage, stack: ExitStack, rounds: int, timing: Timing, tell: Tell) -> Kept | None:
+def _kept(
+    entry: Promise, stage: Stage, stack: ExitStack, rounds: int, timing: Timing, progress: Progress
+) -> Kept | None:
     take = entry.build(stage, stack)
     if take is None:
         return None
     readings: dict[str, list[float]] = {figure.name: [] for figure in entry.figures}
     failures: list[str] = []
     for number in range(rounds):
-        tell(f"round {number + 1} of {rounds}")
+        progress(f"round {number + 1} of {rounds}")
         reading = take(timing)
         failures += reading.failures
         for name, value in reading.values.items():
@@ -244,7 +248,9 @@ def _kept(entry: Promise, stage: Stage, stack: ExitStack, rounds: int, timing: T
     return Kept(entry, readings, list(dict.fromkeys(failures)), [])
 
 
-def _curved(entry: Curve, stage: Stage, stack: ExitStack, rounds: int, timing: Timing, tell: Tell) -> Curved | None:
+def _curved(
+    entry: Curve, stage: Stage, stack: ExitStack, rounds: int, timing: Timing, progress: Progress
+) -> Curved | None:
     sides_at = entry.build(stage, stack)
     if sides_at is None:
         return None
@@ -253,19 +259,21 @@ def _curved(entry: Curve, stage: Stage, stack: ExitStack, rounds: int, timing: T
     doubts: list[str] = []
     for level in entry.quick if stage.quick else entry.levels:
         with ExitStack() as here:
-            tell(f"{level:,} {entry.by}: starting")
+            progress(f"{level:,} {entry.by}: starting")
             sides = sides_at(level, here)
-            samples = measure.alternate(sides, max(1, rounds // 2), timing, partial(_tell_of, tell, entry, level))
+            samples = measure.alternate(
+                sides, max(1, rounds // 2), timing, partial(_progress_of, progress, entry, level)
+            )
         levels[level] = samples
         failures += measure.failures(sides, samples)
         doubts += measure.doubts(samples)
     return Curved(entry, levels, list(dict.fromkeys(failures)), doubts[:1])
 
 
-def _tell_of(tell: Tell, entry: Curve, level: int, what: str) -> None:
-    tell(f"{level:,} {entry.by}, {what}")
+def _progress_of(progress: Progress, entry: Curve, level: int, what: str) -> None:
+    progress(f"{level:,} {entry.by}, {what}")
 
 
 def typical(samples: Sequence[Sample], name: str) -> float:
-    """The median of a figure over the samples."""
+    """Return the median of a figure over the samples."""
     return Spread.of([getattr(sample, name) for sample in samples]).median

@@ -23,7 +23,7 @@ API_KEY = f"svc_{'0' * 40}"
 
 
 def _bookings() -> str:
-    """A page of bookings, as the service answers."""
+    """Return a page of bookings, as the service responds."""
     rows = Rows(
         "00000000-0000-4000-8000-000000000001", Amounts(COUNT, departures=5), seed=b"bench", until_s=1_800_000_000
     )

@@ -35,7 +35,7 @@ BUSY_NEIGHBOURS = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long one run lasts."""
+    """The length of a run."""
 
     warmup_s: float
     duration_s: float
@@ -43,7 +43,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One run of one side. CPU is in microseconds per answered request, user and system."""
+    """A run of one side. CPU is in microseconds per answered request, user and system."""
 
     throughput: float
     p50_ms: float
@@ -60,7 +60,7 @@ class Sample:
 
 
 class Side(Protocol):
-    """One competitor of a workload."""
+    """A competitor of a workload."""
 
     @property
     def name(self) -> str: ...
@@ -68,7 +68,7 @@ class Side(Protocol):
     def run(self, timing: Timing) -> Sample: ...
 
     def failures(self, sample: Sample) -> list[str]:
-        """What makes the sample worthless."""
+        """Return the reasons for which the sample is worthless."""
         ...
 
 
@@ -82,7 +82,7 @@ class HttpSide:
     database_pid: int | None
     expected: frozenset[str] = frozenset({"200"})
     counted_by: Postgres | None = None
-    """Whose log tells how many statements a request takes."""
+    """The server whose log counts the statements of a request."""
 
     def run(self, timing: Timing) -> Sample:
         plan = replace(self.plan, warmup_s=timing.warmup_s, duration_s=timing.duration_s)
@@ -194,21 +194,23 @@ class Meter:
         )
 
     def others_busy(self, known_s: float) -> float:
-        """The share of the machine that neither this process and its children used, nor those known to have taken
-        `known_s`."""
+        """Return the share of the machine that neither this process and its children used, nor the processes known to
+        have taken `known_s`."""
         own = time.process_time() - self._own + self.children_cpu_s()
         wall = (time.perf_counter() - self._wall) * (os.cpu_count() or 1)
         return max(0.0, machine_busy_s() - self._machine - known_s - own) / wall
 
 
 class Neighbours:
-    """What other programs use of the machine from here on, while what is measured keeps one processor busy."""
+    """The share of the machine that other programs use from here on, while the measured program keeps one processor
+    busy."""
 
     def __init__(self) -> None:
         self._meter = Meter(None, None)
 
     def doubts(self) -> list[str]:
-        """As for samples. A server that the measured program talks to counts as another program here."""
+        """Return the reasons for doubt, as for samples. A server that the measured program talks to counts as another
+        program here."""
         share = self._meter.others_busy(0.0)
         return [f"other programs used {share:.0%} of the machine"] if share > BUSY_NEIGHBOURS else []
 
@@ -235,12 +237,12 @@ class Spread:
 Samples = dict[str, list[Sample]]
 
 
-def alternate(sides: Sequence[Side], rounds: int, timing: Timing, tell: Callable[[str], None]) -> Samples:
+def alternate(sides: Sequence[Side], rounds: int, timing: Timing, progress: Callable[[str], None]) -> Samples:
     """Load each side once per round; every second round in reverse, so that drift favours none."""
     samples: Samples = {side.name: [] for side in sides}
     for number in range(rounds):
         for side in sides if number % 2 == 0 else reversed(sides):
-            tell(f"round {number + 1} of {rounds}: {side.name}")
+            progress(f"round {number + 1} of {rounds}: {side.name}")
             samples[side.name].append(side.run(timing))
     return samples
 
@@ -257,7 +259,7 @@ def failures(sides: Sequence[Side], samples: Samples) -> list[str]:
 
 
 def doubts(samples: Samples) -> list[str]:
-    """What a reader should know before leaning on the figures."""
+    """Return the reasons for which a reader should not lean on the figures."""
     found = []
     for name, own in samples.items():
         busiest = max(sample.client_busy for sample in own)

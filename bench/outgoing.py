@@ -37,7 +37,7 @@ Send = Callable[[int], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """How much is sent, and to whom."""
+    """The requests to send, and the port of their receiver."""
 
     port: int
     requests: int
@@ -50,7 +50,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of it."""
+    """The rate, the failures and the CPU time of a run."""
 
     rate: float
     failed: int
@@ -87,7 +87,7 @@ async def _loop(wanted: Outgoing, send: Send) -> Done:
 
 
 async def sender(wanted: Outgoing) -> Done:
-    """The worker's own client, guard and all."""
+    """Send with the worker's own client, its address guard included."""
     from booking_core.settings import Settings
     from booking_server.adapters.webhook_client import WebhookSender
 
@@ -106,7 +106,7 @@ async def sender(wanted: Outgoing) -> Done:
 
 
 async def aiohttp(wanted: Outgoing) -> Done:
-    """One aiohttp session."""
+    """Send with an aiohttp session."""
     import aiohttp
 
     connector = aiohttp.TCPConnector(limit=wanted.in_flight)

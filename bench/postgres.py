@@ -43,15 +43,15 @@ class Postgres:
         return self.url(name)
 
     def settings(self) -> dict[str, str]:
-        """The settings that decide what a commit costs, as the server reports them."""
+        """Return the settings that decide the cost of a commit, as the server reports them."""
         with psycopg.connect(self.url("postgres")) as connection:
             rows = connection.execute("SELECT name, setting || coalesce(unit, '') FROM pg_settings")
             found: dict[str, str] = dict(rows.fetchall())
         return {name: found[name] for name in REPORTED}
 
     def statements(self, act: Callable[[], T]) -> tuple[T, int]:
-        """What `act` gives, and how many statements other connections run meanwhile, as the server logs them; without
-        the beginnings and ends of transactions, and the notifications for workers."""
+        """Return the result of `act`, and the number of statements of other connections meanwhile, from the server's
+        log; without the beginnings and ends of transactions, and the notifications for workers."""
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             self._log_statements(connection, "all")
             before = self.log.stat().st_size
@@ -70,7 +70,7 @@ class Postgres:
             pass  # it is told when the server gets to it, and so are the others
 
     def pgbench(self) -> Path | None:
-        """The pgbench of the same version, else the one on PATH, else none."""
+        """Return the pgbench of the same version, else the one on PATH, else none."""
         own = self.bin / "pgbench"
         if own.exists():
             return own

@@ -37,7 +37,7 @@ class Server:
 
 
 def free_port() -> int:
-    """A TCP port nobody listens on at this moment."""
+    """Return a TCP port that is free at this moment."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
@@ -75,7 +75,7 @@ def _wait_until_answering(child: subprocess.Popen[bytes], name: str, port: int, 
 
 
 def _answers(port: int) -> bool:
-    """Whether a request gets an answer, any: a port may accept long before its workers are up."""
+    """Return True if a request gets any response: a port may accept long before its workers are up."""
     connection = http.client.HTTPConnection(HOST, port, timeout=START_TIMEOUT_S)
     try:
         connection.request("GET", "/")
@@ -106,7 +106,7 @@ def cpu_s(pid: int) -> float:
 
 
 def descendants(pid: int) -> list[int]:
-    """A process and all its descendants that live."""
+    """Return a process and all its descendants that live."""
     return list(_tree(pid, _scan()[1]))
 
 

@@ -74,12 +74,12 @@ def _midnight(day: date) -> int:
 
 
 def deep(stage: Stage, stack: ExitStack) -> list[Side]:
-    """The deep page beside its floor, and the first pages of both for comparison."""
+    """Return the deep page beside its floor, and the first pages of both for comparison."""
     return _deep_sides(stage, stack, ("service, deep", "same SQL, deep", "service, first page", "same SQL, first page"))
 
 
 def deep_as_first(stage: Stage, stack: ExitStack) -> list[Side]:
-    """The deep page beside the first one."""
+    """Return the deep page beside the first one."""
     return _deep_sides(stage, stack, ("service, deep", "service, first page"))
 
 
@@ -109,7 +109,8 @@ def _pages(url: str) -> int:
 
 
 def _walked(server: Server, reader: Shop, pages: int) -> tuple[str, str]:
-    """The cursor behind that many pages, and the last booking above it. Cursors are signed, so it has to be walked."""
+    """Return the cursor behind that many pages, and the last booking above it. Cursors are signed, so the pages have to
+    be read."""
     page = answer(server, reader.get("/api/v1/bookings?limit=100"))
     for _ in range(pages - 1):
         page = answer(server, reader.get(f"/api/v1/bookings?limit=100&starting_after={page['next_cursor']}"))

@@ -1,4 +1,4 @@
-"""What a run says: tables at the end, and the same with every sample as JSON."""
+"""The report of a run: tables at the end, and the same with every sample as JSON."""
 
 import json
 import os
@@ -125,7 +125,7 @@ def _verdict(ratio: Spread | None, goal: str, *, is_met: bool | None) -> list[st
 
 
 def _is_met(outcome: Outcome) -> bool | None:
-    """Whether the outcome reached what it wants; none where nothing is wanted, or nothing could be compared."""
+    """Return True if the outcome reached its goal; None without a goal, or if nothing could be compared."""
     match outcome:
         case Rated(ratio=None) | Curved():
             return None
@@ -139,7 +139,7 @@ def _is_met(outcome: Outcome) -> bool | None:
 
 
 def environment(postgres: Postgres) -> dict[str, object]:
-    """The machine and the versions a figure belongs to."""
+    """Return the machine and the versions to which a figure belongs."""
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "HEAD"),

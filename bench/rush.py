@@ -20,13 +20,13 @@ from bench.stage import Stage
 CLIENTS = 500
 SEATS = 300
 DEPARTURES = 64
-"""One for each round of a run, whatever its rounds."""
+"""A departure for each round of a run, whatever its rounds."""
 GIVE_UP_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rush:
-    """What the crowd's process is told."""
+    """The arguments of the crowd's process."""
 
     port: int
     authorization: str
@@ -35,7 +35,7 @@ class Rush:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What it saw: the time from the first request sent to each answer, and what was answered."""
+    """The result of that process: the time from the first request sent to each response, and the responses."""
 
     median_ms: float
     last_ms: float

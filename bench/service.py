@@ -45,7 +45,7 @@ class Shop:
         return {"Authorization": f"Bearer {self.api_key}"}
 
     def bookings(self) -> list[Request]:
-        """A booking of one seat on each departure, by a guest who has booked there before, with a fresh key."""
+        """Return a booking of one seat on each departure, by a guest who has booked there before, with a fresh key."""
         return [
             Request(
                 "POST",
@@ -61,7 +61,7 @@ class Shop:
 
 
 def booking_body(departure: str, number: int) -> dict[str, object]:
-    """What a client sends to book; the floors get the same."""
+    """Return the body of a client's booking; the floors get the same."""
     return {
         "experience_date_id": departure,
         "guests": [{"tier_id": "adult", "count": 1}],
@@ -72,7 +72,7 @@ def booking_body(departure: str, number: int) -> dict[str, object]:
 
 
 class Service:
-    """One database of the service, and the means to fill and to serve it."""
+    """A database of the service, and the means to fill and to serve it."""
 
     NOWHERE = f"http://{HOST}:40009/hook"
     """For endpoints that are written to and never called: there is no worker."""
@@ -94,7 +94,7 @@ class Service:
 
     @staticmethod
     def command(port: int, processes: int = 1, *, worker: bool = False) -> list[str]:
-        """The command line of `booking serve`."""
+        """Return the command line of `booking serve`."""
         workers = ["--workers", str(processes)] if processes > 1 else []
         alone = [] if worker else ["--no-worker"]
         return [str(BOOKING), "serve", "--host", HOST, "--port", str(port), *alone, *workers]
@@ -148,7 +148,7 @@ class Service:
 
 
 def _opening(folder: Path, slug: str, catalogue: Path | None, *scopes: str) -> list[list[str]]:
-    """The commands that open a shop. The secret of its key is left in the folder."""
+    """Return the commands that set up an organization. The secret of its key is left in the folder."""
     secret = str(folder / f"{slug}.key")
     commands = [
         ["orgs", "create", "--slug", slug, "--name", slug, "--timezone", "Europe/Oslo", "--currency", "NOK"],

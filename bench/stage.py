@@ -1,4 +1,5 @@
-"""What the entries of one run share: the database server, databases already filled, and sides made of servers."""
+"""The servers that the entries of one run share: the database server, databases already filled, and sides made of
+servers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,8 +38,8 @@ class Stage:
     _floors: dict[int, str] = field(default_factory=dict)
 
     def shops(self, organizations: int, endpoints: int = 0) -> tuple[Service, list[Shop]]:
-        """The service with that many organizations that sell; departures are shared out among them. With `endpoints`
-        each has so many of them, which listen to its bookings."""
+        """Return the service with that many organizations that sell; departures are shared out among them. With
+        `endpoints` each has so many of them, which listen to its bookings."""
         at = organizations, endpoints
         if at not in self._open:
             url = self.postgres.create_database(f"service_{organizations}_{endpoints}")
@@ -51,7 +52,8 @@ class Stage:
         return self._open[at]
 
     def lists(self) -> tuple[Service, dict[str, Shop], str]:
-        """The service with two organizations that are read: one filled with bookings, one with the example catalogue.
+        """Return the service with two organizations that are read: one filled with bookings, one with the example
+        catalogue.
 
         Without the service its tables are made from their definition, and there is no key and no example.
         """
@@ -70,7 +72,7 @@ class Stage:
         return self._lists
 
     def many(self, bookings: int = 0) -> tuple[Service, Shop | None, str]:
-        """The service with an organization of that many bookings; of very many when no number is given."""
+        """Return the service with an organization of that many bookings; of very many when no number is given."""
         bookings = bookings or (MANY_QUICK if self.quick else MANY_BOOKINGS)
         if bookings not in self._many:
             url = self.postgres.create_database(f"many_{bookings}")
@@ -85,7 +87,7 @@ class Stage:
         return self._many[bookings]
 
     def floor(self, organizations: int) -> str:
-        """The URL of the one-statement floor's database with that many organizations."""
+        """Return the URL of the one-statement floor's database with that many organizations."""
         if organizations not in self._floors:
             url = self.postgres.create_database(f"floor_{organizations}")
             with psycopg.connect(url, autocommit=True) as connection:
@@ -105,13 +107,13 @@ class Stage:
         *,
         database: bool = True,
     ) -> HttpSide:
-        """A server under the load client; `database` says whether the run's PostgreSQL works for it."""
+        """Return a server under the load client; `database` is true if the run's PostgreSQL works for it."""
         plan = Plan(server.port, requests, CLIENTS)
         return HttpSide(name, plan, server.pid, self.postgres.pid if database else None, expected)
 
 
 def organization(url: str, slug: str) -> str:
-    """The organization's id: a floor is told whose rows are wanted, and asks for no key."""
+    """Return the organization's id: a floor gets it instead of a key."""
     with psycopg.connect(url) as connection:
         row = connection.execute("SELECT id::text FROM organizations WHERE slug = %s", [slug]).fetchone()
     assert row is not None

@@ -1,4 +1,4 @@
-"""How long things take to start: imports, commands, the service. Every take is a process of its own."""
+"""The start times of imports, commands and the service. Every take is a process of its own."""
 
 import http.client
 import os
@@ -100,7 +100,7 @@ def _serving(stage: Stage, stack: ExitStack) -> Sequence[Contender]:
 
 
 def _served_ms(service: Service, authorization: dict[str, str]) -> float:
-    """From the start of the process to its first answer that came from the database."""
+    """Measure the time from the start of the process to its first response that came from the database."""
     port = free_port()
     began = time.perf_counter()
     child = subprocess.Popen(

@@ -20,7 +20,7 @@ LOOPS = 5
 
 
 def build(stage: Stage, stack: ExitStack) -> Sequence[Contender]:
-    """Every side verifies a delivery of its own format, with the same body and a secret of the same length."""
+    """Return the sides. Each verifies a delivery of its own format, with one body and a secret of one length."""
     calls = QUICK_CALLS if stage.quick else CALLS
     verifiers = {
         "webhook_verify": _ours(),
@@ -33,18 +33,19 @@ def build(stage: Stage, stack: ExitStack) -> Sequence[Contender]:
 
 
 def _per_call_us(call: Callable[[], object], calls: int) -> float:
-    """The best of some loops: what interrupts one of them is not the call's."""
+    """Return the best of some loops: an interruption of one of them is not the call's."""
     return min(timeit(call, number=calls // LOOPS) for _ in range(LOOPS)) / (calls // LOOPS) * 1e6
 
 
 def _body() -> bytes:
-    """An event as the service writes it: compact, its id and type in front."""
+    """Return an event as the service writes it: compact, its id and type in front."""
     head, end = b'{"id":"evt","type":"booking.created","data":{"object":{"note":"', b'"}}}'
     return head.ljust(BODY_BYTES - len(end), b"x") + end
 
 
 def _now() -> int:
-    """The second of signing: the other packages read the clock themselves, and none is older than their tolerance."""
+    """Return the second of signing: the other packages read the clock themselves, and none is older than their
+    tolerance."""
     return int(time.time())
 
 
@@ -74,7 +75,7 @@ def _stripe() -> Callable[[], object]:
 
 
 def _standard(module: str) -> Callable[[], object]:
-    """The two packages of the Standard Webhooks. They also parse the JSON, which cannot be left out."""
+    """Return the call of a package of the Standard Webhooks. It also parses the JSON, which cannot be left out."""
     from importlib import import_module
 
     body = _body().decode()

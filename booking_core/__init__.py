@@ -1,5 +1,5 @@
-"""Booking Service: the wire models, the domain logic and the storage that every other distribution stands on.
+"""Booking Service: the models of the API, the domain logic and the storage, on which every other distribution depends.
 
-Rooms are entered by their door, `from booking_core import bookings`; nothing is imported here, so that a reader of
-the wire models alone never pays for a database driver.
+A domain package is used through its public functions: `from booking_core import bookings`. Nothing is imported here, so
+that a program that needs only the models imports no database driver.
 """

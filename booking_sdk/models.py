@@ -17,7 +17,7 @@ from booking_core.models.webhooks import Attempt, WebhookEndpoint
 from booking_core.models.webhooks import WebhookEndpointWithSecret as EndpointWithSecretModel
 
 DeliveryAttempt = Attempt
-"""One HTTP request of a delivery. The name differs from the SDK's own `Attempt`."""
+"""An HTTP request of a delivery. The name differs from the SDK's own `Attempt`."""
 
 
 class Booking(BookingModel):

@@ -35,7 +35,7 @@ them."""
 
 
 def create_app_with_worker() -> FastAPI:
-    """The application as `booking serve` runs it: it also delivers webhooks and runs the periodic jobs."""
+    """Create the application of `booking serve`, which also delivers webhooks and runs the periodic jobs."""
     return create_app(worker=True)
 
 
@@ -46,7 +46,7 @@ def create_app(
     worker: bool = False,
     flush_s: float = key_usage.FLUSH_S,
 ) -> FastAPI:
-    """The ASGI application; settings come from the environment unless they are passed in.
+    """Create the ASGI application; settings come from the environment unless they are passed in.
 
     Args:
         worker: whether this process also does the worker's part.
@@ -117,7 +117,7 @@ def describe(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
 
 @contextlib.asynccontextmanager
 async def _worker_of(service: Service) -> AsyncIterator[None]:
-    """A worker in this process, which is woken by what this process commits."""
+    """Run a worker in this process, which the commits of this process wake."""
     async with running_worker(service.settings, service.database, service.installation) as worker:
         service.committed = worker.wake
         yield

@@ -5,7 +5,7 @@ import gc
 from collections.abc import Iterator
 
 _YOUNG_OBJECTS = 20_000
-"""How many new containers Python makes before it searches them for cycles; its own default is 700. A batch of bookings
+"""The number of new containers after which Python searches them for cycles; its own default is 700. A batch of bookings
 makes some thousands, all of which are freed by reference counting, and the search took a tenth of the time."""
 
 

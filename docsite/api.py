@@ -19,7 +19,7 @@ _RULED_BY_ALL = ("401", "413", "415", "429", "431", "500", "503")
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path."""
+    """A method of a path."""
 
     method: str
     path: str

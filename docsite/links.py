@@ -90,7 +90,7 @@ class Pages:
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """What a page of the site refers to, and what can be referred to in it."""
+    """The links of a page of the site, and the anchors in it."""
 
     anchors: frozenset[str]
     links: list[str]

@@ -31,7 +31,7 @@ SecretFile = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """One or, during a rotation, several secrets."""
+    """The secrets of an endpoint: several during a rotation."""
 
     values: tuple[str, ...] = field(repr=False)
     origin: str

@@ -1,7 +1,7 @@
 """`booking mails`: list mails to guests and staff, and retry failed ones, in the database."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -9,13 +9,12 @@ from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.options import DEFAULT_LIMIT, Limit, OrgFilter, choice
-from booking_cli.framework.pages import write_limited
 from booking_cli.operator import storage
 from booking_cli.operator.storage import organization_filter
 
 if TYPE_CHECKING:
     from booking_core.context import Organization
-    from booking_core.db.engine import Database
+    from booking_core.db.engine import Database, Tx
     from booking_core.errors import Conflict
     from booking_core.notifications import Mail
 
@@ -57,17 +56,17 @@ def list_(
 
     A mail without a text has the key of its outbox entry as its id.
     """
-    cli: Cli = ctx.obj
-    with storage.open_database(cli) as database:
-        from booking_core import notifications
-        from booking_core.notifications import MailStatus
 
-        mail_status = MailStatus(status) if status else None
-        found = database.read(
-            lambda tx: notifications.find(tx, organization_filter(tx, org), status=mail_status, limit=limit + 1)
-        )
-        mails = [notifications.present(*each) for each in found]
-    write_limited(cli, mails, limit, COLUMNS, truncated=TRUNCATED, empty="No mail found.")
+    def find(tx: "Tx", organization: "Organization | None", most: int) -> list[dict[str, Any]]:
+        from booking_core import notifications
+
+        mail_status = notifications.MailStatus(status) if status else None
+        return [
+            notifications.present(*each)
+            for each in notifications.find(tx, organization, status=mail_status, limit=most)
+        ]
+
+    storage.write_list(ctx.obj, find, org, limit, COLUMNS, truncated=TRUNCATED, empty="No mail found.")
 
 
 @command(

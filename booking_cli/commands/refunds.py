@@ -9,12 +9,10 @@ from booking_cli.framework.amounts import amount_text, parse_amount
 from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.options import DEFAULT_LIMIT, BookingRef, Limit, OrgFilter, OrgOfBooking, choice
-from booking_cli.framework.pages import write_limited
 from booking_cli.operator import staff_bookings, storage, transactions
-from booking_cli.operator.storage import organization_filter
 
 if TYPE_CHECKING:
-    from booking_core.context import Actor
+    from booking_core.context import Actor, Organization
     from booking_core.db.engine import Tx
 
 app = command_group("Manage refunds (operator).")
@@ -68,17 +66,17 @@ def list_(
     needs_review   never sent, or its result is unknown; see `show`
     waiting        failed or needs_review: a person has to act
     """
-    cli: Cli = ctx.obj
-    with storage.open_database(cli) as database:
-        from booking_core import payments
-        from booking_core.payments import RefundFilter
 
-        refund_filter = RefundFilter(status) if status else None
-        found = database.read(
-            lambda tx: payments.find_refunds(tx, organization_filter(tx, org), status=refund_filter, limit=limit + 1)
-        )
-        refunds = [payments.present_refund(*each) for each in found]
-    write_limited(cli, refunds, limit, COLUMNS, empty="No refund found.", truncated={"customer.name": 16})
+    def find(tx: "Tx", organization: "Organization | None", most: int) -> list[dict[str, Any]]:
+        from booking_core import payments
+
+        refund_filter = payments.RefundFilter(status) if status else None
+        return [
+            payments.present_refund(*each)
+            for each in payments.find_refunds(tx, organization, status=refund_filter, limit=most)
+        ]
+
+    storage.write_list(ctx.obj, find, org, limit, COLUMNS, empty="No refund found.", truncated={"customer.name": 16})
 
 
 @command(app, "show", f"booking refunds show {_ID}", f"booking refunds show {_ID} -o json --fields status,summary")

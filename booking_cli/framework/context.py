@@ -30,7 +30,7 @@ class Options:
 
 
 class Cli:
-    """One run of the command."""
+    """A run of the command."""
 
     def __init__(self) -> None:
         self.options = Options()

@@ -3,15 +3,16 @@
 import contextlib
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.files import is_there
 from booking_cli.framework.formatting import one_line
+from booking_cli.framework.pages import write_limited
 
 if TYPE_CHECKING:
     from booking_core.context import Organization
@@ -149,6 +150,26 @@ def _translated(error: BaseException) -> CliError | None:
 
 def _unavailable(message: str) -> CliError:
     return CliError(message, ExitCode.SERVER, code="service_unavailable")
+
+
+def write_list(
+    cli: Cli,
+    find: "Callable[[Tx, Organization | None, int], list[dict[str, Any]]]",
+    org: str | None,
+    limit: int,
+    columns: Sequence[str],
+    **settings: Any,
+) -> None:
+    """Write a list of one organization, or of all.
+
+    Args:
+        find: returns at most so many items as JSON, of one organization or of all.
+        org: the slug of the organization; None: all.
+        settings: as those of `Renderer.many`.
+    """
+    with open_database(cli) as database:
+        found = database.read(lambda tx: find(tx, organization_filter(tx, org), limit + 1))
+    write_limited(cli, found, limit, columns, **settings)
 
 
 def organization_filter(tx: "Tx", slug: str | None) -> "Organization | None":

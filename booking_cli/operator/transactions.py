@@ -4,7 +4,6 @@ transactions.change(cli, by_slug(org), lambda tx, actor: departures.close(tx, ac
 """
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,9 +32,9 @@ def stored_id(text: str, noun: str = "thing") -> str:
         NotFound: the text is not a UUID.
     """
     from booking_core.errors import NotFound
-    from booking_core.models.base import UUID_PATTERN
+    from booking_core.models.base import is_id
 
-    if not re.fullmatch(UUID_PATTERN, text):
+    if not is_id(text):
         raise NotFound(f"There is no {noun} {text!r}.")
     return text.lower()
 

@@ -176,8 +176,7 @@ def _settle(
         payments.drop(tx, actor.organization.id, booking_id=row.id, at=at)
         return PaymentStatus.FAILED
     if payment is not None:
-        enqueue_refund = payments.request_refund if _is_paid_by_card(booking) else payments.request_manual_refund
-        enqueue_refund(
+        payments.request_refund(
             tx,
             actor,
             payment,
@@ -185,6 +184,7 @@ def _settle(
             starts_at=row.starts_at,
             customer_id=booking.details.customer_id,
             in_full=cancellation.in_full,
+            by_hand=not _is_paid_by_card(booking),
         )
     return row.payment_status
 

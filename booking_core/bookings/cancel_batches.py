@@ -83,8 +83,7 @@ def cancel_departure(tx: Tx, actor: Actor, departure_id: str, *, reason: CancelR
         NotFound: the organization has no such departure.
     """
     organization_id = actor.organization.id
-    locked = _read(tx, organization_id, store.lock_live(tx, organization_id, departure_id, BATCH))
-    row = departures.lock(tx, actor, departure_id)
+    locked, row = _lock_next(tx, actor, departure_id)
     is_cancelled = row.status == DepartureStatus.CANCELLED
     if is_cancelled and (not locked or store.cancelling_reason(tx, organization_id, departure_id)):
         return departures.render(actor, row)
@@ -117,13 +116,19 @@ def cancel_departure_batch(
         NotFound: the organization has no such departure.
     """
     organization_id = actor.organization.id
-    locked = _read(tx, organization_id, store.lock_live(tx, organization_id, departure_id, BATCH))
-    row = departures.lock(tx, actor, departure_id)
+    locked, row = _lock_next(tx, actor, departure_id)
     first = store.cancelling_reason(tx, organization_id, departure_id)
     if row.status == DepartureStatus.CANCELLED and not locked and first is None:
         return CancelledBatch([], 0)
     rows, remaining = _cancel_batch(tx, actor, row, locked, CancelReason(first or reason))
     return CancelledBatch([queries.render(actor.organization, each) for each in rows], remaining)
+
+
+def _lock_next(tx: Tx, actor: Actor, departure_id: str) -> tuple[list[LockedBooking], DepartureRow]:
+    """Lock the next bookings to cancel, and then their departure."""
+    organization_id = actor.organization.id
+    locked = _read(tx, organization_id, store.lock_live(tx, organization_id, departure_id, BATCH))
+    return locked, departures.lock(tx, actor, departure_id)
 
 
 def _cancel_batch(

@@ -104,7 +104,7 @@ def _write(tx: Tx, actor: Actor, draft: BookingDraft, booking_id: str, redeemed:
     number, sequence = events.lock_sequences(tx, {organization_id: (1, event_count)})[organization_id]
     row = row._replace(booking_number=number + 1)
     expiry = {"expires_at": _expires_at(actor, draft.at)} if is_pending else {}
-    extra_events = [redeemed.told] if redeemed else []
+    extra_events = [redeemed.event] if redeemed else []
     shown = drafts.write(tx, draft, row, sequence + 1, extra_events=extra_events, **expiry)
     if is_pending:
         _expect_payment(tx, draft, row)

@@ -17,6 +17,7 @@ from booking_core.db.engine import Row, Tx
 from booking_core.db.paging import Page, PageRequest
 from booking_core.errors import NotFound
 from booking_core.guest_links import ManageLinks
+from booking_core.models.base import is_id
 from booking_core.models.bookings import BookingStatus
 from booking_core.models.limits import WINDOW_DAYS_MAX
 from booking_core.models.scopes import Scope
@@ -128,7 +129,7 @@ def organization_of(tx: Tx, booking_id: str) -> Organization:
     Raises:
         NotFound: there is no such booking.
     """
-    found = store.organization_of(tx, booking_id.lower()) if rules.is_id(booking_id) else None
+    found = store.organization_of(tx, booking_id.lower()) if is_id(booking_id) else None
     if found is None:
         raise NotFound(f"There is no booking {booking_id!r}.")
     return found

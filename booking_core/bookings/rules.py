@@ -1,21 +1,11 @@
 """Bookings as the API presents them. No storage, no clock."""
 
-import re
 from typing import Any, NamedTuple
 
 import orjson
 
 from booking_core.clock import MINUTE, Zone
-from booking_core.models.base import UUID_PATTERN
 from booking_core.models.bookings import PaymentStatus
-
-_UUID = re.compile(UUID_PATTERN)
-
-
-def is_id(text: str) -> bool:
-    """Return whether the text is a UUID. Any other text in a UUID column is an error in PostgreSQL."""
-    return _UUID.fullmatch(text) is not None
-
 
 CREATED = 201
 """HTTP status of the stored answer of a new booking."""

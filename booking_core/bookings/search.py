@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from booking_core import cursors
-from booking_core.bookings import queries, rules, store
+from booking_core.bookings import queries, store
 from booking_core.bookings.store import SearchTexts
 from booking_core.context import Actor
 from booking_core.cursors import Binding
@@ -19,7 +19,7 @@ from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, PageRequest, envelope
 from booking_core.errors import Malformed, NotFound
 from booking_core.models import names
-from booking_core.models.base import email_key
+from booking_core.models.base import email_key, is_id
 from booking_core.models.bookings import BookingStatus
 
 _ENDPOINT = "bookings by text"
@@ -123,7 +123,7 @@ def resolve_id(tx: Tx, actor: Actor, reference: str) -> str:
     Raises:
         NotFound: the organization has no booking of that number, or the text can be neither.
     """
-    if rules.is_id(reference):
+    if is_id(reference):
         return reference.lower()
     number = parse_number(reference)
     found = store.id_of_number(tx, actor.organization.id, number) if number is not None else None

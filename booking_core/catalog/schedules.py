@@ -40,7 +40,7 @@ def resolve_wall_time(wall: datetime, zone: Zone) -> ResolvedTime:
 
 
 class Start(NamedTuple):
-    """One departure of a schedule."""
+    """A departure of a schedule."""
 
     pointer: str
     at: int

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Table
 
-from booking_core import gift_codes, tokens
+from booking_core import departure_seats, gift_codes, tokens
 from booking_core.catalog import changes, ownership, present, rules, store
 from booking_core.catalog.batches import KINDS, Batch, Tally, split
 from booking_core.catalog.changes import Changes, Counts
@@ -300,7 +300,7 @@ def _departure_conflicts(
 
 
 def _write(tx: Tx, organization_id: str, keys: SecretKeys, decided: _Changes, now: int, progress: Progress) -> None:
-    """In the order in which every transaction locks: departures, gift cards, customers."""
+    """Write the changes, in the order of every transaction's locks: departures, gift cards, customers."""
     done, total = 0, sum(len(each.rows) for each in decided.kinds)
     steps = (
         _write_experiences(tx, organization_id, decided.experiences, now),
@@ -325,7 +325,7 @@ def _write_departures(tx: Tx, organization_id: str, decided: Changes, now: int) 
     changed = sorted(decided.updated, key=lambda row: str(row["id"]))
     for chunk in _chunks(changed):
         totals = {row["id"]: row["seats_total"] for row in chunk if "seats_total" in row}
-        store.resize(tx, organization_id, totals)
+        departure_seats.resize(tx, organization_id, totals, at=now)
     rest = [{key: value for key, value in row.items() if key != "seats_total"} for row in changed]
     yield _update(tx, tables.departures, organization_id, decided, rest, now)
     new = [row | {"seats_ceiling": row["seats_total"]} for row in decided.created]

@@ -12,18 +12,14 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     ColumnElement,
-    Integer,
     Select,
     Table,
     Text,
     and_,
     bindparam,
-    case,
     select,
-    update,
 )
 from sqlalchemy.engine import Dialect
-from sqlalchemy.sql import dml
 
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, rows_parameter
@@ -178,23 +174,6 @@ def gift_cards_by_hash(tx: Tx, organization_id: str, hashes: Iterable[str]) -> l
 _VACATE = Update("vacate", departures, sets=("starts_at",))
 
 
-def _resize(dialect: Dialect) -> dml.Update:
-    """Set totals and ceilings in the database, which has the current number of sold seats (`tables.departures`)."""
-    wanted = rows_parameter(dialect, "wanted", {"organization_id": Id, "id": Id, "seats_total": Integer}).c
-    taken = departures.c.seats_taken
-    return (
-        update(departures)
-        .where(departures.c.organization_id == wanted.organization_id, departures.c.id == wanted.id)
-        .values(
-            seats_total=wanted.seats_total,
-            seats_ceiling=case((taken > wanted.seats_total, taken), else_=wanted.seats_total),
-        )
-    )
-
-
-_RESIZE = Statement(_resize)
-
-
 def _stored(row: Row) -> Row:
     return {
         key: orjson.dumps(value).decode() if key in _JSON and value is not None else value for key, value in row.items()
@@ -224,10 +203,3 @@ def vacate(tx: Tx, organization_id: str, ids: Iterable[str]) -> None:
     for i, each in enumerate(sorted(ids)):
         tx.update(_VACATE, organization_id=organization_id, id=each, starts_at=-1 - i)
     tx.flush()  # before any start is taken: one statement would change both in any order
-
-
-def resize(tx: Tx, organization_id: str, totals: Mapping[str, int]) -> None:
-    """Set the totals of seats by departure, in the order of ids in which every transaction locks."""
-    wanted = [{"organization_id": organization_id, "id": each, "seats_total": totals[each]} for each in sorted(totals)]
-    if wanted:
-        tx.run(_RESIZE, wanted=as_json(wanted))

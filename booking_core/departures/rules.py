@@ -37,11 +37,6 @@ class DepartureRow(NamedTuple):
     hours_before_booking_closes: int | None
 
 
-def seats_ceiling(total: int, taken: int) -> int:
-    """Return the most seats that the table's check accepts: the total, or the sold seats where they are more."""
-    return max(total, taken)
-
-
 def seats_available(total: int, taken: int, held: int) -> int:
     """Return the available seats; 0 where staff lowered the total below the sold seats (decision B3)."""
     return max(0, total - taken - held)

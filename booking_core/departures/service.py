@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 
+from booking_core import departure_seats
 from booking_core.context import Actor, Organization
 from booking_core.db.engine import Tx
 from booking_core.db.paging import Page, envelope
@@ -123,14 +124,7 @@ def set_seats(tx: Tx, actor: Actor, departure_id: str, seats_total: int, *, allo
     if seats_total < row.seats_taken and not allow_oversold:
         raise Conflict("seats_sold", f"{row.seats_taken} seats are sold, more than {seats_total}.", "seats_total")
     if row.seats_total != seats_total:
-        tx.update(
-            store.SET_SEATS,
-            organization_id=actor.organization.id,
-            id=departure_id,
-            seats_total=seats_total,
-            seats_ceiling=rules.seats_ceiling(seats_total, row.seats_taken),
-            updated_at=actor.at,
-        )
+        departure_seats.resize(tx, actor.organization.id, {departure_id: seats_total}, at=actor.at)
     return render(actor, row._replace(seats_total=seats_total))
 
 

@@ -13,7 +13,6 @@ from booking_core.departures.holds import SEATS_HELD, is_live, select_seats_held
 from booking_core.departures.rules import DepartureRow
 
 SET_STATUS = Update("set_departure_status", departures, sets=("status", "updated_at"))
-SET_SEATS = Update("set_departure_seats", departures, sets=("seats_total", "seats_ceiling", "updated_at"))
 
 _AT = bindparam("at", type_=BigInteger)
 

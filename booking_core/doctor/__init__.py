@@ -4,7 +4,7 @@ A healthy database has no findings. The checks only read, and can run beside a s
 snapshot, and a row scan validates each row by itself, so that a booking that commits meanwhile is seen whole or not at
 all.
 
-A comment above each check states its cost. No check joins more than a row with its own few others; the most expensive
+The comment of each query states its cost. No check joins more than a row with its own few others; the most expensive
 ones read a table once and sort it, or look up an index once for each of its rows. A million bookings with their two
 million events took eight minutes on PostgreSQL, on two busy cores, half of it for the bodies of events. With a hundred
 thousand bookings, two hundred thousand events and as many rows in the other tables, all checks took four times as long

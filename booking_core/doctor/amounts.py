@@ -3,170 +3,55 @@
 The payment of a booking that is paid on site or by invoice is the sum of the payments that staff recorded.
 """
 
+from booking_core.db import sql_files
 from booking_core.doctor.checks import Check
 
+SQL = sql_files.load(__name__)
+
 CHECKS = (
-    # One pass over the ledger, grouped by card.
     Check(
         "a gift card's balance is its face value and its ledger",
-        """SELECT g.organization_id, g.id, 'balance ' || g.balance_minor || ' of ' || g.initial_minor || ', ledger '
-                  || coalesce(l.moved, 0)
-             FROM gift_cards g
-             LEFT JOIN (SELECT n.organization_id, n.gift_card_id, sum(n.amount_minor) AS moved
-                          FROM gift_card_entries n WHERE [n] GROUP BY n.organization_id, n.gift_card_id) l
-               ON l.organization_id = g.organization_id AND l.gift_card_id = g.id
-            WHERE [g] AND (g.balance_minor <> g.initial_minor + coalesce(l.moved, 0)
-                           OR g.balance_minor < 0 OR g.balance_minor > g.initial_minor)""",
+        SQL.text("gift_card_balances"),
     ),
-    # One pass over the ledger, with a look-up of its booking for each entry.
     Check(
         "the amount taken from a gift card is the amount on the booking",
-        """SELECT n.organization_id, n.id, 'took ' || -n.amount_minor || ', the booking says ' || b.gift_card_minor
-                  || ' in ' || b.currency
-             FROM gift_card_entries n
-             JOIN bookings b ON b.organization_id = n.organization_id AND b.id = n.booking_id
-             JOIN gift_cards g ON g.organization_id = n.organization_id AND g.id = n.gift_card_id
-            WHERE [n] AND n.kind = 'redeem'
-              AND (-n.amount_minor <> b.gift_card_minor OR n.amount_minor >= 0 OR g.currency <> b.currency)""",
+        SQL.text("gift_card_redemptions"),
     ),
-    # One pass over the bookings, and a look-up for each that a card paid for.
     Check(
         "a booking paid by a gift card has an entry in the card's ledger",
-        """SELECT b.organization_id, b.id, b.gift_card_minor || ' were taken without a ledger entry' FROM bookings b
-            WHERE [b] AND b.booking_number IS NOT NULL AND b.gift_card_minor > 0
-              AND NOT EXISTS (SELECT 1 FROM gift_card_entries n
-                               WHERE n.organization_id = b.organization_id AND n.booking_id = b.id
-                                 AND n.kind = 'redeem')""",
+        SQL.text("redemptions_without_entry"),
     ),
-    # One pass over the ledger, with a look-up of its booking and its counterpart for each entry.
     Check(
         "a gift card is restored once, when the booking is cancelled",
-        """SELECT n.organization_id, '' || n.id, 'the booking is ' || b.status || ', taken ' || -n.amount_minor
-                  || ', restored '  || coalesce(r.amount_minor, 0)
-             FROM gift_card_entries n
-             JOIN bookings b ON b.organization_id = n.organization_id AND b.id = n.booking_id
-             LEFT JOIN gift_card_entries r ON r.organization_id = n.organization_id AND r.booking_id = n.booking_id
-              AND r.kind = 'restore' AND r.gift_card_id = n.gift_card_id
-            WHERE [n] AND n.kind = 'redeem'
-              AND coalesce(r.amount_minor, 0) <> CASE WHEN b.status = 'cancelled' THEN -n.amount_minor ELSE 0 END
-           UNION ALL
-           SELECT r.organization_id, '' || r.id, r.amount_minor || ' were restored, but never taken'
-             FROM gift_card_entries r
-            WHERE [r] AND r.kind = 'restore'
-              AND NOT EXISTS (SELECT 1 FROM gift_card_entries n
-                               WHERE n.organization_id = r.organization_id AND n.booking_id = r.booking_id
-                                 AND n.kind = 'redeem')
-           UNION ALL
-           SELECT n.organization_id, min('' || n.id), count(*) || ' times ' || n.kind || ' for booking ' || n.booking_id
-             FROM gift_card_entries n WHERE [n] AND n.booking_id IS NOT NULL
-            GROUP BY n.organization_id, n.booking_id, n.kind HAVING count(*) > 1""",
+        SQL.text("gift_card_restorations"),
     ),
-    # One pass over the payments, with a look-up of its booking for each; and over the bookings by card.
     Check(
         "a card booking has one payment of its total, and no other booking has any",
-        """SELECT p.organization_id, '' || p.id, 'pays ' || p.amount_minor || ' ' || p.currency || ' of '
-                  || b.total_minor || ' ' || b.currency || ', source ' || b.payment_source
-             FROM payments p JOIN bookings b ON b.organization_id = p.organization_id AND b.id = p.booking_id
-            WHERE [p] AND (p.currency <> b.currency OR p.amount_minor > b.total_minor
-                           OR (p.amount_minor <> b.total_minor AND b.payment_source = 'stripe')
-                           OR b.payment_method NOT IN ('card', 'pay_on_site', 'invoice')
-                           OR (b.payment_source <> 'stripe') <> EXISTS
-                              (SELECT 1 FROM payment_records m
-                                WHERE m.organization_id = p.organization_id AND m.booking_id = p.booking_id))
-           UNION ALL
-           SELECT b.organization_id, '' || b.id, 'is paid by card, and has no payment' FROM bookings b
-            WHERE [b] AND b.booking_number IS NOT NULL AND b.payment_source = 'stripe'
-              AND NOT EXISTS (SELECT 1 FROM payments p
-                               WHERE p.organization_id = b.organization_id AND p.booking_id = b.id)
-           UNION ALL
-           SELECT p.organization_id, min('' || p.id), count(*) || ' payments of booking ' || p.booking_id
-             FROM payments p WHERE [p] GROUP BY p.organization_id, p.booking_id HAVING count(*) > 1""",
+        SQL.text("payments_of_bookings"),
     ),
-    # One pass over the records, grouped by booking; one over the bookings, with a look-up for each that has any.
     Check(
         "payments recorded by staff add up to the amounts of the payment and the booking",
-        """SELECT b.organization_id, b.id, 'recorded are ' || coalesce(m.amount, 0) || ', the booking says '
-                  || b.recorded_minor || ', the payment ' || coalesce(p.amount_minor, 0)
-             FROM bookings b
-             LEFT JOIN payments p ON p.organization_id = b.organization_id AND p.booking_id = b.id
-              AND b.payment_source <> 'stripe'
-             LEFT JOIN (SELECT m.organization_id, m.booking_id,
-                               sum(CASE WHEN m.voided_at IS NULL THEN m.amount_minor ELSE 0 END) AS amount,
-                               min(m.currency) AS currency, max(m.currency) AS another
-                          FROM payment_records m WHERE [m] GROUP BY m.organization_id, m.booking_id) m
-               ON m.organization_id = b.organization_id AND m.booking_id = b.id
-            WHERE [b] AND (b.recorded_minor <> coalesce(m.amount, 0) OR b.recorded_minor <> coalesce(p.amount_minor, 0)
-                           OR m.currency <> b.currency OR m.another <> b.currency)""",
+        SQL.text("recorded_payments"),
     ),
-    # One pass over the payments, with a look-up of its booking for each.
     Check(
         "a booking's payment status agrees with its payment",
-        """SELECT p.organization_id, p.id, 'the payment is ' || p.status || ', the booking says ' || b.payment_status
-                  || ' and is ' || b.status
-             FROM payments p JOIN bookings b ON b.organization_id = p.organization_id AND b.id = p.booking_id
-            WHERE [p] AND (p.status <> b.payment_status OR (b.status = 'pending' AND p.status <> 'pending')
-                           OR (b.status = 'cancelled' AND p.status = 'pending')
-                           OR (p.status = 'unpaid' AND b.payment_source = 'stripe')
-                           OR (p.status IN ('paid', 'unpaid') AND b.payment_source <> 'stripe'
-                               AND (p.status = 'paid') <> (p.amount_minor = b.total_minor))
-                           OR (p.status = 'refunded') <> (p.refunded_minor = p.amount_minor AND p.amount_minor > 0)
-                           OR (p.status = 'partially_refunded') <>
-                              (p.refunded_minor > 0 AND p.refunded_minor < p.amount_minor))""",
+        SQL.text("payment_statuses"),
     ),
-    # One pass over the refunds, with a look-up of its payment and booking for each.
     Check(
         "a refund belongs to a cancelled booking that was paid here, and is no more than was paid",
-        """SELECT r.organization_id, '' || r.id, 'refunds '  || r.amount_minor || ' ' || r.currency || ' of '
-                  || p.amount_minor || ' ' || p.currency || ', the booking is ' || b.status || ', by '
-                  || b.payment_source
-             FROM refunds r
-             JOIN payments p ON p.organization_id = r.organization_id AND p.id = r.payment_id
-             JOIN bookings b ON b.organization_id = r.organization_id AND b.id = r.booking_id
-            WHERE [r] AND (r.amount_minor > p.amount_minor OR r.amount_minor <= 0 OR r.currency <> p.currency
-                           OR p.booking_id <> r.booking_id OR b.status <> 'cancelled'
-                           OR (b.payment_source <> 'stripe' AND b.recorded_minor = 0)
-                           OR p.status IN ('pending', 'failed'))
-           UNION ALL
-           SELECT r.organization_id, min('' || r.id), count(*) || ' refunds of booking ' || r.booking_id
-             FROM refunds r WHERE [r] GROUP BY r.organization_id, r.booking_id HAVING count(*) > 1""",
+        SQL.text("refunds_of_bookings"),
     ),
-    # One pass over the payments, with a look-up of its refund for each; and over the refunds, with one of its booking.
     Check(
         "a payment's refunded amount agrees with its refund",
-        """SELECT p.organization_id, p.id, 'refunded '  || p.refunded_minor || ', its refund is '
-                  || coalesce(r.status || ' for ' || coalesce(r.settled_minor, r.amount_minor), 'none')
-             FROM payments p
-             LEFT JOIN refunds r ON r.organization_id = p.organization_id AND r.booking_id = p.booking_id
-            WHERE [p] AND p.refunded_minor <> CASE r.status WHEN 'succeeded' THEN r.amount_minor
-                                                            WHEN 'settled' THEN r.settled_minor ELSE 0 END
-           UNION ALL
-           SELECT r.organization_id, r.id, 'succeeded, and it has no id of the gateway' FROM refunds r
-            WHERE [r] AND r.status = 'succeeded' AND r.provider_refund_id IS NULL
-           UNION ALL
-           SELECT r.organization_id, r.id, r.status || ', and the money was taken by hand'
-             FROM refunds r
-             JOIN bookings b ON b.organization_id = r.organization_id AND b.id = r.booking_id
-            WHERE [r] AND b.payment_source <> 'stripe' AND r.status NOT IN ('needs_review', 'settled')""",
+        SQL.text("refunded_amounts"),
     ),
-    # One pass over the refunds.
     Check(
         "a refund settled by hand has an amount, a time and a note",
-        """SELECT r.organization_id, r.id, r.status || ', settled ' || coalesce('' || r.settled_minor, 'no amount')
-                  || ' at ' || coalesce('' || r.settled_at, 'no time')
-             FROM refunds r
-            WHERE [r] AND ((r.status = 'settled') <> (r.settled_minor IS NOT NULL)
-                           OR (r.status = 'settled') <> (r.settled_at IS NOT NULL)
-                           OR (r.status = 'settled' AND (r.settled_note IS NULL OR r.settled_minor < 0
-                               OR r.settled_at < r.created_at)))""",
+        SQL.text("settled_refunds"),
     ),
-    # A partial index holds the refunds that are not settled.
     Check(
         "a refund is sent when it is due",
-        """SELECT r.organization_id, r.id, r.status || ', due at ' || coalesce('' || r.next_attempt_at, 'no time')
-             FROM refunds r
-            WHERE [r] AND r.status IN ('requested', 'sending')
-              AND (r.lease_until < :overdue OR (r.lease_until IS NULL
-                   AND (r.next_attempt_at < :overdue OR r.next_attempt_at IS NULL)))""",
+        SQL.text("overdue_refunds"),
         remedy="check that a worker is running, and BOOKING_STRIPE_API_KEY set",
         needs_worker=True,
     ),

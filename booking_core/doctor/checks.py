@@ -9,7 +9,8 @@ from typing import Any
 
 from sqlalchemy import text
 
-from booking_core.clock import DAY, HOUR, MINUTE, SECOND, to_datetime
+from booking_core import parked
+from booking_core.clock import DAY, END_OF_TIME, HOUR, MINUTE, SECOND, to_datetime
 from booking_core.db.engine import Row, Tx
 from booking_core.db.statements import Statement
 from booking_core.models import limits
@@ -79,8 +80,14 @@ class CheckOptions:
     webhook_deadline_s: float = limits.WEBHOOK_DEADLINE_S
 
     def parameters(self, at: int) -> dict[str, int]:
-        """Return the timestamps that the queries compare with. Rows that a purge may delete just now are left out."""
+        """Return the timestamps and limits that the queries compare with. Rows that a purge may delete just now are
+        left out."""
         return self._time_limits(at + self.skew_s * SECOND) | {
+            "active_keys_max": limits.ACTIVE_API_KEYS_PER_ORGANIZATION,
+            "endpoints_max": limits.WEBHOOK_ENDPOINTS_PER_ORGANIZATION,
+            "attempts_min": limits.WEBHOOK_ATTEMPTS,
+            "failures_to_disable": FAILURES_TO_DISABLE,
+            "end_of_time": END_OF_TIME,
             "at": at,
             "events_since": at - self.event_retention_days * DAY + HOUR,
             "deliveries_since": at - self.delivery_retention_days * DAY + HOUR,
@@ -89,6 +96,7 @@ class CheckOptions:
             "skew": self.skew_s * SECOND,
             "overdue": at - (self.overdue_s or 0) * SECOND,
             "mail_retryable_since": at - MAIL_RETRYABLE,
+            "parked_since": at - parked.DELAY_MAX,
         }
 
     def _time_limits(self, at: int) -> dict[str, int]:
@@ -120,6 +128,8 @@ WEBHOOK_JITTER = 0.05
 REFUND_AHEAD = HOUR
 EFFECT_AHEAD = 2 * HOUR
 MAIL_AHEAD = 12 * HOUR
+FAILURES_TO_DISABLE = 6
+"""The failures in a row after which an endpoint may be disabled."""
 MAIL_RETRYABLE = 72 * HOUR
 """After this time `booking mails retry` refuses a failed mail, and it is no longer a finding."""
 

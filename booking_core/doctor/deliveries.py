@@ -2,194 +2,73 @@
 
 The checks compare rows with each other. The content that a receiver got, and its signature, are not stored.
 """
-# ruff: noqa: S608 - the texts of SQL are made of nothing but constants
 
+from booking_core.db import sql_files
 from booking_core.doctor.checks import Check
-from booking_core.models.limits import WEBHOOK_ATTEMPTS, WEBHOOK_ENDPOINTS_PER_ORGANIZATION
+from booking_core.models.limits import WEBHOOK_ENDPOINTS_PER_ORGANIZATION
 
-_FAILURES_TO_DISABLE = 6
+SQL = sql_files.load(__name__)
 
 CHECKS = (
-    # One pass over a unique index, in its order.
     Check(
         "an event has at most one delivery for each endpoint",
-        """SELECT d.organization_id, d.event_id, count(*) || ' deliveries to ' || d.endpoint_id
-             FROM deliveries d WHERE [d]
-            GROUP BY d.organization_id, d.event_id, d.endpoint_id HAVING count(*) > 1""",
+        SQL.text("repeated_deliveries"),
     ),
-    # A look-up for each event of the retention and each endpoint that subscribes to it.
     Check(
         "an event has a delivery for each endpoint that subscribes to its type",
-        """SELECT v.organization_id, v.id, v.type || ' number ' || v.sequence || ' was never queued for ' || e.id
-             FROM webhook_endpoints e
-             JOIN webhook_subscriptions s ON s.organization_id = e.organization_id AND s.endpoint_id = e.id
-             JOIN events v ON v.organization_id = e.organization_id AND v.type = s.event_type
-            WHERE [e] AND [v] AND e.deleted_at IS NULL
-              -- The subscriptions are known only since the endpoint was last changed.
-              AND v.created_at > e.updated_at + :skew AND v.created_at > :deliveries_since
-              AND (v.resource_id IS NULL OR v.resource_id <> e.id)
-              AND NOT EXISTS (SELECT 1 FROM deliveries d
-                               WHERE d.organization_id = e.organization_id AND d.endpoint_id = e.id
-                                 AND d.event_id = v.id)""",
+        SQL.text("missing_deliveries"),
     ),
-    # A look-up of its endpoint and its subscription for each delivery.
     Check(
         "an endpoint receives only events that it subscribes to, and none about itself",
-        """SELECT d.organization_id, d.id, d.event_type || ' of ' || d.created_at || ' for ' || d.endpoint_id
-             FROM deliveries d
-             JOIN webhook_endpoints e ON e.organization_id = d.organization_id AND e.id = d.endpoint_id
-            WHERE [d] AND d."trigger" <> 'test'
-              AND (d.event_type = 'ping' OR d.resource_id = e.id OR d.created_at > e.deleted_at + :skew
-                   OR (e.deleted_at IS NULL AND d.created_at > e.updated_at + :skew
-                       AND NOT EXISTS (SELECT 1 FROM webhook_subscriptions s
-                                        WHERE s.organization_id = e.organization_id AND s.endpoint_id = e.id
-                                          AND s.event_type = d.event_type)))""",
+        SQL.text("unwanted_deliveries"),
     ),
-    # A look-up for each ping.
     Check(
         "a ping goes to one endpoint, and only pings are sent as tests",
-        """SELECT v.organization_id, v.id, 'went to ' || count(d.id) || ' endpoints'
-             FROM events v
-             LEFT JOIN deliveries d ON d.organization_id = v.organization_id AND d.event_id = v.id
-            WHERE [v] AND v.type = 'ping' AND v.created_at > :deliveries_since
-            GROUP BY v.organization_id, v.id HAVING count(d.id) <> 1
-           UNION ALL
-           SELECT d.organization_id, d.id, d.event_type || ' was sent as a test' FROM deliveries d
-            WHERE [d] AND d."trigger" = 'test' AND d.event_type <> 'ping'""",
+        SQL.text("pings"),
     ),
-    # A look-up of its event for each delivery.
     Check(
         "a delivery agrees with its event",
-        """SELECT d.organization_id, d.id, d.status || ' ' || d.event_type || ' number ' || d.event_sequence || ', '
-                  || coalesce('its event is ' || v.type || ' number ' || v.sequence, 'and its event is gone')
-             FROM deliveries d
-             LEFT JOIN events v ON v.organization_id = d.organization_id AND v.id = d.event_id
-            WHERE [d] AND ((v.id IS NULL AND (d.status = 'queued' OR d.created_at > :events_since))
-                           OR v.type <> d.event_type OR v.sequence <> d.event_sequence
-                           OR v.resource_id <> d.resource_id
-                           OR (v.id IS NOT NULL AND (v.resource_id IS NULL) <> (d.resource_id IS NULL)))""",
+        SQL.text("events_of_deliveries"),
     ),
-    # One pass over the deliveries.
     Check(
         "a delivery's status agrees with its other columns",
-        """SELECT d.organization_id, d.id, d.status || ', reason ' || coalesce(d.failure_reason, 'none') || ', due '
-                  || coalesce('' || d.next_attempt_at, 'never') || ', completed '
-                  || coalesce('' || d.completed_at, 'never')
-             FROM deliveries d
-            WHERE [d]
-              AND (d.status NOT IN ('queued', 'succeeded', 'failed', 'dead')
-                   OR (d.status = 'queued') <> (d.completed_at IS NULL)
-                   OR (d.status = 'queued') <> (d.next_attempt_at IS NOT NULL)
-                   OR (d.status = 'succeeded' AND d.failure_reason IS NOT NULL)
-                   OR (d.status = 'dead' AND coalesce(d.failure_reason, '') <> 'attempts_exhausted')
-                   OR (d.status = 'failed'
-                       AND coalesce(d.failure_reason, '') NOT IN ('endpoint_disabled', 'endpoint_deleted'))
-                   OR (d.status = 'queued' AND d.failure_reason <> 'attempts_exhausted')
-                   OR (d.lease_token IS NULL) <> (d.lease_until IS NULL))""",
+        SQL.text("delivery_statuses"),
     ),
-    # One pass over the deliveries and one over the attempts, grouped by delivery.
     Check(
         "a delivery's attempt count is the number of its attempts, and within the limit",
-        f"""SELECT d.organization_id, d.id, d.status || ', counts ' || d.attempt_count || ' of ' || d.max_attempts
-                  || ', stored '  || coalesce(t.made, 0) || ', the last is number ' || coalesce(t.last, 0)
-             FROM deliveries d
-             LEFT JOIN (SELECT a.organization_id, a.delivery_id, count(*) AS made, max(a.number) AS last
-                          FROM attempts a WHERE [a] GROUP BY a.organization_id, a.delivery_id) t
-               ON t.organization_id = d.organization_id AND t.delivery_id = d.id
-            WHERE [d]
-              AND (d.attempt_count > d.max_attempts OR d.attempt_count > coalesce(t.made, 0)
-                   OR coalesce(t.last, 0) <> coalesce(t.made, 0)
-                   OR (d.status = 'dead' AND d.attempt_count < d.max_attempts)
-                   OR (d."trigger" <> 'test' AND d.max_attempts < {WEBHOOK_ATTEMPTS}))""",
+        SQL.text("attempt_counts"),
     ),
-    # A look-up of its attempts for each delivery that succeeded.
     Check(
         "a delivery that succeeded has an attempt that was answered with 2xx",
-        """SELECT d.organization_id, d.id, 'succeeded without an attempt that did'
-             FROM deliveries d
-            WHERE [d] AND d.status = 'succeeded'
-              AND NOT EXISTS (SELECT 1 FROM attempts a
-                               WHERE a.organization_id = d.organization_id AND a.delivery_id = d.id
-                                 AND a.duration_ms IS NOT NULL AND a.error IS NULL
-                                 AND a.response_status BETWEEN 200 AND 299)""",
+        SQL.text("successes_without_attempt"),
     ),
-    # A look-up of its first attempt for each delivery, and one sort of them.
     Check(
         "first attempts for one resource are made in the order of its events",
-        """SELECT f.organization_id, f.id, 'event number ' || f.event_sequence || ' was first tried at ' || f.started_at
-                  || ', an earlier one at ' || f.earlier
-             FROM (SELECT d.organization_id, d.id, d.event_sequence, a.started_at,
-                          lag(a.started_at) OVER (PARTITION BY d.organization_id, d.endpoint_id, d.resource_id
-                                                  ORDER BY d.event_sequence) AS earlier
-                     FROM deliveries d
-                     JOIN attempts a ON a.organization_id = d.organization_id AND a.delivery_id = d.id AND a.number = 1
-                    WHERE [d] AND d.resource_id IS NOT NULL AND d."trigger" = 'event') f
-            WHERE f.started_at + :skew < f.earlier""",
+        SQL.text("order_of_attempts"),
     ),
-    # One pass over the index of queued deliveries.
     Check(
         "no delivery is queued for a disabled endpoint",
-        """SELECT d.organization_id, d.id, 'queued for an endpoint that is ' || e.status
-             FROM deliveries d
-             JOIN webhook_endpoints e ON e.organization_id = d.organization_id AND e.id = d.endpoint_id
-            WHERE [d] AND d.status = 'queued'
-              AND (e.deleted_at IS NOT NULL OR (e.status <> 'enabled' AND d."trigger" <> 'test'))""",
+        SQL.text("queued_for_disabled_endpoint"),
     ),
-    # One pass over the endpoints.
     Check(
         "an endpoint's status agrees with its other columns",
-        """SELECT e.organization_id, e.id, e.status || ', disabled_at ' || coalesce('' || e.disabled_at, 'none')
-                  || ', reason ' || coalesce(e.disabled_reason, 'none')
-             FROM webhook_endpoints e
-            WHERE [e]
-              AND (e.status NOT IN ('enabled', 'disabled', 'auto_disabled') OR e.consecutive_failures < 0
-                   OR (e.status = 'enabled') <> (e.disabled_at IS NULL)
-                   OR coalesce(e.disabled_reason, '') <> CASE e.status WHEN 'disabled' THEN 'manual'
-                      WHEN 'auto_disabled' THEN 'delivery_failures' ELSE '' END
-                   OR (e.deleted_at IS NOT NULL AND e.status <> 'disabled')
-                   OR (e.deleted_at IS NULL AND NOT EXISTS (
-                       SELECT 1 FROM webhook_subscriptions s
-                        WHERE s.organization_id = e.organization_id AND s.endpoint_id = e.id)))""",
+        SQL.text("endpoint_statuses"),
     ),
-    # One pass over the endpoints.
     Check(
         "an endpoint is disabled automatically only after enough failures over enough time",
-        f"""SELECT e.organization_id, e.id, e.consecutive_failures || ' failures in a row, off at ' || e.disabled_at
-                  || ', on since ' || e.enabled_at || ', last success ' || coalesce('' || e.last_success_at, 'none')
-             FROM webhook_endpoints e
-            WHERE [e] AND e.status = 'auto_disabled'
-              -- A delivery in flight may have succeeded since, which resets the count.
-              AND coalesce(e.last_success_at < e.disabled_at, true)
-              AND (e.consecutive_failures < {_FAILURES_TO_DISABLE}
-                   OR e.disabled_at - e.enabled_at < :disable_after OR e.disabled_at - e.created_at < :disable_after
-                   OR e.disabled_at - e.last_success_at < :disable_after)""",
+        SQL.text("automatic_disabling"),
     ),
-    # One pass over the endpoints.
     Check(
         f"an organization has at most {WEBHOOK_ENDPOINTS_PER_ORGANIZATION} endpoints",
-        f"""SELECT e.organization_id, 'webhook_endpoints', count(*) || ' endpoints'
-             FROM webhook_endpoints e WHERE [e] AND e.deleted_at IS NULL
-            GROUP BY e.organization_id HAVING count(*) > {WEBHOOK_ENDPOINTS_PER_ORGANIZATION}""",
+        SQL.text("endpoint_counts"),
     ),
-    # One pass over the secrets.
     Check(
         "an endpoint has one current secret, and a deleted endpoint has none",
-        """SELECT e.organization_id, e.id, count(s.id) || ' current secrets'
-             FROM webhook_endpoints e
-             LEFT JOIN webhook_secrets s ON s.organization_id = e.organization_id AND s.endpoint_id = e.id
-              AND s.expires_at IS NULL
-            WHERE [e] GROUP BY e.organization_id, e.id, e.deleted_at
-           HAVING count(s.id) <> CASE WHEN e.deleted_at IS NULL THEN 1 ELSE 0 END""",
+        SQL.text("current_secrets"),
     ),
-    # One pass over the index of queued deliveries, and one over that of leases.
     Check(
         "a delivery is sent when it is due, and an expired lease is rescued",
-        """SELECT d.organization_id, d.id, 'due at ' || coalesce('' || d.next_attempt_at, 'no time')
-             FROM deliveries d
-            WHERE [d] AND d.status = 'queued' AND d.lease_until IS NULL AND d.next_attempt_at < :overdue
-           UNION ALL
-           SELECT d.organization_id, d.id, 'leased until ' || d.lease_until
-             FROM deliveries d WHERE [d] AND d.lease_until < :overdue""",
+        SQL.text("overdue_deliveries"),
         remedy="check that a worker is running",
         needs_worker=True,
     ),

@@ -18,7 +18,7 @@ from booking_core.models.events import EventType, ResourceType
 
 
 class FeedPage(TypedDict):
-    """One page of the feed, ready for JSON. The events are JSON already."""
+    """A page of the feed, ready for JSON. The events are JSON already."""
 
     data: list[orjson.Fragment]
     has_more: bool

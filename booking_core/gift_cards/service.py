@@ -94,9 +94,9 @@ def issue(tx: Tx, actor: Actor, request: GiftCardIssue) -> tuple[bytes, str]:
         valid_from=card.valid_from,
         updated_at=card.updated_at,
     )
-    told = NewEvent(EventType.GIFT_CARD_ISSUED, card.shown.id, _shown(actor, card))
-    events.publish(tx, actor.organization, [told], at=actor.at)
-    return told.object, code
+    event = NewEvent(EventType.GIFT_CARD_ISSUED, card.shown.id, _shown(actor, card))
+    events.publish(tx, actor.organization, [event], at=actor.at)
+    return event.object, code
 
 
 def _new(actor: Actor, request: GiftCardIssue, code: str) -> LockedCard:
@@ -164,8 +164,8 @@ class Redeemed:
 
     gift_card_id: str
     amount_minor: int
-    told: NewEvent
-    """Return the `gift_card.redeemed` event, for the caller that publishes the transaction's events."""
+    event: NewEvent
+    """The `gift_card.redeemed` event, for the caller that publishes the transaction's events."""
 
 
 def redeem(

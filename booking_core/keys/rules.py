@@ -8,14 +8,13 @@ from hmac import compare_digest
 from booking_core.clock import MINUTE, from_datetime
 from booking_core.context import ApiKey
 from booking_core.errors import ApiKeyExpired, ApiKeyRevoked, BookingError, Conflict, Malformed
-from booking_core.models.base import UUID_PATTERN, single_line
+from booking_core.models.base import single_line
 from booking_core.models.limits import ACTIVE_API_KEYS_PER_ORGANIZATION, API_KEY_LENGTH, API_KEY_PREFIX, TEXT_LENGTH_MAX
 from booking_core.models.scopes import READ_SCOPES, Scope
 
 LATEST_END = from_datetime(datetime(9999, 1, 1, tzinfo=UTC))
 
 _KEY = re.compile(rf"{API_KEY_PREFIX}[0-9A-Za-z]{{{API_KEY_LENGTH - len(API_KEY_PREFIX)}}}", re.ASCII)
-_UUID = re.compile(UUID_PATTERN, re.ASCII)
 
 
 def is_key_text(text: str) -> bool:
@@ -35,11 +34,6 @@ def refusal(key: ApiKey, at: int) -> BookingError | None:
     if key.expires_at is not None and key.expires_at <= at:
         return ApiKeyExpired()
     return None
-
-
-def is_id(text: str) -> bool:
-    """Return True if the text has the format of an id. PostgreSQL raises an error for other texts."""
-    return _UUID.fullmatch(text) is not None
 
 
 def name(text: str) -> str:

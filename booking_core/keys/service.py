@@ -10,6 +10,7 @@ from booking_core.context import ApiKey, Caller, Installation, Organization
 from booking_core.db.engine import Tx
 from booking_core.errors import ApiKeyInvalid, BookingError, NotFound
 from booking_core.keys import rules, store
+from booking_core.models.base import is_id
 
 
 def identify_many(tx: Tx, texts: Sequence[str], installation: Installation) -> list[Caller | BookingError]:
@@ -87,7 +88,7 @@ def get(tx: Tx, key_id: str, *, lock: bool = False) -> tuple[ApiKey, Organizatio
     Raises:
         NotFound: there is none.
     """
-    found = store.by_id(tx, key_id.lower(), lock=lock) if rules.is_id(key_id) else None
+    found = store.by_id(tx, key_id.lower(), lock=lock) if is_id(key_id) else None
     if found is None:
         raise NotFound(f"There is no key {key_id!r}.")
     return found

@@ -12,6 +12,13 @@ from booking_core.models import limits
 
 UUID_PATTERN = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
 """The canonical form, any case. Braces, `urn:uuid:` and missing hyphens are refused (decision R7)."""
+_UUID = re.compile(UUID_PATTERN, re.ASCII)
+
+
+def is_id(text: str) -> bool:
+    """Return True if the text is a UUID in the canonical form. Any other text in a UUID column is an error in
+    PostgreSQL."""
+    return _UUID.fullmatch(text) is not None
 
 
 _CONTROL_PATTERN = r"\u0000-\u001f\u007f-\u009f\u2028\u2029"

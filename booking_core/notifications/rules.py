@@ -1,13 +1,11 @@
 """Rules of mails: recipients, retry delays, and which mails may be retried. No storage, no clock."""
 
-import re
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from booking_core.clock import END_OF_TIME, HOUR, MINUTE
 from booking_core.context import Organization
 from booking_core.errors import Conflict
-from booking_core.models.base import UUID_PATTERN
 from booking_core.notifications.summary import BookingDetails
 from booking_core.outbox import OutboxKind
 
@@ -86,13 +84,6 @@ def retry_delay(delays: tuple[int, ...], attempts: int) -> int | None:
 
 
 # For an operator -------------------------------------------------------------------------------------------------
-
-_UUID = re.compile(UUID_PATTERN, re.ASCII)
-
-
-def is_id(text: str) -> bool:
-    """Return whether the text can be a mail's id; otherwise it is the key of an outbox row."""
-    return _UUID.fullmatch(text) is not None
 
 
 class MailStatus(StrEnum):

@@ -10,6 +10,7 @@ from booking_core import organizations
 from booking_core.context import Organization
 from booking_core.db.engine import Tx
 from booking_core.errors import Conflict, NotFound
+from booking_core.models.base import is_id
 from booking_core.notifications import history, rules, store
 from booking_core.notifications.history import Key, LockedMail
 from booking_core.notifications.rules import Mail, MailStatus
@@ -51,7 +52,7 @@ def get(tx: Tx, name: str) -> OwnedMail:
     Raises:
         NotFound: there is none, or it was purged.
     """
-    found = history.by_id(tx, name.lower()) if rules.is_id(name) else history.by_key(tx, name)
+    found = history.by_id(tx, name.lower()) if is_id(name) else history.by_key(tx, name)
     if found is None:
         raise NotFound(f"There is no mail {name!r}.")
     return found

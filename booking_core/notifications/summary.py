@@ -9,7 +9,7 @@ import orjson
 from booking_core.clock import MINUTE
 from booking_core.context import Organization
 from booking_core.models.bookings import BookingStatus, CancelReason, PaymentMethod, PaymentStatus
-from booking_core.notifications.formatting import day, lines, moment, money, one_line, span, zone_name
+from booking_core.notifications.formatting import day, lines, money, one_line, span, zone_name
 from booking_core.refund_states import RefundState
 
 
@@ -254,8 +254,3 @@ def summary(row: BookingDetails, organization: Organization) -> Summary:
         refund_id=row.refund_id,
         restored=money(row.restored_minor, currency) if row.restored_minor else None,
     )
-
-
-def previous(organization: Organization, starts_at: int) -> str:
-    """When a booking was to take place before it was moved."""
-    return f"{moment(organization.zone, starts_at)} ({zone_name(organization.zone, starts_at)})"

@@ -44,7 +44,6 @@ from booking_core.payments.service import (
     expect,
     lock,
     receive,
-    request_manual_refund,
     request_refund,
     return_late,
 )
@@ -90,7 +89,6 @@ __all__ = [
     "record_refund",
     "refer_to_staff",
     "reopen_refund",
-    "request_manual_refund",
     "request_refund",
     "return_late",
     "settle",

@@ -1,6 +1,5 @@
 """Lists of refunds, recorded payments and unpaid bookings for staff, and the money outcome of a cancellation."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,19 +25,14 @@ from booking_core.db.tables import (
 )
 from booking_core.db.tables import organizations as organization_table
 from booking_core.errors import NotFound
-from booking_core.models.base import UUID_PATTERN
+from booking_core.models.base import is_id
 from booking_core.models.bookings import BookingStatus, PaymentMethod, PaymentSource, PaymentStatus
 from booking_core.models.money import formatted
 from booking_core.payments import rules
 from booking_core.refund_states import WAITING, RefundState, RefundStatus
 
-_UUID = re.compile(UUID_PATTERN, re.ASCII)
 _LIMIT = bindparam("limit", type_=Integer)
 _ORGANIZATION = bindparam("organization_id", type_=Id)
-
-
-def _is_id(text: str) -> bool:
-    return _UUID.fullmatch(text) is not None
 
 
 def _money(amount_minor: int, currency: str) -> dict[str, Any]:
@@ -176,7 +170,7 @@ def find_refund(tx: Tx, refund_id: str) -> OwnedRefund:
     Raises:
         NotFound: there is none.
     """
-    row = tx.first(_BY_ID, id=refund_id.lower()) if _is_id(refund_id) else None
+    row = tx.first(_BY_ID, id=refund_id.lower()) if is_id(refund_id) else None
     if row is None:
         raise NotFound(f"There is no refund {refund_id!r}, and no booking of that id has one.")
     return _owned(row)
@@ -279,7 +273,7 @@ def organization_of_record(tx: Tx, record_id: str) -> Organization:
     Raises:
         NotFound: there is no such record.
     """
-    row = tx.first(_RECORD_OWNER, id=record_id.lower()) if _is_id(record_id) else None
+    row = tx.first(_RECORD_OWNER, id=record_id.lower()) if is_id(record_id) else None
     if row is None:
         raise NotFound(f"There is no recorded payment {record_id!r}.")
     return organizations.from_row(row)

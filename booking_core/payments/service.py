@@ -151,51 +151,36 @@ def request_refund(
     starts_at: int,
     customer_id: str | None,
     in_full: bool = False,
+    by_hand: bool = False,
 ) -> int:
-    """Request the refund of a card payment by the organization's present policy, once for a booking.
+    """Request the refund of a payment by the organization's present policy, once for a booking.
 
     Args:
         in_full: refund the whole payment, whatever the policy is.
+        by_hand: staff recorded the payment. No gateway took that money, so no gateway can return it: the refund needs a
+            person from the beginning.
 
     Returns:
-        The amount in minor units; 0 when nothing was paid by card, the policy keeps it, or a refund exists.
+        The amount in minor units; 0 when nothing was paid, the policy keeps it, or a refund exists.
     """
-    organization = actor.organization
-    if payment.status not in _REFUNDABLE or payment.has_refund:
+    if payment.has_refund or not (by_hand or payment.status in _REFUNDABLE):
         return 0
-    wanted, left = payment.amount_minor, payment.amount_minor - payment.refunded_minor
+    wanted = payment.amount_minor
     if not in_full:
-        wanted = rules.by_policy(organization, paid_minor=wanted, starts_at=starts_at, at=actor.at)
+        wanted = rules.by_policy(actor.organization, paid_minor=wanted, starts_at=starts_at, at=actor.at)
+    if by_hand:
+        return _request_by_hand(tx, actor, payment, booking_id, wanted, customer_id)
+    left = payment.amount_minor - payment.refunded_minor
     amount = rules.returnable(wanted, payment.currency, left)
-    if amount <= 0:
-        return 0
-    _request(tx, actor, payment, booking_id, amount, customer_id, kept_minor=min(wanted, left) - amount)
-    return amount
+    if amount > 0:
+        _request(tx, actor, payment, booking_id, amount, customer_id, kept_minor=min(wanted, left) - amount)
+    return max(amount, 0)
 
 
-def request_manual_refund(
-    tx: Tx,
-    actor: Actor,
-    payment: PaymentRow,
-    *,
-    booking_id: str,
-    starts_at: int,
-    customer_id: str | None,
-    in_full: bool = False,
+def _request_by_hand(
+    tx: Tx, actor: Actor, payment: PaymentRow, booking_id: str, amount: int, customer_id: str | None
 ) -> int:
-    """Request the policy's refund of payments that staff recorded, once for a booking.
-
-    No gateway took that money, so no gateway can return it: the refund needs a person from the beginning.
-
-    Returns:
-        The amount in minor units; as `request_refund`.
-    """
-    organization = actor.organization
-    if payment.has_refund:
-        return 0
-    amount = payment.amount_minor
-    if not in_full:
-        amount = rules.by_policy(organization, paid_minor=amount, starts_at=starts_at, at=actor.at)
+    """Insert the refund that staff makes, with a mail to staff and a timeline entry, and return its amount."""
     if amount <= 0:
         return 0
     reason = RefundReason.PAID_BY_HAND
@@ -203,7 +188,7 @@ def request_manual_refund(
     log.warning("refund %s of booking %s waits for a person (%s)", refund_id, booking_id, reason)
     payload = {"amount_minor": amount, "currency": payment.currency, "reason": reason}
     kind, at = OutboxKind.STAFF_REFUND_REVIEW_MAIL, actor.at
-    outbox.enqueue(tx, organization.id, kind, booking_id, at=at, payload=payload)
+    outbox.enqueue(tx, actor.organization.id, kind, booking_id, at=at, payload=payload)
     noted = {"reason": reason, "was_sent": False}
     _note(tx, actor, TimelineKind.REFUND_NEEDS_REVIEW, booking_id, customer_id, amount, payment, **noted)
     return amount

@@ -186,7 +186,7 @@ def reseal(
 
     Args:
         keys: with the link keys of former ones (`with_link_keys`).
-        progress: told how many values are done, and of how many.
+        progress: called with the number of values that are done, and their total.
     """
     retain_link_keys(database, keys)
     total, done = count_to_reseal(database, keys), 0

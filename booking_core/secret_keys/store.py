@@ -18,13 +18,12 @@ from sqlalchemy import (
     insert,
     literal_column,
     select,
-    text,
     tuple_,
     update,
 )
 from sqlalchemy.engine import Dialect
 
-from booking_core.db import tables
+from booking_core.db import sql_files, tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, rows_parameter
 from booking_core.secret_keys.kinds import Kind
@@ -75,24 +74,12 @@ def counts(tx: Tx, kind: Kind) -> dict[str, int]:
     return {key_id: int(count) for key_id, count in tx.all(_counts(kind))}
 
 
-_LINKS = Statement(
-    text(
-        """SELECT b.manage_key_id, count(*)
-             FROM bookings b
-             JOIN departures d ON d.organization_id = b.organization_id AND d.id = b.departure_id
-             JOIN experiences e ON e.organization_id = b.organization_id AND e.id = b.experience_id
-            WHERE b.manage_key_id IS NOT NULL
-              AND (b.manage_expires_at > :at
-                   OR coalesce(d.ends_at, d.starts_at + coalesce(e.duration_minutes, 0) * :minute) > :at)
-            GROUP BY b.manage_key_id"""
-    ).bindparams(bindparam("at", type_=BigInteger), bindparam("minute", type_=BigInteger))
-)
-_MINUTE = 60_000_000
+_LINKS = sql_files.load(__name__).statement("open_links")
 
 
 def open_links(tx: Tx, at: int) -> dict[str, int]:
     """Return how many guests' links each key made that have not expired, by its id."""
-    return {key_id: int(count) for key_id, count in tx.all(_LINKS, at=at, minute=_MINUTE)}
+    return {key_id: int(count) for key_id, count in tx.all(_LINKS, at=at)}
 
 
 # Samples ---------------------------------------------------------------------------------------------------------

@@ -1,24 +1,14 @@
 """Rules of holds: limits and presentation. No storage, no clock."""
 
-import re
 from typing import Any, NamedTuple
 
 from booking_core.clock import Zone
 from booking_core.errors import Malformed
-from booking_core.models.base import UUID_PATTERN
 from booking_core.models.limits import COUNT_MAX
 
 HOLD_S_DEFAULT = 600
 HOLD_S_MAX = 86_400
 """A day: a longer hold would block seats for other guests."""
-
-
-_UUID = re.compile(UUID_PATTERN)
-
-
-def is_id(text: str) -> bool:
-    """Return whether the text can be an id; PostgreSQL raises an error for any other text."""
-    return _UUID.fullmatch(text) is not None
 
 
 class HoldRow(NamedTuple):

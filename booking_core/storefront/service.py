@@ -11,7 +11,7 @@ from booking_core.context import Actor, Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.errors import Conflict, NotFound
-from booking_core.models.base import Note
+from booking_core.models.base import Note, is_id
 from booking_core.models.bookings import AddOnInput, BookingSource, GuestInput, GuestLineInput, PaymentMethod
 from booking_core.storefront import rules, store
 from booking_core.storefront.rules import HOLD_S_DEFAULT, HoldRow
@@ -53,7 +53,7 @@ def organization_of_hold(tx: Tx, hold_id: str) -> Organization:
     Raises:
         NotFound: there is no such hold.
     """
-    found = store.organization_of_hold(tx, hold_id.lower()) if rules.is_id(hold_id) else None
+    found = store.organization_of_hold(tx, hold_id.lower()) if is_id(hold_id) else None
     if found is None:
         raise NotFound(f"There is no hold {hold_id!r}.")
     return found
@@ -140,8 +140,8 @@ def _lock_unused(tx: Tx, actor: Actor, hold_id: str, departure_id: str) -> HoldR
 
 
 def pay(tx: Tx, actor: Actor, booking_id: str, *, payment_intent: str | None = None) -> bytes:
-    """The booking as JSON, paid by card and so confirmed; one that is paid already is given unchanged. One that was
-    abandoned stays cancelled, and all of its payment is owed back.
+    """Record the payment by card, confirm the booking and return it as JSON. A paid booking is returned unchanged. An
+    abandoned one stays cancelled, and a refund of the whole payment is requested.
 
     Args:
         payment_intent: the gateway's name for the payment, by which it can be refunded.

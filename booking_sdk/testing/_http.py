@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from booking_core.models.base import UUID_PATTERN, Request
+from booking_core.models.base import Request, is_id
 from booking_core.models.limits import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
 from booking_sdk.response import Response
 
@@ -131,7 +131,7 @@ class Query:
 
     def uuid(self, name: str) -> str | None:
         value = self.text(name)
-        if value is not None and not re.fullmatch(UUID_PATTERN, value):
+        if value is not None and not is_id(value):
             raise malformed(name, "must be a UUID")
         return value and value.lower()
 

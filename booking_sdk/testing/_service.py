@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from booking_core.models.base import UUID_PATTERN
+from booking_core.models.base import is_id
 from booking_core.models.bookings import BookingCancel, BookingCreate, BookingStatus
 from booking_core.models.customers import CustomerCreate
 from booking_core.models.gift_cards import GiftCardStatus
@@ -83,7 +83,7 @@ class FakeService:
             message = f"The API key lacks the scope {operation.scope}."
             raise Refusal(403, "insufficient_scope", message, required_scope=operation.scope)
         idempotency_key = _idempotency_key(request, operation.key) if operation.key else None
-        if any(not re.fullmatch(UUID_PATTERN, one) for one in ids):
+        if any(not is_id(one) for one in ids):
             raise not_found()
         _check_body(request)
         call = _Call(request, request_id, ids, Query(request.query, self.store.zone), key)

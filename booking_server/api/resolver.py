@@ -46,7 +46,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One call: a dependency, or the path operation itself."""
+    """A call: a dependency, or the path operation itself."""
 
     call: Call
     results: Sequence[tuple[str, int]]

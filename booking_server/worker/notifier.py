@@ -22,7 +22,7 @@ log = logging.getLogger("booking.notifier")
 
 CHANNEL = "booking_committed"
 DEBOUNCE_S = 0.025
-"""One notification is sent for all commits within this time, so that their number does not grow with the load."""
+"""The time whose commits share one notification, in seconds, so that their number does not grow with the load."""
 RECONNECT_S = 1.0
 """The pause between two attempts to connect."""
 _CONNECT_TIMEOUT_S = 5

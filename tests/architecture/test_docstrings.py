@@ -34,22 +34,9 @@ PRONOUNS_PER_100_WORDS = 1.2
 """The most of a package. Seven well-known codebases have 0.4 to 1.0."""
 
 ALLOWED_OPENINGS: dict[str, int] = {
-    "booking_server": 26,
-    "booking_sdk": 1,
-    "booking_cli": 2,
-    "booking_core/catalog": 2,
+    "booking_server": 19,
     "booking_core/db": 1,
-    "booking_core/events": 1,
-    "booking_core/notifications": 1,
-    "booking_core/storefront": 1,
     "booking_core/webhooks": 1,
-    "tests/bench": 2,
-    "tests/booking_cli": 6,
-    "tests/booking_core": 45,
-    "tests/booking_sdk": 2,
-    "tests/booking_server": 8,
-    "tests/examples": 3,
-    "tests/system": 63,
 }
 ALLOWED_PRONOUNS: dict[str, float] = {}
 
@@ -160,7 +147,7 @@ def test_first_sentences_open_with_a_verb_or_name_a_thing(name: str) -> None:
     assert len(found) == allowed, f"lower the count of {name} to {len(found)}"
 
 
-@pytest.mark.parametrize("name", PACKAGES)
+@pytest.mark.parametrize("name", [*PACKAGES, "tests"])
 def test_docstrings_name_their_nouns(name: str) -> None:
     found = pronouns_per_100_words(name)
     allowed = ALLOWED_PRONOUNS.get(name, PRONOUNS_PER_100_WORDS)
@@ -193,7 +180,7 @@ def _print_tables() -> None:
         if count := len(offenders(name)):
             print(f'    "{name}": {count},')
     print("}\nALLOWED_PRONOUNS: dict[str, float] = {")
-    for name in PACKAGES:
+    for name in [*PACKAGES, "tests"]:
         if (figure := pronouns_per_100_words(name)) > PRONOUNS_PER_100_WORDS:
             print(f'    "{name}": {figure},')
     print("}")

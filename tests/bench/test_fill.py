@@ -36,7 +36,7 @@ def filled_api(filled: World, fresh_database_url: str) -> Iterator[Api]:
 
 
 def everything(api: Api, path: str) -> list[dict[str, Any]]:
-    """A whole list, oldest first."""
+    """Return a whole list, oldest first."""
     page = api.get(path, order="asc", limit=100).json()
     found = list(page["data"])
     while page["has_more"]:
@@ -53,7 +53,7 @@ def test_what_the_events_tell_is_what_the_list_shows(filled_api: Api) -> None:
     bookings = everything(filled_api, "/bookings")
     events = everything(filled_api, "/events")
     assert [booking["booking_number"] for booking in bookings] == list(range(1, AMOUNTS.bookings + 1))
-    assert [event["sequence"] for event in events] == list(range(1, AMOUNTS.told + 1))
+    assert [event["sequence"] for event in events] == list(range(1, AMOUNTS.event_count + 1))
     shown = {booking["id"]: booking for booking in bookings}
     assert all(event["data"]["object"] == shown[event["resource_id"]] for event in events)
     assert [event["type"] for event in events[:2]] == ["booking.created", "booking.confirmed"]
@@ -78,8 +78,8 @@ def test_events_can_be_fewer_and_are_then_of_the_first_bookings(filled: World, f
     fill.fill(fresh_database_url, other.organization.slug, amounts, wrote)
     assert steps == amounts.rows()
     assert sorted(row["sequence"] for row in other.rows(tables.events)) == [1, 2, 3, 4]
-    (told,) = {row["resource_id"] for row in other.rows(tables.events) if row["sequence"] > 2}
-    assert filled_number(other, told) == 2
+    (resource_id,) = {row["resource_id"] for row in other.rows(tables.events) if row["sequence"] > 2}
+    assert filled_number(other, resource_id) == 2
 
 
 def filled_number(world: World, booking_id: str) -> int:

@@ -24,7 +24,7 @@ def curve() -> Curved:
 
 
 def lines(svg: str) -> list[list[tuple[float, float]]]:
-    """The points of every line drawn."""
+    """Return the points of every line drawn."""
     return [
         [(float(x), float(y)) for x, y in (point.split(",") for point in line.attrib["points"].split())]
         for line in ElementTree.fromstring(svg).iter(f"{SVG}polyline")

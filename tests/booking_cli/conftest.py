@@ -205,10 +205,10 @@ def canned(environment: Callable[[str, str], None], tmp_path: Path) -> Iterator[
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
-            told.asked.append((self.command, self.path, {name.lower(): text for name, text in self.headers.items()}))
+            canned.asked.append((self.command, self.path, {name.lower(): text for name, text in self.headers.items()}))
             sent = self.rfile.read(int(self.headers.get("content-length", "0")))
-            told.bodies.append(json.loads(sent) if sent else None)
-            status, body = told.answers.pop(0) if len(told.answers) > 1 else told.answers[0]
+            canned.bodies.append(json.loads(sent) if sent else None)
+            status, body = canned.answers.pop(0) if len(canned.answers) > 1 else canned.answers[0]
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Retry-After", "0")
@@ -219,15 +219,15 @@ def canned(environment: Callable[[str, str], None], tmp_path: Path) -> Iterator[
         do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - what the base class calls
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
-            """Nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        told = Canned(f"http://127.0.0.1:{server.server_port}", [(200, b"{}")])
-        environment("BOOKING_BASE_URL", told.base_url)
+        canned = Canned(f"http://127.0.0.1:{server.server_port}", [(200, b"{}")])
+        environment("BOOKING_BASE_URL", canned.base_url)
         environment("BOOKING_API_KEY", "svc_canned")
         environment("BOOKING_CONFIG_DIR", str(tmp_path / "config"))
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield told
+        yield canned
         server.shutdown()
         thread.join()

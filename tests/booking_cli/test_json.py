@@ -93,11 +93,11 @@ class Everything:
     def mail(self) -> str:
         """Return the outbox key of a mail that could not be written."""
         kind, subject_id, now = "staff_key_expiring_mail", tokens.new_id(), system_clock()
-        owed = {"key": f"{kind}:{subject_id}", "kind": kind, "subject_id": subject_id, "due_at": now, "created_at": now}
+        row = {"key": f"{kind}:{subject_id}", "kind": kind, "subject_id": subject_id, "due_at": now, "created_at": now}
         payload = json.dumps({"name": "x", "prefix": "svc", "expires_at": now})
         given_up = {"status": "failed", "last_error": "ValueError", "completed_at": now}
-        self.shop.insert(tables.effects, **owed, **given_up, payload=payload)
-        return owed["key"]
+        self.shop.insert(tables.effects, **row, **given_up, payload=payload)
+        return row["key"]
 
     def cancelled(self) -> str:
         """Return a cancelled booking that was paid by card, without a refund."""
@@ -206,7 +206,7 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("completion",): lambda it: ("bash",),
     ("help",): lambda it: ("webhooks",),
 }
-"""What stands behind each command; nothing behind those that are not here."""
+"""The expected value behind each command; a command that is not here has none."""
 
 
 def _signed(it: Everything) -> Path:

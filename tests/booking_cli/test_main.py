@@ -230,10 +230,10 @@ def test_an_operators_command_says_which_database_and_whose_data_it_works_on(fjo
         ("catalog", "export", "--org", "fjord-tours"),
         ("gift-cards", "issue", "--org", "fjord-tours", "--amount", "500"),
     ):
-        told = fjord_on_both(*argv).err.splitlines()
-        assert re.fullmatch(r"database: \S+( on \S+)? \((SQLite|PostgreSQL)\)", told[0]), argv
-        assert told[1] == "organization: fjord-tours (Fjord Tours)", argv
-        assert sum(line.startswith(("database:", "organization:")) for line in told) == 2, argv
+        lines = fjord_on_both(*argv).err.splitlines()
+        assert re.fullmatch(r"database: \S+( on \S+)? \((SQLite|PostgreSQL)\)", lines[0]), argv
+        assert lines[1] == "organization: fjord-tours (Fjord Tours)", argv
+        assert sum(line.startswith(("database:", "organization:")) for line in lines) == 2, argv
         assert fjord_on_both(*argv, "-o", "json").err == "" or argv[1] in ("rotate", "revoke")
         assert "database:" not in fjord_on_both(*argv, "-q").err
     for argv in (("orgs", "list"), ("db", "current"), ("db", "check"), ("mails", "list"), ("doctor",)):
@@ -242,7 +242,7 @@ def test_an_operators_command_says_which_database_and_whose_data_it_works_on(fjo
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "shown"),
     [
         ("postgresql://nobody:hunter2@db.example:5433/booking", "booking on db.example:5433 (PostgreSQL)"),
         ("postgresql:///booking?host=/run/pg&user=nobody&password=hunter2", "booking on /run/pg (PostgreSQL)"),
@@ -250,8 +250,8 @@ def test_an_operators_command_says_which_database_and_whose_data_it_works_on(fjo
         ("sqlite:////srv/booking.db", "/srv/booking.db (SQLite)"),
     ],
 )
-def test_where_the_database_is_is_told_without_a_user_or_a_password(url: str, told: str) -> None:
-    assert storage.location(Settings(database_url=url)) == told
+def test_where_the_database_is_is_told_without_a_user_or_a_password(url: str, shown: str) -> None:
+    assert storage.location(Settings(database_url=url)) == shown
 
 
 def test_a_password_in_the_database_url_is_never_shown(

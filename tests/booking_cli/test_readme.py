@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def blocks() -> list[list[str]]:
-    """The commands of each block of the guide, whole lines."""
+    """Return the commands of each block of the guide, whole lines."""
     part = (ROOT / "docs/guides/merchants/index.md").read_text()
     found = re.findall(r"```console\n(.*?)```", part, re.DOTALL)
     return [[line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")] for block in found]
@@ -57,9 +57,9 @@ def test_the_merchants_guide_works_on_what_make_run_serves(
         list(takewhile(lambda line: "Uvicorn running on" not in line, started.stderr))
         shell = Shell(booking, environment, tmp_path)
         setup, _, around, by_hand = blocks()
-        told = [shell.run(line) for line in setup]
-        assert "fjord-tours" in told[3].out, "it is the database of the demo"
-        assert f"database: {tmp_path / '.demo/booking.db'} (SQLite)" in told[3].err
+        answers = [shell.run(line) for line in setup]
+        assert "fjord-tours" in answers[3].out, "it is the database of the demo"
+        assert f"database: {tmp_path / '.demo/booking.db'} (SQLite)" in answers[3].err
         for name, value in _exports(started.stdout).items():
             environment(name, value)
         found = booking("availability", "--from", "tomorrow", "--fields", "id,seats_available").out.splitlines()

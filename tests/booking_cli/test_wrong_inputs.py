@@ -95,9 +95,9 @@ def _env(**changes: str | None) -> dict[str, str]:
 @pytest.mark.parametrize("argv", [("config", "show"), ("config", "path"), ("config", "list"), ("whoami",)])
 def test_without_a_home_a_command_works_or_says_why(process: Process, argv: tuple[str, ...], tmp_path: Path) -> None:
     environment = _env(HOME=None, XDG_CONFIG_HOME=None, BOOKING_CONFIG_DIR=None)
-    _, told = (started := process(*argv, env=environment)).communicate()
+    _, errors = (started := process(*argv, env=environment)).communicate()
     assert started.returncode in (ExitCode.OK, ExitCode.USAGE, ExitCode.AUTH)
-    assert "Traceback" not in told
+    assert "Traceback" not in errors
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
@@ -138,5 +138,5 @@ def test_a_database_whose_name_is_too_long_is_one_line(
 
 def test_bytes_that_are_no_utf_8_are_taken_as_they_come(process: Process) -> None:
     started = process("orgs", "show", b"\xff\xfe".decode("utf-8", "surrogateescape"), env=_env(BOOKING_DATABASE_URL=""))
-    _, told = started.communicate()
-    assert (started.returncode, "Traceback" in told) == (ExitCode.USAGE, False)
+    _, errors = started.communicate()
+    assert (started.returncode, "Traceback" in errors) == (ExitCode.USAGE, False)

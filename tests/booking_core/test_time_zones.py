@@ -179,11 +179,11 @@ def test_a_window_is_as_long_as_its_days(known: Known) -> None:
 
 def instants(place: Zone, offsets: Offsets, looked_at: list[date]) -> Iterator[int]:
     """Yield both sides of each change and of the beginning of each day, and a time within the day."""
-    luck = random.Random(place.name)
+    rng = random.Random(place.name)
     for change in (at * SECOND for at in offsets.changes_s):
         yield from (change - 899 * SECOND, change - 1, change, change + 1, change + 901 * SECOND)
     for start in map(place.day_start, looked_at):
-        yield from (start - 1, start, start + luck.randrange(DAY))
+        yield from (start - 1, start, start + rng.randrange(DAY))
 
 
 def test_an_instant_is_shown_with_the_offset_valid_then_and_read_back_to_the_second(known: Known) -> None:

@@ -196,17 +196,17 @@ def test_a_call_tells_how_it_came_about(respx_mock: respx.MockRouter, connect: C
         payment="invoice",
         idempotency_key="order-0001",
     )
-    told = meta(booking)
-    assert (told.status_code, told.request_id, told.retries) == (201, "req_7", 1)
-    assert (told.created, told.idempotent_replayed, told.idempotency_key) == (True, True, "order-0001")
-    assert told.elapsed.total_seconds() == 0.25
-    assert told.rate_limit is not None
-    assert (told.rate_limit.limit, told.rate_limit.remaining) == (600, 12)
-    assert told.rate_limit.reset_at.isoformat() == "2026-11-21T12:00:00+00:00"
-    assert "12" in repr(told.rate_limit)
+    about = meta(booking)
+    assert (about.status_code, about.request_id, about.retries) == (201, "req_7", 1)
+    assert (about.created, about.idempotent_replayed, about.idempotency_key) == (True, True, "order-0001")
+    assert about.elapsed.total_seconds() == 0.25
+    assert about.rate_limit is not None
+    assert (about.rate_limit.limit, about.rate_limit.remaining) == (600, 12)
+    assert about.rate_limit.reset_at.isoformat() == "2026-11-21T12:00:00+00:00"
+    assert "12" in repr(about.rate_limit)
     assert booking == make_booking(**BOOKING)
     assert "_booking_sdk_meta" not in booking.to_json()
-    assert meta(booking.model_copy(update={"note": "x"})) is told
+    assert meta(booking.model_copy(update={"note": "x"})) is about
 
 
 def test_meta_of_another_object_raises() -> None:

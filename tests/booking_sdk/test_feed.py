@@ -124,17 +124,17 @@ def test_filters_and_options_stay(flavour: str, runner: asyncio.Runner) -> None:
 
 
 def test_on_checkpoint_is_called_after_the_event_was_handled(flavour: str, runner: asyncio.Runner) -> None:
-    told: list[FeedPosition] = []
+    checkpoints: list[FeedPosition] = []
     wire = Wire([page(1, 2, resume="c2"), page(3, resume="c3")])
     client = wire.client(flavour, runner)
-    feed = client.events.follow(poll=1, on_checkpoint=lambda text: told.append(FeedPosition.parse(text)))
+    feed = client.events.follow(poll=1, on_checkpoint=lambda text: checkpoints.append(FeedPosition.parse(text)))
     seen = []
     for one in feed:
-        seen.append((one.sequence, len(told)))
+        seen.append((one.sequence, len(checkpoints)))
         if one.sequence == 3:
             break
     assert seen == [(1, 0), (2, 1), (3, 2)]
-    assert [(one.cursor, one.sequence) for one in told] == [(None, 1), ("c2", 2)]
+    assert [(one.cursor, one.sequence) for one in checkpoints] == [(None, 1), ("c2", 2)]
     assert replace(FeedPosition.parse(feed.checkpoint), read_at=0) == FeedPosition("c3", 3, None)
 
 
@@ -338,12 +338,12 @@ def test_events_that_were_deleted_unread_are_an_error_and_the_feed_goes_on(
 
 
 def test_on_lost_is_called_for_lost_events(flavour: str, runner: asyncio.Runner) -> None:
-    told: list[EventsLost] = []
+    lost: list[EventsLost] = []
     answers = [listed(resume="c0"), listed(aged(40, 89), aged(41, 1)), listed(aged(30, 90)), listed(aged(45, 0))]
     wire, client = at_noon(answers, flavour, runner)
-    feed = client.events.follow(after=away(120), poll=1, on_lost=told.append)
+    feed = client.events.follow(after=away(120), poll=1, on_lost=lost.append)
     assert taken(feed, 3) == [40, 41, 45]
-    assert [(one.after, one.before) for one in told] == [(10, 30)]
+    assert [(one.after, one.before) for one in lost] == [(10, 30)]
     assert len(wire.requests) == 4
 
 

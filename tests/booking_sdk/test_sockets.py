@@ -118,7 +118,7 @@ async def book_all_async(client: AsyncBookingClient, departure: str, count: int)
 def through_faults(
     world: World, port: int, flavour: str, runner: asyncio.Runner, count: int
 ) -> tuple[Ledger, Any, str]:
-    """That many intentions, carried out through a network that fails most of them at least once."""
+    """Carry out that many bookings through a network that fails most of them at least once."""
     departure = world.departure(world.experience(), seats=2 * count)
     with faults(port, seed=count) as proxy:
         options: dict[str, Any] = {"base_url": proxy.url, "timeout": Timeout(0.5, connect=0.5)}

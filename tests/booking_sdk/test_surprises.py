@@ -125,11 +125,11 @@ def test_http_client_of_the_other_kind_is_rejected_at_once(runner: asyncio.Runne
 
 
 def test_hooks_are_not_awaited_and_say_so() -> None:
-    async def told(*_: object) -> None: ...
+    async def hook(*_: object) -> None: ...
 
     for name in ("on_send", "on_response", "on_retry"):
         with pytest.raises(TypeError, match=f"{name} must be a plain function"):
-            Hooks(**{name: told})
+            Hooks(**{name: hook})
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def departure(world: World) -> str:
 
 @pytest.fixture
 def cost(api: Api, statements: list[str]) -> Callable[..., int]:
-    """How many statements a request takes that is answered with success."""
+    """Return a function that counts the statements of a request, which has to succeed."""
 
     def count(act: Callable[..., Any], *arguments: Any, **named: Any) -> int:
         statements.clear()

@@ -130,12 +130,12 @@ def test_a_revoked_key_opens_nothing_from_that_moment_in_any_process(
     elsewhere = Database(shared_database_url, clock=clock)
     settings = Settings(database_url=shared_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
     with TestClient(create_app(settings, database=elsewhere)) as other_process:
-        doors = [Api(client, api.world, api.key) for client in (session_app, other_process)] * 8
-        with ThreadPoolExecutor(len(doors)) as threads:
-            before = list(threads.map(lambda door: door.get("/me").status_code, doors))
+        clients = [Api(client, api.world, api.key) for client in (session_app, other_process)] * 8
+        with ThreadPoolExecutor(len(clients)) as threads:
+            before = list(threads.map(lambda each: each.get("/me").status_code, clients))
             (key,) = api.world.rows(tables.api_keys)
             api.world.change(tables.api_keys, key["id"], revoked_at=api.world.clock())
-            after = list(threads.map(lambda door: door.get("/me"), doors))
+            after = list(threads.map(lambda each: each.get("/me"), clients))
     assert before == [200] * 16
     for answer in after:
         refused(answer, 401, "api_key_revoked")

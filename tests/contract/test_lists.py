@@ -25,7 +25,7 @@ from booking_core.errors import Malformed
 from booking_core.models.pages import Order
 from booking_core.tokens import SecretKeys, new_id
 
-Door = Callable[[PageRequest], dict[str, Any]]
+FindPage = Callable[[PageRequest], dict[str, Any]]
 
 _PAGES_MAX = 20_000
 """More than any walk here has: one that goes in circles shall fail, and not go on for ever."""
@@ -202,7 +202,7 @@ class Long:
         row = rows.booking(self.world.org, new_id(), self.departure, self.experience, at)
         self.world.insert(tables.bookings, **{name: row[name] for name in row if name != "organization_id"})
 
-    def door(self, caller: Caller) -> Door:
+    def find(self, caller: Caller) -> FindPage:
         """`bookings.find`, each page on its own as over HTTP."""
         return lambda page: self.world.database.read(lambda tx: bookings.find(tx, caller, page))
 
@@ -221,10 +221,10 @@ def long(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Long]
     database.close()
 
 
-def walk(door: Door, order: Order, limit: int, start: str | None = None) -> Iterator[list[str]]:
+def walk(find: FindPage, order: Order, limit: int, start: str | None = None) -> Iterator[list[str]]:
     """Yield the ids of each page."""
     for _ in range(_PAGES_MAX):
-        page = door(PageRequest(limit, order, start))
+        page = find(PageRequest(limit, order, start))
         yield [booking["id"] for booking in page["data"]]
         start = page["next_cursor"]
         if start is None:
@@ -238,7 +238,7 @@ def test_50_000_bookings_are_listed_once_each_while_others_are_inserted(long: Lo
     seen: list[str] = []
     between = ROWS // limit // INSERTS
     places = [NOON - 1, NOON + TIES_AT // 2, NOON + TIES_AT, NOON + ROWS // 2, NOON + 2 * ROWS]
-    for number, page in enumerate(walk(long.door(long.world.caller()), order, limit)):
+    for number, page in enumerate(walk(long.find(long.world.caller()), order, limit)):
         assert len(page) <= limit
         seen += page
         if number % between == 0:
@@ -249,12 +249,12 @@ def test_50_000_bookings_are_listed_once_each_while_others_are_inserted(long: Lo
 
 @both_orders
 def test_pages_of_one_are_exact_at_both_ends_and_where_500_share_an_instant(long: Long, order: Order) -> None:
-    door, expected = long.door(long.world.caller()), in_order(long.ascending, order)
+    find, expected = long.find(long.world.caller()), in_order(long.ascending, order)
     ties = TIES_AT if order is Order.ASC else ROWS - TIES_AT - TIED
     behind_the_walk = NOON - 1 if order is Order.ASC else NOON + 2 * ROWS
     for begin in (0, ties - 50, ROWS - 100):
-        start, seen = cursor_behind(door, order, expected[begin - 1]) if begin else None, []
-        for number, page in enumerate(islice(walk(door, order, 1, start), TIED + 100)):
+        start, seen = cursor_behind(find, order, expected[begin - 1]) if begin else None, []
+        for number, page in enumerate(islice(walk(find, order, 1, start), TIED + 100)):
             assert len(page) == 1
             seen += page
             if number % 100 == 0:
@@ -265,16 +265,16 @@ def test_pages_of_one_are_exact_at_both_ends_and_where_500_share_an_instant(long
         assert len(found) >= min(TIED, ROWS - begin)
 
 
-def cursor_behind(door: Door, order: Order, row_id: str) -> str | None:
+def cursor_behind(find: FindPage, order: Order, row_id: str) -> str | None:
     """Return the cursor after the row."""
     start = None
     while True:
-        page = door(PageRequest(100, order, start))
+        page = find(PageRequest(100, order, start))
         place = [booking["id"] for booking in page["data"]]
         if row_id not in place:
             start = page["next_cursor"]
             continue
-        return door(PageRequest(place.index(row_id) + 1, order, start))["next_cursor"]
+        return find(PageRequest(place.index(row_id) + 1, order, start))["next_cursor"]
 
 
 # Filters whose rows lie scattered along the list are carried out in one of two ways, by how many rows pass them.
@@ -285,10 +285,10 @@ def cursor_behind(door: Door, order: Order, row_id: str) -> str | None:
 def test_updated_since_finds_exactly_the_changed_rows(long: Long, order: Order, count: int) -> None:
     caller, since = long.world.caller(), NOON + ROWS - TIED + 1 - count
 
-    def door(page: PageRequest) -> dict[str, Any]:
+    def find(page: PageRequest) -> dict[str, Any]:
         return long.world.database.read(lambda tx: bookings.find(tx, caller, page, updated_since=since))
 
-    seen = [row_id for page in walk(door, order, 100) for row_id in page]
+    seen = [row_id for page in walk(find, order, 100) for row_id in page]
     assert len(seen) == len(set(seen))
     assert long.own(seen) == in_order(long.ascending[-count:], order)
 

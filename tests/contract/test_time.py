@@ -107,10 +107,10 @@ def test_closing_and_duration_are_elapsed_hours_across_a_clock_change(place: Cal
 def test_a_changed_time_zone_keeps_published_events_and_shows_the_new_offset(api: Api) -> None:
     world = api.world
     booking = api.book(world.departure(world.experience())).json()
-    (told,) = [event for event in api.get("/events").json()["data"] if event["type"] == "booking.created"]
-    assert told["created_at"] == "2026-11-21T13:00:00+01:00"
+    (event,) = [event for event in api.get("/events").json()["data"] if event["type"] == "booking.created"]
+    assert event["created_at"] == "2026-11-21T13:00:00+01:00"
     world.change(tables.organizations, world.org, timezone="Asia/Kathmandu")
-    assert api.get(f"/events/{told['id']}").json() == told
+    assert api.get(f"/events/{event['id']}").json() == event
     moved = api.get(f"/bookings/{booking['id']}").json()
     assert moved["created_at"] == "2026-11-21T17:45:00+05:45"
     assert moved["departure"]["starts_at"] == "2026-11-23T17:45:00+05:45"

@@ -213,9 +213,9 @@ def test_ten_endpoints_and_no_eleventh(api: Api, theirs: Api) -> None:
 def test_an_address_that_is_not_public_is_refused_in_fixed_words(api: Api, dns: Dns) -> None:
     with nothing_changes(api.world):
         response = api.call("POST", "/webhooks", json=body(url=PRIVATE))
-    told = refused(response, 422, "validation_failed")
-    assert told["error"] == "Webhooks go to public addresses."
-    assert told["details"] == [{"field": "url", "reason": "address_not_public", "message": told["error"]}]
+    refusal = refused(response, 422, "validation_failed")
+    assert refusal["error"] == "Webhooks go to public addresses."
+    assert refusal["details"] == [{"field": "url", "reason": "address_not_public", "message": refusal["error"]}]
     assert "private.example" not in response.text
     assert dns.asked == [PRIVATE]
 
@@ -226,10 +226,10 @@ def test_a_port_that_webhooks_are_not_sent_to_is_refused_at_creation_and_change(
     url = f"https://receiver.example:{port}/hook"
     with nothing_changes(api.world):
         for response in (api.call("POST", "/webhooks", json=body(url=url)), change(api, endpoint, url=url)):
-            told = refused(response, 422, "validation_failed")
-            detail = {"field": "url", "reason": "port_not_allowed", "message": told["error"]}
-            assert told["details"] == [detail]
-            assert told["error"].startswith("Webhooks go to port 443, or to one from 1024")
+            refusal = refused(response, 422, "validation_failed")
+            detail = {"field": "url", "reason": "port_not_allowed", "message": refusal["error"]}
+            assert refusal["details"] == [detail]
+            assert refusal["error"].startswith("Webhooks go to port 443, or to one from 1024")
 
 
 @pytest.mark.parametrize("port", [443, 1024, 8443, 65535])
@@ -458,8 +458,8 @@ def test_enabling_an_endpoint_resets_it_and_publishes_an_event(api: Api, clock: 
     row = api.world.row(tables.webhook_endpoints, endpoint)
     assert (row["enabled_at"], row["warned_hours"], bool(row["last_timed_out"])) == (clock(), 0, False)
     assert [row["status"] for row in log(api, endpoint)] == ["failed"]
-    (told,) = log(api, watching)
-    event = api.get(f"/events/{told['event_id']}").json()
+    (entry,) = log(api, watching)
+    event = api.get(f"/events/{entry['event_id']}").json()
     assert (event["type"], event["resource_type"], event["resource_id"]) == ("webhook.enabled", "webhook", endpoint)
     assert event["data"]["object"] == shown
 
@@ -569,8 +569,8 @@ def test_a_rotation_is_published_without_the_secret(api: Api) -> None:
     watching = create(api, "webhook.secret_rotated")["id"]
     shown = rotate(api, endpoint)
     secret = shown.pop("secret")
-    (told,) = log(api, watching)
-    event = api.get(f"/events/{told['event_id']}")
+    (entry,) = log(api, watching)
+    event = api.get(f"/events/{entry['event_id']}")
     assert event.json()["data"] == {"object": shown}
     assert secret not in event.text
     assert log(api, endpoint) == []

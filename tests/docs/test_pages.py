@@ -28,6 +28,8 @@ SHELL_PAGES = {
     "guides/operators/health.md",
 }
 """Pages whose shell blocks are run by the tests of the command line (test_guides.py, test_readme.py)."""
+SQL_PAGE = "design/sql.md"
+"""The page whose Python is run on the databases (test_sql_page.py)."""
 
 
 @pytest.fixture
@@ -69,7 +71,9 @@ def run(page: str) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize("page", [page for page in pages.pages() if pages.runnable(page, "python")])
+@pytest.mark.parametrize(
+    "page", [page for page in pages.pages() if page != SQL_PAGE and pages.runnable(page, "python")]
+)
 def test_the_python_of_a_page_runs(fake: FakeBookingAPI, page: str) -> None:
     names = run(page)
     assert names.keys() - {"__name__", "__builtins__"}

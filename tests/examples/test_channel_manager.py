@@ -77,7 +77,7 @@ class Stage:
         return BookingClient(self.world.key(*scopes), base_url=self.url)
 
     def bookings(self) -> dict[str, Any]:
-        """Every booking, as GET /bookings shows it to a reader."""
+        """Return every booking, as GET /bookings shows it to a reader."""
         headers = {"Authorization": f"Bearer {self.world.key(Scope.BOOKINGS_READ)}"}
         found: dict[str, Any] = {}
         after: dict[str, str] = {}
@@ -106,7 +106,7 @@ def stage(fresh_database_url: str, tmp_path: Path) -> Iterator[Stage]:
 
 @contextmanager
 def parts(stage: Stage, names: tuple[str, ...], folder: Path) -> Iterator[list[Part]]:
-    """The follower, the receiver, or both on one mirror, running; what is left of them in the end is killed."""
+    """Run the follower, the receiver, or both on one mirror, and kill any that still run in the end."""
     mirror = str(folder / "mirror.db")
     key = stage.world.key(Scope.BOOKINGS_READ)
     port = free_port()
@@ -194,8 +194,8 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, Any]]:
         del sys.modules[name]
 
 
-def told(kind: str, booking: Booking, status: str, sequence: int) -> Event:
-    """An event that found the booking in that state."""
+def event_of(kind: str, booking: Booking, status: str, sequence: int) -> Event:
+    """Make an event that shows the booking in that state."""
     event = make_event(kind, about=booking.model_copy(update={"status": status}))
     return event.model_copy(update={"sequence": sequence})
 
@@ -203,7 +203,7 @@ def told(kind: str, booking: Booking, status: str, sequence: int) -> Event:
 def test_what_happened_before_the_feed_began_is_mirrored_too(example: Mapping[str, Any], tmp_path: Path) -> None:
     old, known = make_booking(status="confirmed"), make_booking(status="confirmed")
     mirror = example["Mirror"](tmp_path / "mirror.db")
-    mirror.handle(told("booking.cancelled", known, "cancelled", 3))
+    mirror.handle(event_of("booking.cancelled", known, "cancelled", 3))
     mirror.fill([old, known])
     mirror.close()
     states = dict(rows(tmp_path, "SELECT id, status FROM bookings"))
@@ -212,8 +212,8 @@ def test_what_happened_before_the_feed_began_is_mirrored_too(example: Mapping[st
 
 def test_an_event_that_comes_late_or_twice_changes_nothing(example: Mapping[str, Any], tmp_path: Path) -> None:
     booking = make_booking()
-    created = told("booking.created", booking, "confirmed", 1)
-    cancelled = told("booking.cancelled", booking, "cancelled", 3)
+    created = event_of("booking.created", booking, "confirmed", 1)
+    cancelled = event_of("booking.cancelled", booking, "cancelled", 3)
     mirror = example["Mirror"](tmp_path / "mirror.db")
     for event in (cancelled, created, cancelled, created):
         mirror.handle(event)

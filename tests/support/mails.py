@@ -32,7 +32,7 @@ class Mails:
         assert isinstance(answer, Answer)
         return str(json.loads(answer.body)["id"])
 
-    def owe(self, kind: OutboxKind, subject_id: str, occurrence: str = "", **payload: object) -> None:
+    def enqueue(self, kind: OutboxKind, subject_id: str, occurrence: str = "", **payload: object) -> None:
         at = self.world.clock()
         with self.world.database.writing() as tx:
             outbox.enqueue(tx, self.world.org, kind, subject_id, at=at, payload=payload, occurrence=occurrence)

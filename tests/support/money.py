@@ -112,7 +112,7 @@ class Till:
         self.receive(booking_id, f"pi_{booking_id}" if intent == "" else intent)
         return booking_id
 
-    def owe(self, booking_id: str) -> int:
+    def request_refund(self, booking_id: str) -> int:
         def act(tx: Tx) -> int:
             payment = payments.lock(tx, self.actor, booking_id)
             if payment is None:
@@ -122,10 +122,10 @@ class Till:
 
         return self.write(act)
 
-    def owed(self, amount_minor: int = TOTAL, **over: Any) -> str:
+    def with_refund(self, amount_minor: int = TOTAL, **over: Any) -> str:
         """Insert a booking with a full refund to send, and return its id."""
         booking_id = self.paid(amount_minor, **over)
-        assert self.owe(booking_id) == amount_minor
+        assert self.request_refund(booking_id) == amount_minor
         return booking_id
 
     # The worker --------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Till:
             over = {"status": "confirmed", "cancelled_at": None, "subtotal_minor": wanted_minor}
             row = self.booking_row(booking_id, **over, gift_card_minor=amount, total_minor=wanted_minor - amount)
             tx.insert(tables.bookings, **row)
-            events.publish(tx, self.world.organization, [redeemed.told], at=self.world.clock())
+            events.publish(tx, self.world.organization, [redeemed.event], at=self.world.clock())
             return redeemed
 
         return self.write(act)
@@ -234,7 +234,7 @@ class Till:
         found.sort(key=lambda row: (row["created_at"], row["amount_minor"]))
         return [(row["kind"], row["booking_id"], row["amount_minor"]) for row in found]
 
-    def told(self) -> list[dict[str, Any]]:
+    def events(self) -> list[dict[str, Any]]:
         """Return the envelope of every event, in order."""
         found = sorted(self.world.rows(tables.events), key=lambda row: row["sequence"])
         return [orjson.loads(row["body"]) for row in found]

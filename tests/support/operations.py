@@ -187,7 +187,7 @@ class Operations:
         """Return the types of the events about a resource, or all of them, in order."""
         return [each["type"] for each in self.events() if resource_id in (None, each["data"]["object"]["id"])]
 
-    def owed(self, booking_id: str | None = None) -> list[str]:
+    def outbox_kinds(self, booking_id: str | None = None) -> list[str]:
         """Return the kinds of outbox rows, sorted."""
         rows = self.world.rows(tables.effects)
         return sorted(row["kind"] for row in rows if booking_id in (None, row["subject_id"]))

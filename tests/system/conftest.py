@@ -75,7 +75,7 @@ def all_is_well(request: pytest.FixtureRequest, databases: Databases) -> Iterato
 
 
 def examined(url: str) -> list[doctor.Finding]:
-    """What the doctor finds in the database at the instant that the test has reached, whose clock may be ahead."""
+    """Return the doctor's findings in the database at the instant of the test's clock, which may be ahead."""
     database = Database(url, clock=lambda: reached)
     reached = system_clock()
     try:

@@ -32,7 +32,8 @@ Requests = Mapping[str, dict[str, Any]]
 
 
 def send(service: Service, key: str, requests: Requests, *, kill_after: int | None = None) -> dict[str, Answer]:
-    """The answers that came, by key. With `kill_after` every process is killed when so many have come."""
+    """Send the requests and return the answers by key. With `kill_after` every process is killed after that many
+    answers."""
     waiting = list(requests.items())
     answers: dict[str, Answer] = {}
 
@@ -73,7 +74,7 @@ def test_a_kill_in_the_middle_of_a_burst_loses_doubles_and_halves_nothing(mortal
 
 
 def check_answers(before: Mapping[str, Answer], after: Mapping[str, Answer]) -> None:
-    """Each key was answered with one booking, before and after the kill with the same bytes."""
+    """Check that each key was answered with one booking, before and after the kill with the same bytes."""
     assert {answer.status for answer in (*before.values(), *after.values())} == {201}
     assert len(after) == REQUESTS
     for key, answer in before.items():
@@ -84,7 +85,8 @@ def check_answers(before: Mapping[str, Answer], after: Mapping[str, Answer]) -> 
 
 
 def check_rows(world: World, departure_id: str, booking_ids: set[str]) -> None:
-    """One booking, its two events and its stored answer for each key, one event for each customer, every seat taken."""
+    """Check one booking, its two events and its stored answer for each key, one event for each customer, every seat
+    taken."""
     assert {row["id"] for row in world.rows(tables.bookings)} == booking_ids
     events = world.rows(tables.events)
     assert Counter(event["type"] for event in events) == {

@@ -65,7 +65,7 @@ SETTLED_WITHIN_S = 60 + EVENTS / 10
 
 
 def faults(elsewhere: str) -> tuple[tuple[Answer, ...], ...]:
-    """The kinds of what a receiver may do instead of accepting."""
+    """Return the kinds of faults of a receiver."""
     return (
         (plain(500), plain(503, "Retry-After: 1"), plain(429), plain(404)),
         (reset,),
@@ -78,12 +78,12 @@ def faults(elsewhere: str) -> tuple[tuple[Answer, ...], ...]:
 
 def moody(seed: int, elsewhere: str, doomed: Callable[[str], bool] = lambda _: False) -> Callable[[Receipt], Answer]:
     """Accepts seven requests of ten, in one way or another."""
-    luck, kinds = random.Random(seed), faults(elsewhere)
+    rng, kinds = random.Random(seed), faults(elsewhere)
 
     def choose(receipt: Receipt) -> Answer:
-        if doomed(receipt.event_id) or luck.random() < FAULTS:
-            return luck.choice(luck.choice(kinds))
-        return luck.choice((OK, OK, OK, plain(204, body=b""), CUT_BODY))
+        if doomed(receipt.event_id) or rng.random() < FAULTS:
+            return rng.choice(rng.choice(kinds))
+        return rng.choice((OK, OK, OK, plain(204, body=b""), CUT_BODY))
 
     return choose
 
@@ -107,8 +107,8 @@ def test_every_delivery_succeeds_or_is_dead_after_six_attempts_whoever_is_killed
         ]
         hooks = Hooks(world)
         endpoints = {hooks.endpoint(url=receiver.url): receiver for receiver in opened}
-        told = tell(hooks, EVENTS)
-        events = [event for resource in told.values() for event in resource]
+        published = publish(hooks, EVENTS)
+        events = [event for resource in published.values() for event in resource]
         doomed.update(events[::DOOMED_ONE_IN])
         started_at = time.monotonic()
         for worker in crew:
@@ -125,7 +125,7 @@ def test_every_delivery_succeeds_or_is_dead_after_six_attempts_whoever_is_killed
         twice = 0
         for endpoint, receiver in endpoints.items():
             check_receipts(world, receiver, hooks.secrets[endpoint], events)
-            check_order(world, endpoint, receiver, told.values())
+            check_order(world, endpoint, receiver, published.values())
             twice += check_against_rows(world, endpoint, receiver)
         assert twice <= lost <= KILLS * SLOTS
         assert world.examine() == []
@@ -139,14 +139,14 @@ def test_every_delivery_succeeds_or_is_dead_after_six_attempts_whoever_is_killed
         )
 
 
-def tell(hooks: Hooks, count: int) -> dict[str, list[str]]:
-    """The ids of that many events, in order, by the resources they are about."""
-    told: dict[str, list[str]] = defaultdict(list)
+def publish(hooks: Hooks, count: int) -> dict[str, list[str]]:
+    """Publish that many events and return their ids, in order, by their resources."""
+    published: dict[str, list[str]] = defaultdict(list)
     resources = [tokens.new_id() for _ in range(count // EVENTS_PER_RESOURCE)]
     for _ in range(EVENTS_PER_RESOURCE):
         for resource in resources:
-            told[resource] += hooks.publish(resource)
-    return told
+            published[resource] += hooks.publish(resource)
+    return published
 
 
 def kill_in_turn(crew: Sequence[Worker], opened: Sequence[Receiver]) -> None:
@@ -171,7 +171,8 @@ def queued(url: str) -> int:
 
 
 def check_attempts(world: World, events: int) -> int:
-    """Each delivery is over, after one success or six failures; gives how many attempts were lost with their worker."""
+    """Check that each delivery ended after one success or six failures; return the number of attempts that were lost
+    with their worker."""
     deliveries, attempts = world.rows(tables.deliveries), world.rows(tables.attempts)
     by_delivery: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for attempt in sorted(attempts, key=lambda row: row["number"]):
@@ -192,19 +193,19 @@ def check_attempts(world: World, events: int) -> int:
 
 
 def is_lost(attempt: Mapping[str, Any]) -> bool:
-    """Its worker was killed before it could say how it went."""
+    """Return True if the worker was killed before it recorded the result."""
     return attempt["duration_ms"] is None
 
 
 def counted_losses(attempts: Sequence[Mapping[str, Any]]) -> int:
-    """Of attempts lost in a row, every third counts as failed."""
+    """Count every third of the attempts that were lost in a row: it counts as failed."""
     runs = ((lost, len(list(run_))) for lost, run_ in itertools.groupby(attempts, key=is_lost))
     return sum(length // 3 for lost, length in runs if lost)
 
 
 def check_receipts(world: World, receiver: Receiver, secret: str, events: Sequence[str]) -> None:
-    """Whatever came is one of the events, signed anew for its attempt, and the same bytes every time; each request
-    is an attempt of its own."""
+    """Check that each request is an attempt of its own and holds one of the events, signed anew, with the same bytes
+    every time."""
     assert len({receipt.attempt_id for receipt in receiver.receipts}) == len(receiver.receipts)
     began = {row["id"]: row["started_at"] / SECOND for row in world.rows(tables.attempts)}
     bodies: dict[str, bytes] = {}
@@ -216,18 +217,19 @@ def check_receipts(world: World, receiver: Receiver, secret: str, events: Sequen
     assert bodies.keys() == set(events)
 
 
-def check_order(world: World, endpoint: str, receiver: Receiver, told: Iterable[Sequence[str]]) -> None:
-    """Nothing of a later event is sent before an earlier one of its resource was tried, and so they arrive in order.
+def check_order(world: World, endpoint: str, receiver: Receiver, published: Iterable[Sequence[str]]) -> None:
+    """Check that no event is sent before the first attempt of an earlier one of its resource, and that they arrive in
+    order.
 
     At the arrival that is true of every event but one whose first attempt timed out: its bytes wait at the receiver,
-    which may still read them when the next event has come, and no sender can take them back. What was lost with its
-    worker is no exception. The lease holds the later events back until it has been sent once more.
+    which may still read them when the next event has come, and no sender can take them back. An attempt that was lost
+    with its worker is no exception: the lease holds the later events back until it has been sent once more.
     """
     arrived: dict[str, int] = {}
     for place, receipt in enumerate(receiver.receipts):
         arrived.setdefault(receipt.event_id, place)
     attempts = attempts_by_event(world, endpoint)
-    for of_resource in told:
+    for of_resource in published:
         for earlier, later in itertools.combinations(of_resource, 2):
             tried = first_that_counted(attempts[earlier])
             ended_at = tried["started_at"] + (tried["duration_ms"] or 0) * 1000
@@ -237,7 +239,7 @@ def check_order(world: World, endpoint: str, receiver: Receiver, told: Iterable[
 
 
 def attempts_by_event(world: World, endpoint: str) -> dict[str, list[dict[str, Any]]]:
-    """The attempts of each event's delivery to that endpoint, the first one first."""
+    """Return the attempts of each event's delivery to that endpoint, the first one first."""
     event_of = {row["id"]: row["event_id"] for row in world.rows(tables.deliveries) if row["endpoint_id"] == endpoint}
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for attempt in sorted(world.rows(tables.attempts), key=lambda row: row["number"]):
@@ -247,14 +249,14 @@ def attempts_by_event(world: World, endpoint: str) -> dict[str, list[dict[str, A
 
 
 def first_that_counted(attempts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The first whose outcome was written down, or the third of three that were lost in a row."""
+    """Return the first attempt with a recorded result, or the third of three that were lost in a row."""
     first_three = attempts[:3]
     return next((attempt for attempt in first_three if not is_lost(attempt)), first_three[-1])
 
 
 def check_against_rows(world: World, endpoint: str, receiver: Receiver) -> int:
-    """Each request has its attempt in the log, and each attempt that succeeded was accepted; gives how many events
-    were accepted more than once, for which only a kill is an excuse."""
+    """Check that each request has its attempt in the log and each success was accepted; return the number of events
+    that were accepted more than once, which only a kill excuses."""
     deliveries = {row["id"]: row for row in world.rows(tables.deliveries) if row["endpoint_id"] == endpoint}
     attempts = {row["id"]: row for row in world.rows(tables.attempts) if row["delivery_id"] in deliveries}
     event_of = {id_: deliveries[row["delivery_id"]]["event_id"] for id_, row in attempts.items()}

@@ -56,7 +56,7 @@ def api(session_app: Any, world: World) -> Api:
 
 
 def everything_happens(ops: Operations, api: Api) -> None:
-    """One of each operation, so that every source and every reason comes about."""
+    """Carry out each operation once, so that every source and every reason occurs."""
     world = ops.world
     experience = world.experience()
     first, second = (world.departure(experience, seats=20, starts_at=world.clock() + days * DAY) for days in (3, 4))
@@ -119,10 +119,10 @@ def test_a_booking_is_created_before_it_is_confirmed_and_confirmed_before_it_end
     everything_happens(ops, api)
     order = ["booking.created", "booking.confirmed", "booking.rescheduled", "booking.cancelled"]
     for row in ops.world.rows(tables.bookings):
-        told = ops.event_types(row["id"])
-        assert told == [kind for kind in order if kind in told]
-        assert ("booking.confirmed" in told) == (row["confirmed_at"] is not None)
-        assert ("booking.cancelled" in told) == (row["status"] == "cancelled")
+        types = ops.event_types(row["id"])
+        assert types == [kind for kind in order if kind in types]
+        assert ("booking.confirmed" in types) == (row["confirmed_at"] is not None)
+        assert ("booking.cancelled" in types) == (row["status"] == "cancelled")
 
 
 def test_the_feed_and_the_deliveries_say_the_same_in_the_same_bytes(ops: Operations, api: Api) -> None:
@@ -162,11 +162,11 @@ class Receiver:
         return Sent(200, "ok", None, 5)
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no connection."""
 
 
 def deliver(hooks: Hooks, endpoint_id: str) -> list[bytes]:
-    """The body of every delivery of the endpoint, as the worker sent it and the receiver verified it."""
+    """Return the body of every delivery of the endpoint, as the worker sent it and the receiver verified it."""
     world, receiver = hooks.world, Receiver(hooks, endpoint_id)
     settings = Settings(database_url=str(world.database.url), secret_key=SECRET)
     asyncio.run(Worker(settings, world.database, world.installation, receiver).run_once())

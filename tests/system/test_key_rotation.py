@@ -35,7 +35,7 @@ COMMAND = [sys.executable, "-c", "import sys; from booking_cli.main import main;
 
 @dataclass
 class Installation:
-    """One database, and commands that run on it with a list of secret keys."""
+    """A database, and commands that run on it with a list of secret keys."""
 
     url: str
     folder: Path
@@ -60,7 +60,7 @@ class Installation:
 
     @contextmanager
     def serving(self, keys: str, **settings: str) -> Iterator[httpx.Client]:
-        """The service with its worker, as `booking serve` runs it."""
+        """Run the service with its worker, as `booking serve` does."""
         log = self.folder / "serve.log"
         with log.open("ab") as out:
             started = subprocess.Popen(
@@ -93,7 +93,7 @@ class Installation:
         return client.post("/api/v1/bookings", json=body, headers={"Idempotency-Key": key})
 
     def assert_all_works(self, client: httpx.Client) -> None:
-        """A guest, a receiver, an integrator and a cashier have what they had before."""
+        """Check that a guest, a receiver, an integrator and a cashier have the same access as before."""
         sealed = self.sealed
         page = client.get(f"/manage/{sealed.token}")
         assert (page.status_code, "Fjord kayak" in page.text) == (200, True)

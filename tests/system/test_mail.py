@@ -48,8 +48,8 @@ class Killing:
         self.server = server
         self.worker = worker
         self.kills = 0
-        self._luck = random.Random(7)
-        self._left = sorted(self._luck.sample(range(1, 2 * BOOKINGS), KILLS), reverse=True)
+        self._random = random.Random(7)
+        self._left = sorted(self._random.sample(range(1, 2 * BOOKINGS), KILLS), reverse=True)
 
     def __call__(self, _: Received) -> str:
         if not self._left or len(self.server.received) < self._left[-1]:
@@ -57,16 +57,16 @@ class Killing:
         self._left.pop()
         self.worker.kill()
         self.kills += 1
-        return self._luck.choice([TAKE_AND_DROP, "451 killed"])
+        return self._random.choice([TAKE_AND_DROP, "451 killed"])
 
 
 def is_over(world: World) -> bool:
-    owed = {row["status"] for row in world.rows(tables.effects)}
-    return owed == {"done"} and {row["status"] for row in world.rows(tables.mails)} == {"sent"}
+    outbox = {row["status"] for row in world.rows(tables.effects)}
+    return outbox == {"done"} and {row["status"] for row in world.rows(tables.mails)} == {"sent"}
 
 
 def let_leases_pass(url: str) -> None:
-    """As if the time of a lease had gone by since its worker died."""
+    """Expire every lease, as if its time had gone by since its worker died."""
     databases.run(url, "UPDATE mails SET next_attempt_at = 0 WHERE status = 'queued' AND lease_until IS NOT NULL")
 
 

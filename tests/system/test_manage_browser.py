@@ -96,7 +96,7 @@ def text(browser: Any) -> str:
 
 
 def fits(browser: Any) -> bool:
-    """Whether nothing stands beyond the right edge."""
+    """Return True if no element extends beyond the right edge."""
     size = browser.execute_cdp_cmd("Page.getLayoutMetrics", {})
     return bool(size["cssContentSize"]["width"] <= size["cssLayoutViewport"]["clientWidth"])
 

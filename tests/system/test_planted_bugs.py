@@ -47,8 +47,9 @@ def world(fresh_database_url: str) -> Iterator[World]:
 # What happens ----------------------------------------------------------------------------------------------------
 
 
-def story(world: World) -> None:
-    """A day at the desk: each kind of booking, money both ways, and a receiver that hears of it."""
+def scenario(world: World) -> None:
+    """Run each kind of booking, payments and refunds, and a receiver of events: the scenario that a planted bug has to
+    fail."""
     ops, hooks = Operations(world), Hooks(world)
     hooks.endpoint(*(EventType(f"booking.{kind}") for kind in ("created", "confirmed", "cancelled")))
     world.clock.advance(HOUR)
@@ -91,12 +92,12 @@ def hold_for_ever(world: World) -> None:
 
 
 def purge_events(world: World) -> None:
-    story(world)
+    scenario(world)
     world.database.write(lambda tx: events.purge(tx, world.org, before=world.clock() - HOUR + 1, limit=3))
 
 
 def purge_deliveries(world: World) -> None:
-    story(world)
+    scenario(world)
     world.clock.advance(HOUR)
     assert world.database.write(lambda tx: webhooks.purge(tx, before=world.clock(), limit=100))
 
@@ -133,7 +134,8 @@ def twenty_one_keys(world: World) -> None:
 
 
 def instead(target: str, replacement: object) -> Patch:
-    """A module is looked up by its whole name: the door of a room may have a verb that is called like it."""
+    """Return a patch that replaces a function. Its module is looked up by its whole name, since a package may export a
+    function of the same name."""
     owner, _, name = target.rpartition(".")
     if owner in sys.modules:
         return lambda monkeypatch: monkeypatch.setattr(sys.modules[owner], name, replacement)
@@ -141,7 +143,7 @@ def instead(target: str, replacement: object) -> Patch:
 
 
 def forgotten(target: str) -> Patch:
-    """The call does nothing."""
+    """Return a patch with which the call does nothing."""
     return instead(target, lambda *_, **__: None)
 
 
@@ -158,7 +160,7 @@ def other_numbers(replacement: object) -> Patch:
 
 
 def never_written(table: Table) -> Patch:
-    """The row is written after the commit, and the process dies before."""
+    """Return a patch that writes the rows of a table after the commit, before which the process dies."""
     whole = Tx.insert
 
     def insert(self: Tx, target: Table, **row: object) -> None:
@@ -169,7 +171,7 @@ def never_written(table: Table) -> Patch:
 
 
 def counted_by_max(tx: Tx, wanted: Any) -> dict[str, tuple[int, int]]:
-    """What the highest row says, where the counter should."""
+    """Return the highest numbers in the rows, where the counters should be read."""
     highest = Statement(
         text(
             """SELECT o.id, (SELECT coalesce(max(b.booking_number), 0) FROM bookings b WHERE b.organization_id = o.id),
@@ -191,7 +193,7 @@ _LOCK, _QUOTE, _PRESENT, _NEW_EVENT = (
 
 def one_too_many(tx: Tx, wanted: Any) -> dict[str, tuple[int, int]]:
     """Reserves an event more than is told."""
-    return _LOCK(tx, {owner: (numbers, told + 1) for owner, (numbers, told) in wanted.items()})
+    return _LOCK(tx, {owner: (numbers, count + 1) for owner, (numbers, count) in wanted.items()})
 
 
 def dearer(*arguments: Any) -> Any:
@@ -220,7 +222,7 @@ class Bug:
     name: str
     plant: Patch
     invariant: str
-    act: Act = story
+    act: Act = scenario
 
 
 BUGS = (
@@ -245,7 +247,7 @@ BUGS = (
         "event sequences are dense up to the counter",
     ),
     Bug(
-        "events are told after the commit",
+        "events are published after the commit",
         never_written(tables.events),
         "a booking has one event each for its creation, confirmation and cancellation",
     ),
@@ -255,7 +257,7 @@ BUGS = (
         "every API booking has the stored response of its idempotency key",
     ),
     Bug(
-        "mails are owed after the commit",
+        "mails are enqueued after the commit",
         never_written(tables.effects),
         "a booking has outbox rows for the mails to its guest, unless they were suppressed",
     ),
@@ -290,7 +292,7 @@ BUGS = (
         "an event's body agrees with its row, and contains no secret",
     ),
     Bug(
-        "a refund is told of and never written",
+        "a refund is published and never written",
         never_written(tables.refunds),
         "payments and refunds in the timeline exist",
     ),
@@ -300,7 +302,7 @@ BUGS = (
         "a paid booking that was cancelled has the refund that the policy requires",
     ),
     Bug(
-        "staff mails are owed after the commit",
+        "staff mails are enqueued after the commit",
         never_written(tables.effects),
         "a booking has outbox rows for the mails to staff where these are enabled",
     ),
@@ -327,7 +329,7 @@ BUGS = (
         hold_for_ever,
     ),
     Bug(
-        "another reason is told",
+        "another reason is published",
         instead("booking_core.bookings.cancel.NewEvent", for_another_reason),
         "an event's body agrees with its row, and contains no secret",
     ),
@@ -369,7 +371,7 @@ def found(world: World) -> set[str]:
     return {finding.invariant for finding in findings}
 
 
-@pytest.mark.parametrize("act", [story, switch_off], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("act", [scenario, switch_off], ids=lambda act: act.__name__)
 def test_without_a_bug_nothing_is_found(world: World, act: Act) -> None:
     act(world)
     assert world.rows(tables.events)

@@ -44,7 +44,7 @@ class Rush(Operations):
         self._lock = threading.Lock()
 
     def buy(self, code: str, number: int) -> dict[str, Any] | None:
-        """The booking; none for a guest whom the card did not help. Every fifth thinks again at once."""
+        """Return the booking; None for a guest for whom the card was empty. Every fifth guest cancels at once."""
         while True:
             try:
                 email = f"guest-{number}@example.com"
@@ -57,10 +57,10 @@ class Rush(Operations):
                     self.refused[refused.details[0].reason] += 1
                 return None
         if number % 5 == 0:
-            self.cancel_patiently(booking["id"])
+            self.cancel_with_retries(booking["id"])
         return booking
 
-    def cancel_patiently(self, booking_id: str) -> None:
+    def cancel_with_retries(self, booking_id: str) -> None:
         while True:
             try:
                 self.cancel(booking_id)
@@ -92,8 +92,8 @@ def test_what_many_guests_take_from_a_card_is_what_it_loses(world: World) -> Non
         assert sum(-entry["amount_minor"] for entry in live) == redeemed - restored
         # What was given back late may lie on the card still; but nobody left empty-handed while it held a full price.
         assert len(live) >= PAYS_FOR
-    told = [row for row in world.rows(tables.events) if row["type"] == "gift_card.redeemed"]
-    assert len(told) == sum(entry["kind"] == "redeem" for entry in entries)
+    published = [row for row in world.rows(tables.events) if row["type"] == "gift_card.redeemed"]
+    assert len(published) == sum(entry["kind"] == "redeem" for entry in entries)
     cancelled = {each["id"] for each, (_, number) in zip(bought, wanted, strict=True) if each and number % 5 == 0}
     assert {entry["booking_id"] for entry in entries if entry["kind"] == "restore"} == cancelled
     assert world.examine() == []

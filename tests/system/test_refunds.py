@@ -42,16 +42,16 @@ class Shop(Operations):
         self.departure_id = world.departure(world.experience(), seats=100_000)
 
     def sell(self, number: int) -> str:
-        """The id of a confirmed booking that was paid by card. Its charge has room for a second refund, were there
-        one."""
-        booking = patiently(self.check_out, self.departure_id, 1 + number % 3, email=f"guest-{number}@example.com")
+        """Return the id of a confirmed booking that was paid by card. Its charge has room for a second refund, were
+        there one."""
+        booking = with_retries(self.check_out, self.departure_id, 1 + number % 3, email=f"guest-{number}@example.com")
         intent = f"pi_{booking['id']}"
         self.ledger.charge(intent, 2 * booking["totals"]["total"]["amount_minor"])
-        patiently(self.pay, booking["id"], intent)
+        with_retries(self.pay, booking["id"], intent)
         return str(booking["id"])
 
     def made(self) -> int:
-        """How many refunds there are at Stripe."""
+        """Return the number of refunds at Stripe."""
         return sum(len(charge.refunds) for charge in self.ledger.charges.values())
 
     def wait_for_more(self, count: int) -> None:
@@ -63,8 +63,8 @@ class Shop(Operations):
         return Counter(row["status"] for row in self.world.rows(tables.refunds))
 
 
-def patiently(act: Any, *arguments: Any, **named: Any) -> Any:
-    """What it gives, however often the database is too busy: a worker that was killed may have held it."""
+def with_retries(act: Any, *arguments: Any, **named: Any) -> Any:
+    """Return the result, and try again while the database is too busy: a worker that was killed may have held it."""
     while True:
         try:
             return act(*arguments, **named)
@@ -103,8 +103,8 @@ def each_was_refunded_once(shop: Shop, made: list[str]) -> None:
         states = (booking["status"], booking["payment_status"], payment["status"], refund["status"])
         assert states == ("cancelled", "refunded", "refunded", "succeeded")
     assert set(shop.ledger.keys()) == {f"refund-{row['id']}" for row in refunds.values()}
-    told = Counter((row["resource_id"], row["type"]) for row in shop.world.rows(tables.events))
-    assert all(told[booking_id, "booking.cancelled"] == 1 for booking_id in made)
+    published = Counter((row["resource_id"], row["type"]) for row in shop.world.rows(tables.events))
+    assert all(published[booking_id, "booking.cancelled"] == 1 for booking_id in made)
     assert shop.world.examine() == []
 
 
@@ -117,7 +117,7 @@ def test_each_cancellation_is_refunded_once_though_the_worker_dies_again_and_aga
         url = shop.world.database.url.render_as_string(hide_password=False)
         with refunder(url, tmp_path, shop.ledger) as worker:
             worker.start()
-            cancels = [pool.submit(patiently, shop.cancel, each, CancelReason.CUSTOMER) for each in wanted]
+            cancels = [pool.submit(with_retries, shop.cancel, each, CancelReason.CUSTOMER) for each in wanted]
             for _ in range(KILLS):
                 shop.wait_for_more(REFUNDS // (KILLS + 2))
                 worker.kill()
@@ -141,7 +141,7 @@ def test_the_worker_command_refunds_through_stripe(shop: Shop, tmp_path: Path) -
     with workers(url, tmp_path, **own) as (worker,):
         worker.start().wait_until_it_runs()
         for booking_id in made:
-            patiently(shop.cancel, booking_id)
+            with_retries(shop.cancel, booking_id)
         wait_until(lambda: shop.statuses() == {"succeeded": 3}, "every refund is settled")
         assert worker.stop() == ExitCode.OK
         assert KEY not in worker.log
@@ -154,10 +154,12 @@ def test_without_a_stripe_key_the_worker_command_leaves_refunds_to_staff(shop: S
     with workers(url, tmp_path) as (worker,):
         worker.start().wait_until_it_runs()
         for booking_id in made:
-            patiently(shop.cancel, booking_id)
+            with_retries(shop.cancel, booking_id)
         wait_until(lambda: shop.statuses() == {"needs_review": 3}, "every refund is left to staff")
         assert worker.stop() == ExitCode.OK
     assert shop.made() == 0
-    owed = [row["subject_id"] for row in shop.world.rows(tables.effects) if row["kind"] == "staff_refund_review_mail"]
-    assert sorted(owed) == sorted(made)
+    reviewed = [
+        row["subject_id"] for row in shop.world.rows(tables.effects) if row["kind"] == "staff_refund_review_mail"
+    ]
+    assert sorted(reviewed) == sorted(made)
     assert {row["payment_status"] for row in shop.world.rows(tables.bookings)} == {"paid"}

@@ -21,14 +21,14 @@ MIXED = [1 + number % 6 for number in range(BUYERS)]
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """What a party asked for, and what it was told."""
+    """A party's request and its answer."""
 
     party: int
     answer: Answer
 
 
 def buy(ports: Sequence[int], key: str, departure_id: str, parties: Sequence[int]) -> list[Purchase]:
-    """All parties ask at the same moment, each on its own connection."""
+    """Send the requests of all parties at the same moment, each on its own connection."""
 
     async def one(line: Line, number: int, party: int, start: asyncio.Barrier) -> Purchase:
         guest = {"name": f"Buyer {number}", "email": f"buyer{number % 20}@example.com"}
@@ -46,8 +46,8 @@ def buy(ports: Sequence[int], key: str, departure_id: str, parties: Sequence[int
 
 
 def check(purchases: Sequence[Purchase], seats: int) -> None:
-    """Every answer is a sale or a refusal, no seat is sold twice, and each refusal names a number of seats that was
-    true at some moment while it was being decided, and too small for the party."""
+    """Check that every answer is a sale or a refusal, no seat is sold twice, and each refusal names a number of seats
+    that was true at some moment while it was being decided, and too small for the party."""
     answers = [purchase.answer for purchase in purchases]
     assert {answer.status for answer in answers} <= {201, 409}
     sold = sorted((each for each in purchases if each.answer.status == 201), key=_number)
@@ -67,7 +67,7 @@ def _number(purchase: Purchase) -> int:
 
 
 def _was_true(claimed: int, refusal: Answer, left: Sequence[int], sold: Sequence[Answer]) -> bool:
-    """Whether so many were left after some sale that can have come before the refusal, its next one after."""
+    """Return True if so many seats were left after a sale that can have come before the refusal, its next one after."""
     return any(
         left[done] == claimed
         and (done == 0 or sold[done - 1].sent_at <= refusal.answered_at)

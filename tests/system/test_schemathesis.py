@@ -160,6 +160,6 @@ def test_every_answer_is_as_described(described: Any, api: Api, mode: Generation
 
 
 def _edges(described: Any, operation: Any, mode: GenerationMode) -> Iterable[Any]:
-    """Each constraint of the description just kept, or just broken: one at a time, the same in every run."""
+    """Yield each constraint of the document just kept, or just broken: one at a time, the same in every run."""
     config = described.config.generation_for(operation=operation)
     return described.iter_coverage_cases(operation, generation_modes=[mode], generation_config=config)

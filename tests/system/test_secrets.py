@@ -61,7 +61,7 @@ _LINK = re.compile(r"https://[a-z0-9.]+/manage/[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the operator chose."""
+    """The operator's secrets and settings."""
 
     keys: tuple[str, str] = field(default_factory=lambda: (secrets.token_urlsafe(32), secrets.token_urlsafe(32)))
     stripe: str = field(default_factory=lambda: f"sk_test_{secrets.token_hex(12)}")
@@ -124,7 +124,7 @@ class Chatty(MailServer):
 
 
 def text(received: Received) -> str:
-    """The mail as it came, and each of its parts as it is read."""
+    """Return the mail as it came, and each of its parts as it is read."""
     parts = [part.get_content() for part in received.read.walk() if part.get_content_maintype() == "text"]
     return "\n".join([received.raw.decode(), *parts])
 
@@ -138,7 +138,7 @@ def links(received: Received) -> list[str]:
 
 @dataclass
 class Day:
-    """What is done, and everything that is told while it is done: by place, with all that was told there."""
+    """The operations of a day, and all output of them by place."""
 
     url: str
     base_url: str
@@ -160,16 +160,16 @@ class Day:
         """stdout of the command."""
         self.out()
         ended = main(argv)
-        told = self.out()
-        assert ended == code, told
-        self.keep(f"$ {place}", f"{told.out}\n{told.err}".encode())
-        return str(told.out)
+        output = self.out()
+        assert ended == code, output
+        self.keep(f"$ {place}", f"{output.out}\n{output.err}".encode())
+        return str(output.out)
 
     def run_json(self, place: str, *argv: str) -> Any:
         return json.loads(self.run(place, *argv, "-o", "json"))
 
     def ask(self, place: str, method: str, path: str, body: object = None, *, status: int, **over: Any) -> Any:
-        """The body of the answer, if it is JSON."""
+        """Send a request and return the body of the answer, if it is JSON."""
         headers = {"authorization": f"Bearer {over.pop('key', self.key)}"} | over.pop("headers", {})
         answer = self.http.request(method, self.base_url + path, json=body, headers=headers, **over)
         assert answer.status_code == status, answer.text
@@ -196,7 +196,7 @@ def order(departure: str, note: str, **over: Any) -> dict[str, Any]:
 
 @contextmanager
 def serving(url: str, folder: Path, environment: dict[str, str]) -> Iterator[tuple[str, Path]]:
-    """The address of `booking serve`, with its worker, and its log."""
+    """Run `booking serve` with its worker, and yield its address and its log."""
     log = folder / "serve.log"
     own = {"BOOKING_LOG_FORMAT": "json", "STRIPE_LOG": "debug", "PYTHONASYNCIODEBUG": "1"}
     with log.open("wb") as file:
@@ -216,7 +216,7 @@ def serving(url: str, folder: Path, environment: dict[str, str]) -> Iterator[tup
 
 @contextmanager
 def broken(url: str, table: str) -> Iterator[None]:
-    """The database while it takes no row of that table: its refusal may repeat the row, and the statement."""
+    """Make the database refuse rows of that table, with an error that may repeat the row and the statement."""
     if databases.is_sqlite(url):
         refusal = "BEFORE INSERT ON {} BEGIN SELECT RAISE(ABORT, 'broken'); END"
         breaks, mends = f"CREATE TRIGGER broken {refusal.format(table)}", "DROP TRIGGER broken"
@@ -286,7 +286,7 @@ def day(
 
 
 def open_shop(day: Day, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An organization with keys and a tour; gives the departure's id."""
+    """Create an organization with keys and a tour, and return the departure's id."""
     fjord = ["--slug", _SLUG, "--name", "Fjord", "--timezone", "Europe/Oslo", "--currency", "NOK"]
     day.run("orgs", "orgs", "create", *fjord)
     day.run("orgs", "orgs", "set", _SLUG, "staff_email=staff@example.com")
@@ -304,7 +304,7 @@ def open_shop(day: Day, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def listen(day: Day, receiver: Receiver) -> str:
-    """The id of an endpoint whose secret was rotated."""
+    """Create an endpoint, rotate its secret, and return its id."""
     types = ["booking.created", "booking.confirmed", "booking.cancelled", "gift_card.issued", "gift_card.redeemed"]
     made = day.post("POST /webhooks", "/webhooks", {"url": receiver.url, "event_types": types}, status=201)
     rotated = day.post("POST /rotate-secret", f"/webhooks/{made['id']}/rotate-secret", status=200)
@@ -331,7 +331,7 @@ def checkout(departure: str, email: str) -> list[str]:
 
 
 def refund(day: Day, departure: str, ledger: Ledger) -> None:
-    """Two card bookings are cancelled; Stripe fails once."""
+    """Cancel two card bookings; Stripe fails once."""
     for number, fault in enumerate((None, Fault.ERROR_BEFORE)):
         sold = day.run_json("checkout", *checkout(departure, f"card-{number}@example.com"))
         ledger.charge(f"pi_{number}", sold["totals"]["total"]["amount_minor"])
@@ -342,7 +342,7 @@ def refund(day: Day, departure: str, ledger: Ledger) -> None:
 
 
 def sell(day: Day, departure: str, server: Chatty) -> Any:
-    """A booking with the planted words in its note, asked for twice; the mail server lets nobody in at first."""
+    """Create a booking with the planted words in its note, twice with one key; the first login of the mail fails."""
     once, note = secrets.token_hex(8), base64.b64encode(f"See {day.chosen.planted}.".encode()).decode()
     first, again = (
         day.post(place, "/bookings", order(departure, note), status=201, once=once)
@@ -415,7 +415,7 @@ def look_around(day: Day, reader: str, booking: Any, card_id: str, endpoint: str
 
 
 def operate(day: Day, booking: Any, card_id: str, endpoint: str) -> None:
-    """What an operator and an integrator look at, with everything that the commands say of themselves."""
+    """Run the commands and requests of an operator and an integrator, and keep all of their output."""
     for argv in (
         ("config", "show", "--origin"),
         ("orgs", "list"),
@@ -460,7 +460,7 @@ def fail(day: Day, departure: str, code: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def break_down(day: Day, departure: str, code: str) -> None:
-    """The database fails at what is about to be written."""
+    """Send requests whose writes the database refuses."""
     buy = [*checkout(departure, "cy@example.com"), "--gift-card", code, "--debug"]
     for table in ("bookings", "gift_card_entries"):
         with broken(day.url, table):
@@ -492,7 +492,7 @@ SHOWN = {
     ("mailed link", "GET /bookings"),
     ("mailed link", "POST /bookings"),
 }
-"""Where a secret may be read, and is. Nothing else may hold one."""
+"""The places where a secret may be read, and is. No other may hold one."""
 NOTED = {
     "table bookings",
     "table events",
@@ -505,7 +505,7 @@ NOTED = {
     "$ bookings get",
     "deliveries",
 }
-"""Where a note may be read, and is."""
+"""The places where a note may be read, and is."""
 
 
 def test_a_day_of_work_leaves_no_secret_where_it_should_not_be(
@@ -545,9 +545,9 @@ def settle(day: Day, endpoint: str, town: Town) -> None:
         if day.ask("reads", "GET", waiting, status=200)["data"] or len(town.ledger.keys()) < 2:
             return False
         with databases.connect(day.url) as connection:
-            owed = connection.execute("SELECT count(*) FROM effects WHERE status = 'queued'").fetchone()
+            queued = connection.execute("SELECT count(*) FROM effects WHERE status = 'queued'").fetchone()
             new = connection.execute("SELECT count(*) FROM mails WHERE status = 'queued' AND attempt_count = 0")
-            return bool(owed == (0,) and new.fetchone() == (0,))
+            return bool(queued == (0,) and new.fetchone() == (0,))
 
     wait_until(is_over, "everything is sent")
 

@@ -20,7 +20,7 @@ Ask = Callable[[Line, int], Any]
 
 
 def at_once(ports: Sequence[int], key: str, asks: Sequence[Ask]) -> list[list[Answer]]:
-    """The answers to each of them asked by so many lines at the same moment, one after the other."""
+    """Send each request on many connections at the same moment, one request after the other, and return the answers."""
 
     async def one(line: Line, number: int, start: asyncio.Barrier) -> list[Answer]:
         answers = []
@@ -39,7 +39,8 @@ def at_once(ports: Sequence[int], key: str, asks: Sequence[Ask]) -> list[list[An
 
 
 def check_one_execution(answers: Sequence[Answer], status: int) -> bytes:
-    """One was carried out; every other is its replay, byte for byte, or was told that it still runs."""
+    """Check that one request was carried out and every other is its replay, byte for byte, or the refusal of a running
+    one."""
     (first,) = [answer for answer in answers if answer.status == status and not answer.replayed]
     for answer in answers:
         if answer is first:

@@ -44,7 +44,7 @@ ADDRESSES = ("ada@example.com", "grace@example.com", "alan@example.com")
 FULL = ("insufficient_capacity", None)
 
 which = st.one_of(st.just(0), st.integers(0, 999))
-"""Which of those there are, counted round from the newest: what was just made is what most happens to."""
+"""An index into a list, counted round from the newest: recent rows are used most."""
 few = st.integers(1, 4)
 seldom = st.sampled_from([False, False, False, True])
 modes = st.sampled_from(list(PaymentMode))
@@ -103,7 +103,7 @@ class Booking:
 
 @dataclass
 class Model:
-    """What there is, and what was told, in order."""
+    """The expected rows and events, in order."""
 
     departures: list[Departure] = field(default_factory=list)
     bookings: list[Booking] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Model:
     cards: list[Card] = field(default_factory=list)
     customers: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Id and name by address."""
-    told: list[tuple[str, str]] = field(default_factory=list)
+    published: list[tuple[str, str]] = field(default_factory=list)
     """Type and resource of every event."""
 
     def taken(self, departure: Departure) -> int:
@@ -129,11 +129,11 @@ class Model:
         return max(0, departure.total - self.taken(departure) - held)
 
     def live(self, departure: Departure) -> list[Booking]:
-        """In the order in which they are cancelled together."""
+        """Return the live bookings in the order in which they are cancelled together."""
         return sorted((each for each in self.bookings if each.departure is departure and each.is_live), key=_id)
 
-    def tell(self, kind: str, resource_id: str) -> None:
-        self.told.append((kind, resource_id))
+    def publish(self, kind: str, resource_id: str) -> None:
+        self.published.append((kind, resource_id))
 
     def cancel(self, booking: Booking, at: int, *, refund: bool, in_full: bool = False) -> None:
         booking.status = "cancelled"
@@ -144,10 +144,10 @@ class Model:
         is_early = booking.departure.starts_at - at >= DAY
         if booking.payment == "stripe/paid" and refund and (is_early or in_full):
             booking.refunded = booking.total
-        self.tell("booking.cancelled", booking.id)
+        self.publish("booking.cancelled", booking.id)
 
     def cancel_batch(self, departure: Departure, reason: str, at: int) -> None:
-        """The next few of its bookings; no two that took from a card."""
+        """Cancel the next few of the departure's bookings; no two that took from a card."""
         live = self.live(departure)
         batch = live[:BATCH]
         while sum(each.from_card > 0 for each in batch) > 1:
@@ -191,7 +191,7 @@ class Machine(RuleBasedStateMachine):
         return self.clock.at
 
     def attempt(self, expected: Refusal, verb: Any, *arguments: Any, **named: Any) -> Any:
-        """What the verb gives; none when it is refused as expected."""
+        """Return the result of the verb; None when it is refused as expected."""
         if expected is None:
             return verb(*arguments, **named)
         assert self.ops.refusal(verb, *arguments, **named) == expected
@@ -294,7 +294,7 @@ class Machine(RuleBasedStateMachine):
     def issue(self, amount: int) -> None:
         card = Card(*self.ops.issue(amount), amount)
         self.model.cards.append(card)
-        self.model.tell("gift_card.issued", card.id)
+        self.model.publish("gift_card.issued", card.id)
 
     @rule(which=which, is_active=st.sampled_from([True, True, False]))
     @precondition(lambda self: self.model.cards)
@@ -392,7 +392,7 @@ class Machine(RuleBasedStateMachine):
     @rule(which=which)
     @precondition(lambda self: self.keys)
     def send_again(self, which: int) -> None:
-        """The same request with the same key: the same answer, whatever happened in between."""
+        """Send a request again with its key, and check that the answer is the same, whatever happened in between."""
         request, body = self.pick(self.keys, which)
         (answer,) = created(self.database, [request])
         assert isinstance(answer, Answer)
@@ -439,13 +439,13 @@ class Machine(RuleBasedStateMachine):
             rows = self.world.rows(tables.customers)
             (customer_id,) = (row["id"] for row in rows if row["email_key"] == address)
             self.model.customers[address] = (customer_id, shown["customer"]["name"])
-            self.model.tell("customer.created", customer_id)
-        self.model.tell("booking.created", shown["id"])
+            self.model.publish("customer.created", customer_id)
+        self.model.publish("booking.created", shown["id"])
         if card and from_card:
             card.balance -= from_card
-            self.model.tell("gift_card.redeemed", card.id)
+            self.model.publish("gift_card.redeemed", card.id)
         if status == "confirmed":
-            self.model.tell("booking.confirmed", shown["id"])
+            self.model.publish("booking.confirmed", shown["id"])
         self.model.bookings.append(
             Booking(
                 shown["id"], departure, seats, status, source, payment, due - from_card, card if from_card else None,
@@ -490,7 +490,7 @@ class Machine(RuleBasedStateMachine):
     def _confirmed(self, booking: Booking) -> None:
         if booking.status == "pending":
             booking.status = "confirmed"
-            self.model.tell("booking.confirmed", booking.id)
+            self.model.publish("booking.confirmed", booking.id)
 
     @rule(
         which=which,
@@ -518,7 +518,7 @@ class Machine(RuleBasedStateMachine):
                 refusal = FULL
         if self.attempt(refusal, self.ops.reschedule, booking.id, target.id) and booking.departure is not target:
             booking.departure = target
-            self.model.tell("booking.rescheduled", booking.id)
+            self.model.publish("booking.rescheduled", booking.id)
 
     @rule(which=which, name=st.sampled_from(["Ada", "Grace"]))
     @precondition(lambda self: self.model.customers)
@@ -527,7 +527,7 @@ class Machine(RuleBasedStateMachine):
         self.ops.update_customer(customer_id, name=name)
         if name != before:
             self.model.customers[address] = (customer_id, name)
-            self.model.tell("customer.updated", customer_id)
+            self.model.publish("customer.updated", customer_id)
 
     # What must be true ---------------------------------------------------------------------------------------------
 
@@ -562,13 +562,13 @@ class Machine(RuleBasedStateMachine):
         assert found == {each.id: each.balance for each in self.model.cards}
 
     @invariant()
-    def everything_was_told_once_and_in_order(self) -> None:
+    def everything_was_published_once_and_in_order(self) -> None:
         events = self.ops.events()
-        assert [(each["type"], each["data"]["object"]["id"]) for each in events] == self.model.told
+        assert [(each["type"], each["data"]["object"]["id"]) for each in events] == self.model.published
         assert [each["sequence"] for each in events] == list(range(1, len(events) + 1))
 
     def teardown(self) -> None:
-        """Nothing is left for the next example's sweeps."""
+        """Leave no work for the periodic jobs of the next example."""
         if sys.exc_info()[0] or not hasattr(self, "world"):
             return  # the step that failed has said what is wrong
         assert self.world.examine() == []

@@ -171,7 +171,7 @@ class UnusedSender:
         raise AssertionError("nothing is due")
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no connection."""
 
 
 class Growing:
@@ -190,7 +190,7 @@ class Growing:
         return 0
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no connection."""
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
@@ -229,10 +229,10 @@ def test_the_worker_backs_off_while_the_storage_is_full_and_goes_on_afterwards(
     faults.pages(database, "1") if database.is_sqlite else faults.read_only(url, "on")
     asyncio.run(asyncio.wait_for(run(), 60))
     database.close()
-    told = [record for record in lines(caplog) if record.levelno >= logging.WARNING]
-    assert [record.name for record in told].count("booking.database") == 1
-    assert not [record for record in told if record.exc_info]
-    assert len(told) <= 3  # where the server also ended connections, the worker and its job log once that it was away
+    logged = [record for record in lines(caplog) if record.levelno >= logging.WARNING]
+    assert [record.name for record in logged].count("booking.database") == 1
+    assert not [record for record in logged if record.exc_info]
+    assert len(logged) <= 3  # where the server also ended connections, the worker and its job log once that it was away
 
 
 def test_the_backoff_grows_with_each_failure_up_to_five_seconds() -> None:

@@ -31,7 +31,7 @@ RECLAIMED_WITHIN_S = LEASE_S + 60
 
 @dataclass
 class Setup:
-    """One receiver, its endpoint, and workers that are not started yet."""
+    """A receiver, its endpoint, and workers that are not started yet."""
 
     receivers: Receivers
     receiver: Receiver
@@ -86,7 +86,7 @@ def lease_has_passed(hooks: Hooks) -> None:
 
 
 def in_turn(*answers: Answer) -> Callable[[Receipt], Answer]:
-    """These answers, then acceptance."""
+    """Return these answers one after the other, then acceptance."""
     left = list(answers)
     return lambda _: left.pop(0) if left else OK
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 
 class Change(NamedTuple):
-    """One entry of the changelog."""
+    """An entry of the changelog."""
 
     date: str
     version: str

@@ -213,11 +213,11 @@ def test_each_answer_has_its_exit_code_and_its_line(
     refused = booking("whoami", "-o", "json")
     assert refused.code == exit_code
     assert refused.out == ""
-    told = refused.error
-    assert set(told) <= {"code", "message", "status", "request_id", "hint", "exit_code", "details"}
-    assert (told["code"], told["status"], told["request_id"]) == (code, status, "req_canned")
-    assert told["exit_code"] == exit_code
-    assert hint is None or hint in told["hint"]
+    error = refused.error
+    assert set(error) <= {"code", "message", "status", "request_id", "hint", "exit_code", "details"}
+    assert (error["code"], error["status"], error["request_id"]) == (code, status, "req_canned")
+    assert error["exit_code"] == exit_code
+    assert hint is None or hint in error["hint"]
     plain = booking("whoami")
     assert plain.err.startswith("error: ")
     assert "request: req_canned" in plain.err.splitlines()
@@ -302,8 +302,8 @@ def test_an_unknown_outcome_is_told_with_the_key_and_what_to_run(booking: Bookin
     refused = booking(*CREATE, "-o", "json")
     assert refused.code == ExitCode.SERVER
     (key,) = set(keys_sent(canned))
-    told = f"run the same command with --idempotency-key {key}: it makes the change once, and shows the result"
-    assert refused.error["hint"] == told
+    hint = f"run the same command with --idempotency-key {key}: it makes the change once, and shows the result"
+    assert refused.error["hint"] == hint
 
 
 def test_a_connection_that_breaks_is_an_unknown_outcome(

@@ -57,9 +57,9 @@ def test_as_many_are_shown_as_are_wanted(booking: Booking, booked: list[Any]) ->
 
 
 def test_what_is_done_is_told(booking: Booking, booked: list[Any]) -> None:
-    told = booking("bookings", "list", "--number", "2")
-    assert "The API has no such filter: searching its list." in told.err
-    assert booked[1]["id"] in told.out
+    result = booking("bookings", "list", "--number", "2")
+    assert "The API has no such filter: searching its list." in result.err
+    assert booked[1]["id"] in result.out
 
 
 def test_the_walk_ends_at_its_bound_and_says_how_to_go_on(

@@ -309,8 +309,8 @@ def test_an_interruption_is_one_json_object_in_json_mode(
         wait_until(lambda: stored_departures(os.environ["BOOKING_DATABASE_URL"]) > 0, "the first batch")
         started.send_signal(signal.SIGINT)
         out, err = started.communicate(timeout=60)
-    told = json.loads(err)["error"]
-    assert (started.returncode, out, told["code"], told["exit_code"]) == (130, "", "interrupted", 130)
+    error = json.loads(err)["error"]
+    assert (started.returncode, out, error["code"], error["exit_code"]) == (130, "", "interrupted", 130)
 
 
 def test_an_error_in_the_middle_says_what_is_imported(
@@ -404,8 +404,8 @@ def test_a_catalogue_that_cancels_a_departure_with_bookings_says_so(sold: Bookin
     assert "Fjord kayak, 2999-12-24 10:00 is cancelled, and has 2 bookings." in done.err
     assert "1780.00 NOK" in done.err
     assert TO_CANCEL in done.err.splitlines()
-    (told,) = sold("-o", "json").json["cancelled_departures"]  # also when nothing changes any more
-    assert (told["id"], told["bookings"], told["bookings_cancelled"]) == (DEPARTURE, 2, 0)
+    (departure,) = sold("-o", "json").json["cancelled_departures"]  # also when nothing changes any more
+    assert (departure["id"], departure["bookings"], departure["bookings_cancelled"]) == (DEPARTURE, 2, 0)
     assert statuses(booking) == ["confirmed", "confirmed"]
     assert booking(*TO_CANCEL.split()[1:], "--yes").code == 0
     assert statuses(booking) == ["cancelled", "cancelled"]
@@ -417,9 +417,9 @@ def test_its_bookings_are_cancelled_with_it_where_that_is_asked_for(sold: Bookin
     assert tried["cancelled_departures"][0]["refunds"] == [{"amount_minor": 2 * 89000, "currency": "NOK"}]
     assert statuses(booking) == ["confirmed", "confirmed"]
     done = sold("--cancel-bookings", "-o", "json").json
-    (told,) = done["cancelled_departures"]
-    assert (told["bookings"], told["bookings_cancelled"]) == (2, 2)
-    assert told["refunds"] == tried["cancelled_departures"][0]["refunds"]
+    (departure,) = done["cancelled_departures"]
+    assert (departure["bookings"], departure["bookings_cancelled"]) == (2, 2)
+    assert departure["refunds"] == tried["cancelled_departures"][0]["refunds"]
     assert statuses(booking) == ["cancelled", "cancelled"]
     found = booking("doctor", "-o", "json").json["data"]
     assert [each for each in found if each["kind"] == "broken"] == []

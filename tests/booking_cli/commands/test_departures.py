@@ -145,8 +145,8 @@ def check_all_cancelled_once(world: World, departure: str, booking_ids: list[str
     rows = world.rows(tables.bookings)
     assert {each["id"] for each in rows} == set(booking_ids)
     assert {(each["status"], each["cancel_reason"]) for each in rows} == {("cancelled", reason)}
-    told = [each["resource_id"] for each in world.rows(tables.events) if each["type"] == "booking.cancelled"]
-    assert Counter(told) == Counter(booking_ids)
+    cancelled = [each["resource_id"] for each in world.rows(tables.events) if each["type"] == "booking.cancelled"]
+    assert Counter(cancelled) == Counter(booking_ids)
     mails = [each for each in world.rows(tables.effects) if each["kind"] == "booking_cancellation_mail"]
     assert Counter(each["subject_id"] for each in mails) == Counter(booking_ids)
     paid = [each["id"] for each in rows if each["payment_source"] == "stripe"]
@@ -340,8 +340,8 @@ def test_the_manifest_fits_the_paper(stored_on_both: Booking, full: str, width: 
     lines = list(manifests.lines(manifest, width))
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
-    for told in ("2 Adult", "2 Dry suit", "2080.00 NOK", "+47 900 00 000, grace@example.com", "pending: not paid yet"):
-        assert told in text
+    for part in ("2 Adult", "2 Dry suit", "2080.00 NOK", "+47 900 00 000, grace@example.com", "pending: not paid yet"):
+        assert part in text
     assert "Arlington" in text
     assert "comes before noon" in text
     assert "eve@example.com" not in text

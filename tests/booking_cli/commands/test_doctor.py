@@ -35,8 +35,8 @@ def miscount(url: str, organization_id: str) -> None:
         tx.update(MISCOUNT, organization_id=organization_id, last_booking_number=1)
 
 
-def owe(url: str, organization_id: str, due_at: int) -> None:
-    """A mail that nobody has taken up."""
+def queue_mail(url: str, organization_id: str, due_at: int) -> None:
+    """Queue a mail that no worker has claimed."""
     subject = "00000000-0000-4000-8000-000000000001"
     with writing(url) as tx:
         tx.insert(
@@ -53,7 +53,7 @@ def owe(url: str, organization_id: str, due_at: int) -> None:
 
 
 def fail_mail(url: str, organization_id: str) -> str:
-    """The id of a mail that the mail server refused."""
+    """Write a mail that the mail server refused, and return its id."""
     mail_id, at = tokens.new_id(), system_clock()
     effect = {"organization_id": organization_id, "key": f"some_mail:{mail_id}", "kind": "some_mail"}
     ended = {"status": "done", "due_at": at, "created_at": at, "completed_at": at}
@@ -103,7 +103,7 @@ def test_what_nobody_takes_up_is_off_after_ten_minutes(
     fjord_on_both: Callable[..., Any], fresh_database_url: str
 ) -> None:
     off = fjord_id(fjord_on_both)
-    owe(fresh_database_url, off, system_clock() - 9 * MINUTE)
+    queue_mail(fresh_database_url, off, system_clock() - 9 * MINUTE)
     assert fjord_on_both("doctor").code == 0
     owe_longer = Update("owe_longer", tables.effects, sets=("due_at",), keys=("organization_id", "key"))
     key = "some_other_kind:00000000-0000-4000-8000-000000000001"

@@ -36,12 +36,12 @@ def test_the_readme_has_the_same_exit_codes() -> None:
 
 def test_every_variable_that_is_read_is_told(booking: Booking) -> None:
     rows = booking("help", "environment", "-o", "json").json["data"]
-    told = {name for row in rows for name in row["variable"].split(", ")}
+    documented = {name for row in rows for name in row["variable"].split(", ")}
     root = Path(__file__).parents[3]
     sources = [*root.glob("booking_cli/**/*.py"), root / "booking_core/settings.py", *root.glob("booking_sdk/*.py")]
     read = {name for path in sources for name in re.findall(r"\"(BOOKING_[A-Z_]+)\"", path.read_text())}
     assert len(read) > 20
-    assert read - {"BOOKING_COMPLETE"} <= told
+    assert read - {"BOOKING_COMPLETE"} <= documented
 
 
 def test_the_help_of_a_command_and_of_a_group_is_shown(booking: Booking) -> None:
@@ -85,5 +85,5 @@ def test_the_page_fits_a_terminal(terminal: Callable[..., tuple[int, str]]) -> N
 
 
 def test_every_command_stands_in_the_readme() -> None:
-    told = set(re.findall(r"^\| `booking ([a-z -]+?)(?: [^a-z`][^`]*)?` \|", README, re.MULTILINE))
-    assert told == {" ".join(leaf.words) for leaf in leaves()}
+    documented = set(re.findall(r"^\| `booking ([a-z -]+?)(?: [^a-z`][^`]*)?` \|", README, re.MULTILINE))
+    assert documented == {" ".join(leaf.words) for leaf in leaves()}

@@ -121,10 +121,10 @@ def test_a_key_that_could_not_be_shown_is_named(
     fjord: Booking, process: Callable[..., subprocess.Popen[str]], nobody_reads: int
 ) -> None:
     started = process("keys", "create", "--org", "fjord-tours", "--name", "Website", stdout=nobody_reads)
-    _, told = started.communicate()
+    _, errors = started.communicate()
     assert started.returncode == 1
     (key,) = find(fjord)
-    assert told.splitlines()[2:] == [
+    assert errors.splitlines()[2:] == [
         f"error: The key {key['id']} was created, but could not be written: Broken pipe.",
         f"hint: booking keys revoke {key['id']}",
     ]

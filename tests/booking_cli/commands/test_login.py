@@ -107,13 +107,13 @@ def test_a_login_is_tried_kept_in_the_keyring_and_used(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    told = log_in()
-    assert told.code == 0, told.err
-    assert told.json["organization"] == shop.organization.slug
-    assert (told.json["profile"], told.json["kept_in"]) == ("default", "keyring")
-    assert told.json["scopes"] == ["bookings:read"]
+    result = log_in()
+    assert result.code == 0, result.err
+    assert result.json["organization"] == shop.organization.slug
+    assert (result.json["profile"], result.json["kept_in"]) == ("default", "keyring")
+    assert result.json["scopes"] == ["bookings:read"]
     assert ring.kept == {("booking-cli", "default"): key}
-    assert key not in told.out + "".join(path.read_text() for path in (tmp_path / "config").iterdir())
+    assert key not in result.out + "".join(path.read_text() for path in (tmp_path / "config").iterdir())
     monkeypatch.delenv("BOOKING_BASE_URL")
     assert booking("whoami", "--fields", "organization.slug").out == f"{shop.organization.slug}\n"
 
@@ -306,9 +306,9 @@ def test_an_empty_list_of_profiles_says_how_to_begin(
 
 
 def test_who_is_logged_in_is_told_as_the_api_tells_it(booking: Booking, shop: World) -> None:
-    told = booking("whoami", "-o", "json").json
-    assert set(told) == {"organization", "key"}
-    assert told["organization"]["slug"] == shop.organization.slug
+    shown = booking("whoami", "-o", "json").json
+    assert set(shown) == {"organization", "key"}
+    assert shown["organization"]["slug"] == shop.organization.slug
 
 
 def test_one_setting_is_told_for_a_script(booking: Booking, environment: Callable[[str, str], None]) -> None:
@@ -317,8 +317,8 @@ def test_one_setting_is_told_for_a_script(booking: Booking, environment: Callabl
     assert booking("config", "get", "base_url").out == "http://127.0.0.1:9\n"
     assert booking("config", "get", "profile").out == "default\n"
     assert booking("config", "get", "api_key").out == "svc_01234567…\n"
-    told = booking("config", "get", "base_url", "-o", "json").json
-    assert told == {"setting": "base_url", "value": "http://127.0.0.1:9", "origin": "BOOKING_BASE_URL"}
+    shown = booking("config", "get", "base_url", "-o", "json").json
+    assert shown == {"setting": "base_url", "value": "http://127.0.0.1:9", "origin": "BOOKING_BASE_URL"}
     unset = booking("config", "get", "organization", "-o", "json")
     assert (unset.code, unset.error["code"]) == (1, "not_set")
 

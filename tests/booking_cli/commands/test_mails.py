@@ -92,7 +92,7 @@ def test_mails_are_listed_the_newest_first(fjord_on_both: Booking, office: Offic
     office.book("Grace")
     office.write()
     office.settle(MailOutcome.SENT)
-    owed = office.book("Edsger")
+    unwritten = office.book("Edsger")
     found = office.mails("list").json
     assert [(mail["status"], mail["recipient"]) for mail in found["data"]] == [
         ("queued", None),
@@ -101,7 +101,7 @@ def test_mails_are_listed_the_newest_first(fjord_on_both: Booking, office: Offic
     ]
     assert all(mail.keys() == FIELDS for mail in found["data"])
     assert (found["has_more"], found["next_cursor"]) == (False, None)
-    assert found["data"][0]["id"] == f"booking_confirmation_mail:{owed}"
+    assert found["data"][0]["id"] == f"booking_confirmation_mail:{unwritten}"
     assert office.mails("list", "--status", "failed", "--org", "fjord-tours").json["data"] == found["data"][2:]
     page = office.mails("list", "--limit", "1").json
     assert (page["data"], page["has_more"]) == (found["data"][:1], True)

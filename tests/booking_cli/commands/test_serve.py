@@ -88,7 +88,9 @@ def test_a_trusted_proxy_names_the_client_and_nobody_else_does(
         began = time.monotonic()
         seen = [remaining(f"{address}/api/v1/me", client) for client in clients]
         given_back = int(time.monotonic() - began)  # one for each second
-    assert all(expected <= told <= expected + given_back for told, expected in zip(seen, left, strict=True)), seen
+    assert all(expected <= reported <= expected + given_back for reported, expected in zip(seen, left, strict=True)), (
+        seen
+    )
 
 
 def test_the_log_is_for_people_when_they_ask(process: Process, environment: Callable[[str, str], None]) -> None:

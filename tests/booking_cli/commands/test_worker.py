@@ -61,6 +61,6 @@ def test_the_log_warns_once_when_no_mail_can_be_sent(command: str, caplog: pytes
 
 
 def test_the_doctor_finds_it_too(stored_on_both: Callable[..., Any], fresh_database_url: str) -> None:
-    told = stored_on_both("doctor").out
-    assert ("no mail is sent" in told) is fresh_database_url.startswith("postgresql")
+    findings = stored_on_both("doctor").out
+    assert ("no mail is sent" in findings) is fresh_database_url.startswith("postgresql")
     assert stored_on_both("doctor", "-o", "json").err == ""

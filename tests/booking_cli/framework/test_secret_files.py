@@ -37,8 +37,8 @@ def test_a_closed_pipe_is_no_failure_once_the_secret_is_in_its_file(
 ) -> None:
     argv = making(booking, shop)[name]
     started = process(*argv, "--secret-file", "kept", "-o", output, stdout=nobody_reads)
-    _, told = started.communicate()
-    assert (started.returncode, "error" in told) == (0, False)
+    _, errors = started.communicate()
+    assert (started.returncode, "error" in errors) == (0, False)
     assert (tmp_path / "kept").read_text().strip()
 
 
@@ -48,9 +48,9 @@ def test_a_full_disk_behind_stdout_does_not_say_that_the_kept_secret_is_lost(
 ) -> None:
     argv = ("keys", "create", "--org", shop.organization.slug, "--name", "y", "--secret-file", "kept")
     with Path("/dev/full").open("w") as full:
-        _, told = (started := process(*argv, stdout=full)).communicate()
+        _, errors = (started := process(*argv, stdout=full)).communicate()
     assert started.returncode == 1
-    assert "The secret is in kept; the rest could not be shown: No space left on device." in told
+    assert "The secret is in kept; the rest could not be shown: No space left on device." in errors
     assert (tmp_path / "kept").read_text().startswith("svc_")
 
 

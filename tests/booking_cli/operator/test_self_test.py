@@ -39,9 +39,9 @@ def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
 def test_every_step_passes_and_nothing_is_left(
     stored_on_both: Booking, nothing_left: Callable[[], None], backend: str
 ) -> None:
-    told = stored_on_both("demo", "--once", "-o", "json")
-    assert (told.code, told.err) == (0, "")
-    steps = told.json["data"]
+    result = stored_on_both("demo", "--once", "-o", "json")
+    assert (result.code, result.err) == (0, "")
+    steps = result.json["data"]
     assert [each["step"] for each in steps] == STEPS
     assert all(each["ok"] is True for each in steps)
     widths = [max(len(str(each[column])) for each in steps) for column in self_test.COLUMNS]
@@ -80,9 +80,9 @@ def test_a_catalogue_of_ones_own_plays_too(booking: Booking, tmp_path: Path) -> 
     file.write_text(
         json.dumps({"experiences": [{"slug": "x", "title": "X", "duration_minutes": 60, "price_from": price}]})
     )
-    told = booking("demo", "--once", "--catalog", str(file))
-    assert told.code == 0
-    lines = [line.split("\t") for line in told.out.splitlines()]
+    result = booking("demo", "--once", "--catalog", str(file))
+    assert result.code == 0
+    lines = [line.split("\t") for line in result.out.splitlines()]
     assert ["book", "POST /bookings", "201 confirmed, 25000 CLP", "true"] in lines
 
 
@@ -90,9 +90,9 @@ def test_a_delivery_that_does_not_verify_fails_the_self_test(
     booking: Booking, nothing_left: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(self_test, "Verifier", lambda _: Verifier(generate_secret()))
-    told = booking("demo", "--once", "-o", "json")
-    assert told.code == 1
-    *fine, last = told.json["data"]
+    result = booking("demo", "--once", "-o", "json")
+    assert result.code == 1
+    *fine, last = result.json["data"]
     assert all(each["ok"] for each in fine)
     assert last == {"step": "deliver", "asked": "the receiver", "answer": "signature_mismatch", "ok": False}
     nothing_left()
@@ -101,10 +101,10 @@ def test_a_delivery_that_does_not_verify_fails_the_self_test(
 def test_a_delivery_that_does_not_come_fails_the_self_test(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(self_test, "_TIMEOUT_S", 1)
     monkeypatch.setattr("booking_server.worker.delivery_queue.webhooks.claim", lambda *_, **__: [])
-    told = booking("demo", "--once")
-    assert told.code == 1
-    assert told.out.splitlines()[-1].split("\t") == ["deliver", "the receiver", "no booking.created in 1 s", "false"]
-    assert "deliver failed: no booking.created in 1 s" in told.err
+    result = booking("demo", "--once")
+    assert result.code == 1
+    assert result.out.splitlines()[-1].split("\t") == ["deliver", "the receiver", "no booking.created in 1 s", "false"]
+    assert "deliver failed: no booking.created in 1 s" in result.err
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_whatever_goes_wrong_is_marked_at_its_step(
         raise raised
 
     monkeypatch.setattr(self_test, "STEPS", (("me", "GET /me", fail), *self_test.STEPS[1:]))
-    told = booking("demo", "--once", "-o", "json")
-    assert told.code == 1
-    assert told.json["data"][-1] == {"step": "me", "asked": "GET /me", "answer": shown, "ok": False}
+    result = booking("demo", "--once", "-o", "json")
+    assert result.code == 1
+    assert result.json["data"][-1] == {"step": "me", "asked": "GET /me", "answer": shown, "ok": False}
 
 
 def test_a_service_that_cannot_start_fails_at_once(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,22 +132,22 @@ def test_a_service_that_cannot_start_fails_at_once(booking: Booking, monkeypatch
         raise OSError("no more files")
 
     monkeypatch.setattr("booking_server.app._worker_of", fail)
-    told = booking("demo", "--once", "-o", "json")
-    assert told.code == 1
-    assert told.json["data"][-1]["step"] == "me"
-    assert told.json["data"][-1]["answer"].startswith("no answer")
+    result = booking("demo", "--once", "-o", "json")
+    assert result.code == 1
+    assert result.json["data"][-1]["step"] == "me"
+    assert result.json["data"][-1]["answer"].startswith("no answer")
 
 
 def test_a_refusal_is_shown_with_its_code(booking: Booking, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(self_test, "_short_lived_key", lambda *_: "svc_" + "0" * 40)
-    told = booking("demo", "--once", "-o", "json")
-    assert told.json["data"][-1]["answer"] == "401 api_key_invalid"
+    result = booking("demo", "--once", "-o", "json")
+    assert result.json["data"][-1]["answer"] == "401 api_key_invalid"
 
 
 def test_the_log_is_shown_to_who_asks(booking: Booking) -> None:
-    told = booking("demo", "--once", "-v")
-    assert told.code == 0
-    assert "webhooks may be sent to private addresses: 127.0.0.0/8" in told.err
+    result = booking("demo", "--once", "-v")
+    assert result.code == 0
+    assert "webhooks may be sent to private addresses: 127.0.0.0/8" in result.err
     assert booking("demo", "--once").err == ""
 
 

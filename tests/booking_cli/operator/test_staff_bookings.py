@@ -64,7 +64,7 @@ def test_a_booking_says_who_made_it(staff: Booking, ops: Operations, departure: 
     assert booked["totals"]["total"]["amount_minor"] == 2 * 89000 + 15000
     assert ops.event_types(booked["id"]) == ["booking.created", "booking.confirmed"]
     assert {each["data"]["object"].get("source", source) for each in ops.events()} == {source}
-    assert "booking_confirmation_mail" in ops.owed(booked["id"])
+    assert "booking_confirmation_mail" in ops.outbox_kinds(booked["id"])
     assert ops.world.examine() == []
 
 
@@ -76,8 +76,8 @@ def test_the_same_command_with_the_same_key_books_once(
     assert (again.code, again.json) == (0, first.json)
     assert len(world.rows(tables.bookings)) == 1
     given = ("--departure", departure, *ADA, "--payment", "pay_on_site", "--idempotency-key", "order-1017")
-    told = stored_on_both("bookings", "create", *ORG, "--source", "agency", *given)
-    assert "nothing was booked now" in told.err
+    result = stored_on_both("bookings", "create", *ORG, "--source", "agency", *given)
+    assert "nothing was booked now" in result.err
     for source, argv in (("admin", ()), ("agency", ("--note", "another body"))):
         other = create(staff, departure, source, *argv, "--idempotency-key", "order-1017")
         assert (other.code, other.error["code"]) == (ExitCode.INVALID, "idempotency_key_reused")
@@ -253,17 +253,17 @@ def test_a_reason_longer_than_the_api_takes_is_refused(staff: Booking, ops: Oper
 
 
 @pytest.mark.parametrize(
-    ("mode", "told"),
+    ("mode", "message"),
     [
         (PaymentMode.PAY_ON_SITE, "No payment was received, so nothing is returned."),
         (PaymentMode.EXTERNAL_PAID, "It was paid outside this service"),
     ],
 )
 def test_what_no_card_paid_is_told_too(
-    stored_on_both: Booking, ops: Operations, departure: str, mode: PaymentMode, told: str
+    stored_on_both: Booking, ops: Operations, departure: str, mode: PaymentMode, message: str
 ) -> None:
     ops.book(departure, payment=mode)
-    assert told in stored_on_both("bookings", "cancel", "1", *ORG, "--yes").err
+    assert message in stored_on_both("bookings", "cancel", "1", *ORG, "--yes").err
 
 
 # Moving ----------------------------------------------------------------------------------------------------------

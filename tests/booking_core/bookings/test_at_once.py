@@ -35,7 +35,7 @@ def two(ops: Operations) -> tuple[str, str]:
 
 
 def together(*acts: Callable[[], Any]) -> list[Any]:
-    """What each gives, or the code it was refused with; all begin at the same moment."""
+    """Run the functions, which begin at the same moment, and return the result or the refusal's code of each."""
     start = threading.Barrier(len(acts))
     outcomes: list[Any] = [None] * len(acts)
 

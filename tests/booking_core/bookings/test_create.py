@@ -26,7 +26,7 @@ def departure(world: World) -> str:
 
 
 def shown(answers: Sequence[Answer | BookingError]) -> list[tuple[int, Any]]:
-    """Of each answer its status, and the booking's number or the refusal's code."""
+    """Return the status of each answer, and the booking's number or the refusal's code."""
     found = []
     for answer in answers:
         assert isinstance(answer, Answer)
@@ -47,8 +47,8 @@ def test_a_batch_is_numbered_in_its_order(world: World, departure: str) -> None:
     creates = [create(world, departure, f"in-order-{n}", customer=guest(n)) for n in range(12)]
     assert shown(created(world.database, creates)) == [(201, n) for n in range(1, 13)]
     events = sorted(world.rows(tables.events), key=lambda event: event["sequence"])
-    told = ["customer.created", "booking.created", "booking.confirmed"]
-    assert [event["type"] for event in events] == told * 12
+    types = ["customer.created", "booking.created", "booking.confirmed"]
+    assert [event["type"] for event in events] == types * 12
     assert [event["sequence"] for event in events] == list(range(1, 37))
     assert world.row(tables.departures, departure)["seats_taken"] == 12
     assert world.examine() == []

@@ -198,7 +198,7 @@ def strict(new_world: Callable[..., World]) -> Operations:
 
 
 def leaving(ops: Operations, minimum: int | None = 3, **columns: object) -> str:
-    """A departure in two days."""
+    """Insert a departure in two days."""
     return ops.world.departure(ops.world.experience(min_participants=minimum), **columns)
 
 

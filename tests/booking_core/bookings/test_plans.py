@@ -57,7 +57,7 @@ class Filled:
     world: World
     plans_of: Callable[[Callable[[Tx], Any]], list[Plan]]
     experience: str
-    """One of its 20 experiences, which has one booking in 20."""
+    """An experience of the 20, which has every twentieth booking."""
     key: str
 
 
@@ -174,7 +174,7 @@ class Asked:
 
 
 def asked(filled: Filled, name: str) -> Asked:
-    """What a client asks for, by the name of the filter."""
+    """Return a client's request that uses the filter of that name."""
     return {
         "nothing": Asked({}, "", PAGE),
         "status": Asked({"status": BookingStatus.CONFIRMED}, "AND status = 'confirmed'", PAGE),
@@ -184,14 +184,14 @@ def asked(filled: Filled, name: str) -> Asked:
 
 
 def page_plan(filled: Filled, order: Order, filters: dict[str, Any], start: str | None = None) -> Plan:
-    """How one page of bookings is read."""
+    """Return the plan of one page of bookings."""
     caller, page = filled.world.caller(), PageRequest(LIMIT, order, start)
     (plan,) = filled.plans_of(lambda tx: bookings.find(tx, caller, page, **filters))
     return plan
 
 
 def cursor_of(filled: Filled, order: Order, of: Asked) -> str:
-    """The cursor that asks for that page."""
+    """Return the cursor of that page."""
     direction = "ASC" if order is Order.ASC else "DESC"
     with connect(filled.url) as connection:
         created_at, row_id = connection.execute(
@@ -203,7 +203,7 @@ def cursor_of(filled: Filled, order: Order, of: Asked) -> str:
 
 
 def assert_cheap(plan: Plan, filled: Filled) -> None:
-    """No large table is read whole, and it costs what a page of 25 may."""
+    """Check that no large table is read whole, and that the cost is at most that of a page of 25."""
     assert not plan.scanned & LARGE, str(plan)
     assert plan.cost < (13_000 if is_sqlite(filled.url) else 120), str(plan)
 
@@ -260,7 +260,7 @@ def test_a_window_of_departures_costs_a_page_or_what_departs_in_it(filled: Fille
 
 
 def search_plans(filled: Filled, order: Order = Order.DESC, start: str | None = None, **wanted: Any) -> list[Plan]:
-    """How a search is carried out, when the planner has settled."""
+    """Return the plans of a search, when the planner has settled."""
     caller, page = filled.world.caller(), PageRequest(LIMIT, order, start)
     for _ in range(2):
         plans = filled.plans_of(lambda tx: bookings.search(tx, caller, page, Search(**wanted)))
@@ -322,7 +322,7 @@ def customer_address(filled: Filled) -> str:
 
 
 def assert_indexed(plans: list[Plan], filled: Filled, *, cost: int | None = None) -> None:
-    """No large table is read whole; the statements together cost less than that, on PostgreSQL."""
+    """Check that no large table is read whole, and on PostgreSQL that the statements cost less than `cost` together."""
     assert plans
     for plan in plans:
         assert not plan.scanned & LARGE, str(plan)
@@ -346,7 +346,7 @@ def test_a_cancellation_touches_its_own_rows(filled: Filled) -> None:
 
 
 def written(filled: Filled, verb: Callable[[Tx, Caller], object]) -> list[Plan]:
-    """How a verb and what it writes are carried out."""
+    """Return the plans of a verb and of its collected writes."""
 
     def work(tx: Tx) -> None:
         verb(tx, filled.world.caller())

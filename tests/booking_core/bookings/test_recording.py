@@ -171,7 +171,7 @@ def test_what_was_taken_by_hand_is_owed_by_hand_once(
     (refund,) = world.rows(tables.refunds)
     assert (refund["status"], refund["last_error"], refund["amount_minor"]) == ("needs_review", "paid_by_hand", amount)
     assert refund["next_attempt_at"] is None
-    assert ops.owed(booking_id).count("staff_refund_review_mail") == 1
+    assert ops.outbox_kinds(booking_id).count("staff_refund_review_mail") == 1
     assert ops.noted(booking_id).count("refund_needs_review") == 1
     found = outcome(ops, booking_id)
     assert (found.state, found.amount_minor) == (MoneyState.BY_HAND, amount)

@@ -59,10 +59,10 @@ def test_the_event_has_the_previous_departure(ops: Operations, world: World, sat
         "previous_departure": {"id": saturday, "starts_at": booking["departure"]["starts_at"]},
     }
     assert ops.noted(booking["id"]) == ["booking_created", "booking_rescheduled"]
-    owed = {row["kind"]: orjson.loads(row["payload"]) for row in world.rows(tables.effects)}
+    payloads = {row["kind"]: orjson.loads(row["payload"]) for row in world.rows(tables.effects)}
     before = world.row(tables.departures, saturday)["starts_at"]
     for kind in ("booking_rescheduling_mail", "staff_rescheduling_mail"):
-        assert owed[kind] == {"previous_starts_at": before}
+        assert payloads[kind] == {"previous_starts_at": before}
 
 
 def test_a_booking_moves_back_and_forth_and_each_move_is_told(
@@ -72,7 +72,7 @@ def test_a_booking_moves_back_and_forth_and_each_move_is_told(
     for departure in (sunday, saturday, sunday):
         ops.reschedule(booking["id"], departure)
     assert ops.event_types(booking["id"]).count("booking.rescheduled") == 3
-    assert ops.owed(booking["id"]).count("booking_rescheduling_mail") == 3
+    assert ops.outbox_kinds(booking["id"]).count("booking_rescheduling_mail") == 3
     assert (ops.taken(saturday), ops.taken(sunday)) == (0, 2)
     assert world.examine() == []
 
@@ -125,7 +125,7 @@ def test_staff_hears_of_a_move_whatever_was_said_of_the_notice_of_the_creation(
 ) -> None:
     booking = ops.book(saturday, notify_staff=False, send_confirmation_email=False)
     ops.reschedule(booking["id"], sunday)
-    assert ops.owed(booking["id"]) == ["booking_rescheduling_mail", "staff_rescheduling_mail"]
+    assert ops.outbox_kinds(booking["id"]) == ["booking_rescheduling_mail", "staff_rescheduling_mail"]
 
 
 def test_an_organization_that_wants_no_mail_gets_none(new_world: Callable[..., World]) -> None:
@@ -134,7 +134,7 @@ def test_an_organization_that_wants_no_mail_gets_none(new_world: Callable[..., W
     first, second = (world.departure(experience, starts_at=world.clock() + at * DAY) for at in (1, 2))
     booking = ops.book(first)
     ops.reschedule(booking["id"], second)
-    assert ops.owed(booking["id"]) == ["booking_confirmation_mail", "booking_rescheduling_mail"]
+    assert ops.outbox_kinds(booking["id"]) == ["booking_confirmation_mail", "booking_rescheduling_mail"]
 
 
 @pytest.mark.parametrize(

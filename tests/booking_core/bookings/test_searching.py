@@ -29,7 +29,7 @@ def departure(world: World) -> str:
 
 
 def numbers(ops: Operations, page: PageRequest | None = None, **wanted: Any) -> list[int]:
-    """The numbers of the bookings that are found, on one page."""
+    """Return the numbers of the bookings that are found, on one page."""
     return [each["booking_number"] for each in found(ops, page, **wanted)["data"]]
 
 

@@ -52,7 +52,11 @@ def test_a_booking_by_staff_leaves_what_one_of_the_api_leaves(
     different = {name for name in rows[0] if rows[0][name] != rows[1][name]}
     assert different <= {"id", "booking_number", "source", "customer_id", "guest_name", "guest_email", "guest_phone"}
     assert [ops.event_types(each["id"]) for each in (mine, other)] == [["booking.created", "booking.confirmed"]] * 2
-    assert ops.owed(mine["id"]) == ops.owed(other["id"]) == ["booking_confirmation_mail", "staff_booking_mail"]
+    assert (
+        ops.outbox_kinds(mine["id"])
+        == ops.outbox_kinds(other["id"])
+        == ["booking_confirmation_mail", "staff_booking_mail"]
+    )
     assert ops.noted(mine["id"]) == ops.noted(other["id"]) == ["booking_created"]
     assert world.examine() == []
 
@@ -98,10 +102,10 @@ def test_a_gift_card_is_redeemed_between_created_and_confirmed(ops: Operations, 
 
 def test_flags_suppress_mails(ops: Operations, new_world: Callable[..., World], departure: str) -> None:
     quiet = ops.book(departure, send_confirmation_email=False, notify_staff=False)
-    assert ops.owed(quiet["id"]) == []
+    assert ops.outbox_kinds(quiet["id"]) == []
     deaf = Operations(new_world(notify_staff=False))
     booking = deaf.book(deaf.world.departure(deaf.world.experience()))
-    assert deaf.owed(booking["id"]) == ["booking_confirmation_mail"]
+    assert deaf.outbox_kinds(booking["id"]) == ["booking_confirmation_mail"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +140,7 @@ def test_staff_confirms_a_pending_booking_once(ops: Operations, world: World, de
     assert (confirmed["status"], confirmed["payment"]["status"]) == ("confirmed", "pending")
     assert ops.event_types(booking["id"]) == ["booking.created", "booking.confirmed"]
     assert ops.events()[-1]["data"]["object"] == confirmed
-    assert ops.owed(booking["id"]) == ["booking_confirmation_mail", "staff_booking_mail"]
+    assert ops.outbox_kinds(booking["id"]) == ["booking_confirmation_mail", "staff_booking_mail"]
     assert ops.noted(booking["id"]) == ["booking_confirmed", "booking_created"]
     world.clock.advance(DAY)
     with nothing_changes(world):
@@ -214,12 +218,12 @@ def test_guest_and_staff_are_told_whatever_was_said_of_the_notice_of_the_creatio
     both, quiet = ops.book(departure), ops.book(departure, notify_staff=False, send_confirmation_email=False)
     for each in (both, quiet):
         ops.cancel(each["id"])
-    assert "staff_cancellation_mail" in ops.owed(both["id"])
-    assert ops.owed(quiet["id"]) == ["booking_cancellation_mail", "staff_cancellation_mail"]
+    assert "staff_cancellation_mail" in ops.outbox_kinds(both["id"])
+    assert ops.outbox_kinds(quiet["id"]) == ["booking_cancellation_mail", "staff_cancellation_mail"]
     deaf = Operations(new_world(notify_staff=False))
     booking = deaf.book(deaf.world.departure(deaf.world.experience()))
     deaf.cancel(booking["id"])
-    assert deaf.owed(booking["id"]) == ["booking_cancellation_mail", "booking_confirmation_mail"]
+    assert deaf.outbox_kinds(booking["id"]) == ["booking_cancellation_mail", "booking_confirmation_mail"]
 
 
 def test_past_departures_can_be_cancelled(ops: Operations, world: World, departure: str) -> None:

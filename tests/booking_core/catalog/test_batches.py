@@ -38,7 +38,7 @@ def load_at_once(world: World, document: object) -> Summary:
 
 
 def exported(world: World) -> Document:
-    """The catalogue without the ids that were made, nor the order that comes from them."""
+    """Return the catalogue without generated ids, nor the order that comes from them."""
     document = world.database.read(lambda tx: catalog.export(tx, world.organization, world.installation))
     document["customers"].sort(key=lambda customer: str(customer["email"]))
     document["gift_cards"].sort(key=lambda card: str(card["code"]))

@@ -22,7 +22,7 @@ OTHER_ID = "9566f6c9-2fe2-43f7-9df7-3a5b4feee5d1"
 
 
 def problems(document: object) -> dict[str, str]:
-    """The message at each pointer; every pointer occurs once in these tests."""
+    """Return the message at each pointer; every pointer occurs once in these tests."""
     with pytest.raises(InvalidCatalogue) as refused:
         catalog.validate(document)
     found = dict(refused.value.problems)

@@ -44,7 +44,7 @@ def problems(world: World, document: object, **keys: Any) -> dict[str, str]:
 
 
 def stored(world: World, table: Table) -> list[dict[str, Any]]:
-    """Every row of the organization, by id."""
+    """Return every row of the organization, by id."""
     query = select(table).where(table.c.organization_id == bindparam("o", type_=Id)).order_by(table.c.id)
     found = world.database.read(lambda tx: tx.all(Statement(query), o=world.org))
     return [dict(zip(table.c.keys(), row, strict=True)) for row in found]

@@ -23,7 +23,7 @@ def tour(*starts: str, **keys: Any) -> Document:
 
 
 def problems(document: object, world: World | None = None, **keys: bool) -> dict[str, str]:
-    """What is wrong with the document; an import refuses the same, and writes nothing."""
+    """Return the document's problems, and check that an import refuses the same and writes nothing."""
     organization = world.organization if world else None
     with pytest.raises(InvalidCatalogue) as refused:
         catalog.validate(document, organization=organization, **keys)

@@ -85,7 +85,7 @@ TIERS = ("adult", "child", "family", "senior ~/å")
 
 @st.composite
 def tours(draw: st.DrawFn) -> Document:
-    """An experience with some departures: with tiers or without, with prices of its own or without."""
+    """Draw an experience with some departures: with tiers or without, with prices of its own or without."""
     offered = draw(st.lists(st.sampled_from(TIERS), unique=True))
     made: Document = {"slug": f"tour-{next(_numbers)}", "title": "Tour", "duration_minutes": 60}
     if draw(st.booleans()):
@@ -98,7 +98,7 @@ def tours(draw: st.DrawFn) -> Document:
 
 
 def own_prices(offered: list[str]) -> st.SearchStrategy[Document]:
-    """What a departure says of its prices: nothing, or for some tiers, or one price where there are none."""
+    """Draw the prices of a departure: none, of some tiers, or one price where there are no tiers."""
     if not offered:
         return st.one_of(st.just({}), AMOUNTS.map(lambda amount: {"price": nok(amount)}))
     amounts = st.one_of(AMOUNTS, AMOUNTS.map(nok))
@@ -130,7 +130,7 @@ def test_the_price_that_availability_shows_is_what_a_booking_of_the_cheapest_tie
 
 
 def totals(ops: Operations, departure_id: str, tier_id: str) -> list[int] | None:
-    """What one of that tier is charged through the API, by staff, and in a checkout; None when it is not for sale."""
+    """Return the totals of one unit of the tier by API, staff and checkout; None when it is not for sale."""
     request = create(ops.world, departure_id, f"key-{next(_numbers):08}", guests=[{"tier_id": tier_id, "count": 1}])
     (answer,) = created(ops.world.database, [request])
     assert isinstance(answer, Answer)

@@ -16,7 +16,7 @@ def schedule(**keys: Any) -> dict[str, Any]:
 def planned(
     *schedules: dict[str, Any], timezone: str = "Europe/Oslo", departures: list[dict[str, Any]] | None = None
 ) -> tuple[list[str], tuple[Note, ...]]:
-    """The starts, as they are shown, and the notes."""
+    """Return the starts, as they are shown, and the notes."""
     tour = {"slug": "night", "title": "Night", "duration_minutes": 60, "schedules": list(schedules)}
     plan = rules.plan({"experiences": [tour | {"departures": departures or []}]}, zone(timezone))
     return [zone(timezone).iso(entry.given["starts_at"]) for entry in plan.departures], plan.notes

@@ -37,7 +37,7 @@ def find(world: World, page: PageRequest = PageRequest(), **filters: Any) -> dic
     return world.database.read(lambda tx: customers.find(tx, world.caller(), page, **filters))
 
 
-def told(world: World) -> list[dict[str, Any]]:
+def feed(world: World) -> list[dict[str, Any]]:
     """Return the feed of the organization, oldest first."""
     page = PageRequest(limit=100, order=Order.ASC)
     found: list[dict[str, Any]] = orjson.loads(
@@ -76,7 +76,7 @@ def test_a_new_customer_has_the_shape_of_the_model(world: World) -> None:
 
 def test_the_event_of_a_new_customer_shows_it_as_the_response_does(world: World) -> None:
     shown, _ = create(world)
-    (event,) = told(world)
+    (event,) = feed(world)
     assert event["type"] == "customer.created"
     assert event["data"] == {"object": shown}
     assert (event["resource_type"], event["resource_id"]) == ("customer", shown["id"])
@@ -87,7 +87,7 @@ def test_an_address_in_any_case_is_the_customer_it_belongs_to(world: World, emai
     shown, _ = create(world)
     again = CustomerCreate(email=email, name="Someone Else", phone="1", email_subscription=True)
     assert create(world, again) == (shown, False)
-    assert len(told(world)) == 1
+    assert len(feed(world)) == 1
 
 
 def test_two_spellings_of_one_letter_are_one_address(world: World) -> None:
@@ -129,7 +129,7 @@ def test_many_who_create_one_address_at_once_get_one_customer_and_one_event(worl
     assert sorted(created for _, created in outcomes) == [False] * 7 + [True]
     assert len({shown["id"] for shown, _ in outcomes}) == 1
     assert len(find(world)["data"]) == 1
-    assert len(told(world)) == 1
+    assert len(feed(world)) == 1
 
 
 def test_another_room_adds_a_customer_to_its_own_writes(world: World) -> None:

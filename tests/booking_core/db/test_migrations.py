@@ -183,13 +183,13 @@ def test_bookings_paid_by_one_payment_intent_before_0009_are_kept(empty_database
 def _keys_and_indexes(url: str) -> set[str]:
     """Return every index and every constraint from the database's catalogue."""
     if databases.is_sqlite(url):
-        told = _rows(url, "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND tbl_name <> 'alembic_version'")
-        lines = (line.strip(" \t,") for (sql,) in told for line in sql.splitlines())
+        objects = _rows(url, "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND tbl_name <> 'alembic_version'")
+        lines = (line.strip(" \t,") for (sql,) in objects for line in sql.splitlines())
         return {line for line in lines if line.startswith(("CONSTRAINT", "CREATE INDEX", "CREATE UNIQUE"))}
     of_tables = "conrelid::regclass::text || ' ' || conname || ' ' || pg_get_constraintdef(oid)"
     constraints = f"SELECT {of_tables} FROM pg_constraint WHERE conrelid <> 0 AND contype <> 'n'"
     found = _rows(url, f"SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' UNION ALL {constraints}")
-    return {told for (told,) in found if "alembic_version" not in told}
+    return {sql for (sql,) in found if "alembic_version" not in sql}
 
 
 def test_migrations_make_the_keys_checks_and_indexes_of_the_tables(empty_database_url: str) -> None:

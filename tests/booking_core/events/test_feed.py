@@ -30,17 +30,17 @@ PURGE = Statement(
 
 
 def publish(world: World, *types: EventType, resource_id: str | None = None, **extra: Any) -> list[str]:
-    """One event of each type, about one resource or each about another."""
+    """Publish an event of each type, about one resource or each about another."""
 
     def work(tx: Tx) -> list[str]:
-        tolds = [NewEvent(kind, resource_id or tokens.new_id(), b'{"id":"\xc3\xa5"}', extra) for kind in types]
-        return events.publish(tx, world.organization, tolds, at=world.clock())
+        new_events = [NewEvent(kind, resource_id or tokens.new_id(), b'{"id":"\xc3\xa5"}', extra) for kind in types]
+        return events.publish(tx, world.organization, new_events, at=world.clock())
 
     return world.database.write(work)
 
 
 def find(world: World, *scopes: Scope, page: PageRequest = PageRequest(), **asked: Any) -> dict[str, Any]:  # noqa: B008
-    """A page as a client reads it."""
+    """Return a page as a client reads it."""
     found = world.database.read(lambda tx: events.find(tx, world.caller(*scopes), page, **asked))
     read: dict[str, Any] = orjson.loads(orjson.dumps(found))
     return read

@@ -69,13 +69,13 @@ class Measured(Tx):
 @pytest.fixture(scope="module")
 def feed(backend: str, new_database_url: Callable[[str], str]) -> Iterator[World]:
     """An organization with thousands of events over ninety days."""
-    clock, luck = FixedClock(), random.Random(7)
+    clock, rng = FixedClock(), random.Random(7)
     database = Database(new_database_url(backend), clock=clock)
     world = make_world(database, clock)
     often = [EventType.BOOKING_CREATED, EventType.BOOKING_CONFIRMED, EventType.CUSTOMER_CREATED]
     with database.writing() as tx:
         for sequence in range(1, MANY + 1):
-            kind = RARE.get(sequence) or luck.choice(often)
+            kind = RARE.get(sequence) or rng.choice(often)
             tx.insert(
                 tables.events,
                 organization_id=world.org,

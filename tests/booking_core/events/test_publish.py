@@ -27,15 +27,15 @@ CARD = b'{"id":"c","balance":{"amount_minor":1,"currency":"NOK"}}'
 
 
 def read(world: World, table: Table) -> list[dict[str, Any]]:
-    """The organization's rows, in the order of their first key after it."""
+    """Return the organization's rows, in the order of their first key after it."""
     query = select(table).where(table.c.organization_id == bindparam("o", type_=tables.Id))
     found = world.database.read(lambda tx: tx.all(Statement(query.order_by(table.primary_key.columns[1])), o=world.org))
     return [dict(zip(table.c.keys(), row, strict=True)) for row in found]
 
 
-def publish(world: World, *tolds: NewEvent) -> list[str]:
+def publish(world: World, *new_events: NewEvent) -> list[str]:
     def work(tx: Tx) -> list[str]:
-        return events.publish(tx, world.organization, tolds, at=world.clock())
+        return events.publish(tx, world.organization, new_events, at=world.clock())
 
     return world.database.write(work)
 
@@ -238,7 +238,7 @@ def test_the_database_makes_canonical_delivery_ids(world: World) -> None:
 
 @pytest.fixture
 def crowd(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
-    """One organization among thousands, each with two endpoints."""
+    """An organization among thousands, each with two endpoints."""
     database = Database(fresh_database_url, clock=clock)
     world = make_world(database, clock)
     now = clock()
@@ -264,7 +264,7 @@ def crowd(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
 
 def test_numbering_and_deriving_deliveries_never_read_the_rows_of_every_organization(crowd: World) -> None:
     numbers = {"organization_id": crowd.org, "last_booking_number": 1, "last_event_sequence": 2}
-    told = {
+    published = {
         "organization_id": crowd.org,
         "event_id": tokens.new_id(),
         "event_type": "gift_card.redeemed",
@@ -274,7 +274,7 @@ def test_numbering_and_deriving_deliveries_never_read_the_rows_of_every_organiza
     }
     for statement, parameters in [
         (_LOCK_SEQUENCES, {"wanted": as_json([numbers])}),
-        (as_rows_statement(events.DELIVERIES), {"deliveries_of_events": as_json([told])}),
+        (as_rows_statement(events.DELIVERIES), {"deliveries_of_events": as_json([published])}),
     ]:
         with crowd.database.writing() as tx:
             shown = plan_of(tx, statement, **parameters)

@@ -7,7 +7,7 @@ from booking_core.db import tables
 from booking_core.models.events import EventType
 
 
-def tell(world: World, sequence: int, created_at: int) -> str:
+def insert_event(world: World, sequence: int, created_at: int) -> str:
     return world.insert(
         tables.events,
         sequence=sequence,
@@ -31,8 +31,8 @@ def purge(world: World, limit: int = 100) -> int:
 
 def test_events_older_than_the_bound_go_from_the_oldest_on(world: World) -> None:
     for sequence in range(1, 6):
-        tell(world, sequence, world.clock() - (100 - sequence) * DAY)
-    tell(world, 6, world.clock() - 90 * DAY)
+        insert_event(world, sequence, world.clock() - (100 - sequence) * DAY)
+    insert_event(world, 6, world.clock() - 90 * DAY)
     assert purge(world, limit=2) == 2
     assert sequences(world) == [3, 4, 5, 6]
     assert purge(world) == 3
@@ -44,7 +44,7 @@ def test_an_event_that_is_not_old_keeps_an_older_one_that_was_told_after_it(worl
     """Requests that run beside each other are numbered when they end, and dated when they began."""
     bound = world.clock() - 90 * DAY
     for sequence, created_at in enumerate((bound - 2, bound, bound - 1, bound), start=1):
-        tell(world, sequence, created_at)
+        insert_event(world, sequence, created_at)
     assert purge(world) == 1
     assert sequences(world) == [2, 3, 4]
     assert purge(world) == 0
@@ -54,7 +54,7 @@ def test_an_event_that_is_not_old_keeps_an_older_one_that_was_told_after_it(worl
 
 def test_an_event_that_a_wrong_clock_dated_ahead_keeps_no_other(world: World) -> None:
     for sequence, days in enumerate((100, -300, 100), start=1):
-        tell(world, sequence, world.clock() - days * DAY)
+        insert_event(world, sequence, world.clock() - days * DAY)
     assert purge(world) == 2
     assert sequences(world) == [2]
 
@@ -64,7 +64,7 @@ def test_an_event_that_a_delivery_waits_for_is_kept_with_all_after_it(world: Wor
     endpoint = world.insert(
         tables.webhook_endpoints, url="https://x.example", status="enabled", enabled_at=0, created_at=0, updated_at=0
     )
-    ids = [tell(world, sequence, now - 95 * DAY) for sequence in range(1, 5)]
+    ids = [insert_event(world, sequence, now - 95 * DAY) for sequence in range(1, 5)]
     world.insert(
         tables.deliveries,
         endpoint_id=endpoint,

@@ -44,7 +44,7 @@ def test_get_returns_the_issued_card(till: Till) -> None:
 
 def test_the_event_holds_the_card_and_never_its_code(till: Till) -> None:
     card, code = till.issue()
-    (event,) = till.told()
+    (event,) = till.events()
     assert event["type"] == "gift_card.issued"
     assert event["data"] == {"object": card}
     assert code not in str(till.world.rows(tables.events))
@@ -74,7 +74,7 @@ def test_a_code_is_given_once_in_an_organization(till: Till, new_world: Callable
         till.issue(code="summer-2026")
     assert (refused.value.reason, refused.value.details[0].field) == ("gift_card_code_taken", "code")
     assert Till(new_world()).issue(code="SUMMER-2026")[1] == "SUMMER-2026"
-    assert len(till.told()) == 1
+    assert len(till.events()) == 1
 
 
 def test_a_code_from_before_a_rotation_is_still_taken(till: Till) -> None:
@@ -139,7 +139,7 @@ def test_a_card_is_switched_off_and_on(till: Till) -> None:
     assert till.deactivate(card["id"]) == till.card(card["id"]) == card | {"status": "inactive"}
     assert till.world.row(tables.gift_cards, card["id"])["updated_at"] == NOON + DAY
     assert till.reactivate(card["id"]) == till.card(card["id"]) == card
-    assert len(till.told()) == 1
+    assert len(till.events()) == 1
 
 
 def test_switching_twice_changes_nothing_the_second_time(till: Till) -> None:

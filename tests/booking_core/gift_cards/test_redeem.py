@@ -49,7 +49,7 @@ def test_the_event_holds_the_card_after_redemption(till: Till, wanted: int, stat
     card, code = till.issue(50_000)
     booking_id = new_id()
     till.redeem(code, wanted, booking_id=booking_id)
-    event = till.told()[-1]
+    event = till.events()[-1]
     assert event["type"] == "gift_card.redeemed"
     assert event["data"] == {
         "object": till.card(card["id"]),
@@ -134,7 +134,7 @@ def test_a_booking_gives_back_once(till: Till) -> None:
     assert [till.restore(booking_id) for _ in range(3)] == [20_000, 0, 0]
     assert balance(till.card(card["id"])) == 50_000
     assert till.ledger(card["id"]) == [("redeem", booking_id, -20_000), ("restore", booking_id, 20_000)]
-    assert [event["type"] for event in till.told()] == ["gift_card.issued", "gift_card.redeemed"]
+    assert [event["type"] for event in till.events()] == ["gift_card.issued", "gift_card.redeemed"]
 
 
 def test_a_booking_without_a_card_gives_nothing_back(till: Till) -> None:

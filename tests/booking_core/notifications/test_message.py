@@ -71,8 +71,8 @@ def only_address(parsed: EmailMessage, header: str) -> tuple[str, str]:
 
 
 def name_in(parsed: EmailMessage, header: str) -> str:
-    """The name before the address. The newer parser of the standard library puts a blank between two encoded words of
-    a name, where the standard wants none; the older one does not."""
+    """Return the name before the address. The newer parser of the standard library puts a blank between two encoded
+    words of a name, where the standard wants none; the older one does not."""
     raw = message_from_bytes(bytes(parsed), policy=compat32)[header]
     name = raw.rpartition("<")[0].strip()
     return unquote(name) if name.startswith('"') else str(make_header(decode_header(name)))

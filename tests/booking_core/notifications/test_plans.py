@@ -77,7 +77,7 @@ def mail(organization_id: str, row_id: str, status: str) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def busy_url(backend: str, new_database_url: Callable[[str], str]) -> str:
-    """One organization with years of mails behind it, and a few that are due."""
+    """The database of an organization with years of sent mails, and a few that are due."""
     url, made = new_database_url(backend), ids(11)
     database = Database(url, clock=FixedClock())
     world: World = make_world(database, FixedClock())
@@ -160,14 +160,14 @@ def kept_url(backend: str, new_database_url: Callable[[str], str]) -> str:
         done = {"completed_at": None if status == "queued" else NOON + number}
         unmailed.append(effect(owner, next(made), status) | at | done | note)
     databases.fill(url, tables.mails, (written for written, _ in mailed))
-    databases.fill(url, tables.effects, (owed | {"last_error": None} for _, owed in mailed))
+    databases.fill(url, tables.effects, (row | {"last_error": None} for _, row in mailed))
     databases.fill(url, tables.effects, unmailed)
     databases.analyze(url)
     return url
 
 
 def shown(tx: Tx, statement: Statement, **parameters: object) -> str:
-    """The plan, which reads neither table as a whole."""
+    """Return the plan, and check that it reads neither table as a whole."""
     plan = plan_of(tx, statement, **parameters)
     for table in ("mails", "effects"):
         assert f"Seq Scan on {table}" not in plan, plan

@@ -37,7 +37,7 @@ def purge_unmailed(mails: Mails, *, before: int, limit: int = 1000) -> int:
 
 
 def left(mails: Mails) -> tuple[int, int]:
-    """How many mails, and how many effects."""
+    """Return the number of mails, and of effects."""
     return len(mails.world.rows(tables.mails)), len(mails.world.rows(tables.effects))
 
 

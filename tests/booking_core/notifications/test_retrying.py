@@ -56,7 +56,7 @@ def settle(mails: Mails, outcome: MailOutcome, error: str | None = None) -> None
 
 
 def failed(mails: Mails, key: str = "a-key-of-a-test", **over: Any) -> str:
-    """The id of a confirmation that was refused."""
+    """Queue a confirmation that the mail server refuses, and return its id."""
     booking = mails.book(key, **{"notify_staff": False} | over)
     mails.write()
     settle(mails, MailOutcome.REFUSED, "550 no such user")
@@ -65,7 +65,7 @@ def failed(mails: Mails, key: str = "a-key-of-a-test", **over: Any) -> str:
 
 
 def unwritten(mails: Mails, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The key of a confirmation that could not be written."""
+    """Queue a confirmation that cannot be written, and return its key."""
     booking = mails.book(notify_staff=False)
     with monkeypatch.context() as patched:
         patched.setattr(rendering, "render", None)
@@ -115,10 +115,10 @@ def test_each_status_is_found_and_the_newest_first(mails: Mails, monkeypatch: py
     mails.write()
     settle(mails, MailOutcome.PARKED)
     world.clock.advance(MINUTE)
-    owed = mails.book("owed-key-of-a-test", notify_staff=False)
+    booking_id = mails.book("owed-key-of-a-test", notify_staff=False)
     found = shown(world)
     assert [mail["status"] for mail in found] == ["queued", "queued", "failed", "sent", "unwritten"]
-    assert (found[0]["id"], found[0]["recipient"]) == (f"{CONFIRMATION}:{owed}", None)
+    assert (found[0]["id"], found[0]["recipient"]) == (f"{CONFIRMATION}:{booking_id}", None)
     assert found[0]["next_attempt_at"] == found[0]["created_at"]
     assert found[1]["next_attempt_at"] is None, "it waits for a mail server"
     assert found[3]["sent_at"] is not None

@@ -23,7 +23,7 @@ CONFIRMATION = OutboxKind.BOOKING_CONFIRMATION_MAIL
 
 @pytest.fixture
 def written(mails: Mails) -> Mails:
-    """One mail to the guest, ready to be sent."""
+    """The mails with one to the guest, ready to be sent."""
     mails.book(notify_staff=False)
     mails.write()
     return mails

@@ -45,7 +45,7 @@ TYPED = [
 
 
 def payload(world: World) -> dict[str, Any]:
-    """All that any kind of mail is told with."""
+    """Return the values that any kind of mail uses."""
     at = world.clock()
     return {
         "previous_starts_at": at + 24 * HOUR,
@@ -62,11 +62,11 @@ def payload(world: World) -> dict[str, Any]:
     }
 
 
-def owe_all(mails: Mails, booking_id: str, **over: object) -> None:
-    """One mail of each kind; those that the booking owes by itself are there already."""
+def enqueue_all(mails: Mails, booking_id: str, **over: object) -> None:
+    """Enqueue a mail of each kind except the kinds that the booking itself enqueued."""
     for kind in sorted(MAIL_KINDS - {CONFIRMATION, STAFF}):
         subject = booking_id if kind in BOOKING_KINDS else tokens.new_id()
-        mails.owe(kind, subject, **(payload(mails.world) | over))
+        mails.enqueue(kind, subject, **(payload(mails.world) | over))
 
 
 class Page(HTMLParser):
@@ -91,7 +91,7 @@ class Page(HTMLParser):
 
 
 def test_every_kind_is_written_once_and_to_whom_it_is_meant_for(mails: Mails) -> None:
-    owe_all(mails, mails.book())
+    enqueue_all(mails, mails.book())
     assert mails.write() == len(MAIL_KINDS)
     assert mails.write() == 0
     assert set(mails.rows()) == MAIL_KINDS
@@ -140,7 +140,7 @@ SAYS: Mapping[OutboxKind, tuple[str, list[str]]] = {
 
 @pytest.mark.parametrize("kind", sorted(MAIL_KINDS))
 def test_it_says_the_same_in_plain_text_and_in_html(mails: Mails, kind: OutboxKind) -> None:
-    owe_all(mails, mails.book())
+    enqueue_all(mails, mails.book())
     mails.write()
     subject, said = SAYS[kind]
     assert mails.read(kind)["Subject"] == subject
@@ -196,7 +196,7 @@ def test_an_invoice_that_is_due_is_told_to_staff(mails: Mails) -> None:
 
 @pytest.mark.parametrize("kind", sorted(MAIL_KINDS))
 def test_the_secret_link_is_in_the_mails_of_the_guest_alone(mails: Mails, kind: OutboxKind) -> None:
-    owe_all(mails, mails.book())
+    enqueue_all(mails, mails.book())
     mails.write()
     for text in (mails.text(kind), mails.html(kind)):
         assert bool(LINK.search(text)) == (kind in {CONFIRMATION, RESCHEDULING})
@@ -222,7 +222,7 @@ def test_what_is_stored_shows_neither_the_link_nor_the_guest(mails: Mails) -> No
 
 @pytest.mark.parametrize("kind", sorted(MAIL_KINDS))
 def test_a_calendar_entry_goes_with_what_a_guest_is_told(mails: Mails, kind: OutboxKind) -> None:
-    owe_all(mails, mails.book())
+    enqueue_all(mails, mails.book())
     mails.write()
     entries = [part.get_content() for part in mails.read(kind).walk() if part.get_content_type() == "text/calendar"]
     assert len(entries) == (kind in GUEST_KINDS)
@@ -323,7 +323,7 @@ def test_a_cancellation_says_why(mails: Mails, reason: CancelReason, to_guest: s
 
 
 def paid_by_card(mails: Mails, amount_minor: int = 89000) -> str:
-    """A booking that a card paid."""
+    """Create a booking that a card paid."""
     world, booking = mails.world, mails.book()
     world.change(tables.bookings, booking, payment_method="card", payment_source="stripe", payment_status="paid")
     at = world.clock()
@@ -438,7 +438,7 @@ def test_staff_is_told_the_true_reason_why_a_refund_waits(
     cancel(mails, booking)
     (refund,) = mails.world.rows(tables.refunds)
     mails.world.change(tables.refunds, refund["id"], **columns)
-    mails.owe(kind, booking, amount_minor=89000, currency="NOK", reason=columns.get("last_error") or "no_gateway")
+    mails.enqueue(kind, booking, amount_minor=89000, currency="NOK", reason=columns.get("last_error") or "no_gateway")
     mails.write()
     assert mails.read(kind)["Subject"].startswith(f"{subject}: Fjord kayak")
     for text in (mails.text(kind), Page(mails.html(kind)).text):
@@ -460,15 +460,15 @@ def outcomes(mails: Mails) -> dict[str, str | None]:
 def test_a_guest_who_is_not_to_get_the_confirmation_still_hears_of_a_cancellation(mails: Mails) -> None:
     booking = mails.book(send_confirmation_email=False)
     cancel(mails, booking)
-    mails.owe(CONFIRMATION, booking)
-    mails.owe(RESCHEDULING, booking, previous_starts_at=0)
+    mails.enqueue(CONFIRMATION, booking)
+    mails.enqueue(RESCHEDULING, booking, previous_starts_at=0)
     mails.write()
     assert outcomes(mails) == {CONFIRMATION: "suppressed"}
     assert {CANCELLATION, RESCHEDULING} <= set(mails.rows())
 
 
 def test_staff_that_switched_mails_off_hears_of_refunds_that_wait_alone(mails: Mails) -> None:
-    owe_all(mails, mails.book())
+    enqueue_all(mails, mails.book())
     mails.world.change(tables.organizations, mails.world.org, notify_staff=False)
     mails.write()
     assert set(mails.rows()) == GUEST_KINDS | {REFUSED, REVIEW}
@@ -477,8 +477,8 @@ def test_staff_that_switched_mails_off_hears_of_refunds_that_wait_alone(mails: M
 
 def test_a_booking_whose_creation_staff_is_not_to_hear_of_is_quiet_about_that_alone(mails: Mails) -> None:
     booking = mails.book(notify_staff=False)
-    owe_all(mails, booking)
-    mails.owe(STAFF, booking)
+    enqueue_all(mails, booking)
+    mails.enqueue(STAFF, booking)
     mails.write()
     assert outcomes(mails) == {STAFF: "suppressed"}
     assert {STAFF_CANCELLATION, OutboxKind.STAFF_RESCHEDULING_MAIL} <= set(mails.rows())
@@ -488,14 +488,14 @@ def test_who_has_no_address_gets_no_mail_and_holds_up_nothing(mails: Mails) -> N
     booking = mails.book()
     mails.world.change(tables.organizations, mails.world.org, staff_email=None)
     mails.world.change(tables.bookings, booking, guest_email=None)
-    owe_all(mails, booking)
+    enqueue_all(mails, booking)
     assert mails.write() == len(MAIL_KINDS)
     assert outcomes(mails) == dict.fromkeys(MAIL_KINDS, "no_recipient")
 
 
 def test_a_booking_that_is_not_there_is_told_of_to_nobody(mails: Mails) -> None:
-    mails.owe(CANCELLATION, tokens.new_id())
-    mails.owe(STAFF_CANCELLATION, tokens.new_id())
+    mails.enqueue(CANCELLATION, tokens.new_id())
+    mails.enqueue(STAFF_CANCELLATION, tokens.new_id())
     mails.write()
     assert outcomes(mails) == {CANCELLATION: "no_recipient", STAFF_CANCELLATION: "no_recipient"}
 
@@ -510,7 +510,7 @@ def test_what_was_typed_stays_text_everywhere(mails: Mails, typed: str) -> None:
     booking = mails.book(departure_id=world.departure(experience))
     world.change(tables.bookings, booking, guest_name=typed, guest_phone=typed, note=typed, cancel_note=typed)
     world.change(tables.organizations, world.org, name=typed)
-    owe_all(mails, booking, name=typed, reason=typed, url=typed)
+    enqueue_all(mails, booking, name=typed, reason=typed, url=typed)
     mails.write()
     assert set(mails.rows()) == MAIL_KINDS
     kept = " ".join(typed.replace("\u202e", "").split())
@@ -542,8 +542,8 @@ def test_a_mail_that_cannot_be_written_is_tried_again_then_has_failed_and_holds_
     mails: Mails, quiet: pytest.LogCaptureFixture
 ) -> None:
     clock = mails.world.clock
-    mails.owe(KEY, tokens.new_id(), name="Portal")  # and no prefix, which the template wants
-    mails.owe(FAILING, tokens.new_id(), **payload(mails.world))
+    mails.enqueue(KEY, tokens.new_id(), name="Portal")  # and no prefix, which the template wants
+    mails.enqueue(FAILING, tokens.new_id(), **payload(mails.world))
     assert mails.write() == 2
     assert set(mails.rows()) == {FAILING}
     for attempts, wait in enumerate(WRITE_RETRY_DELAYS, start=1):
@@ -584,7 +584,7 @@ def test_an_address_that_is_not_one_mailbox_is_never_written_to(
 def test_a_message_id_is_made_from_the_effect(mails: Mails, new_world: Callable[..., World]) -> None:
     booking = mails.book()
     for occurrence in ("1", "2"):
-        mails.owe(RESCHEDULING, booking, occurrence, previous_starts_at=0)
+        mails.enqueue(RESCHEDULING, booking, occurrence, previous_starts_at=0)
     mails.write()
     rows = mails.world.rows(tables.mails)
     assert len({row["message_id"] for row in rows}) == len(rows) == 4

@@ -70,7 +70,7 @@ def without_booking(till: Till) -> list[Any]:
 
 
 def test_a_refund_settled_by_hand_is_settled_everywhere_at_once(till: Till, staff: Staff) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     staff.refer()
     till.world.clock.advance(HOUR)
     shown = staff.settle(booking_id, note="  Bank transfer of 23 November  ")
@@ -89,7 +89,7 @@ def test_a_refund_settled_by_hand_is_settled_everywhere_at_once(till: Till, staf
 
 
 def test_another_amount_may_have_been_returned_up_to_what_was_paid(till: Till, staff: Staff) -> None:
-    part, none = till.owed(), till.owed()
+    part, none = till.with_refund(), till.with_refund()
     staff.refer()
     staff.settle(part, amount_minor=50_000)
     assert (till.payment(part)["status"], till.payment(part)["refunded_minor"]) == ("partially_refunded", 50_000)
@@ -103,7 +103,7 @@ def test_another_amount_may_have_been_returned_up_to_what_was_paid(till: Till, s
 
 
 def test_more_than_was_owed_may_be_returned_and_no_more_than_was_paid(till: Till, staff: Staff) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     till.world.change(tables.refunds, staff.refund_id(booking_id), amount_minor=1_000)
     staff.refer()
     assert staff.reason(staff.settle, booking_id, amount_minor=TOTAL + 1) == "more_than_paid"
@@ -114,7 +114,7 @@ def test_more_than_was_owed_may_be_returned_and_no_more_than_was_paid(till: Till
 
 @pytest.mark.parametrize("note", ["", "  ", "x" * 501, "a\x00b"])
 def test_whoever_settles_says_how(till: Till, staff: Staff, note: str) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     staff.refer()
     with pytest.raises(Malformed, match="note"):
         staff.settle(booking_id, note=note)
@@ -123,21 +123,21 @@ def test_whoever_settles_says_how(till: Till, staff: Staff, note: str) -> None:
 
 @pytest.mark.parametrize("outcome", [RefundOutcome.REFUSED, RefundOutcome.UNCLEAR])
 def test_what_the_gateway_refused_or_left_open_is_settled_too(till: Till, staff: Staff, outcome: RefundOutcome) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     till.answer(till.one(), outcome)
     staff.settle(booking_id)
     assert till.payment(booking_id)["status"] == "refunded"
 
 
 def test_what_no_worker_has_taken_up_yet_is_settled_and_never_sent(till: Till, staff: Staff) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     staff.settle(booking_id)
     till.world.clock.advance(DAY)
     assert till.claim() == []
 
 
 def test_a_refund_that_is_being_sent_is_not_settled(till: Till, staff: Staff) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     claimed = till.one()
     assert staff.reason(staff.settle, booking_id) == "refund_under_way"
     till.world.clock.advance(LEASE_S * SECOND)  # its worker may be dead, and the gateway may have made it
@@ -150,7 +150,7 @@ def test_a_refund_that_is_being_sent_is_not_settled(till: Till, staff: Staff) ->
 
 
 def test_a_refund_is_settled_once(till: Till, staff: Staff) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     staff.refer()
     staff.settle(booking_id)
     assert staff.reason(staff.settle, booking_id) == "refund_settled"
@@ -158,7 +158,7 @@ def test_a_refund_is_settled_once(till: Till, staff: Staff) -> None:
 
 
 def test_a_late_answer_changes_nothing_that_staff_settled(till: Till, staff: Staff) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     late = till.one()
     till.world.clock.advance(LEASE_S * SECOND)
     staff.refer()
@@ -169,7 +169,7 @@ def test_a_late_answer_changes_nothing_that_staff_settled(till: Till, staff: Sta
 
 def test_staff_and_a_worker_that_meet_never_both_act(till: Till, staff: Staff) -> None:
     """Either staff settles what is then never sent, or the worker sends what staff then cannot settle."""
-    made = [till.owed(100) for _ in range(20)]
+    made = [till.with_refund(100) for _ in range(20)]
     claimed: list[str] = []
     settled: list[str] = []
     ready = threading.Barrier(2)
@@ -201,7 +201,7 @@ def test_staff_and_a_worker_that_meet_never_both_act(till: Till, staff: Staff) -
 def test_staff_waits_for_a_worker_that_has_just_taken_a_refund(till: Till, staff: Staff) -> None:
     if till.world.database.is_sqlite:
         pytest.skip("SQLite has one writer")
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     refused: list[str] = []
     with till.world.database.writing() as tx:
         claim = lambda tx, owner, ids: payments.claim(tx, owner, ids, lease_s=LEASE_S)  # noqa: E731
@@ -217,7 +217,7 @@ def test_staff_waits_for_a_worker_that_has_just_taken_a_refund(till: Till, staff
 
 
 def test_a_refund_that_was_never_sent_is_sent_when_there_is_a_gateway(till: Till, staff: Staff) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     staff.refer()
     shown = staff.reopen(booking_id)
     assert (shown.status, shown.last_error, shown.reopened_count) == ("requested", None, 1)
@@ -231,7 +231,7 @@ def test_a_refund_that_was_never_sent_is_sent_when_there_is_a_gateway(till: Till
 
 def test_a_refund_that_was_refused_gets_a_key_of_its_own_and_is_looked_for_first(till: Till, staff: Staff) -> None:
     """The gateway keeps the refusal for the old key, and answers it again."""
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     first = till.one()
     till.answer(first, RefundOutcome.REFUSED, reason="charge_disputed", provider_refund_id="re_given_up")
     staff.reopen(booking_id)
@@ -245,14 +245,14 @@ def test_a_refund_that_was_refused_gets_a_key_of_its_own_and_is_looked_for_first
 
 
 def test_a_refund_that_the_gateway_has_accepted_is_read_again_and_not_asked_for(till: Till, staff: Staff) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     till.answer(till.one(), RefundOutcome.UNCLEAR, provider_refund_id="re_1")
     staff.reopen(booking_id)
     assert till.one().provider_refund_id == "re_1"
 
 
 def test_staff_is_told_again_when_the_gateway_refuses_again(till: Till, staff: Staff) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     for _ in range(2):
         till.answer(till.one(), RefundOutcome.REFUSED)
         staff.reopen(booking_id)
@@ -260,7 +260,7 @@ def test_staff_is_told_again_when_the_gateway_refuses_again(till: Till, staff: S
 
 
 def test_what_the_gateway_cannot_return_is_not_sent_to_it(till: Till, staff: Staff) -> None:
-    booking_id = till.owed(intent=None)
+    booking_id = till.with_refund(intent=None)
     assert till.claim() == []
     assert staff.reason(staff.reopen, booking_id) == "no_payment_intent"
     till.receive(booking_id, "pi_named_later")
@@ -269,14 +269,14 @@ def test_what_the_gateway_cannot_return_is_not_sent_to_it(till: Till, staff: Sta
 
 
 def test_what_is_queued_or_being_sent_is_not_reopened(till: Till, staff: Staff) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     assert staff.reason(staff.reopen, booking_id) == "refund_under_way"
     till.one()
     assert staff.reason(staff.reopen, booking_id) == "refund_under_way"
 
 
 def test_what_was_never_settled_is_tried_anew_from_the_first_attempt(till: Till, staff: Staff) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     till.world.change(tables.refunds, staff.refund_id(booking_id), attempt_count=rules.ATTEMPTS_MAX, first_sent_at=NOON)
     assert till.claim() == []
     staff.reopen(booking_id)
@@ -284,7 +284,7 @@ def test_what_was_never_settled_is_tried_anew_from_the_first_attempt(till: Till,
 
 
 def test_an_amount_that_the_gateway_never_takes_is_rounded_when_it_is_sent_again(till: Till, staff: Staff) -> None:
-    booking_id = till.owed(12_345)
+    booking_id = till.with_refund(12_345)
     for table, row_id in (
         (tables.refunds, staff.refund_id(booking_id)),
         (tables.payments, till.payment(booking_id)["id"]),
@@ -333,7 +333,7 @@ def test_a_refund_is_recorded_only_of_money_that_was_received_here(till: Till, s
 
 
 def test_refunds_are_listed_by_what_they_wait_for(till: Till, staff: Staff) -> None:
-    refused, unsent, queued = till.owed(100), till.owed(200), till.owed(300)
+    refused, unsent, queued = till.with_refund(100), till.with_refund(200), till.with_refund(300)
     claimed = {each.booking_id: each for each in till.claim()}
     till.answer(claimed[refused], RefundOutcome.REFUSED)
     till.world.change(tables.refunds, staff.refund_id(unsent), status="needs_review")
@@ -354,7 +354,7 @@ def test_refunds_are_listed_by_what_they_wait_for(till: Till, staff: Staff) -> N
 
 
 def test_a_refund_is_found_by_its_id_and_by_its_bookings(till: Till, staff: Staff) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     for name in (booking_id, staff.refund_id(booking_id).upper()):
         found, organization = till.world.database.read(lambda tx, name=name: payments.find_refund(tx, name))
         assert (found.booking_id, organization.id) == (booking_id, till.world.org)
@@ -380,7 +380,7 @@ def test_a_refund_is_found_by_its_id_and_by_its_bookings(till: Till, staff: Staf
 def test_an_outcome_names_state_and_amount(
     till: Till, staff: Staff, columns: dict[str, Any], state: MoneyState, amount: int
 ) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     if columns:
         till.world.change(tables.refunds, staff.refund_id(booking_id), **columns)
     found = staff.outcome(booking_id)

@@ -69,7 +69,7 @@ def test_money_that_comes_after_all_is_received(till: Till) -> None:
     till.drop(booking_id)
     till.receive(booking_id, "pi_late")
     assert till.payment(booking_id)["status"] == "paid"
-    assert till.owe(booking_id) == TOTAL
+    assert till.request_refund(booking_id) == TOTAL
 
 
 # What is owed ----------------------------------------------------------------------------------------------------
@@ -78,14 +78,14 @@ def test_money_that_comes_after_all_is_received(till: Till) -> None:
 def test_what_is_owed_is_written_once_and_frozen(till: Till) -> None:
     booking_id = till.paid()
     till.world.clock.advance(HOUR)
-    assert till.owe(booking_id) == TOTAL
-    owed = till.refund(booking_id)
-    assert owed["amount_minor"] == TOTAL
-    assert (owed["status"], owed["currency"], owed["next_attempt_at"]) == ("requested", "NOK", till.world.clock())
-    assert owed["payment_id"] == till.payment(booking_id)["id"]
+    assert till.request_refund(booking_id) == TOTAL
+    refund = till.refund(booking_id)
+    assert refund["amount_minor"] == TOTAL
+    assert (refund["status"], refund["currency"], refund["next_attempt_at"]) == ("requested", "NOK", till.world.clock())
+    assert refund["payment_id"] == till.payment(booking_id)["id"]
     policy(till, refund_full_until_hours=0, refund_late_percent=50)
-    assert till.owe(booking_id) == 0
-    assert till.refund(booking_id) == owed
+    assert till.request_refund(booking_id) == 0
+    assert till.refund(booking_id) == refund
     assert [kind for kind, _ in till.timeline()] == ["payment_received", "refund_requested"]
 
 
@@ -96,7 +96,7 @@ def test_nothing_is_owed_where_nothing_was_paid(till: Till, state: str) -> None:
         till.expect(booking_id)
     if state == "failed":
         till.drop(booking_id)
-    assert till.owe(booking_id) == 0
+    assert till.request_refund(booking_id) == 0
     assert till.world.rows(tables.refunds) == []
 
 
@@ -117,41 +117,47 @@ def test_the_policy_gives_all_until_its_hours_and_then_its_percentage(
     policy(till, refund_full_until_hours=24, refund_late_percent=percent)
     booking_id = till.paid()
     till.world.clock.at = till.starts_at - before_start
-    assert till.owe(booking_id) == amount
+    assert till.request_refund(booking_id) == amount
     assert [row["amount_minor"] for row in till.world.rows(tables.refunds)] == ([amount] if amount else [])
 
 
 ANY = Organization(*["", "", "", "UTC", "NOK", True, True, True, 0, None, 24, 0, True, None, 0.0, False, 0, 0])
 
 
-def owed(paid_minor: int, percent: int, hours: int = 24, at: int = 1, currency: str = "NOK") -> int:
-    """Of a departure that starts at 0."""
+def amount_owed(paid_minor: int, percent: int, hours: int = 24, at: int = 1, currency: str = "NOK") -> int:
+    """Return the refund that the policy requires for a departure that starts at 0."""
     organization = replace(ANY, refund_full_until_hours=hours, refund_late_percent=percent)
     return rules.owed(organization, paid_minor=paid_minor, currency=currency, starts_at=0, at=at)
 
 
 def test_a_percentage_is_rounded_half_up() -> None:
-    rounded = {paid: owed(paid, 50) for paid in (1, 2, 3)}
+    rounded = {paid: amount_owed(paid, 50) for paid in (1, 2, 3)}
     assert rounded == {1: 1, 2: 1, 3: 2}
-    assert [owed(1, 49), owed(100, 33), owed(1_010, 15), owed(5, 10), owed(4, 10)] == [0, 33, 152, 1, 0]
+    assert [
+        amount_owed(1, 49),
+        amount_owed(100, 33),
+        amount_owed(1_010, 15),
+        amount_owed(5, 10),
+        amount_owed(4, 10),
+    ] == [0, 33, 152, 1, 0]
 
 
 @pytest.mark.parametrize("currency", ["KWD", "BHD", "JOD", "OMR", "TND"])
 def test_in_three_decimals_a_multiple_of_ten_is_owed(currency: str) -> None:
     """Half up, and never more than was paid."""
-    assert [owed(paid, 50, currency=currency) for paid in (12_350, 12_340, 12_330, 30, 10, 9)] == [
+    assert [amount_owed(paid, 50, currency=currency) for paid in (12_350, 12_340, 12_330, 30, 10, 9)] == [
         *(6_180, 6_170, 6_170, 20, 10, 0),
     ]
-    assert [owed(paid, 100, currency=currency) for paid in (12_340, 12_344, 12_345, 12_349, 10, 9)] == [
+    assert [amount_owed(paid, 100, currency=currency) for paid in (12_340, 12_344, 12_345, 12_349, 10, 9)] == [
         *(12_340, 12_340, 12_340, 12_340, 10, 0),
     ]
 
 
 def test_ariary_are_returned_whole_and_other_currencies_to_the_minor_unit() -> None:
     """The gateway counts ariary without decimals; króna and shilling, which it counts with two, are whole here."""
-    assert [owed(paid, 50, currency="MGA") for paid in (89_000, 89_100, 150, 90)] == [44_500, 44_600, 100, 0]
+    assert [amount_owed(paid, 50, currency="MGA") for paid in (89_000, 89_100, 150, 90)] == [44_500, 44_600, 100, 0]
     for currency in ("NOK", "JPY", "CLP", "ISK", "UGX", "IQD"):
-        assert owed(12_345, 50, currency=currency) == 6_173
+        assert amount_owed(12_345, 50, currency=currency) == 6_173
 
 
 @settings(deadline=None)
@@ -159,17 +165,17 @@ def test_ariary_are_returned_whole_and_other_currencies_to_the_minor_unit() -> N
 def test_what_is_owed_can_be_sent_and_is_off_by_no_more_than_half_a_unit(
     paid: int, percent: int, currency: str
 ) -> None:
-    amount, unit = owed(paid, percent, currency=currency), rules.gateway_unit(currency)
+    amount, unit = amount_owed(paid, percent, currency=currency), rules.gateway_unit(currency)
     assert amount % unit == 0
     assert 0 <= amount <= paid
-    exact = owed(paid, percent)
+    exact = amount_owed(paid, percent)
     assert 2 * abs(amount - exact) <= unit or amount == paid - paid % unit
 
 
 @settings(deadline=None)
 @given(st.integers(1, 2**63 - 1), st.integers(0, 100), st.integers(0, 8_784), st.integers(-(10**15), 10**15))
 def test_no_policy_gives_back_more_than_was_paid(paid_minor: int, percent: int, hours: int, at: int) -> None:
-    amount = owed(paid_minor, percent, hours, at)
+    amount = amount_owed(paid_minor, percent, hours, at)
     assert 0 <= amount <= paid_minor
     if at <= -hours * HOUR:
         assert amount == paid_minor

@@ -21,7 +21,7 @@ from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult, ru
 
 
 def test_a_claimed_refund_is_sending_under_a_lease(till: Till) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     till.world.clock.advance(SECOND)
     claimed = till.one()
     row = till.refund(booking_id)
@@ -33,7 +33,7 @@ def test_a_claimed_refund_is_sending_under_a_lease(till: Till) -> None:
 
 
 def test_a_leased_refund_is_nobody_elses_until_its_lease_has_passed(till: Till) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     first = till.one()
     assert till.claim() == []
     till.world.clock.advance(LEASE_S * SECOND - 1)
@@ -49,14 +49,14 @@ def test_a_leased_refund_is_nobody_elses_until_its_lease_has_passed(till: Till) 
 def test_the_longest_due_comes_first_and_no_more_than_asked_for(till: Till) -> None:
     made = []
     for _ in range(3):
-        made.append(till.owed())
+        made.append(till.with_refund())
         till.world.clock.advance(SECOND)
     assert [each.booking_id for each in till.claim(limit=2)] == made[:2]
     assert [each.booking_id for each in till.claim(limit=2)] == made[2:]
 
 
 def test_two_workers_share_what_is_due(till: Till) -> None:
-    made = {till.owed() for _ in range(40)}
+    made = {till.with_refund() for _ in range(40)}
     taken: list[list[ClaimedRefund]] = [[], []]
     ready = threading.Barrier(2)
 
@@ -76,9 +76,9 @@ def test_two_workers_share_what_is_due(till: Till) -> None:
 def test_what_another_worker_is_about_to_lease_is_passed_over(till: Till) -> None:
     if till.world.database.is_sqlite:
         pytest.skip("SQLite has one writer")
-    till.owed()
+    till.with_refund()
     till.world.clock.advance(SECOND)
-    second = till.owed()
+    second = till.with_refund()
     with till.world.database.writing() as tx:
         claim = lambda tx, owner, ids: payments.claim(tx, owner, ids, lease_s=LEASE_S)  # noqa: E731
         assert len(due.process(tx, till.world.org, payments.DUE, claim, 1).results) == 1
@@ -89,7 +89,7 @@ def test_what_another_worker_is_about_to_lease_is_passed_over(till: Till) -> Non
 
 
 def test_a_refund_of_all_is_settled_everywhere_at_once(till: Till) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     claimed = till.one()
     till.world.clock.advance(HOUR)
     assert till.answer(claimed, RefundOutcome.REFUNDED) == 1
@@ -103,7 +103,7 @@ def test_a_refund_of_all_is_settled_everywhere_at_once(till: Till) -> None:
     assert (booking["payment_status"], booking["updated_at"]) == ("refunded", at)
     assert till.timeline()[-1] == ("refund_settled", {"amount_minor": TOTAL, "currency": "NOK"})
     assert till.staff_mails() == {}
-    assert till.told() == []
+    assert till.events() == []
 
 
 def test_a_refund_of_a_part_leaves_both_partially_refunded(till: Till) -> None:
@@ -111,7 +111,7 @@ def test_a_refund_of_a_part_leaves_both_partially_refunded(till: Till) -> None:
     world.organization = replace(world.organization, refund_late_percent=50)
     booking_id = till.paid()
     world.clock.at = till.starts_at
-    assert till.owe(booking_id) == TOTAL // 2
+    assert till.request_refund(booking_id) == TOTAL // 2
     till.answer(till.one(), RefundOutcome.REFUNDED)
     payment = till.payment(booking_id)
     assert (payment["status"], payment["refunded_minor"]) == ("partially_refunded", TOTAL // 2)
@@ -158,16 +158,16 @@ def test_what_people_must_see_to_reaches_them(
     logged: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     till.world.clock.advance(SECOND)
     till.answer(till.one(), outcome, reason=reason)
     row = till.refund(booking_id)
     assert (row["status"], row["last_error"], row["next_attempt_at"]) == (status, said, None)
-    told = {"amount_minor": TOTAL, "currency": "NOK", "reason": said}
-    assert till.staff_mails() == {booking_id: told}
+    payload = {"amount_minor": TOTAL, "currency": "NOK", "reason": said}
+    assert till.staff_mails() == {booking_id: payload}
     mail = "staff_refund_refused_mail" if status == "failed" else "staff_refund_review_mail"
     assert till.staff_mail_kinds(booking_id) == [mail]
-    assert till.timeline()[-1] == (noted, told | {"was_sent": True})
+    assert till.timeline()[-1] == (noted, payload | {"was_sent": True})
     # The organization may have no address: then the log is all that says so.
     assert f"refund {row['id']} of booking {booking_id} waits for a person ({said})" in caplog.text
     assert logged in caplog.text
@@ -178,7 +178,7 @@ def test_what_people_must_see_to_reaches_them(
 
 
 def test_what_is_unknown_is_asked_again_later_and_later(till: Till) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     waits = []
     for _ in range(12):
         claimed = till.one()
@@ -202,7 +202,7 @@ def test_what_failed_together_does_not_come_back_together() -> None:
 
 
 def test_an_accepted_refund_is_looked_at_again_by_its_id(till: Till) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     till.answer(till.one(), RefundOutcome.ACCEPTED, reason="pending")
     assert till.refund(booking_id)["status"] == "sending"
     till.world.clock.advance(rules.ACCEPTED_RECHECK_S * SECOND)
@@ -213,7 +213,7 @@ def test_an_accepted_refund_is_looked_at_again_by_its_id(till: Till) -> None:
 
 
 def test_an_answer_that_comes_after_its_lease_was_lost_changes_nothing(till: Till) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     late = till.one()
     till.world.clock.advance(LEASE_S * SECOND)
     claimed = till.one()
@@ -226,7 +226,7 @@ def test_an_answer_that_comes_after_its_lease_was_lost_changes_nothing(till: Til
 
 
 def test_answers_of_every_kind_are_settled_together(till: Till, statements_run: list[str]) -> None:
-    made = [till.owed(amount) for amount in (100, 200, 300, 400, 500)]
+    made = [till.with_refund(amount) for amount in (100, 200, 300, 400, 500)]
     claimed = {each.booking_id: each for each in till.claim()}
     answers = [
         RefundResult(claimed[booking_id], outcome, "re_1", "said")
@@ -254,28 +254,28 @@ def test_settling_nothing_is_nothing(till: Till) -> None:
 
 
 def test_without_a_gateway_what_is_owed_is_left_to_staff(till: Till) -> None:
-    made = [till.owed() for _ in range(3)]
+    made = [till.with_refund() for _ in range(3)]
     refer = lambda: due.refer_refunds(till.world.database, limit=2)  # noqa: E731
     assert [refer(), refer(), refer()] == [2, 1, 0]
     for booking_id in made:
         row = till.refund(booking_id)
         assert (row["status"], row["last_error"], row["first_sent_at"]) == ("needs_review", "no_gateway", None)
         assert till.staff_mail_kinds(booking_id) == ["staff_refund_review_mail"]
-    told = {"amount_minor": TOTAL, "currency": "NOK", "reason": "no_gateway"}
-    assert till.staff_mails() == dict.fromkeys(made, told)
+    payload = {"amount_minor": TOTAL, "currency": "NOK", "reason": "no_gateway"}
+    assert till.staff_mails() == dict.fromkeys(made, payload)
     noted = {kind: data["was_sent"] for kind, data in till.timeline() if "was_sent" in data}
     assert noted == {"refund_needs_review": False}
 
 
 def test_a_payment_without_an_intent_is_refunded_by_hand(till: Till) -> None:
-    by_hand, by_card = till.owed(intent=None), till.owed()
+    by_hand, by_card = till.with_refund(intent=None), till.with_refund()
     assert till.one().booking_id == by_card
     assert (till.refund(by_hand)["status"], till.refund(by_hand)["last_error"]) == ("needs_review", "no_payment_intent")
     assert list(till.staff_mails()) == [by_hand]
 
 
 def test_what_is_never_settled_is_left_to_staff_in_the_end(till: Till) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     till.world.change(tables.refunds, till.refund(booking_id)["id"], attempt_count=rules.ATTEMPTS_MAX)
     assert till.claim() == []
     assert till.refund(booking_id)["last_error"] == "never_settled"
@@ -283,7 +283,7 @@ def test_what_is_never_settled_is_left_to_staff_in_the_end(till: Till) -> None:
 
 
 def test_a_legacy_booking_without_a_customer_is_refunded_too(till: Till) -> None:
-    booking_id = till.owed(customer_id=None)
+    booking_id = till.with_refund(customer_id=None)
     till.answer(till.one(), RefundOutcome.REFUNDED)
     assert till.payment(booking_id)["status"] == "refunded"
 

@@ -167,17 +167,17 @@ def test_one_that_was_interrupted_goes_on_where_it_stopped(sealed: Sealed) -> No
     for number in range(120):
         sealed.book(f"{KEY}-{number}")
     keys = sealed.use("B", "A")
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
 
     def interrupted(done: int, total: int) -> None:
-        told.append((done, total))
+        progress.append((done, total))
         if done > 60:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         secret_keys.reseal(sealed.database, keys, progress=interrupted, pause=never)
     left = secret_keys.count_to_reseal(sealed.database, keys)
-    assert 0 < left < told[0][1]
+    assert 0 < left < progress[0][1]
     assert sum(resealed for resealed, _ in reseal(sealed).values()) == left
     sealed.use("B")
     sealed.assert_all_open()

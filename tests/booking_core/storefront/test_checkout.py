@@ -48,7 +48,7 @@ def test_it_is_told_created_and_owes_no_mail_yet(ops: Operations, departure: str
     booking = ops.check_out(departure)
     assert ops.event_types() == ["customer.created", "booking.created"]
     assert ops.events()[-1]["data"] == {"object": booking}
-    assert ops.owed() == []
+    assert ops.outbox_kinds() == []
     assert ops.noted(booking["id"]) == ["booking_created"]
 
 
@@ -125,7 +125,7 @@ def test_a_gift_card_that_pays_all_confirms_at_once(ops: Operations, world: Worl
     assert world.row(tables.gift_cards, card_id)["balance_minor"] == 11000
     assert ops.event_types()[1:] == ["customer.created", "booking.created", "gift_card.redeemed", "booking.confirmed"]
     assert world.rows(tables.payments) == []
-    assert ops.owed() == ["booking_confirmation_mail", "staff_booking_mail"]
+    assert ops.outbox_kinds() == ["booking_confirmation_mail", "staff_booking_mail"]
     assert ops.booking(booking["id"])["expires_at"] is None
     assert world.examine() == []
 
@@ -152,7 +152,7 @@ def test_a_paid_booking_is_confirmed_and_told_once(ops: Operations, world: World
     assert ops.events()[-1]["data"] == {"object": paid}
     (payment,) = world.rows(tables.payments)
     assert (payment["status"], payment["payment_intent"]) == ("paid", "pi_42")
-    assert ops.owed(booking["id"]) == ["booking_confirmation_mail", "staff_booking_mail"]
+    assert ops.outbox_kinds(booking["id"]) == ["booking_confirmation_mail", "staff_booking_mail"]
     assert ops.noted(booking["id"]) == ["booking_confirmed", "booking_created", "payment_received"]
     row = ops.booking(booking["id"])
     assert (row["confirmed_at"], row["expires_at"]) == (world.clock(), None)
@@ -227,10 +227,10 @@ def test_a_payment_after_the_booking_was_abandoned_is_given_back(ops: Operations
     world.clock.advance(PENDING)
     ops.abandon_due()
     ops.book(departure, 5, email="grace@example.com")
-    told = world.rows(tables.events)
+    published = world.rows(tables.events)
     late = ops.pay(booking["id"], "pi_late")
     assert (late["status"], late["payment"]["status"]) == ("cancelled", "paid")
-    assert world.rows(tables.events) == told
+    assert world.rows(tables.events) == published
     (refund,) = world.rows(tables.refunds)
     assert (refund["status"], refund["amount_minor"]) == ("requested", booking["totals"]["total"]["amount_minor"])
     assert [row["key"] for row in world.rows(tables.effects) if row["subject_id"] == booking["id"]] == [
@@ -267,7 +267,7 @@ def test_a_booking_that_staff_confirmed_can_still_be_paid(ops: Operations, world
     paid = ops.pay(booking["id"])
     assert (paid["status"], paid["payment"]["status"]) == ("confirmed", "paid")
     assert ops.event_types(booking["id"]) == ["booking.created", "booking.confirmed"]
-    assert ops.owed(booking["id"]) == ["booking_confirmation_mail", "staff_booking_mail"]
+    assert ops.outbox_kinds(booking["id"]) == ["booking_confirmation_mail", "staff_booking_mail"]
     assert world.examine() == []
 
 
@@ -299,7 +299,7 @@ def test_nobody_is_written_to_about_an_abandoned_checkout(ops: Operations, world
     ops.check_out(departure)
     world.clock.advance(PENDING)
     ops.abandon_due()
-    assert ops.owed() == []
+    assert ops.outbox_kinds() == []
 
 
 def test_an_abandoned_checkout_gives_its_gift_card_back(ops: Operations, world: World, departure: str) -> None:

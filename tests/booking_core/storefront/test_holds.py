@@ -34,7 +34,7 @@ def departure(world: World) -> str:
 
 
 def available(world: World, departure_id: str) -> int:
-    """What the storefront's calendar shows."""
+    """Return the available seats that the storefront's calendar shows."""
     first = world.organization.zone.wall(world.clock()).date()
     page = world.database.read(lambda tx: departures.find_available(tx, world.caller(), date_from=first))
     (shown,) = [each for each in page["data"] if each["id"] == departure_id]

@@ -26,7 +26,7 @@ CARD = "00000000-0000-7000-8000-0000000000ca"
 
 
 def of(claimed: Iterable[ClaimedDelivery]) -> Counter[str]:
-    """How many attempts each endpoint was given."""
+    """Count the claimed attempts of each endpoint."""
     return Counter(each.endpoint_id for each in claimed)
 
 
@@ -234,24 +234,24 @@ def test_endpoints_that_hang_do_not_stand_in_the_way_of_one_that_answers(hooks: 
 
 def test_first_attempts_for_one_resource_go_out_one_by_one_in_order(hooks: Hooks) -> None:
     hooks.endpoint()
-    told = [hooks.publish(CARD)[0] for _ in range(3)]
+    event_ids = [hooks.publish(CARD)[0] for _ in range(3)]
     sent = []
-    for _ in told:
+    for _ in event_ids:
         claimed = hooks.one()
         assert hooks.claim() == []
         sent.append(claimed.event_id)
         hooks.fail(claimed)
-    assert sent == told
+    assert sent == event_ids
 
 
 def test_events_of_one_transaction_keep_their_order_too(hooks: Hooks) -> None:
     hooks.endpoint()
-    told = hooks.publish(CARD, times=5)
+    event_ids = hooks.publish(CARD, times=5)
     sent = []
-    for _ in told:
+    for _ in event_ids:
         sent.append(hooks.one())
         hooks.succeed(sent[-1])
-    assert [each.event_id for each in sent] == told
+    assert [each.event_id for each in sent] == event_ids
 
 
 def test_order_holds_nobody_up_but_the_same_resource_at_the_same_endpoint(hooks: Hooks) -> None:
@@ -295,15 +295,15 @@ def test_tests_wait_for_nothing(hooks: Hooks) -> None:
 
 def test_a_first_attempt_that_was_lost_keeps_its_place(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
-    told = [hooks.publish(CARD)[0] for _ in range(2)]
+    event_ids = [hooks.publish(CARD)[0] for _ in range(2)]
     hooks.one(lease_s=30)
     clock.advance(31 * SECOND)
     assert hooks.claim() == []
     hooks.rescue()
     again = hooks.one()
-    assert (again.event_id, again.number) == (told[0], 2)
+    assert (again.event_id, again.number) == (event_ids[0], 2)
     hooks.succeed(again)
-    assert hooks.one().event_id == told[1]
+    assert hooks.one().event_id == event_ids[1]
 
 
 # Endpoints that take nothing -------------------------------------------------------------------------------------

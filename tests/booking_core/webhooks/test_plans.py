@@ -50,7 +50,7 @@ def delivery(organization_id: str, endpoint_id: str, row_id: str, sequence: int,
 
 @pytest.fixture(scope="module")
 def crowd(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hooks]:
-    """One organization among a thousand, each with an endpoint, a log, and a few deliveries that are due."""
+    """An organization among a thousand, each with an endpoint, a log, and a few deliveries that are due."""
     url, clock, made, sequences = new_database_url(backend), FixedClock(), ids(5), itertools.count(1)
     database = Database(url, clock=clock)
     hooks = Hooks(make_world(database, clock))
@@ -107,14 +107,14 @@ def crowd(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hook
 
 
 def check(tx: Tx, statement: Statement, **parameters: Any) -> None:
-    """No table is read whole: on SQLite a scan is one along an index, which ends where it was told to."""
+    """Check that no table is read whole: on SQLite a scan is one along an index, with a bound."""
     shown = plan_of(tx, statement, **parameters)
     assert "Seq Scan" not in shown, shown
     assert re.findall(r"SCAN \w+$", without_our_own(shown), re.MULTILINE) == [], shown
 
 
 def without_our_own(shown: str) -> str:
-    """The plan without scans of what the statement made itself."""
+    """Return the plan without scans of the statement's own intermediate results."""
     made = (
         "clock|busy|waiting|w|b|r|o|f|l|k|room|offered|fair|in_lanes|picked|logs|due|wanted|fail_queued|purged|settle"
     )
@@ -201,10 +201,10 @@ def the_endpoint(hooks: Hooks) -> str:
     return str(hooks.world.rows(tables.webhook_endpoints)[0]["id"])
 
 
-@pytest.fixture(scope="module", params=["told", "untold"])
+@pytest.fixture(scope="module", params=["analyzed", "unanalyzed"])
 def backlog(request: pytest.FixtureRequest, backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hooks]:
-    """One endpoint, for which tens of thousands of deliveries are due and as many are done; the planner has been told
-    of them, or has not, as after a sudden rush."""
+    """An endpoint with tens of thousands of deliveries that are due, and as many that are done. The planner has their
+    statistics, or has not, as after a sudden rush."""
     url, clock, made = new_database_url(backend), FixedClock(), ids(6)
     database = Database(url, clock=clock)
     hooks = Hooks(make_world(database, clock))
@@ -216,7 +216,7 @@ def backlog(request: pytest.FixtureRequest, backend: str, new_database_url: Call
         for sequence in range(1, 2 * BACKLOG)
     )
     databases.fill(url, tables.deliveries, log)
-    if request.param == "told":
+    if request.param == "analyzed":
         databases.analyze(url)
     yield hooks
     database.close()
@@ -234,7 +234,7 @@ def test_a_long_queue_costs_no_more_than_what_is_taken_from_it(backlog: Hooks, n
 
 
 def check_pages_by_status(hooks: Hooks, endpoint_id: str) -> None:
-    """A page costs no more than to gather and sort a few hundred rows, whichever status is asked for."""
+    """Check that a page costs no more than to gather and sort a few hundred rows, for each status."""
     asked = [partial(page, hooks=hooks, endpoint_id=endpoint_id, status=status) for status in DeliveryStatus]
     with explaining(hooks.database.url.render_as_string(hide_password=False)) as explain:
         plans: list[Plan] = [plan for ask in asked for plan in explain(ask)]

@@ -23,7 +23,7 @@ DEAD, OFF = EventType.WEBHOOK_DELIVERY_DEAD, EventType.WEBHOOK_AUTO_DISABLED
 
 
 def change(hooks: Hooks, endpoint: str, **fields: Any) -> None:
-    """As a client changes it."""
+    """Change an endpoint as a client does."""
 
     def work(tx: Tx) -> None:
         request = WebhookEndpointChange(**fields)
@@ -138,9 +138,9 @@ def test_a_dead_delivery_is_told_to_the_other_endpoints(hooks: Hooks) -> None:
     (event,) = hooks.publish()
     dead = hooks.delivery()
     hooks.fail_until_dead()
-    told = hooks.world.rows(tables.events)[-1]
-    envelope = orjson.loads(told["body"])
-    assert (told["type"], told["resource_type"], told["resource_id"]) == (DEAD, "webhook", failing)
+    published = hooks.world.rows(tables.events)[-1]
+    envelope = orjson.loads(published["body"])
+    assert (published["type"], published["resource_type"], published["resource_id"]) == (DEAD, "webhook", failing)
     assert envelope["data"]["object"]["id"] == failing
     assert envelope["data"]["object"]["consecutive_failures"] == 6
     named = {"delivery_id": dead["id"], "event_id": event, "event_type": "gift_card.redeemed"}
@@ -162,7 +162,7 @@ def test_events_about_webhooks_are_never_about_each_other(hooks: Hooks) -> None:
 
 
 def failing(hooks: Hooks, failures: int, hours: float, **columns: Any) -> str:
-    """An endpoint just before its next failure."""
+    """Insert an endpoint just before its next failure."""
     endpoint = hooks.endpoint(consecutive_failures=failures - 1, **columns)
     hooks.world.clock.advance(int(hours * HOUR))
     hooks.publish()
@@ -244,8 +244,8 @@ def test_the_attempt_that_uses_up_a_delivery_leaves_it_dead_and_not_failed(hooks
 def test_the_switching_off_is_told_to_the_others_and_owed_to_staff(hooks: Hooks) -> None:
     endpoint, watching = failing(hooks, 6, 72), hooks.endpoint(OFF)
     hooks.fail(hooks.one())
-    told = orjson.loads(hooks.world.rows(tables.events)[-1]["body"])
-    assert (told["type"], told["data"]["object"]["status"]) == ("webhook.auto_disabled", "auto_disabled")
+    event = orjson.loads(hooks.world.rows(tables.events)[-1]["body"])
+    assert (event["type"], event["data"]["object"]["status"]) == ("webhook.auto_disabled", "auto_disabled")
     assert [row["endpoint_id"] for row in hooks.deliveries() if row["event_type"] == OFF] == [watching]
     (effect,) = hooks.world.rows(tables.effects)
     assert (effect["kind"], effect["subject_id"], effect["status"]) == (
@@ -310,9 +310,9 @@ def test_an_event_that_is_told_meanwhile_leaves_nothing_queued(hooks: Hooks, clo
         pytest.skip("SQLite has one writer: an event is told before or after")
     endpoint = failing(hooks, 6, 72)
     claimed = hooks.one()
-    told = NewEvent(REDEEMED, None, b"{}")
+    event = NewEvent(REDEEMED, None, b"{}")
     with hooks.database.writing() as tx:
-        events.publish(tx, hooks.world.organization, [told], at=clock())
+        events.publish(tx, hooks.world.organization, [event], at=clock())
         recording = threading.Thread(target=hooks.fail, args=(claimed,))
         recording.start()
         wait_until_somebody_waits(hooks)

@@ -160,9 +160,9 @@ def test_an_endpoint_is_judged_by_time_and_failures(
     assert rules.assess(ROW._replace(**columns), at, AFTER)[0] is expected
 
 
-@pytest.mark.parametrize(("hours", "told"), [(24, 24), (47, 24), (48, 48), (71, 48), (72, 72)])
-def test_a_warning_names_the_hour_that_was_reached(hours: int, told: int) -> None:
-    assert rules.assess(ROW, NOON + hours * HOUR, AFTER)[1] == told
+@pytest.mark.parametrize(("hours", "warned"), [(24, 24), (47, 24), (48, 48), (71, 48), (72, 72)])
+def test_a_warning_names_the_hour_that_was_reached(hours: int, warned: int) -> None:
+    assert rules.assess(ROW, NOON + hours * HOUR, AFTER)[1] == warned
 
 
 def test_warnings_come_at_thirds_of_whatever_time_is_allowed() -> None:

@@ -32,8 +32,8 @@ from booking_sdk import (
 from booking_sdk.testing import FakeBookingAPI, make_event
 
 
-def answered(sending: Sending, told: ResponseMeta) -> None:
-    print(sending.method, sending.path, told.status_code, told.rate_limit)
+def answered(sending: Sending, response: ResponseMeta) -> None:
+    print(sending.method, sending.path, response.status_code, response.rate_limit)
 
 
 def sell(client: BookingClient, order: int, departure: str) -> Booking | None:

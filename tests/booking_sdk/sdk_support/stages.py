@@ -1,4 +1,4 @@
-"""Where the contract is played: the service with its database, or the fake. Both can be set up in the same words."""
+"""The two sides of the contract tests, with one interface: the service with its database, and the fake."""
 
 import asyncio
 import json

@@ -50,7 +50,7 @@ def read_until(call: Any, is_enough: Callable[[bytes], bool]) -> None:
 def faulty(seed: int) -> Callable[[Any], None]:
     """Answer some requests and keep the connection; end it elsewhere: before, in the middle of and after a request,
     within and right after an answer."""
-    luck = random.Random(seed)
+    rng = random.Random(seed)
 
     def read(call: Any) -> bool:
         return bool(call.read())
@@ -64,13 +64,13 @@ def faulty(seed: int) -> Callable[[Any], None]:
         return False
 
     def handle(call: Any) -> None:
-        while luck.random() < KEPT:
+        while rng.random() < KEPT:
             if not call.read():
                 return
             call.send(OK)
-        if luck.choice((read, read_head, read_half))(call):
-            call.send(luck.choice((b"", b"HTTP/1.1 20", b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n", OK)))
-        luck.choice((close, reset))(call)
+        if rng.choice((read, read_head, read_half))(call):
+            call.send(rng.choice((b"", b"HTTP/1.1 20", b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n", OK)))
+        rng.choice((close, reset))(call)
 
     return handle
 

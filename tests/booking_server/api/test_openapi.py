@@ -78,7 +78,7 @@ def _is_instant(value: object) -> bool:
 
 
 def walk(node: Any, pointer: str = "#") -> Iterator[tuple[str, Any]]:
-    """Every value of the document with the pointer to it."""
+    """Yield every value of the document with the pointer to it."""
     yield pointer, node
     items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, value in items:
@@ -86,13 +86,13 @@ def walk(node: Any, pointer: str = "#") -> Iterator[tuple[str, Any]]:
 
 
 def at(pointer: str) -> Any:
-    """What stands there."""
+    """Return the value at a pointer."""
     return REGISTRY.resolver("urn:openapi").lookup(pointer).contents
 
 
 @cache
 def schema_at(pointer: str) -> Draft202012Validator:
-    """The schema that stands there."""
+    """Return a validator of the schema at a pointer."""
     return Draft202012Validator({"$ref": f"urn:openapi{pointer}"}, registry=REGISTRY, format_checker=FORMATS)
 
 
@@ -334,7 +334,7 @@ def _takes(adapter: TypeAdapter[str], text: str) -> bool:
 
 
 def conforms(response: httpx.Response | raw.RawAnswer, method: str, path: str) -> dict[str, Any]:
-    """The body of an answer that is as the description says of that path."""
+    """Return the body of an answer, and check that it conforms to the document's schema of that path."""
     pointer = f"#/paths/{path.replace('/', '~1')}/{method.lower()}/responses"
     assert str(response.status_code) in at(pointer), response.content
     answer, pointer = resolved(at(f"{pointer}/{response.status_code}"), f"{pointer}/{response.status_code}")

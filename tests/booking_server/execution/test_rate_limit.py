@@ -39,7 +39,7 @@ def limiter(clock: Clock) -> MemoryLimiter:
 
 
 def taken(limiter: MemoryLimiter | RedisLimiter, count: int, name: str = "key:1", limit: RateLimit = TEN) -> list[bool]:
-    """Whether each of so many requests passes."""
+    """Return for each of so many requests if it passes."""
     return [not limiter.take(name, limit).retry_after_s for _ in range(count)]
 
 

@@ -180,14 +180,14 @@ def test_cancelling_twice_is_one_cancellation(guest: Guest) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hours_before", "text", "offer", "owed"),
+    ("hours_before", "text", "offer", "refunded"),
     [
         (25, "890.00 NOK is returned to your card.", 89000, 89000),
         (23, "267.00 NOK of 890.00 NOK is returned to your card.", 26700, 26700),
     ],
 )
 def test_the_offered_refund_is_the_one_that_becomes_owed(
-    guest: Guest, clock: FixedClock, hours_before: int, text: str, offer: int, owed: int
+    guest: Guest, clock: FixedClock, hours_before: int, text: str, offer: int, refunded: int
 ) -> None:
     world = guest.api.world
     world.change(tables.organizations, world.org, refund_late_percent=30)
@@ -197,7 +197,7 @@ def test_the_offered_refund_is_the_one_that_becomes_owed(
     assert text in text_of(guest.open("/cancel"))
     assert guest.confirm(offer).status_code == 303
     (refund,) = world.rows(tables.refunds)
-    assert refund["amount_minor"] == owed
+    assert refund["amount_minor"] == refunded
     shown = text_of(guest.open())
     assert f"{text.partition(' NOK')[0]} NOK will be returned to you, normally to the card that paid." in shown
 

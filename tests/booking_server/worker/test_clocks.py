@@ -195,7 +195,7 @@ def test_a_mail_that_waits_for_a_mail_server_goes_on_waiting(machine: Machine, b
 def test_a_refund_is_sent_after_a_quarter_of_an_hour_at_most(machine: Machine, back: int, restarts: bool) -> None:
     till = Till(machine.world)
     booking = till.paid()
-    till.owe(booking)
+    till.request_refund(booking)
     machine.step(-back, restarts=restarts)
     machine.pass_time(RETRY_DELAY_MAX_S * SECOND)
     (claimed,) = till.claim()
@@ -231,7 +231,7 @@ def test_a_second_realignment_changes_nothing(machine: Machine, hooks: Hooks, ba
     hooks.fail(*hooks.claim(free=2))
     hooks.claim()
     mails.book()
-    till.owed()
+    till.with_refund()
     ops.hold(till.departure_id, 1)
     ops.check_out(till.departure_id)
     machine.step(-back)
@@ -355,7 +355,7 @@ def test_a_jump_disables_no_endpoint(machine: Machine, hooks: Hooks, jump: int) 
             return Sent(500, "no", AttemptError.HTTP_STATUS, 5)
 
         async def close(self) -> None:
-            """There is nothing to close."""
+            """Do nothing: there is no connection."""
 
     world = machine.world
     endpoint = hooks.endpoint()

@@ -49,7 +49,7 @@ class Receiver:
         return self.answers.pop(0) if self.answers else OK
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no connection."""
 
 
 def url_of(world: World) -> str:

@@ -109,10 +109,10 @@ def test_a_secret_that_could_not_be_shown_is_named(
     booking: Booking, hooks: Hooks, process: Process, nobody_reads: int
 ) -> None:
     started = process("webhooks", "create", "--url", URL, "--event", "booking.created", stdout=nobody_reads)
-    _, told = started.communicate()
+    _, errors = started.communicate()
     assert started.returncode == 1
     (endpoint,) = booking("webhooks", "list", "--json").json["data"]
-    assert f"hint: booking webhooks rotate-secret {endpoint['id']}" in told.splitlines()
+    assert f"hint: booking webhooks rotate-secret {endpoint['id']}" in errors.splitlines()
 
 
 def test_rotation_overlaps_for_a_day_unless_told(booking: Booking, hooks: Hooks) -> None:
@@ -226,13 +226,13 @@ def test_recover_does_what_its_dry_run_told(booking: Booking, hooks: Hooks, off:
         hooks.publish()
         booking("webhooks", "enable", endpoint)
     argv = ("webhooks", "recover", endpoint, "--since", "2000-01-01T00:00:00")
-    told = booking(*argv, "--dry-run", "-o", "json").json
-    assert told == {"matched": 2 + off, "dead": 2, "failed": int(off), "dry_run": True}
-    assert booking(*argv, "--dry-run", "-o", "json").json == told
+    counts = booking(*argv, "--dry-run", "-o", "json").json
+    assert counts == {"matched": 2 + off, "dead": 2, "failed": int(off), "dry_run": True}
+    assert booking(*argv, "--dry-run", "-o", "json").json == counts
     assert booking(*argv, "--status", "dead", "--dry-run", "--json").json["matched"] == 2
     assert booking(*argv, "--event", "booking.created", "--dry-run", "--json").json["matched"] == 0
     done = booking(*argv, "-o", "json")
-    assert done.json == {"matched": told["matched"]}
+    assert done.json == {"matched": counts["matched"]}
     assert booking(*argv, "-o", "json").json == {"matched": 0}
     assert {row["status"] for row in hooks.deliveries()} == {"queued"}
 

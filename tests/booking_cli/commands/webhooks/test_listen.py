@@ -194,19 +194,19 @@ def listener(process: Process, tmp_path: Path, application: Application) -> Iter
 # What is sent ----------------------------------------------------------------------------------------------------
 
 
-def tell_all(hooks: Hooks) -> list[str]:
+def publish_all(hooks: Hooks) -> list[str]:
     """Publish an event of every type, with values that are difficult to write as JSON."""
     import orjson
 
     world = hooks.world
     extra = {"previous": AWKWARD, "reason": "på"}
-    tolds = [
+    new_events = [
         NewEvent(kind, None if number % 5 == 4 else tokens.new_id(), orjson.dumps(AWKWARD | {"kind": kind}), extra)
         for number, kind in enumerate(sorted(SUBSCRIBABLE))
     ]
 
     def work(tx: Tx) -> list[str]:
-        return events.publish(tx, world.organization, tolds, at=world.clock())
+        return events.publish(tx, world.organization, new_events, at=world.clock())
 
     return hooks.database.write(work)
 
@@ -217,12 +217,12 @@ def test_what_is_forwarded_is_to_the_byte_what_the_worker_sends(
     endpoint = hooks.endpoint(*SUBSCRIBABLE)
     (tmp_path / "hook.secret").write_text(hooks.secrets[endpoint])
     listener.start("--secret-file", "hook.secret")
-    told = tell_all(hooks)
-    application.wait_for(told)
+    event_ids = publish_all(hooks)
+    application.wait_for(event_ids)
     claimed_by_worker = hooks.claim(free=100)
     by_worker = {claimed.event_id: claimed for claimed in claimed_by_worker}
     hooks.succeed(*claimed_by_worker)
-    assert application.ids == told
+    assert application.ids == event_ids
     verifier = Verifier(hooks.secrets[endpoint])
     for headers, body in application.received:
         claimed = by_worker[headers["svc-event-id"]]
@@ -232,11 +232,11 @@ def test_what_is_forwarded_is_to_the_byte_what_the_worker_sends(
         assert headers.keys() - {"host", "content-length"} == sent.keys()
         for name in ("content-type", "user-agent", "svc-event-id", "svc-event-type", "webhook-id"):
             assert headers[name] == sent[name]
-    assert len({headers["svc-delivery-id"] for headers, _ in application.received}) == len(told)
+    assert len({headers["svc-delivery-id"] for headers, _ in application.received}) == len(event_ids)
 
 
 def test_every_stored_body_is_rebuilt_from_the_feed(hooks: Hooks, booking: Booking) -> None:
-    tell_all(hooks)
+    publish_all(hooks)
     hooks.publish(times=2, kind=EventType.PING)
     stored = {row["id"]: row["body"] for row in hooks.world.rows(tables.events)}
     shown = booking("events", "list", "--all", "-o", "jsonl").out.split("\n")[:-1]
@@ -248,8 +248,8 @@ def test_the_secret_is_the_profiles_own_and_where_it_is_is_told(
     hooks: Hooks, application: Application, listener: Listener, tmp_path: Path
 ) -> None:
     listener.start()
-    told = hooks.publish()
-    application.wait_for(told)
+    event_ids = hooks.publish()
+    application.wait_for(event_ids)
     (headers, body), *_ = application.received
     Verifier(listener.secret).verify(body, headers)
     file = tmp_path / "config/webhook-secrets/default"
@@ -271,43 +271,43 @@ def test_every_event_arrives_through_every_kind_of_restart(
 ) -> None:
     with running(fresh_database_url, tmp_path) as service, logged_in(service, environment, tmp_path) as hooks:
         ports = service.ports
-        told: list[str] = []
+        event_ids: list[str] = []
 
-        def tell(times: int) -> None:
-            told.extend(hooks.publish(times=times))
+        def publish(times: int) -> None:
+            event_ids.extend(hooks.publish(times=times))
 
         listener.start()
-        tell(5)
-        application.wait_for(told)
+        publish(5)
+        application.wait_for(event_ids)
 
         application.stop()
-        tell(5)
+        publish(5)
         wait_until(lambda: "\twaiting\t" in listener.out, "the listener waits for the application")
         application.start()
-        application.wait_for(told)
+        application.wait_for(event_ids)
 
         service.kill()
-        tell(5)
+        publish(5)
         wait_until(lambda: "cannot be reached" in listener.err, "the listener waits for the service")
         again = iter(ports)
         monkeypatch.setattr(servers, "free_port", lambda: next(again))
         service.start()
-        application.wait_for(told)
+        application.wait_for(event_ids)
 
-        tell(30)
+        publish(30)
         wait_until(lambda: len(application.ids) > 20, "the listener is in the midst of it")
         assert listener.end(signal.SIGKILL) == -signal.SIGKILL
-        tell(5)
+        publish(5)
         listener.start()
-        tell(5)
-        application.wait_for(told)
+        publish(5)
+        application.wait_for(event_ids)
 
-        assert application.ids == told
+        assert application.ids == event_ids
         # Whoever is killed between an answer and its note sends that one event again.
-        assert len(application.received) <= len(told) + 1
+        assert len(application.received) <= len(event_ids) + 1
         verifier = Verifier(listener.secret)
         for headers, body in application.received:
-            assert verifier.verify(body, headers).event_id in told
+            assert verifier.verify(body, headers).event_id in event_ids
         assert listener.end(signal.SIGINT) == 130
 
 
@@ -337,13 +337,13 @@ def test_the_next_one_goes_on_where_the_last_one_stopped(
 def test_since_goes_back_and_never_leaves_out_what_was_missed(
     hooks: Hooks, application: Application, listener: Listener
 ) -> None:
-    told = hooks.publish(times=3)
+    event_ids = hooks.publish(times=3)
     listener.start("--since", "10m")
-    listener.wait_for(told)
+    listener.wait_for(event_ids)
     listener.end(signal.SIGINT)
     assert len(application.received) == 3
     listener.start("--since", "10m")
-    wait_until(lambda: listener.out.count(told[-1]) == 2, "all three again")
+    wait_until(lambda: listener.out.count(event_ids[-1]) == 2, "all three again")
     listener.end(signal.SIGINT)
     # What happened while nobody listened is older than what is asked for now, and still comes.
     missed = hooks.publish()
@@ -370,14 +370,14 @@ def test_a_test_of_an_endpoint_is_forwarded_only_when_asked_for(
     hooks: Hooks, application: Application, listener: Listener
 ) -> None:
     listener.start()
-    (ping, *_), (told, *_) = hooks.publish(kind=EventType.PING), hooks.publish()
-    listener.wait_for([told])
+    (ping, *_), (event_ids, *_) = hooks.publish(kind=EventType.PING), hooks.publish()
+    listener.wait_for([event_ids])
     listener.end(signal.SIGINT)
-    assert application.ids == [told]
+    assert application.ids == [event_ids]
     listener.start("--since", "10m", "--event", "ping")
     listener.wait_for([ping])
     listener.end(signal.SIGINT)
-    assert application.ids == [told, ping]
+    assert application.ids == [event_ids, ping]
 
 
 # Receivers that refuse, and that are away ------------------------------------------------------------------------
@@ -405,9 +405,9 @@ def test_the_end_sums_up(hooks: Hooks, application: Application, listener: Liste
     refused, taken = hooks.publish(times=2)
     wait_until(lambda: taken in listener.out, "both are told of")
     assert listener.end(signal.SIGINT) == 130
-    told = listener.err.splitlines()
-    assert "1 event forwarded." in told
-    assert f"  booking events get {refused}" in told
+    lines = listener.err.splitlines()
+    assert "1 event forwarded." in lines
+    assert f"  booking events get {refused}" in lines
     assert [line.split("\t")[1:3] for line in listener.out.splitlines()] == [["given_up", "500"], ["accepted", "200"]]
 
 
@@ -509,8 +509,8 @@ def refusal(status: int, code: str) -> Exception:
 
 
 def feed(client: FakeClient, position: Position, trouble: list[str | None] | None = None) -> Feed:
-    told = [] if trouble is None else trouble
-    return Feed(client, position, poll_s=1, sleep=lambda _: None, on_outage=told.append)  # type: ignore[arg-type]
+    outages = [] if trouble is None else trouble
+    return Feed(client, position, poll_s=1, sleep=lambda _: None, on_outage=outages.append)  # type: ignore[arg-type]
 
 
 def take(source: Feed, count: int) -> list[int]:
@@ -620,21 +620,21 @@ def test_a_closed_pipe_ends_it_quietly_and_the_next_one_repeats_nothing(
     hooks: Hooks, application: Application, listener: Listener, process: Process
 ) -> None:
     command = ("webhooks", "listen", "--forward-to", application.url, "--since", "10m", "-o", "jsonl")
-    told = hooks.publish(times=2)
+    event_ids = hooks.publish(times=2)
     with process(*command) as started:
         assert started.stdout is not None
-        assert json.loads(started.stdout.readline())["id"] == told[0]
-        assert json.loads(started.stdout.readline())["id"] == told[1]
+        assert json.loads(started.stdout.readline())["id"] == event_ids[0]
+        assert json.loads(started.stdout.readline())["id"] == event_ids[1]
         started.stdout.close()
-        told += hooks.publish()
+        event_ids += hooks.publish()
         assert started.wait(60) == 0
         assert started.stderr is not None
         assert started.stderr.read() == ""
     listener.start()
-    told += hooks.publish()
-    application.wait_for(told)
+    event_ids += hooks.publish()
+    application.wait_for(event_ids)
     listener.end(signal.SIGINT)
-    assert [headers["svc-event-id"] for headers, _ in application.received] == told
+    assert [headers["svc-event-id"] for headers, _ in application.received] == event_ids
 
 
 # On a terminal ---------------------------------------------------------------------------------------------------
@@ -695,8 +695,8 @@ def test_a_receiver_and_a_service_cannot_move_the_cursor(monkeypatch: pytest.Mon
 def test_on_a_real_terminal_it_says_what_it_does(
     hooks: Hooks, application: Application, terminal: Callable[..., tuple[int, str]]
 ) -> None:
-    told = hooks.publish()
-    interrupting = threading.Thread(target=lambda: (application.wait_for(told), application.stop()))
+    event_ids = hooks.publish()
+    interrupting = threading.Thread(target=lambda: (application.wait_for(event_ids), application.stop()))
     interrupting.start()
     revoke = threading.Thread(target=lambda: (interrupting.join(), _revoke(hooks)))
     revoke.start()
@@ -704,7 +704,7 @@ def test_on_a_real_terminal_it_says_what_it_does(
     revoke.join()
     assert code == 4
     assert f"to {application.url}" in shown
-    assert told[0] in shown
+    assert event_ids[0] in shown
     assert "1 forwarded; waiting for events" in shown
     assert "1 event forwarded." in shown
 
@@ -724,10 +724,10 @@ def test_headers_of_ones_own_are_sent_and_those_of_a_delivery_are_kept(
     listen = ("webhooks", "listen", "--forward-to", application.url, "--since", "1h", "--event", "customer.*")
     started = process(*listen, "-H", "X-Tenant: fjord", "-o", "jsonl")
     assert started.stdout is not None
-    told = json.loads(started.stdout.readline())
+    record = json.loads(started.stdout.readline())
     started.send_signal(signal.SIGINT)
     started.communicate()
-    assert (told["type"], told["status"]) == ("customer.created", 200)
+    assert (record["type"], record["status"]) == ("customer.created", 200)
     ((headers, _),) = application.received
     assert headers["x-tenant"] == "fjord"
     assert headers["svc-event-type"] == "customer.created"

@@ -119,7 +119,7 @@ def receivers() -> Iterator[Receivers]:
 
 @pytest.fixture
 def secret(booking: Booking, environment: Callable[[str, str], None], tmp_path: Path) -> str:
-    """What both sides know."""
+    """The secret of the receiver, which the command has in its environment."""
     made = generate_secret()
     environment("BOOKING_CONFIG_DIR", str(tmp_path / "config"))
     environment("BOOKING_WEBHOOK_SECRET", made)

@@ -79,7 +79,7 @@ def statuses(till: Till) -> Counter[str]:
 
 
 def test_a_turn_settles_all_due_refunds(till: Till) -> None:
-    made = [till.owed() for _ in range(3 * IN_FLIGHT_MAX)]
+    made = [till.with_refund() for _ in range(3 * IN_FLIGHT_MAX)]
     gateway = ScriptedGateway()
     assert run(RefundJob(till.world.database, gateway), turns=2) == [len(made), 0]
     assert gateway.calls == dict.fromkeys(made, 1)
@@ -89,7 +89,7 @@ def test_a_turn_settles_all_due_refunds(till: Till) -> None:
 
 def test_refunds_of_one_organization_are_sent_at_once_up_to_its_share(till: Till) -> None:
     for _ in range(2 * IN_FLIGHT_MAX + 1):
-        till.owed()
+        till.with_refund()
     full = threading.Barrier(OF_ONE_MAX)
     left = iter(range(OF_ONE_MAX))
 
@@ -106,7 +106,7 @@ def test_refunds_of_one_organization_are_sent_at_once_up_to_its_share(till: Till
 
 def test_a_worker_that_stops_settles_what_it_has_sent_and_claims_nothing_more(till: Till) -> None:
     for _ in range(OF_ONE_MAX + 1):
-        till.owed()
+        till.with_refund()
     job, stop = RefundJob(till.world.database, ScriptedGateway()), asyncio.Event()
 
     async def work() -> None:
@@ -120,7 +120,7 @@ def test_a_worker_that_stops_settles_what_it_has_sent_and_claims_nothing_more(ti
 
 
 def test_no_transaction_is_open_during_a_call(till: Till) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     seen: list[str] = []
 
     def act(claimed: ClaimedRefund) -> RefundOutcome:
@@ -135,9 +135,9 @@ def test_no_transaction_is_open_during_a_call(till: Till) -> None:
 
 
 def test_a_slow_refund_delays_no_other(till: Till) -> None:
-    slow = till.owed()
+    slow = till.with_refund()
     for _ in range(2 * IN_FLIGHT_MAX):
-        till.owed()
+        till.with_refund()
     others_are_settled = threading.Event()
 
     def act(claimed: ClaimedRefund) -> RefundOutcome:
@@ -153,7 +153,7 @@ def test_a_slow_refund_delays_no_other(till: Till) -> None:
 
 
 def test_a_bug_leaves_a_lease_that_expires(till: Till, caplog: pytest.LogCaptureFixture) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
 
     def fail(_: ClaimedRefund) -> RefundOutcome:
         raise ZeroDivisionError
@@ -168,7 +168,7 @@ def test_a_bug_leaves_a_lease_that_expires(till: Till, caplog: pytest.LogCapture
 
 
 def test_a_refund_whose_lease_has_expired_is_not_sent(till: Till) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     gateway = ScriptedGateway()
     job = RefundJob(till.world.database, gateway, lease_s=0)
 
@@ -188,7 +188,7 @@ def test_a_refund_whose_lease_has_expired_is_not_sent(till: Till) -> None:
 
 
 def test_without_a_stripe_key_refunds_are_recorded_for_staff(till: Till) -> None:
-    made = [till.owed() for _ in range(3)]
+    made = [till.with_refund() for _ in range(3)]
     url = till.world.database.url.render_as_string(hide_password=False)
     job = refund_job(Settings(database_url=url), till.world.database)
     assert run(job, turns=2) == [3, 0]
@@ -202,7 +202,7 @@ def reopen(till: Till, booking_id: str) -> None:
 
 
 def test_a_referred_refund_is_sent_to_a_new_gateway_when_staff_reopens_it(till: Till) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     url = till.world.database.url.render_as_string(hide_password=False)
     assert run(refund_job(Settings(database_url=url), till.world.database)) == [1]
     with stripe() as ledger:
@@ -218,7 +218,7 @@ def test_a_referred_refund_is_sent_to_a_new_gateway_when_staff_reopens_it(till: 
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.TIMEOUT_AFTER])
 def test_money_is_returned_once_however_often_staff_reopens_the_refund(till: Till, fault: Fault) -> None:
     """Half of the payment is owed, so that the gateway would not refuse to return it a second time."""
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     till.world.change(tables.refunds, till.refund(booking_id)["id"], amount_minor=TOTAL // 2)
     with stripe() as ledger:
         ledger.charge(f"pi_{booking_id}", TOTAL)
@@ -239,7 +239,7 @@ def test_money_is_returned_once_however_often_staff_reopens_the_refund(till: Til
 
 
 def test_with_a_stripe_key_refunds_are_sent_to_stripe(till: Till) -> None:
-    booking_id = till.owed()
+    booking_id = till.with_refund()
     with stripe() as ledger:
         ledger.charge(f"pi_{booking_id}", TOTAL)
         settings = Settings(stripe_api_key=KEY, stripe_base_url=ledger.base_url)
@@ -251,7 +251,7 @@ def test_with_a_stripe_key_refunds_are_sent_to_stripe(till: Till) -> None:
 
 
 def test_a_bug_in_one_refund_loses_no_other_result(till: Till) -> None:
-    wrong, others = till.owed(), [till.owed() for _ in range(3)]
+    wrong, others = till.with_refund(), [till.with_refund() for _ in range(3)]
     has_failed = threading.Event()
 
     def act(claimed: ClaimedRefund) -> RefundOutcome:
@@ -280,10 +280,10 @@ class Simulation:
     till: Till
     ledger: Ledger
 
-    def owed(self, count: int) -> list[str]:
+    def with_refunds(self, count: int) -> list[str]:
         made = []
         for number in range(count):
-            booking_id = self.till.owed(amount_minor := 1_000 + number)
+            booking_id = self.till.with_refund(amount_minor := 1_000 + number)
             self.ledger.charge(f"pi_{booking_id}", 2 * amount_minor)  # room for a second refund, were there one
             made.append(booking_id)
         return made
@@ -329,7 +329,7 @@ def simulation(till: Till) -> Iterator[Simulation]:
 
 
 def test_each_booking_is_refunded_once_despite_many_faults(simulation: Simulation) -> None:
-    made = simulation.owed(60)
+    made = simulation.with_refunds(60)
     simulation.ledger.rate = 0.35
     simulation.ledger.kinds = list(Fault)
     simulation.work_for(10 * MINUTE, 30 * SECOND)
@@ -339,7 +339,7 @@ def test_each_booking_is_refunded_once_despite_many_faults(simulation: Simulatio
 
 
 def test_all_are_settled_within_ten_minutes_of_an_outage_that_outlived_their_keys(simulation: Simulation) -> None:
-    made = simulation.owed(24)
+    made = simulation.with_refunds(24)
     ledger = simulation.ledger
     # The last responses before the outage: some refunds were made without a response.
     ledger.next_faults += [Fault.TIMEOUT_AFTER, Fault.ERROR_BEFORE, Fault.ERROR_AFTER] * 8
@@ -352,7 +352,7 @@ def test_all_are_settled_within_ten_minutes_of_an_outage_that_outlived_their_key
 
 
 def test_refusals_reach_staff_despite_many_faults(simulation: Simulation) -> None:
-    made = simulation.owed(20)
+    made = simulation.with_refunds(20)
     simulation.ledger.rate = 0.2
     refused = made[::4]
     for booking_id in refused:
@@ -365,7 +365,7 @@ def test_refusals_reach_staff_despite_many_faults(simulation: Simulation) -> Non
 
 
 def test_a_pending_refund_is_settled_when_stripe_has_paid_it_out(simulation: Simulation) -> None:
-    made = simulation.owed(3)
+    made = simulation.with_refunds(3)
     simulation.ledger.born = "pending"
     simulation.work_for(30 * MINUTE, 10 * MINUTE)
     assert statuses(simulation.till) == {"sending": 3}
@@ -378,7 +378,7 @@ def test_refunds_of_several_organizations_are_settled_separately(till: Till) -> 
     database = till.world.database
     worlds: list[World] = [make_world(database, till.world.clock) for _ in range(3)]
     tills = [Till(world) for world in worlds]
-    made = [(each, each.owed()) for each in tills for _ in range(3)]
+    made = [(each, each.with_refund()) for each in tills for _ in range(3)]
     run(RefundJob(database, ScriptedGateway()))
     assert all(each.payment(booking_id)["status"] == "refunded" for each, booking_id in made)
     assert [len(each.timeline()) for each in tills] == [9, 9, 9]

@@ -311,7 +311,7 @@ def record(mails: Mails, claimed: Sequence[ClaimedMail], outcome: MailOutcome) -
     mails.world.database.write(lambda tx: notifications.record(tx, tried))
 
 
-def owed(world: World) -> dict[str, str]:
+def outbox_statuses(world: World) -> dict[str, str]:
     return {row["kind"]: row["status"] for row in world.rows(tables.effects)}
 
 
@@ -365,13 +365,13 @@ def test_outbox_rows_without_a_mail_are_deleted_too(world: World, monkeypatch: p
     for _ in range(10):
         mails.write()
         world.clock.advance(2 * HOUR)
-    assert owed(world) == {"booking_confirmation_mail": "failed", "staff_booking_mail": "done"}
+    assert outbox_statuses(world) == {"booking_confirmation_mail": "failed", "staff_booking_mail": "done"}
     world.clock.advance(30 * DAY - 20 * HOUR + MINUTE)
     turn(job)
-    assert owed(world) == {"booking_confirmation_mail": "failed"}
+    assert outbox_statuses(world) == {"booking_confirmation_mail": "failed"}
     world.clock.advance(DAY)
     turn(job)
-    assert owed(world) == {}
+    assert outbox_statuses(world) == {}
 
 
 def test_mails_are_deleted_in_batches(world: World) -> None:

@@ -1,0 +1,149 @@
+-- The statements of bookings.py.
+-- `[b]` stands for the condition that the row of the alias b belongs to the organization that is checked.
+
+-- name: seats_taken
+-- Select departures whose seats_taken is not the seats of their bookings.
+-- Cost: one pass over the bookings, grouped by departure.
+SELECT d.organization_id, d.id AS subject,
+       'seats_taken is ' || d.seats_taken || ', bookings hold ' || coalesce(s.seats, 0) AS message
+  FROM departures d
+  LEFT JOIN (SELECT b.organization_id, b.departure_id, sum(b.seats) AS seats FROM bookings b
+              WHERE [b] AND b.status IN ('pending', 'confirmed')
+              GROUP BY b.organization_id, b.departure_id) s
+    ON s.organization_id = d.organization_id AND s.departure_id = d.id
+ WHERE [d] AND d.seats_taken <> coalesce(s.seats, 0)
+
+-- name: oversold_departures
+-- Select departures with more seats taken than their highest capacity.
+-- Cost: one pass over the departures.
+SELECT d.organization_id, d.id, d.seats_taken || ' taken, ceiling ' || d.seats_ceiling || ', total '
+       || d.seats_total
+  FROM departures d
+ WHERE [d] AND (d.seats_taken > d.seats_ceiling OR d.seats_taken < 0 OR d.seats_ceiling < d.seats_total)
+
+-- name: holds
+-- Select holds without seats, or that end before they began.
+-- Cost: one pass over the holds.
+SELECT h.organization_id, h.id, h.seats || ' seats from ' || h.created_at || ' until ' || h.expires_at
+  FROM holds h
+ WHERE [h] AND (h.seats <= 0 OR h.expires_at < h.created_at OR h.ended_at < h.created_at)
+
+-- name: booking_numbers
+-- Select organizations whose booking numbers have gaps, or do not end at the counter.
+-- Cost: one pass over the index of booking numbers.
+SELECT c.organization_id, 'bookings', 'counter ' || c.last_booking_number || ', highest '
+       || coalesce(n.highest, 0) || ', lowest ' || coalesce(n.lowest, 1) || ', numbered '
+       || coalesce(n.numbered, 0) || ', different ' || coalesce(n.different, 0)
+  FROM counters c
+  LEFT JOIN (SELECT b.organization_id, count(b.booking_number) AS numbered,
+                    count(DISTINCT b.booking_number) AS different,
+                    min(b.booking_number) AS lowest, max(b.booking_number) AS highest
+               FROM bookings b WHERE [b] GROUP BY b.organization_id) n
+    ON n.organization_id = c.organization_id
+ WHERE [c] AND (c.last_booking_number <> coalesce(n.numbered, 0)
+                OR c.last_booking_number <> coalesce(n.different, 0)
+                OR c.last_booking_number <> coalesce(n.highest, 0) OR n.lowest <> 1)
+
+-- name: missing_counters
+-- Select organizations without a row of counters.
+-- Cost: one pass over the organizations.
+SELECT o.id, 'counters', 'there is no row' FROM (SELECT id AS organization_id, id FROM organizations) o
+ WHERE [o] AND NOT EXISTS (SELECT 1 FROM counters c WHERE c.organization_id = o.id)
+
+-- name: order_of_numbers
+-- Select bookings numbered in another order than that of their created events.
+-- Cost: a look-up of its first event for each booking, and one sort of them.
+SELECT t.organization_id, t.id, 'number ' || t.booking_number || ' has event ' || t.sequence
+       || ', the number before it event ' || t.earlier
+  FROM (SELECT b.organization_id, b.id, b.booking_number, e.sequence,
+               lag(e.sequence) OVER (PARTITION BY b.organization_id ORDER BY b.booking_number) AS earlier
+          FROM bookings b
+          JOIN events e ON e.organization_id = b.organization_id AND e.resource_id = b.id
+           AND e.type = 'booking.created' AND e.occurrence = 0
+         WHERE [b] AND b.booking_number IS NOT NULL) t
+ WHERE t.sequence < t.earlier
+
+-- name: totals
+-- Select bookings whose total is not subtotal less discount and gift card.
+-- Cost: one pass over the bookings.
+SELECT b.organization_id, b.id, 'total ' || b.total_minor || ' of subtotal ' || b.subtotal_minor
+       || ', discount ' || b.discount_minor || ', gift card ' || b.gift_card_minor
+  FROM bookings b
+ WHERE [b] AND (b.total_minor <> b.subtotal_minor - b.discount_minor - b.gift_card_minor
+                OR b.total_minor < 0 OR b.discount_minor < 0 OR b.gift_card_minor < 0)
+
+-- name: lines
+-- Select the lines and the subtotal of each booking of an organization.
+-- Cost: every booking is read.
+SELECT b.id, b.id, b.booking_number, b.guests, b.add_ons, b.subtotal_minor, b.currency
+  FROM bookings b WHERE b.organization_id = :organization_id
+
+-- name: experiences
+-- Select bookings of another experience than that of their departure.
+-- Cost: a look-up of its departure for each booking.
+SELECT b.organization_id, b.id, 'the departure is not of experience ' || b.experience_id
+  FROM bookings b
+  LEFT JOIN departures d ON d.organization_id = b.organization_id AND d.id = b.departure_id
+ WHERE [b] AND (d.id IS NULL OR d.experience_id <> b.experience_id)
+
+-- name: statuses
+-- Select bookings whose status contradicts their timestamps or their reason.
+-- Cost: one pass over the bookings.
+SELECT b.organization_id, b.id, b.status || ', confirmed_at ' || coalesce('' || b.confirmed_at, 'none')
+       || ', cancelled_at ' || coalesce('' || b.cancelled_at, 'none')
+       || ', reason ' || coalesce(b.cancel_reason, 'none')
+  FROM bookings b
+ WHERE [b] AND b.booking_number IS NOT NULL
+   AND (b.status NOT IN ('pending', 'confirmed', 'cancelled')
+        OR (b.status = 'confirmed' AND b.confirmed_at IS NULL)
+        OR (b.status = 'pending' AND (b.confirmed_at IS NOT NULL OR b.expires_at IS NULL))
+        OR (b.status = 'cancelled') <> (b.cancelled_at IS NOT NULL)
+        OR (b.status = 'cancelled') <> (b.cancel_reason IS NOT NULL)
+        OR b.cancel_reason NOT IN ('admin', 'customer', 'min_participants', 'abandoned', 'api', 'agent')
+        OR (b.cancel_reason = 'abandoned' AND b.confirmed_at IS NOT NULL)
+        OR b.source NOT IN ('online', 'admin', 'agency', 'ai', 'api') OR b.source IS NULL)
+
+-- name: order_of_changes
+-- Select bookings whose timestamps are out of order.
+-- Cost: one pass over the bookings.
+SELECT b.organization_id, b.id, 'created at ' || b.created_at || ', confirmed at '
+       || coalesce('' || b.confirmed_at, 'none') || ', cancelled at '
+       || coalesce('' || b.cancelled_at, 'none') || ', changed at ' || b.updated_at
+  FROM bookings b
+ WHERE [b] AND b.booking_number IS NOT NULL
+   AND (b.updated_at < b.created_at OR b.confirmed_at < b.created_at OR b.cancelled_at < b.created_at
+        OR b.cancelled_at < b.confirmed_at OR b.updated_at < b.confirmed_at
+        OR b.updated_at < b.cancelled_at)
+
+-- name: early_changes
+-- Select rows that were changed before they were created.
+-- Cost: one pass over each of these tables.
+SELECT x.organization_id, x.id, 'in experiences: created at ' || x.created_at || ', changed at ' || x.updated_at
+  FROM experiences x WHERE [x] AND x.updated_at < x.created_at
+UNION ALL
+SELECT x.organization_id, x.id, 'in departures: created at ' || x.created_at || ', changed at ' || x.updated_at
+  FROM departures x WHERE [x] AND x.updated_at < x.created_at
+UNION ALL
+SELECT x.organization_id, x.id, 'in customers: created at ' || x.created_at || ', changed at ' || x.updated_at
+  FROM customers x WHERE [x] AND x.updated_at < x.created_at
+UNION ALL
+SELECT x.organization_id, x.id, 'in gift_cards: created at ' || x.created_at || ', changed at ' || x.updated_at
+  FROM gift_cards x WHERE [x] AND x.updated_at < x.created_at
+UNION ALL
+SELECT x.organization_id, x.id, 'in payments: created at ' || x.created_at || ', changed at ' || x.updated_at
+  FROM payments x WHERE [x] AND x.updated_at < x.created_at
+UNION ALL
+SELECT x.organization_id, x.id, 'in refunds: created at ' || x.created_at || ', changed at ' || x.updated_at
+  FROM refunds x WHERE [x] AND x.updated_at < x.created_at
+UNION ALL
+SELECT x.organization_id, x.id, 'in webhook_endpoints: created at ' || x.created_at || ', changed at ' || x.updated_at
+  FROM webhook_endpoints x WHERE [x] AND x.updated_at < x.created_at
+UNION ALL
+SELECT x.organization_id, x.id, 'in deliveries: created at ' || x.created_at || ', changed at ' || x.updated_at
+  FROM deliveries x WHERE [x] AND x.updated_at < x.created_at
+
+-- name: overdue_bookings
+-- Select pending bookings whose time to pay ended before the limit.
+-- Cost: an index holds the pending bookings alone.
+SELECT b.organization_id, b.id, 'pending since ' || b.created_at || ', until ' || b.expires_at
+  FROM bookings b WHERE [b] AND b.status = 'pending' AND b.expires_at < :overdue
