@@ -177,16 +177,24 @@ class Unavailable(BookingError):
     Args:
         for_all: every other request fails now for the same reason, so that those waiting with it need not be tried.
         fault: the fault of the machine below the database; for the log, not for clients.
+        retry_after_s: seconds after which another try may succeed, where that is known.
     """
 
     code = ErrorCode.SERVICE_UNAVAILABLE
     message = "The service is busy or its database is away; try again."
 
-    def __init__(self, message: str | None = None, *, for_all: bool = False, fault: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        for_all: bool = False,
+        fault: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.for_all = for_all
         self.fault = fault
-        self.retry_after_s = 1 if fault is None else 10
+        self.retry_after_s = retry_after_s or (1 if fault is None else 10)
 
 
 def is_outage(error: BaseException) -> bool:

@@ -42,7 +42,8 @@ machine may be frozen, with a kernel that still answers keep-alives, or a proxy 
 # SQLSTATE codes and classes, by how they are handled.
 _RETRYABLE = frozenset({"40001", "40P01", "23505"})
 """Serialization failure, deadlock, and a unique row that another transaction wrote first: a second run sees it."""
-_BUSY = frozenset({"55P03", "57014", "25P03"})
+_TIMEOUT = "57014"
+_BUSY = frozenset({"55P03", _TIMEOUT, "25P03"})
 """Lock timeout, statement timeout, idle in transaction."""
 _READ_ONLY = "25006"
 """The server takes no writes: it is a standby, or was configured so. After a failover a connection may lead to such a
@@ -82,10 +83,15 @@ def _encoded(value: Any) -> Any:
     return str(value).encode()
 
 
+def _session(statement_timeout_s: float | None) -> str:
+    own = "" if statement_timeout_s is None else f"; SET statement_timeout = {int(statement_timeout_s * 1000)}"
+    return _SESSION + own
+
+
 class PostgresConnection:
     """A connection in autocommit mode, with an explicit BEGIN and COMMIT."""
 
-    def __init__(self, conninfo: str) -> None:
+    def __init__(self, conninfo: str, *, statement_timeout_s: float | None = None) -> None:
         self._raw = psycopg.connect(
             conninfo,
             autocommit=True,
@@ -104,8 +110,9 @@ class PostgresConnection:
         self._is_read_only_server = False
         self._response_timeout_s: float | None = RESPONSE_TIMEOUT_S
         self._plans_until = _FIRST_PLANS
+        self._session = _session(statement_timeout_s)
         try:
-            self.command(_SESSION)
+            self.command(self._session)
         except BaseException:
             self.close()
             raise
@@ -274,7 +281,7 @@ class PostgresConnection:
         finally:
             self._response_timeout_s = RESPONSE_TIMEOUT_S
             if not self.broken:
-                self.command(f"SET statement_timeout = {STATEMENT_TIMEOUT_MS}")
+                self.command(self._session)
 
     def close(self) -> None:
         self._socket.close()
@@ -286,19 +293,25 @@ class PostgresDriver:
 
     dialect: Dialect = POSTGRESQL
     readers = 2
+    """Statements that a process reads with at once: more only compete for the interpreter."""
+    readers_max = 6
+    """The same, with those that have waited for the server for a while."""
     writers = 8
 
     def __init__(self, url: URL) -> None:
         self._conninfo = url.set(drivername="postgresql").render_as_string(hide_password=False)
 
-    def connect(self, writable: bool) -> PostgresConnection:
+    def connect(self, writable: bool, *, statement_timeout_s: float | None = None) -> PostgresConnection:
         """Open a connection.
+
+        Args:
+            statement_timeout_s: seconds after which the server ends a statement.
 
         Raises:
             Unavailable: the server cannot be reached. This is not retried, since the timeout has been waited for once.
         """
         try:
-            return PostgresConnection(self._conninfo)
+            return PostgresConnection(self._conninfo, statement_timeout_s=statement_timeout_s)
         except psycopg.Error as error:
             if _is_lost(error):
                 raise Unavailable(for_all=True) from error
@@ -315,6 +328,10 @@ class PostgresDriver:
         away = state in _BUSY or state in _RETRYABLE or state[:2] in ("08", "57")
         return Unavailable() if away or _is_lost(error) else None
 
+    def is_timeout(self, error: Exception) -> bool:
+        """Return True if the error ended a statement that ran longer than it may."""
+        return isinstance(error, psycopg.Error) and error.sqlstate == _TIMEOUT
+
     def is_retryable(self, error: Exception) -> bool:
         """Return whether another run of the transaction may succeed.
 
@@ -324,7 +341,7 @@ class PostgresDriver:
         if not isinstance(error, psycopg.Error):
             return False
         state = error.sqlstate or ""
-        is_of_connection = state == _READ_ONLY or (state[:2] == "57" and state != "57014")
+        is_of_connection = state == _READ_ONLY or (state[:2] == "57" and state != _TIMEOUT)
         return state in _RETRYABLE or _is_lost(error) or is_of_connection
 
 

@@ -57,6 +57,13 @@ class Authenticator:
         found = self._look_up(tx, [self._token(credentials) for credentials in requests])
         return [self._admit(credentials, caller) for credentials, caller in zip(requests, found, strict=True)]
 
+    def known_organization(self, credentials: Credentials) -> str | None:
+        """Return the organization of a key that was valid when it was last looked up; none for any other key."""
+        try:
+            return self.seen_keys.organization_of(bearer_token(credentials.headers))
+        except BookingError:
+            return None
+
     def count_address(self, credentials: Credentials) -> None:
         """Count a request without a valid key against its address.
 
@@ -81,7 +88,7 @@ class Authenticator:
             return [token for token in tokens if isinstance(token, BookingError)]
         callers = keys.identify_many(tx, known, self._installation)
         for text, caller in zip(known, callers, strict=True):
-            self.seen_keys.note(text, isinstance(caller, Caller))
+            self.seen_keys.note(text, caller.organization.id if isinstance(caller, Caller) else None)
         found = iter(callers)
         return [next(found) if isinstance(token, str) else token for token in tokens]
 

@@ -46,18 +46,23 @@ class SeenKeys:
     def __init__(self, size: int = _REMEMBERED_MAX) -> None:
         self._size = size
         self._lock = threading.Lock()
-        self._seen: dict[int, None] = {}
+        self._seen: dict[int, str] = {}
+        """The organization of each key."""
 
     def __contains__(self, key: str) -> bool:
         return hash(key) in self._seen
 
-    def note(self, key: str, is_valid: bool) -> None:
-        """Remember a key that is valid, forget one that is not."""
+    def organization_of(self, key: str) -> str | None:
+        """Return the organization that the key belonged to; none for a key that was not seen."""
+        return self._seen.get(hash(key))
+
+    def note(self, key: str, organization_id: str | None) -> None:
+        """Remember a valid key and its organization; forget one that is not valid, which has none."""
         number = hash(key)
-        if not is_valid:
+        if organization_id is None:
             self._seen.pop(number, None)
         elif number not in self._seen:
             with self._lock:
                 if len(self._seen) >= self._size:
-                    self._seen = dict.fromkeys(list(self._seen)[self._size // 2 :])
-                self._seen[number] = None
+                    self._seen = dict(list(self._seen.items())[self._size // 2 :])
+                self._seen[number] = organization_id

@@ -10,9 +10,10 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from booking_core.errors import Unavailable
+from booking_server.execution.futures import Unresolved, resolve
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
@@ -36,7 +37,7 @@ class QueuedJob(NamedTuple, Generic[JobT, ResultT]):
     submitted_s: float
 
 
-class Retry:
+class Retry(Unresolved):
     """Returned in the place of a result: the job becomes the first of its thread's next batch."""
 
 
@@ -147,7 +148,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         late = [each for each in taken if each.submitted_s < oldest]
         if not late:
             return taken
-        _resolve(late, [Unavailable()] * len(late))
+        resolve([each.future for each in late], [Unavailable()] * len(late))
         return [each for each in taken if each.submitted_s >= oldest]
 
     def _run_batch(self, taken: list[QueuedJob[JobT, ResultT]]) -> list[QueuedJob[JobT, ResultT]]:
@@ -158,26 +159,10 @@ class BatchExecutor(Generic[JobT, ResultT]):
             results = [error] * len(taken)
         if self._coalesce:
             self._update_expected(len(taken))  # before the answers, or a client that asks again at once counts twice
-        _resolve(taken, results)
+        resolve([each.future for each in taken], results)
         return [each for each, result in zip(taken, results, strict=True) if result is RETRY]
 
     def _update_expected(self, taken: int) -> None:
         """Expect as many jobs as there are now, in this batch and in the queue; a larger number decays slowly."""
         now = taken + self._waiting.qsize()
         self._expected = max(now, self._expected - max(1, self._expected // 8))
-
-
-def _resolve(jobs: Sequence[QueuedJob[Any, Any]], results: Sequence[Any]) -> None:
-    """Resolve the futures of a batch with one wake-up of the event loop."""
-    futures = [each.future for each in jobs]
-    futures[0].get_loop().call_soon_threadsafe(_set_results, futures, results)
-
-
-def _set_results(futures: Sequence["asyncio.Future[Any]"], results: Sequence[Any]) -> None:
-    for future, result in zip(futures, results, strict=True):
-        if result is RETRY or future.done():  # done: the client has disconnected, and the job was run all the same
-            continue
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        else:
-            future.set_result(result)

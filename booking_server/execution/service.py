@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import orjson
-
 from booking_core import bookings, secret_keys
 from booking_core.bookings import CreateRequest, Deferred
 from booking_core.context import Caller
@@ -21,6 +19,7 @@ from booking_server.execution.authenticator import Authenticator, Credentials
 from booking_server.execution.executor import RETRY, BatchExecutor, Retry
 from booking_server.execution.key_usage import KeyUsage
 from booking_server.execution.rate_limit import open_limiter
+from booking_server.execution.reads import Reads
 
 log = logging.getLogger("booking.http")
 
@@ -28,15 +27,6 @@ T = TypeVar("T")
 
 _BATCH = 32
 _LOOK_UP_THREADS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A query that waits for a connection; with credentials, for its caller too."""
-
-    credentials: Credentials | None
-    run: Callable[..., object]
-    """Gets the transaction, and the caller where there are credentials; returns a dict for JSON or JSON bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +45,8 @@ class Creation:
     credentials: Credentials
     prepare: Callable[[Caller], CreateRequest]
     """Makes the booking of a request, after the checks that come after its key."""
+    caller: Caller | None = None
+    """Looked up already: its key was new to this process."""
     create: CreateRequest | None = None
     """Prepared already: it was put off once."""
 
@@ -82,12 +74,7 @@ class Service:
         driver = database.driver
         if isinstance(driver, SqliteDriver):
             driver.checkpoints = True  # this process serves the file
-        self._keys: BatchExecutor[Credentials, Caller] = BatchExecutor(
-            "authenticate", self._authenticate_batch, threads=1, batch=_BATCH
-        )
-        self._reads: BatchExecutor[Read, Answer] = BatchExecutor(
-            "read", self._read_batch, threads=driver.readers, batch=4
-        )
+        self.reads = Reads(database, self.authenticator)
         self._writes: BatchExecutor[Write, Answer] = BatchExecutor(
             "write", self._write_batch, threads=driver.writers, batch=_BATCH if database.is_sqlite else 1
         )
@@ -103,21 +90,13 @@ class Service:
 
     def close(self) -> None:
         """Finish what waits and close the database."""
-        for executor in (self._keys, self._look_ups, self._creations, self._writes, self._reads):
+        for executor in (self._look_ups, self._creations, self._writes, self.reads):
             executor.close()
         self.database.close()
 
     async def authenticate(self, credentials: Credentials) -> Caller:
         """Return the caller of a request, counted against its rate limit."""
-        return await self._keys.submit(credentials)
-
-    async def read(self, query: Callable[[Tx], object]) -> Answer:
-        """Run a query and return its result with status 200."""
-        return await self._reads.submit(Read(None, query))
-
-    async def read_for(self, credentials: Credentials, query: Callable[[Tx, Caller], object]) -> Answer:
-        """Authenticate and run a query for the caller, on one connection, and return its result with status 200."""
-        return await self._reads.submit(Read(credentials, query))
+        return await self.reads.authenticate(credentials)
 
     async def write(self, work: Callable[[Tx], Answer], *, is_once: bool) -> Answer:
         """Run a transaction and wake the worker."""
@@ -127,7 +106,10 @@ class Service:
 
     async def create_booking(self, credentials: Credentials, prepare: Callable[[Caller], CreateRequest]) -> Answer:
         """Authenticate and create a booking in a batch with others that wait, and wake the worker."""
-        answer = await self._creations.submit(Creation(credentials, prepare))
+        # A key that is new to this process is looked up apart, so that a flood of wrong ones does not fill this queue.
+        is_known = self.authenticator.known_organization(credentials) is not None
+        caller = None if is_known else await self.authenticate(credentials)
+        answer = await self._creations.submit(Creation(credentials, prepare, caller))
         self.committed()
         return answer
 
@@ -147,29 +129,10 @@ class Service:
 
     # In the threads --------------------------------------------------------------------------------------------
 
-    def _read_batch(self, reads: Sequence[Read]) -> list[Answer | Exception]:
-        with self.database.reading() as tx:
-            callers = self._callers(tx, [each.credentials for each in reads])
-            return [self._read(tx, each, caller) for each, caller in zip(reads, callers, strict=True)]
-
     def _callers(self, tx: Tx, credentials: Sequence[Credentials | None]) -> list[Caller | Exception | None]:
         """Return the caller of each request that has credentials; all keys are looked up with one statement."""
         found = iter(self.authenticator.authenticate(tx, [each for each in credentials if each]))
         return [next(found) if each else None for each in credentials]
-
-    def _read(self, tx: Tx, read: Read, caller: Caller | Exception | None) -> Answer | Exception:
-        if isinstance(caller, Exception):
-            return caller
-        try:
-            with self.database.translating_errors():
-                result = read.run(tx, caller) if read.credentials else read.run(tx)
-                return Answer(200, result if isinstance(result, bytes) else orjson.dumps(result))
-        except Exception as error:  # noqa: BLE001 - the error belongs to this one request
-            return error
-
-    def _authenticate_batch(self, requests: Sequence[Credentials]) -> list[Caller | Exception]:
-        with self.database.reading() as tx:
-            return self.authenticator.authenticate(tx, requests)
 
     def _write_batch(self, writes: Sequence[Write]) -> Sequence[Answer | Exception]:
         return self.database.write_each([each.work for each in writes], once=[each.is_once for each in writes])
@@ -186,8 +149,10 @@ class Service:
     def _prepared(self, waiting: Sequence[Creation]) -> list[CreateRequest | Exception]:
         """Return the bookings to create, checked before their transaction begins, or their refusals."""
         with self.database.reading() as tx:
-            callers = self._callers(tx, [None if each.create else each.credentials for each in waiting])
-        return [each.create or _prepare(each, caller) for each, caller in zip(waiting, callers, strict=True)]
+            callers = self._callers(tx, [None if each.create or each.caller else each.credentials for each in waiting])
+        return [
+            each.create or _prepare(each, each.caller or found) for each, found in zip(waiting, callers, strict=True)
+        ]
 
     def _create_all(self, creates: Sequence[CreateRequest]) -> Sequence[Answer | Exception | Deferred]:
         """Create all bookings in one transaction; when it fails, one by one, so that one bad request hurts no other."""

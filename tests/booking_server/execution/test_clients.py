@@ -41,17 +41,18 @@ def client_of(loop: SteppedLoop, peer: tuple[object, ...]) -> object:
 
 def test_keys_that_worked_are_remembered_and_not_kept() -> None:
     seen = SeenKeys(4)
-    seen.note("svc_good", is_valid=True)
-    seen.note("svc_bad", is_valid=False)
+    seen.note("svc_good", "an organization")
+    seen.note("svc_bad", None)
     assert ("svc_good" in seen, "svc_bad" in seen, "svc_other" in seen) == (True, False, False)
+    assert (seen.organization_of("svc_good"), seen.organization_of("svc_bad")) == ("an organization", None)
     assert "svc_good" not in repr(seen.__dict__)
-    seen.note("svc_good", is_valid=False)
+    seen.note("svc_good", None)
     assert "svc_good" not in seen
 
 
 def test_no_more_than_so_many_keys_are_remembered() -> None:
     seen = SeenKeys(4)
     for number in range(100):
-        seen.note(f"svc_{number}", is_valid=True)
+        seen.note(f"svc_{number}", "an organization")
         assert len(seen._seen) <= 4
         assert f"svc_{number}" in seen

@@ -1,0 +1,31 @@
+"""Resolve futures of the event loop from another thread."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+
+class Unresolved:
+    """Returned in the place of a result: the job's future is resolved later."""
+
+
+UNRESOLVED = Unresolved()
+
+
+def resolve(futures: Sequence["asyncio.Future[Any]"], results: Sequence[Any]) -> None:
+    """Resolve futures with one wake-up of their event loop, each with its result or its exception.
+
+    A result of type `Unresolved` leaves its future as it is.
+    """
+    if futures:
+        futures[0].get_loop().call_soon_threadsafe(_set_results, futures, results)
+
+
+def _set_results(futures: Sequence["asyncio.Future[Any]"], results: Sequence[Any]) -> None:
+    for future, result in zip(futures, results, strict=True):
+        if isinstance(result, Unresolved) or future.done():  # done: the client has disconnected, and the job was run
+            continue
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
