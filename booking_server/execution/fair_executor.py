@@ -18,15 +18,17 @@ from booking_server.execution.fair_queue import FairQueue
 from booking_server.execution.futures import Unresolved, resolve
 
 JobT = TypeVar("JobT")
-ResultT = TypeVar("ResultT")
 
 SLOW_S = 0.01
-"""Seconds after which a batch counts as waiting for the database. A thread that waits for the interpreter alone gets it
+"""Seconds after which a batch counts as waiting for the database. A thread that only waits for the interpreter gets it
 after 5 ms, the switch interval of CPython."""
 TENANT_QUEUE_MAX = 256
 """A job is refused with 503 at once when this many of its tenant are waiting."""
 RETRY_AFTER_MAX_S = 30
 _NO_CAP = 2**31
+_FOREVER = -1.0
+_Alarm = threading.Lock
+"""A lock that its idle thread waits for, and that is released to wake it."""
 
 
 class QueuedJob(NamedTuple, Generic[JobT]):
@@ -49,7 +51,7 @@ class FairExecutor(Generic[JobT]):
     Args:
         lanes: batches that run at once.
         lanes_max: batches that run at once, those that wait for the database included; by default as many as lanes.
-        per_tenant: jobs of one tenant that run at once; by default any number.
+        per_tenant: batches of one tenant that run at once. With it a batch holds jobs of one tenant, else of many.
         batch: the largest number of jobs in one batch.
         clock: returns monotonic seconds.
     """
@@ -60,29 +62,32 @@ class FairExecutor(Generic[JobT]):
         handle: BatchHandler[JobT],
         *,
         lanes: int,
-        lanes_max: int | None = None,
-        per_tenant: int = _NO_CAP,
-        batch: int = 1,
+        lanes_max: int = 0,
+        per_tenant: int | None = None,
+        batch: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
         self._handle = handle
         self._lanes = lanes
-        self._lanes_max = lanes_max or lanes
+        self._lanes_max = max(lanes, lanes_max)
+        self._grows = self._lanes_max > lanes
+        self._is_mixed = per_tenant is None
         self._batch = batch
         self._clock = clock
-        self._queue: FairQueue[QueuedJob[JobT]] = FairQueue(per_tenant)
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._queue: FairQueue[QueuedJob[JobT]] = FairQueue(per_tenant or _NO_CAP)
         self._started_s: dict[int, float] = {}
         """When the batch of each running thread began."""
         self._threads: dict[int, threading.Thread] = {}
-        self._idle = 0
-        self._watching = 0
-        """Idle threads that wait for a running batch to become slow."""
+        self._idle: list[Any] = []
+        """The alarms of idle threads. The one that ran last is woken first, since its data may still be in a cache."""
+        self._watcher: Any = None
+        """The alarm of the idle thread that waits for a running batch to become slow."""
         self._is_closing = False
-        # One more than the lanes is idle while all of them run: it sees when one of them has become slow.
-        self._kept = lanes + (self._lanes_max > lanes)
-        with self._changed:
+        # One more than the lanes, to be idle while all of them run, and to see when one of them has become slow.
+        self._kept = lanes + self._grows
+        with self._lock:
             for _ in range(self._kept):
                 self._start_thread()
 
@@ -102,58 +107,77 @@ class FairExecutor(Generic[JobT]):
         Raises:
             Unavailable: the queue is full, the job would wait too long, or the executor is closing.
         """
-        with self._changed:
-            self._check_room(tenant)
+        with self._lock:
+            waiting, wait_s = self._queue.ahead(tenant, self._lanes_max)
+            is_full = waiting >= TENANT_QUEUE_MAX or len(self._queue) >= QUEUE_MAX
+            if is_full or wait_s > WAIT_MAX_S or self._is_closing:
+                raise _refusal(wait_s)
             self._queue.put(tenant, queued)
-            self._wake()
+            self._wake(self._clock())
+
+    def put_back(self, tenant: str, jobs: Sequence[QueuedJob[JobT]]) -> None:
+        """Queue jobs of a batch again, before the others of their tenant."""
+        with self._lock:
+            for each in reversed(jobs):
+                self._queue.put(tenant, each, first=True)
+            self._wake(self._clock())
 
     def close(self) -> None:
         """Run the jobs that are waiting, then end the threads."""
-        with self._changed:
+        with self._lock:
             self._is_closing = True
-            self._changed.notify_all()
+            self._wake_all()
             threads = list(self._threads.values())
         for thread in threads:
             thread.join()
 
     # With the lock held ----------------------------------------------------------------------------------------------
 
-    def _check_room(self, tenant: str) -> None:
-        wait_s = self._queue.expected_wait_s(tenant, self._lanes_max)
-        is_full = self._queue.waiting(tenant) >= TENANT_QUEUE_MAX or len(self._queue) >= QUEUE_MAX
-        if self._is_closing or is_full or wait_s > WAIT_MAX_S:
-            raise _refusal(wait_s)
-
-    def _wake(self) -> None:
-        """Have an idle thread look at the queue: to run a job, or to see when a lane becomes slow."""
+    def _wake(self, now: float) -> None:
+        """Have an idle thread look at the queue: to run a job, or to see when a running batch becomes slow."""
         if not self._queue.has_runnable:
             return
-        now = self._clock()
-        if not self._has_lane(now) and (self._watching or self._slow_in(now) is None):
+        if not self._has_lane(now) and (self._watcher or self._slow_in(now) is None):
             return
         if self._idle:
-            self._changed.notify()
-        elif len(self._threads) - self._slow(now) < self._kept:
+            self._idle.pop().release()
+        elif self._grows and len(self._threads) - self._slow(now) < self._kept:
             self._start_thread()
+
+    def _wake_all(self) -> None:
+        while self._idle:
+            self._idle.pop().release()
 
     def _has_lane(self, now: float) -> bool:
         running = len(self._started_s)
-        if running < self._lanes:
-            return True
-        return running < self._lanes_max and running - self._slow(now) < self._lanes
+        return running < self._lanes or (running < self._lanes_max and running - self._slow(now) < self._lanes)
 
     def _slow(self, now: float) -> int:
         """Return the number of running batches that wait for the database."""
-        if self._lanes_max == self._lanes:
-            return 0
-        return sum(now - started_s >= SLOW_S for started_s in self._started_s.values())
+        return sum(now - started_s >= SLOW_S for started_s in self._started_s.values()) if self._grows else 0
 
     def _slow_in(self, now: float) -> float | None:
         """Return the seconds until a running batch becomes slow, if a waiting job can have a lane then."""
-        if not self._queue.has_runnable or len(self._started_s) >= self._lanes_max or self._lanes_max == self._lanes:
+        if not self._grows or not self._queue.has_runnable or len(self._started_s) >= self._lanes_max:
             return None
         left = [SLOW_S - (now - started_s) for started_s in self._started_s.values()]
         return min((each for each in left if each > 0), default=None)
+
+    def _take(self) -> Taken[JobT]:
+        if self._is_mixed:
+            return self._queue.take_of_all(min(self._batch, -(-len(self._queue) // self._lanes)))
+        return self._queue.take_of_one(self._batch, self._lanes)
+
+    def _is_over(self, now: float) -> bool:
+        """Return True if this thread is not needed: the executor has closed, or what was slow has ended."""
+        if self._is_closing:
+            return not len(self._queue)
+        return len(self._threads) - self._slow(now) > self._kept
+
+    def _finish(self, done: Taken[JobT], now: float) -> None:
+        seconds = (now - self._started_s.pop(threading.get_ident())) / len(done)
+        tenants = [tenant for tenant, _ in done]
+        self._queue.finish(tenants if self._is_mixed else tenants[:1], seconds)
 
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
@@ -163,62 +187,70 @@ class FairExecutor(Generic[JobT]):
     # In a thread -----------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while taken := self._take():
-            self._run_batch(taken)
+        alarm = _Alarm()
+        alarm.acquire()
+        following = self._next(alarm)
+        while following is not None:
+            if isinstance(following, float):
+                alarm.acquire(timeout=following)
+                following = self._next(alarm)
+                continue
+            futures, results = self._run_batch(following)
+            following = self._next(alarm, following)
+            # After the lock, so that the event loop finds this thread waiting when it answers.
+            resolve(futures, results)
 
-    def _take(self) -> Taken[JobT]:
-        """Return the next batch; empty when the thread is to end."""
-        with self._changed:
-            while True:
-                now = self._clock()
-                if self._has_lane(now) and (taken := self._queue.take(self._share())):
-                    self._started_s[threading.get_ident()] = now
-                    self._wake()
-                    return taken
-                if self._is_over(now):
-                    del self._threads[threading.get_ident()]
-                    self._changed.notify_all()
-                    return []
-                self._wait(self._slow_in(now))
+    def _next(self, alarm: Any, done: Taken[JobT] | None = None) -> Taken[JobT] | float | None:
+        """Return the next batch; or the seconds to wait for the alarm; or None when the thread is to end.
 
-    def _share(self) -> int:
-        """Return this thread's share of the queue, at most a batch."""
-        return min(self._batch, -(-len(self._queue) // self._lanes))
+        Args:
+            done: the batch that the thread has run, whose lane it gives back.
+        """
+        with self._lock:
+            now = self._clock()
+            if done:
+                self._finish(done, now)
+            else:
+                self._leave_idle(alarm)
+            if self._has_lane(now) and (taken := self._take()):
+                self._started_s[threading.get_ident()] = now
+                self._wake(now)
+                return taken
+            if self._is_over(now):
+                del self._threads[threading.get_ident()]
+                self._wake_all()
+                return None
+            return self._enter_idle(alarm, now)
 
-    def _is_over(self, now: float) -> bool:
-        """Return True if the thread is not needed: the executor has closed, or what was slow has ended."""
-        if self._is_closing:
-            return not len(self._queue)
-        return len(self._threads) - self._slow(now) > self._kept
+    def _enter_idle(self, alarm: Any, now: float) -> float:
+        self._idle.append(alarm)
+        seconds = self._slow_in(now)
+        if seconds is None:
+            return _FOREVER
+        self._watcher = alarm
+        return seconds
 
-    def _wait(self, seconds: float | None) -> None:
-        self._idle += 1
-        self._watching += seconds is not None
-        self._changed.wait(seconds)
-        self._watching -= seconds is not None
-        self._idle -= 1
+    def _leave_idle(self, alarm: Any) -> None:
+        if self._watcher is alarm:
+            self._watcher = None
+        if alarm in self._idle:
+            self._idle.remove(alarm)
+        else:
+            alarm.acquire(blocking=False)  # it may have been released just after the time was over
 
-    def _run_batch(self, taken: Taken[JobT]) -> None:
+    def _run_batch(self, taken: Taken[JobT]) -> tuple[list["asyncio.Future[Any]"], list[Any]]:
+        """Return the futures of a batch and their results."""
         oldest = self._clock() - WAIT_MAX_S
         on_time = [job for _, job in taken if job.submitted_s >= oldest]
         late = [job for _, job in taken if job.submitted_s < oldest]
-        results = self._results(on_time) if on_time else []
-        refusals = self._finish(taken, len(late))
-        resolve([job.future for job in (*on_time, *late)], [*results, *refusals])
+        results = [*(self._results(on_time) if on_time else ()), *(_refusal(WAIT_MAX_S) for _ in late)]
+        return [job.future for job in (*on_time, *late)], results
 
     def _results(self, jobs: Sequence[QueuedJob[JobT]]) -> Sequence[Any]:
         try:
             return self._handle(jobs)
         except Exception as error:  # noqa: BLE001 - every future of the batch gets it, and the thread goes on
             return [error] * len(jobs)
-
-    def _finish(self, taken: Taken[JobT], late: int) -> list[Unavailable]:
-        """Give the lane back and return the refusals of the jobs that waited too long."""
-        with self._changed:
-            seconds = (self._clock() - self._started_s.pop(threading.get_ident())) / len(taken)
-            for tenant, _ in taken:
-                self._queue.finish(tenant, seconds)
-        return [_refusal(WAIT_MAX_S) for _ in range(late)]
 
 
 def _refusal(wait_s: float) -> Unavailable:

@@ -1,13 +1,14 @@
 """A queue that takes the jobs of its tenants in turn."""
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 JobT = TypeVar("JobT")
 
 _WEIGHT = 0.25
-"""The weight of the latest job in the average of its tenant."""
+"""The weight of the latest batch in the average of its tenant."""
 
 
 @dataclass(slots=True)
@@ -20,9 +21,9 @@ class _Tenant(Generic[JobT]):
 
 
 class FairQueue(Generic[JobT]):
-    """Jobs by tenant: those of one tenant in the order of their arrival, the tenants in turn.
+    """Jobs by tenant: those of one tenant in the order of their arrival, the tenants in turn. Not thread-safe.
 
-    A tenant with `per_tenant` running jobs is passed over until one of them ends. Not thread-safe.
+    A tenant is passed over while `per_tenant` of its batches run.
     """
 
     def __init__(self, per_tenant: int) -> None:
@@ -41,45 +42,56 @@ class FairQueue(Generic[JobT]):
         """Return True if a waiting job may run."""
         return bool(self._in_turn)
 
-    def waiting(self, name: str) -> int:
-        """Return the number of the tenant's waiting jobs."""
+    def ahead(self, name: str, lanes: int) -> tuple[int, float]:
+        """Return the number of the tenant's waiting jobs, and the seconds that its next job is expected to wait."""
         tenant = self._tenants.get(name)
-        return len(tenant.waiting) if tenant else 0
+        if tenant is None or not tenant.waiting:
+            return 0, 0.0
+        waiting = len(tenant.waiting)
+        return waiting, waiting * tenant.average_s / min(lanes, self._per_tenant)
 
-    def expected_wait_s(self, name: str, lanes: int) -> float:
-        """Return the seconds that the tenant's next job will wait, by the average duration of its latest jobs."""
-        tenant = self._tenants.get(name)
-        return len(tenant.waiting) * tenant.average_s / min(lanes, self._per_tenant) if tenant else 0.0
-
-    def put(self, name: str, job: JobT) -> None:
-        """Add a job behind the tenant's others."""
+    def put(self, name: str, job: JobT, *, first: bool = False) -> None:
+        """Add a job behind the tenant's others, or before them."""
         tenant = self._tenants.get(name)
         if tenant is None:
             tenant = self._tenants[name] = _Tenant()
-        tenant.waiting.append(job)
+        if first:
+            tenant.waiting.appendleft(job)
+        else:
+            tenant.waiting.append(job)
         self._size += 1
         if len(tenant.waiting) == 1 and tenant.running < self._per_tenant:
             self._in_turn.append(name)
 
-    def take(self, most: int) -> list[tuple[str, JobT]]:
+    def take_of_all(self, most: int) -> list[tuple[str, JobT]]:
         """Remove at most so many jobs, one of each tenant in turn, and return them with their tenants."""
         taken: list[tuple[str, JobT]] = []
         while len(taken) < most and self._in_turn:
-            name = self._in_turn.popleft()
-            tenant = self._tenants[name]
-            taken.append((name, tenant.waiting.popleft()))
-            tenant.running += 1
-            self._size -= 1
-            if tenant.waiting and tenant.running < self._per_tenant:
-                self._in_turn.append(name)
+            taken += self.take_of_one(1, 1)
         return taken
 
-    def finish(self, name: str, seconds: float) -> None:
-        """Note that a job that was taken has ended after so many seconds."""
+    def take_of_one(self, most: int, lanes: int) -> list[tuple[str, JobT]]:
+        """Remove at most so many jobs of the tenant whose turn it is, its part for one of several lanes."""
+        if not self._in_turn:
+            return []
+        name = self._in_turn.popleft()
         tenant = self._tenants[name]
-        tenant.average_s += (seconds - tenant.average_s) * (_WEIGHT if tenant.average_s else 1.0)
-        tenant.running -= 1
-        if tenant.waiting and tenant.running == self._per_tenant - 1:
+        part = -(-len(tenant.waiting) // lanes)
+        taken = [(name, tenant.waiting.popleft()) for _ in range(min(most, part))]
+        tenant.running += 1
+        self._size -= len(taken)
+        if tenant.waiting and tenant.running < self._per_tenant:
             self._in_turn.append(name)
-        elif not tenant.waiting and not tenant.running:
-            del self._tenants[name]
+        return taken
+
+    def finish(self, names: Iterable[str], seconds: float) -> None:
+        """Note that jobs have ended, each after so many seconds."""
+        for name in names:
+            tenant = self._tenants[name]
+            tenant.average_s += (seconds - tenant.average_s) * (_WEIGHT if tenant.average_s else 1.0)
+            tenant.running -= 1
+            if tenant.waiting:
+                if tenant.running == self._per_tenant - 1:
+                    self._in_turn.append(name)
+            elif not tenant.running:
+                del self._tenants[name]

@@ -1,15 +1,16 @@
 """Run reads so that none of them waits for a slow one of another organization.
 
-Three executors, each with connections of its own. A request that comes with a key that was valid before is looked up
-in the lanes of keys, all keys that wait with one statement, and there a read that costs one row is answered too: `GET
-/me`, one resource by its id. A list goes on in the lanes of lists, in which an organization has a part. A key that this
-process has not seen to be valid is looked up in a lane apart, so that a flood of wrong ones delays no other caller.
+Three executors, each with connections of its own, all of them fair between organizations. In the lanes of keys the
+callers of requests are looked up, all that wait with one statement, and reads that cost one row are answered too: `GET
+/me`, one resource by its id. Lists run in lanes of their own, of which an organization has a part. Both know the
+organization of a key from when it was valid last; whether it is valid now is looked up on the connection of the read.
+A key that was never seen valid is looked up in a lane apart, so that a flood of wrong ones delays no other caller.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -20,14 +21,15 @@ from booking_core.errors import Unavailable
 from booking_core.idempotency import Answer
 from booking_server.execution.authenticator import Authenticator, Credentials
 from booking_server.execution.clients import network_of
-from booking_server.execution.fair_executor import FairExecutor, QueuedJob
+from booking_server.execution.fair_executor import SLOW_S, FairExecutor, QueuedJob
 from booking_server.execution.futures import UNRESOLVED, Unresolved
 
 LIST_TIMEOUT_S = 2.0
 """Seconds that a statement of a list may take (decision R4)."""
 _LIST_TOO_LONG = f"The list took longer than {LIST_TIMEOUT_S:.0f} seconds: narrow it with a filter, or try again."
+_LIST_RETRY_AFTER_S = 2
 _KEY_LANES = 2
-_KEY_BATCH = 8
+_BATCH = 4
 _NEW_KEY_BATCH = 32
 
 
@@ -50,24 +52,24 @@ Results = list[Answer | Caller | Exception | Unresolved]
 class Reads:
     """Carries out the reads of one process."""
 
-    def __init__(self, database: Database, authenticator: Authenticator) -> None:
+    def __init__(
+        self, database: Database, authenticator: Authenticator, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._database = database
         self._authenticator = authenticator
         driver = database.driver
-        keys = database.open_readers(_KEY_LANES + 1)
+        self._clock = clock
+        self._keys = database.open_readers(_KEY_LANES + 1)
         self._lists_connections = database.open_readers(driver.readers_max, statement_timeout_s=LIST_TIMEOUT_S)
-        self._new_keys: FairExecutor[Read] = FairExecutor(
-            "new-key", self._with_connection(keys.reading), lanes=1, batch=_NEW_KEY_BATCH
-        )
-        self._known_keys: FairExecutor[Read] = FairExecutor(
-            "key", self._with_connection(keys.reading), lanes=_KEY_LANES, batch=_KEY_BATCH
-        )
+        self._new_keys: FairExecutor[Read] = FairExecutor("new-key", self._run_keyed, lanes=1, batch=_NEW_KEY_BATCH)
+        self._known_keys: FairExecutor[Read] = FairExecutor("key", self._run_keyed, lanes=_KEY_LANES, batch=_BATCH)
         self._lists: FairExecutor[Read] = FairExecutor(
             "list",
-            self._run_list,
+            self._run_lists,
             lanes=driver.readers,
             lanes_max=driver.readers_max,
             per_tenant=driver.readers_max // 2,
+            batch=_BATCH,
         )
 
     def close(self) -> None:
@@ -103,49 +105,73 @@ class Reads:
         organization_id = self._authenticator.known_organization(credentials)
         if organization_id is None:
             return self._new_keys.submit(network_of(credentials.address), read)
-        return self._known_keys.submit(organization_id, read)
+        executor = self._lists if read.is_list else self._known_keys
+        return executor.submit(organization_id, read)
 
     # In the threads --------------------------------------------------------------------------------------------
 
-    def _with_connection(self, reading: Callable[[], AbstractContextManager[Tx]]) -> Callable[[Queued], Results]:
-        def run(batch: Queued) -> Results:
-            with reading() as tx:
-                return self._run_keyed(tx, batch)
+    def _run_keyed(self, batch: Queued) -> Results:
+        """Look up the callers of a batch, answer what costs one row, and hand the lists on."""
+        with self._keys.reading() as tx:
+            callers = self._callers(tx, batch)
+            return [self._answer(tx, each, caller) for each, caller in zip(batch, callers, strict=True)]
 
-        return run
-
-    def _run_keyed(self, tx: Tx, batch: Queued) -> Results:
-        """Look up the callers of a batch with one statement, answer what is cheap, and hand on the lists."""
-        callers = self._authenticator.authenticate(tx, [each.job.credentials for each in batch if each.job.credentials])
-        return [self._answer(tx, each, caller) for each, caller in zip(batch, callers, strict=True)]
+    def _callers(self, tx: Tx, batch: Queued) -> list[Caller | Exception | None]:
+        """Return the caller of each read that has one; those that are not known are looked up with one statement."""
+        unknown = [each.job.credentials for each in batch if each.job.credentials and not each.job.caller]
+        found = iter(self._authenticator.authenticate(tx, unknown) if unknown else ())
+        return [each.job.caller or (next(found) if each.job.credentials else None) for each in batch]
 
     def _answer(
-        self, tx: Tx, queued: QueuedJob[Read], caller: Caller | Exception
+        self, tx: Tx, queued: QueuedJob[Read], caller: Caller | Exception | None
     ) -> Answer | Caller | Exception | Unresolved:
         read = queued.job
-        if isinstance(caller, Exception) or read.run is None:
+        if read.run is None:
+            assert caller is not None
             return caller
-        if not read.is_list:
-            return self._result(tx, read.run, caller)
-        listing = Read(read.credentials, read.run, is_list=True, caller=caller)
+        if isinstance(caller, Caller) and read.is_list:
+            return self._forward(queued, caller)
+        return self._result(tx, read.run, caller)
+
+    def _forward(self, queued: QueuedJob[Read], caller: Caller) -> Unavailable | Unresolved:
         try:
-            self._lists.forward(caller.organization.id, queued._replace(job=listing))
+            self._lists.forward(caller.organization.id, _with_caller(queued, caller))
         except Unavailable as error:
             return error
         return UNRESOLVED
 
-    def _run_list(self, batch: Queued) -> Results:
+    def _run_lists(self, batch: Queued) -> Results:
+        """Run lists of one organization; when one of them is slow, those after it wait for lanes of their own."""
+        results: Results = []
+        started_s = self._clock()
         with self._lists_connections.reading() as tx:
-            return [self._result(tx, each.job.run, each.job.caller) for each in batch if each.job.run]
+            callers = self._callers(tx, batch)
+            for each, caller in zip(batch, callers, strict=True):
+                is_late = bool(results) and self._clock() - started_s > SLOW_S
+                if is_late and isinstance(caller, Caller):
+                    break
+                assert each.job.run is not None
+                results.append(self._result(tx, each.job.run, caller))
+        rest = list(zip(batch, callers, strict=True))[len(results) :]
+        return [*results, *self._put_back(rest)]
 
-    def _result(self, tx: Tx, run: Callable[..., object], caller: Caller | None) -> Answer | Exception:
+    def _put_back(self, rest: Sequence[tuple[QueuedJob[Read], Caller | Exception | None]]) -> Results:
+        later = [(each, caller) for each, caller in rest if isinstance(caller, Caller)]
+        if later:
+            self._lists.put_back(later[0][1].organization.id, [_with_caller(*each) for each in later])
+        return [caller if isinstance(caller, Exception) else UNRESOLVED for _, caller in rest]
+
+    def _result(self, tx: Tx, run: Callable[..., object], caller: Caller | Exception | None) -> Answer | Exception:
+        if isinstance(caller, Exception):
+            return caller
         try:
             with self._database.translating_errors():
                 result = run(tx, caller) if caller else run(tx)
                 return Answer(200, result if isinstance(result, bytes) else orjson.dumps(result))
         except Exception as error:  # noqa: BLE001 - the error belongs to this one request
-            is_too_long = error.__cause__ is not None and self._is_timeout(error.__cause__)
-            return Unavailable(_LIST_TOO_LONG, retry_after_s=int(LIST_TIMEOUT_S)) if is_too_long else error
+            is_too_long = isinstance(error.__cause__, Exception) and self._database.driver.is_timeout(error.__cause__)
+            return Unavailable(_LIST_TOO_LONG, retry_after_s=_LIST_RETRY_AFTER_S) if is_too_long else error
 
-    def _is_timeout(self, error: BaseException) -> bool:
-        return isinstance(error, Exception) and self._database.driver.is_timeout(error)
+
+def _with_caller(queued: QueuedJob[Read], caller: Caller) -> QueuedJob[Read]:
+    return queued._replace(job=replace(queued.job, caller=caller))
