@@ -218,7 +218,7 @@ class FairExecutor(Generic[JobT]):
                 return taken
             if self._is_over(now):
                 del self._threads[threading.get_ident()]
-                self._wake_all()
+                self._wake_all()  # another one may be needed to watch, or ends too
                 return None
             return self._enter_idle(alarm, now)
 
