@@ -17,6 +17,7 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    union_all,
 )
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
@@ -93,13 +94,55 @@ _SHOWN = select(
     *(_STATUS.label(name) if name == "status" else gift_cards.c[name] for name in GiftCardRow._fields)
 ).where(gift_cards.c.organization_id == _organization_id)
 
+_KEY = (gift_cards.c.organization_id, gift_cards.c.id)
+_ZERO: ColumnElement[int] = literal_column("0")
+_OWN = gift_cards.c.organization_id == _organization_id
+_IS_ON = gift_cards.c.deactivated_at.is_(None)
+_HAS_BALANCE = and_(_OWN, _IS_ON, gift_cards.c.balance_minor > _ZERO)
+_HAS_BEGUN = or_(gift_cards.c.valid_from.is_(None), gift_cards.c.valid_from <= _Now())
+_UPDATED_SINCE = gift_cards.c.updated_at >= bindparam("updated_since", type_=BigInteger)
+
+
+def _any_of(*conditions: ColumnElement[bool]) -> Select[Any]:
+    """Select the keys of the cards that meet one of the conditions, of which each has an index and no two overlap."""
+    found = union_all(*(select(*_KEY).where(condition) for condition in conditions)).subquery("found")
+    return select(found.c.organization_id, found.c.id)
+
+
+_ACTIVE = _any_of(
+    and_(_HAS_BALANCE, gift_cards.c.expires_at > _Now(), _HAS_BEGUN),
+    and_(_HAS_BALANCE, gift_cards.c.expires_at.is_(None), _HAS_BEGUN),
+)
+_EXPIRED = _any_of(
+    and_(_HAS_BALANCE, gift_cards.c.expires_at <= _Now()),
+    and_(_OWN, _IS_ON, gift_cards.c.balance_minor == _ZERO),
+    and_(
+        _HAS_BALANCE,
+        gift_cards.c.valid_from.is_not(None),
+        gift_cards.c.valid_from > _Now(),
+        or_(gift_cards.c.expires_at.is_(None), gift_cards.c.expires_at > _Now()),
+    ),
+)
+
+
+def _has(status: GiftCardStatus) -> ColumnElement[bool]:
+    return literal_column(f"'{status}'", Text) == _STATUS
+
+
 LIST = KeysetList(
     "gift_cards",
     gift_cards,
     _SHOWN,
     {
-        "status": bindparam("status", type_=Text) == _STATUS,
-        "updated_since": gift_cards.c.updated_at >= bindparam("updated_since", type_=BigInteger),
+        "active": _has(GiftCardStatus.ACTIVE),
+        "expired": _has(GiftCardStatus.EXPIRED),
+        "inactive": gift_cards.c.deactivated_at.is_not(None),
+        "updated_since": _UPDATED_SINCE,
+    },
+    scattered={
+        "active": _ACTIVE,
+        "expired": _EXPIRED,
+        "updated_since": select(*_KEY).where(_OWN, _UPDATED_SINCE).order_by(gift_cards.c.updated_at),
     },
 )
 

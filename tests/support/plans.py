@@ -109,7 +109,8 @@ class _Postgres(_Asked):
 
     def _read(self, text: str, root: dict[str, Any], count: int) -> None:
         nodes = list(_nodes(root))
-        scanned = {node["Relation Name"] for node in nodes if node["Node Type"] == "Seq Scan"}
+        # Not in a part of the plan that was never executed.
+        scanned = {n["Relation Name"] for n in nodes if n["Node Type"] == "Seq Scan" and n.get("Actual Loops", 1)}
         indexes = {node["Index Name"] for node in nodes if "Index Name" in node}
         cost = root.get("Shared Hit Blocks", 0) + root.get("Shared Read Blocks", 0)
         self.plans.append(Plan(text, frozenset(scanned), frozenset(indexes), cost, count))
