@@ -96,6 +96,8 @@ _SHOWN = select(
 
 _KEY = (gift_cards.c.organization_id, gift_cards.c.id)
 _ZERO: ColumnElement[int] = literal_column("0")
+_ALL: ColumnElement[int] = literal_column("1000000000")
+"""A limit that is never reached; without one the order of a subquery is dropped."""
 _OWN = gift_cards.c.organization_id == _organization_id
 _IS_ON = gift_cards.c.deactivated_at.is_(None)
 _HAS_BALANCE = and_(_OWN, _IS_ON, gift_cards.c.balance_minor > _ZERO)
@@ -103,24 +105,31 @@ _HAS_BEGUN = or_(gift_cards.c.valid_from.is_(None), gift_cards.c.valid_from <= _
 _UPDATED_SINCE = gift_cards.c.updated_at >= bindparam("updated_since", type_=BigInteger)
 
 
-def _any_of(*conditions: ColumnElement[bool]) -> Select[Any]:
-    """Select the keys of the cards that meet one of the conditions, of which each has an index and no two overlap."""
-    found = union_all(*(select(*_KEY).where(condition) for condition in conditions)).subquery("found")
+def _any_of(*conditions: tuple[ColumnElement[bool], ColumnElement[Any]]) -> Select[Any]:
+    """Select the keys of the cards that meet one of the conditions, no two of which overlap.
+
+    Each has an index, and is sorted as in it: otherwise PostgreSQL searches the first cards in the table itself.
+    """
+    arms = (select(*_KEY).where(condition).order_by(column).limit(_ALL) for condition, column in conditions)
+    found = union_all(*(select(arm.subquery()) for arm in arms)).subquery("found")
     return select(found.c.organization_id, found.c.id)
 
 
 _ACTIVE = _any_of(
-    and_(_HAS_BALANCE, gift_cards.c.expires_at > _Now(), _HAS_BEGUN),
-    and_(_HAS_BALANCE, gift_cards.c.expires_at.is_(None), _HAS_BEGUN),
+    (and_(_HAS_BALANCE, gift_cards.c.expires_at > _Now(), _HAS_BEGUN), gift_cards.c.expires_at),
+    (and_(_HAS_BALANCE, gift_cards.c.expires_at.is_(None), _HAS_BEGUN), gift_cards.c.expires_at),
 )
 _EXPIRED = _any_of(
-    and_(_HAS_BALANCE, gift_cards.c.expires_at <= _Now()),
-    and_(_OWN, _IS_ON, gift_cards.c.balance_minor == _ZERO),
-    and_(
-        _HAS_BALANCE,
-        gift_cards.c.valid_from.is_not(None),
-        gift_cards.c.valid_from > _Now(),
-        or_(gift_cards.c.expires_at.is_(None), gift_cards.c.expires_at > _Now()),
+    (and_(_HAS_BALANCE, gift_cards.c.expires_at <= _Now()), gift_cards.c.expires_at),
+    (and_(_OWN, _IS_ON, gift_cards.c.balance_minor == _ZERO), gift_cards.c.id),
+    (
+        and_(
+            _HAS_BALANCE,
+            gift_cards.c.valid_from.is_not(None),
+            gift_cards.c.valid_from > _Now(),
+            or_(gift_cards.c.expires_at.is_(None), gift_cards.c.expires_at > _Now()),
+        ),
+        gift_cards.c.valid_from,
     ),
 )
 
