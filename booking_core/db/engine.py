@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -28,7 +28,7 @@ from booking_core.db.unit_of_work import InsertFromSelect, Mark, UnitOfWork, Upd
 from booking_core.errors import BookingError, Unavailable, is_outage
 from booking_core.repeated_log import RepeatedLog
 
-__all__ = ["Database", "Query", "Row", "Tx"]
+__all__ = ["Database", "Query", "Readers", "Row", "Tx"]
 
 T = TypeVar("T")
 
@@ -351,6 +351,20 @@ def _discard(connection: Connection) -> None:
         connection.close()
 
 
+class Readers:
+    """Connections for reads that belong to one purpose, so that no other one can use them up."""
+
+    def __init__(self, database: "Database", pool: Pool) -> None:
+        self._database = database
+        self._pool = pool
+
+    @contextmanager
+    def reading(self) -> Iterator[Tx]:
+        """Lend a connection for reads; each statement sees the newest commit."""
+        with self._database.translating_errors(), self._pool.connection() as connection:
+            yield Tx(self._database, connection, is_read_only=True)
+
+
 class _DryRun(Exception):
     """Rolls back the transaction of a dry run."""
 
@@ -367,10 +381,10 @@ class Database:
         self.faults = RepeatedLog(log)
         """The log of faults below the database, such as a full disk: once for all requests that meet the same fault."""
         self._clock = clock
-        # One more than the readers: the API's look-up of keys never waits for their statements.
         self._readers = Pool(self.driver.readers + 1, lambda: self.driver.connect(False))
         self._writers = Pool(self.driver.writers, lambda: self.driver.connect(True))
         self._pools = [self._readers, self._writers]
+        self._shared_readers = Readers(self, self._readers)
         self._busy_at_s = float("-inf")
         """When a transaction last could not begin, since another process kept SQLite's one lock."""
 
@@ -388,11 +402,19 @@ class Database:
     def is_sqlite(self) -> bool:
         return self.dialect.name == "sqlite"
 
-    @contextmanager
-    def reading(self) -> Iterator[Tx]:
+    def open_readers(self, size: int, *, statement_timeout_s: float | None = None) -> Readers:
+        """Return at most so many connections for reads, opened when needed and closed with the database.
+
+        Args:
+            statement_timeout_s: seconds after which a statement is ended; by default as for every connection.
+        """
+        pool = Pool(size, lambda: self.driver.connect(False, statement_timeout_s=statement_timeout_s))
+        self._pools.append(pool)
+        return Readers(self, pool)
+
+    def reading(self) -> AbstractContextManager[Tx]:
         """Lend a connection for reads; each statement sees the newest commit."""
-        with self.translating_errors(), self._readers.connection() as connection:
-            yield Tx(self, connection, is_read_only=True)
+        return self._shared_readers.reading()
 
     @contextmanager
     def writing(self) -> Iterator[Tx]:

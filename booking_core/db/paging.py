@@ -36,6 +36,11 @@ from booking_core.models.pages import Order
 
 _SORTED_MAX = 500
 """The number of rows that are sorted in a millisecond."""
+_SCANNED_MAX = 1_000
+"""The number of rows of a list that are searched for those that pass a filter."""
+_EVERYTHING = 1_000_000_000
+"""A limit that is never reached. With it each database searches the index of the filter, in its order."""
+_NOTHING: ColumnElement[int] = literal_column("0")
 
 _LIMIT = bindparam("limit", type_=Integer)
 
@@ -142,27 +147,69 @@ def _sorted_or_scanned(
     conditions: Mapping[str, ColumnElement[bool]],
     in_order: Callable[[Select[Any]], Select[Any]],
 ) -> FromClause:
-    """Return the rows of a page, found in the cheaper of two ways.
+    """Return the rows of a page, found in the cheapest of three ways.
 
-    When few rows pass the scattered filter, they are looked up by its index and sorted; when many do, a scan along the
-    list soon meets a page of them. Neither database can choose: SQLite plans before it knows the values, and PostgreSQL
-    keeps the plan that suited the first executions. So the statement has both ways, and a count that stops early gives
-    one of them the limit 0.
+    When few rows pass the scattered filter, they are looked up by its index and sorted. When many do, a scan along the
+    list may soon meet a page of them, so the next rows of the list are scanned. When those have no full page, the rows
+    that pass lie elsewhere, and all of them are sorted: this costs what passes the filter, not what it leaves out.
+
+    Neither database can choose: SQLite plans before it knows the values, and PostgreSQL keeps the plan that suited the
+    first executions. So the statement has every way, and those that are not taken get the limit 0.
     """
     table = keyset_list.table
+    others = [condition for name, condition in conditions.items() if name != scattered]
     matching = keyset_list.scattered[scattered].limit(literal_column(str(_SORTED_MAX + 1))).cte("matching")
     few = select(func.count()).select_from(matching).scalar_subquery() <= literal_column(str(_SORTED_MAX))
-    nothing: ColumnElement[int] = literal_column("0")
-    others = [condition for name, condition in conditions.items() if name != scattered]
     same = and_(table.c.organization_id == matching.c.organization_id, table.c.id == matching.c.id)
     looked_up = select(*keyset_list.select.selected_columns).join_from(matching, table, same).where(*others)
-    # Within coalesce() the filter is checked row by row: the planner must not use its index instead of the scan.
-    scanned = keyset_list.select.where(func.coalesce(conditions[scattered], false()), *others)
-    either = (
-        in_order(looked_up).limit(case((few, _LIMIT), else_=nothing)),
-        in_order(scanned).limit(case((few, nothing), else_=_LIMIT)),
+    scanned = _scanned(keyset_list, conditions[scattered], others, in_order, few)
+    is_full = select(func.count()).select_from(scanned).scalar_subquery() >= _LIMIT
+    is_elsewhere = and_(~few, ~is_full, _goes_on(keyset_list, others, in_order))
+    every = _every_match(keyset_list, scattered, others, in_order)
+    ways = (
+        in_order(looked_up).limit(case((few, _LIMIT), else_=_NOTHING)),
+        select(scanned).limit(case((is_elsewhere, _NOTHING), else_=_LIMIT)),
+        every.limit(case((is_elsewhere, _LIMIT), else_=_NOTHING)),
     )
-    return union_all(*(select(each.subquery()) for each in either)).subquery("page")
+    return union_all(*(select(way.subquery()) for way in ways)).subquery("page")
+
+
+def _scanned(
+    keyset_list: KeysetList,
+    passes: ColumnElement[bool],
+    others: Sequence[ColumnElement[bool]],
+    in_order: Callable[[Select[Any]], Select[Any]],
+    few: ColumnElement[bool],
+) -> FromClause:
+    """Return a page among the next rows of the list; nothing where few rows pass the filter."""
+    # Within coalesce() the filter is checked row by row: the planner must not use its index instead of the scan.
+    checked = func.coalesce(passes, false()).label("passes")
+    next_rows = in_order(keyset_list.select.add_columns(checked).where(*others))
+    rows = next_rows.limit(case((few, _NOTHING), else_=literal_column(str(_SCANNED_MAX)))).subquery("next_rows")
+    shown = [column for column in rows.c if column.name != "passes"]
+    return select(*shown).where(rows.c.passes).limit(_LIMIT).cte("scanned")
+
+
+def _goes_on(
+    keyset_list: KeysetList, others: Sequence[ColumnElement[bool]], in_order: Callable[[Select[Any]], Select[Any]]
+) -> ColumnElement[bool]:
+    """Return the condition that the list has more rows than are scanned."""
+    last = keyset_list.select.with_only_columns(keyset_list.table.c.id).where(*others)
+    found = in_order(last).limit(literal_column("1")).offset(literal_column(str(_SCANNED_MAX)))
+    return found.scalar_subquery().is_not(None)
+
+
+def _every_match(
+    keyset_list: KeysetList,
+    scattered: str,
+    others: Sequence[ColumnElement[bool]],
+    in_order: Callable[[Select[Any]], Select[Any]],
+) -> Select[Any]:
+    """Return all rows that pass the filter, found by its index and sorted."""
+    table = keyset_list.table
+    everything = keyset_list.scattered[scattered].limit(literal_column(str(_EVERYTHING))).subquery("everything")
+    same = and_(table.c.organization_id == everything.c.organization_id, table.c.id == everything.c.id)
+    return in_order(select(*keyset_list.select.selected_columns).join_from(everything, table, same).where(*others))
 
 
 def _direction(order: Order, *columns: ColumnElement[Any]) -> list[ColumnElement[Any]]:

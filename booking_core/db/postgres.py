@@ -48,16 +48,16 @@ machine may be frozen, with a kernel that still answers keep-alives, or a proxy 
 _RETRYABLE = frozenset({"40001", "40P01", "23505"})
 """Serialization failure, deadlock, and a unique row that another transaction wrote first: a second run sees it."""
 _LOCK_TIMEOUT = "55P03"
+_TIMEOUT = "57014"
 _IDLE_IN_TRANSACTION = "25P03"
-_BUSY = frozenset({_LOCK_TIMEOUT, "57014", _IDLE_IN_TRANSACTION})
+_BUSY = frozenset({_LOCK_TIMEOUT, _TIMEOUT, _IDLE_IN_TRANSACTION})
 """Lock timeout, statement timeout, idle in transaction."""
 _READ_ONLY = "25006"
 """The server takes no writes: it is a standby, or was configured so. After a failover a connection may lead to such a
 server, and would lead there for ever."""
 
 _SESSION = (
-    f"SET statement_timeout = {STATEMENT_TIMEOUT_MS};"
-    f" SET idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION_TIMEOUT_MS};"
+    f"SET idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION_TIMEOUT_MS};"
     f" SET client_connection_check_interval = {CLIENT_CHECK_MS};"
     " SET jit = off; SET random_page_cost = 1.1; SET TIME ZONE 'UTC'; SET client_encoding = 'UTF8'"
 )
@@ -89,10 +89,19 @@ def _encoded(value: Any) -> Any:
     return str(value).encode()
 
 
+def _session(statement_timeout_s: float | None, lock_timeout_ms: int | None) -> str:
+    """Return the statements that set up a session, also again after one of its settings was changed."""
+    statement_timeout_ms = STATEMENT_TIMEOUT_MS if statement_timeout_s is None else int(statement_timeout_s * 1000)
+    own = f"SET statement_timeout = {statement_timeout_ms}; SET lock_timeout = {lock_timeout_ms or LOCK_TIMEOUT_MS}"
+    return f"{own}; {_SESSION}"
+
+
 class PostgresConnection:
     """A connection in autocommit mode, with an explicit BEGIN and COMMIT."""
 
-    def __init__(self, conninfo: str, *, lock_timeout_ms: int | None = None) -> None:
+    def __init__(
+        self, conninfo: str, *, statement_timeout_s: float | None = None, lock_timeout_ms: int | None = None
+    ) -> None:
         self._raw = psycopg.connect(
             conninfo,
             autocommit=True,
@@ -111,8 +120,9 @@ class PostgresConnection:
         self._is_read_only_server = False
         self._response_timeout_s: float | None = RESPONSE_TIMEOUT_S
         self._plans_until = _FIRST_PLANS
+        self._session = _session(statement_timeout_s, lock_timeout_ms)
         try:
-            self.command(f"{_SESSION}; SET lock_timeout = {lock_timeout_ms or LOCK_TIMEOUT_MS}")
+            self.command(self._session)
         except BaseException:
             self.close()
             raise
@@ -281,7 +291,7 @@ class PostgresConnection:
         finally:
             self._response_timeout_s = RESPONSE_TIMEOUT_S
             if not self.broken:
-                self.command(f"SET statement_timeout = {STATEMENT_TIMEOUT_MS}")
+                self.command(self._session)
 
     def allow_pauses(self) -> None:
         """Let this transaction pause for longer between two statements than others may."""
@@ -299,22 +309,30 @@ class PostgresDriver:
 
     dialect: Dialect = POSTGRESQL
     readers = 2
+    """Statements that a process reads with at once: more only compete for the interpreter."""
+    readers_max = 6
+    """The same, with those that have waited for the server for a while."""
     writers = 8
 
     def __init__(self, url: URL) -> None:
         self._conninfo = url.set(drivername="postgresql").render_as_string(hide_password=False)
 
-    def connect(self, writable: bool, *, lock_timeout_ms: int | None = None) -> PostgresConnection:
+    def connect(
+        self, writable: bool, *, statement_timeout_s: float | None = None, lock_timeout_ms: int | None = None
+    ) -> PostgresConnection:
         """Open a connection.
 
         Args:
+            statement_timeout_s: seconds after which the server ends a statement.
             lock_timeout_ms: how long a statement waits for a lock; `LOCK_TIMEOUT_MS` by default.
 
         Raises:
             Unavailable: the server cannot be reached. This is not retried, since the timeout has been waited for once.
         """
         try:
-            return PostgresConnection(self._conninfo, lock_timeout_ms=lock_timeout_ms)
+            return PostgresConnection(
+                self._conninfo, statement_timeout_s=statement_timeout_s, lock_timeout_ms=lock_timeout_ms
+            )
         except psycopg.Error as error:
             if _is_lost(error):
                 raise Unavailable(for_all=True) from error
@@ -333,6 +351,10 @@ class PostgresDriver:
         away = state in _BUSY or state in _RETRYABLE or state[:2] in ("08", "57")
         return Unavailable() if away or _is_lost(error) else None
 
+    def is_timeout(self, error: Exception) -> bool:
+        """Return True if the error ended a statement that ran longer than it may."""
+        return isinstance(error, psycopg.Error) and error.sqlstate == _TIMEOUT
+
     def is_retryable(self, error: Exception) -> bool:
         """Return whether another run of the transaction may succeed.
 
@@ -342,7 +364,7 @@ class PostgresDriver:
         if not isinstance(error, psycopg.Error):
             return False
         state = error.sqlstate or ""
-        is_of_connection = state in (_READ_ONLY, _IDLE_IN_TRANSACTION) or (state[:2] == "57" and state != "57014")
+        is_of_connection = state in (_READ_ONLY, _IDLE_IN_TRANSACTION) or (state[:2] == "57" and state != _TIMEOUT)
         return state in _RETRYABLE or _is_lost(error) or is_of_connection
 
 

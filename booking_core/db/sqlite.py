@@ -2,6 +2,7 @@
 
 import contextlib
 import sqlite3
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from booking_core.db.statements import SQLITE, Compiled, Row
 from booking_core.errors import Unavailable
 
 BUSY_TIMEOUT_S = 3.0
+_STEPS_BETWEEN_CHECKS = 50_000
+"""Steps of the virtual machine between two looks at the clock: about a millisecond. A page of a list takes fewer."""
 _SUSPECT = frozenset(
     {
         sqlite3.SQLITE_READONLY,
@@ -29,12 +32,16 @@ _SUSPECT = frozenset(
 class SqliteConnection:
     """A connection in autocommit mode, with an explicit BEGIN and COMMIT."""
 
-    def __init__(self, path: Path, *, writable: bool, checkpoints: bool) -> None:
+    def __init__(
+        self, path: Path, *, writable: bool, checkpoints: bool, statement_timeout_s: float | None = None
+    ) -> None:
         private_files.make_file(path)  # SQLite gives the log and the index beside it the same mode
         self._raw = sqlite3.connect(
             path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=512
         )
         self._is_suspect = False
+        self._statement_timeout_s = statement_timeout_s
+        self._until_s = 0.0
         try:
             self._prepare(writable=writable, checkpoints=checkpoints)
         except BaseException:  # no caller has the connection yet, so none could close it
@@ -48,9 +55,17 @@ class SqliteConnection:
             self._raw.execute("PRAGMA query_only=ON")
         if not checkpoints:
             self._raw.execute("PRAGMA wal_autocheckpoint=0")
+        if self._statement_timeout_s:
+            self._raw.set_progress_handler(self._is_over, _STEPS_BETWEEN_CHECKS)
+
+    def _is_over(self) -> bool:
+        """Return True if the statement is to be interrupted."""
+        return time.monotonic() > self._until_s
 
     def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Row], int]:
         """Run a statement and return its rows and the number of affected rows."""
+        if self._statement_timeout_s:
+            self._until_s = time.monotonic() + self._statement_timeout_s
         try:
             cursor = self._raw.execute(compiled.text, parameters)
             return cursor.fetchall(), cursor.rowcount
@@ -122,6 +137,9 @@ class SqliteDriver:
 
     dialect: Dialect = SQLITE
     readers = 2
+    """Statements that a process reads with at once: more only compete for the interpreter."""
+    readers_max = 4
+    """The same, with those that have run for a while. They need no interpreter, but a processor each."""
     writers = 1
 
     def __init__(self, url: URL) -> None:
@@ -130,16 +148,35 @@ class SqliteDriver:
         """Whether connections run checkpoints: only those of the serving process, since before SQLite 3.51.3 two
         processes that run them at once may corrupt the log."""
 
-    def connect(self, writable: bool, *, lock_timeout_ms: int | None = None) -> SqliteConnection:
-        return SqliteConnection(self.path, writable=writable, checkpoints=writable and self.checkpoints)
+    def connect(
+        self, writable: bool, *, statement_timeout_s: float | None = None, lock_timeout_ms: int | None = None
+    ) -> SqliteConnection:
+        """Open a connection.
+
+        Args:
+            statement_timeout_s: seconds after which a statement is interrupted.
+            lock_timeout_ms: not used: the one writer waits for the lock of the file alone.
+        """
+        return SqliteConnection(
+            self.path,
+            writable=writable,
+            checkpoints=writable and self.checkpoints,
+            statement_timeout_s=statement_timeout_s,
+        )
 
     def translate(self, error: Exception) -> Exception | None:
         """Return the error that a client gets; none for an error of the program."""
         fault = fault_of(error)
         if fault:
             return Unavailable(for_all=True, fault=fault)
+        if self.is_timeout(error):
+            return Unavailable()
         is_busy = isinstance(error, sqlite3.OperationalError) and _is_busy(error)
         return Unavailable(for_all=True) if is_busy else None  # another connection has the one lock
+
+    def is_timeout(self, error: Exception) -> bool:
+        """Return True if the error ended a statement that ran longer than it may."""
+        return isinstance(error, sqlite3.OperationalError) and primary_code(error) == sqlite3.SQLITE_INTERRUPT
 
     def is_retryable(self, error: Exception) -> bool:
         return False  # with one writer there is no conflict

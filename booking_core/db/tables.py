@@ -150,6 +150,7 @@ experiences = Table(
     UniqueConstraint("organization_id", "slug"),
     CheckConstraint("duration_minutes > 0", name="duration"),
     Index(None, "organization_id", "created_at", "id"),
+    Index(None, "organization_id", "is_published", "created_at", "id"),
     Index(None, "organization_id", "updated_at"),
 )
 
@@ -304,6 +305,16 @@ gift_cards = Table(
     CheckConstraint("balance_minor BETWEEN 0 AND initial_minor", name="balance"),
     Index(None, "organization_id", "created_at", "id"),
     Index(None, "organization_id", "updated_at"),
+    # By status, which depends on the present instant: a card is in one or two of these.
+    _partial("ix_gift_cards_inactive", "organization_id", "created_at", "id", where="deactivated_at IS NOT NULL"),
+    _partial(
+        "ix_gift_cards_expires_at",
+        "organization_id",
+        "expires_at",
+        where="deactivated_at IS NULL AND balance_minor > 0",
+    ),
+    _partial("ix_gift_cards_valid_from", "organization_id", "valid_from", where="valid_from IS NOT NULL"),
+    _partial("ix_gift_cards_used_up", "organization_id", "id", where="deactivated_at IS NULL AND balance_minor = 0"),
 )
 
 # The ledger of a card: balance = initial + sum of amounts. A booking redeems once and is restored at most once.

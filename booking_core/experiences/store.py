@@ -12,13 +12,20 @@ _SHOWN = select(*(experiences.c[name] for name in ExperienceRow._fields)).where(
     experiences.c.organization_id == bindparam("organization_id", type_=Id)
 )
 
+_UPDATED_SINCE = experiences.c.updated_at >= bindparam("updated_since", type_=BigInteger)
+
 LIST = KeysetList(
     "experiences",
     experiences,
     _SHOWN,
     {
         "published": experiences.c.is_published == bindparam("published", type_=Boolean),
-        "updated_since": experiences.c.updated_at >= bindparam("updated_since", type_=BigInteger),
+        "updated_since": _UPDATED_SINCE,
+    },
+    scattered={
+        "updated_since": _SHOWN.with_only_columns(experiences.c.organization_id, experiences.c.id)
+        .where(_UPDATED_SINCE)
+        .order_by(experiences.c.updated_at)
     },
 )
 

@@ -36,7 +36,7 @@ def find(
         caller,
         page,
         lambda row: rules.present(GiftCardRow._make(row), zone),
-        status=status.value if status else None,
+        **({status.value: {}} if status else {}),
         updated_since=updated_since,
     )
 

@@ -17,6 +17,7 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    union_all,
 )
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
@@ -93,13 +94,64 @@ _SHOWN = select(
     *(_STATUS.label(name) if name == "status" else gift_cards.c[name] for name in GiftCardRow._fields)
 ).where(gift_cards.c.organization_id == _organization_id)
 
+_KEY = (gift_cards.c.organization_id, gift_cards.c.id)
+_ZERO: ColumnElement[int] = literal_column("0")
+_ALL: ColumnElement[int] = literal_column("1000000000")
+"""A limit that is never reached; without one the order of a subquery is dropped."""
+_OWN = gift_cards.c.organization_id == _organization_id
+_IS_ON = gift_cards.c.deactivated_at.is_(None)
+_HAS_BALANCE = and_(_OWN, _IS_ON, gift_cards.c.balance_minor > _ZERO)
+_HAS_BEGUN = or_(gift_cards.c.valid_from.is_(None), gift_cards.c.valid_from <= _Now())
+_UPDATED_SINCE = gift_cards.c.updated_at >= bindparam("updated_since", type_=BigInteger)
+
+
+def _any_of(*conditions: tuple[ColumnElement[bool], ColumnElement[Any]]) -> Select[Any]:
+    """Select the keys of the cards that meet one of the conditions, no two of which overlap.
+
+    Each has an index, and is sorted as in it: otherwise PostgreSQL searches the first cards in the table itself.
+    """
+    arms = (select(*_KEY).where(condition).order_by(column).limit(_ALL) for condition, column in conditions)
+    found = union_all(*(select(arm.subquery()) for arm in arms)).subquery("found")
+    return select(found.c.organization_id, found.c.id)
+
+
+_ACTIVE = _any_of(
+    (and_(_HAS_BALANCE, gift_cards.c.expires_at > _Now(), _HAS_BEGUN), gift_cards.c.expires_at),
+    (and_(_HAS_BALANCE, gift_cards.c.expires_at.is_(None), _HAS_BEGUN), gift_cards.c.expires_at),
+)
+_EXPIRED = _any_of(
+    (and_(_HAS_BALANCE, gift_cards.c.expires_at <= _Now()), gift_cards.c.expires_at),
+    (and_(_OWN, _IS_ON, gift_cards.c.balance_minor == _ZERO), gift_cards.c.id),
+    (
+        and_(
+            _HAS_BALANCE,
+            gift_cards.c.valid_from.is_not(None),
+            gift_cards.c.valid_from > _Now(),
+            or_(gift_cards.c.expires_at.is_(None), gift_cards.c.expires_at > _Now()),
+        ),
+        gift_cards.c.valid_from,
+    ),
+)
+
+
+def _has(status: GiftCardStatus) -> ColumnElement[bool]:
+    return literal_column(f"'{status}'", Text) == _STATUS
+
+
 LIST = KeysetList(
     "gift_cards",
     gift_cards,
     _SHOWN,
     {
-        "status": bindparam("status", type_=Text) == _STATUS,
-        "updated_since": gift_cards.c.updated_at >= bindparam("updated_since", type_=BigInteger),
+        "active": _has(GiftCardStatus.ACTIVE),
+        "expired": _has(GiftCardStatus.EXPIRED),
+        "inactive": gift_cards.c.deactivated_at.is_not(None),
+        "updated_since": _UPDATED_SINCE,
+    },
+    scattered={
+        "active": _ACTIVE,
+        "expired": _EXPIRED,
+        "updated_since": select(*_KEY).where(_OWN, _UPDATED_SINCE).order_by(gift_cards.c.updated_at),
     },
 )
 

@@ -4,7 +4,8 @@ FastAPI runs a plain `def` path operation in a thread, and so does `ApiRoute`: i
 hop with the look-up of its key, on one connection, together with the requests that wait beside it.
 
 - A `def` operation that takes `tx: ReadTx`, or no transaction, runs among the reads; its result is the JSON to respond
-  with, as a dict or as bytes, and is not validated on the way out.
+  with, as a dict or as bytes, and is not validated on the way out. One whose path ends with an id, or that takes no
+  transaction, is answered where its key is looked up; any other one is a list, with two seconds for a statement.
 - A `def` operation that returns a `CreateRequest` is carried out in the batch of those bookings that wait.
 - An `async def` operation runs on the event loop, after its dependencies, and returns a `Response`.
 """
@@ -15,6 +16,7 @@ from enum import Enum
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 from starlette.types import Scope
@@ -58,8 +60,10 @@ class ApiRoute(APIRoute):
     def get_route_handler(self) -> Handler:
         handler = super().get_route_handler()
         dependant = effective_dependant(self)
-        kind = _kind(self.endpoint)
-        if dependant is None or not is_covered(dependant, kind.given):
+        if dependant is None:
+            return handler
+        kind = _kind(self.endpoint, dependant)
+        if not is_covered(dependant, kind.given):
             return handler
         plan = Plan(dependant, kind.given, {})
         reads_body = bool(dependant.body_params)
@@ -89,19 +93,26 @@ class Loop:
 
 
 class Reads:
-    """Operations among the reads of the service."""
+    """Operations among the reads of the service.
+
+    Args:
+        is_list: the operation may cost more than the look-up of a row, and runs in the lanes of lists.
+    """
 
     given = (api_key, get_read_tx)
+
+    def __init__(self, *, is_list: bool) -> None:
+        self._is_list = is_list
 
     async def run(self, request: Request, plan: Plan, body: Any) -> Response:
         def run(tx: Tx, caller: Caller) -> Any:
             return plan.run(request, body, {api_key: caller, get_read_tx: tx})
 
         with counted(request) as credentials:
-            return respond(await service_of(request).read_for(credentials, run))
+            return respond(await service_of(request).reads.read_for(credentials, run, is_list=self._is_list))
 
     async def finish(self, request: Request, operate: Operate) -> Response:
-        return respond(await service_of(request).read(lambda tx: operate({get_read_tx: tx})))
+        return respond(await service_of(request).reads.read(lambda tx: operate({get_read_tx: tx})))
 
 
 class Creates:
@@ -122,7 +133,7 @@ class Creates:
 
         with counted(request) as credentials:
             if mark in service.running:
-                return respond(await service.read_for(credentials, refuse))
+                return respond(await service.reads.read_for(credentials, refuse, is_list=False))
             with service.marked(mark):
                 return respond(await service.create_booking(credentials, prepare))
 
@@ -131,7 +142,13 @@ class Creates:
         return respond(await service_of(request).create_booking(credentials_of(request), lambda _: create))
 
 
-def _kind(endpoint: Callable[..., Any]) -> Loop | Reads | Creates:
+def _kind(endpoint: Callable[..., Any], dependant: Dependant) -> Loop | Reads | Creates:
     if inspect.iscoroutinefunction(endpoint):
         return Loop()
-    return Creates() if inspect.signature(endpoint).return_annotation is CreateRequest else Reads()
+    if inspect.signature(endpoint).return_annotation is CreateRequest:
+        return Creates()
+    return Reads(is_list=_reads(dependant) and not (dependant.path or "").endswith("}"))
+
+
+def _reads(dependant: Dependant) -> bool:
+    return any(sub.call is get_read_tx or _reads(sub) for sub in dependant.dependencies)

@@ -1,6 +1,7 @@
 """Resolve futures of the event loop from another thread."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +16,11 @@ UNRESOLVED = Unresolved()
 def resolve(futures: Sequence["asyncio.Future[Any]"], results: Sequence[Any]) -> None:
     """Resolve futures with one wake-up of their event loop, each with its result or its exception.
 
-    A result of type `Unresolved` leaves its future as it is.
+    A result of type `Unresolved` leaves its future as it is. Nothing is done once the event loop has closed.
     """
     if futures:
-        futures[0].get_loop().call_soon_threadsafe(_set_results, futures, results)
+        with contextlib.suppress(RuntimeError):  # the loop has closed, and the thread has other jobs to end
+            futures[0].get_loop().call_soon_threadsafe(_set_results, futures, results)
 
 
 def _set_results(futures: Sequence["asyncio.Future[Any]"], results: Sequence[Any]) -> None:

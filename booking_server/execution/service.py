@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import orjson
-
 from booking_core import secret_keys
 from booking_core.bookings import CreateRequest
 from booking_core.context import Caller
@@ -21,6 +19,7 @@ from booking_server.execution.executor import BatchExecutor
 from booking_server.execution.key_usage import KeyUsage
 from booking_server.execution.queues import MixedQueue, Place, SeparateQueue
 from booking_server.execution.rate_limit import open_limiter
+from booking_server.execution.reads import Reads
 
 T = TypeVar("T")
 
@@ -30,15 +29,6 @@ _WORKER_CONNECTIONS = 2
 """Connections for writes that are left to the worker when all threads of the API wait for locks."""
 _WRITERS_PER_ORGANIZATION = 2
 """Threads that may write for one organization at a time: its locked rows must not hold all threads."""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A query that waits for a connection; with credentials, for its caller too."""
-
-    credentials: Credentials | None
-    run: Callable[..., object]
-    """Gets the transaction, and the caller where there are credentials; returns a dict for JSON or JSON bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +63,7 @@ class Service:
         driver = database.driver
         if isinstance(driver, SqliteDriver):
             driver.checkpoints = True  # this process serves the file
-        self._keys: BatchExecutor[Credentials, Caller] = BatchExecutor(
-            "authenticate", self._authenticate_batch, threads=1, batch=_BATCH
-        )
-        self._reads: BatchExecutor[Read, Answer] = BatchExecutor(
-            "read", self._read_batch, threads=driver.readers, batch=4
-        )
+        self.reads = Reads(database, self.authenticator)
         self._writes: BatchExecutor[Write, Any] = BatchExecutor(
             "write",
             self._write_batch,
@@ -94,21 +79,13 @@ class Service:
 
     def close(self) -> None:
         """Finish what waits and close the database."""
-        for executor in (self._keys, self._look_ups, self.creations, self._writes, self._reads):
+        for executor in (self._look_ups, self.creations, self._writes, self.reads):
             executor.close()
         self.database.close()
 
     async def authenticate(self, credentials: Credentials) -> Caller:
         """Return the caller of a request, counted against its rate limit."""
-        return await self._keys.submit(credentials)
-
-    async def read(self, query: Callable[[Tx], object]) -> Answer:
-        """Run a query and return its result with status 200."""
-        return await self._reads.submit(Read(None, query))
-
-    async def read_for(self, credentials: Credentials, query: Callable[[Tx, Caller], object]) -> Answer:
-        """Authenticate and run a query for the caller, on one connection, and return its result with status 200."""
-        return await self._reads.submit(Read(credentials, query))
+        return await self.reads.authenticate(credentials)
 
     async def write(self, work: Callable[[Tx], T], *, organization_id: str, is_once: bool) -> T:
         """Run a transaction of the organization and wake the worker."""
@@ -140,30 +117,6 @@ class Service:
         return found
 
     # In the threads --------------------------------------------------------------------------------------------
-
-    def _read_batch(self, reads: Sequence[Read]) -> list[Answer | Exception]:
-        with self.database.reading() as tx:
-            callers = self._callers(tx, [each.credentials for each in reads])
-            return [self._read(tx, each, caller) for each, caller in zip(reads, callers, strict=True)]
-
-    def _callers(self, tx: Tx, credentials: Sequence[Credentials | None]) -> list[Caller | Exception | None]:
-        """Return the caller of each request that has credentials; all keys are looked up with one statement."""
-        found = iter(self.authenticator.authenticate(tx, [each for each in credentials if each]))
-        return [next(found) if each else None for each in credentials]
-
-    def _read(self, tx: Tx, read: Read, caller: Caller | Exception | None) -> Answer | Exception:
-        if isinstance(caller, Exception):
-            return caller
-        try:
-            with self.database.translating_errors():
-                result = read.run(tx, caller) if read.credentials else read.run(tx)
-                return Answer(200, result if isinstance(result, bytes) else orjson.dumps(result))
-        except Exception as error:  # noqa: BLE001 - the error belongs to this one request
-            return error
-
-    def _authenticate_batch(self, requests: Sequence[Credentials]) -> list[Caller | Exception]:
-        with self.database.reading() as tx:
-            return self.authenticator.authenticate(tx, requests)
 
     def _write_batch(self, writes: Sequence[Write]) -> Sequence[Any]:
         return self.database.write_each([each.work for each in writes], once=[each.is_once for each in writes])

@@ -109,7 +109,8 @@ class _Postgres(_Asked):
 
     def _read(self, text: str, root: dict[str, Any], count: int) -> None:
         nodes = list(_nodes(root))
-        scanned = {node["Relation Name"] for node in nodes if node["Node Type"] == "Seq Scan"}
+        # Not in a part of the plan that was never executed.
+        scanned = {n["Relation Name"] for n in nodes if n["Node Type"] == "Seq Scan" and n.get("Actual Loops", 1)}
         indexes = {node["Index Name"] for node in nodes if "Index Name" in node}
         cost = root.get("Shared Hit Blocks", 0) + root.get("Shared Read Blocks", 0)
         self.plans.append(Plan(text, frozenset(scanned), frozenset(indexes), cost, count))
@@ -158,12 +159,14 @@ def explaining(url: str) -> Iterator[Callable[[Callable[[Tx], Any]], list[Plan]]
 class _PlanOf(Statement):
     """Asks for the plan of a statement instead of running it."""
 
-    def __init__(self, statement: Statement) -> None:
+    def __init__(self, statement: Statement, *, runs: bool = False) -> None:
         self._statement = statement
+        self._runs = runs
 
     def compiled(self, dialect: Dialect) -> Compiled:
         known = self._statement.compiled(dialect)
-        explain = "EXPLAIN QUERY PLAN" if dialect.name == "sqlite" else "EXPLAIN"
+        on_postgresql = "EXPLAIN ANALYZE" if self._runs else "EXPLAIN"
+        explain = "EXPLAIN QUERY PLAN" if dialect.name == "sqlite" else on_postgresql
         return known._replace(text=f"{explain} {known.text}")
 
 
@@ -173,11 +176,13 @@ def plan_of(tx: Tx, statement: Statement, **parameters: Any) -> str:
 
 
 class Explained(Tx):
-    """Also keeps the plan of the statement that was run last."""
+    """Also keeps the plan of the statement that was run last, without parts that were never executed."""
 
     plan = ""
 
     def _run(self, statement: Statement, parameters: dict[str, Any]) -> Any:
         if not isinstance(statement, _PlanOf):
-            self.plan = plan_of(self, statement, **parameters)
+            found = self.all(_PlanOf(statement, runs=True), **parameters)
+            lines = [str(row[-1]) for row in found]
+            self.plan = "\n".join(line for line in lines if "(never executed)" not in line)
         return super()._run(statement, parameters)

@@ -1,0 +1,280 @@
+"""One organization's slow lists, and a flood of wrong keys, hold no other caller."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import orjson
+import pytest
+from sqlalchemy import text
+from starlette.testclient import TestClient
+from support.api import Api
+from support.refusals import refused
+from support.resources import LISTINGS
+from support.world import SECRET, World
+
+from booking_core import customers, experiences, tokens
+from booking_core.context import Caller
+from booking_core.db.engine import Database, Tx
+from booking_core.db.paging import PageRequest
+from booking_core.db.statements import Statement
+from booking_core.errors import ApiKeyInvalid, Unavailable
+from booking_core.idempotency import Answer
+from booking_core.settings import Settings
+from booking_server.execution import reads as reads_module
+from booking_server.execution.authenticator import Credentials
+from booking_server.execution.service import Service
+
+MANY = 12
+"""More lists than an organization has lanes, on both databases."""
+
+ENDLESS = {
+    "postgresql": "SELECT count(*) FROM pg_sleep(600)",
+    "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n WHERE i < 0",
+}
+
+
+@pytest.fixture
+def service(shared_database_url: str, database: Database) -> Iterator[Service]:
+    """A service of this test's own, on the test's clock."""
+    settings = Settings(database_url=shared_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
+    made = Service(settings, Database(shared_database_url, clock=database.clock))
+    yield made
+    made.close()
+
+
+class Client:
+    """Sends reads with a key of one organization."""
+
+    def __init__(self, service: Service, world: World) -> None:
+        self.service = service
+        self.key = world.key()
+        self.experience = world.experience()
+
+    def credentials(self) -> Credentials:
+        return credentials(self.key)
+
+    async def list_slowly(self, run: Callable[[Tx, Caller], object]) -> Answer:
+        return await self.service.reads.read_for(self.credentials(), run, is_list=True)
+
+    async def me(self) -> Any:
+        answer = await self.service.reads.read_for(
+            self.credentials(), lambda _, caller: {"id": caller.organization.id}, is_list=False
+        )
+        return orjson.loads(answer.body)
+
+    async def get(self) -> Any:
+        answer = await self.service.reads.read_for(
+            self.credentials(), lambda tx, caller: experiences.get(tx, caller, self.experience), is_list=False
+        )
+        return orjson.loads(answer.body)
+
+    async def list(self) -> Any:
+        answer = await self.service.reads.read_for(
+            self.credentials(), lambda tx, caller: customers.find(tx, caller, PageRequest()), is_list=True
+        )
+        return orjson.loads(answer.body)
+
+
+def credentials(key: str, address: str = "192.0.2.1") -> Credentials:
+    return Credentials([(b"authorization", f"Bearer {key}".encode())], address)
+
+
+class Held:
+    """A list that runs until it is released, and counts how many run at once."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        self.running = 0
+        self.begun = threading.Semaphore(0)
+        self._lock = threading.Lock()
+
+    def __call__(self, tx: Tx, caller: Caller) -> object:
+        with self._lock:
+            self.running += 1
+        self.begun.release()
+        assert self.free.wait(timeout=60)
+        with self._lock:
+            self.running -= 1
+        return {}
+
+    async def wait_for(self, count: int) -> None:
+        """Wait until so many have begun."""
+        for _ in range(count):
+            assert await asyncio.to_thread(self.begun.acquire, timeout=60)
+
+
+def part(service: Service) -> int:
+    """Return the number of lanes that one organization may hold."""
+    return service.database.driver.readers_max // 2
+
+
+async def with_held_lanes(service: Service, slow: Client, act: Callable[[Held], Awaitable[Any]]) -> Any:
+    """Return what `act` returns while an organization holds every lane that it may hold, and more of its lists wait."""
+    await slow.me()  # its key is known from now on
+    held = Held()
+    waiting = [asyncio.ensure_future(slow.list_slowly(held)) for _ in range(MANY)]
+    await held.wait_for(part(service))
+    try:
+        result = await act(held)
+        assert not any(each.done() for each in waiting)
+    finally:
+        held.free.set()
+    assert [answer.status for answer in await asyncio.gather(*waiting)] == [200] * MANY
+    return result
+
+
+@pytest.mark.parametrize("name", ["me", "get", "list"])
+def test_reads_are_answered_while_another_organization_holds_every_lane_that_it_may(
+    service: Service, new_world: Callable[..., World], name: str
+) -> None:
+    slow, neighbour = Client(service, new_world()), Client(service, new_world())
+
+    async def fifty(held: Held) -> list[Any]:
+        answers = [await getattr(neighbour, name)() for _ in range(25)]
+        return answers + list(await asyncio.gather(*(getattr(neighbour, name)() for _ in range(25))))
+
+    assert len(asyncio.run(with_held_lanes(service, slow, fifty))) == 50
+
+
+@pytest.mark.parametrize("name", ["me", "get"])
+def test_an_organization_s_own_slow_lists_do_not_hold_its_other_reads(
+    service: Service, new_world: Callable[..., World], name: str
+) -> None:
+    slow = Client(service, new_world())
+
+    async def ten(held: Held) -> list[Any]:
+        return [await getattr(slow, name)() for _ in range(10)]
+
+    assert len(asyncio.run(with_held_lanes(service, slow, ten))) == 10
+
+
+def test_an_organization_runs_no_more_lists_at_once_than_its_part(
+    service: Service, new_world: Callable[..., World]
+) -> None:
+    slow, neighbour = Client(service, new_world()), Client(service, new_world())
+
+    async def others(held: Held) -> int:
+        for _ in range(20):
+            await neighbour.list()
+        return held.running
+
+    assert asyncio.run(with_held_lanes(service, slow, others)) == part(service) < service.database.driver.readers_max
+
+
+def test_threads_that_were_added_for_slow_lists_end_after_them(
+    service: Service, new_world: Callable[..., World]
+) -> None:
+    first, second = Client(service, new_world()), Client(service, new_world())
+    lists = service.reads._lists
+
+    async def second_too(_: Held) -> int:
+        async def threads(_: Held) -> int:
+            return len(lists._threads)
+
+        return int(await with_held_lanes(service, second, threads))
+
+    most = asyncio.run(with_held_lanes(service, first, second_too))
+    assert lists._kept < most <= service.database.driver.readers_max + 1
+
+    async def one_after_the_other() -> int:
+        for _ in range(most):
+            await first.list()
+        return len(lists._threads)
+
+    assert asyncio.run(one_after_the_other()) <= lists._kept
+
+
+def test_wrong_keys_do_not_hold_callers_whose_keys_are_known(
+    service: Service, new_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    neighbour, held = Client(service, new_world()), Held()
+    authenticate = service.authenticator.authenticate
+
+    def slow_for_wrong_keys(tx: Tx, requests: Any) -> Any:
+        if any(b"wrong" in value for each in requests for _, value in each.headers):
+            held(tx, None)  # type: ignore[arg-type]
+        return authenticate(tx, requests)
+
+    monkeypatch.setattr(service.authenticator, "authenticate", slow_for_wrong_keys)
+
+    async def scenario() -> tuple[list[Any], list[Any]]:
+        await neighbour.me()
+        flood = [
+            asyncio.ensure_future(service.authenticate(credentials(f"svc_wrong{n}", f"192.0.2.{n}")))
+            for n in range(200)
+        ]
+        booked = asyncio.ensure_future(
+            service.create_booking(credentials("svc_wrong", "192.0.2.1"), lambda _: pytest.fail("no caller"))
+        )
+        await held.wait_for(1)
+        answers = [await read() for read in (neighbour.me, neighbour.get, neighbour.list) for _ in range(10)]
+        assert not any(each.done() for each in (*flood, booked))
+        held.free.set()
+        return answers, await asyncio.gather(*flood, booked, return_exceptions=True)
+
+    answers, refusals = asyncio.run(scenario())
+    assert len(answers) == 30
+    assert {type(each) for each in refusals} == {ApiKeyInvalid}
+
+
+def test_a_list_that_takes_too_long_is_ended_and_refused_with_the_reason(
+    shared_database_url: str, database: Database, new_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads_module, "LIST_TIMEOUT_S", 0.1)
+    settings = Settings(database_url=shared_database_url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
+    service = Service(settings, Database(shared_database_url, clock=database.clock))
+    slow = Client(service, new_world())
+    endless = Statement(text(ENDLESS[database.dialect.name]))
+
+    async def scenario() -> tuple[Any, Any]:
+        try:
+            await slow.list_slowly(lambda tx, _: tx.all(endless))
+        except Unavailable as error:
+            return error, await slow.list()
+
+    try:
+        error, following = asyncio.run(scenario())
+    finally:
+        service.close()
+    assert "took longer than 2 seconds" in str(error)
+    assert error.retry_after_s == 2
+    assert not error.for_all
+    assert following["data"] == []
+
+
+def test_a_long_list_is_answered_503_with_retry_after(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_long(*_: Any, **__: Any) -> None:
+        raise Unavailable(reads_module._LIST_TOO_LONG, retry_after_s=2)
+
+    monkeypatch.setattr(customers, "find", too_long)
+    answer = api.get("/customers")
+    assert refused(answer, 503, "service_unavailable")["error"] == reads_module._LIST_TOO_LONG
+    assert answer.headers["retry-after"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("path", "is_list"),
+    [
+        ("/me", False),
+        *((f"{listing.path}/{tokens.new_id()}", False) for listing in LISTINGS),
+        *((listing.path, True) for listing in LISTINGS),
+        ("/availability?from=2026-11-20", True),
+        ("/webhooks", True),
+        (f"/webhooks/{tokens.new_id()}/deliveries", True),
+    ],
+)
+def test_what_costs_one_row_runs_in_the_lanes_of_keys(
+    session_app: TestClient, api: Api, monkeypatch: pytest.MonkeyPatch, path: str, is_list: bool
+) -> None:
+    reads, seen = session_app.app.state.service.reads, []  # type: ignore[attr-defined]
+    read_for = reads.read_for
+
+    def noted(credentials: Credentials, query: Any, *, is_list: bool) -> Any:
+        seen.append(is_list)
+        return read_for(credentials, query, is_list=is_list)
+
+    monkeypatch.setattr(reads, "read_for", noted)
+    api.get(path)
+    assert seen == [is_list]
