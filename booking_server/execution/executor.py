@@ -10,6 +10,7 @@ nothing, and under load there would be no other answers.
 """
 
 import asyncio
+import contextlib
 import queue
 import threading
 import time
@@ -36,6 +37,9 @@ transaction it would be answered after ten seconds, when its client has gone."""
 HOPELESS_PART = 0.75
 """A job is refused with 503 at once when it would probably wait for more than this part of its longest wait."""
 RETRY_AFTER_MAX_S = 30
+SLOW_S = 0.01
+"""Seconds after which a batch counts as waiting for the database. A thread that waits for the interpreter gets it after
+5 ms, the switch interval of CPython."""
 COALESCE_PAUSE_S = 0.0005
 """The pause of a coalescing executor between two looks at its queue."""
 COALESCE_PAUSES = 4
@@ -73,7 +77,11 @@ class BatchExecutor(Generic[JobT, ResultT]):
     """A thread pool that runs jobs in batches.
 
     Args:
+        threads: batches that run at once.
         batch: the largest number of jobs in one batch.
+        lanes: batches that run at once and do not wait for the database; by default all of them. More threads than
+            processors only take the interpreter from each other, but a thread that waits for the database takes
+            nothing: another one runs in its place, up to `threads`.
         waiting: the queue; by default batches have jobs of all owners.
         overflow: runs the jobs that are handed over; by default this executor.
         wait_max_s: the longest wait of a job for its thread.
@@ -92,6 +100,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         *,
         threads: int,
         batch: int,
+        lanes: int | None = None,
         waiting: JobQueue[QueuedJob[JobT, ResultT]] | None = None,
         overflow: "BatchExecutor[JobT, ResultT] | None" = None,
         wait_max_s: float = WAIT_MAX_S,
@@ -101,6 +110,10 @@ class BatchExecutor(Generic[JobT, ResultT]):
     ) -> None:
         self._handle = handle
         self._batch = batch
+        self._lanes = lanes or threads
+        self._loop: asyncio.AbstractEventLoop
+        self._has_timer = False
+        """The executor looks again soon whether a running batch waits for the database."""
         self._overflow = overflow or self
         self._wait_max_s = wait_max_s
         self._coalesce = coalesce
@@ -146,14 +159,31 @@ class BatchExecutor(Generic[JobT, ResultT]):
         return owner is not None and self._waiting.count(owner) >= QUEUE_MAX * OWNER_PART
 
     def _put(self, job: QueuedJob[JobT, ResultT]) -> None:
+        self._loop = job.future.get_loop()
         self._waiting.put(job)
         self._wake_one()
 
     def _wake_one(self) -> None:
-        """Wake a thread if one is idle and a job is ready."""
-        if self._idle and self._waiting.is_ready:
+        """Wake a thread if one is idle, a job is ready and a lane is free."""
+        if not self._idle or not self._waiting.is_ready:
+            return
+        if self._busy_lanes() < self._lanes:
             self._idle -= 1
             self._wake.put(None)
+        elif not self._has_timer:
+            self._has_timer = True
+            with contextlib.suppress(RuntimeError):  # the event loop has closed, and nothing waits for an answer
+                self._loop.call_soon_threadsafe(self._loop.call_later, SLOW_S, self._look_again)
+
+    def _busy_lanes(self) -> int:
+        """Return the number of threads that are awake and do not wait for the database."""
+        awake = len(self._threads) - self._idle
+        return awake if self._lanes >= len(self._threads) else awake - self._load.slow(SLOW_S)
+
+    def _look_again(self) -> None:
+        with self._lock:
+            self._has_timer = False
+            self._wake_one()
 
     def close(self) -> None:
         """Run the jobs that are waiting, then end the threads."""
@@ -187,12 +217,14 @@ class BatchExecutor(Generic[JobT, ResultT]):
         """Wait for a job that is ready. Return False when the executor is closing and no job is left."""
         while True:
             with self._lock:
-                if self._waiting.is_ready:
+                # This thread is one of those that are awake.
+                if self._waiting.is_ready and (self._is_closing or self._busy_lanes() <= self._lanes):
                     return True
                 if self._is_closing and not len(self._waiting):
                     self._wake_all()
                     return False
                 self._idle += 1
+                self._wake_one()
             self._wake.get()
 
     def _take(self, retried: list[QueuedJob[JobT, ResultT]]) -> list[QueuedJob[JobT, ResultT]]:

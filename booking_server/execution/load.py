@@ -38,6 +38,11 @@ class Load:
             self._mean_s += _WEIGHT * (self._clock() - begun_s - self._mean_s)
             del self._begun_s[thread]
 
+    def slow(self, seconds: float) -> int:
+        """Return the number of batches that have run for so long."""
+        since_s = self._clock() - seconds
+        return sum(begun_s <= since_s for begun_s in list(self._begun_s.values()))
+
     def note_lag(self, seconds: float) -> None:
         """Note how long the event loop took to come to a call from a thread."""
         self._lag_s = seconds

@@ -152,6 +152,64 @@ class MixedQueue(_ByOwner[JobT]):
         """Do nothing: threads are not counted."""
 
 
+class OwnerQueue(_ByOwner[JobT]):
+    """A queue whose batches have jobs of one owner each, of whom at most `threads_per_owner` run at a time."""
+
+    def __init__(self, threads_per_owner: int) -> None:
+        super().__init__()
+        self._threads_per_owner = threads_per_owner
+        self._jobs: dict[Hashable, deque[JobT]] = {}
+        self._turns: dict[Hashable, None] = {}
+        """The owners that have a waiting job and a thread left, in the order of their turns."""
+        self._threads: Counter[Hashable] = Counter()
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._turns)
+
+    def put(self, job: JobT) -> None:
+        self._note_put(job)
+        self._jobs.setdefault(job.place.owner, deque()).append(job)
+        self._give_turn(job.place.owner)
+
+    def take(self, batch: int, *, first: Sequence[JobT] = (), threads: int = 1) -> list[JobT]:
+        """Return the next batch: of an owner's jobs the share of one of its threads."""
+        taken = list(first)
+        if not taken and not self._turns:
+            return []
+        owner = taken[0].place.owner if taken else self._begin()
+        jobs = self._jobs.get(owner, deque())
+        share = -(-len(jobs) // min(threads, self._threads_per_owner))
+        for _ in range(min(batch - len(taken), share)):
+            taken.append(jobs.popleft())
+            self._note_taken(taken[-1])
+        if not jobs:
+            self._jobs.pop(owner, None)
+            self._turns.pop(owner, None)
+        self._give_turn(owner)
+        return taken
+
+    def _begin(self) -> Hashable:
+        """Return the owner whose turn it is, with one more thread."""
+        owner = next(iter(self._turns))
+        del self._turns[owner]
+        self._threads[owner] += 1
+        return owner
+
+    def _give_turn(self, owner: Hashable) -> None:
+        """Add the owner behind the others, unless it has its turn, no waiting job, or all its threads."""
+        if owner in self._jobs and self._threads[owner] < self._threads_per_owner:
+            self._turns.setdefault(owner)
+
+    def done(self, jobs: Sequence[JobT]) -> None:
+        for job in jobs:
+            self._note_done(job)
+
+    def leave(self, job: JobT) -> None:
+        _decrease(self._threads, job.place.owner)
+        self._give_turn(job.place.owner)
+
+
 class SeparateQueue(_ByOwner[JobT]):
     """A queue whose batches have jobs of one group each, for work that may wait for locks.
 

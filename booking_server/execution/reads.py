@@ -10,7 +10,7 @@ A key that was never seen valid is looked up in a lane apart, so that a flood of
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -21,19 +21,19 @@ from booking_core.errors import Unavailable
 from booking_core.idempotency import Answer
 from booking_server.execution.authenticator import Authenticator, Credentials
 from booking_server.execution.clients import network_of
-from booking_server.execution.fair_executor import SLOW_S, FairExecutor, QueuedJob
-from booking_server.execution.futures import UNRESOLVED, Unresolved
+from booking_server.execution.executor import SLOW_S, BatchExecutor, HandOver
+from booking_server.execution.queues import OwnerQueue, Place
 
 LIST_TIMEOUT_S = 2.0
 """Seconds that a statement of a list may take (decision R4)."""
 _LIST_TOO_LONG = f"The list took longer than {LIST_TIMEOUT_S:.0f} seconds: narrow it with a filter, or try again."
 _LIST_RETRY_AFTER_S = 2
-_KEY_LANES = 2
+_KEY_THREADS = 2
 _BATCH = 4
 _NEW_KEY_BATCH = 32
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Read:
     """A read that waits for a connection, and for its caller where it has credentials."""
 
@@ -43,10 +43,10 @@ class Read:
     it the caller itself is the result."""
     is_list: bool = False
     caller: Caller | None = None
+    """The caller, once its key was looked up."""
 
 
-Queued = Sequence[QueuedJob[Read]]
-Results = list[Answer | Caller | Exception | Unresolved]
+Result = Answer | Caller | Exception | HandOver
 
 
 class Reads:
@@ -57,24 +57,30 @@ class Reads:
     ) -> None:
         self._database = database
         self._authenticator = authenticator
-        driver = database.driver
         self._clock = clock
-        self._keys = database.open_readers(_KEY_LANES + 1)
-        self._lists_connections = database.open_readers(driver.readers_max, statement_timeout_s=LIST_TIMEOUT_S)
-        self._new_keys: FairExecutor[Read] = FairExecutor("new-key", self._run_keyed, lanes=1, batch=_NEW_KEY_BATCH)
-        self._known_keys: FairExecutor[Read] = FairExecutor("key", self._run_keyed, lanes=_KEY_LANES, batch=_BATCH)
-        self._lists: FairExecutor[Read] = FairExecutor(
+        driver = database.driver
+        threads = driver.readers_max
+        self._keys = database.open_readers(_KEY_THREADS + 1)
+        self._lists_connections = database.open_readers(threads, statement_timeout_s=LIST_TIMEOUT_S)
+        self.lists: BatchExecutor[Read, Any] = BatchExecutor(
             "list",
             self._run_lists,
+            threads=threads,
             lanes=driver.readers,
-            lanes_max=driver.readers_max,
-            per_tenant=driver.readers_max // 2,
             batch=_BATCH,
+            waiting=OwnerQueue(threads // 2),
+            clock=clock,
+        )
+        self._known_keys: BatchExecutor[Read, Any] = BatchExecutor(
+            "key", self._run_keyed, threads=_KEY_THREADS, batch=_BATCH, overflow=self.lists, clock=clock
+        )
+        self._new_keys: BatchExecutor[Read, Any] = BatchExecutor(
+            "new-key", self._run_keyed, threads=1, batch=_NEW_KEY_BATCH, overflow=self.lists, clock=clock
         )
 
     def close(self) -> None:
         """Finish what waits."""
-        for executor in (self._new_keys, self._known_keys, self._lists):
+        for executor in (self._new_keys, self._known_keys, self.lists):
             executor.close()
 
     async def authenticate(self, credentials: Credentials) -> Caller:
@@ -84,7 +90,7 @@ class Reads:
 
     async def read(self, query: Callable[[Tx], object]) -> Answer:
         """Run a query that needs no caller, and return its result with status 200."""
-        answer: Answer = await self._lists.submit("", Read(None, query, is_list=True))
+        answer: Answer = await self.lists.submit(Read(None, query, is_list=True))
         return answer
 
     async def read_for(
@@ -104,74 +110,55 @@ class Reads:
     def _submit(self, credentials: Credentials, read: Read) -> "asyncio.Future[Any]":
         organization_id = self._authenticator.known_organization(credentials)
         if organization_id is None:
-            return self._new_keys.submit(network_of(credentials.address), read)
-        executor = self._lists if read.is_list else self._known_keys
-        return executor.submit(organization_id, read)
+            return self._new_keys.submit(read, Place(network_of(credentials.address)))
+        executor = self.lists if read.is_list else self._known_keys
+        return executor.submit(read, Place(organization_id))
 
     # In the threads --------------------------------------------------------------------------------------------
 
-    def _run_keyed(self, batch: Queued) -> Results:
-        """Look up the callers of a batch, answer what costs one row, and hand the lists on."""
+    def _run_keyed(self, reads: Sequence[Read]) -> list[Result]:
+        """Look up the callers of a batch, answer what costs one row, and hand the lists over."""
         with self._keys.reading() as tx:
-            callers = self._callers(tx, batch)
-            return [self._answer(tx, each, caller) for each, caller in zip(batch, callers, strict=True)]
+            return [self._answer(tx, each, caller) for each, caller in self._with_callers(tx, reads)]
 
-    def _callers(self, tx: Tx, batch: Queued) -> list[Caller | Exception | None]:
-        """Return the caller of each read that has one; those that are not known are looked up with one statement."""
-        unknown = [each.job.credentials for each in batch if each.job.credentials and not each.job.caller]
-        found = iter(self._authenticator.authenticate(tx, unknown) if unknown else ())
-        return [each.job.caller or (next(found) if each.job.credentials else None) for each in batch]
+    def _with_callers(self, tx: Tx, reads: Sequence[Read]) -> list[tuple[Read, Exception | None]]:
+        """Look up the keys of a batch with one statement, and return each read with the refusal of its key."""
+        unknown = [(each, each.credentials) for each in reads if each.credentials and not each.caller]
+        found = self._authenticator.authenticate(tx, [sent for _, sent in unknown]) if unknown else []
+        refusals: dict[int, Exception] = {}
+        for (each, _), caller in zip(unknown, found, strict=True):
+            if isinstance(caller, Caller):
+                each.caller = caller
+            else:
+                refusals[id(each)] = caller
+        return [(each, refusals.get(id(each))) for each in reads]
 
-    def _answer(
-        self, tx: Tx, queued: QueuedJob[Read], caller: Caller | Exception | None
-    ) -> Answer | Caller | Exception | Unresolved:
-        read = queued.job
+    def _answer(self, tx: Tx, read: Read, refusal: Exception | None) -> Result:
+        if refusal or not read.caller:
+            return refusal or AssertionError("a read without credentials")
         if read.run is None:
-            assert caller is not None
-            return caller
-        if isinstance(caller, Caller) and read.is_list:
-            return self._forward(queued, caller)
-        return self._result(tx, read.run, caller)
+            return read.caller
+        return HandOver(Place(read.caller.organization.id)) if read.is_list else self._result(tx, read)
 
-    def _forward(self, queued: QueuedJob[Read], caller: Caller) -> Unavailable | Unresolved:
-        try:
-            self._lists.forward(caller.organization.id, _with_caller(queued, caller))
-        except Unavailable as error:
-            return error
-        return UNRESOLVED
-
-    def _run_lists(self, batch: Queued) -> Results:
-        """Run lists of one organization; when one of them is slow, those after it wait for lanes of their own."""
-        results: Results = []
-        started_s = self._clock()
+    def _run_lists(self, reads: Sequence[Read]) -> list[Result]:
+        """Run lists of one organization; when one is slow, those after it are queued again for another thread."""
+        results: list[Result] = []
+        begun_s = self._clock()
         with self._lists_connections.reading() as tx:
-            callers = self._callers(tx, batch)
-            for each, caller in zip(batch, callers, strict=True):
-                is_late = bool(results) and self._clock() - started_s > SLOW_S
-                if is_late and isinstance(caller, Caller):
-                    break
-                assert each.job.run is not None
-                results.append(self._result(tx, each.job.run, caller))
-        rest = list(zip(batch, callers, strict=True))[len(results) :]
-        return [*results, *self._put_back(rest)]
+            for read, refusal in self._with_callers(tx, reads):
+                is_late = bool(results) and self._clock() - begun_s > SLOW_S
+                if is_late and read.caller:
+                    results.append(HandOver(Place(read.caller.organization.id)))
+                else:
+                    results.append(refusal or self._result(tx, read))
+        return results
 
-    def _put_back(self, rest: Sequence[tuple[QueuedJob[Read], Caller | Exception | None]]) -> Results:
-        later = [(each, caller) for each, caller in rest if isinstance(caller, Caller)]
-        if later:
-            self._lists.put_back(later[0][1].organization.id, [_with_caller(*each) for each in later])
-        return [caller if isinstance(caller, Exception) else UNRESOLVED for _, caller in rest]
-
-    def _result(self, tx: Tx, run: Callable[..., object], caller: Caller | Exception | None) -> Answer | Exception:
-        if isinstance(caller, Exception):
-            return caller
+    def _result(self, tx: Tx, read: Read) -> Answer | Exception:
+        assert read.run is not None
         try:
             with self._database.translating_errors():
-                result = run(tx, caller) if caller else run(tx)
+                result = read.run(tx, read.caller) if read.credentials else read.run(tx)
                 return Answer(200, result if isinstance(result, bytes) else orjson.dumps(result))
         except Exception as error:  # noqa: BLE001 - the error belongs to this one request
             is_too_long = isinstance(error.__cause__, Exception) and self._database.driver.is_timeout(error.__cause__)
             return Unavailable(_LIST_TOO_LONG, retry_after_s=_LIST_RETRY_AFTER_S) if is_too_long else error
-
-
-def _with_caller(queued: QueuedJob[Read], caller: Caller) -> QueuedJob[Read]:
-    return queued._replace(job=replace(queued.job, caller=caller))
