@@ -320,6 +320,53 @@ def test_retried_jobs_are_run_before_close_returns() -> None:
     assert batches == [[1]] * 4
 
 
+# Lanes ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_gets_a_thread_when_those_that_run_wait_for_the_database(handler: Handler) -> None:
+    """Four threads, two of which may run at once unless they wait: for `SLOW_S` by a clock that the test moves."""
+    now_s = [0.0]
+
+    async def scenario() -> list[int]:
+        opened: BatchExecutor[int, int] = BatchExecutor(
+            "test", handler, threads=4, lanes=2, batch=1, clock=lambda: now_s[0]
+        )
+        try:
+            handler.free.clear()
+            futures = [opened.submit(job) for job in range(6)]
+            seen = []
+            for _ in range(2):
+                for _ in range(2):
+                    assert await asyncio.to_thread(handler.begun.acquire, timeout=30)
+                opened._look_again()  # as its timer does: no lane is free
+                seen.append(len(handler.batches))
+                now_s[0] += executor.SLOW_S
+            handler.free.set()
+            await asyncio.gather(*futures)
+            return seen
+        finally:
+            handler.free.set()
+            await asyncio.to_thread(opened.close)
+
+    assert asyncio.run(scenario()) == [2, 4]
+    assert sorted(handler.batches) == [[job] for job in range(6)]
+
+
+def test_no_thread_is_woken_for_a_timer_of_an_executor_that_has_closed(handler: Handler) -> None:
+    async def scenario() -> int:
+        opened: BatchExecutor[int, int] = BatchExecutor("test", handler, threads=2, lanes=1, batch=1)
+        handler.free.clear()
+        futures = [opened.submit(job) for job in range(2)]
+        assert await asyncio.to_thread(handler.begun.acquire, timeout=30)
+        closing = asyncio.create_task(asyncio.to_thread(opened.close))
+        handler.free.set()
+        await asyncio.gather(closing, *futures)
+        opened._look_again()  # as its timer may do after the end
+        return sum(map(len, handler.batches))
+
+    assert asyncio.run(scenario()) == 2
+
+
 # Fairness and load ---------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from booking_server.execution.load import Load
-from booking_server.execution.queues import MixedQueue, Place, SeparateQueue
+from booking_server.execution.queues import MixedQueue, OwnerQueue, Place, SeparateQueue
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,49 @@ def test_an_owners_jobs_are_counted_until_they_are_done() -> None:
     assert (len(queue), queue.count("a")) == (1, 3)
     queue.done(taken)
     assert queue.count("a") == 1
+
+
+# Batches of one owner ------------------------------------------------------------------------------------------------
+
+
+def owner_queue(*waiting: Job) -> OwnerQueue[Job]:
+    queue: OwnerQueue[Job] = OwnerQueue(threads_per_owner=2)
+    for job in waiting:
+        queue.put(job)
+    return queue
+
+
+def test_a_batch_has_jobs_of_one_owner_and_owners_take_turns() -> None:
+    queue = owner_queue(*jobs("a", 5), *jobs("b", 1))
+    assert [names(queue.take(2)) for _ in range(3)] == [["a0", "a1"], ["b0"], ["a2", "a3"]]
+
+
+def test_each_thread_takes_its_share_of_an_owners_jobs() -> None:
+    queue = owner_queue(*jobs("a", 4))
+    assert [names(queue.take(4, threads=6)) for _ in range(2)] == [["a0", "a1"], ["a2"]]
+
+
+def test_an_owner_with_all_its_threads_is_passed_over_until_one_goes_on() -> None:
+    queue = owner_queue(*jobs("a", 9))
+    first = queue.take(1)
+    queue.take(1)
+    assert (queue.is_ready, queue.take(1), len(queue)) == (False, [], 7)
+    queue.put(jobs("b", 1)[0])
+    assert names(queue.take(1)) == ["b0"]
+    queue.leave(first[0])
+    assert names(queue.take(1)) == ["a2"]
+    assert not queue.is_ready
+
+
+def test_an_owner_without_jobs_leaves_nothing_behind() -> None:
+    queue = owner_queue(*jobs("a", 2))
+    taken = queue.take(2)
+    queue.done(taken)
+    queue.leave(taken[0])
+    assert (len(queue), queue.is_ready, queue.count("a"), queue.ahead_of("a")) == (0, False, 0, 0)
+    queue.put(taken[0])
+    assert names(queue.take(2, first=[taken[1]])) == ["a1", "a0"]
+    assert not queue.is_ready
 
 
 # Batches of one group ------------------------------------------------------------------------------------------------
