@@ -32,7 +32,7 @@ transaction is changing. The batch fails then, and is done in the lane that may 
 WAITING_THREADS = 8
 WAITING_THREADS_PER_ORGANIZATION = 2
 _TRIES = 3
-"""How often a batch with others tries a request: a lock of another process's batch is free after some milliseconds."""
+"""The number of batches with others that try a request: a lock of another process's batch is free after some milliseconds."""
 _ALMOST_S = 0.05
 """Requests whose wait ends so soon are refused together."""
 
@@ -54,7 +54,7 @@ class Creation:
     """The refusal of a request that becomes no booking."""
     tries: int = 0
     locked_since_s: float = 0.0
-    """When the request was handed over to the lane that may wait."""
+    """The time of its handing over to the lane that may wait."""
 
 
 class Creations:

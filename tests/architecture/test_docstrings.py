@@ -45,7 +45,7 @@ ALLOWED_OPENINGS: dict[str, int] = {
     "booking_core/webhooks": 1,
     "tests/bench": 2,
     "tests/booking_cli": 6,
-    "tests/booking_core": 45,
+    "tests/booking_core": 44,
     "tests/booking_sdk": 2,
     "tests/booking_server": 8,
     "tests/examples": 3,
