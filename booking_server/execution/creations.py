@@ -32,7 +32,7 @@ transaction is changing. The batch fails then, and is done in the lane that may 
 WAITING_THREADS = 8
 WAITING_THREADS_PER_ORGANIZATION = 2
 _TRIES = 3
-"""The number of batches with others that try a request: a lock of another process's batch is free after some milliseconds."""
+"""Batches with others that try a request: a lock of another process's batch is free after milliseconds."""
 _ALMOST_S = 0.05
 """Requests whose wait ends so soon are refused together."""
 
