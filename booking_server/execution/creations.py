@@ -91,14 +91,19 @@ class Creations:
         )
 
     async def create(
-        self, credentials: Credentials, prepare: Callable[[Caller], CreateRequest], caller: Caller | None = None
+        self,
+        credentials: Credentials,
+        prepare: Callable[[Caller], CreateRequest],
+        *,
+        organization_id: str | None = None,
+        caller: Caller | None = None,
     ) -> Answer:
         """Create a booking in a batch with others that wait.
 
         Args:
+            organization_id: whose turn it is.
             caller: when it was looked up already; else its key is looked up with those of the batch.
         """
-        organization_id = caller.organization.id if caller else self._authenticator.known_organization(credentials)
         return await self.batches.submit(Creation(credentials, prepare, caller), Place(organization_id))
 
     def close(self) -> None:
