@@ -32,7 +32,7 @@ transaction is changing. The batch fails then, and is done in the lane that may 
 WAITING_THREADS = 8
 WAITING_THREADS_PER_ORGANIZATION = 2
 _TRIES = 3
-"""How often a batch with others tries a request: a lock of another process's batch is free after some milliseconds."""
+"""Batches with others that try a request: a lock of another process's batch is free after milliseconds."""
 _ALMOST_S = 0.05
 """Requests whose wait ends so soon are refused together."""
 
@@ -54,7 +54,7 @@ class Creation:
     """The refusal of a request that becomes no booking."""
     tries: int = 0
     locked_since_s: float = 0.0
-    """When the request was handed over to the lane that may wait."""
+    """The time of its handing over to the lane that may wait."""
 
 
 class Creations:
@@ -91,14 +91,19 @@ class Creations:
         )
 
     async def create(
-        self, credentials: Credentials, prepare: Callable[[Caller], CreateRequest], caller: Caller | None = None
+        self,
+        credentials: Credentials,
+        prepare: Callable[[Caller], CreateRequest],
+        *,
+        organization_id: str | None = None,
+        caller: Caller | None = None,
     ) -> Answer:
         """Create a booking in a batch with others that wait.
 
         Args:
+            organization_id: whose turn it is.
             caller: when it was looked up already; else its key is looked up with those of the batch.
         """
-        organization_id = caller.organization.id if caller else self._authenticator.known_organization(credentials)
         return await self.batches.submit(Creation(credentials, prepare, caller), Place(organization_id))
 
     def close(self) -> None:

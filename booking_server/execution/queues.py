@@ -6,7 +6,7 @@ owner before it, however many those have. The queues are not locked; their execu
 
 from collections import Counter, deque
 from collections.abc import Hashable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 
 class Place(NamedTuple):
@@ -72,24 +72,25 @@ class _ByOwner(Generic[JobT]):
 
     def __init__(self) -> None:
         self._length = 0
-        self._waiting: Counter[Hashable] = Counter()
-        self._held: Counter[Hashable] = Counter()
+        self._waiting: dict[Hashable, int] = {}
+        self._held: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
         return self._length
 
     def count(self, owner: Hashable) -> int:
-        return self._held[owner]
+        return self._held.get(owner, 0)
 
     def ahead_of(self, owner: Hashable) -> int:
-        own = self._waiting[owner]
+        own = self._waiting.get(owner, 0)
         others = len(self._waiting) - (own > 0)
         return min(self._length, own + others * (own + 1))
 
     def _note_put(self, job: JobT) -> None:
+        owner = job.place.owner
         self._length += 1
-        self._waiting[job.place.owner] += 1
-        self._held[job.place.owner] += 1
+        self._waiting[owner] = self._waiting.get(owner, 0) + 1
+        self._held[owner] = self._held.get(owner, 0) + 1
 
     def _note_taken(self, job: JobT) -> None:
         self._length -= 1
@@ -99,10 +100,12 @@ class _ByOwner(Generic[JobT]):
         _decrease(self._held, job.place.owner)
 
 
-def _decrease(counter: Counter[Any], key: Hashable) -> None:
-    counter[key] -= 1
-    if not counter[key]:
-        del counter[key]
+def _decrease(counts: dict[Hashable, int], key: Hashable) -> None:
+    left = counts[key] - 1
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]
 
 
 class MixedQueue(_ByOwner[JobT]):

@@ -96,9 +96,11 @@ class Service:
     async def create_booking(self, credentials: Credentials, prepare: Callable[[Caller], CreateRequest]) -> Answer:
         """Authenticate and create a booking in a batch with others that wait, and wake the worker."""
         # A key that is new to this process is looked up apart, so that a flood of wrong ones does not fill this queue.
-        is_known = self.authenticator.known_organization(credentials) is not None
-        caller = None if is_known else await self.authenticate(credentials)
-        answer = await self.creations.create(credentials, prepare, caller)
+        organization_id, caller = self.authenticator.known_organization(credentials), None
+        if organization_id is None:
+            caller = await self.authenticate(credentials)
+            organization_id = caller.organization.id
+        answer = await self.creations.create(credentials, prepare, organization_id=organization_id, caller=caller)
         self.committed()
         return answer
 

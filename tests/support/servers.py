@@ -26,6 +26,7 @@ from booking_core.db import postgres
 from booking_core.db.engine import Database
 from booking_core.settings import Settings
 from booking_server.app import create_app
+from booking_server.execution import creations
 from support.world import SECRET, FixedClock, World, make_world
 
 _HOST = "127.0.0.1"
@@ -168,10 +169,12 @@ def create_mute_app() -> Any:
 
 def create_patient_app() -> Any:
     """Create the service, except that it waits for a lock for ten minutes."""
-    own = f"SET lock_timeout = {postgres.LOCK_TIMEOUT_MS}; SET statement_timeout = {postgres.STATEMENT_TIMEOUT_MS};"
+    own = f"SET statement_timeout = {postgres.STATEMENT_TIMEOUT_MS};"
     assert own in postgres._SESSION
-    postgres._SESSION = postgres._SESSION.replace(own, "SET lock_timeout = 600000; SET statement_timeout = 600000;")
+    postgres._SESSION = postgres._SESSION.replace(own, "SET statement_timeout = 600000;")
+    postgres.LOCK_TIMEOUT_MS = 600_000
     postgres.RESPONSE_TIMEOUT_S = 610
+    creations.LOCK_WAIT_S = 600
     return create_app()
 
 

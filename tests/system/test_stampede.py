@@ -123,6 +123,7 @@ def test_a_key_in_use_in_one_process_is_in_use_in_the_other_and_free_soon_after_
             async with lines([first.port, second.port], key, 2) as (to_first, to_second):
                 with departure_held(url, departure):
                     stalled = asyncio.create_task(to_first.try_post("/bookings", body, "the-held-key"))
+                    await asyncio.to_thread(until_a_lock_is_waited_for, url)
                     await asyncio.to_thread(until_keys_held, url, 1)
                     refused = await to_second.post("/bookings", body, "the-held-key")
                     assert (refused.status, refused.json()["code"]) == (409, "idempotency_in_progress")
@@ -136,6 +137,13 @@ def test_a_key_in_use_in_one_process_is_in_use_in_the_other_and_free_soon_after_
         asyncio.run(scene())
         assert len(world.rows(tables.bookings)) == 1
         assert world.examine() == []
+
+
+def until_a_lock_is_waited_for(url: str) -> None:
+    """Return when a transaction waits for a lock. A booking first tries without, and has its key for a moment."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with connect(url) as connection:
+        wait_until(lambda: connection.execute(waiting).fetchone() == (1,), "a lock is waited for")
 
 
 def until_keys_held(url: str, count: int) -> None:

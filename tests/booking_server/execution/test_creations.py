@@ -55,7 +55,9 @@ class Client:
 
     async def _book(self, request: CreateRequest) -> Any:
         try:
-            return await self._service.creations.create(Credentials(self._headers, "192.0.2.1"), lambda _: request)
+            return await self._service.creations.create(
+                Credentials(self._headers, "192.0.2.1"), lambda _: request, organization_id=self.world.org
+            )
         except Exception as error:  # noqa: BLE001 - compared by the test
             return error
 
