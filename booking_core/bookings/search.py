@@ -12,7 +12,7 @@ from typing import Any
 
 from booking_core import cursors
 from booking_core.bookings import queries, store
-from booking_core.bookings.store import SearchTexts
+from booking_core.bookings.store import SearchTexts, lists
 from booking_core.context import Actor
 from booking_core.cursors import Binding
 from booking_core.db.engine import Tx
@@ -112,7 +112,7 @@ def _texts(
     while True:
         slice_ = store.texts(tx, organization_id, order=page.order, after=after, filters=filters)
         yield from slice_
-        if len(slice_) < store.SLICE:
+        if len(slice_) < lists.SLICE:
             return
         after = slice_[-1][:2]
 

@@ -71,6 +71,8 @@ class Creations:
         self._authenticator = authenticator
         self._clock = clock
         threads = 1 if database.is_sqlite else WAITING_THREADS
+        # Apart from other reads, of which one that is slow would hold all bookings.
+        self._key_readers = database.open_readers(1)
         self._batch_lane = database.open_lane(1, lock_timeout_ms=BATCH_LOCK_TIMEOUT_MS)
         self._waiting_lane = database.open_lane(threads)
         self.locked: SeparateQueue[QueuedJob[Creation, Answer]] = SeparateQueue(WAITING_THREADS_PER_ORGANIZATION)
@@ -124,7 +126,7 @@ class Creations:
         """Prepare the bookings of new requests, checked before their transaction begins, or their refusals."""
         unknown = [each for each in creations if each.caller is None]
         if unknown:
-            with self._database.reading() as tx:
+            with self._key_readers.reading() as tx:
                 callers = self._authenticator.authenticate(tx, [each.credentials for each in unknown])
             for creation, caller in zip(unknown, callers, strict=True):
                 creation.caller = caller

@@ -9,7 +9,7 @@ from support.world import World
 
 from booking_core import bookings
 from booking_core.bookings import Search
-from booking_core.bookings import store as booking_store
+from booking_core.bookings.store import lists
 from booking_core.clock import SECOND
 from booking_core.db import tables
 from booking_core.db.paging import PageRequest
@@ -135,8 +135,8 @@ def test_conditions_are_met_together(ops: Operations, world: World, departure: s
 def test_pages_repeat_and_skip_nothing_also_across_slices(
     ops: Operations, departure: str, wanted: dict[str, str], order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(booking_store, "SLICE", 3)
-    booking_store._texts.cache_clear()
+    monkeypatch.setattr(lists, "SLICE", 3)
+    lists._texts.cache_clear()
     for _ in range(8):  # all at one instant
         ops.book(departure)
     walked, cursor = [], None
@@ -146,7 +146,7 @@ def test_pages_repeat_and_skip_nothing_also_across_slices(
         cursor = page["next_cursor"]
         if cursor is None:
             break
-    booking_store._texts.cache_clear()
+    lists._texts.cache_clear()
     assert walked == sorted((row["id"] for row in ops.world.rows(tables.bookings)), reverse=order is Order.DESC)
 
 

@@ -1,0 +1,165 @@
+"""The bookings of departures: locked, shown and counted."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import and_, bindparam, func, literal_column, select
+from sqlalchemy.engine import Dialect
+
+from booking_core.bookings.rules import BookingRow
+from booking_core.bookings.store.rows import CONFIRMED, LIMIT, LIVE, LOCKED, PENDING, BookingDetails, joined
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, as_json, in_rows
+from booking_core.db.tables import Id, bookings, departures, experiences
+
+_OF_DEPARTURE = and_(
+    bookings.c.organization_id == bindparam("organization_id", type_=Id),
+    bookings.c.departure_id == bindparam("departure_id", type_=Id),
+    LIVE,
+)
+_LOCK_LIVE = Statement(
+    select(*LOCKED).where(_OF_DEPARTURE).order_by(bookings.c.id).limit(LIMIT).with_for_update(key_share=True)
+)
+_COUNT_LIVE = Statement(select(func.count()).select_from(bookings).where(_OF_DEPARTURE))
+
+
+def lock_live(tx: Tx, organization_id: str, departure_id: str, limit: int) -> list[BookingDetails]:
+    """Lock the pending and confirmed bookings of a departure, in the order of their ids."""
+    found = tx.all(_LOCK_LIVE, organization_id=organization_id, departure_id=departure_id, limit=limit)
+    return [BookingDetails._make(row) for row in found]
+
+
+_SHOWN_LIVE = Statement(joined(select(bookings).where(_OF_DEPARTURE).subquery("page")))
+
+
+def find_live(tx: Tx, organization_id: str, departure_id: str) -> list[BookingRow]:
+    """Return the pending and confirmed bookings of a departure."""
+    found = tx.all(_SHOWN_LIVE, organization_id=organization_id, departure_id=departure_id)
+    return [BookingRow._make(row) for row in found]
+
+
+_RECORDED = Statement(
+    select(bookings.c.id, bookings.c.recorded_minor).where(
+        _OF_DEPARTURE, bookings.c.recorded_minor > literal_column("0")
+    )
+)
+
+
+def recorded_amounts(tx: Tx, organization_id: str, departure_id: str) -> dict[str, int]:
+    """Return the sums of recorded payments of the pending and confirmed bookings of a departure, by booking id."""
+    found = tx.all(_RECORDED, organization_id=organization_id, departure_id=departure_id)
+    return {str(booking_id): int(amount) for booking_id, amount in found}
+
+
+class StatusCount(NamedTuple):
+    """The number of bookings of a departure with a status, and their seats."""
+
+    departure_id: str
+    status: str
+    bookings: int
+    seats: int
+
+
+def _count_by_status(dialect: Dialect) -> Any:
+    of = bookings.c.departure_id
+    return (
+        select(of, bookings.c.status, func.count(), func.sum(bookings.c.seats))
+        .where(
+            bookings.c.organization_id == bindparam("organization_id", type_=Id), in_rows(dialect, of, "wanted", "id")
+        )
+        .group_by(of, bookings.c.status)
+    )
+
+
+_COUNT_BY_STATUS = Statement(_count_by_status)
+
+
+def count_by_status(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> list[StatusCount]:
+    """Count the bookings of departures by status."""
+    wanted = as_json({"id": each} for each in departure_ids)
+    return [StatusCount._make(row) for row in tx.all(_COUNT_BY_STATUS, organization_id=organization_id, wanted=wanted)]
+
+
+class DepartureDetails(NamedTuple):
+    """The experience and the sold seats of a departure, and the reason while its bookings are being cancelled."""
+
+    departure_id: str
+    experience_id: str
+    title: str
+    slug: str
+    seats_taken: int
+    cancelling: str | None
+
+
+def _departure_details(dialect: Dialect) -> Any:
+    same = and_(
+        experiences.c.organization_id == departures.c.organization_id, experiences.c.id == departures.c.experience_id
+    )
+    return (
+        select(
+            departures.c.id,
+            experiences.c.id,
+            experiences.c.title,
+            experiences.c.slug,
+            departures.c.seats_taken,
+            departures.c.cancelling,
+        )
+        .join_from(departures, experiences, same)
+        .where(
+            departures.c.organization_id == bindparam("organization_id", type_=Id),
+            in_rows(dialect, departures.c.id, "wanted", "id"),
+        )
+    )
+
+
+_DEPARTURE_DETAILS = Statement(_departure_details)
+
+
+def departure_details(tx: Tx, organization_id: str, departure_ids: Sequence[str]) -> dict[str, DepartureDetails]:
+    """Return the details of departures by their ids."""
+    wanted = as_json({"id": each} for each in departure_ids)
+    found = map(DepartureDetails._make, tx.all(_DEPARTURE_DETAILS, organization_id=organization_id, wanted=wanted))
+    return {each.departure_id: each for each in found}
+
+
+def count_live(tx: Tx, organization_id: str, departure_id: str) -> int:
+    """Count the pending and confirmed bookings of a departure. The count is stable while the departure is locked."""
+    row = tx.first(_COUNT_LIVE, organization_id=organization_id, departure_id=departure_id)
+    assert row is not None
+    return int(row[0])
+
+
+class ParticipantCount(NamedTuple):
+    """The confirmed participants of a departure, and the pending bookings that may add to them."""
+
+    seats_confirmed: int
+    bookings_pending: int
+
+
+CONFIRMED_SEATS = func.coalesce(func.sum(bookings.c.seats).filter(CONFIRMED), 0)
+_COUNT_PARTICIPANTS = Statement(select(CONFIRMED_SEATS, func.count().filter(PENDING)).where(_OF_DEPARTURE))
+
+
+def count_participants(tx: Tx, organization_id: str, departure_id: str) -> ParticipantCount:
+    """Count the seats of confirmed bookings, and the pending bookings, of a departure.
+
+    No booking can become pending while the departure is locked.
+    """
+    row = tx.first(_COUNT_PARTICIPANTS, organization_id=organization_id, departure_id=departure_id)
+    assert row is not None
+    return ParticipantCount(int(row[0]), int(row[1]))
+
+
+_CANCELLING_REASON = Statement(
+    select(departures.c.cancelling).where(
+        departures.c.organization_id == bindparam("organization_id", type_=Id),
+        departures.c.id == bindparam("departure_id", type_=Id),
+        departures.c.cancelling.is_not(None),
+    )
+)
+
+
+def cancelling_reason(tx: Tx, organization_id: str, departure_id: str) -> str | None:
+    """Return the reason while the bookings of a cancelled departure are being cancelled, else None."""
+    row = tx.first(_CANCELLING_REASON, organization_id=organization_id, departure_id=departure_id)
+    return str(row[0]) if row else None

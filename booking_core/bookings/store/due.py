@@ -1,0 +1,195 @@
+"""Bookings and departures that the periodic jobs process: expired, to be cancelled, closed for booking."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import BigInteger, Select, and_, bindparam, case, func, literal_column, or_, select, tuple_
+from sqlalchemy.engine import Dialect
+
+from booking_core.bookings.store.departures import CONFIRMED_SEATS
+from booking_core.bookings.store.rows import LIMIT, LIVE, LOCKED, PENDING, BookingDetails
+from booking_core.clock import END_OF_TIME, HOUR
+from booking_core.db import tables
+from booking_core.db.due import NIL_ID, DueRow, DueRows, Page
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, as_json, in_rows, now_us
+from booking_core.db.tables import Id, bookings, departures, experiences
+
+EXPIRED = DueRows(bookings, bookings.c.expires_at, bookings.c.id, lambda _: (PENDING,))
+
+
+def _lock_expired(dialect: Dialect) -> Any:
+    """Build the statement that locks expired bookings, and skips those of a payment in progress."""
+    mine = bookings.c.organization_id == bindparam("organization_id", type_=Id)
+    due = (mine, PENDING, bookings.c.expires_at <= now_us(dialect), in_rows(dialect, bookings.c.id, "wanted", "id"))
+    return select(*LOCKED).where(*due).order_by(bookings.c.id).with_for_update(key_share=True, skip_locked=True)
+
+
+_LOCK_EXPIRED = Statement(_lock_expired)
+
+
+def lock_expired(tx: Tx, organization_id: str, booking_ids: Sequence[str]) -> list[BookingDetails]:
+    """Lock those of the bookings that are still pending and expired, by id, and skip locked ones."""
+    wanted = as_json({"id": each} for each in booking_ids)
+    found = tx.all(_LOCK_EXPIRED, organization_id=organization_id, wanted=wanted)
+    return [BookingDetails._make(row) for row in found]
+
+
+def _try_lock_departures(dialect: Dialect) -> Any:
+    mine = departures.c.organization_id == bindparam("organization_id", type_=Id)
+    wanted = select(departures.c.id).where(mine, in_rows(dialect, departures.c.id, "wanted", "id"))
+    return wanted.order_by(departures.c.id).with_for_update(key_share=True, skip_locked=True)
+
+
+_TRY_LOCK_DEPARTURES = Statement(_try_lock_departures)
+
+
+def try_lock_departures(tx: Tx, organization_id: str, departure_ids: Iterable[str]) -> set[str]:
+    """Lock departures that no other transaction has locked, and return their ids."""
+    wanted = as_json({"id": each} for each in sorted(set(departure_ids)))
+    return {row[0] for row in tx.all(_TRY_LOCK_DEPARTURES, organization_id=organization_id, wanted=wanted)}
+
+
+_IS_CANCELLING = (departures.c.cancelling.is_not(None), departures.c.status == literal_column("'cancelled'"))
+CANCELLING = DueRows(
+    departures,
+    departures.c.starts_at,
+    departures.c.id,
+    lambda _: _IS_CANCELLING,
+    ahead=END_OF_TIME,
+)
+"""Cancelled departures with bookings that are still to be cancelled, the first to start first, also in the future."""
+
+
+class ClosedDeparture(NamedTuple):
+    """A departure that has closed for booking and whose minimum of participants is due to be checked."""
+
+    starts_at: int
+    id: str
+    min_participants: int | None
+    is_due: bool
+    """False: it is none, or nothing can be decided yet."""
+
+
+def _organizations_with_minimum(_: Dialect) -> Any:
+    owner = tables.organizations.c
+    behind = owner.id > bindparam("after", type_=Id)
+    return select(owner.id, owner.cancel_under_minimum).where(behind).order_by(owner.id).limit(LIMIT)
+
+
+def _window(dialect: Dialect) -> Select[Any]:
+    """Select a page of the departures of an organization that start within its longest lead, along their index."""
+    mine, start = departures.c.organization_id == bindparam("organization_id", type_=Id), departures.c.starts_at
+    now = select(now_us(dialect)).scalar_subquery()
+    lead = func.coalesce(experiences.c.hours_before_booking_closes, tables.organizations.c.hours_before_booking_closes)
+    longest = (
+        select(func.max(lead) * literal_column(str(HOUR), type_=BigInteger))
+        .join_from(experiences, tables.organizations, tables.organizations.c.id == experiences.c.organization_id)
+        .where(
+            experiences.c.organization_id == bindparam("organization_id", type_=Id),
+            experiences.c.min_participants.is_not(None),
+        )
+        .scalar_subquery()
+    )
+    after = tuple_(bindparam("after_at", type_=BigInteger), bindparam("after_id", type_=Id))
+    return (
+        select(departures)
+        .where(
+            mine,
+            start > now - bindparam("grace", type_=BigInteger),
+            start <= now + longest,
+            tuple_(start, departures.c.id) > after,
+        )
+        .order_by(start, departures.c.id)
+        .limit(LIMIT)
+    )
+
+
+def _closed(dialect: Dialect) -> Any:
+    """Select the page, each departure with its minimum and whether it can be decided: enough confirmed seats, or no
+    pending booking. Only the departures of the page that are unchecked are counted."""
+    page, owner = _window(dialect).cte("page").prefix_with("MATERIALIZED"), tables.organizations
+    lead = func.coalesce(experiences.c.hours_before_booking_closes, owner.c.hours_before_booking_closes)
+    live = and_(bookings.c.organization_id == page.c.organization_id, bookings.c.departure_id == page.c.id, LIVE)
+    confirmed = select(CONFIRMED_SEATS).where(live).correlate(page).scalar_subquery()
+    pending = select(func.count()).where(live, PENDING).correlate(page).scalar_subquery()
+    is_unchecked = and_(
+        owner.c.cancel_under_minimum,
+        page.c.starts_at - lead * literal_column(str(HOUR), type_=BigInteger) <= now_us(dialect),
+        page.c.status != literal_column("'cancelled'"),
+        page.c.minimum_checked_at.is_(None),
+        experiences.c.min_participants.is_not(None),
+    )
+    can_be_decided = or_(experiences.c.min_participants <= confirmed, pending == literal_column("0"))
+    offered = and_(experiences.c.organization_id == page.c.organization_id, experiences.c.id == page.c.experience_id)
+    return (
+        select(
+            page.c.starts_at,
+            page.c.id,
+            experiences.c.min_participants,
+            case((is_unchecked, can_be_decided), else_=literal_column("false")),
+        )
+        .join_from(page, experiences, offered)
+        .join(owner, owner.c.id == page.c.organization_id)
+        .order_by(page.c.starts_at, page.c.id)
+    )
+
+
+_ORGANIZATIONS_WITH_MINIMUM = Statement(_organizations_with_minimum)
+_CLOSED = Statement(_closed)
+_PAGE = 200
+"""Departures of a page: most of them have no minimum, or were checked before."""
+
+
+class ClosedDepartures:
+    """The departures that have closed for booking and whose participants are to be counted.
+
+    Args:
+        grace: microseconds after its start at which a departure is left out.
+    """
+
+    def __init__(self, grace: int) -> None:
+        self._grace = grace
+
+    def organizations(self, tx: Tx, *, after: str, limit: int) -> list[tuple[str, bool]]:
+        """Return organizations behind `after`, and whether each cancels departures under their minimum."""
+        return [(owner, bool(is_on)) for owner, is_on in tx.all(_ORGANIZATIONS_WITH_MINIMUM, after=after, limit=limit)]
+
+    def find(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> Page:
+        """Return the departures of the next page that can be decided, at most `limit`."""
+        found = self.read(tx, organization_id, after=after, limit=_PAGE)
+        due = [row for row in found if row.is_due]
+        last = due[limit - 1] if len(due) > limit else found[-1] if len(found) == _PAGE else None
+        rows = [DueRow(row.starts_at, row.id) for row in due[:limit]]
+        return Page(rows, None if last is None else DueRow(last.starts_at, last.id))
+
+    def read(self, tx: Tx, organization_id: str, *, after: DueRow | None, limit: int) -> list[ClosedDeparture]:
+        """Return the next departures in the order of their start, whether they can be decided or not."""
+        at, departure_id = after or (0, NIL_ID)
+        position = {"after_at": at, "after_id": departure_id}
+        found = tx.all(_CLOSED, organization_id=organization_id, grace=self._grace, limit=limit, **position)
+        return [ClosedDeparture(row[0], row[1], row[2], bool(row[3])) for row in found]
+
+
+_MINIMUM = Statement(
+    select(experiences.c.min_participants)
+    .join_from(
+        departures,
+        experiences,
+        and_(
+            experiences.c.organization_id == departures.c.organization_id,
+            experiences.c.id == departures.c.experience_id,
+        ),
+    )
+    .where(
+        departures.c.organization_id == bindparam("organization_id", type_=Id),
+        departures.c.id == bindparam("departure_id", type_=Id),
+        departures.c.minimum_checked_at.is_(None),
+    )
+)
+
+
+def unchecked_minimum(tx: Tx, organization_id: str, departure_id: str) -> int | None:
+    """Return the minimum of participants of a departure that is still to be checked, else None."""
+    row = tx.first(_MINIMUM, organization_id=organization_id, departure_id=departure_id)
+    return None if row is None or row[0] is None else int(row[0])

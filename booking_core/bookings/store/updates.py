@@ -1,0 +1,27 @@
+"""Updates of bookings and of their departures, which a transaction collects."""
+
+from booking_core.db.tables import bookings, departures
+from booking_core.db.unit_of_work import Update
+
+TAKE_SEATS = Update("take_seats", departures, sets=("updated_at",), adds=("seats_taken",))
+"""A negative number gives seats back. The check of the table refuses more seats than the ceiling."""
+CANCEL = Update(
+    "cancel_booking",
+    bookings,
+    sets=("status", "payment_status", "cancelled_at", "cancel_reason", "cancel_note", "expires_at", "updated_at"),
+)
+CONFIRM = Update(
+    "confirm_booking",
+    bookings,
+    sets=("status", "payment_status", "confirmed_at", "expires_at", "updated_at"),
+)
+PAY = Update("pay_booking", bookings, sets=("payment_status", "updated_at"))
+RECORD = Update(
+    "record_payment", bookings, sets=("payment_status", "invoice_due", "updated_at"), adds=("recorded_minor",)
+)
+MOVE = Update("move_booking", bookings, sets=("departure_id", "experience_id", "manage_expires_at", "updated_at"))
+CANCEL_DEPARTURE = Update(
+    "cancel_departure", departures, sets=("status", "cancelling", "updated_at"), adds=("seats_taken",)
+)
+"""Includes the seats of the bookings that are cancelled with it, because a transaction writes a row once."""
+CHECK_MINIMUM = Update("check_minimum", departures, sets=("minimum_checked_at",))
