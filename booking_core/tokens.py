@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import threading
 import time
 import zlib
 from collections.abc import Mapping
@@ -23,9 +24,43 @@ _KEY_RANDOM_LENGTH = 34
 _NONCE_BYTES = 12
 
 
+class _Block(threading.local):
+    """Random bytes in hex that this thread has not used yet."""
+
+    text = ""
+    at = 0
+
+
+_BLOCK_BYTES = 4096
+_block = _Block()
+
+
+def _forget_block() -> None:
+    """Start anew in a forked process, which would use the same bytes as its parent."""
+    global _block
+    _block = _Block()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget_block)
+
+
+def random_hex(digits: int) -> str:
+    """Return random hexadecimal digits for an id, never for a secret.
+
+    They are read from the operating system in blocks. Each read releases the interpreter, and a thread of a busy
+    process waits up to five milliseconds to get it back; a booking has about ten ids.
+    """
+    at, end = _block.at, _block.at + digits
+    if end > len(_block.text):
+        _block.text, at, end = os.urandom(_BLOCK_BYTES).hex(), 0, digits
+    _block.at = end
+    return _block.text[at:end]
+
+
 def new_id() -> str:
     """Return a UUID of version 7: it begins with the time, so that rows written together are close in every index."""
-    random = os.urandom(10).hex()
+    random = random_hex(20)
     stamp = f"{time.time_ns() // 1_000_000:012x}"
     variant = "89ab"[int(random[3], 16) & 3]
     return f"{stamp[:8]}-{stamp[8:]}-7{random[:3]}-{variant}{random[4:7]}-{random[7:19]}"

@@ -2,11 +2,11 @@
 
 import logging
 import re
-import secrets
 from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from booking_core import tokens
 from booking_core.models.limits import REQUEST_ID_LENGTH_MAX
 
 log = logging.getLogger("booking.http")
@@ -21,7 +21,7 @@ def _request_id(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return str(value, "ascii")
-    return f"req_{secrets.token_hex(12)}"
+    return f"req_{tokens.random_hex(24)}"
 
 
 class RequestContextMiddleware:

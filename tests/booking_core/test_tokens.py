@@ -1,8 +1,10 @@
 """Ids, keys and what is sealed."""
 
+import os
 import re
 import uuid
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.sealing import unbound
@@ -19,6 +21,26 @@ def test_an_id_is_a_version_7_uuid_and_later_ones_sort_later() -> None:
         assert (str(parsed), parsed.version, parsed.variant) == (text, 7, uuid.RFC_4122)
     stamps = [text[:13] for text in made]
     assert stamps == sorted(stamps)
+
+
+def test_ids_made_by_many_threads_at_once_are_all_different() -> None:
+    with ThreadPoolExecutor(8) as threads:
+        made = [each for ids in threads.map(lambda _: [tokens.new_id() for _ in range(2000)], range(8)) for each in ids]
+    assert len(set(made)) == 16_000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_does_not_repeat_the_random_digits_of_its_parent() -> None:
+    tokens.random_hex(2)  # a block has been read
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writing, tokens.random_hex(24).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 24).decode() != tokens.random_hex(24)
+    os.close(reading)
+    os.close(writing)
 
 
 def test_an_api_key_is_a_prefix_and_forty_characters_that_scanners_can_check() -> None:
