@@ -169,9 +169,7 @@ def create_mute_app() -> Any:
 
 def create_patient_app() -> Any:
     """Create the service, except that it waits for a lock for ten minutes."""
-    own = f"SET statement_timeout = {postgres.STATEMENT_TIMEOUT_MS};"
-    assert own in postgres._SESSION
-    postgres._SESSION = postgres._SESSION.replace(own, "SET statement_timeout = 600000;")
+    postgres.STATEMENT_TIMEOUT_MS = 600_000
     postgres.LOCK_TIMEOUT_MS = 600_000
     postgres.RESPONSE_TIMEOUT_S = 610
     creations.LOCK_WAIT_S = 600
