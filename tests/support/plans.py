@@ -144,6 +144,8 @@ def explaining(url: str) -> Iterator[Callable[[Callable[[Tx], Any]], list[Plan]]
         connection.plans.clear()
         connection.command("BEGIN")
         try:
+            if not database.is_sqlite:  # plans are read between two statements, which takes long on a busy machine
+                connection.command("SET LOCAL idle_in_transaction_session_timeout = 0")
             tx = Tx(database, connection)
             act(tx)
             tx.flush()
