@@ -1,0 +1,34 @@
+"""A scene for each test: its own database, with the service in a process of its own."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from isolation.measuring import Misbehaviour
+from isolation.world import Scene
+
+CANCELLATIONS = 64
+"""Bookings of the neighbour: more than a test cancels."""
+
+OpenScene = Callable[[Misbehaviour], Scene]
+
+
+@pytest.fixture
+def open_scene(fresh_database_url: str, tmp_path: Path) -> Iterator[OpenScene]:
+    """A function that makes the scene of a misbehaviour at its reduced size."""
+    with ExitStack() as stack:
+
+        def make(misbehaviour: Misbehaviour) -> Scene:
+            return stack.enter_context(
+                Scene(
+                    fresh_database_url,
+                    tmp_path,
+                    is_full=False,
+                    cancellations=CANCELLATIONS,
+                    settings=misbehaviour.settings,
+                )
+            )
+
+        yield make

@@ -1,0 +1,14 @@
+"""No organization slows another: each misbehaviour of the table, on both databases, at a reduced size."""
+
+import pytest
+
+from isolation.cells import MISBEHAVIOURS
+from isolation.conftest import OpenScene
+from isolation.measuring import Misbehaviour, Trial
+
+
+@pytest.mark.parametrize("misbehaviour", MISBEHAVIOURS, ids=lambda each: each.name)
+def test_the_neighbour_notices_nothing(misbehaviour: Misbehaviour, backend: str, open_scene: OpenScene) -> None:
+    verdict = Trial(open_scene(misbehaviour), misbehaviour, backend).run()
+    print(*verdict.cells, sep="\n")
+    assert verdict.complaints == []
