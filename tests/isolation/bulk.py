@@ -47,23 +47,24 @@ def new_ids() -> Ids:
 
 def insert(url: str, table: Table, count: int, columns: Mapping[str, Any]) -> None:
     """Insert so many rows; a value is the same for all of them unless it is an expression."""
-    values = ", ".join(_literal(value) for value in columns.values())
+    values = ", ".join(_literal(url, table.c[name].type, value) for name, value in columns.items())
     names = ", ".join(f'"{name}"' for name in columns)
-    series = f"generate_series(1, {count}) AS s(n)"
+    series = f"generate_series(1::bigint, {count}) AS s(n)"
     if is_sqlite(url):
         series = f"(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {count}) SELECT n FROM s)"
     with connect(url) as connection:
         connection.execute(f"INSERT INTO {table.name} ({names}) SELECT {values} FROM {series}")
 
 
-def _literal(value: Any) -> str:
+def _literal(url: str, kind: Any, value: Any) -> str:
     if isinstance(value, Sql):
         return value.text
     if value is None:
         return "NULL"
     if isinstance(value, bool | int | float):
         return str(value).lower() if isinstance(value, bool) else str(value)
-    return "'" + str(value).replace("'", "''") + "'"
+    text = "'" + str(value).replace("'", "''") + "'"
+    return text if is_sqlite(url) or kind is not tables.Id else f"{text}::uuid"
 
 
 def value(url: str, sql: str) -> Any:

@@ -9,8 +9,8 @@ import pytest
 from isolation.measuring import Misbehaviour
 from isolation.world import Scene
 
-CANCELLATIONS = 64
-"""Bookings of the neighbour: more than a test cancels."""
+CANCELLATIONS = 32
+"""Bookings of the neighbour at the beginning: more than are cancelled before new ones can be."""
 
 OpenScene = Callable[[Misbehaviour], Scene]
 

@@ -1,14 +1,16 @@
 """Misbehaviours of webhook receivers and endpoints."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from support.databases import run
-from support.receivers import Answer, hang, plain
+from support.receivers import Answer, Receiver, hang, plain, wait_until
 from support.world import HOUR
 
 from booking_core.clock import system_clock
+from booking_core.models.limits import WEBHOOK_ATTEMPTS
 from isolation import bulk
 from isolation.measuring import Misbehaviour
 from isolation.world import Scene
@@ -33,8 +35,10 @@ def _answering(
 
     @contextmanager
     def run_it(scene: Scene) -> Iterator[None]:
-        made = [scene.endpoint(answer) for _ in range(endpoints)]
+        receivers = [scene.receiver(answer) for _ in range(endpoints)]
+        made = [scene.endpoint(url=each.url) for each in receivers]
         bulk.waiting(scene.url, scene.offender.world, made, scene.size(full, reduced))
+        wait_until(lambda: all(each.receipts for each in receivers), "each receiver was called")
         yield
 
     return run_it
@@ -52,10 +56,17 @@ def _auto_disable(scene: Scene) -> Iterator[None]:
 @contextmanager
 def _unrecordable(scene: Scene) -> Iterator[None]:
     """Let attempts fail whose death cannot be told, since the organization's zone is unknown."""
-    made = [scene.endpoint(plain(500)) for _ in range(2)]
-    bulk.waiting(scene.url, scene.offender.world, made, 20)
+    receiver = scene.receiver(plain(500))
+    bulk.waiting(scene.url, scene.offender.world, [scene.endpoint(url=receiver.url)], 4)
     run(scene.url, f"UPDATE organizations SET timezone = 'Mars/Olympus' WHERE id = '{scene.offender.world.org}'")
+    wait_until(lambda: _attempts(receiver) >= WEBHOOK_ATTEMPTS, "the last attempt of a delivery was made")
     yield
+
+
+def _attempts(receiver: Receiver) -> int:
+    """Return how often the event was sent that was sent most often."""
+    counts = Counter(receipt.event_id for receipt in list(receiver.receipts))
+    return max(counts.values(), default=0)
 
 
 MISBEHAVIOURS = (

@@ -33,6 +33,7 @@ def _mails_that_hang(scene: Scene) -> Iterator[None]:
         "due_at": now - DAY // 24,
         "created_at": now - DAY // 24,
     }
+    run(scene.url, f"UPDATE organizations SET notify_staff = true WHERE id = '{world.org}'")
     bulk.insert(scene.url, tables.effects, scene.size(50_000, 2_000), row)
     yield
 

@@ -36,7 +36,7 @@ def _book(scene: Scene, departures: int = 1) -> list[bytes]:
 
 @contextmanager
 def _rush(scene: Scene) -> Iterator[None]:
-    with scene.crowd(_book(scene), scene.size(500, 300), times=1):
+    with scene.crowd(_book(scene), 500, times=1):
         yield
 
 

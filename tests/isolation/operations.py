@@ -4,7 +4,7 @@ import http.client
 import itertools
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -45,6 +45,7 @@ class Operation(StrEnum):
 
 
 READS = (Operation.ME, Operation.LIST, Operation.AVAILABILITY)
+BY_HTTP = (*READS, Operation.BOOK, Operation.CANCEL)
 USUAL = tuple(operation for operation in Operation if operation is not Operation.EXPIRY)
 
 
@@ -72,11 +73,13 @@ class Effort:
         rounds: of all operations.
         budget_s: seconds after which no further round begins.
         patience_s: seconds after which a delivery, mail or expiry counts as missing.
+        pause_s: seconds between two rounds, so that they see more than the first moment of a misbehaviour.
     """
 
     rounds: int
     budget_s: float
     patience_s: float
+    pause_s: float = 0.0
 
 
 class Neighbour:
@@ -84,9 +87,10 @@ class Neighbour:
 
     def __init__(self, world: World, departures: list[str], to_cancel: list[str]) -> None:
         self.world = world
+        self.endpoint = ""
         self.key = world.key()
         self._departures = itertools.cycle(departures)
-        self._to_cancel = iter(to_cancel)
+        self._to_cancel = deque(to_cancel)
         self._numbers = itertools.count()
         self._connection: http.client.HTTPConnection | None = None
         self._lock = threading.Lock()
@@ -129,10 +133,12 @@ class Neighbour:
         for number in range(effort.rounds):
             if number and time.perf_counter() > until:
                 break
+            time.sleep(effort.pause_s)
             self._round(operations, measured, booked)
         self._await_consequences(operations, measured, booked, effort.patience_s)
         if expiring:
             self._await_expiry(*expiring, measured, effort.patience_s)
+        self._to_cancel.extend(booked)  # their mails were sent, and are not disturbed by a cancellation any more
         return measured
 
     def _round(
@@ -153,7 +159,7 @@ class Neighbour:
             if made:
                 booked[made["id"]] = email, time.perf_counter()
         if Operation.CANCEL in operations:
-            self._call(Operation.CANCEL, "POST", f"/bookings/{next(self._to_cancel)}/cancel", {}, measured)
+            self._call(Operation.CANCEL, "POST", f"/bookings/{self._to_cancel.popleft()}/cancel", {}, measured)
 
     def _booking(self, email: str) -> dict[str, Any]:
         return {

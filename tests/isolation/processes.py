@@ -35,6 +35,7 @@ SLICE_S = 0.001
 """A burner works so long at a time, about as long as a request of the service holds the interpreter."""
 _READY_S = 30.0
 _BACKLOG = 2048
+_KEEP_ALIVE_S = 75
 
 _context = multiprocessing.get_context("forkserver")
 # Only installed packages: the fork server has not the test folder on its path.
@@ -98,6 +99,7 @@ def _serve(settings: Settings, log: str, plants: Sequence[Plant], control: Conne
         log_config=None,
         access_log=False,
         server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
     )
     listener = socket.create_server((HOST, 0), backlog=_BACKLOG)
     threading.Thread(target=_obey, args=(control,), daemon=True).start()

@@ -10,5 +10,5 @@ from isolation.measuring import Misbehaviour, Trial
 @pytest.mark.parametrize("misbehaviour", MISBEHAVIOURS, ids=lambda each: each.name)
 def test_the_neighbour_notices_nothing(misbehaviour: Misbehaviour, backend: str, open_scene: OpenScene) -> None:
     verdict = Trial(open_scene(misbehaviour), misbehaviour, backend).run()
-    print(*verdict.cells, sep="\n")
+    print(f"\n{misbehaviour.name} on {backend}", *verdict.cells, sep="\n  ")
     assert verdict.complaints == []

@@ -20,12 +20,14 @@ from booking_core.db.engine import Database
 from booking_core.models.events import EventType
 from booking_core.settings import Settings
 from isolation import bulk
-from isolation.operations import Neighbour
+from isolation.operations import READS, Effort, Neighbour, Operation
 from isolation.processes import Crowd, Plant, ServiceProcess, crowd, request
 
 DEPARTURES = 30
 HANGING = "hangs.example"
 """The mail server never answers about a recipient of this domain."""
+FIRST_REQUESTS = Effort(rounds=1, budget_s=20.0, patience_s=0.0)
+"""In which the service compiles its statements."""
 _QUEUES = ("effects", "mails", "deliveries", "attempts", "refunds")
 
 
@@ -59,6 +61,8 @@ class Scene:
         self._stack = ExitStack()
         self._service: ServiceProcess | None = None
         self._plants: tuple[Plant, ...] = ()
+        self.bursts: list[Crowd] = []
+        """The crowds of the last misbehaviour that asked a bounded number of times."""
 
     @property
     def is_sqlite(self) -> bool:
@@ -97,7 +101,9 @@ class Scene:
         self._stack.close()
 
     def _make_offender(self) -> Offender:
-        world = make_world(self.database, FixedClock(system_clock()), notify_staff=True, staff_email=f"staff@{HANGING}")
+        world = make_world(
+            self.database, FixedClock(system_clock()), notify_staff=False, staff_email=f"staff@{HANGING}"
+        )
         experience = world.experience()
         departures = tuple(_departure(world, experience, number) for number in range(8))
         return Offender(world, world.key(), experience, departures)
@@ -108,7 +114,7 @@ class Scene:
         departures = [_departure(world, experience, number) for number in range(DEPARTURES)]
         neighbour = Neighbour(world, departures, self._bookings(world, departures))
         receiver = self.receivers.open(neighbour.receive)
-        Hooks(world).endpoint(EventType.BOOKING_CREATED, url=receiver.url)
+        neighbour.endpoint = Hooks(world).endpoint(EventType.BOOKING_CREATED, url=receiver.url)
 
         def on_recipient(address: str) -> str:
             return HANG if address.endswith(HANGING) else OK
@@ -139,10 +145,11 @@ class Scene:
         self.restart()
 
     def restart(self) -> None:
-        """Start the service anew, in the middle of what it did."""
+        """Start the service anew, in the middle of what it did, and wait until it answers."""
         self._kill()
         self._service = ServiceProcess(self.settings, self.folder / "service.log", self._plants)
         self.neighbour.connect(self._service.port)
+        self.neighbour.measure(FIRST_REQUESTS, (*READS, Operation.BOOK, Operation.CANCEL))
 
     @property
     def settings(self) -> Settings:
@@ -150,6 +157,7 @@ class Scene:
         usual = Settings(
             database_url=self.url,
             secret_key=SECRET,
+            secret_key_check="warn",  # rows made by the database itself hold nothing that a key has sealed
             smtp_url=self.mail_server.url,
             mail_from="tours@example.com",
             stripe_api_key=KEY,
@@ -181,7 +189,10 @@ class Scene:
 
     def crowd(self, requests: Sequence[bytes], clients: int, **options: Any) -> AbstractContextManager[Any]:
         """Let clients of the offender call the service while the body runs."""
-        return crowd(self.port, Crowd(tuple(requests), clients, **options))
+        plan = Crowd(tuple(requests), clients, **options)
+        if plan.times is not None:
+            self.bursts.append(plan)
+        return crowd(self.port, plan)
 
     def get(self, path: str) -> bytes:
         """Return a rendered request of the offender."""

@@ -1,0 +1,102 @@
+"""Defects that a test plants in the service's process. Each lets one organization wait for another."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import text
+
+from booking_core import bookings
+from booking_core.clock import system_clock, zone
+from booking_core.db.engine import Database
+from booking_core.db.statements import Statement
+from booking_server.adapters.smtp import SmtpMailer
+from booking_server.adapters.webhook_client import Sent, WebhookSender
+from booking_server.worker.jobs.expiry import ExpiryJob
+
+
+def one_lane_for_reads() -> None:
+    """Let one thread read at a time, whoever asks and however long it takes."""
+    lane, reading = threading.RLock(), Database.reading
+
+    @contextmanager
+    def alone(self: Database, *arguments: Any, **options: Any) -> Iterator[Any]:
+        with lane, reading(self, *arguments, **options) as tx:
+            yield tx
+
+    Database.reading = alone  # type: ignore[assignment, method-assign]
+
+
+def one_lane_for_bookings() -> None:
+    """Let a booking that waits for a lock keep all others waiting."""
+    lane, create_many = threading.Lock(), bookings.create_many
+
+    def alone(*arguments: Any, **options: Any) -> Any:
+        with lane:
+            return create_many(*arguments, **options)
+
+    bookings.create_many = alone
+
+
+def one_delivery_at_a_time() -> None:
+    """Let a receiver that hangs keep all others waiting."""
+    lane, send = asyncio.Lock(), WebhookSender.send
+
+    async def alone(self: WebhookSender, *arguments: Any, **options: Any) -> Sent:
+        async with lane:
+            return await send(self, *arguments, **options)
+
+    WebhookSender.send = alone  # type: ignore[method-assign]
+
+
+def one_batch_of_mails_at_a_time() -> None:
+    """Let a mail that hangs keep all others waiting."""
+    lane, send = asyncio.Lock(), SmtpMailer.send
+
+    async def alone(self: SmtpMailer, *arguments: Any, **options: Any) -> None:
+        async with lane:
+            await send(self, *arguments, **options)
+
+    SmtpMailer.send = alone  # type: ignore[method-assign]
+
+
+def stalls_the_event_loop() -> None:
+    """Let each delivery hold the event loop."""
+    send = WebhookSender.send
+
+    async def sleepily(self: WebhookSender, *arguments: Any, **options: Any) -> Sent:
+        time.sleep(0.1)
+        return await send(self, *arguments, **options)
+
+    WebhookSender.send = sleepily  # type: ignore[method-assign]
+
+
+def a_sweep_that_begins_with_the_same_row() -> None:
+    """Let a checkout that cannot be cancelled keep those that expired after it from being looked at."""
+    first = Statement(
+        lambda _: text(
+            "SELECT o.timezone FROM bookings b JOIN organizations o ON o.id = b.organization_id"
+            " WHERE b.status = 'pending' AND b.expires_at <= CAST(:at AS bigint) ORDER BY b.expires_at LIMIT 1"
+        )
+    )
+    run_once = ExpiryJob.run_once
+
+    async def looked_at_first(self: ExpiryJob) -> int:
+        row = self._database.read(lambda tx: tx.first(first, at=system_clock()))
+        if row is not None:
+            zone(row[0])
+        return await run_once(self)
+
+    ExpiryJob.run_once = looked_at_first  # type: ignore[method-assign]
+
+
+def a_delivery_that_is_lost() -> None:
+    """Let each delivery count as received that was never sent."""
+
+    async def pretended(self: WebhookSender, url: str, headers: Any, body: bytes) -> Sent:
+        return Sent(status=200, excerpt="", error=None, duration_ms=1)
+
+    WebhookSender.send = pretended  # type: ignore[method-assign]
