@@ -8,6 +8,7 @@ from bench import (
     feed,
     idle,
     listing,
+    neighbours,
     reads,
     rush,
     starts,
@@ -27,4 +28,5 @@ ENTRIES: tuple[Entry, ...] = (
     *listing.ENTRIES,
     *starts.ENTRIES,
     *curves.ENTRIES,
+    *neighbours.ENTRIES,
 )

@@ -8,15 +8,15 @@ outside of it.
 
 import time
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
 from support.databases import connect
 
-from isolation.operations import BY_HTTP, USUAL, Effort, Measured, Operation
-from isolation.processes import Lateness, burners, crowd, request
+from isolation.operations import USUAL, Effort, Measured, Operation
+from isolation.processes import Lateness, burners
 from isolation.world import Scene
 
 FACTOR = {"postgresql": 3.0, "sqlite": 5.0}
@@ -25,8 +25,6 @@ CLEAR = 4.0
 """From so many times the limit on, a cell is not measured again: no machine is that noisy."""
 QUICK = Effort(rounds=8, budget_s=3.0, patience_s=4.0, pause_s=0.04)
 WARM_UP = Effort(rounds=2, budget_s=10.0, patience_s=10.0)
-NOTHING = request("GET", "/api/v1/nothing", None)
-"""A request that the service answers 404, before any thread of it has work."""
 _WORTH_BURNING = 0.05
 """Of a processor."""
 
@@ -184,7 +182,6 @@ class Trial:
 
     def _take(self, quiet: Measured, *, is_thorough: bool) -> Verdict:
         self._lateness.worst_s()
-        self._scene.bursts.clear()
         with self._misbehaviour.run(self._scene):
             loads = Loads(self._scene)
             disturbed = self._measure()
@@ -196,10 +193,7 @@ class Trial:
         return verdict
 
     def _burned(self, service: float, rest: float) -> Measured:
-        """Measure the neighbour without the misbehaviour, beside burners that use as much of the processors.
-
-        A crowd that asked at one moment does so again, for nothing: its requests have to be read all the same.
-        """
+        """Measure the neighbour without the misbehaviour, beside burners that use as much of the processors."""
         scene = self._scene
         scene.forget_queues()
         self._start()
@@ -207,9 +201,7 @@ class Trial:
             service, rest = service / 2, rest + service / 2
         if service > _WORTH_BURNING:
             scene.service.burn(service, self._effort.budget_s + self._effort.patience_s)
-        with burners(rest if rest > _WORTH_BURNING else 0.0), ExitStack() as stack:
-            for burst in list(scene.bursts):
-                stack.enter_context(crowd(scene.port, replace(burst, requests=(NOTHING,))))
+        with burners(rest if rest > _WORTH_BURNING else 0.0):
             return self._measure()
 
     def _verdict(self, quiet: Measured, beside: Measured, disturbed: Measured, late_s: float) -> Verdict:
@@ -217,7 +209,7 @@ class Trial:
             Cell(
                 operation,
                 quiet.worst(operation),
-                max(quiet.worst(operation), self._beside(beside, operation)) + late_s,
+                max(quiet.worst(operation), beside.worst(operation) if operation in beside.seconds else 0.0) + late_s,
                 disturbed.worst(operation),
                 self._factor,
             )
@@ -225,11 +217,6 @@ class Trial:
             if operation in disturbed.seconds
         )
         return Verdict(cells, tuple(disturbed.failures))
-
-    def _beside(self, beside: Measured, operation: Operation) -> float:
-        """Return the time beside the burners. Which requests a burst delays is chance: those of any operation count."""
-        alike = BY_HTTP if self._scene.bursts and operation in BY_HTTP else (operation,)
-        return max((beside.worst(each) for each in alike if each in beside.seconds), default=0.0)
 
     def _is_worth_another(self, verdict: Verdict) -> bool:
         if verdict.failures:

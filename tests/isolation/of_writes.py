@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from support.receivers import hang
+from support.receivers import hang, wait_until
 
 from isolation import bulk, processes
 from isolation.measuring import Misbehaviour
@@ -36,7 +36,9 @@ def _book(scene: Scene, departures: int = 1) -> list[bytes]:
 
 @contextmanager
 def _rush(scene: Scene) -> Iterator[None]:
+    """Book all at once. That their requests have to be read is the processor's part, and not measured."""
     with scene.crowd(_book(scene), 500, times=1):
+        scene.neighbour.probe()
         yield
 
 
@@ -118,11 +120,14 @@ def _catalogue(departures: int) -> dict[str, object]:
 @contextmanager
 def _import(scene: Scene) -> Iterator[None]:
     file = scene.folder / "catalogue.json"
-    file.write_text(json.dumps(_catalogue(scene.size(100_000, 5_000))))
+    file.write_text(json.dumps(_catalogue(scene.size(100_000, 10_000))))
     slug = scene.offender.world.organization.slug
     environment = {"BOOKING_DATABASE_URL": scene.url, "BOOKING_SECRET_KEY": SECRET}
     log = scene.folder / "import.log"
+    imported = f"SELECT count(*) FROM departures WHERE organization_id = '{scene.offender.world.org}'"
+    before = bulk.value(scene.url, imported)
     with processes.command(["catalog", "import", "--org", slug, str(file)], environment, log):
+        wait_until(lambda: bulk.value(scene.url, imported) > before, f"the import has begun: see {log}")
         yield
 
 
@@ -167,8 +172,6 @@ def _recover(scene: Scene) -> Iterator[None]:
 
 def _until_enabled(scene: Scene, endpoint: str) -> None:
     """Wait until the endpoint was switched off and on again, which may take as long as its queue is."""
-    from support.receivers import wait_until
-
     enabled = f"SELECT status FROM webhook_endpoints WHERE id = '{endpoint}' AND enabled_at > created_at"
     wait_until(lambda: bulk.value(scene.url, enabled) == "enabled", "the endpoint is switched on again")
 

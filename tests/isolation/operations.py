@@ -45,7 +45,6 @@ class Operation(StrEnum):
 
 
 READS = (Operation.ME, Operation.LIST, Operation.AVAILABILITY)
-BY_HTTP = (*READS, Operation.BOOK, Operation.CANCEL)
 USUAL = tuple(operation for operation in Operation if operation is not Operation.EXPIRY)
 
 
@@ -123,6 +122,10 @@ class Neighbour:
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
+
+    def probe(self) -> None:
+        """Send a request that is not measured; when it is answered, the service has read what was sent before it."""
+        self._call(Operation.ME, "GET", "/me", None, Measured())
 
     def measure(self, effort: Effort, operations: Collection[Operation]) -> Measured:
         """Do all operations round by round, then wait for what must follow from them."""

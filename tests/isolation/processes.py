@@ -150,6 +150,9 @@ def burners(share: float) -> Iterator[None]:
 # Crowds ----------------------------------------------------------------------------------------------------------
 
 
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
 @dataclass(frozen=True, slots=True)
 class Crowd:
     """Clients of the offender, each with one request at a time on a connection of its own.
@@ -181,7 +184,10 @@ def request(method: str, path: str, key: str | None, body: bytes | None = None) 
 
 @contextmanager
 def crowd(port: int, plan: Crowd) -> Iterator["Counter[str]"]:
-    """Let a crowd call the service while the body runs; the counter has the statuses of its answers afterwards."""
+    """Let a crowd call the service while the body runs, which begins when each client has sent its first request.
+
+    The counter has the statuses of the answers afterwards.
+    """
     process, connection = started(_run_crowd, port, plan)
     statuses: Counter[str] = Counter()
     try:
@@ -203,10 +209,14 @@ def _run_crowd(port: int, plan: Crowd, connection: Connection) -> None:
 async def _crowd(port: int, plan: Crowd, connection: Connection) -> None:
     statuses: Counter[str] = Counter()
     start = asyncio.Event()
-    clients = [asyncio.create_task(_client(number, port, plan, start, statuses)) for number in range(plan.clients)]
-    await asyncio.sleep(0.02)
-    connection.send(None)
+    streams = await asyncio.gather(*(_connected(number, port, plan) for number in range(plan.clients)))
+    clients = [
+        asyncio.create_task(_client(number, port, plan, each, start, statuses)) for number, each in enumerate(streams)
+    ]
     start.set()
+    for _ in range(3):
+        await asyncio.sleep(0)  # in which each client sends its first request
+    connection.send(None)
     with contextlib.suppress(EOFError, OSError):
         await asyncio.to_thread(connection.recv)
     for client in clients:
@@ -216,14 +226,20 @@ async def _crowd(port: int, plan: Crowd, connection: Connection) -> None:
     os._exit(0)
 
 
-async def _client(number: int, port: int, plan: Crowd, start: asyncio.Event, statuses: "Counter[str]") -> None:
+async def _connected(number: int, port: int, plan: Crowd) -> Streams:
     source = (f"127.0.0.{1 + number % plan.addresses}", 0)
-    done, streams = 0, None
+    return await asyncio.open_connection(HOST, port, local_addr=source)
+
+
+async def _client(
+    number: int, port: int, plan: Crowd, streams: Streams | None, start: asyncio.Event, statuses: "Counter[str]"
+) -> None:
+    await start.wait()
+    done = 0
     while plan.times is None or done < plan.times:
+        asked = plan.requests[(number + done) % len(plan.requests)]
         try:
-            streams = streams or await asyncio.open_connection(HOST, port, local_addr=source)
-            await start.wait()
-            asked = plan.requests[(number + done) % len(plan.requests)]
+            streams = streams or await _connected(number, port, plan)
             statuses[await _asked(*streams, asked)] += 1
         except (OSError, asyncio.IncompleteReadError):
             statuses["cut"] += 1

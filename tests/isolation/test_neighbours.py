@@ -9,6 +9,7 @@ from isolation.measuring import Misbehaviour, Trial
 
 @pytest.mark.parametrize("misbehaviour", MISBEHAVIOURS, ids=lambda each: each.name)
 def test_the_neighbour_notices_nothing(misbehaviour: Misbehaviour, backend: str, open_scene: OpenScene) -> None:
-    verdict = Trial(open_scene(misbehaviour), misbehaviour, backend).run()
-    print(f"\n{misbehaviour.name} on {backend}", *verdict.cells, sep="\n  ")
+    scene = open_scene(misbehaviour)
+    verdict = Trial(scene, misbehaviour, backend).run()
+    print(f"\n{misbehaviour.name} on {backend}, answered {dict(scene.answers)}", *verdict.cells, sep="\n  ")
     assert verdict.complaints == []

@@ -1,6 +1,7 @@
 """The service with two organizations: one that misbehaves, and its neighbour, whose operations are measured."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -61,8 +62,8 @@ class Scene:
         self._stack = ExitStack()
         self._service: ServiceProcess | None = None
         self._plants: tuple[Plant, ...] = ()
-        self.bursts: list[Crowd] = []
-        """The crowds of the last misbehaviour that asked a bounded number of times."""
+        self.answers: Counter[str] = Counter()
+        """The statuses of the answers that the offender got."""
 
     @property
     def is_sqlite(self) -> bool:
@@ -189,10 +190,13 @@ class Scene:
 
     def crowd(self, requests: Sequence[bytes], clients: int, **options: Any) -> AbstractContextManager[Any]:
         """Let clients of the offender call the service while the body runs."""
-        plan = Crowd(tuple(requests), clients, **options)
-        if plan.times is not None:
-            self.bursts.append(plan)
-        return crowd(self.port, plan)
+        return self._counted(Crowd(tuple(requests), clients, **options))
+
+    @contextmanager
+    def _counted(self, plan: Crowd) -> Iterator[None]:
+        with crowd(self.port, plan) as statuses:
+            yield
+        self.answers.update(statuses)
 
     def get(self, path: str) -> bytes:
         """Return a rendered request of the offender."""
