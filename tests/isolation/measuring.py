@@ -137,7 +137,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 class Trial:
-    """One misbehaviour in one scene."""
+    """Measures the cells of one misbehaviour in one scene."""
 
     def __init__(self, scene: Scene, misbehaviour: Misbehaviour, backend: str, effort: Effort = QUICK) -> None:
         self._scene = scene

@@ -88,7 +88,7 @@ def _dump(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _guess_keys(scene: Scene) -> Iterator[None]:
-    """Each client guesses one key after the other, from an address of its own."""
+    """Guess one key after the other, each client from an address of its own."""
     guesses = [request("GET", "/api/v1/me", tokens.new_api_key()) for _ in range(2_000)]
     with scene.crowd(guesses, 50, addresses=50):
         yield

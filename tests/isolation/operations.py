@@ -1,4 +1,4 @@
-"""What the neighbour does while the offender misbehaves, and how long each operation takes."""
+"""The operations of the neighbour, and the time that each takes while the offender misbehaves."""
 
 import http.client
 import itertools
@@ -66,7 +66,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured.
+    """The extent of a measurement.
 
     Args:
         rounds: of all operations.

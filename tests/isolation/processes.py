@@ -289,9 +289,9 @@ def command(argv: Sequence[str], environment: dict[str, str], log: Path) -> Iter
 
 
 class Lateness:
-    """How late the machine wakes a process that sleeps: the worst of the time since it was last asked, in seconds.
+    """The lateness with which the machine wakes a process that sleeps: the worst since it was last asked, in seconds.
 
-    What other programs do to a process that wants next to nothing, no organization of the service has caused.
+    No organization of the service causes what other programs do to a process that wants next to nothing.
     """
 
     def __init__(self) -> None:

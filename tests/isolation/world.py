@@ -184,7 +184,9 @@ class Scene:
                 f"UPDATE webhook_endpoints SET status = 'disabled', deleted_at = {system_clock()}"
                 f" WHERE organization_id = '{org}' AND deleted_at IS NULL"
             )
-            connection.execute(f"UPDATE organizations SET timezone = 'Europe/Oslo' WHERE id = '{org}'")
+            connection.execute(
+                f"UPDATE organizations SET timezone = 'Europe/Oslo', notify_staff = false WHERE id = '{org}'"
+            )
 
     # What the offender has -------------------------------------------------------------------------------------
 
