@@ -19,7 +19,7 @@ from booking_server.worker.jobs.expiry import ExpiryJob
 
 
 def one_lane_for_reads() -> None:
-    """Let one thread read at a time, whoever asks and however long it takes."""
+    """Let one thread read at a time, for all callers and however long it takes."""
     lane, reading = threading.RLock(), Database.reading
 
     @contextmanager
@@ -75,7 +75,7 @@ def stalls_the_event_loop() -> None:
 
 
 def a_sweep_that_begins_with_the_same_row() -> None:
-    """Let a checkout that cannot be cancelled keep those that expired after it from being looked at."""
+    """Let a checkout that cannot be cancelled keep the checkouts that expired after it from being looked at."""
     first = Statement(
         lambda _: text(
             "SELECT o.timezone FROM bookings b JOIN organizations o ON o.id = b.organization_id"

@@ -9,7 +9,7 @@ outside of it.
 import time
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psutil
@@ -24,7 +24,7 @@ FACTOR = {"postgresql": 3.0, "sqlite": 5.0}
 CLEAR = 4.0
 """From so many times the limit on, a cell is not measured again: no machine is that noisy."""
 QUICK = Effort(rounds=8, budget_s=3.0, patience_s=4.0, pause_s=0.04)
-WARM_UP = Effort(rounds=2, budget_s=10.0, patience_s=10.0)
+WARM_UP = Effort(rounds=2, budget_s=10.0, patience_s=30.0)
 _WORTH_BURNING = 0.05
 """Of a processor."""
 
@@ -38,8 +38,8 @@ class Misbehaviour:
         run: a context manager that misbehaves while its body runs.
         prepare: makes the rows that are there before the service starts.
         settings: of the service, where the usual ones do not show it.
-        operations: those of the neighbour that are measured.
-        on_sqlite: those on SQLite, where they are fewer; none: the misbehaviour does not exist there.
+        operations: the neighbour's operations that are measured.
+        on_sqlite: the operations on SQLite, where they are fewer; none: the misbehaviour does not exist there.
     """
 
     name: str
@@ -178,13 +178,20 @@ class Trial:
         self._scene.neighbour.measure(WARM_UP, self._operations)
 
     def _measure(self) -> Measured:
-        return self._scene.neighbour.measure(self._effort, self._operations)
+        """Measure while nothing misbehaves, with all the patience that a busy machine may need."""
+        return self._scene.neighbour.measure(replace(self._effort, patience_s=WARM_UP.patience_s), self._operations)
+
+    def _measure_disturbed(self, quiet: Measured) -> Measured:
+        """Measure beside the misbehaviour, and wait for what is missing for longer than any limit allows."""
+        slowest = max(quiet.worst(operation) for operation in self._operations)
+        patience_s = max(self._effort.patience_s, 2 * self._factor * slowest)
+        return self._scene.neighbour.measure(replace(self._effort, patience_s=patience_s), self._operations)
 
     def _take(self, quiet: Measured, *, is_thorough: bool) -> Verdict:
         self._lateness.worst_s()
         with self._misbehaviour.run(self._scene):
             loads = Loads(self._scene)
-            disturbed = self._measure()
+            disturbed = self._measure_disturbed(quiet)
             shares = [max(0.0, all_ - own) for all_, own in zip(loads.shares(), self._own_shares, strict=True)]
         late = self._lateness.worst_s()
         verdict = self._verdict(quiet, quiet, disturbed, late)

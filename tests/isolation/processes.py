@@ -33,14 +33,22 @@ FRESH = b"{fresh}"
 """Stands in a request for 32 hexadecimal digits that are new in each."""
 SLICE_S = 0.001
 """A burner works so long at a time, about as long as a request of the service holds the interpreter."""
-_READY_S = 30.0
+_READY_S = 60.0
 _BACKLOG = 2048
 _KEEP_ALIVE_S = 75
 
 _context = multiprocessing.get_context("forkserver")
 # Only installed packages: the fork server has not the test folder on its path.
 _context.set_forkserver_preload(
-    ["booking_server.app", "booking_server.http.protocol", "booking_cli.operator.service", "psycopg", "uvloop"]
+    [
+        "booking_server.app",
+        "booking_server.http.protocol",
+        "booking_server.adapters.stripe",
+        "booking_cli.operator.server_app",
+        "psycopg",
+        "uvicorn.lifespan.on",
+        "uvloop",
+    ]
 )
 
 Plant = Callable[[], None]
@@ -165,7 +173,7 @@ class Crowd:
     pause_s: float = 0.0
     times: int | None = None
     addresses: int = 1
-    """The number of addresses that the clients come from, 127.0.0.1 and those after it."""
+    """The number of addresses that the clients come from, from 127.0.0.1 on."""
 
 
 def request(method: str, path: str, key: str | None, body: bytes | None = None) -> bytes:

@@ -209,7 +209,7 @@ class Scene:
         return request(method, f"/api/v1{path}", self.offender.key, body)
 
     def endpoint(self, answers: "Answer | None" = None, **columns: Any) -> str:
-        """Make an endpoint of the offender; without an answer nobody listens at its address."""
+        """Make an endpoint of the offender; without an answer no server listens at its address."""
         url = self.receiver(answers).url if answers else "http://127.0.0.1:9/hook"
         hooks = Hooks(self.offender.world)
         return hooks.endpoint(EventType.BOOKING_CREATED, **({"url": url} | columns))
