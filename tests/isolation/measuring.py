@@ -23,7 +23,7 @@ FACTOR = {"postgresql": 3.0, "sqlite": 5.0}
 """The neighbour's p99 is at most so many times its quiet p99."""
 CLEAR = 4.0
 """From so many times the limit on, a cell is not measured again: no machine is that noisy."""
-QUICK = Effort(rounds=8, budget_s=3.0, patience_s=4.0, pause_s=0.04)
+QUICK = Effort(rounds=8, budget_s=3.0, patience_s=4.0, pause_s=0.04, answer_s=8.0)
 WARM_UP = Effort(rounds=2, budget_s=10.0, patience_s=30.0)
 _WORTH_BURNING = 0.05
 """Of a processor."""
@@ -188,12 +188,12 @@ class Trial:
         return self._scene.neighbour.measure(replace(self._effort, patience_s=patience_s), self._operations)
 
     def _take(self, quiet: Measured, *, is_thorough: bool) -> Verdict:
-        self._lateness.worst_s()
         with self._misbehaviour.run(self._scene):
+            self._lateness.worst_s()
             loads = Loads(self._scene)
             disturbed = self._measure_disturbed(quiet)
             shares = [max(0.0, all_ - own) for all_, own in zip(loads.shares(), self._own_shares, strict=True)]
-        late = self._lateness.worst_s()
+            late = self._lateness.worst_s()
         verdict = self._verdict(quiet, quiet, disturbed, late)
         if is_thorough or (not disturbed.failures and any(not cell.is_met for cell in verdict.cells)):
             verdict = self._verdict(quiet, self._burned(*shares), disturbed, late)

@@ -23,8 +23,6 @@ from support.world import World
 from booking_core.clock import system_clock
 from isolation.processes import HOST
 
-ANSWER_S = 20.0
-"""The longest wait for an answer over HTTP."""
 LOOK_AGAIN_S = 0.01
 
 
@@ -73,12 +71,14 @@ class Effort:
         budget_s: seconds after which no further round begins.
         patience_s: seconds after which a delivery, mail or expiry counts as missing.
         pause_s: seconds between two rounds, so that they see more than the first moment of a misbehaviour.
+        answer_s: seconds after which an answer over HTTP counts as missing.
     """
 
     rounds: int
     budget_s: float
     patience_s: float
     pause_s: float = 0.0
+    answer_s: float = 20.0
 
 
 class Neighbour:
@@ -116,7 +116,7 @@ class Neighbour:
     def connect(self, port: int) -> None:
         """Call the service at this port from here on."""
         self.close()
-        self._connection = http.client.HTTPConnection(HOST, port, timeout=ANSWER_S)
+        self._connection = http.client.HTTPConnection(HOST, port)
 
     def close(self) -> None:
         """Close the connection."""
@@ -129,6 +129,7 @@ class Neighbour:
 
     def measure(self, effort: Effort, operations: Collection[Operation]) -> Measured:
         """Do all operations round by round, then wait for what must follow from them."""
+        self._wait_at_most(effort.answer_s)
         measured = Measured()
         booked: dict[str, tuple[str, float]] = {}
         expiring = self._begin_expiry() if Operation.EXPIRY in operations else None
@@ -143,6 +144,13 @@ class Neighbour:
             self._await_expiry(*expiring, measured, effort.patience_s)
         self._to_cancel.extend(booked)  # their mails were sent, and are not disturbed by a cancellation any more
         return measured
+
+    def _wait_at_most(self, seconds: float) -> None:
+        """Limit the wait for each answer, on the connection that is open and on the next one."""
+        assert self._connection is not None
+        self._connection.timeout = seconds
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(seconds)
 
     def _round(
         self, operations: Collection[Operation], measured: Measured, booked: dict[str, tuple[str, float]]

@@ -54,7 +54,7 @@ def test_a_planted_defect_turns_its_cell_red(planted: Planted, backend: str, ope
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 def test_a_delivery_that_never_arrives_turns_its_cell_red(backend: str, open_scene: OpenScene) -> None:
     misbehaviour = replace(NOTHING, operations=(Operation.BOOK, Operation.DELIVERY))
-    verdict = Trial(open_scene(misbehaviour), misbehaviour, backend).run(plants=[defects.a_delivery_that_is_lost])
+    verdict = Trial(open_scene(misbehaviour), misbehaviour, backend).run(plants=[defects.lost_deliveries])
     assert any("missing after" in complaint for complaint in verdict.complaints), verdict
 
 
