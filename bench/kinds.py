@@ -333,8 +333,16 @@ def _mapped(entry: Matrix, stage: Stage, stack: ExitStack, tell: Tell) -> Mapped
     for side, names in takes.sides.items():
         for number, name in enumerate(names):
             tell(f"{side}, {number + 1} of {len(names)}: {name}")
-            sides[side].append(takes.take(side, name))
+            sides[side].append(_row(takes, side, name))
     return Mapped(entry, sides, [], neighbours.doubts())
+
+
+def _row(takes: Takes, side: str, name: str) -> Row:
+    """Return a row; one that could not be measured says why, and costs none of the others."""
+    try:
+        return takes.take(side, name)
+    except Exception as error:
+        return Row(name, {}, (f"not measured: {type(error).__name__}: {error!s:.200}",))
 
 
 def _tell_of(tell: Tell, entry: Curve, level: int, what: str) -> None:

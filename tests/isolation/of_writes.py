@@ -96,15 +96,15 @@ def _one_new_customer(scene: Scene) -> Iterator[None]:
 
 
 def _catalogue(departures: int) -> dict[str, object]:
-    """Return a catalogue file with that many departures, of fifty experiences."""
+    """Return a catalogue file with that many departures, of fifty new experiences."""
     price = {"amount_minor": 89000, "currency": "NOK"}
-    first, each = datetime(2031, 1, 1, 6), departures // 50
+    first, each, tag = datetime(2031, 1, 1, 6), departures // 50, bulk.new_ids().tag
     starts = [(first + timedelta(hours=6 * at)).strftime("%Y-%m-%dT%H:%M:%S") for at in range(each)]
     tiers = [{"id": "adult", "name": "Adult", "price": price, "seats_per_unit": 1}]
     return {
         "experiences": [
             {
-                "slug": f"imported-{number}",
+                "slug": f"imported-{tag}-{number}",
                 "title": "Imported",
                 "is_published": True,
                 "duration_minutes": 150,
