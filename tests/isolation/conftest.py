@@ -5,6 +5,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from sqlalchemy.engine import make_url
+from support.databases import is_sqlite
 
 from isolation.measuring import Misbehaviour
 from isolation.world import Scene
@@ -32,3 +34,11 @@ def open_scene(fresh_database_url: str, tmp_path: Path) -> Iterator[OpenScene]:
             )
 
         yield make
+    _forget(fresh_database_url)
+
+
+def _forget(url: str) -> None:
+    """Delete the file of an SQLite database, which is large and may be kept in memory."""
+    if is_sqlite(url):
+        for path in Path(str(make_url(url).database)).parent.glob("booking.db*"):
+            path.unlink()

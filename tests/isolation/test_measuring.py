@@ -3,9 +3,11 @@
 import pytest
 from support.world import World
 
+from bench import neighbours
 from booking_core.db import tables
 from isolation import bulk
-from isolation.measuring import Cell, Verdict
+from isolation.cells import BY_NAME, MISBEHAVIOURS
+from isolation.measuring import FACTOR, Cell, Verdict
 from isolation.operations import Measured, Operation
 from isolation.processes import Lateness, burners, request
 
@@ -60,3 +62,14 @@ def test_burners_and_the_look_at_the_machine_end_with_their_use() -> None:
     with burners(1.5):
         assert lateness.worst_s() >= 0.0
     lateness.close()
+
+
+def test_the_table_has_each_misbehaviour_once_and_on_both_databases() -> None:
+    assert len(BY_NAME) == len(MISBEHAVIOURS) >= 20
+    for misbehaviour in MISBEHAVIOURS:
+        assert all(misbehaviour.measured_on(backend) for backend in FACTOR), misbehaviour.name
+
+
+def test_the_bench_has_the_columns_and_limits_of_the_table() -> None:
+    assert tuple(neighbours.OPERATIONS) == tuple(Operation)
+    assert neighbours.LIMITS == FACTOR
