@@ -24,6 +24,8 @@ from booking_core.clock import system_clock
 from isolation.processes import HOST
 
 LOOK_AGAIN_S = 0.01
+LOG_AGAIN_S = 0.1
+"""The same where looking is a request, which counts against the rate limit."""
 
 
 class Operation(StrEnum):
@@ -230,6 +232,22 @@ class Neighbour:
         measured.failures += [
             f"{name}: {count} missing after {patience_s:g} s" for name, count in missing.items() if count
         ]
+        if Operation.DELIVERY in operations and not missing[Operation.DELIVERY]:
+            self._await_records(measured, until)
+
+    def _await_records(self, measured: Measured, until: float) -> None:
+        """Wait until the log of deliveries shows each as received: what is not recorded would be sent once more."""
+        while (queued := self._queued()) and time.perf_counter() < until:
+            time.sleep(LOG_AGAIN_S)
+        if queued:
+            measured.failures.append(f"delivery: {queued} received and not recorded")
+
+    def _queued(self) -> int:
+        """Return how many deliveries the log shows as queued, at most a page."""
+        path = f"/webhooks/{self.endpoint}/deliveries?status=queued"
+        log = self._call(Operation.DELIVERY, "GET", path, None, apart := Measured())
+        assert log is not None, apart.failures
+        return len(log["data"])
 
     def _begin_expiry(self) -> tuple[str, float]:
         """Let a checkout that was not paid expire now."""
