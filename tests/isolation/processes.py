@@ -101,7 +101,7 @@ def _serve(settings: Settings, log: str, plants: Sequence[Plant], control: Conne
     config = uvicorn.Config(
         create_app(settings, worker=True),
         loop="uvloop",
-        http="booking_server.http.protocol:HttpProtocol",  # type: ignore[arg-type]
+        http="booking_server.http.protocol:HttpProtocol",
         ws="none",
         lifespan="on",
         log_config=None,
