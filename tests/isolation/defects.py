@@ -20,14 +20,17 @@ from booking_server.worker.jobs.expiry import ExpiryJob
 from isolation.measuring import QUICK, WARM_UP
 from isolation.world import FIRST_REQUESTS
 
+READ_S = 0.01
+
 
 def one_lane_for_reads() -> None:
-    """Let one thread read at a time, for all callers and however long it takes."""
+    """Let one thread read at a time, for all callers, and each read take a while."""
     lane, reading = threading.RLock(), Database.reading
 
     @contextmanager
     def alone(self: Database, *arguments: Any, **options: Any) -> Iterator[Any]:
         with lane, reading(self, *arguments, **options) as tx:
+            time.sleep(READ_S)
             yield tx
 
     Database.reading = alone  # type: ignore[assignment, method-assign]

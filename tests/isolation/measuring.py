@@ -24,7 +24,7 @@ FACTOR = {"postgresql": 3.0, "sqlite": 5.0}
 CLEAR = 4.0
 """From so many times the limit on, a cell is not measured again: no machine is that noisy."""
 QUICK = Effort(rounds=8, budget_s=3.0, patience_s=4.0, pause_s=0.04, answer_s=8.0)
-WARM_UP = Effort(rounds=2, budget_s=10.0, patience_s=30.0)
+WARM_UP = Effort(rounds=1, budget_s=10.0, patience_s=30.0)
 _WORTH_BURNING = 0.05
 """Of a processor."""
 

@@ -151,8 +151,8 @@ def _switch_off_and_on(scene: Scene) -> Iterator[None]:
 
 @contextmanager
 def _delete(scene: Scene) -> Iterator[None]:
-    asked = [scene.send("DELETE", f"/webhooks/{each}", b"") for each in _long_queue(scene, 3)]
-    with scene.crowd(asked, 3, times=1):
+    asked = [scene.send("DELETE", f"/webhooks/{each}", b"") for each in _long_queue(scene, 2)]
+    with scene.crowd(asked, 2, times=1):
         yield
 
 
@@ -196,6 +196,6 @@ MISBEHAVIOURS = (
     Misbehaviour("one-new-customer", "32 clients create the same customer", _one_new_customer),
     Misbehaviour("import", "a catalogue of 100,000 departures is imported", _import),
     Misbehaviour("switch-endpoint", "an endpoint with 250,000 events is disabled and enabled", _switch_off_and_on),
-    Misbehaviour("delete-endpoint", "three endpoints with 250,000 events are deleted", _delete),
+    Misbehaviour("delete-endpoint", "two endpoints with 250,000 events are deleted", _delete),
     Misbehaviour("recover-endpoint", "ten clients recover an endpoint with 250,000 events", _recover),
 )
