@@ -175,6 +175,7 @@ def waiting(url: str, world: World, endpoint_ids: list[str], count: int) -> None
     first = value(url, f"SELECT last_event_sequence FROM counters WHERE organization_id = '{world.org}'")
     event_ids, now = events(url, world, count), system_clock()
     if _follows_the_log():
+        _tell_workers(url, world)
         return
     for endpoint_id in endpoint_ids:
         row = {
@@ -192,6 +193,13 @@ def waiting(url: str, world: World, endpoint_ids: list[str], count: int) -> None
             **dict.fromkeys(_TIMES, now),
         }
         insert(url, tables.deliveries, count, row)
+
+
+def _tell_workers(url: str, world: World) -> None:
+    """Mark the organization as one with events to deliver, where workers look for such organizations only."""
+    if "has_undelivered" in tables.counters.c:
+        with connect(url) as connection:
+            connection.execute(f"UPDATE counters SET has_undelivered = true WHERE organization_id = '{world.org}'")
 
 
 def _follows_the_log() -> bool:
