@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 from support.databases import connect
 
+from booking_core.clock import SECOND
+from booking_server.worker.jobs.expiry import ABANDON_EVERY
 from isolation.operations import USUAL, Effort, Measured, Operation
 from isolation.processes import Lateness, burners
 from isolation.world import Scene
@@ -216,7 +218,7 @@ class Trial:
             Cell(
                 operation,
                 quiet.worst(operation),
-                max(quiet.worst(operation), beside.worst(operation) if operation in beside.seconds else 0.0) + late_s,
+                _longest(operation, quiet, beside) + late_s,
                 disturbed.worst(operation),
                 self._factor,
             )
@@ -231,6 +233,12 @@ class Trial:
         return any(not cell.is_met for cell in verdict.cells) and all(
             cell.ratio < CLEAR * cell.limit for cell in verdict.cells
         )
+
+
+def _longest(operation: Operation, *measured: Measured) -> float:
+    """Return the longest of the times; an expiry takes at least as long as the job that looks for it pauses."""
+    least = ABANDON_EVERY / SECOND if operation is Operation.EXPIRY else 0.0
+    return max(least, *(each.worst(operation) for each in measured if operation in each.seconds))
 
 
 def _better(first: Verdict, second: Verdict) -> Verdict:
