@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := webhook_verify booking_core booking_server booking_sdk booking_cli
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install run browser test test-pythons check bench openapi sync-client resource docs format lock clean
+.PHONY: install run browser test test-pythons check bench isolation openapi sync-client resource docs format lock clean
 
 install: $(STAMP)
 
@@ -55,6 +55,10 @@ format: install
 
 bench: install
 	$(BIN)/python -m bench
+
+# What organizations notice of others that misbehave, at full size: half an hour.
+isolation: install
+	$(BIN)/python -m bench --only neighbours
 
 openapi: install
 	$(BIN)/python -m booking_server.api.openapi > openapi.json

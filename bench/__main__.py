@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import kinds, plot, postgres, report
+from bench import heat, kinds, plot, postgres, report
 from bench.entries import ENTRIES
-from bench.kinds import Curve, Curved, Entry
+from bench.kinds import Curve, Curved, Entry, Mapped, Matrix
 from bench.measure import Timing
 from bench.processes import ROOT
 from bench.stage import Stage
@@ -64,6 +64,10 @@ def _run(options: argparse.Namespace, console: Console) -> None:
         drawn = where.with_suffix(".svg")
         drawn.write_text(plot.drawn(curves))
         console.print(f"the plot: {drawn}")
+    for mapped in (outcome for outcome in outcomes if isinstance(outcome, Mapped)):
+        drawn = where.with_name(f"{where.stem}-{mapped.entry.name}.svg")
+        drawn.write_text(heat.drawn(mapped))
+        console.print(f"the plot: {drawn}")
     for each in broken:
         console.print(f"[red]not measured:[/] {each}")
     if broken or any(outcome.failures for outcome in outcomes):
@@ -88,10 +92,12 @@ def _measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, console: 
 def _chosen(names: list[str], *, quick: bool = False) -> list[Entry]:
     """Return the entries of those names, or for an unknown name the entries that begin with it.
 
-    Without names it returns all; a quick run leaves out the curves that are not plotted.
+    Without names it returns all but a matrix, which takes half an hour; a quick run also leaves out the curves that are
+    not plotted.
     """
     if not names:
-        return [entry for entry in ENTRIES if not (quick and isinstance(entry, Curve) and not entry.is_plotted)]
+        usual = [entry for entry in ENTRIES if not isinstance(entry, Matrix)]
+        return [entry for entry in usual if not (quick and isinstance(entry, Curve) and not entry.is_plotted)]
     known = {entry.name for entry in ENTRIES}
     whole, begun = known.intersection(names), tuple(name for name in names if name not in known)
     return [entry for entry in ENTRIES if entry.name in whole or entry.name.startswith(begun)]

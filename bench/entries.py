@@ -8,6 +8,7 @@ from bench import (
     feed,
     idle,
     listing,
+    neighbours,
     overload,
     reads,
     rush,
@@ -29,4 +30,5 @@ ENTRIES: tuple[Entry, ...] = (
     *starts.ENTRIES,
     *curves.ENTRIES,
     *overload.ENTRIES,
+    *neighbours.ENTRIES,
 )

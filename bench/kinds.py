@@ -1,8 +1,9 @@
-"""The four kinds of entries: what is said of one, how it is measured, and what comes of it.
+"""The five kinds of entries: what is said of one, how it is measured, and what comes of it.
 
 A `Workload` is a rate under load, and wants to be at least so much of its floor. A `Cost` is a time, and wants to be at
 most so many times its floor. A `Promise` is a figure with a limit of its own, whatever the machine. A `Curve` is
-a rate and its latencies at growing levels, of clients for instance, and wants nothing.
+a rate and its latencies at growing levels, of clients for instance, and wants nothing. A `Matrix` is a table of ratios,
+each with the same limit on one database.
 """
 
 from collections.abc import Callable, Sequence
@@ -126,7 +127,52 @@ class Curve:
         return "the plot" if self.is_plotted else "a table"
 
 
-Entry = Workload | Cost | Promise | Curve
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A cell of a matrix: how many times as long something took as it does otherwise, and both times."""
+
+    value: float
+    quiet_ms: float
+    reference_ms: float
+    disturbed_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a matrix: its cells by column, and what was wrong."""
+
+    name: str
+    cells: dict[str, Ratio]
+    failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """What gives the rows of a matrix: for each side the names of its rows, and the function that measures one."""
+
+    sides: dict[str, Sequence[str]]
+    take: Callable[[str, str], Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Rows and columns of ratios for each side; `at_most` is the limit of each side's ratios.
+
+    It takes long, so it is left out unless it is named.
+    """
+
+    name: str
+    measures: str
+    columns: tuple[str, ...]
+    at_most: dict[str, float]
+    build: Callable[[Stage, ExitStack], Takes | None]
+
+    @property
+    def goal(self) -> str:
+        return ", ".join(f"≤ {limit:g} × {side}" for side, limit in self.at_most.items())
+
+
+Entry = Workload | Cost | Promise | Curve | Matrix
 
 
 # What comes of them ----------------------------------------------------------------------------------------------
@@ -187,7 +233,21 @@ class Curved:
     doubts: list[str]
 
 
-Outcome = Rated | Costed | Kept | Curved
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A matrix measured: its rows for each side."""
+
+    entry: Matrix
+    sides: dict[str, list[Row]]
+    failures: list[str]
+    doubts: list[str]
+
+    def is_met(self, side: str, row: Row) -> bool:
+        """Return whether every cell of a row is within its limit, and nothing else was wrong."""
+        return not row.failures and all(cell.value <= self.entry.at_most[side] for cell in row.cells.values())
+
+
+Outcome = Rated | Costed | Kept | Curved | Mapped
 
 
 def measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, progress: Progress) -> Outcome | None:
@@ -202,6 +262,8 @@ def measured(entry: Entry, stage: Stage, rounds: int, timing: Timing, progress: 
                 return _kept(entry, stage, stack, rounds, timing, progress)
             case Curve():
                 return _curved(entry, stage, stack, rounds, timing, progress)
+            case Matrix():
+                return _mapped(entry, stage, stack, progress)
 
 
 def _rated(
@@ -268,6 +330,27 @@ def _curved(
         failures += measure.failures(sides, samples)
         doubts += measure.doubts(samples)
     return Curved(entry, levels, list(dict.fromkeys(failures)), doubts[:1])
+
+
+def _mapped(entry: Matrix, stage: Stage, stack: ExitStack, progress: Progress) -> Mapped | None:
+    takes = entry.build(stage, stack)
+    if takes is None:
+        return None
+    sides: dict[str, list[Row]] = {side: [] for side in takes.sides}
+    neighbours = measure.Neighbours()
+    for side, names in takes.sides.items():
+        for number, name in enumerate(names):
+            progress(f"{side}, {number + 1} of {len(names)}: {name}")
+            sides[side].append(_row(takes, side, name))
+    return Mapped(entry, sides, [], neighbours.doubts())
+
+
+def _row(takes: Takes, side: str, name: str) -> Row:
+    """Return a row; one that could not be measured says why, and costs none of the others."""
+    try:
+        return takes.take(side, name)
+    except Exception as error:
+        return Row(name, {}, (f"not measured: {type(error).__name__}: {error!s:.200}",))
 
 
 def _progress_of(progress: Progress, entry: Curve, level: int, what: str) -> None:

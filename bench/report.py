@@ -14,7 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench.kinds import Costed, Curved, Kept, Outcome, Rated, typical
+from bench.kinds import Costed, Curved, Kept, Mapped, Outcome, Rated, typical
 from bench.measure import Sample, Samples, Spread
 from bench.postgres import Postgres
 from bench.processes import ROOT
@@ -40,6 +40,9 @@ def show(outcomes: Sequence[Outcome]) -> None:
         console.print(_promises(kept))
     if curved := [outcome for outcome in outcomes if isinstance(outcome, Curved)]:
         console.print(_curves(curved))
+    for mapped in (outcome for outcome in outcomes if isinstance(outcome, Mapped)):
+        for side in mapped.sides:
+            console.print(_matrix(mapped, side))
     for outcome in outcomes:
         for failure in outcome.failures:
             console.print(f"[red]{outcome.entry.name} failed:[/] {failure}")
@@ -114,6 +117,21 @@ def _curves(outcomes: Sequence[Curved]) -> Table:
     return table
 
 
+def _matrix(outcome: Mapped, side: str) -> Table:
+    entry, limit = outcome.entry, outcome.entry.at_most[side]
+    title = f"{entry.name} on {side}: {entry.measures}, at most {limit:g} ×"
+    table = _table(title, "row", *entry.columns, "wrong")
+    for row in outcome.sides[side]:
+        found = (row.cells.get(column) for column in entry.columns)
+        shown = ("" if each is None else _coloured(f"{each.value:,.1f}", each.value <= limit) for each in found)
+        table.add_row(_coloured(row.name, outcome.is_met(side, row)), *shown, "; ".join(row.failures)[:60])
+    return table
+
+
+def _coloured(text: str, is_met: bool) -> str:
+    return f"[{'green' if is_met else 'red'}]{text}[/]"
+
+
 def _spread(spread: Spread, form: str) -> str:
     return f"{spread.median:{form}} ({spread.low:{form}}–{spread.high:{form}})"
 
@@ -129,6 +147,8 @@ def _is_met(outcome: Outcome) -> bool | None:
     match outcome:
         case Rated(ratio=None) | Curved():
             return None
+        case Mapped(sides=sides):
+            return all(outcome.is_met(side, row) for side, rows in sides.items() for row in rows)
         case Rated(entry=entry, ratio=Spread(median=median)):
             return median >= entry.aim
         case Costed(entry=entry, ratio=ratio):
@@ -200,6 +220,8 @@ def _found(outcome: Outcome) -> dict[str, object]:
         case Curved():
             levels = {str(level): _samples(sides) for level, sides in outcome.levels.items()}
             return {"by": outcome.entry.by, "levels": levels}
+        case Mapped():
+            return {"sides": {side: [asdict(row) for row in rows] for side, rows in outcome.sides.items()}}
 
 
 def _ratio(ratio: Spread | None) -> dict[str, float] | None:

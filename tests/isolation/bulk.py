@@ -1,0 +1,208 @@
+"""Rows by the hundred thousand, made by the database itself: one INSERT ... SELECT over a series of numbers."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Table
+from support.databases import connect, is_sqlite
+from support.world import ADULT, World
+
+from booking_core.clock import system_clock
+from booking_core.db import tables
+from booking_core.models.limits import API_VERSION
+
+_tags = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """An expression over `n`, the number of the row, in the words of one database."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """The ids of a series of rows: computed from their numbers, so that other rows can refer to them."""
+
+    tag: int
+
+    def __call__(self, number: int) -> str:
+        return f"{self.tag:08x}-0000-4000-8000-{number:012x}"
+
+    def of(self, url: str, number: str = "n") -> Sql:
+        """Return the expression of the id of row `number`."""
+        if is_sqlite(url):
+            return Sql(f"printf('%08x-0000-4000-8000-%012x', {self.tag}, {number})")
+        head = f"{self.tag:08x}-0000-4000-8000-"
+        return Sql(f"('{head}' || lpad(to_hex({number}), 12, '0'))::uuid")
+
+
+def new_ids() -> Ids:
+    """Return ids that no other series has."""
+    return Ids(next(_tags))
+
+
+def insert(url: str, table: Table, count: int, columns: Mapping[str, Any]) -> None:
+    """Insert so many rows; a value is the same for all of them unless it is an expression."""
+    values = ", ".join(_literal(url, table.c[name].type, value) for name, value in columns.items())
+    names = ", ".join(f'"{name}"' for name in columns)
+    series = f"generate_series(1::bigint, {count}) AS s(n)"
+    if is_sqlite(url):
+        series = f"(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {count}) SELECT n FROM s)"
+    with connect(url) as connection:
+        connection.execute(f"INSERT INTO {table.name} ({names}) SELECT {values} FROM {series}")
+
+
+def _literal(url: str, kind: Any, value: Any) -> str:
+    if isinstance(value, Sql):
+        return value.text
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool | int | float):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    text = "'" + str(value).replace("'", "''") + "'"
+    return text if is_sqlite(url) or kind is not tables.Id else f"{text}::uuid"
+
+
+def value(url: str, sql: str) -> Any:
+    """Return the first column of the first row."""
+    with connect(url) as connection:
+        row = connection.execute(sql).fetchone()
+    return row[0] if row else None
+
+
+def analyze(url: str) -> None:
+    """Tell the planner of PostgreSQL about the new rows, as its own process does after a while."""
+    if not is_sqlite(url):
+        with connect(url) as connection:
+            connection.execute("ANALYZE")
+
+
+# Rows of an organization -----------------------------------------------------------------------------------------
+
+_TIMES = ("created_at", "updated_at")
+
+
+def bookings(url: str, world: World, departure_id: str, experience_id: str, count: int, **over: Any) -> Ids:
+    """Insert confirmed bookings of one seat, a second apart, the newest now. They hold no seats."""
+    ids, now = new_ids(), system_clock()
+    made = Sql(f"{now} - ({count} - n) * 1000000")
+    lines = f'[{{"tier_id":"adult","tier_label":"Adult","count":1,"unit_price":{_price()}}}]'
+    row = {
+        "organization_id": world.org,
+        "id": ids.of(url),
+        "status": "confirmed",
+        "source": "online",
+        "departure_id": departure_id,
+        "experience_id": experience_id,
+        "guest_name": "A guest",
+        "guest_email": "guest@example.com",
+        "guests": lines,
+        "add_ons": "[]",
+        "seats": 0,
+        "currency": "NOK",
+        "subtotal_minor": 89000,
+        "total_minor": 89000,
+        "payment_method": "card",
+        "payment_source": "stripe",
+        "payment_status": "paid",
+        "send_confirmation_email": False,
+        "notify_staff": False,
+        **dict.fromkeys(_TIMES, made),
+    }
+    insert(url, tables.bookings, count, row | over)
+    return ids
+
+
+def _price() -> str:
+    price = ADULT["price"]
+    assert isinstance(price, dict)
+    return f'{{"amount_minor":{price["amount_minor"]},"currency":"{price["currency"]}"}}'
+
+
+def gift_cards(url: str, world: World, count: int) -> Ids:
+    """Insert active gift cards."""
+    ids, now = new_ids(), system_clock()
+    row = {
+        "organization_id": world.org,
+        "id": ids.of(url),
+        "code_hash": Sql(f"'hash-{ids.tag}-' || n"),
+        "code_sealed": "sealed",
+        "code_last4": "ABCD",
+        "currency": "NOK",
+        "initial_minor": 50000,
+        "balance_minor": 50000,
+        **dict.fromkeys(_TIMES, Sql(f"{now} - n * 1000000")),
+    }
+    insert(url, tables.gift_cards, count, row)
+    return ids
+
+
+def events(url: str, world: World, count: int, *, kind: str = "booking.created", created_at: int | None = None) -> Ids:
+    """Insert events at the end of the organization's log, each about a resource of its own."""
+    ids, now = new_ids(), system_clock() if created_at is None else created_at
+    of_counter = f"FROM counters WHERE organization_id = '{world.org}'"
+    last = value(url, f"SELECT last_event_sequence {of_counter}")
+    with connect(url) as connection:
+        connection.execute(
+            f"UPDATE counters SET last_event_sequence = {last + count} WHERE organization_id = '{world.org}'"
+        )
+    event_id = ids.of(url)
+    head = f'"type":"{kind}","created_at":"2026-11-21T13:00:00+01:00","api_version":"{API_VERSION}"'
+    row = {
+        "organization_id": world.org,
+        "sequence": Sql(f"{last} + n"),
+        "id": event_id,
+        "type": kind,
+        "resource_type": kind.partition(".")[0],
+        "resource_id": event_id,
+        "occurrence": 0,
+        "body": Sql(
+            f"""'{{"id":"' || {event_id.text} || '",{head},"sequence":' || ({last} + n)
+                || ',"data":{{"object":{{"note":"{"x" * 700}"}}}}}}'"""
+        ),
+        "created_at": now,
+    }
+    insert(url, tables.events, count, row)
+    return ids
+
+
+def waiting(url: str, world: World, endpoint_ids: list[str], count: int) -> None:
+    """Let so many events wait for each of the endpoints, all of which have been there before."""
+    first = value(url, f"SELECT last_event_sequence FROM counters WHERE organization_id = '{world.org}'")
+    event_ids, now = events(url, world, count), system_clock()
+    if _follows_the_log():
+        _tell_workers(url, world)
+        return
+    for endpoint_id in endpoint_ids:
+        row = {
+            "organization_id": world.org,
+            "id": new_ids().of(url),
+            "endpoint_id": endpoint_id,
+            "event_id": event_ids.of(url),
+            "event_type": "booking.created",
+            "event_sequence": Sql(f"{first} + n"),
+            "resource_id": event_ids.of(url),
+            "status": "queued",
+            "trigger": "event",
+            "max_attempts": 6,
+            "next_attempt_at": now,
+            **dict.fromkeys(_TIMES, now),
+        }
+        insert(url, tables.deliveries, count, row)
+
+
+def _tell_workers(url: str, world: World) -> None:
+    """Mark the organization as one with events to deliver, where workers look for such organizations only."""
+    if "has_undelivered" in tables.counters.c:
+        with connect(url) as connection:
+            connection.execute(f"UPDATE counters SET has_undelivered = true WHERE organization_id = '{world.org}'")
+
+
+def _follows_the_log() -> bool:
+    """Return whether an endpoint remembers its place in the log of events, so that no rows are queued for it."""
+    columns = [*tables.webhook_endpoints.c, *tables.webhook_subscriptions.c]
+    return any("sequence" in column.name for column in columns)

@@ -1,0 +1,111 @@
+"""Defects that a test plants in the service's process. Each lets one organization wait for another."""
+
+import asyncio
+import itertools
+import threading
+import time
+from typing import Any
+
+from sqlalchemy import text
+
+from booking_core import bookings
+from booking_core.clock import system_clock, zone
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement
+from booking_server.adapters.smtp import SmtpMailer
+from booking_server.adapters.webhook_client import Sent, WebhookSender
+from booking_server.worker.jobs.expiry import ExpiryJob
+from isolation.measuring import QUICK, WARM_UP
+from isolation.world import FIRST_REQUESTS
+
+READ_S = 0.005
+
+
+def one_lane_for_reads() -> None:
+    """Let one thread read at a time, for all callers, and each statement take a while."""
+    lane, run = threading.Lock(), Tx.all
+
+    def alone(self: Tx, *arguments: Any, **options: Any) -> Any:
+        if not self._is_read_only:
+            return run(self, *arguments, **options)
+        with lane:
+            time.sleep(READ_S)
+            return run(self, *arguments, **options)
+
+    Tx.all = alone  # type: ignore[method-assign]
+
+
+def one_lane_for_bookings() -> None:
+    """Let a booking that waits for a lock keep all others waiting."""
+    lane, create_many = threading.Lock(), bookings.create_many
+
+    def alone(*arguments: Any, **options: Any) -> Any:
+        with lane:
+            return create_many(*arguments, **options)
+
+    bookings.create_many = alone
+
+
+def one_delivery_at_a_time() -> None:
+    """Let a receiver that hangs keep all others waiting."""
+    lane, send = asyncio.Lock(), WebhookSender.send
+
+    async def alone(self: WebhookSender, *arguments: Any, **options: Any) -> Sent:
+        async with lane:
+            return await send(self, *arguments, **options)
+
+    WebhookSender.send = alone  # type: ignore[method-assign]
+
+
+def one_batch_of_mails_at_a_time() -> None:
+    """Let a mail that hangs keep all others waiting."""
+    lane, send = asyncio.Lock(), SmtpMailer.send
+
+    async def alone(self: SmtpMailer, *arguments: Any, **options: Any) -> None:
+        async with lane:
+            await send(self, *arguments, **options)
+
+    SmtpMailer.send = alone  # type: ignore[method-assign]
+
+
+def stalls_the_event_loop() -> None:
+    """Let each delivery hold the event loop."""
+    send = WebhookSender.send
+
+    async def sleepily(self: WebhookSender, *arguments: Any, **options: Any) -> Sent:
+        time.sleep(0.1)
+        return await send(self, *arguments, **options)
+
+    WebhookSender.send = sleepily  # type: ignore[method-assign]
+
+
+def a_sweep_that_begins_with_the_same_row() -> None:
+    """Let a checkout that cannot be cancelled keep the checkouts that expired after it from being looked at."""
+    first = Statement(
+        lambda _: text(
+            "SELECT o.timezone FROM bookings b JOIN organizations o ON o.id = b.organization_id"
+            " WHERE b.status = 'pending' AND b.expires_at <= CAST(:at AS bigint) ORDER BY b.expires_at LIMIT 1"
+        )
+    )
+    turn = "run_turn" if hasattr(ExpiryJob, "run_turn") else "run_once"
+    run = getattr(ExpiryJob, turn)
+
+    async def looked_at_first(self: ExpiryJob, *arguments: Any) -> int:
+        row = self._database.read(lambda tx: tx.first(first, at=system_clock()))
+        if row is not None:
+            zone(row[0])
+        return int(await run(self, *arguments))
+
+    setattr(ExpiryJob, turn, looked_at_first)
+
+
+def lost_deliveries() -> None:
+    """Let each delivery after the first ones count as received that was never sent."""
+    numbers, send = itertools.count(), WebhookSender.send
+
+    async def pretended(self: WebhookSender, *arguments: Any, **options: Any) -> Sent:
+        if next(numbers) < FIRST_REQUESTS.rounds + WARM_UP.rounds + QUICK.rounds:
+            return await send(self, *arguments, **options)
+        return Sent(status=200, excerpt="", error=None, duration_ms=1)
+
+    WebhookSender.send = pretended  # type: ignore[method-assign]

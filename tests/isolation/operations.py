@@ -1,0 +1,278 @@
+"""The operations of the neighbour, and the time that each takes while the offender misbehaves."""
+
+import http.client
+import itertools
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import orjson
+from support.databases import connect
+from support.operations import Operations
+from support.receivers import OK as ACCEPT
+from support.receivers import Answer, Receipt
+from support.smtp import OK as TAKE
+from support.smtp import Received
+from support.world import World
+
+from booking_core.clock import system_clock
+from isolation.processes import HOST
+
+LOOK_AGAIN_S = 0.01
+LOG_AGAIN_S = 0.1
+"""The same where looking is a request, which counts against the rate limit."""
+
+
+class Operation(StrEnum):
+    """The operations of the neighbour; the last three are measured from the answer to a request of it."""
+
+    ME = "me"
+    LIST = "list"
+    AVAILABILITY = "availability"
+    BOOK = "book"
+    CANCEL = "cancel"
+    DELIVERY = "delivery"
+    """From the booking's answer to the request at the neighbour's webhook receiver."""
+    MAIL = "mail"
+    """From the booking's answer to the guest's mail at the mail server."""
+    EXPIRY = "expiry"
+    """From the end of a checkout that was not paid to its cancellation, which gives the seats back."""
+
+
+READS = (Operation.ME, Operation.LIST, Operation.AVAILABILITY)
+USUAL = tuple(operation for operation in Operation if operation is not Operation.EXPIRY)
+
+
+@dataclass(slots=True)
+class Measured:
+    """Seconds by operation, and what an innocent organization must never see."""
+
+    seconds: dict[Operation, list[float]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, operation: Operation, seconds: float) -> None:
+        self.seconds.setdefault(operation, []).append(seconds)
+
+    def worst(self, operation: Operation) -> float:
+        """Return the 99th percentile: of fewer than a hundred, the worst."""
+        ordered = sorted(self.seconds[operation])
+        return ordered[min(len(ordered) - 1, round(len(ordered) * 0.99))]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """The extent of a measurement.
+
+    Args:
+        rounds: of all operations.
+        budget_s: seconds after which no further round begins.
+        patience_s: seconds after which a delivery, mail or expiry counts as missing.
+        pause_s: seconds between two rounds, so that they see more than the first moment of a misbehaviour.
+        answer_s: seconds after which an answer over HTTP counts as missing.
+    """
+
+    rounds: int
+    budget_s: float
+    patience_s: float
+    pause_s: float = 0.0
+    answer_s: float = 20.0
+
+
+class Neighbour:
+    """An organization with bookings, a webhook endpoint and guests, and a client that calls for it."""
+
+    def __init__(self, world: World, departures: list[str], to_cancel: list[str]) -> None:
+        self.world = world
+        self.endpoint = ""
+        self.key = world.key()
+        self._departures = itertools.cycle(departures)
+        self._to_cancel = deque(to_cancel)
+        self._numbers = itertools.count()
+        self._connection: http.client.HTTPConnection | None = None
+        self._lock = threading.Lock()
+        self._delivered: dict[str, list[float]] = {}
+        self._mailed: dict[str, list[float]] = {}
+
+    # What reaches it -------------------------------------------------------------------------------------------
+
+    def receive(self, receipt: Receipt) -> Answer:
+        """Note a delivery, and accept it."""
+        at, booking_id = time.perf_counter(), orjson.loads(receipt.body)["data"]["object"].get("id", "")
+        with self._lock:
+            self._delivered.setdefault(booking_id, []).append(at)
+        return ACCEPT
+
+    def take_mail(self, mail: Received) -> str:
+        """Note a mail, and take it."""
+        with self._lock:
+            self._mailed.setdefault(mail.recipient, []).append(time.perf_counter())
+        return TAKE
+
+    # What it does ----------------------------------------------------------------------------------------------
+
+    def connect(self, port: int) -> None:
+        """Call the service at this port from here on."""
+        self.close()
+        self._connection = http.client.HTTPConnection(HOST, port)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def probe(self) -> None:
+        """Send a request that is not measured; when it is answered, the service has read what was sent before it."""
+        self._call(Operation.ME, "GET", "/me", None, Measured())
+
+    def measure(self, effort: Effort, operations: Collection[Operation]) -> Measured:
+        """Do all operations round by round, then wait for what must follow from them."""
+        self._wait_at_most(effort.answer_s)
+        measured = Measured()
+        booked: dict[str, tuple[str, float]] = {}
+        expiring = self._begin_expiry() if Operation.EXPIRY in operations else None
+        until = time.perf_counter() + effort.budget_s
+        for number in range(effort.rounds):
+            if number and time.perf_counter() > until:
+                break
+            time.sleep(effort.pause_s)
+            self._round(operations, measured, booked)
+        self._await_consequences(operations, measured, booked, effort.patience_s)
+        if expiring:
+            self._await_expiry(*expiring, measured, effort.patience_s)
+        self._to_cancel.extend(booked)  # their mails were sent, and are not disturbed by a cancellation any more
+        return measured
+
+    def _wait_at_most(self, seconds: float) -> None:
+        """Limit the wait for each answer, on the connection that is open and on the next one."""
+        assert self._connection is not None
+        self._connection.timeout = seconds
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(seconds)
+
+    def _round(
+        self, operations: Collection[Operation], measured: Measured, booked: dict[str, tuple[str, float]]
+    ) -> None:
+        today = time.strftime("%Y-%m-%d", time.gmtime())
+        paths = {
+            Operation.ME: "/me",
+            Operation.LIST: "/bookings",
+            Operation.AVAILABILITY: f"/availability?from={today}",
+        }
+        for operation, path in paths.items():
+            if operation in operations:
+                self._call(operation, "GET", path, None, measured)
+        if Operation.BOOK in operations:
+            email = f"guest{next(self._numbers)}@quiet.example"
+            made = self._call(Operation.BOOK, "POST", "/bookings", self._booking(email), measured)
+            if made:
+                booked[made["id"]] = email, time.perf_counter()
+        if Operation.CANCEL in operations:
+            self._call(Operation.CANCEL, "POST", f"/bookings/{self._to_cancel.popleft()}/cancel", {}, measured)
+
+    def _booking(self, email: str) -> dict[str, Any]:
+        return {
+            "experience_date_id": next(self._departures),
+            "guests": [{"tier_id": "adult", "count": 1}],
+            "customer": {"name": "Ada Lovelace", "email": email},
+            "payment": "pay_on_site",
+        }
+
+    def _call(self, operation: Operation, method: str, path: str, body: Any, measured: Measured) -> Any:
+        """Send a request and note its time; return the answer's content if it succeeded."""
+        assert self._connection is not None
+        headers = {"Authorization": f"Bearer {self.key}"}
+        if body is not None:
+            headers |= {"Content-Type": "application/json", "Idempotency-Key": f"{self.world.org}-{time.time_ns()}"}
+        sent = time.perf_counter()
+        try:
+            content = None if body is None else orjson.dumps(body)
+            self._connection.request(method, f"/api/v1{path}", body=content, headers=headers)
+            answer = self._connection.getresponse()
+            content = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            measured.failures.append(f"{operation}: no answer ({type(error).__name__})")
+            measured.add(operation, time.perf_counter() - sent)
+            return None
+        measured.add(operation, time.perf_counter() - sent)
+        if answer.status >= 300:
+            measured.failures.append(f"{operation}: answered {answer.status} {content[:120]!r}")
+            return None
+        return orjson.loads(content)
+
+    # What follows ----------------------------------------------------------------------------------------------
+
+    def _await_consequences(
+        self,
+        operations: Collection[Operation],
+        measured: Measured,
+        booked: dict[str, tuple[str, float]],
+        patience_s: float,
+    ) -> None:
+        wanted = []
+        if Operation.DELIVERY in operations:
+            wanted += [(Operation.DELIVERY, self._delivered, key, at) for key, (_, at) in booked.items()]
+        if Operation.MAIL in operations:
+            wanted += [(Operation.MAIL, self._mailed, email, at) for email, at in booked.values()]
+        until = time.perf_counter() + patience_s
+        while any(key not in seen for _, seen, key, _ in wanted) and time.perf_counter() < until:
+            time.sleep(LOOK_AGAIN_S)
+        missing: Counter[Operation] = Counter()
+        for operation, seen, key, at in wanted:
+            times = seen.get(key, [])
+            missing[operation] += not times
+            measured.add(operation, max(0.0, times[0] - at) if times else time.perf_counter() - at)
+            if len(times) > 1:
+                measured.failures.append(f"{operation}: sent {len(times)} times")
+        measured.failures += [
+            f"{name}: {count} missing after {patience_s:g} s" for name, count in missing.items() if count
+        ]
+        if Operation.DELIVERY in operations and not missing[Operation.DELIVERY]:
+            self._await_records(measured, until)
+
+    def _await_records(self, measured: Measured, until: float) -> None:
+        """Wait until the log of deliveries shows each as received: what is not recorded would be sent once more."""
+        while (queued := self._queued()) and time.perf_counter() < until:
+            time.sleep(LOG_AGAIN_S)
+        if queued:
+            measured.failures.append(f"delivery: {queued} received and not recorded")
+
+    def _queued(self) -> int:
+        """Return how many deliveries the log shows as queued, at most a page."""
+        path = f"/webhooks/{self.endpoint}/deliveries?status=queued"
+        log = self._call(Operation.DELIVERY, "GET", path, None, apart := Measured())
+        assert log is not None, apart.failures
+        return len(log["data"])
+
+    def _begin_expiry(self) -> tuple[str, float]:
+        """Let a checkout that was not paid expire now."""
+        made = Operations(self.world).check_out(next(self._departures), email="late@quiet.example")
+        with connect(self._url) as connection:
+            connection.execute(f"UPDATE bookings SET expires_at = {system_clock()} WHERE id = '{made['id']}'")
+        return str(made["id"]), time.perf_counter()
+
+    def _await_expiry(self, booking_id: str, since: float, measured: Measured, patience_s: float) -> None:
+        until = time.perf_counter() + patience_s
+        with connect(self._url) as connection:
+            status = f"SELECT status FROM bookings WHERE id = '{booking_id}'"
+            while connection.execute(status).fetchone()[0] == "pending":
+                if time.perf_counter() > until:
+                    measured.failures.append(f"expiry: the seats were not given back within {patience_s:g} s")
+                    break
+                time.sleep(LOOK_AGAIN_S)
+        measured.add(Operation.EXPIRY, time.perf_counter() - since)
+
+    @property
+    def _url(self) -> str:
+        return self.world.database.url.render_as_string(hide_password=False)
+
+
+@contextmanager
+def nothing(_: Any) -> Iterator[None]:
+    """Misbehave in no way."""
+    yield
