@@ -74,7 +74,7 @@ def test_a_catalogue_is_judged_before_its_transaction_begins(
     """PostgreSQL ends a transaction that is idle for long, and a large catalogue takes long."""
     order: list[str] = []
     begin, judge = Database._transaction, rules.plan
-    monkeypatch.setattr(Database, "_transaction", lambda self: (order.append("begin"), begin(self))[1])
+    monkeypatch.setattr(Database, "_transaction", lambda *given: (order.append("begin"), begin(*given))[1])
     monkeypatch.setattr(rules, "plan", lambda *given: (order.append("judge"), judge(*given))[1])
     assert fjord_on_both("catalog", "import", "--org", "fjord-tours", file(CATALOGUE)).code == 0
     assert order[0] == "judge"
