@@ -8,6 +8,7 @@ from booking_core.doctor.checks import Check
 from booking_core.models.limits import WEBHOOK_ATTEMPTS, WEBHOOK_ENDPOINTS_PER_ORGANIZATION
 
 _FAILURES_TO_DISABLE = 6
+_EXPIRED_LEASES_MAX = 3
 
 CHECKS = (
     # One pass over a unique index, in its order.
@@ -192,5 +193,13 @@ CHECKS = (
              FROM deliveries d WHERE [d] AND d.lease_until < :overdue""",
         remedy="check that a worker is running",
         needs_worker=True,
+    ),
+    # One pass over the index of leases.
+    Check(
+        "the result of every delivery can be recorded",
+        f"""SELECT d.organization_id, d.id, 'not recorded for endpoint ' || d.endpoint_id || ', tried again at '
+                  || d.lease_until
+             FROM deliveries d WHERE [d] AND d.lease_until IS NOT NULL AND d.lost_leases >= {_EXPIRED_LEASES_MAX}""",
+        remedy="look in the log of the worker for the id of the delivery, and correct the row that it names",
     ),
 )

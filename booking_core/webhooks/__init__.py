@@ -10,7 +10,7 @@ from booking_core.webhooks.deliveries import get as get_delivery
 from booking_core.webhooks.deliveries import recover, retry, send_test
 from booking_core.webhooks.endpoints import change, check, create, delete, find_all, get, rotate_secret
 from booking_core.webhooks.queue import purge, purge_endpoints
-from booking_core.webhooks.recording import DeliveryResult, record, rescue_expired_leases
+from booking_core.webhooks.recording import DeliveryResult, expired_leases, park, record, rescue_expired_leases
 from booking_core.webhooks.rules import SECRET_PURPOSE, is_port_allowed, longest_delay
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "claim",
     "create",
     "delete",
+    "expired_leases",
     "find_all",
     "find_deliveries",
     "get",
@@ -30,6 +31,7 @@ __all__ = [
     "lease_s",
     "longest_delay",
     "next_due_at",
+    "park",
     "purge",
     "purge_endpoints",
     "record",

@@ -120,10 +120,6 @@ class _SecretCache(dict[tuple[str, str, str, str], str]):
 
 
 def _claimed(due: DueDelivery, token: str, cache: _SecretCache) -> ClaimedDelivery:
-    opened = [
-        cache[due.organization_id, due.endpoint_id, secret_id, sealed]
-        for secret_id, sealed in queue.live_secrets(due.secrets)
-    ]
     return ClaimedDelivery(
         organization_id=due.organization_id,
         delivery_id=due.id,
@@ -132,7 +128,7 @@ def _claimed(due: DueDelivery, token: str, cache: _SecretCache) -> ClaimedDelive
         number=due.number,
         trigger=AttemptTrigger.MANUAL if rules.is_manual(due.failure_reason) else AttemptTrigger.SCHEDULED,
         url=due.url,
-        secrets=tuple(secret for secret in opened if secret),
+        secrets=_opened(due, cache),
         event_id=due.event_id,
         event_type=due.event_type,
         body=(due.body or "").encode(),
@@ -140,6 +136,16 @@ def _claimed(due: DueDelivery, token: str, cache: _SecretCache) -> ClaimedDelive
         at=due.at,
         timed_out_before=bool(due.last_timed_out),
     )
+
+
+def _opened(due: DueDelivery, cache: _SecretCache) -> tuple[str, ...]:
+    """Return the secrets of the endpoint that can be opened; without one, the delivery is leased and not sent."""
+    try:
+        stored = queue.live_secrets(due.secrets)
+    except (IndexError, ValueError):
+        return ()  # a row of secrets that is not of this service's making must not stop the claims of others
+    opened = [cache[due.organization_id, due.endpoint_id, secret_id, sealed] for secret_id, sealed in stored]
+    return tuple(secret for secret in opened if secret)
 
 
 def _can_be_sent(claimed: ClaimedDelivery) -> bool:

@@ -320,6 +320,19 @@ EXPIRED = Statement(
 )
 
 
+_LEASE = Statement(
+    lambda dialect: (
+        select(now_us(dialect), deliveries.c.lost_leases)
+        .where(
+            deliveries.c.organization_id == bindparam("organization_id", type_=Id),
+            deliveries.c.id == bindparam("id", type_=Id),
+            deliveries.c.lease_until <= select(now_us(dialect)).scalar_subquery(),
+        )
+        .with_for_update(key_share=True, skip_locked=True)
+    )
+)
+
+
 class LockedDeliveries(NamedTuple):
     """Locked deliveries with their endpoints and organizations, by (organization id, id)."""
 
@@ -365,6 +378,21 @@ def expired(tx: Tx, *, limit: int, now: int | None) -> list[Key]:
     ]
 
 
+class ExpiredLease(NamedTuple):
+    """The lease of a delivery that could not be rescued."""
+
+    at: int
+    lost_leases: int
+
+
+def lock_lease(tx: Tx, key: Key, *, now: int | None) -> ExpiredLease | None:
+    """Lock one delivery whose lease has expired, without its endpoint and organization."""
+    organization_id, _, delivery_id = key
+    row = tx.first(_LEASE, organization_id=organization_id, id=delivery_id, **_clock(now))
+    return None if row is None else ExpiredLease._make(row)
+
+
+PARK = Update("park", deliveries, sets=("lease_until", "lost_leases"))
 SETTLE = Update(
     "settle",
     deliveries,

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from booking_core import events, outbox
+from booking_core.clock import MINUTE
 from booking_core.db.engine import Tx
 from booking_core.events import NewEvent
 from booking_core.models.events import EventType, ResourceType
@@ -23,6 +24,8 @@ from booking_core.webhooks.queue import LockedDeliveries
 from booking_core.webhooks.rules import DeliveryState, EndpointHealth, EndpointRow, LeasedDelivery
 
 RESCUE_BATCH = 500
+PARKED = 10 * MINUTE
+"""After this time it is tried again to rescue a delivery that could not be rescued."""
 
 Key = tuple[str, str]
 """(organization id, id of a delivery or an endpoint)."""
@@ -78,6 +81,7 @@ def record(
 def rescue_expired_leases(
     tx: Tx,
     *,
+    only: Sequence[queue.Key] | None = None,
     retry_delays_s: Sequence[int] = WEBHOOK_WAITS_S,
     now: int | None = None,
     jitter: Callable[[], float] = random.random,
@@ -86,8 +90,11 @@ def rescue_expired_leases(
 
     The attempt is made again at once and is not used up. The third expired lease in a row counts as a failure of the
     delivery, not of its endpoint: a delivery that crashes every worker is retried less often, and is dead in the end.
+
+    Args:
+        only: the deliveries to look at, as `expired_leases` returns them; by default all.
     """
-    expired = queue.expired(tx, limit=RESCUE_BATCH, now=now)
+    expired = queue.expired(tx, limit=RESCUE_BATCH, now=now) if only is None else only
     if not expired:
         return 0
     locked = queue.lock(tx, expired, skip_locked=True, now=now)
@@ -99,6 +106,23 @@ def rescue_expired_leases(
         batch.rescue(delivery)
     batch.write()
     return len(rescued)
+
+
+def expired_leases(tx: Tx, *, now: int | None = None) -> list[queue.Key]:
+    """Return the deliveries whose leases have expired, at most 500, the longest expired first."""
+    return queue.expired(tx, limit=RESCUE_BATCH, now=now)
+
+
+def park(tx: Tx, key: queue.Key, *, now: int | None = None) -> None:
+    """Put off a delivery that cannot be rescued, so that it hides no other.
+
+    Its number of expired leases shows it to the doctor: it is one that no rescued delivery keeps.
+    """
+    locked = queue.lock_lease(tx, key, now=now)
+    if locked is not None:
+        until = locked.at + PARKED
+        parked = {"lease_until": until, "lost_leases": max(locked.lost_leases, rules.EXPIRED_LEASES_MAX)}
+        tx.update(queue.PARK, organization_id=key[0], id=key[2], **parked)
 
 
 class _Batch:

@@ -65,6 +65,7 @@ AUTO_DISABLED = "an endpoint is disabled automatically only after enough failure
 ENDPOINT_LIMIT = "an organization has at most 10 endpoints"
 ONE_SECRET = "an endpoint has one current secret, and a deleted endpoint has none"
 DUE = "a delivery is sent when it is due, and an expired lease is rescued"
+UNRECORDED = "the result of every delivery can be recorded"
 KEYS = "an organization has at most 20 active keys"
 ANSWERS = "every API booking has the stored response of its idempotency key"
 ANSWERED_ONCE = "an idempotency key has one stored response"
@@ -490,6 +491,11 @@ DELIVERIES = (
         DUE,
         "UPDATE deliveries SET next_attempt_at = 1 WHERE status = 'queued'",
         "UPDATE deliveries SET lease_until = 1, lease_token = 'held' WHERE status = 'queued'",
+    ),
+    *corrupt(
+        UNRECORDED,
+        """UPDATE deliveries SET lease_until = next_attempt_at + 1, lease_token = 'held', lost_leases = 3
+            WHERE status = 'queued'""",
     ),
 )
 
