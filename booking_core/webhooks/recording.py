@@ -16,9 +16,9 @@ from booking_core.db.engine import Tx
 from booking_core.events import NewEvent
 from booking_core.models.events import EventType, ResourceType
 from booking_core.models.limits import WEBHOOK_DISABLE_AFTER_S, WEBHOOK_WAITS_S
-from booking_core.models.webhooks import AttemptError, DeliveryStatus, FailureReason
+from booking_core.models.webhooks import AttemptError, DeliveryStatus
 from booking_core.outbox import OutboxKind
-from booking_core.webhooks import queue, rules, store
+from booking_core.webhooks import following, queue, rules
 from booking_core.webhooks.claiming import ClaimedDelivery
 from booking_core.webhooks.queue import LockedDeliveries
 from booking_core.webhooks.rules import DeliveryState, EndpointHealth, EndpointRow, LeasedDelivery
@@ -220,18 +220,14 @@ class _Batch:
         """Write the new states of deliveries and endpoints, the events and the mails."""
         disabled = sorted(key for key, (health, _) in self.health.items() if health is EndpointHealth.FAILED)
         if disabled:
-            # Before the counters are locked, so that no booking waits while a long queue is updated; and once more
-            # under the lock, since an event that was published meanwhile has queued one more delivery.
-            rows = [(owner, self.endpoints[owner, endpoint_id]) for owner, endpoint_id in disabled]
-            queue.disable(self.tx, rows, FailureReason.ENDPOINT_DISABLED, self.at)
+            following.lock_cursors(self.tx, disabled)
         new_events = self._new_events(disabled)
         wanted = {owner: (0, len(of_owner)) for owner, of_owner in new_events.items()}
         last = events.lock_sequences(self.tx, wanted) if wanted else {}
         self._write_deliveries(set(disabled))
         self._write_endpoints()
         for owner, endpoint_id in disabled:
-            row = store.fail_queued_row(owner, endpoint_id, FailureReason.ENDPOINT_DISABLED, self.at)
-            self.tx.insert_from_select(store.FAIL_QUEUED, **row)
+            following.give_up(self.tx, owner, endpoint_id, self.at)
         for owner, of_owner in new_events.items():
             for sequence, event in enumerate(of_owner, start=last[owner][1] + 1):
                 events.append(self.tx, self.locked.organizations[owner], event, sequence=sequence, at=self.at)
@@ -239,7 +235,8 @@ class _Batch:
 
     def _write_deliveries(self, disabled: set[Key]) -> None:
         for (owner, delivery_id), (state, more) in sorted(self.settled.items()):
-            if (owner, self.locked.deliveries[owner, delivery_id].endpoint_id) in disabled:
+            delivery = self.locked.deliveries[owner, delivery_id]
+            if (owner, delivery.endpoint_id) in disabled:
                 state = rules.after_disable(state, self.at)
             self.tx.update(
                 queue.SETTLE,
@@ -249,14 +246,17 @@ class _Batch:
                 **more,
                 lease_token=None,
                 lease_until=None,
+                generation=delivery.generation if state.status == DeliveryStatus.QUEUED else 0,
                 updated_at=self.at,
             )
 
     def _write_endpoints(self) -> None:
         for (owner, endpoint_id), row in sorted(self.endpoints.items()):
-            if row != self.locked.endpoints[owner, endpoint_id]:
-                columns = {name: getattr(row, name) for name in queue.HEALTH.sets}
-                self.tx.update(queue.HEALTH, organization_id=owner, id=endpoint_id, **columns)
+            before = self.locked.endpoints[owner, endpoint_id]
+            if row != before:
+                target = queue.HEALTH if row.status == before.status else queue.DISABLE
+                columns = {name: getattr(row, name) for name in target.sets}
+                self.tx.update(target, organization_id=owner, id=endpoint_id, **columns)
 
     def _new_events(self, disabled: Sequence[Key]) -> dict[str, list[NewEvent]]:
         """Return the events to publish, by organization: dead deliveries, then disabled endpoints."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from booking_core import webhooks
+from booking_core import tokens, webhooks
 from booking_core.clock import SECOND, has_passed
 from booking_core.context import Installation
 from booking_core.db.engine import Database, Tx
@@ -22,6 +22,10 @@ log = logging.getLogger("booking.worker")
 T = TypeVar("T")
 
 RESCUE_EVERY = 5 * SECOND
+KEEP_UP_EVERY = 2 * SECOND
+"""So long, at least, does an organization count as one with undelivered events: in a rush its row is flagged once."""
+KEEP_UP_PAUSE = SECOND // 4
+"""The interval while large recoveries, or long queues of disabled endpoints, are worked off."""
 _NEVER_S = 10**9
 
 
@@ -37,6 +41,10 @@ class DeliveryQueue:
         self._watch = watch
         self._slots = Slots()
         self._parking = Parking()
+        self._worker = tokens.new_id()
+        self._upkeep = webhooks.Upkeep()
+        self._kept_up_at = 0
+        self._keep_up_after = KEEP_UP_EVERY
         self._results: list[DeliveryResult] = []
         self._rescued_at = 0
         self._is_behind = False
@@ -49,12 +57,13 @@ class DeliveryQueue:
     async def claim(self) -> list[ClaimedDelivery]:
         """Lease due deliveries for the free slots."""
         await self._rescue()
+        await self._keep_up()
         if self._slots.free <= 0:
             return []
         limits = self._slots.limits(full=self._parking.endpoints(self._database.clock()))
         lease_s = webhooks.lease_s(self._settings.webhook_deadline_s)
         claimed = await self._write(
-            lambda tx: webhooks.claim(tx, self._installation, **limits._asdict(), lease_s=lease_s)
+            lambda tx: webhooks.claim(tx, self._installation, **limits._asdict(), worker=self._worker, lease_s=lease_s)
         )
         for each in claimed:
             self._slots.take(each)
@@ -136,6 +145,31 @@ class DeliveryQueue:
                 if is_outage(error):
                     raise
                 await self._rescue_each()
+
+    async def _keep_up(self) -> None:
+        """Run the steps of the queue's upkeep at an interval, each by itself, and sooner while there is more to do."""
+        now = self._database.clock()
+        if not has_passed(self._keep_up_after, self._kept_up_at, now):
+            return
+        self._kept_up_at = now
+        try:
+            done = [await self._step(step) for step in await asyncio.to_thread(self._upkeep.steps, self._database)]
+        except Exception as error:
+            if is_outage(error):
+                raise
+            log.exception("the upkeep of deliveries failed")
+            done = []
+        self._keep_up_after = KEEP_UP_PAUSE if any(done) else KEEP_UP_EVERY
+
+    async def _step(self, step: webhooks.Step) -> bool:
+        """Run one step, and return whether there may be more of it to do."""
+        try:
+            return await self._write(step.run) > 0 and step.has_more
+        except Exception as error:
+            if is_outage(error):
+                raise
+            log.exception("a step of the upkeep of deliveries failed")
+            return False
 
     def _rescue_expired(self, tx: Tx, only: list[tuple[str, str, str]] | None = None) -> None:
         webhooks.rescue_expired_leases(tx, only=only, retry_delays_s=self._settings.webhook_waits_s)
