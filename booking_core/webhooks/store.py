@@ -260,6 +260,11 @@ def shown_delivery(row: Row, generation: int, endpoint: EndpointRow) -> Delivery
     return rules.failed(delivery, FailureReason.ENDPOINT_DISABLED, endpoint.given_up_at or endpoint.updated_at)
 
 
+_EMPTY = frozenset(
+    ("attempts", "attempt_count", "failure_reason", "completed_at", "last_response_status", "last_error")
+)
+
+
 def insert_delivery(
     tx: Tx,
     organization_id: str,
@@ -271,7 +276,8 @@ def insert_delivery(
     lease_token: str | None = None,
     lease_until: int | None = None,
 ) -> None:
-    columns = {name: value for name, value in row._asdict().items() if name != "attempts"}
+    """Insert a delivery that was never tried. Columns without a value are left out: each is parsed, row by row."""
+    columns = {name: value for name, value in row._asdict().items() if name not in _EMPTY}
     tx.insert(
         deliveries,
         organization_id=organization_id,
