@@ -87,13 +87,17 @@ organizations = Table(
 )
 
 # Locked last by every transaction that numbers a booking or publishes an event, for one statement and the commit: so
-# numbers are dense and their order is the order of commits.
+# numbers are dense and their order is the order of commits. A transaction that publishes sets has_undelivered when
+# has_webhooks is set: workers look for events in these organizations only. They clear both, later.
 counters = Table(
     "counters",
     metadata,
     Column("organization_id", Id, ForeignKey("organizations.id"), primary_key=True),
     Column("last_booking_number", BigInteger, nullable=False, server_default=text("0")),
     Column("last_event_sequence", BigInteger, nullable=False, server_default=text("0")),
+    Column("has_webhooks", Boolean, nullable=False, server_default=text("false")),
+    Column("has_undelivered", Boolean, nullable=False, server_default=text("false")),
+    _partial("ix_counters_undelivered", "organization_id", where="has_undelivered"),
 )
 
 # A key is looked up before its organization is known: the one unique index that the organization does not lead.
@@ -458,7 +462,9 @@ webhook_endpoints = Table(
     Column("last_success_at", At),
     Column("last_failure_at", At),
     Column("last_timed_out", Boolean, nullable=False, server_default=text("false")),  # then it goes by the slow lane
-    Column("last_claimed_at", At),
+    # Disabling raises the generation and fails, by that, every queued delivery of an earlier one.
+    Column("generation", Integer, nullable=False, server_default=text("0")),
+    Column("given_up_at", At),  # the generation was raised
     Column("warned_hours", Integer, nullable=False, server_default=text("0")),  # staff was mailed at 24, then 48
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
@@ -466,13 +472,53 @@ webhook_endpoints = Table(
     _partial("ix_webhook_endpoints_deleted", "deleted_at", where="deleted_at IS NOT NULL"),
 )
 
+# How far an endpoint was served: every event up to this sequence is a delivery, lies in one of the endpoint's ranges,
+# or was of no interest. It is apart from the endpoint, since claims lock this row and results lock that one.
+webhook_cursors = Table(
+    "webhook_cursors",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("endpoint_id", Id, primary_key=True),
+    Column("served_sequence", BigInteger, nullable=False),
+    Column("last_claimed_at", At),
+)
+
+# An endpoint gets the events after from_sequence, up to until_sequence (null: it still subscribes to the type).
 webhook_subscriptions = Table(
     "webhook_subscriptions",
     metadata,
     Column("organization_id", Id, primary_key=True),
     Column("endpoint_id", Id, primary_key=True),
     Column("event_type", Text, primary_key=True),
+    Column("from_sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("until_sequence", BigInteger),
     _own("webhook_endpoints", "endpoint_id"),
+)
+
+# Events that a disabled endpoint missed: those of the type after from_sequence, up to until_sequence (null: it is
+# disabled still). None of them is a row of deliveries. recover sets recovering_at; a worker then makes rows of them.
+webhook_ranges = Table(
+    "webhook_ranges",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("endpoint_id", Id, primary_key=True),
+    Column("event_type", Text, primary_key=True),
+    Column("from_sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("until_sequence", BigInteger),
+    Column("missed_at", At, nullable=False),
+    Column("recovering_at", At),
+    _partial("ix_webhook_ranges_recovering", "organization_id", "endpoint_id", where="recovering_at IS NOT NULL"),
+)
+
+# What is left of a recovery that found more deliveries than one transaction queues again.
+webhook_recoveries = Table(
+    "webhook_recoveries",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("endpoint_id", Id, nullable=False),
+    Column("request", Json, nullable=False),
+    Column("created_at", At, nullable=False),
 )
 
 # The live secrets of an endpoint: one without an end, and at most two that a rotation lets run out.
@@ -515,10 +561,29 @@ deliveries = Table(
     Column("lost_leases", Integer, nullable=False, server_default=text("0")),
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
-    UniqueConstraint("organization_id", "endpoint_id", "event_id"),
+    # Of its endpoint, when it was queued (see webhook_endpoints); 0 once it has ended.
+    Column("generation", Integer, nullable=False, server_default=text("0")),
+    # The log of an endpoint in its order, for each type: a list merges the types, so that no filter passes over rows.
+    UniqueConstraint("organization_id", "endpoint_id", "event_type", "event_sequence", name="uq_deliveries_event"),
     CheckConstraint("status IN ('queued', 'succeeded', 'failed', 'dead')", name="status"),
-    Index(None, "organization_id", "endpoint_id", "created_at", "id"),
-    _partial("ix_deliveries_due", "organization_id", "endpoint_id", "next_attempt_at", where="status = 'queued'"),
+    Index(
+        "ix_deliveries_status",
+        "organization_id",
+        "endpoint_id",
+        "status",
+        "generation",
+        "event_type",
+        "event_sequence",
+    ),
+    # An attempt in flight is not waited for: most deliveries are made with their first attempt, and never stand here.
+    _partial(
+        "ix_deliveries_due",
+        "organization_id",
+        "endpoint_id",
+        "generation",
+        "next_attempt_at",
+        where="status = 'queued' AND lease_until IS NULL",
+    ),
     # A queued delivery is not completed. With this condition the query of this index cannot use the one above, which
     # a planner with old statistics prefers, and then searches every queued delivery.
     _partial(
@@ -528,15 +593,6 @@ deliveries = Table(
         "resource_id",
         "event_sequence",
         where="completed_at IS NULL AND attempt_count = 0",
-    ),
-    _partial(
-        "ix_deliveries_ended",
-        "organization_id",
-        "endpoint_id",
-        "status",
-        "created_at",
-        "id",
-        where="completed_at IS NOT NULL",
     ),
     _partial("ix_deliveries_leased", "lease_until", where="lease_until IS NOT NULL"),
 )

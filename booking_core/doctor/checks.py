@@ -87,6 +87,7 @@ class CheckOptions:
             "endpoints_max": limits.WEBHOOK_ENDPOINTS_PER_ORGANIZATION,
             "attempts_min": limits.WEBHOOK_ATTEMPTS,
             "failures_to_disable": FAILURES_TO_DISABLE,
+            "expired_leases_max": EXPIRED_LEASES_MAX,
             "end_of_time": END_OF_TIME,
             "at": at,
             "events_since": at - self.event_retention_days * DAY + HOUR,
@@ -128,6 +129,7 @@ WEBHOOK_JITTER = 0.05
 REFUND_AHEAD = HOUR
 EFFECT_AHEAD = 2 * HOUR
 MAIL_AHEAD = 12 * HOUR
+EXPIRED_LEASES_MAX = 3
 FAILURES_TO_DISABLE = 6
 """The failures in a row after which an endpoint may be disabled."""
 MAIL_RETRYABLE = 72 * HOUR

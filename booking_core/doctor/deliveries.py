@@ -19,6 +19,18 @@ CHECKS = (
         SQL.text("missing_deliveries"),
     ),
     Check(
+        "a delivery has a row, or is still an event of the log, and never both",
+        SQL.text("deliveries_to_be_repeated"),
+    ),
+    Check(
+        "an endpoint has its place in the log, and misses what occurs while it is disabled",
+        SQL.text("places_in_the_log"),
+    ),
+    Check(
+        "an organization with events to be delivered is marked",
+        SQL.text("unmarked_organizations"),
+    ),
+    Check(
         "an endpoint receives only events that it subscribes to, and none about itself",
         SQL.text("unwanted_deliveries"),
     ),
@@ -71,5 +83,10 @@ CHECKS = (
         SQL.text("overdue_deliveries"),
         remedy="check that a worker is running",
         needs_worker=True,
+    ),
+    Check(
+        "the result of every delivery can be recorded",
+        SQL.text("unrecorded_deliveries"),
+        remedy="look in the log of the worker for the id of the delivery, and correct the row that it names",
     ),
 )

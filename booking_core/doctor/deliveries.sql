@@ -13,15 +13,20 @@ SELECT d.organization_id, d.event_id, count(*) || ' deliveries to ' || d.endpoin
 -- Cost: a look-up for each event of the retention and each endpoint that subscribes to it.
 SELECT v.organization_id, v.id, v.type || ' number ' || v.sequence || ' was never queued for ' || e.id
   FROM webhook_endpoints e
+  JOIN webhook_cursors c ON c.organization_id = e.organization_id AND c.endpoint_id = e.id
   JOIN webhook_subscriptions s ON s.organization_id = e.organization_id AND s.endpoint_id = e.id
   JOIN events v ON v.organization_id = e.organization_id AND v.type = s.event_type
- WHERE [e] AND [v] AND e.deleted_at IS NULL
-   -- The subscriptions are known only since the endpoint was last changed.
-   AND v.created_at > e.updated_at + :skew AND v.created_at > :deliveries_since
+   AND v.sequence > s.from_sequence AND v.sequence <= c.served_sequence
+   AND v.sequence <= coalesce(s.until_sequence, v.sequence)
+ WHERE [e] AND [v] AND e.deleted_at IS NULL AND v.created_at > :deliveries_since
    AND (v.resource_id IS NULL OR v.resource_id <> e.id)
    AND NOT EXISTS (SELECT 1 FROM deliveries d
                     WHERE d.organization_id = e.organization_id AND d.endpoint_id = e.id
-                      AND d.event_id = v.id)
+                      AND d.event_type = v.type AND d.event_sequence = v.sequence)
+   AND NOT EXISTS (SELECT 1 FROM webhook_ranges r
+                    WHERE r.organization_id = e.organization_id AND r.endpoint_id = e.id
+                      AND r.event_type = v.type AND v.sequence > r.from_sequence
+                      AND v.sequence <= coalesce(r.until_sequence, v.sequence))
 
 -- name: unwanted_deliveries
 -- Select deliveries of events that their endpoint does not subscribe to.
@@ -123,7 +128,8 @@ SELECT f.organization_id, f.id, 'event number ' || f.event_sequence || ' was fir
 SELECT d.organization_id, d.id, 'queued for an endpoint that is ' || e.status
   FROM deliveries d
   JOIN webhook_endpoints e ON e.organization_id = d.organization_id AND e.id = d.endpoint_id
- WHERE [d] AND d.status = 'queued'
+ -- Those of an earlier generation have failed, and are written down as such in time.
+ WHERE [d] AND d.status = 'queued' AND d.generation >= e.generation
    AND (e.deleted_at IS NOT NULL OR (e.status <> 'enabled' AND d."trigger" <> 'test'))
 
 -- name: endpoint_statuses
@@ -179,5 +185,78 @@ SELECT d.organization_id, d.id, 'due at ' || coalesce('' || d.next_attempt_at, '
   FROM deliveries d
  WHERE [d] AND d.status = 'queued' AND d.lease_until IS NULL AND d.next_attempt_at < :overdue
 UNION ALL
+SELECT c.organization_id, c.endpoint_id, 'served up to ' || c.served_sequence || ', and number '
+       || v.sequence || ' waits since ' || v.created_at
+  FROM webhook_cursors c
+  JOIN webhook_endpoints e ON e.organization_id = c.organization_id AND e.id = c.endpoint_id
+  JOIN webhook_subscriptions s ON s.organization_id = c.organization_id AND s.endpoint_id = c.endpoint_id
+  JOIN events v ON v.organization_id = c.organization_id AND v.type = s.event_type
+   AND v.sequence = (SELECT min(w.sequence) FROM events w
+                      WHERE w.organization_id = c.organization_id AND w.type = s.event_type
+                        AND w.sequence > c.served_sequence AND w.sequence > s.from_sequence)
+ WHERE [c] AND e.status = 'enabled' AND v.created_at < :overdue
+   AND v.sequence <= coalesce(s.until_sequence, v.sequence)
+UNION ALL
 SELECT d.organization_id, d.id, 'leased until ' || d.lease_until
   FROM deliveries d WHERE [d] AND d.lease_until < :overdue
+
+-- name: deliveries_to_be_repeated
+-- Select deliveries that have a row, and count as not sent yet or as missed.
+-- Cost: a look-up of the cursor and the ranges of its endpoint for each delivery.
+SELECT d.organization_id, d.id, d.event_type || ' number ' || d.event_sequence || ' for ' || d.endpoint_id
+       || ' is to be sent again, or counts as missed'
+  FROM deliveries d
+  JOIN webhook_endpoints e ON e.organization_id = d.organization_id AND e.id = d.endpoint_id
+  JOIN webhook_cursors c ON c.organization_id = d.organization_id AND c.endpoint_id = d.endpoint_id
+ WHERE [d] AND d."trigger" <> 'test'
+   AND ((e.status = 'enabled' AND d.event_sequence > c.served_sequence)
+        OR EXISTS (SELECT 1 FROM webhook_ranges r
+                    WHERE r.organization_id = d.organization_id AND r.endpoint_id = d.endpoint_id
+                      AND r.event_type = d.event_type AND d.event_sequence > r.from_sequence
+                      AND d.event_sequence <= coalesce(r.until_sequence, d.event_sequence)))
+
+-- name: places_in_the_log
+-- Select endpoints without a place in the log, and those that miss events while enabled or send them while disabled.
+-- Cost: one pass over the endpoints and their subscriptions.
+SELECT e.organization_id, e.id, 'has no place in the log, or one behind its end'
+  FROM webhook_endpoints e
+  JOIN counters k ON k.organization_id = e.organization_id
+  LEFT JOIN webhook_cursors c ON c.organization_id = e.organization_id AND c.endpoint_id = e.id
+ WHERE [e] AND e.deleted_at IS NULL
+   AND (c.served_sequence IS NULL OR c.served_sequence > k.last_event_sequence)
+UNION ALL
+SELECT e.organization_id, e.id, s.event_type || ' is neither sent nor missed'
+  FROM webhook_endpoints e
+  JOIN webhook_subscriptions s ON s.organization_id = e.organization_id AND s.endpoint_id = e.id
+ WHERE [e] AND e.deleted_at IS NULL AND e.status <> 'enabled' AND s.until_sequence IS NULL
+   AND NOT EXISTS (SELECT 1 FROM webhook_ranges r
+                    WHERE r.organization_id = e.organization_id AND r.endpoint_id = e.id
+                      AND r.event_type = s.event_type AND r.until_sequence IS NULL)
+UNION ALL
+SELECT e.organization_id, e.id, r.event_type || ' is both sent and missed'
+  FROM webhook_endpoints e
+  JOIN webhook_ranges r ON r.organization_id = e.organization_id AND r.endpoint_id = e.id
+ WHERE [e] AND e.status = 'enabled' AND r.until_sequence IS NULL
+
+-- name: unmarked_organizations
+-- Select organizations whose events no worker looks for, though an endpoint is enabled.
+-- Cost: one pass over the organizations, and a look-up for each subscription of an endpoint that is behind.
+SELECT k.organization_id, 'counters', 'not marked, though endpoint ' || e.id || ' is enabled'
+  FROM counters k
+  JOIN webhook_endpoints e ON e.organization_id = k.organization_id
+ WHERE [k] AND e.status = 'enabled' AND e.deleted_at IS NULL AND NOT k.has_webhooks
+UNION ALL
+SELECT k.organization_id, 'counters', 'not marked, though endpoint ' || c.endpoint_id || ' was served up to '
+       || c.served_sequence
+  FROM counters k
+  JOIN webhook_cursors c ON c.organization_id = k.organization_id
+   AND c.served_sequence < k.last_event_sequence
+  JOIN webhook_endpoints e ON e.organization_id = c.organization_id AND e.id = c.endpoint_id
+ WHERE [k] AND NOT k.has_undelivered AND e.status = 'enabled'
+
+-- name: unrecorded_deliveries
+-- Select deliveries whose results could not be recorded again and again.
+-- Cost: one pass over the index of leases.
+SELECT d.organization_id, d.id, 'not recorded for endpoint ' || d.endpoint_id || ', tried again at '
+       || d.lease_until
+  FROM deliveries d WHERE [d] AND d.lease_until IS NOT NULL AND d.lost_leases >= :expired_leases_max

@@ -33,9 +33,15 @@ SELECT e.organization_id, e.id, 'dead deliveries: ' || count(*) || ', the newest
 -- Select the endpoints that were disabled automatically, with the deliveries that were not made.
 -- Cost: one pass over the endpoints, with a count along an index for each disabled endpoint.
 SELECT e.organization_id, e.id, 'failures in a row: ' || e.consecutive_failures
-       || ', deliveries that were not made: ' || (SELECT count(*) FROM deliveries d
-            WHERE d.organization_id = e.organization_id AND d.endpoint_id = e.id
-              AND d.status IN ('failed', 'dead') AND d.completed_at IS NOT NULL),
+       || ', deliveries that were not made: ' || (
+           (SELECT count(*) FROM deliveries d
+             WHERE d.organization_id = e.organization_id AND d.endpoint_id = e.id
+               AND (d.status IN ('failed', 'dead')
+                    OR (d.status = 'queued' AND d.generation < e.generation)))
+         + (SELECT count(*) FROM webhook_ranges r
+              JOIN events v ON v.organization_id = r.organization_id AND v.type = r.event_type
+               AND v.sequence > r.from_sequence AND v.sequence <= coalesce(r.until_sequence, v.sequence)
+             WHERE r.organization_id = e.organization_id AND r.endpoint_id = e.id)),
        coalesce(e.last_success_at, e.enabled_at)
   FROM webhook_endpoints e WHERE [e] AND e.deleted_at IS NULL AND e.status = 'auto_disabled'
 

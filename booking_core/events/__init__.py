@@ -1,10 +1,9 @@
 """Events of an organization: published in the transaction of their cause, and read as a feed while they are kept."""
 
-from booking_core.events.publish import DELIVERIES, NewEvent, append, lock_sequences, publish, try_lock_sequences
+from booking_core.events.publish import NewEvent, append, lock_sequences, publish, try_lock_sequences
 from booking_core.events.service import FeedPage, find, get, organizations_before, purge
 
 __all__ = [
-    "DELIVERIES",
     "FeedPage",
     "NewEvent",
     "append",

@@ -1,7 +1,7 @@
 """Publishing events: numbered, rendered once, and written in the transaction of the change that they report.
 
-A transaction writes one row of the feed, and the database derives one delivery for each endpoint that subscribes to
-the type. A crash loses all of it or none of it. The package `webhooks` sends the deliveries.
+A transaction writes one row of the feed and nothing for webhooks: the package `webhooks` follows the feed. The row of
+the sequences, which is locked and written anyway, says which organizations it has to look at.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,31 +10,17 @@ from functools import partial
 from typing import Any
 
 import orjson
-from sqlalchemy import (
-    ColumnElement,
-    Text,
-    any_,
-    case,
-    cast,
-    func,
-    insert,
-    literal,
-    literal_column,
-    select,
-    update,
-)
+from sqlalchemy import and_, any_, func, literal_column, or_, select, update
 from sqlalchemy.engine import Dialect
-from sqlalchemy.sql.dml import Insert, Update
+from sqlalchemy.sql.dml import Update
 
 from booking_core import tokens
 from booking_core.context import Organization
 from booking_core.db import tables
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
-from booking_core.db.unit_of_work import InsertFromSelect
 from booking_core.models.events import EventType
-from booking_core.models.limits import API_VERSION, WEBHOOK_ATTEMPTS
-from booking_core.models.webhooks import DeliveryStatus, DeliveryTrigger, EndpointStatus, FailureReason
+from booking_core.models.limits import API_VERSION
 
 _ONCE = frozenset(
     {
@@ -62,7 +48,9 @@ class NewEvent:
 
 # Numbering -------------------------------------------------------------------------------------------------------
 
-_WANTED = {key: column.type for key, column in tables.counters.c.items()}
+_WANTED = {
+    key: tables.counters.c[key].type for key in ("organization_id", "last_booking_number", "last_event_sequence")
+}
 """The columns of the rows parameter, named as the columns that they are added to."""
 
 
@@ -84,6 +72,10 @@ def _lock(dialect: Dialect, *, blocking: bool) -> Update:
     return change.values(
         last_booking_number=counters.last_booking_number + wanted.last_booking_number,
         last_event_sequence=counters.last_event_sequence + wanted.last_event_sequence,
+        # PostgreSQL compares the values: true after true writes no index entry.
+        has_undelivered=or_(
+            counters.has_undelivered, and_(counters.has_webhooks, wanted.last_event_sequence > literal_column("0"))
+        ),
     ).returning(counters.organization_id, counters.last_booking_number, counters.last_event_sequence)
 
 
@@ -127,7 +119,7 @@ def _reserve(tx: Tx, statement: Statement, wanted: Mapping[str, tuple[int, int]]
 
 
 def append(tx: Tx, organization: Organization, event: NewEvent, *, sequence: int, at: int) -> str:
-    """Write an event with its deliveries.
+    """Write an event.
 
     The envelope (API v1 section 6) is rendered here, once: the feed and every attempt of every delivery send these
     bytes.
@@ -156,15 +148,6 @@ def append(tx: Tx, organization: Organization, event: NewEvent, *, sequence: int
         body=orjson.dumps(envelope).decode(),
         created_at=at,
     )
-    tx.insert_from_select(
-        DELIVERIES,
-        organization_id=organization.id,
-        event_id=event_id,
-        event_type=event.type.value,
-        event_sequence=sequence,
-        resource_id=event.resource_id,
-        created_at=at,
-    )
     return event_id
 
 
@@ -179,66 +162,3 @@ def publish(tx: Tx, organization: Organization, new_events: Sequence[NewEvent], 
         append(tx, organization, event, sequence=sequence, at=at)
         for sequence, event in enumerate(new_events, start=last + 1)
     ]
-
-
-# Deliveries ------------------------------------------------------------------------------------------------------
-
-_EVENT = {
-    key: tables.deliveries.c[key].type
-    for key in ("organization_id", "event_id", "event_type", "event_sequence", "resource_id", "created_at")
-}
-
-
-def _delivery_id(dialect: Dialect, event_id: ColumnElement[str], endpoint_id: ColumnElement[str]) -> ColumnElement[str]:
-    """Return the id of a new delivery: a UUID of version 8 with the event's instant and a hash of event and endpoint.
-
-    Ids that begin with the instant lie together in an index, and a random id would cost PostgreSQL four times as much.
-    On SQLite, which has no hash function, the rest is random.
-    """
-    if dialect.name == "postgresql":
-        event_bytes, endpoint_bytes = func.uuid_send(event_id), func.uuid_send(endpoint_id)
-        instant = func.encode(func.substr(event_bytes, 1, 6), "hex")
-        hashed = func.md5(event_bytes.op("||")(endpoint_bytes))
-        return cast(func.overlay(func.overlay(hashed, instant.op("||")("8"), 1), "a", 17), tables.Id)
-    random = "lower('8' || substr(hex(randomblob(2)), 2) || '-a' || substr(hex(randomblob(2)), 2) || '-' ||"
-    return func.substr(event_id, 1, 14).concat(literal_column(f"{random} hex(randomblob(6)))", Text))
-
-
-def _deliveries(dialect: Dialect, name: str) -> Insert:
-    """Return the statement that inserts a delivery for each event and each endpoint that subscribes to its type.
-
-    A disabled endpoint gets a failed delivery, which `recover` can find (decision W6). An endpoint gets no events about
-    itself (decision W8).
-    """
-    event = rows_parameter(dialect, name, _EVENT).c
-    endpoint, subscription = tables.webhook_endpoints.c, tables.webhook_subscriptions.c
-    enabled = endpoint.status == EndpointStatus.ENABLED.value
-    values = {
-        "organization_id": event.organization_id,
-        "id": _delivery_id(dialect, event.event_id, endpoint.id),
-        "endpoint_id": endpoint.id,
-        "event_id": event.event_id,
-        "event_type": event.event_type,
-        "event_sequence": event.event_sequence,
-        "resource_id": event.resource_id,
-        "status": case((enabled, DeliveryStatus.QUEUED.value), else_=DeliveryStatus.FAILED.value),
-        "failure_reason": case((enabled, None), else_=FailureReason.ENDPOINT_DISABLED.value),
-        "trigger": literal(DeliveryTrigger.EVENT.value),
-        "max_attempts": literal(WEBHOOK_ATTEMPTS),
-        "next_attempt_at": case((enabled, event.created_at)),
-        "completed_at": case((enabled, None), else_=event.created_at),
-        "created_at": event.created_at,
-        "updated_at": event.created_at,
-    }
-    selected = select(*values.values()).where(
-        subscription.organization_id == event.organization_id,
-        subscription.event_type == event.event_type,
-        endpoint.organization_id == event.organization_id,
-        endpoint.id == subscription.endpoint_id,
-        endpoint.id.is_distinct_from(event.resource_id),
-        endpoint.deleted_at.is_(None),
-    )
-    return insert(tables.deliveries).from_select(list(values), selected)
-
-
-DELIVERIES = InsertFromSelect("deliveries_of_events", _deliveries)

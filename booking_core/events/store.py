@@ -29,7 +29,16 @@ from sqlalchemy import (
 from booking_core.clock import END_OF_TIME, MINUTE
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, materialized
-from booking_core.db.tables import Id, deliveries, events, events_by_type, organizations
+from booking_core.db.tables import (
+    Id,
+    deliveries,
+    events,
+    events_by_type,
+    organizations,
+    webhook_cursors,
+    webhook_endpoints,
+    webhook_ranges,
+)
 from booking_core.events.rules import EventRow
 from booking_core.models.pages import Order
 
@@ -167,9 +176,29 @@ def _bounds(order: Order) -> CTE:
 
 # Each feed is purged from its oldest end, and no further than the first event that an endpoint still waits for, or the
 # first that is not old: what is kept stays dense. Dates run a little against the sequence, so that one which is not old
-# yet may lie before one which is; it is looked for among as many as one purge takes.
-_WAITED_FOR = select(func.coalesce(func.min(deliveries.c.event_sequence), _END)).where(
-    deliveries.c.organization_id == bindparam("organization_id", type_=Id), deliveries.c.status == "queued"
+# yet may lie before one which is; it is looked for among as many as one purge takes. An endpoint waits for the events
+# behind its cursor, and for those in the ranges that it recovers.
+def _first_awaited(waiting: ColumnElement[int], table: Any, *conditions: ColumnElement[bool]) -> ColumnElement[int]:
+    own = table.c.organization_id == bindparam("organization_id", type_=Id)
+    first: ColumnElement[int] = select(func.coalesce(func.min(waiting), _END)).where(own, *conditions).scalar_subquery()
+    return first
+
+
+_WAITED_FOR = (
+    _first_awaited(deliveries.c.event_sequence, deliveries, deliveries.c.status == "queued"),
+    _first_awaited(
+        webhook_cursors.c.served_sequence + literal_column("1"),
+        webhook_cursors,
+        webhook_endpoints.c.organization_id == webhook_cursors.c.organization_id,
+        webhook_endpoints.c.id == webhook_cursors.c.endpoint_id,
+        webhook_endpoints.c.status == "enabled",
+        webhook_endpoints.c.deleted_at.is_(None),
+    ),
+    _first_awaited(
+        webhook_ranges.c.from_sequence + literal_column("1"),
+        webhook_ranges,
+        webhook_ranges.c.recovering_at.is_not(None),
+    ),
 )
 _BEFORE = bindparam("before", type_=BigInteger)
 _FIRST_ONES = (
@@ -188,7 +217,7 @@ _OLD = (
     .where(
         events.c.organization_id == bindparam("organization_id", type_=Id),
         events.c.created_at < _BEFORE,
-        events.c.sequence < _WAITED_FOR.scalar_subquery(),
+        *(events.c.sequence < first for first in _WAITED_FOR),
         events.c.sequence < _NOT_OLD.scalar_subquery(),
     )
     .order_by(events.c.sequence)

@@ -155,6 +155,9 @@ class Recovered(Resource):
     """The number of deliveries that were queued again."""
 
     matched: int
+    """Counted up to 50,000."""
+    has_more: bool = False
+    """More than `matched` deliveries are queued again. Left out when there are no more."""
 
 
 def _subscribable(kind: EventType) -> EventType:

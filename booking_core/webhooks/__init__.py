@@ -1,27 +1,33 @@
 """Webhooks: endpoints, the log of deliveries, and the queue from which workers send them.
 
-`endpoints` and `deliveries` hold the operations of the API; `claiming` and `recording` are the worker's. The HTTP
+`endpoints`, `deliveries` and `recovering` hold the operations of the API; `claiming`, `recording` and `upkeep` are the
+worker's; `following` is how an endpoint follows the log of events (decisions/0031). The HTTP
 request itself is sent by the server's webhook client.
 """
 
 from booking_core.webhooks.claiming import ClaimedDelivery, claim, lease_s, next_due_at
 from booking_core.webhooks.deliveries import find as find_deliveries
 from booking_core.webhooks.deliveries import get as get_delivery
-from booking_core.webhooks.deliveries import recover, retry, send_test
+from booking_core.webhooks.deliveries import retry, send_test
 from booking_core.webhooks.endpoints import change, check, create, delete, find_all, get, rotate_secret
-from booking_core.webhooks.queue import purge, purge_endpoints
-from booking_core.webhooks.recording import DeliveryResult, record, rescue_expired_leases
+from booking_core.webhooks.purging import purge, purge_endpoints
+from booking_core.webhooks.recording import DeliveryResult, expired_leases, park, record, rescue_expired_leases
+from booking_core.webhooks.recovering import recover
 from booking_core.webhooks.rules import SECRET_PURPOSE, is_port_allowed, longest_delay
+from booking_core.webhooks.upkeep import Step, Upkeep
 
 __all__ = [
     "SECRET_PURPOSE",
     "ClaimedDelivery",
     "DeliveryResult",
+    "Step",
+    "Upkeep",
     "change",
     "check",
     "claim",
     "create",
     "delete",
+    "expired_leases",
     "find_all",
     "find_deliveries",
     "get",
@@ -30,6 +36,7 @@ __all__ = [
     "lease_s",
     "longest_delay",
     "next_due_at",
+    "park",
     "purge",
     "purge_endpoints",
     "record",

@@ -1,15 +1,19 @@
 """Claims due deliveries for a worker.
 
-`claim` leases deliveries and inserts an attempt for each. The worker sends the requests while no transaction is open.
+`claim` has two sources. Queued rows are retries, tests, recovered deliveries and deliveries whose worker died. The
+others are the next events of the log, for each endpoint after the sequence up to which it was served: each becomes a
+delivery here, with its first attempt. `claim` leases deliveries and inserts an attempt for each; the worker sends the
+requests while no transaction is open.
 `record` then writes the results (see `recording`). A worker that dies leaves leases that expire, and
 `rescue_expired_leases` queues their deliveries again: an attempt is made at least once, and may be made twice (decision
 W10).
 
-A transaction locks endpoints first, then their deliveries, then the counters of organizations. `claim` never waits for
-a lock.
+A transaction locks endpoints first, then their cursors, then deliveries, then the counters of organizations. `claim`
+locks cursors and deliveries, and never waits for a lock.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,16 +22,19 @@ from booking_core.clock import SECOND
 from booking_core.context import Installation
 from booking_core.db import tables
 from booking_core.db.engine import Tx
-from booking_core.models.webhooks import AttemptTrigger
+from booking_core.models.webhooks import AttemptTrigger, DeliveryTrigger
 from booking_core.tokens import SecretKeys
-from booking_core.webhooks import queue, rules
-from booking_core.webhooks.queue import DueDelivery
+from booking_core.webhooks import picking, rules, store
+from booking_core.webhooks.picking import DueDelivery
 
 log = logging.getLogger("booking.webhooks")
 
 LEASE_S = 30
 """Three times the deadline of an attempt, so that no heartbeat is needed."""
 DEADLINES_PER_LEASE = 3
+CHAIN_MAX = 2
+"""First attempts for one resource that a worker holds at once. Each may take a deadline, and the last one has to end
+before its lease does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,9 @@ class ClaimedDelivery:
     """The instant of the claim, by the clock that all workers share: receivers refuse a signature by a wrong clock."""
     timed_out_before: bool
     """The endpoint's last attempt timed out, so this attempt counts against the limit for slow endpoints."""
+    resource_id: str | None = None
+    follows: bool = False
+    """Another attempt about the same resource, which this worker holds, comes first."""
 
 
 def lease_s(deadline_s: float) -> int:
@@ -69,10 +79,14 @@ def claim(
     slow_free: int,
     per_endpoint: int = 2,
     per_organization: int = 8,
+    worker: str | None = None,
     lease_s: int = LEASE_S,
     now: int | None = None,
 ) -> list[ClaimedDelivery]:
     """Lease due deliveries, at most `free`, and insert an attempt for each.
+
+    A first attempt waits for that of an earlier event about the same resource: its delivery is queued until then. A
+    worker that names itself gets it at once and keeps the order itself (`ClaimedDelivery.follows`).
 
     Endpoints are served in the order of their last claim, each with one delivery before any gets a second (decision
     W13). Endpoints whose last attempt timed out share `slow_free` of the places. An endpoint with nothing in flight may
@@ -81,25 +95,58 @@ def claim(
 
     Args:
         in_flight: the number of attempts that this worker has in flight, by endpoint id.
+        worker: a UUID of the process.
         lease_s: seconds after which a lease without a result expires.
     """
     if free <= 0:
         return []
-    picked = queue.pick(
+    picked = picking.pick(
         tx,
         free=free,
         in_flight=in_flight,
         slow_free=slow_free,
         per_endpoint=per_endpoint,
         per_organization=per_organization,
+        worker=worker,
         now=now,
     )
-    token, secrets = tokens.new_id(), _SecretCache(installation.secret_keys)
-    claimed = [_claimed(due, token, secrets) for due in picked]
-    for due, each in zip(picked, claimed, strict=True):
-        _lease(tx, due, each, due.at + lease_s * SECOND)
-    _mark_served(tx, picked)
+    token, secrets, order = _lease_token(worker), _SecretCache(installation.secret_keys), _Order(worker is not None)
+    claimed: list[ClaimedDelivery] = []
+    for due in sorted(picked, key=lambda due: due.sequence or 0):
+        place = order.place(due)
+        each = _claimed(due, token, secrets, follows=bool(place))
+        until = None if place is None else due.at + lease_s * SECOND
+        if due.sequence is None:
+            _lease(tx, each, until)
+        else:
+            _insert(tx, due, each, until)
+        if until is not None:
+            _insert_attempt(tx, each)
+            claimed.append(each)
+    _move_cursors(tx, picked)
     return [each for each in claimed if _can_be_sent(each)]
+
+
+def _lease_token(worker: str | None) -> str:
+    """Return a token of this claim, which begins with the worker."""
+    return f"{worker or tokens.new_id()}:{tokens.new_id()}"
+
+
+class _Order:
+    """The order of first attempts for one resource (decision W13), within one claim."""
+
+    def __init__(self, is_chained: bool) -> None:
+        self._longest = CHAIN_MAX if is_chained else 1
+        self._before: Counter[tuple[str, str]] = Counter()
+
+    def place(self, due: DueDelivery) -> int | None:
+        """Return the number of attempts in this worker's hands that come first, or None: the delivery has to wait."""
+        if due.sequence is None or due.resource_id is None:
+            return 0
+        resource = due.endpoint_id, due.resource_id
+        place = due.unfinished + self._before[resource]
+        self._before[resource] += 1
+        return place if place < self._longest else None
 
 
 class _SecretCache(dict[tuple[str, str, str, str], str]):
@@ -119,27 +166,35 @@ class _SecretCache(dict[tuple[str, str, str, str], str]):
         return secret
 
 
-def _claimed(due: DueDelivery, token: str, cache: _SecretCache) -> ClaimedDelivery:
-    opened = [
-        cache[due.organization_id, due.endpoint_id, secret_id, sealed]
-        for secret_id, sealed in queue.live_secrets(due.secrets)
-    ]
+def _claimed(due: DueDelivery, token: str, cache: _SecretCache, *, follows: bool) -> ClaimedDelivery:
     return ClaimedDelivery(
         organization_id=due.organization_id,
-        delivery_id=due.id,
+        delivery_id=due.id if due.sequence is None else rules.delivery_id(due.event_id, due.endpoint_id),
         endpoint_id=due.endpoint_id,
         attempt_id=tokens.new_id(),
         number=due.number,
         trigger=AttemptTrigger.MANUAL if rules.is_manual(due.failure_reason) else AttemptTrigger.SCHEDULED,
         url=due.url,
-        secrets=tuple(secret for secret in opened if secret),
+        secrets=_opened(due, cache),
         event_id=due.event_id,
         event_type=due.event_type,
         body=(due.body or "").encode(),
         lease_token=token,
         at=due.at,
         timed_out_before=bool(due.last_timed_out),
+        resource_id=due.resource_id,
+        follows=follows,
     )
+
+
+def _opened(due: DueDelivery, cache: _SecretCache) -> tuple[str, ...]:
+    """Return the secrets of the endpoint that can be opened; without one, the delivery is leased and not sent."""
+    try:
+        stored = picking.live_secrets(due.secrets)
+    except (IndexError, ValueError):
+        return ()  # a row of secrets that is not of this service's making must not stop the claims of others
+    opened = [cache[due.organization_id, due.endpoint_id, secret_id, sealed] for secret_id, sealed in stored]
+    return tuple(secret for secret in opened if secret)
 
 
 def _can_be_sent(claimed: ClaimedDelivery) -> bool:
@@ -155,30 +210,68 @@ def _can_be_sent(claimed: ClaimedDelivery) -> bool:
     return False
 
 
-def _lease(tx: Tx, due: DueDelivery, claimed: ClaimedDelivery, until: int) -> None:
+def _lease(tx: Tx, claimed: ClaimedDelivery, until: int | None) -> None:
     tx.update(
-        queue.LEASE,
-        organization_id=due.organization_id,
-        id=due.id,
+        picking.LEASE,
+        organization_id=claimed.organization_id,
+        id=claimed.delivery_id,
         lease_token=claimed.lease_token,
         lease_until=until,
-        last_attempt_at=due.at,
+        last_attempt_at=claimed.at,
     )
+
+
+def _insert(tx: Tx, due: DueDelivery, claimed: ClaimedDelivery, until: int | None) -> None:
+    """Insert the delivery of an event: leased, or queued behind another one about the same resource."""
+    assert due.sequence is not None
+    row = rules.new_delivery(
+        claimed.delivery_id,
+        claimed.endpoint_id,
+        due.event_id,
+        due.event_type,
+        created_at=min(due.created_at, due.at),
+        trigger=DeliveryTrigger.EVENT,
+        due_at=due.at,
+    )
+    store.insert_delivery(
+        tx,
+        due.organization_id,
+        row._replace(last_attempt_at=None if until is None else due.at),
+        event_sequence=due.sequence,
+        resource_id=due.resource_id,
+        generation=due.generation,
+        lease_token=None if until is None else claimed.lease_token,
+        lease_until=until,
+    )
+
+
+def _insert_attempt(tx: Tx, claimed: ClaimedDelivery) -> None:
     tx.insert(
         tables.attempts,
-        organization_id=due.organization_id,
+        organization_id=claimed.organization_id,
         id=claimed.attempt_id,
-        delivery_id=due.id,
+        delivery_id=claimed.delivery_id,
         number=claimed.number,
         trigger=claimed.trigger.value,
-        started_at=due.at,
+        started_at=claimed.at,
     )
 
 
-def _mark_served(tx: Tx, picked: Sequence[DueDelivery]) -> None:
-    served = {(due.organization_id, due.endpoint_id): due.at for due in picked if due.is_served}
-    for (organization_id, endpoint_id), at in sorted(served.items()):
-        tx.update(queue.SERVED, organization_id=organization_id, id=endpoint_id, last_claimed_at=at)
+def _move_cursors(tx: Tx, picked: Sequence[DueDelivery]) -> None:
+    """Mark the endpoints as served up to the last event that was picked for each."""
+    served: dict[tuple[str, str], int] = {}
+    for due in picked:
+        if due.served_sequence is not None:
+            endpoint = due.organization_id, due.endpoint_id
+            served[endpoint] = max(served.get(endpoint, due.served_sequence), due.sequence or 0)
+    for (organization_id, endpoint_id), sequence in sorted(served.items()):
+        tx.update(
+            picking.SERVED,
+            organization_id=organization_id,
+            endpoint_id=endpoint_id,
+            served_sequence=sequence,
+            last_claimed_at=picked[0].at,
+        )
 
 
 def next_due_at(tx: Tx) -> int | None:
@@ -187,5 +280,5 @@ def next_due_at(tx: Tx) -> int | None:
     An instant in the past means that a due delivery cannot be claimed yet: its endpoint has reached its limit, or an
     earlier event of the same resource is in flight. Ask again after the next result is recorded.
     """
-    row = tx.first(queue.NEXT)
+    row = tx.first(picking.NEXT)
     return None if row is None or row[0] is None else int(row[0])

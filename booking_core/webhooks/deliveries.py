@@ -1,25 +1,22 @@
-"""The delivery log: list and get deliveries, send a test, retry and recover."""
+"""The delivery log: list and get deliveries, send a test and retry."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import orjson
 
-from booking_core import events, tokens
+from booking_core import cursors, events
 from booking_core.context import Caller
+from booking_core.cursors import Binding
 from booking_core.db.engine import Tx
-from booking_core.db.paging import Page, PageRequest
-from booking_core.errors import Conflict, Malformed, NotFound, Unprocessable
+from booking_core.db.paging import Page, PageRequest, envelope
+from booking_core.errors import Conflict, NotFound
 from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.limits import WEBHOOK_ATTEMPTS
-from booking_core.models.webhooks import (
-    DeliveryRecover,
-    DeliveryStatus,
-    DeliveryTrigger,
-    EndpointStatus,
-    RecoverableStatus,
-)
-from booking_core.webhooks import rules, store
+from booking_core.models.pages import Order
+from booking_core.models.webhooks import DeliveryStatus, DeliveryTrigger, EndpointStatus
+from booking_core.webhooks import log, rules, store
 from booking_core.webhooks.rules import DeliveryRow, EndpointRow
 
 Delivery = dict[str, Any]
@@ -42,22 +39,84 @@ def find(
     Raises:
         NotFound: the organization has no such endpoint.
     """
-    zone = caller.organization.zone
-    found = store.LIST.find(
-        tx,
-        caller,
-        page,
-        lambda row: rules.present_delivery(DeliveryRow._make(row), zone),
-        endpoint_id=endpoint_id,
-        queued={} if status is DeliveryStatus.QUEUED else None,
-        ended=None if status is None or status is DeliveryStatus.QUEUED else status.value,
-        event_type=None if event_type is None else event_type.value,
-        event_id=event_id,
-    )
-    # The query finds nothing for a missing endpoint, so the endpoint is looked up only when the page is empty.
-    if not found["data"] and store.get(tx, caller.organization.id, endpoint_id) is None:
+    organization_id = caller.organization.id
+    filters = {"endpoint_id": endpoint_id, "status": status, "event_type": event_type, "event_id": event_id}
+    applied = tuple((name, str(value)) for name, value in sorted(filters.items()) if value is not None)
+    binding = Binding(organization_id, "deliveries", page.order, applied)
+    after = None
+    if page.starting_after is not None:
+        after = cursors.decode_sequence(caller.secret_keys, binding, page.starting_after)
+    endpoint = store.get(tx, organization_id, endpoint_id)
+    if endpoint is None:
         raise NotFound
-    return found
+    query = _Query(page.order, after, page.limit + 1, status, event_type)
+    if event_id is None:
+        found = _merge(tx, caller, endpoint, query)
+    else:
+        found = [each for each in log.by_event(tx, organization_id, endpoint, event_id) if query.has(*each)]
+    shown, has_more = found[: page.limit], len(found) > page.limit
+    zone = caller.organization.zone
+    return envelope(
+        [rules.present_delivery(row, zone) for _, row in shown],
+        cursors.encode_sequence(caller.secret_keys, binding, shown[-1][0]) if has_more else None,
+    )
+
+
+class _Query(NamedTuple):
+    order: Order
+    after: int | None
+    limit: int
+    status: DeliveryStatus | None
+    event_type: EventType | None
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Return the sequence before the page, and its last one."""
+        if self.order is Order.ASC:
+            return (0 if self.after is None else self.after), log.END
+        return 0, (log.END if self.after is None else self.after - 1)
+
+    @property
+    def types(self) -> list[str]:
+        return [kind.value for kind in EventType] if self.event_type is None else [self.event_type.value]
+
+    def has(self, sequence: int, row: DeliveryRow) -> bool:
+        after, until = self.bounds
+        return (
+            after < sequence <= until
+            and self.status in (None, row.status)
+            and self.event_type in (None, row.event_type)
+        )
+
+
+def _merge(tx: Tx, caller: Caller, endpoint: EndpointRow, query: _Query) -> list[log.Placed]:
+    """Return the first deliveries that the query wants, of the rows and of the events without a row.
+
+    The stretches are read first: an event that becomes a row meanwhile is found twice, and none is missed.
+    """
+    organization_id = caller.organization.id
+    after, until = query.bounds
+    stretches = [
+        each._replace(after=max(each.after, after), until=min(each.until, until))
+        for each in log.stretches(tx, organization_id, endpoint.id)
+        if each.event_type in query.types and query.status in (None, each.status)
+    ]
+    found = log.find_events(tx, organization_id, endpoint.id, stretches, query.order, query.limit)
+    for stored in _stored_as(query.status):
+        found += log.find_rows(
+            tx, organization_id, endpoint, query.types, query.bounds, query.order, query.limit, stored
+        )
+    by_sequence = {sequence: row for sequence, row in found if query.has(sequence, row)}
+    return sorted(by_sequence.items(), reverse=query.order is Order.DESC)[: query.limit]
+
+
+def _stored_as(status: DeliveryStatus | None) -> Sequence[log.Stored | None]:
+    """Return how rows are stored that are shown with that status."""
+    if status is None:
+        return (None,)
+    if status is DeliveryStatus.FAILED:
+        return (log.Stored(status), log.Stored(DeliveryStatus.QUEUED, is_given_up=True))
+    return (log.Stored(status),)
 
 
 def get(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Delivery:
@@ -66,10 +125,20 @@ def get(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Delivery:
     Raises:
         NotFound: the endpoint has no such delivery, or the organization no such endpoint.
     """
-    row = store.get_delivery(tx, caller.organization.id, endpoint_id, delivery_id)
+    endpoint = store.get(tx, caller.organization.id, endpoint_id)
+    row = None if endpoint is None else _get(tx, caller.organization.id, endpoint, delivery_id)
     if row is None:
         raise NotFound
     return rules.present_delivery(row, caller.organization.zone)
+
+
+def _get(tx: Tx, organization_id: str, endpoint: EndpointRow, delivery_id: str) -> DeliveryRow | None:
+    """Return one delivery. An event that became a row meanwhile is looked for once more among the rows."""
+    return (
+        log.get_row(tx, organization_id, endpoint, delivery_id)
+        or log.get_event(tx, organization_id, endpoint.id, delivery_id)
+        or log.get_row(tx, organization_id, endpoint, delivery_id)
+    )
 
 
 def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> Delivery:
@@ -86,26 +155,24 @@ def send_test(tx: Tx, caller: Caller, endpoint_id: str) -> Delivery:
     message = orjson.dumps({"message": PING_MESSAGE, "endpoint_id": endpoint_id})
     _, last = events.lock_sequences(tx, {organization.id: (0, 1)})[organization.id]
     event_id = events.append(tx, organization, NewEvent(EventType.PING, None, message), sequence=last + 1, at=at)
-    row = DeliveryRow(
+    row = rules.new_delivery(
+        rules.delivery_id(event_id, endpoint_id),
+        endpoint_id,
+        event_id,
+        EventType.PING,
         created_at=at,
-        id=tokens.new_id(),
-        endpoint_id=endpoint_id,
-        event_id=event_id,
-        event_type=EventType.PING,
-        status=DeliveryStatus.QUEUED,
-        failure_reason=None,
         trigger=DeliveryTrigger.TEST,
-        attempt_count=0,
+        due_at=at,
         max_attempts=WEBHOOK_ATTEMPTS if endpoint.status == EndpointStatus.ENABLED else 1,
-        next_attempt_at=at,
-        last_attempt_at=None,
-        completed_at=None,
-        last_response_status=None,
-        last_error=None,
-        updated_at=at,
-        attempts=None,
     )
-    store.insert_delivery(tx, organization.id, row, event_sequence=last + 1)
+    store.insert_delivery(
+        tx,
+        organization.id,
+        row,
+        event_sequence=last + 1,
+        resource_id=None,
+        generation=endpoint.generation,
+    )
     return rules.present_delivery(row, organization.zone)
 
 
@@ -118,7 +185,8 @@ def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Deliver
     """
     organization = caller.organization
     endpoint = _locked(tx, caller, endpoint_id)
-    row = store.lock_delivery(tx, organization.id, endpoint_id, delivery_id)
+    row = store.lock_delivery(tx, organization.id, endpoint, delivery_id)
+    row = row or log.get_event(tx, organization.id, endpoint_id, delivery_id)
     if row is None:
         raise NotFound
     rules.check_enabled(endpoint)
@@ -131,46 +199,8 @@ def retry(tx: Tx, caller: Caller, endpoint_id: str, delivery_id: str) -> Deliver
         completed_at=None,
         updated_at=max(caller.at, row.updated_at),
     )
-    store.retry(tx, organization.id, row)
+    store.retry(tx, organization.id, row, endpoint.generation)
     return rules.present_delivery(row, organization.zone)
-
-
-def recover(tx: Tx, caller: Caller, endpoint_id: str, request: DeliveryRecover) -> int:
-    """Queue the failed deliveries of a period again, and return how many (decision W2).
-
-    Each starts over with as many attempts and the same delays as a new delivery; its earlier attempts stay in its log.
-    Tests are not queued again.
-
-    Raises:
-        Malformed: `since` or `until` is no timestamp.
-        NotFound: the organization has no such endpoint.
-        Conflict: `endpoint_not_enabled`.
-        Unprocessable: the time ends before it begins.
-    """
-    since = _instant(caller, "since", request.since)
-    until = None if request.until is None else _instant(caller, "until", request.until)
-    rules.check_enabled(_locked(tx, caller, endpoint_id))
-    if until is not None and until < since:
-        raise Unprocessable.at("until", "The time ends before it begins.", "window_reversed")
-    statuses = request.statuses or list(RecoverableStatus)
-    return store.recover(
-        tx,
-        caller.organization.id,
-        endpoint_id,
-        since=since,
-        until=until,
-        statuses=sorted({status.value for status in statuses}),
-        types=sorted({kind.value for kind in request.event_types or ()}),
-        more_attempts=WEBHOOK_ATTEMPTS,
-        at=caller.at,
-    )
-
-
-def _instant(caller: Caller, field: str, text: str) -> int:
-    try:
-        return caller.organization.zone.parse(text)
-    except ValueError as error:
-        raise Malformed.at(field, str(error)) from None
 
 
 def _locked(tx: Tx, caller: Caller, endpoint_id: str) -> EndpointRow:

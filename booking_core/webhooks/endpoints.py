@@ -22,13 +22,12 @@ from booking_core.models.limits import SECRET_OVERLAP_S_DEFAULT
 from booking_core.models.webhooks import (
     DisabledReason,
     EndpointStatus,
-    FailureReason,
     SecretRotate,
     WantedStatus,
     WebhookEndpointChange,
     WebhookEndpointCreate,
 )
-from booking_core.webhooks import rules, store
+from booking_core.webhooks import following, rules, store
 from booking_core.webhooks.rules import EndpointRow
 from webhook_verify import generate_secret
 
@@ -48,7 +47,8 @@ def create(tx: Tx, caller: Caller, request: WebhookEndpointCreate, *, is_public:
     """
     organization, at = caller.organization, caller.at
     check(caller, request)
-    events.lock_sequences(tx, {organization.id: (0, 0)})  # concurrent creations wait, so that the limit holds
+    # Concurrent creations wait, so that the limit holds.
+    _, last = events.lock_sequences(tx, {organization.id: (0, 0)})[organization.id]
     rules.check_limit(store.count(tx, organization.id))
     _check_address(request.url, is_public)
     row = EndpointRow(
@@ -70,6 +70,7 @@ def create(tx: Tx, caller: Caller, request: WebhookEndpointCreate, *, is_public:
         secret_expires_at=None,
     )
     store.insert(tx, organization.id, row)
+    following.begin(tx, organization.id, row.id, request.event_types, last)
     return _present(caller, row) | {"secret": _new_secret(tx, caller, row.id)}
 
 
@@ -112,7 +113,8 @@ def change(
 ) -> Endpoint:
     """Change fields of an endpoint and return it (decisions W2, W6).
 
-    Disabling fails its queued deliveries. Enabling clears its failures, starts the 72 hours anew and publishes
+    Disabling fails its queued deliveries and those that are not queued yet, whatever their number, with a few rows. A
+    new list of types holds for later events. Enabling clears its failures, starts the 72 hours anew and publishes
     `webhook.enabled` to the other endpoints. A new URL needs the read scopes of all its event types.
 
     Raises:
@@ -122,7 +124,6 @@ def change(
         Unprocessable: `port_not_allowed` or `address_not_public`.
     """
     check(caller, request)
-    organization = caller.organization
     before = _locked(tx, caller, endpoint_id)
     row = _changed(caller, before, request)
     if row.url != before.url:
@@ -131,8 +132,6 @@ def change(
     if row == before:
         return _present(caller, before)
     row = row._replace(updated_at=_after(caller, before))
-    if row.event_types != before.event_types:
-        store.unsubscribe(tx, organization.id, endpoint_id)
     _save(tx, caller, before, row)
     return _present(caller, row)
 
@@ -158,6 +157,7 @@ def _changed(caller: Caller, before: EndpointRow, request: WebhookEndpointChange
         )
     if request.status == WantedStatus.DISABLED and before.status != EndpointStatus.DISABLED:
         row = row._replace(status=EndpointStatus.DISABLED, disabled_at=at, disabled_reason=DisabledReason.MANUAL)
+        row = rules.given_up(row, at) if before.status == EndpointStatus.ENABLED else row
     return row
 
 
@@ -171,23 +171,42 @@ _SAVED = (
     "consecutive_failures",
     "last_timed_out",
     "warned_hours",
+    "generation",
+    "given_up_at",
     "updated_at",
 )
 
 
 def _save(tx: Tx, caller: Caller, before: EndpointRow, row: EndpointRow) -> None:
-    """Write the changed endpoint. Statements that run at once come first, so that the collected writes are one."""
-    organization = caller.organization
+    """Write the changed endpoint, and its place in the log."""
+    organization_id = caller.organization.id
     was_on, is_on = (each.status == EndpointStatus.ENABLED for each in (before, row))
-    if was_on and not is_on:
-        _fail_queued(tx, caller, row.id, FailureReason.ENDPOINT_DISABLED)
-    elif is_on and not was_on:
+    if was_on != is_on or row.event_types != before.event_types:
+        last = following.lock(tx, organization_id, row.id)
+        if was_on and not is_on:
+            following.give_up(tx, organization_id, row.id, caller.at)
+            tx.flush()
+        _subscribe(tx, organization_id, before, row, last, caller.at)
+        if is_on and not was_on:
+            following.resume(tx, organization_id, row.id, rules.event_types(row), last)
+    store.change(tx, organization_id, row.id, **{name: getattr(row, name) for name in _SAVED})
+    if is_on and not was_on:
         _publish(tx, caller, EventType.WEBHOOK_ENABLED, row)
-    elif row.event_types != before.event_types:
-        events.lock_sequences(tx, {organization.id: (0, 0)})
-    if row.event_types != before.event_types:
-        store.subscribe(tx, organization.id, row.id, rules.event_types(row))
-    store.change(tx, organization.id, row.id, **{name: getattr(row, name) for name in _SAVED})
+
+
+def _subscribe(tx: Tx, organization_id: str, before: EndpointRow, row: EndpointRow, last: int, at: int) -> None:
+    """Let the new list of types hold for the events behind that sequence."""
+    former, wanted = set(rules.event_types(before)), set(rules.event_types(row))
+    added, removed = wanted - former, former - wanted
+    if removed:
+        following.unsubscribe(tx, organization_id, row.id, removed, last)
+    following.subscribe(tx, organization_id, row.id, added, last)
+    if EndpointStatus.ENABLED in (before.status, row.status) and before.status == row.status:
+        return
+    if removed:
+        following.no_longer_miss(tx, organization_id, row.id, removed, last)
+    if row.status != EndpointStatus.ENABLED:
+        following.miss(tx, organization_id, row.id, added, last, at)
 
 
 def delete(tx: Tx, caller: Caller, endpoint_id: str) -> None:
@@ -197,12 +216,14 @@ def delete(tx: Tx, caller: Caller, endpoint_id: str) -> None:
         NotFound: the organization has no such endpoint.
     """
     row = _locked(tx, caller, endpoint_id)
-    _fail_queued(tx, caller, row.id, FailureReason.ENDPOINT_DELETED)
+    following.lock(tx, caller.organization.id, row.id)
+    following.forget(tx, caller.organization.id, row.id)
     current, old = store.secrets(tx, caller.organization.id, row.id)
     store.forget_secrets(tx, caller.organization.id, [*current, *(secret.id for secret in old)])
     at = _after(caller, row)
     off = {"status": EndpointStatus.DISABLED, "disabled_at": at, "disabled_reason": DisabledReason.MANUAL}
-    store.change(tx, caller.organization.id, row.id, **off, deleted_at=at, updated_at=at)
+    given_up = {"generation": row.generation + 1, "given_up_at": caller.at}
+    store.change(tx, caller.organization.id, row.id, **off, **given_up, deleted_at=at, updated_at=at)
 
 
 def rotate_secret(tx: Tx, caller: Caller, endpoint_id: str, request: SecretRotate) -> Endpoint:
@@ -275,18 +296,6 @@ def _new_secret(tx: Tx, caller: Caller, endpoint_id: str) -> str:
         at=caller.at,
     )
     return secret
-
-
-def _fail_queued(tx: Tx, caller: Caller, endpoint_id: str, reason: FailureReason) -> None:
-    """Fail the queued deliveries of the endpoint.
-
-    Most of them before the counters are locked, so that no booking waits while a long queue is updated; and once more
-    under the lock, since an event that was published meanwhile has queued one more delivery.
-    """
-    organization_id = caller.organization.id
-    store.fail_queued(tx, organization_id, endpoint_id, reason, caller.at)
-    events.lock_sequences(tx, {organization_id: (0, 0)})
-    store.fail_queued(tx, organization_id, endpoint_id, reason, caller.at)
 
 
 def _publish(tx: Tx, caller: Caller, kind: EventType, row: EndpointRow) -> None:

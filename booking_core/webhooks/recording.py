@@ -11,18 +11,21 @@ from typing import Any
 import orjson
 
 from booking_core import events, outbox
+from booking_core.clock import MINUTE
 from booking_core.db.engine import Tx
 from booking_core.events import NewEvent
 from booking_core.models.events import EventType, ResourceType
 from booking_core.models.limits import WEBHOOK_DISABLE_AFTER_S, WEBHOOK_WAITS_S
-from booking_core.models.webhooks import AttemptError, DeliveryStatus, FailureReason
+from booking_core.models.webhooks import AttemptError, DeliveryStatus
 from booking_core.outbox import OutboxKind
-from booking_core.webhooks import queue, rules, store
+from booking_core.webhooks import following, queue, rules
 from booking_core.webhooks.claiming import ClaimedDelivery
 from booking_core.webhooks.queue import LockedDeliveries
 from booking_core.webhooks.rules import DeliveryState, EndpointHealth, EndpointRow, LeasedDelivery
 
 RESCUE_BATCH = 500
+PARKED = 10 * MINUTE
+"""After this time it is tried again to rescue a delivery that could not be rescued."""
 
 Key = tuple[str, str]
 """(organization id, id of a delivery or an endpoint)."""
@@ -78,6 +81,7 @@ def record(
 def rescue_expired_leases(
     tx: Tx,
     *,
+    only: Sequence[queue.Key] | None = None,
     retry_delays_s: Sequence[int] = WEBHOOK_WAITS_S,
     now: int | None = None,
     jitter: Callable[[], float] = random.random,
@@ -86,8 +90,11 @@ def rescue_expired_leases(
 
     The attempt is made again at once and is not used up. The third expired lease in a row counts as a failure of the
     delivery, not of its endpoint: a delivery that crashes every worker is retried less often, and is dead in the end.
+
+    Args:
+        only: the deliveries to look at, as `expired_leases` returns them; by default all.
     """
-    expired = queue.expired(tx, limit=RESCUE_BATCH, now=now)
+    expired = queue.expired(tx, limit=RESCUE_BATCH, now=now) if only is None else only
     if not expired:
         return 0
     locked = queue.lock(tx, expired, skip_locked=True, now=now)
@@ -99,6 +106,23 @@ def rescue_expired_leases(
         batch.rescue(delivery)
     batch.write()
     return len(rescued)
+
+
+def expired_leases(tx: Tx, *, now: int | None = None) -> list[queue.Key]:
+    """Return the deliveries whose leases have expired, at most 500, the longest expired first."""
+    return queue.expired(tx, limit=RESCUE_BATCH, now=now)
+
+
+def park(tx: Tx, key: queue.Key, *, now: int | None = None) -> None:
+    """Put off a delivery that cannot be rescued, so that it hides no other.
+
+    Its number of expired leases shows it to the doctor: it is one that no rescued delivery keeps.
+    """
+    locked = queue.lock_lease(tx, key, now=now)
+    if locked is not None:
+        until = locked.at + PARKED
+        parked = {"lease_until": until, "lost_leases": max(locked.lost_leases, rules.EXPIRED_LEASES_MAX)}
+        tx.update(queue.PARK, organization_id=key[0], id=key[2], **parked)
 
 
 class _Batch:
@@ -196,18 +220,14 @@ class _Batch:
         """Write the new states of deliveries and endpoints, the events and the mails."""
         disabled = sorted(key for key, (health, _) in self.health.items() if health is EndpointHealth.FAILED)
         if disabled:
-            # Before the counters are locked, so that no booking waits while a long queue is updated; and once more
-            # under the lock, since an event that was published meanwhile has queued one more delivery.
-            rows = [(owner, self.endpoints[owner, endpoint_id]) for owner, endpoint_id in disabled]
-            queue.disable(self.tx, rows, FailureReason.ENDPOINT_DISABLED, self.at)
+            following.lock_cursors(self.tx, disabled)
         new_events = self._new_events(disabled)
         wanted = {owner: (0, len(of_owner)) for owner, of_owner in new_events.items()}
         last = events.lock_sequences(self.tx, wanted) if wanted else {}
         self._write_deliveries(set(disabled))
         self._write_endpoints()
         for owner, endpoint_id in disabled:
-            row = store.fail_queued_row(owner, endpoint_id, FailureReason.ENDPOINT_DISABLED, self.at)
-            self.tx.insert_from_select(store.FAIL_QUEUED, **row)
+            following.give_up(self.tx, owner, endpoint_id, self.at)
         for owner, of_owner in new_events.items():
             for sequence, event in enumerate(of_owner, start=last[owner][1] + 1):
                 events.append(self.tx, self.locked.organizations[owner], event, sequence=sequence, at=self.at)
@@ -215,7 +235,8 @@ class _Batch:
 
     def _write_deliveries(self, disabled: set[Key]) -> None:
         for (owner, delivery_id), (state, more) in sorted(self.settled.items()):
-            if (owner, self.locked.deliveries[owner, delivery_id].endpoint_id) in disabled:
+            delivery = self.locked.deliveries[owner, delivery_id]
+            if (owner, delivery.endpoint_id) in disabled:
                 state = rules.after_disable(state, self.at)
             self.tx.update(
                 queue.SETTLE,
@@ -225,14 +246,17 @@ class _Batch:
                 **more,
                 lease_token=None,
                 lease_until=None,
+                generation=delivery.generation if state.status == DeliveryStatus.QUEUED else 0,
                 updated_at=self.at,
             )
 
     def _write_endpoints(self) -> None:
         for (owner, endpoint_id), row in sorted(self.endpoints.items()):
-            if row != self.locked.endpoints[owner, endpoint_id]:
-                columns = {name: getattr(row, name) for name in queue.HEALTH.sets}
-                self.tx.update(queue.HEALTH, organization_id=owner, id=endpoint_id, **columns)
+            before = self.locked.endpoints[owner, endpoint_id]
+            if row != before:
+                target = queue.HEALTH if row.status == before.status else queue.DISABLE
+                columns = {name: getattr(row, name) for name in target.sets}
+                self.tx.update(target, organization_id=owner, id=endpoint_id, **columns)
 
     def _new_events(self, disabled: Sequence[Key]) -> dict[str, list[NewEvent]]:
         """Return the events to publish, by organization: dead deliveries, then disabled endpoints."""

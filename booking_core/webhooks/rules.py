@@ -1,7 +1,9 @@
 """Rules of endpoints and deliveries: valid URLs, presentation, retries and endpoint health. No storage, no clock."""
 
+import hashlib
 import ipaddress
 import re
+import uuid
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -159,6 +161,11 @@ class EndpointRow(NamedTuple):
     """Separated by commas, in any order."""
     secret_expires_at: int | None
     """The last end of a former secret, which may be past."""
+    generation: int = 0
+    """Queued deliveries of an earlier generation are failed: see `as_given_up`."""
+    given_up_at: int | None = None
+    """The instant at which the generation was raised."""
+    deleted_at: int | None = None
 
 
 def event_types(row: EndpointRow) -> list[str]:
@@ -228,6 +235,27 @@ def surplus(old: Sequence[OldSecret], at: int) -> list[str]:
 
 # Deliveries ------------------------------------------------------------------------------------------------------
 
+_INSTANT_DIGITS = 12
+"""Hexadecimal digits of the milliseconds that begin the id of an event."""
+
+
+def delivery_id(event_id: str, endpoint_id: str) -> str:
+    """Return the id of the delivery of an event to an endpoint: a UUID of version 8.
+
+    It begins with the event's instant, so that ids lie together in an index; the rest is a hash of both ids. So a
+    delivery has its id before it has a row.
+    """
+    event, endpoint = event_id.replace("-", ""), endpoint_id.replace("-", "")
+    hashed = hashlib.md5(bytes.fromhex(event + endpoint), usedforsecurity=False).hexdigest()
+    return f"{event_id[:13]}-8{hashed[13:16]}-a{hashed[17:20]}-{hashed[20:]}"
+
+
+def event_ids_of(delivery_id: str) -> tuple[str, str]:
+    """Return the first and the last id that the event of a delivery may have."""
+    instant = uuid.UUID(delivery_id).hex[:_INSTANT_DIGITS]
+    rest = 32 - _INSTANT_DIGITS
+    return str(uuid.UUID(instant + "0" * rest)), str(uuid.UUID(instant + "f" * rest))
+
 
 class DeliveryRow(NamedTuple):
     """A delivery as it is read, in the order of its columns; the first two place it in the list."""
@@ -250,6 +278,47 @@ class DeliveryRow(NamedTuple):
     updated_at: int
     attempts: str | None
     """JSON arrays separated by commas, in any order; what stands in each is ATTEMPT."""
+
+
+def new_delivery(
+    delivery_id: str,
+    endpoint_id: str,
+    event_id: str,
+    event_type: str,
+    *,
+    created_at: int,
+    trigger: DeliveryTrigger,
+    due_at: int,
+    max_attempts: int = WEBHOOK_ATTEMPTS,
+) -> DeliveryRow:
+    """Return a delivery that is queued for its first attempt."""
+    return DeliveryRow(
+        created_at=created_at,
+        id=delivery_id,
+        endpoint_id=endpoint_id,
+        event_id=event_id,
+        event_type=event_type,
+        status=DeliveryStatus.QUEUED,
+        failure_reason=None,
+        trigger=trigger,
+        attempt_count=0,
+        max_attempts=max_attempts,
+        next_attempt_at=due_at,
+        last_attempt_at=None,
+        completed_at=None,
+        last_response_status=None,
+        last_error=None,
+        updated_at=created_at,
+        attempts=None,
+    )
+
+
+def failed(row: DeliveryRow, reason: FailureReason, at: int) -> DeliveryRow:
+    """Return the delivery as failed at that instant, or as soon as it was there."""
+    at = max(at, row.created_at)
+    return row._replace(
+        status=DeliveryStatus.FAILED, failure_reason=reason, next_attempt_at=None, completed_at=at, updated_at=at
+    )
 
 
 ATTEMPT = ("id", "number", "trigger", "started_at", "duration_ms", "response_status", "response_excerpt", "error")
@@ -319,6 +388,15 @@ class LeasedDelivery(NamedTuple):
     lost_leases: int
     last_response_status: int | None
     last_error: str | None
+    generation: int = 0
+
+
+def as_given_up(delivery: LeasedDelivery, endpoint: EndpointRow) -> LeasedDelivery:
+    """Return the delivery, as failed when it was queued before its endpoint was disabled or deleted."""
+    if delivery.status != DeliveryStatus.QUEUED or delivery.generation == endpoint.generation:
+        return delivery
+    reason = FailureReason.ENDPOINT_DELETED if endpoint.deleted_at is not None else FailureReason.ENDPOINT_DISABLED
+    return delivery._replace(status=DeliveryStatus.FAILED, failure_reason=reason)
 
 
 class DeliveryState(NamedTuple):
@@ -397,9 +475,14 @@ def endpoint_after_failure(row: EndpointRow, at: int, *, timed_out: bool) -> End
     )
 
 
+def given_up(row: EndpointRow, at: int) -> EndpointRow:
+    """Fail the queued deliveries of the endpoint."""
+    return row._replace(generation=row.generation + 1, given_up_at=at)
+
+
 def disabled(row: EndpointRow, at: int) -> EndpointRow:
     """Disable the endpoint because of its failures."""
-    return row._replace(
+    return given_up(row, at)._replace(
         status=EndpointStatus.AUTO_DISABLED,
         disabled_at=at,
         disabled_reason=DisabledReason.DELIVERY_FAILURES,

@@ -1,37 +1,30 @@
-"""The SQL of endpoints, their secrets and the delivery log. The SQL of the worker is in `queue`."""
+"""The SQL of endpoints, their secrets and single deliveries. The delivery log is in `log`, the SQL of the worker in
+`picking` and `queue`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    Integer,
-    Select,
     Text,
-    and_,
     bindparam,
     delete,
-    exists,
     func,
     literal_column,
-    null,
     select,
-    update,
 )
-from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql import dml
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from booking_core.db.engine import Row, Tx
-from booking_core.db.paging import KeysetList
-from booking_core.db.statements import Statement, as_json, in_rows, rows_parameter
+from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import Id, attempts, deliveries, webhook_endpoints, webhook_secrets, webhook_subscriptions
-from booking_core.db.unit_of_work import InsertFromSelect, Update
-from booking_core.models.webhooks import DeliveryStatus, DeliveryTrigger
+from booking_core.db.unit_of_work import Update
+from booking_core.models.webhooks import DeliveryStatus, FailureReason
+from booking_core.webhooks import rules
 from booking_core.webhooks.rules import ATTEMPT, DeliveryRow, EndpointRow, OldSecret
 
 _organization_id = bindparam("organization_id", type_=Id)
@@ -90,6 +83,7 @@ def _event_types() -> ColumnElement[str]:
         .where(
             subscribed.organization_id == webhook_endpoints.c.organization_id,
             subscribed.endpoint_id == webhook_endpoints.c.id,
+            subscribed.until_sequence.is_(None),
         )
         .scalar_subquery()
     )
@@ -158,24 +152,6 @@ def count(tx: Tx, organization_id: str) -> int:
 def insert(tx: Tx, organization_id: str, row: EndpointRow) -> None:
     columns = {name: value for name, value in row._asdict().items() if name not in _DERIVED}
     tx.insert(webhook_endpoints, organization_id=organization_id, **columns)
-    subscribe(tx, organization_id, row.id, row.event_types.split(","))
-
-
-def subscribe(tx: Tx, organization_id: str, endpoint_id: str, types: Iterable[str]) -> None:
-    for kind in sorted(types):
-        tx.insert(webhook_subscriptions, organization_id=organization_id, endpoint_id=endpoint_id, event_type=kind)
-
-
-_UNSUBSCRIBE = Statement(
-    delete(webhook_subscriptions).where(
-        webhook_subscriptions.c.organization_id == _organization_id,
-        webhook_subscriptions.c.endpoint_id == _endpoint_id,
-    )
-)
-
-
-def unsubscribe(tx: Tx, organization_id: str, endpoint_id: str) -> None:
-    tx.run(_UNSUBSCRIBE, organization_id=organization_id, endpoint_id=endpoint_id)
 
 
 @lru_cache(maxsize=64)
@@ -237,52 +213,10 @@ def forget_secrets(tx: Tx, organization_id: str, secret_ids: Iterable[str]) -> N
         tx.run(_FORGET, organization_id=organization_id, forgotten=as_json(forgotten))
 
 
-# Failing queued deliveries ---------------------------------------------------------------------------------------
-
-_GIVEN_UP: dict[str, Any] = {"organization_id": Id, "endpoint_id": Id, "failure_reason": Text, "at": BigInteger}
-
-
-def _fail_queued(dialect: Dialect, name: str) -> dml.Update:
-    """Return the statement that fails every queued delivery of the endpoints.
-
-    A delivery whose attempt is in flight keeps its lease, so that its result is still recorded.
-    """
-    of = rows_parameter(dialect, name, _GIVEN_UP).c
-    return (
-        update(deliveries)
-        .where(
-            deliveries.c.organization_id == of.organization_id,
-            deliveries.c.endpoint_id == of.endpoint_id,
-            deliveries.c.status == QUEUED,
-        )
-        .values(
-            status=DeliveryStatus.FAILED.value,
-            failure_reason=of.failure_reason,
-            next_attempt_at=null(),
-            completed_at=of.at,
-            updated_at=of.at,
-        )
-    )
-
-
-FAIL_QUEUED = InsertFromSelect("fail_queued", _fail_queued)
-_FAIL_QUEUED = Statement(lambda dialect: _fail_queued(dialect, "fail_queued"))
-
-
-def fail_queued_row(organization_id: str, endpoint_id: str, reason: str, at: int) -> dict[str, Any]:
-    """Return the row for FAIL_QUEUED."""
-    return {"organization_id": organization_id, "endpoint_id": endpoint_id, "failure_reason": reason, "at": at}
-
-
-def fail_queued(tx: Tx, organization_id: str, endpoint_id: str, reason: str, at: int) -> None:
-    """Fail the queued deliveries of the endpoint."""
-    tx.run(_FAIL_QUEUED, fail_queued=as_json([fail_queued_row(organization_id, endpoint_id, reason, at)]))
-
-
 # Deliveries ------------------------------------------------------------------------------------------------------
 
 
-def _attempts(delivery: Any) -> ColumnElement[str]:
+def attempts_of(delivery: Any) -> ColumnElement[str]:
     """Select all attempts of the delivery as text for `rules.DeliveryRow`."""
     shown = json_values(*(attempts.c[name] for name in ATTEMPT))
     return (
@@ -292,44 +226,6 @@ def _attempts(delivery: Any) -> ColumnElement[str]:
     )
 
 
-_OWN = [deliveries.c[name] for name in DeliveryRow._fields if name != "attempts"]
-_OF_ENDPOINT = and_(
-    deliveries.c.organization_id == _organization_id,
-    deliveries.c.endpoint_id == _endpoint_id,
-)
-_ENDPOINT_EXISTS = exists().where(
-    webhook_endpoints.c.organization_id == _organization_id,
-    webhook_endpoints.c.id == _endpoint_id,
-    webhook_endpoints.c.deleted_at.is_(None),
-)
-
-
-def _with_attempts(page: Any) -> Select[Any]:
-    return select(*(page.c[column.name] for column in _OWN), _attempts(page).label("attempts"))
-
-
-# The endpoint is a filter, so that a cursor of one endpoint opens no other endpoint's log. Final statuses have one
-# partial index and queued deliveries another; each condition is written as in its index.
-LIST = KeysetList(
-    "deliveries",
-    deliveries,
-    select(*_OWN).where(deliveries.c.organization_id == _organization_id, _ENDPOINT_EXISTS),
-    {
-        "endpoint_id": deliveries.c.endpoint_id == _endpoint_id,
-        "queued": deliveries.c.status == QUEUED,
-        "ended": and_(deliveries.c.status == bindparam("ended", type_=Text), deliveries.c.completed_at.is_not(None)),
-        "event_type": deliveries.c.event_type == bindparam("event_type", type_=Text),
-        "event_id": deliveries.c.event_id == bindparam("event_id", type_=Id),
-    },
-    joined=_with_attempts,
-    scattered={
-        # In the order of its index, so that no planner searches the log itself for the first few hundred.
-        "queued": select(deliveries.c.organization_id, deliveries.c.id)
-        .where(_OF_ENDPOINT, deliveries.c.status == QUEUED, _ENDPOINT_EXISTS)
-        .order_by(deliveries.c.next_attempt_at)
-    },
-)
-
 # By its own id, or by the id of any of its attempts.
 _NAMED = deliveries.c.id == func.coalesce(
     select(attempts.c.delivery_id)
@@ -337,99 +233,64 @@ _NAMED = deliveries.c.id == func.coalesce(
     .scalar_subquery(),
     _id,
 )
-_DELIVERY = select(*_OWN, _attempts(deliveries).label("attempts")).where(_OF_ENDPOINT, _NAMED)
-_GET_DELIVERY = Statement(_DELIVERY.where(_ENDPOINT_EXISTS))
-_LOCK_DELIVERY = Statement(_DELIVERY.with_for_update(of=deliveries, key_share=True))
+_SHOWN = [deliveries.c[name] for name in DeliveryRow._fields if name != "attempts"]
+_LOCK_DELIVERY = Statement(
+    select(*_SHOWN, attempts_of(deliveries).label("attempts"), deliveries.c.generation)
+    .where(deliveries.c.organization_id == _organization_id, deliveries.c.endpoint_id == _endpoint_id, _NAMED)
+    .with_for_update(of=deliveries, key_share=True)
+)
 _RETRY = Update(
     "retry",
     deliveries,
-    sets=("status", "max_attempts", "next_attempt_at", "completed_at", "updated_at"),
+    sets=("status", "max_attempts", "next_attempt_at", "completed_at", "updated_at", "generation"),
 )
 
 
-def get_delivery(tx: Tx, organization_id: str, endpoint_id: str, delivery_id: str) -> DeliveryRow | None:
-    """Return one delivery of an endpoint that is not deleted."""
-    row = tx.first(_GET_DELIVERY, organization_id=organization_id, endpoint_id=endpoint_id, id=delivery_id)
-    return DeliveryRow._make(row) if row else None
-
-
-def lock_delivery(tx: Tx, organization_id: str, endpoint_id: str, delivery_id: str) -> DeliveryRow | None:
+def lock_delivery(tx: Tx, organization_id: str, endpoint: EndpointRow, delivery_id: str) -> DeliveryRow | None:
     """Lock one delivery of an endpoint that is locked already."""
-    row = tx.first(_LOCK_DELIVERY, organization_id=organization_id, endpoint_id=endpoint_id, id=delivery_id)
-    return DeliveryRow._make(row) if row else None
+    row = tx.first(_LOCK_DELIVERY, organization_id=organization_id, endpoint_id=endpoint.id, id=delivery_id)
+    return shown_delivery(row[:-1], row[-1], endpoint) if row else None
 
 
-def insert_delivery(tx: Tx, organization_id: str, row: DeliveryRow, *, event_sequence: int) -> None:
-    columns = {name: value for name, value in row._asdict().items() if name != "attempts"}
-    tx.insert(deliveries, organization_id=organization_id, event_sequence=event_sequence, **columns)
+def shown_delivery(row: Row, generation: int, endpoint: EndpointRow) -> DeliveryRow:
+    """Return the delivery as the API shows it: failed when it was queued before its endpoint was disabled."""
+    delivery = DeliveryRow._make(row)
+    if delivery.status != DeliveryStatus.QUEUED or generation == endpoint.generation:
+        return delivery
+    return rules.failed(delivery, FailureReason.ENDPOINT_DISABLED, endpoint.given_up_at or endpoint.updated_at)
 
 
-def retry(tx: Tx, organization_id: str, row: DeliveryRow) -> None:
-    """Queue the delivery. Its failure reason stays and marks the next attempt as manual."""
-    changed = {name: getattr(row, name) for name in _RETRY.sets}
-    tx.update(_RETRY, organization_id=organization_id, id=row.id, **changed)
+_EMPTY = frozenset(
+    ("attempts", "attempt_count", "failure_reason", "completed_at", "last_response_status", "last_error")
+)
 
 
-def _recover(statuses: int, types: int, until: bool) -> dml.Update:
-    wanted: list[ColumnElement[bool]] = [
-        deliveries.c.status.in_([bindparam(f"status_{i}", type_=Text) for i in range(statuses)])
-    ]
-    if types:
-        wanted.append(deliveries.c.event_type.in_([bindparam(f"type_{i}", type_=Text) for i in range(types)]))
-    if until:
-        wanted.append(deliveries.c.created_at < bindparam("until", type_=BigInteger))
-    return (
-        update(deliveries)
-        .where(
-            _OF_ENDPOINT,
-            deliveries.c.created_at >= bindparam("since", type_=BigInteger),
-            deliveries.c.trigger != DeliveryTrigger.TEST.value,
-            *wanted,
-        )
-        .values(
-            status=DeliveryStatus.QUEUED.value,
-            failure_reason=null(),
-            trigger=DeliveryTrigger.RECOVER.value,
-            max_attempts=deliveries.c.attempt_count + bindparam("attempts", type_=Integer),
-            next_attempt_at=_at,
-            completed_at=null(),
-            lease_token=null(),
-            lease_until=null(),
-            lost_leases=0,
-            updated_at=_at,
-        )
-    )
-
-
-@lru_cache(maxsize=256)
-def _recover_statement(statuses: int, types: int, until: bool) -> Statement:
-    return Statement(_recover(statuses, types, until))
-
-
-def recover(
+def insert_delivery(
     tx: Tx,
     organization_id: str,
-    endpoint_id: str,
+    row: DeliveryRow,
     *,
-    since: int,
-    until: int | None,
-    statuses: Sequence[str],
-    types: Sequence[str],
-    more_attempts: int,
-    at: int,
-) -> int:
-    """Queue deliveries of the endpoint again, and return how many."""
-    statement = _recover_statement(len(statuses), len(types), until is not None)
-    parameters: dict[str, Any] = {f"status_{i}": status for i, status in enumerate(statuses)}
-    parameters |= {f"type_{i}": kind for i, kind in enumerate(types)}
-    if until is not None:
-        parameters["until"] = until
-    return tx.run(
-        statement,
+    event_sequence: int,
+    resource_id: str | None,
+    generation: int,
+    lease_token: str | None = None,
+    lease_until: int | None = None,
+) -> None:
+    """Insert a delivery that was never tried. Columns without a value are left out: each is parsed, row by row."""
+    columns = {name: value for name, value in row._asdict().items() if name not in _EMPTY}
+    tx.insert(
+        deliveries,
         organization_id=organization_id,
-        endpoint_id=endpoint_id,
-        since=since,
-        attempts=more_attempts,
-        at=at,
-        **parameters,
+        event_sequence=event_sequence,
+        resource_id=resource_id,
+        generation=generation,
+        lease_token=lease_token,
+        lease_until=lease_until,
+        **columns,
     )
+
+
+def retry(tx: Tx, organization_id: str, row: DeliveryRow, generation: int) -> None:
+    """Queue the delivery. Its failure reason stays and marks the next attempt as manual."""
+    changed = {name: getattr(row, name) for name in _RETRY.sets if name != "generation"}
+    tx.update(_RETRY, organization_id=organization_id, id=row.id, generation=generation, **changed)

@@ -8,8 +8,10 @@ id.
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
+from booking_core.clock import SECOND
 from booking_core.webhooks import ClaimedDelivery, DeliveryResult
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker import loops
@@ -40,6 +42,8 @@ class DeliveryLoop:
         self._failures = failures
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._of_resource: dict[tuple[str, str], asyncio.Future[bool]] = {}
+        """The last attempt by endpoint and resource: done when it is over, and false when it has no result."""
 
     def wake(self) -> None:
         """Let the loop look for due deliveries now."""
@@ -104,14 +108,42 @@ class DeliveryLoop:
             task.add_done_callback(self._tasks.discard)
 
     async def _attempt(self, claimed: ClaimedDelivery) -> None:
+        """Make an attempt, after the one about the same resource that comes first (decision W13)."""
+        if claimed.resource_id is None:
+            await self._send(claimed)
+            return
+        claimed_at, resource = asyncio.get_running_loop().time(), (claimed.endpoint_id, claimed.resource_id)
+        before = self._of_resource.get(resource) if claimed.follows else None
+        over = self._of_resource[resource] = asyncio.get_running_loop().create_future()
+        is_tried = False
+        try:
+            if before is None:
+                is_tried = await self._send(claimed)
+            elif await before:
+                is_tried = await self._send(replace(claimed, at=claimed.at + _elapsed_us(claimed_at)))
+            else:
+                self._queue.abandon(claimed)  # its lease expires, and it is made after the other one
+        finally:
+            over.set_result(is_tried)
+            if self._of_resource.get(resource) is over:
+                del self._of_resource[resource]
+
+    async def _send(self, claimed: ClaimedDelivery) -> bool:
+        """Send a delivery and keep the result; return false when it could not be sent."""
         try:
             sent = await self._sender.send(claimed.url, signed_headers(claimed), claimed.body)
         except Exception:  # a bug of this service: the lease expires, and the third time the attempt counts as failed
             log.exception("the attempt %s could not be made", claimed.attempt_id)
             self._queue.abandon(claimed)
-            return
+            return False
         self._queue.add_result(_result(claimed, sent))
         self._changed.set()
+        return True
+
+
+def _elapsed_us(since: float) -> int:
+    """Return the time since a reading of the loop's clock, so that a signature is dated when it is sent."""
+    return int((asyncio.get_running_loop().time() - since) * SECOND)
 
 
 def _result(claimed: ClaimedDelivery, sent: Sent) -> DeliveryResult:

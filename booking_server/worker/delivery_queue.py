@@ -1,22 +1,31 @@
 """The worker's side of the delivery table: claims due deliveries, records results and rescues expired leases."""
 
 import asyncio
+import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
-from booking_core import webhooks
+from booking_core import tokens, webhooks
 from booking_core.clock import SECOND, has_passed
 from booking_core.context import Installation
 from booking_core.db.engine import Database, Tx
-from booking_core.errors import BookingError
+from booking_core.errors import is_outage
 from booking_core.settings import Settings
 from booking_core.webhooks import ClaimedDelivery, DeliveryResult
 from booking_server.worker.clock_watch import ClockWatch
+from booking_server.worker.parking import Parking
 from booking_server.worker.slots import Slots
+
+log = logging.getLogger("booking.worker")
 
 T = TypeVar("T")
 
 RESCUE_EVERY = 5 * SECOND
+KEEP_UP_EVERY = 2 * SECOND
+"""So long, at least, does an organization count as one with undelivered events: in a rush its row is flagged once."""
+KEEP_UP_PAUSE = SECOND // 4
+"""The interval while large recoveries, or long queues of disabled endpoints, are worked off."""
 _NEVER_S = 10**9
 
 
@@ -31,6 +40,11 @@ class DeliveryQueue:
         self._installation = installation
         self._watch = watch
         self._slots = Slots()
+        self._parking = Parking()
+        self._worker = tokens.new_id()
+        self._upkeep = webhooks.Upkeep()
+        self._kept_up_at = 0
+        self._keep_up_after = KEEP_UP_EVERY
         self._results: list[DeliveryResult] = []
         self._rescued_at = 0
         self._is_behind = False
@@ -43,12 +57,13 @@ class DeliveryQueue:
     async def claim(self) -> list[ClaimedDelivery]:
         """Lease due deliveries for the free slots."""
         await self._rescue()
+        await self._keep_up()
         if self._slots.free <= 0:
             return []
-        limits = self._slots.limits()
+        limits = self._slots.limits(full=self._parking.endpoints(self._database.clock()))
         lease_s = webhooks.lease_s(self._settings.webhook_deadline_s)
         claimed = await self._write(
-            lambda tx: webhooks.claim(tx, self._installation, **limits._asdict(), lease_s=lease_s)
+            lambda tx: webhooks.claim(tx, self._installation, **limits._asdict(), worker=self._worker, lease_s=lease_s)
         )
         for each in claimed:
             self._slots.take(each)
@@ -63,19 +78,57 @@ class DeliveryQueue:
         self._slots.release(claimed)
 
     async def record(self) -> None:
-        """Record all results in one transaction; keep them for the next call when that fails."""
+        """Record all results in one transaction; keep them for the next call when the database is away.
+
+        When that fails for another reason, each is recorded by itself, and what cannot be recorded is parked.
+        """
         results, self._results = self._results, []
-        if not results:
-            return
-        try:
-            await self._write(lambda tx: self._record(tx, results))
-        except BaseException as error:
-            self._results = results + self._results
-            self._is_behind = isinstance(error, BookingError)
-            raise
+        together, apart = self._parking.split(results)
+        if together and not await self._record_together(together, apart):
+            apart = [*together, *apart]
+        await self._record_each(apart)
         self._is_behind = False
-        for result in results:
+
+    async def _record_together(self, together: list[DeliveryResult], others: list[DeliveryResult]) -> bool:
+        """Record the results, or return False when one of them cannot be recorded.
+
+        When the database is away these and the others are kept for the next call.
+        """
+        try:
+            await self._write(lambda tx: self._record(tx, together))
+        except BaseException as error:
+            if isinstance(error, Exception) and not is_outage(error):
+                return False
+            self._keep([*together, *others])
+            raise
+        for result in together:
             self._slots.release(result.claimed)
+        return True
+
+    async def _record_each(self, results: list[DeliveryResult]) -> None:
+        """Record each result by itself: keep it for the next calls when that fails, and park it in the end."""
+        last: Exception | None = None
+        for place, result in enumerate(results):
+            try:
+                await self._write(partial(self._record, results=[result]))
+            except BaseException as error:
+                if not isinstance(error, Exception) or is_outage(error):
+                    self._keep(results[place:])
+                    raise
+                if not self._parking.is_parked(result, error):
+                    self._keep([result])
+                    last = error
+                    continue
+                self._parking.park(result, error, self._database.clock())
+            else:
+                self._parking.forget(result)
+            self._slots.release(result.claimed)
+        if last:
+            raise last
+
+    def _keep(self, results: list[DeliveryResult]) -> None:
+        self._results = results + self._results
+        self._is_behind = True
 
     async def _rescue(self) -> None:
         """Return deliveries with expired leases to the queue, at an interval.
@@ -86,8 +139,51 @@ class DeliveryQueue:
         now = self._database.clock()
         if not self._is_behind and has_passed(RESCUE_EVERY, self._rescued_at, now):
             self._rescued_at = now
-            retry_delays_s = self._settings.webhook_waits_s
-            await self._write(lambda tx: webhooks.rescue_expired_leases(tx, retry_delays_s=retry_delays_s))
+            try:
+                await self._write(self._rescue_expired)
+            except Exception as error:
+                if is_outage(error):
+                    raise
+                await self._rescue_each()
+
+    async def _keep_up(self) -> None:
+        """Run the steps of the queue's upkeep at an interval, each by itself, and sooner while there is more to do."""
+        now = self._database.clock()
+        if not has_passed(self._keep_up_after, self._kept_up_at, now):
+            return
+        self._kept_up_at = now
+        try:
+            done = [await self._step(step) for step in await asyncio.to_thread(self._upkeep.steps, self._database)]
+        except Exception as error:
+            if is_outage(error):
+                raise
+            log.exception("the upkeep of deliveries failed")
+            done = []
+        self._keep_up_after = KEEP_UP_PAUSE if any(done) else KEEP_UP_EVERY
+
+    async def _step(self, step: webhooks.Step) -> bool:
+        """Run one step, and return whether there may be more of it to do."""
+        try:
+            return await self._write(step.run) > 0 and step.has_more
+        except Exception as error:
+            if is_outage(error):
+                raise
+            log.exception("a step of the upkeep of deliveries failed")
+            return False
+
+    def _rescue_expired(self, tx: Tx, only: list[tuple[str, str, str]] | None = None) -> None:
+        webhooks.rescue_expired_leases(tx, only=only, retry_delays_s=self._settings.webhook_waits_s)
+
+    async def _rescue_each(self) -> None:
+        """Rescue each delivery by itself, and put off one that cannot be rescued."""
+        for key in await asyncio.to_thread(self._database.read, webhooks.expired_leases):
+            try:
+                await self._write(partial(self._rescue_expired, only=[key]))
+            except Exception as error:
+                if is_outage(error):
+                    raise
+                log.exception("delivery %s to endpoint %s cannot be rescued", key[2], key[1])
+                await self._write(partial(webhooks.park, key=key))
 
     def _record(self, tx: Tx, results: list[DeliveryResult]) -> None:
         # An endpoint must not be disabled because the clock has jumped ahead.

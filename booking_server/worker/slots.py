@@ -1,7 +1,7 @@
 """The slots of one process: how many delivery attempts are in flight, and how many more it may claim."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -46,12 +46,16 @@ class Slots:
     def free(self) -> int:
         return SLOTS - self.by_endpoint.total()
 
-    def limits(self) -> ClaimLimits:
-        """Return the limits of the next claim: half of the free slots, so that the following one sees what is left."""
+    def limits(self, *, full: Sequence[str] = ()) -> ClaimLimits:
+        """Return the limits of the next claim: half of the free slots, so that the following one sees what is left.
+
+        Args:
+            full: endpoints that are to get nothing.
+        """
         free = self.free
         return ClaimLimits(
             free=min((free + 1) // 2, CLAIM_MAX),
-            in_flight=dict(self.by_endpoint),
+            in_flight={**self.by_endpoint, **dict.fromkeys(full, PER_ENDPOINT)},
             slow_free=max(0, SLOW_SLOTS - self.slow),
             per_endpoint=max(1, min(PER_ENDPOINT, free // FREE_PER_ENDPOINT)),
         )

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from support import raw
 from support.api import Api
+from support.hooks import Hooks, queue_rows
 from support.refusals import field_of, nothing_changes, refused
 from support.world import DAY, HOUR, NOON, FixedClock, World
 
@@ -16,6 +17,7 @@ from booking_core.db import tables
 from booking_core.models.events import SUBSCRIBABLE, EventType
 from booking_core.models.scopes import READ_SCOPES, Scope
 from booking_core.models.webhooks import Delivery, WebhookEndpoint, WebhookEndpointWithSecret
+from booking_core.webhooks import giving_up
 
 URL = "https://receiver.example/hook"
 PRIVATE = "https://private.example/hook"
@@ -76,11 +78,13 @@ def log(api: Api, endpoint_id: str, **params: Any) -> list[dict[str, Any]]:
 
 def dead(api: Api, delivery_id: str, **over: Any) -> None:
     """Write a delivery as the worker leaves it after six failed attempts."""
+    queue_rows(api.world)
     ended = {"status": "dead", "failure_reason": "attempts_exhausted", "attempt_count": 6, "next_attempt_at": None}
     api.world.change(tables.deliveries, delivery_id, **(ended | {"completed_at": api.world.clock()} | over))
 
 
 def attempt(api: Api, delivery_id: str, number: int, **over: Any) -> str:
+    queue_rows(api.world)
     row = {"delivery_id": delivery_id, "number": number, "trigger": "scheduled", "started_at": api.world.clock()}
     return api.world.insert(tables.attempts, **(row | over))
 
@@ -276,14 +280,20 @@ def test_without_endpoints_the_page_is_empty(api: Api) -> None:
     assert api.get("/webhooks").json() == {"data": [], "has_more": False, "next_cursor": None}
 
 
-def test_reading_is_two_statements(api: Api, statements: list[str]) -> None:
+def test_reading_is_a_few_statements(api: Api, statements: list[str]) -> None:
     endpoint = create(api)["id"]
     book(api)
     delivery = log(api, endpoint)[0]["id"]
-    for path in ("", f"/{endpoint}", f"/{endpoint}/deliveries", f"/{endpoint}/deliveries/{delivery}"):
+    # The key, the endpoint, where its events stand, the events without a row, and the rows.
+    log_of, one = f"/{endpoint}/deliveries", f"/{endpoint}/deliveries/{delivery}"
+    for path, wanted in (("", 2), (f"/{endpoint}", 2), (log_of, 5), (one, 5)):
         statements.clear()
         assert api.get(f"/webhooks{path}").status_code == 200
-        assert len(statements) == 2
+        assert len(statements) == wanted
+    queue_rows(api.world)
+    statements.clear()
+    api.get(f"/webhooks{one}")
+    assert len(statements) == 3
 
 
 PATHS = [
@@ -447,6 +457,7 @@ def test_disabling_an_endpoint_fails_its_queued_and_later_deliveries(api: Api, c
 
 def test_enabling_an_endpoint_resets_it_and_publishes_an_event(api: Api, clock: FixedClock) -> None:
     endpoint, watching = create(api, "booking.created", "webhook.enabled")["id"], create(api, "webhook.enabled")["id"]
+    change(api, endpoint, status="disabled")
     off = {"status": "auto_disabled", "disabled_reason": "delivery_failures", "disabled_at": clock()}
     failed = {"consecutive_failures": 30, "warned_hours": 48, "last_timed_out": True}
     api.world.change(tables.webhook_endpoints, endpoint, **off, **failed)
@@ -490,9 +501,20 @@ def test_deleting_an_endpoint_fails_its_queued_deliveries_and_adds_none(api: Api
     book(api)
     assert api.call("DELETE", f"/webhooks/{endpoint}").status_code == 204
     book(api)
+    assert api.world.rows(tables.webhook_secrets) == []
+    assert api.world.rows(tables.webhook_cursors) == []
+    hooks = Hooks(api.world)
+    assert [each for each in hooks.claim(free=1000) if each.endpoint_id == endpoint] == []
+
+
+def test_deleting_an_endpoint_fails_the_deliveries_that_were_queued(api: Api) -> None:
+    endpoint = create(api, "booking.created")["id"]
+    book(api)
+    queue_rows(api.world)
+    assert api.call("DELETE", f"/webhooks/{endpoint}").status_code == 204
+    api.world.database.write(lambda tx: giving_up.fail_given_up(tx, each=1000, limit=1000))
     (row,) = api.world.rows(tables.deliveries)
     assert (row["status"], row["failure_reason"]) == ("failed", "endpoint_deleted")
-    assert api.world.rows(tables.webhook_secrets) == []
 
 
 # Secrets ---------------------------------------------------------------------------------------------------------

@@ -9,12 +9,42 @@ from booking_core.db.engine import Database, Tx
 from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.limits import WEBHOOK_WAITS_S
+from booking_core.models.pages import Order
 from booking_core.models.webhooks import AttemptError
-from booking_core.webhooks import ClaimedDelivery, DeliveryResult
+from booking_core.webhooks import ClaimedDelivery, DeliveryResult, following, log, recovering, store
 from support.world import World
 from webhook_verify import generate_secret
 
 REDEEMED, ISSUED = EventType.GIFT_CARD_REDEEMED, EventType.GIFT_CARD_ISSUED
+
+
+def follow(world: World, endpoint_id: str, *types: str, status: str = "enabled") -> None:
+    """Let an endpoint that was inserted follow the log from behind its last event."""
+
+    def work(tx: Tx) -> None:
+        last = events.lock_sequences(tx, {world.org: (0, 0)})[world.org][1]
+        following.begin(tx, world.org, endpoint_id, types, last)
+        if status != "enabled":
+            following.miss(tx, world.org, endpoint_id, types, last, world.clock())
+
+    world.database.write(work)
+
+
+def queue_rows(world: World) -> None:
+    """Make a queued row of each delivery that is still only an event behind its endpoint's cursor."""
+
+    def work(tx: Tx) -> None:
+        for row in world.rows(tables.webhook_endpoints):
+            endpoint = store.get(tx, world.org, row["id"])
+            if endpoint is None or endpoint.status != "enabled":
+                continue
+            stretches = [each for each in log.stretches(tx, world.org, row["id"]) if each.missed_at is None]
+            found = log.find_events(tx, world.org, row["id"], stretches, Order.ASC, 10_000)
+            recovering._insert_rows(tx, world.org, endpoint, found)
+            last = events.lock_sequences(tx, {world.org: (0, 0)})[world.org][1]
+            tx.update(following._MOVE, organization_id=world.org, endpoint_id=row["id"], served_sequence=last)
+
+    world.database.write(work)
 
 
 @dataclass
@@ -34,8 +64,7 @@ class Hooks:
         now = self.world.clock()
         row = {"url": "https://receiver.example/hook", "status": "enabled", "enabled_at": now, "created_at": now}
         endpoint_id = self.world.insert(tables.webhook_endpoints, **(row | {"updated_at": now} | columns))
-        for kind in types or (REDEEMED,):
-            self.world.insert(tables.webhook_subscriptions, endpoint_id=endpoint_id, event_type=kind.value)
+        follow(self.world, endpoint_id, *(types or (REDEEMED,)), status=columns.get("status", "enabled"))
         self.secret(endpoint_id)
         return endpoint_id
 
@@ -109,10 +138,31 @@ class Hooks:
 
     # What is there ---------------------------------------------------------------------------------------------
 
-    def deliveries(self, endpoint_id: str | None = None) -> list[dict[str, Any]]:
-        """Return the rows in the order of their events."""
+    def rows(self, endpoint_id: str | None = None) -> list[dict[str, Any]]:
+        """Return the rows of deliveries in the order of their events."""
         rows = [row for row in self.world.rows(tables.deliveries) if endpoint_id in (None, row["endpoint_id"])]
         return sorted(rows, key=lambda row: row["event_sequence"])
+
+    def deliveries(self, endpoint_id: str | None = None) -> list[dict[str, Any]]:
+        """Return the deliveries as the API shows them, in the order of their events; rows with all their columns."""
+        wanted = [row["id"] for row in self.world.rows(tables.webhook_endpoints) if endpoint_id in (None, row["id"])]
+        found = self.database.read(lambda tx: [each for of_one in wanted for each in self._log(tx, of_one)])
+        return sorted(found, key=lambda row: row["event_sequence"])
+
+    def _log(self, tx: Tx, endpoint_id: str) -> list[dict[str, Any]]:
+        endpoint = store.get(tx, self.world.org, endpoint_id)
+        found = {row["event_sequence"]: row for row in self.rows(endpoint_id)}
+        if endpoint is None:
+            return list(found.values())
+        stretches = log.stretches(tx, self.world.org, endpoint_id)
+        every, types = (0, log.END), list(EventType)
+        shown = log.find_events(tx, self.world.org, endpoint_id, stretches, Order.ASC, 10_000)
+        shown += log.find_rows(tx, self.world.org, endpoint, types, every, Order.ASC, 10_000, None)
+        return [
+            found.get(sequence, {"event_sequence": sequence})
+            | {k: v for k, v in row._asdict().items() if k != "attempts"}
+            for sequence, row in shown
+        ]
 
     def delivery(self, delivery_id: str | None = None) -> dict[str, Any]:
         (row,) = [row for row in self.deliveries() if delivery_id in (None, row["id"])]
@@ -123,6 +173,10 @@ class Hooks:
 
     def row(self, endpoint_id: str) -> dict[str, Any]:
         return self.world.row(tables.webhook_endpoints, endpoint_id)
+
+    def cursor(self, endpoint_id: str) -> dict[str, Any]:
+        (row,) = [row for row in self.world.rows(tables.webhook_cursors) if row["endpoint_id"] == endpoint_id]
+        return row
 
     def event_types(self) -> list[str]:
         """Return the types of the published events, in order."""

@@ -14,7 +14,7 @@ from sqlalchemy import Table, text
 from support import due
 from support.creating import create, created
 from support.databases import drop_check
-from support.hooks import Hooks
+from support.hooks import Hooks, queue_rows
 from support.operations import Operations
 from support.world import HOUR, FixedClock, World, make_world
 
@@ -106,6 +106,7 @@ def switch_off(world: World) -> None:
     hooks = Hooks(world)
     endpoint = hooks.endpoint(EventType.CUSTOMER_CREATED)
     Operations(world).book(world.departure(world.experience()))
+    queue_rows(world)
     off = WebhookEndpointChange(status=WantedStatus.DISABLED)
 
     def work(tx: Tx) -> None:
@@ -278,7 +279,7 @@ BUGS = (
     ),
     Bug(
         "the deliveries of an event are forgotten",
-        forgotten("booking_core.db.engine.Tx.insert_from_select"),
+        forgotten("booking_core.webhooks.claiming._insert"),
         "an event has a delivery for each endpoint that subscribes to its type",
     ),
     Bug(
@@ -347,8 +348,14 @@ BUGS = (
     ),
     Bug(
         "what is queued for an endpoint that is switched off is left",
-        forgotten("booking_core.webhooks.store.fail_queued"),
+        instead("booking_core.webhooks.rules.given_up", lambda row, _: row),
         "no delivery is queued for a disabled endpoint",
+        switch_off,
+    ),
+    Bug(
+        "what an endpoint misses while it is switched off is forgotten",
+        forgotten("booking_core.webhooks.following.give_up"),
+        "an endpoint has its place in the log, and misses what occurs while it is disabled",
         switch_off,
     ),
     Bug(

@@ -1,6 +1,6 @@
 """`booking webhooks create` to `recover`: manage endpoints over HTTP."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -259,6 +259,10 @@ def recover(
         cli.render.note(f"To watch them: booking webhooks deliveries list {endpoint_id} --watch")
 
 
+_SKEW = timedelta(minutes=1)
+"""The log is ordered by the sequence of events, against which their dates run a little."""
+
+
 def _count_lost(
     client: "BookingClient", endpoint_id: str, since: str, until: str | None, statuses: list[str], types: list[str]
 ) -> dict[str, Any]:
@@ -269,8 +273,8 @@ def _count_lost(
     for status in statuses:
         for delivery in pagination.iter_items(client, path, {"status": status}):
             created_at = datetime.fromisoformat(delivery["created_at"])
-            if created_at < begin:
+            if created_at < begin - _SKEW:
                 break
             is_wanted = delivery["trigger"] != "test" and (not types or delivery["event_type"] in types)
-            counts[status] += is_wanted and (end is None or created_at < end)
+            counts[status] += is_wanted and created_at >= begin and (end is None or created_at < end)
     return {"matched": sum(counts.values()), **counts, "dry_run": True}

@@ -232,7 +232,7 @@ async def recover_webhook(
     included. Each has six more attempts with the usual waits. Tests are left alone."""
     return await command.write(
         caller,
-        lambda tx: Answer(202, orjson.dumps({"matched": webhooks.recover(tx, caller, endpoint_id, body)})),
+        lambda tx: Answer(202, orjson.dumps(webhooks.recover(tx, caller, endpoint_id, body))),
     )
 
 

@@ -202,3 +202,51 @@ def test_migrations_make_the_keys_checks_and_indexes_of_the_tables(empty_databas
     engine.dispose()
     migrate.upgrade(empty_database_url)
     assert _keys_and_indexes(empty_database_url) == wanted
+
+
+ENDPOINT = "018f0000-0000-7000-8000-000000000004"
+DISABLED = "018f0000-0000-7000-8000-000000000005"
+
+
+def test_deliveries_queued_before_0011_stay_queued_and_endpoints_follow_the_log_from_there(
+    empty_database_url: str,
+) -> None:
+    migrate.upgrade(empty_database_url, "0009")
+    own = "organization_id, id, created_at, updated_at"
+    settings = "timezone, default_currency, created_at, updated_at"
+    delivery = (
+        "INSERT INTO deliveries (organization_id, id, created_at, updated_at, endpoint_id, event_id, event_type,"
+        ' event_sequence, status, "trigger", max_attempts, next_attempt_at, completed_at) VALUES'
+    )
+    databases.run(
+        empty_database_url,
+        f"INSERT INTO organizations (id, slug, name, {settings}) VALUES ('{ORG}', 'a', 'A', 'UTC', 'NOK', 1, 1)",
+        f"INSERT INTO counters (organization_id, last_booking_number, last_event_sequence) VALUES ('{ORG}', 1, 7)",
+        f"INSERT INTO webhook_endpoints ({own}, url, status, enabled_at, disabled_at, last_claimed_at) VALUES"
+        f" ('{ORG}', '{ENDPOINT}', 1, 1, 'https://a', 'enabled', 1, NULL, 5),"
+        f" ('{ORG}', '{DISABLED}', 1, 1, 'https://b', 'disabled', 1, 9, NULL)",
+        "INSERT INTO webhook_subscriptions (organization_id, endpoint_id, event_type) VALUES"
+        f" ('{ORG}', '{ENDPOINT}', 'booking.created'), ('{ORG}', '{DISABLED}', 'booking.created')",
+        f"{delivery} ('{ORG}', '{BOOKING}', 3, 3, '{ENDPOINT}', '{BOOKING}', 'booking.created', 7, 'queued', 'event',"
+        " 6, 3, NULL)",
+        f"{delivery} ('{ORG}', '{CUSTOMER}', 3, 3, '{DISABLED}', '{BOOKING}', 'booking.created', 7, 'failed', 'event',"
+        " 6, NULL, 3)",
+    )
+    migrate.upgrade(empty_database_url)
+    assert migrate.differences(empty_database_url) == []
+    assert _rows(empty_database_url, "SELECT id, status, generation FROM deliveries ORDER BY id") == [
+        (BOOKING, "queued", "0"),
+        (CUSTOMER, "failed", "0"),
+    ]
+    assert _rows(empty_database_url, "SELECT served_sequence, last_claimed_at FROM webhook_cursors ORDER BY 2") in (
+        [("7", "5"), ("7", "None")],
+        [("7", "None"), ("7", "5")],  # SQLite sorts what is missing first
+    )
+    assert _rows(empty_database_url, "SELECT from_sequence, until_sequence FROM webhook_subscriptions") == [
+        ("7", "None"),
+        ("7", "None"),
+    ]
+    missed = "SELECT endpoint_id, from_sequence, until_sequence, missed_at FROM webhook_ranges"
+    assert _rows(empty_database_url, missed) == [(DISABLED, "7", "None", "9")]
+    flags = "SELECT 1 FROM counters WHERE has_webhooks AND NOT has_undelivered"
+    assert _rows(empty_database_url, flags) == [("1",)]

@@ -94,7 +94,7 @@ def test_tables_are_sent_before_those_that_refer_to_them(world: World) -> None:
     at = {"enabled_at": 1, "created_at": 1, "updated_at": 1}
     with world.database.writing() as tx:
         own = {"organization_id": world.org, "endpoint_id": endpoint}
-        tx.insert(tables.webhook_subscriptions, **own, event_type="customer.created")
+        tx.insert(tables.webhook_subscriptions, **own, event_type="customer.created", from_sequence=0)
         tx.insert(
             tables.webhook_endpoints,
             organization_id=world.org,

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from support.creating import create, created
 from support.databases import unbind
-from support.hooks import Hooks
+from support.hooks import Hooks, queue_rows
 from support.world import DAY, HOUR, NOON, FixedClock, World, make_world
 
 from booking_core import bookings, events, gift_codes, outbox, payments, timeline, tokens
@@ -22,6 +22,7 @@ from booking_core.models.events import EventType
 from booking_core.models.webhooks import AttemptError
 from booking_core.outbox import OutboxKind
 from booking_core.timeline import TimelineKind
+from booking_core.webhooks import giving_up
 
 PRICE, FACE, PART, REFUND = 89_000, 50_000, 30_000, 20_000
 LINES = json.dumps(
@@ -251,6 +252,8 @@ def make_history(url: str) -> History:
         world.key()
     world.key(revoked_at=NOON)
     world.key(expires_at=NOON)
+    queue_rows(world)
+    world.database.write(lambda tx: giving_up.fail_given_up(tx, each=100, limit=100))
     return history
 
 

@@ -65,6 +65,10 @@ AUTO_DISABLED = "an endpoint is disabled automatically only after enough failure
 ENDPOINT_LIMIT = "an organization has at most 10 endpoints"
 ONE_SECRET = "an endpoint has one current secret, and a deleted endpoint has none"
 DUE = "a delivery is sent when it is due, and an expired lease is rescued"
+UNRECORDED = "the result of every delivery can be recorded"
+NEVER_BOTH = "a delivery has a row, or is still an event of the log, and never both"
+PLACE = "an endpoint has its place in the log, and misses what occurs while it is disabled"
+MARKED = "an organization with events to be delivered is marked"
 KEYS = "an organization has at most 20 active keys"
 ANSWERS = "every API booking has the stored response of its idempotency key"
 ANSWERED_ONCE = "an idempotency key has one stored response"
@@ -304,7 +308,7 @@ AMOUNTS = (
 )
 
 EVENTS = (
-    *corrupt(DENSE, "UPDATE counters SET last_event_sequence = last_event_sequence - 1"),
+    *corrupt(DENSE, "UPDATE counters SET last_event_sequence = last_event_sequence - 1", also=(PLACE,)),
     *corrupt(DENSE, "DELETE FROM events WHERE type = 'customer.updated'", also=(OF_EVENT,)),
     *corrupt(PURGED, "DELETE FROM events WHERE sequence < 4", also=(CREATED, OF_EVENT)),
     *corrupt(
@@ -401,6 +405,28 @@ DELIVERIES = (
         "INSERT INTO deliveries SELECT * FROM deliveries WHERE status = 'queued' AND event_type = 'booking.cancelled'",
     ),
     *corrupt(A_DELIVERY, "DELETE FROM deliveries WHERE event_type = 'booking.cancelled'"),
+    *corrupt(NEVER_BOTH, "UPDATE webhook_cursors SET served_sequence = 0", also=(MARKED,)),
+    *corrupt(
+        NEVER_BOTH,
+        """INSERT INTO webhook_ranges
+                  (organization_id, endpoint_id, event_type, from_sequence, until_sequence, missed_at)
+           SELECT d.organization_id, d.endpoint_id, d.event_type, d.event_sequence - 1, d.event_sequence, 1
+             FROM deliveries d WHERE d.status = 'succeeded'""",
+    ),
+    *corrupt(
+        PLACE,
+        "UPDATE webhook_cursors SET served_sequence = 1000000",
+        """INSERT INTO webhook_ranges (organization_id, endpoint_id, event_type, from_sequence, missed_at)
+           SELECT e.organization_id, e.id, 'ping', 1, 1 FROM webhook_endpoints e WHERE e.status = 'enabled'""",
+        "DELETE FROM webhook_cursors",
+        "DELETE FROM webhook_ranges",
+    ),
+    *corrupt(
+        MARKED,
+        "UPDATE counters SET has_webhooks = false",
+        "UPDATE counters SET has_undelivered = false, last_event_sequence = last_event_sequence + 1",
+        also=(DENSE,),
+    ),
     *corrupt(SUBSCRIBED, "DELETE FROM webhook_subscriptions WHERE event_type = 'booking.cancelled'"),
     *corrupt(
         SUBSCRIBED,
@@ -418,11 +444,16 @@ DELIVERIES = (
     *corrupt(
         OF_EVENT,
         "UPDATE deliveries SET event_sequence = event_sequence + 100 WHERE event_type = 'booking.cancelled'",
+        also=(A_DELIVERY, NEVER_BOTH),
+    ),
+    *corrupt(
+        OF_EVENT,
         "UPDATE deliveries SET resource_id = NULL WHERE event_type = 'booking.cancelled'",
     ),
     *corrupt(
         OF_EVENT,
         "UPDATE deliveries SET event_type = 'booking.created' WHERE event_type = 'booking.cancelled'",
+        also=(A_DELIVERY,),
     ),
     *corrupt(
         OF_EVENT,
@@ -463,7 +494,7 @@ DELIVERIES = (
     *corrupt(
         DISABLED,
         """UPDATE deliveries SET status = 'queued', completed_at = NULL, failure_reason = NULL,
-                  next_attempt_at = created_at WHERE status = 'failed'""",
+                  next_attempt_at = created_at, generation = 1 WHERE status = 'failed'""",
     ),
     *corrupt(
         ENDPOINT,
@@ -490,6 +521,11 @@ DELIVERIES = (
         DUE,
         "UPDATE deliveries SET next_attempt_at = 1 WHERE status = 'queued'",
         "UPDATE deliveries SET lease_until = 1, lease_token = 'held' WHERE status = 'queued'",
+    ),
+    *corrupt(
+        UNRECORDED,
+        """UPDATE deliveries SET lease_until = next_attempt_at + 1, lease_token = 'held', lost_leases = 3
+            WHERE status = 'queued'""",
     ),
 )
 

@@ -10,13 +10,14 @@ from support.hooks import Hooks
 from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
-from booking_core import doctor, parked, payments
+from booking_core import doctor, parked, payments, webhooks
 from booking_core.clock import SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
 from booking_core.doctor import checks, sealed_values
 from booking_core.models.bookings import RefundMode
 from booking_core.models.events import EventType
+from booking_core.models.webhooks import WantedStatus, WebhookEndpointChange
 from booking_core.notifications.rules import SEND_RETRY_DELAYS, SENT_WITHIN, WRITE_RETRY_DELAYS
 from booking_core.payments import rules as refund_rules
 from booking_core.storefront.rules import HOLD_S_MAX
@@ -112,8 +113,8 @@ def test_a_manually_disabled_endpoint_is_no_finding(world: World) -> None:
     ops.book(world.departure(world.experience(), starts_at=world.clock() + 90 * DAY))
     exhaust_attempts(world, hooks)
     assert findings_for_person(world).keys() == {DEAD}
-    off = {"status": "disabled", "disabled_reason": "manual", "disabled_at": world.clock()}
-    world.change(tables.webhook_endpoints, endpoint, **off, updated_at=world.clock())
+    off = WebhookEndpointChange(status=WantedStatus.DISABLED)
+    world.database.write(lambda tx: webhooks.change(tx, world.caller(), endpoint, off, is_public=lambda _: True))
     assert findings_for_person(world) == {}
 
 

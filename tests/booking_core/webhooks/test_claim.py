@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy.engine import make_url
 from support import databases
-from support.hooks import Hooks
+from support.hooks import Hooks, queue_rows
 from support.receivers import wait_until
 from support.world import HOUR, SECRET, FixedClock
 
@@ -87,7 +87,8 @@ def test_without_a_free_slot_the_database_is_not_asked(hooks: Hooks, counted: li
 def test_a_given_instant_stands_in_for_the_clock(hooks: Hooks, clock: FixedClock) -> None:
     hooks.endpoint()
     hooks.publish()
-    assert hooks.claim(now=clock() - 1) == []
+    hooks.fail(hooks.one())
+    assert hooks.claim(now=clock() + 60 * SECOND - 1) == []
     assert len(hooks.claim(now=clock() + HOUR)) == 1
     assert hooks.delivery()["last_attempt_at"] == clock() + HOUR
 
@@ -313,6 +314,7 @@ def test_a_first_attempt_that_was_lost_keeps_its_place(hooks: Hooks, clock: Fixe
 def test_an_endpoint_that_is_off_gets_tests_only(hooks: Hooks, status: str) -> None:
     endpoint = hooks.endpoint()
     hooks.publish(times=2)
+    queue_rows(hooks.world)
     for row, trigger in zip(hooks.deliveries(), ("event", "test"), strict=True):
         hooks.world.change(tables.deliveries, row["id"], trigger=trigger)
     hooks.world.change(tables.webhook_endpoints, endpoint, status=status)
@@ -353,17 +355,20 @@ def test_a_claim_waits_for_nobody(hooks: Hooks, queue_url: str) -> None:
         pytest.skip("SQLite has one writer: there is nobody to wait for")
     endpoint = hooks.endpoint()
     hooks.publish(times=3)
+    queue_rows(hooks.world)
     held = hooks.deliveries()[0]["id"]
+    (event,) = hooks.publish()
     with databases.connect(queue_url) as connection:
         connection.autocommit = False
         connection.execute("SELECT 1 FROM webhook_endpoints WHERE id = %s FOR NO KEY UPDATE", (endpoint,))
+        connection.execute("SELECT 1 FROM webhook_cursors WHERE endpoint_id = %s FOR NO KEY UPDATE", (endpoint,))
         connection.execute("SELECT 1 FROM deliveries WHERE id = %s FOR UPDATE", (held,))
         claimed = hooks.claim()
         connection.rollback()
-    assert {each.delivery_id for each in claimed} == {row["id"] for row in hooks.deliveries()} - {held}
-    assert hooks.row(endpoint)["last_claimed_at"] is None
-    assert hooks.one().delivery_id == held
-    assert hooks.row(endpoint)["last_claimed_at"] == hooks.world.clock()
+    assert {each.delivery_id for each in claimed} == {row["id"] for row in hooks.rows()} - {held}
+    assert hooks.cursor(endpoint)["last_claimed_at"] is None
+    assert {each.event_id for each in hooks.claim()} == {event, hooks.deliveries()[0]["event_id"]}
+    assert hooks.cursor(endpoint)["last_claimed_at"] == hooks.world.clock()
 
 
 _CLOCK_THAT_WAITS = """

@@ -19,12 +19,21 @@ from booking_core.db import tables
 from booking_core.db.engine import Database, Tx
 from booking_core.db.paging import PageRequest
 from booking_core.db.statements import Statement, as_json
-from booking_core.db.unit_of_work import Update, as_one_statement, as_row_statement
+from booking_core.db.unit_of_work import Update, as_one_statement, as_row_statement, as_rows_statement
 from booking_core.models.webhooks import DeliveryStatus
-from booking_core.webhooks import queue, store
+from booking_core.webhooks import following, giving_up, log, picking, purging, queue, store
 
 ORGANIZATIONS, QUEUED, DONE, MUCH = 1_200, 3, 10, 8_000
-CLAIM = {"free": 64, "in_flight": "[]", "slow_free": 32, "per_endpoint": 2, "per_organization": 8}
+SERVED, WAITING, BEHIND = 1_000_000, 3, 40
+"""The cursor of every endpoint, the events behind it, and the organizations that are flagged for it."""
+CLAIM: dict[str, Any] = {
+    "free": 64,
+    "in_flight": "[]",
+    "slow_free": 32,
+    "per_endpoint": 2,
+    "per_organization": 8,
+    "worker": None,
+}
 
 
 def delivery(organization_id: str, endpoint_id: str, row_id: str, sequence: int, **over: Any) -> dict[str, Any]:
@@ -61,8 +70,26 @@ def crowd(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hook
     databases.fill(url, tables.organizations, (settings | {"id": o, "slug": o} for o, _ in others))
     endpoints = ({"organization_id": o, "id": e, "url": "https://x.org", "status": "enabled"} | at for o, e in others)
     databases.fill(url, tables.webhook_endpoints, endpoints)
-    subscribed = ({"organization_id": o, "endpoint_id": e, "event_type": "gift_card.redeemed"} for o, e in others)
+    subscribed = (
+        {"organization_id": o, "endpoint_id": e, "event_type": "gift_card.redeemed", "from_sequence": 0}
+        for o, e in others
+    )
     databases.fill(url, tables.webhook_subscriptions, subscribed)
+    cursors = ({"organization_id": o, "endpoint_id": e, "served_sequence": SERVED} for o, e in others)
+    databases.fill(url, tables.webhook_cursors, cursors)
+    missed = (
+        {"organization_id": o, "endpoint_id": e, "event_type": "booking.created", "from_sequence": 0, "missed_at": NOON}
+        for o, e in others
+    )
+    databases.fill(url, tables.webhook_ranges, missed)
+    recoveries = (
+        {"organization_id": o, "endpoint_id": e, "id": e, "request": "{}", "created_at": 1} for o, e in others
+    )
+    databases.fill(url, tables.webhook_recoveries, recoveries)
+    flagged = {"last_event_sequence": SERVED + WAITING, "has_webhooks": True, "has_undelivered": True}
+    databases.fill(url, tables.counters, ({"organization_id": o} | flagged for o, _ in others[:BEHIND]))
+    quiet = flagged | {"has_undelivered": False}
+    databases.fill(url, tables.counters, ({"organization_id": o} | quiet for o, _ in others[BEHIND:]))
     secrets = (
         {"organization_id": o, "id": e, "endpoint_id": e, "secret_sealed": "x", "created_at": 1} for o, e in others
     )
@@ -88,6 +115,19 @@ def crowd(backend: str, new_database_url: Callable[[str], str]) -> Iterator[Hook
         for row in log
     )
     databases.fill(url, tables.events, events)
+    waiting = (
+        {"organization_id": o, "sequence": SERVED + n, "id": next(made), "resource_id": next(made), "occurrence": 0}
+        | {"type": "gift_card.redeemed", "resource_type": "gift_card", "body": "{}", "created_at": NOON}
+        for o, _ in [(hooks.world.org, first), *others]
+        for n in range(1, WAITING + 1)
+    )
+    databases.fill(url, tables.events, waiting)
+    databases.run(
+        url,
+        f"UPDATE counters SET last_event_sequence = {SERVED + WAITING}, has_undelivered = true"
+        f" WHERE organization_id = '{hooks.world.org}'",
+        f"UPDATE webhook_cursors SET served_sequence = {SERVED}",
+    )
     attempts = (
         {
             "organization_id": row["organization_id"],
@@ -116,7 +156,9 @@ def check(tx: Tx, statement: Statement, **parameters: Any) -> None:
 def without_our_own(shown: str) -> str:
     """Return the plan without scans of the statement's own intermediate results."""
     made = (
-        "clock|busy|waiting|w|b|r|o|f|l|k|room|offered|fair|in_lanes|picked|logs|due|wanted|fail_queued|purged|settle"
+        "clock|busy|waiting|behind|first_attempts|candidates|either|w|b|r|o|i|in_source|f|l|k|room"
+        "|offered|fair|in_lanes|picked|logs|due|wanted"
+        "|purged|settle|missed|no_recovery|all_served|idle|delivered|stretches|scans|types|ranges|taken|queued|page"
     )
     made += "|attempt_result|endpoint_health|lease|served|value|json_each"
     return re.sub(rf"SCAN (?:{made})(?:\s.*)?$", "", shown, flags=re.MULTILINE)
@@ -126,22 +168,31 @@ KEYS = ("organization_id", "endpoint_id", "id")
 
 
 def test_the_worker_never_reads_a_whole_table(crowd: Hooks) -> None:
-    some = crowd.deliveries()[-1]
+    some = crowd.rows()[-1]
     wanted = as_json([{name: some[name] for name in KEYS}])
-    rows = as_json([store.fail_queued_row(some["organization_id"], some["endpoint_id"], "endpoint_disabled", NOON)])
+    own = {"organization_id": some["organization_id"], "endpoint_id": some["endpoint_id"]}
+    given_up = as_json([own | {"at": NOON}])
     with crowd.database.writing() as tx:
-        check(tx, queue.CLAIM, **CLAIM, now=NOON)
-        check(tx, queue.NEXT)
+        check(tx, picking.CLAIM, **CLAIM, now=NOON)
+        check(tx, picking.NEXT)
         check(tx, queue.EXPIRED, limit=500, now=NOON)
         check(tx, queue._LOCK, wanted=wanted, now=NOON)
         check(tx, queue._LOCK_UNLOCKED, wanted=wanted, now=NOON)
-        check(tx, queue.OLD, before=NOON - DAY, limit=100)
-        check(tx, queue._DELETE_ATTEMPTS, purged=wanted)
-        check(tx, queue._DELETE_DELIVERIES, purged=wanted)
-        check(tx, queue._DELETED, before=NOON, limit=100)
-        for statement in queue._DELETE_ENDPOINTS:
+        check(tx, purging.OLD, before=NOON - DAY, limit=100, looked_at=1000)
+        check(tx, purging._DELETE_ATTEMPTS, purged=wanted)
+        check(tx, purging._DELETE_DELIVERIES, purged=wanted)
+        check(tx, purging._DELETED, before=NOON, limit=100)
+        for statement in purging._DELETE_ENDPOINTS:
             check(tx, statement, purged=wanted)
-        check(tx, store._FAIL_QUEUED, fail_queued=rows)
+        for target in following._GIVE_UP:
+            check(tx, as_rows_statement(target), **{target.name: given_up})
+        for statement in following._FORGET[:3]:  # recoveries are few, and deleted by the endpoint
+            check(tx, statement, **own)
+        check(tx, following.IDLE, limit=100)
+        check(tx, following.DELIVERED, limit=100)
+        check(tx, following._CLEAR, delivered=as_json([{"organization_id": own["organization_id"]}]))
+        check(tx, giving_up.GIVEN_UP, each=10, limit=100)
+        check(tx, log._STRETCHES, **own)
 
 
 def test_what_lies_too_far_ahead_is_looked_for_among_what_is_queued(crowd: Hooks) -> None:
@@ -166,16 +217,17 @@ def test_what_lies_too_far_ahead_is_looked_for_among_what_is_queued(crowd: Hooks
 
 
 def test_a_page_of_the_log_is_found_by_its_index(crowd: Hooks) -> None:
-    some = crowd.deliveries()[-1]
+    some = crowd.rows()[-1]
     own = {"organization_id": some["organization_id"], "endpoint_id": some["endpoint_id"]}
     with crowd.database.writing() as tx:
-        check(tx, store._GET_DELIVERY, **own, id=some["id"])
+        check(tx, log._GET, **own, id=some["id"])
+        check(tx, log._EVENTS_OF, organization_id=own["organization_id"], first_id=some["id"], last_id=some["id"])
         check(tx, store._LOCK_DELIVERY, **own, id=some["id"])
 
 
-@pytest.mark.parametrize("change", [queue.LEASE, queue.SERVED, queue.SETTLE, queue.RESULT, queue.HEALTH])
+@pytest.mark.parametrize("change", [picking.LEASE, picking.SERVED, queue.SETTLE, queue.RESULT, queue.HEALTH])
 def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Update) -> None:
-    row = dict.fromkeys(change.columns) | {"organization_id": crowd.world.org, "id": crowd.world.org}
+    row = dict.fromkeys(change.columns) | dict.fromkeys(change.keys, crowd.world.org)
     with crowd.database.writing() as tx:
         if crowd.database.is_sqlite:
             bound = {f"_{name}": value for name, value in row.items()}
@@ -186,8 +238,8 @@ def test_what_is_written_is_found_by_its_key(crowd: Hooks, change: Update) -> No
 
 BACKLOG = 20_000
 READS: dict[str, Callable[[Tx, Hooks], Any]] = {
-    "claim": lambda tx, hooks: queue.pick(tx, **CLAIM | {"in_flight": {}}, now=NOON),  # type: ignore[arg-type]
-    "next": lambda tx, hooks: tx.first(queue.NEXT),
+    "claim": lambda tx, hooks: picking.pick(tx, **CLAIM | {"in_flight": {}}, now=NOON),
+    "next": lambda tx, hooks: tx.first(picking.NEXT),
     "expired": lambda tx, hooks: queue.expired(tx, limit=500, now=NOON),
     "page": lambda tx, hooks: page(tx, hooks, the_endpoint(hooks), None),
 }
@@ -243,7 +295,7 @@ def check_pages_by_status(hooks: Hooks, endpoint_id: str) -> None:
 
 
 def test_a_status_that_is_rare_in_a_long_log_is_found_without_reading_it(crowd: Hooks) -> None:
-    check_pages_by_status(crowd, crowd.deliveries()[0]["endpoint_id"])
+    check_pages_by_status(crowd, crowd.rows()[0]["endpoint_id"])
 
 
 def test_a_status_that_half_of_a_long_log_has_is_found_without_reading_it(backlog: Hooks) -> None:
@@ -253,7 +305,7 @@ def test_a_status_that_half_of_a_long_log_has_is_found_without_reading_it(backlo
 def test_settling_keeps_to_its_rows_once_the_plan_has_settled(crowd: Hooks) -> None:
     if crowd.database.is_sqlite:
         pytest.skip("SQLite plans once")
-    keys = [(row["organization_id"], row["endpoint_id"], row["id"]) for row in crowd.deliveries()[:5]]
+    keys = [(row["organization_id"], row["endpoint_id"], row["id"]) for row in crowd.rows()[:5]]
     url = crowd.database.url.render_as_string(hide_password=False)
     with explaining(url) as explain:
         plans: list[Plan] = explain(lambda tx: queue.lock(tx, keys, now=NOON))
@@ -266,7 +318,7 @@ def test_settling_keeps_to_its_rows_once_the_plan_has_settled(crowd: Hooks) -> N
 def test_what_is_settled_is_written_by_its_key_once_the_plan_has_settled(crowd: Hooks) -> None:
     if crowd.database.is_sqlite:
         pytest.skip("SQLite plans once")
-    rows = crowd.deliveries()[:5]
+    rows = crowd.rows()[:5]
 
     def settle(tx: Tx) -> None:
         for row in rows:

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from support.hooks import ISSUED, REDEEMED, Hooks
+from support.hooks import ISSUED, REDEEMED, Hooks, queue_rows
 from support.world import HOUR, FixedClock
 
 from booking_core import events, webhooks
@@ -235,6 +235,7 @@ def test_events_that_happen_while_it_is_off_are_failed_at_once(hooks: Hooks) -> 
 
 def test_the_attempt_that_uses_up_a_delivery_leaves_it_dead_and_not_failed(hooks: Hooks) -> None:
     failing(hooks, 6, 72)
+    queue_rows(hooks.world)
     hooks.world.change(tables.deliveries, hooks.delivery()["id"], attempt_count=5)
     hooks.fail(hooks.one())
     assert (hooks.delivery()["status"], hooks.delivery()["failure_reason"]) == ("dead", "attempts_exhausted")
@@ -418,7 +419,7 @@ def test_tests_of_an_endpoint_that_is_off_count_for_nothing(hooks: Hooks, clock:
     ping(hooks, endpoint)
     hooks.succeed(hooks.one())
     after = hooks.row(endpoint)
-    assert after == before | {"last_claimed_at": after["last_claimed_at"]}
+    assert after == before
     assert set(hooks.event_types()) == {"ping"}
     assert hooks.world.rows(tables.effects) == []
 
@@ -601,11 +602,12 @@ def test_telling_and_switching_off_is_four_statements_at_most(
     hooks.world.clock.advance(80 * HOUR)
     for each in worlds:
         each.publish(times=4)
+        queue_rows(each.world)
         each.world.change(tables.deliveries, each.deliveries()[0]["id"], attempt_count=5)
     claimed = hooks.claim(free=200)
     counted.clear()
     hooks.fail(*claimed)
-    assert len(counted) == (11 if hooks.database.is_sqlite else 4)
+    assert len(counted) == (10 if hooks.database.is_sqlite else 4)
     for each in worlds:
         assert each.event_types()[4:] == ["webhook.delivery_dead", *["webhook.auto_disabled"] * 3]
         assert {row["status"] for row in each.deliveries() if row["event_type"] == REDEEMED} == {"failed", "dead"}

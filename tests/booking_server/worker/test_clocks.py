@@ -111,12 +111,14 @@ def test_a_delivery_waits_no_longer_than_its_own_wait_and_no_shorter(
     before = hooks.delivery()["next_attempt_at"] - machine.world.clock()
     assert before == wait
     machine.step(-back, restarts=restarts)
+    if not failures:  # what was published is sent by its place in the log, and waits for no instant
+        assert hooks.one().number == 1
+        return
     left = hooks.delivery()["next_attempt_at"] - machine.world.clock()
     assert left == round(wait * 1.05), "its wait from now, and the jitter that it may have had"
-    if left:
-        machine.pass_time(left - 1)
-        assert hooks.claim() == []
-        machine.pass_time(1)
+    machine.pass_time(left - 1)
+    assert hooks.claim() == []
+    machine.pass_time(1)
     assert hooks.one().number == failures + 1
 
 

@@ -1,0 +1,321 @@
+"""The SQL of the delivery log: rows of deliveries, and events that are no rows yet, in one order.
+
+The log is ordered by the sequence of the events. Its rows and its events are found by indexes that begin with the type
+and end with the sequence, one scan for each type, merged: so a page costs the same at any place and with any filter.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    Integer,
+    Text,
+    and_,
+    bindparam,
+    func,
+    literal,
+    literal_column,
+    null,
+    select,
+    true,
+    union_all,
+)
+from sqlalchemy.engine import Dialect
+
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, as_json, rows_parameter
+from booking_core.db.tables import (
+    Id,
+    attempts,
+    deliveries,
+    events,
+    webhook_cursors,
+    webhook_endpoints,
+    webhook_ranges,
+    webhook_subscriptions,
+)
+from booking_core.models.pages import Order
+from booking_core.models.webhooks import DeliveryStatus, DeliveryTrigger, EndpointStatus, FailureReason
+from booking_core.webhooks import rules, store
+from booking_core.webhooks.rules import DeliveryRow, EndpointRow
+
+END = 2**63 - 1
+
+_organization_id = bindparam("organization_id", type_=Id)
+_endpoint_id = bindparam("endpoint_id", type_=Id)
+_id = bindparam("id", type_=Id)
+_limit = bindparam("limit", type_=Integer)
+
+Placed = tuple[int, DeliveryRow]
+"""A delivery behind its place in the log, which is the sequence of its event."""
+
+# Events without a row --------------------------------------------------------------------------------------------
+
+
+class Stretch(NamedTuple):
+    """Events of one type that are no rows of deliveries: those after `after`, up to `until`."""
+
+    event_type: str
+    after: int
+    until: int
+    missed_at: int | None
+    """Null: they are to be sent."""
+    recovering_at: int | None
+
+    @property
+    def status(self) -> DeliveryStatus:
+        is_missed = self.missed_at is not None and self.recovering_at is None
+        return DeliveryStatus.FAILED if is_missed else DeliveryStatus.QUEUED
+
+
+def _stretches() -> Any:
+    e, c, s, r = (t.c for t in (webhook_endpoints, webhook_cursors, webhook_subscriptions, webhook_ranges))
+    behind = select(s.event_type, s.from_sequence, s.until_sequence, null(), null(), c.served_sequence).where(
+        e.organization_id == _organization_id,
+        e.id == _endpoint_id,
+        e.status == EndpointStatus.ENABLED.value,
+        c.organization_id == e.organization_id,
+        c.endpoint_id == e.id,
+        s.organization_id == e.organization_id,
+        s.endpoint_id == e.id,
+    )
+    missed = select(r.event_type, r.from_sequence, r.until_sequence, r.missed_at, r.recovering_at, literal(0)).where(
+        r.organization_id == _organization_id, r.endpoint_id == _endpoint_id
+    )
+    return union_all(behind, missed)
+
+
+_STRETCHES = Statement(_stretches())
+
+
+def stretches(tx: Tx, organization_id: str, endpoint_id: str) -> list[Stretch]:
+    """Return where the events of the endpoint are that have no row."""
+    found = tx.all(_STRETCHES, organization_id=organization_id, endpoint_id=endpoint_id)
+    all_of_them = (
+        Stretch(kind, max(after, served), END if until is None else until, missed_at, recovering_at)
+        for kind, after, until, missed_at, recovering_at, served in found
+    )
+    return [stretch for stretch in all_of_them if stretch.after < stretch.until]
+
+
+_STRETCH = {"number": Integer, "event_type": Text, "after": BigInteger, "until": BigInteger}
+
+
+@lru_cache(maxsize=8)
+def _events(order: Order) -> Statement:
+    def build(dialect: Dialect) -> Any:
+        of = rows_parameter(dialect, "stretches", _STRETCH)
+        v = events.c
+        each = (
+            select(v.id, v.sequence, v.created_at)
+            .where(
+                v.organization_id == _organization_id,
+                v.type == of.c.event_type,
+                v.sequence > of.c.after,
+                v.sequence <= of.c.until,
+                v.resource_id.is_distinct_from(_endpoint_id),
+            )
+            .order_by(_in_order(order, v.sequence))
+            .limit(_limit)
+        )
+        return _merged(dialect, of, events, each, order, ("number", "event_type"))
+
+    return Statement(build)
+
+
+def _in_order(order: Order, column: Any) -> Any:
+    return column.asc() if order is Order.ASC else column.desc()
+
+
+def _merged(dialect: Dialect, of: Any, table: Any, each: Any, order: Order, named: Sequence[str]) -> Any:
+    """Return the first rows of all scans in their order: one scan for each row of the parameter."""
+    sequence = "sequence" if table is events else "event_sequence"
+    if dialect.name == "sqlite":
+        found = table.alias("found")
+        rowid = each.with_only_columns(_rowid(table)).correlate(of)
+        columns = [found.c[column.name] for column in each.selected_columns]
+        joined = select(*(of.c[name] for name in named), *columns).join_from(of, found, _rowid(found).in_(rowid))
+        return joined.order_by(_in_order(order, found.c[sequence])).limit(_limit)
+    lateral = each.correlate(of).lateral("each")
+    joined = select(*(of.c[name] for name in named), *lateral.c).join_from(of, lateral, true())
+    return joined.order_by(_in_order(order, lateral.c[sequence])).limit(_limit)
+
+
+def _rowid(table: Any) -> Any:
+    return literal_column(f"{table.name}.rowid", BigInteger)
+
+
+def find_events(
+    tx: Tx, organization_id: str, endpoint_id: str, of: Sequence[Stretch], order: Order, limit: int
+) -> list[Placed]:
+    """Return the first deliveries of the stretches, in order."""
+    if not of:
+        return []
+    parameter = as_json(
+        {"number": number, "event_type": each.event_type, "after": each.after, "until": each.until}
+        for number, each in enumerate(of)
+    )
+    found = tx.all(
+        _events(order), organization_id=organization_id, endpoint_id=endpoint_id, stretches=parameter, limit=limit
+    )
+    return [
+        (sequence, computed(endpoint_id, event_id, kind, created_at, of[number]))
+        for number, kind, event_id, sequence, created_at in found
+    ]
+
+
+def computed(endpoint_id: str, event_id: str, kind: str, created_at: int, of: Stretch) -> DeliveryRow:
+    """Return the delivery of an event that has no row."""
+    at = of.recovering_at or created_at
+    trigger = DeliveryTrigger.EVENT if of.recovering_at is None else DeliveryTrigger.RECOVER
+    row = rules.new_delivery(
+        rules.delivery_id(event_id, endpoint_id),
+        endpoint_id,
+        event_id,
+        kind,
+        created_at=created_at,
+        trigger=trigger,
+        due_at=at,
+    )._replace(updated_at=at)
+    if of.status is DeliveryStatus.FAILED:
+        return rules.failed(row, FailureReason.ENDPOINT_DISABLED, of.missed_at or created_at)
+    return row
+
+
+# Rows ------------------------------------------------------------------------------------------------------------
+
+_OWN = [deliveries.c[name] for name in DeliveryRow._fields if name != "attempts"]
+_SCAN = {"event_type": Text, "generation": Integer, "after": BigInteger, "until": BigInteger}
+
+
+class Stored(NamedTuple):
+    """A status as it is stored: of rows that are queued, those of an earlier generation are shown as failed."""
+
+    status: DeliveryStatus
+    is_given_up: bool = False
+
+    def generations(self, endpoint: EndpointRow) -> Iterable[int]:
+        """Return the generations of such rows. Earlier ones than the last two were written down as failed long ago."""
+        if self.is_given_up:
+            return range(max(0, endpoint.generation - 2), endpoint.generation)
+        return [endpoint.generation if self.status is DeliveryStatus.QUEUED else 0]
+
+
+@lru_cache(maxsize=32)
+def _rows(order: Order, by_status: bool) -> Statement:
+    def build(dialect: Dialect) -> Any:
+        of, d = rows_parameter(dialect, "scans", _SCAN), deliveries.c
+        status = [d.status == bindparam("status", type_=Text), d.generation == of.c.generation] if by_status else []
+        each = (
+            select(*_OWN, d.event_sequence, d.generation)
+            .where(
+                d.organization_id == _organization_id,
+                d.endpoint_id == _endpoint_id,
+                *status,
+                d.event_type == of.c.event_type,
+                d.event_sequence > of.c.after,
+                d.event_sequence <= of.c.until,
+            )
+            .order_by(_in_order(order, d.event_sequence))
+            .limit(_limit)
+        )
+        page = _merged(dialect, of, deliveries, each, order, ()).subquery("page")
+        shown = [page.c[column.name] for column in _OWN]
+        return select(page.c.event_sequence, page.c.generation, *shown, store.attempts_of(page).label("attempts"))
+
+    return Statement(build)
+
+
+def find_rows(
+    tx: Tx,
+    organization_id: str,
+    endpoint: EndpointRow,
+    types: Iterable[str],
+    bounds: tuple[int, int],
+    order: Order,
+    limit: int,
+    stored: Stored | None,
+) -> list[Placed]:
+    """Return the first rows of those types between the bounds, as they are shown, in any order."""
+    after, until = bounds
+    generations = [0] if stored is None else list(stored.generations(endpoint))
+    if not generations:
+        return []
+    scans = as_json(
+        {"event_type": kind, "generation": each, "after": after, "until": until}
+        for kind in types
+        for each in generations
+    )
+    parameters: dict[str, Any] = {} if stored is None else {"status": stored.status.value}
+    found = tx.all(
+        _rows(order, stored is not None),
+        organization_id=organization_id,
+        endpoint_id=endpoint.id,
+        scans=scans,
+        limit=limit,
+        **parameters,
+    )
+    return [(row[0], store.shown_delivery(row[2:], row[1], endpoint)) for row in found]
+
+
+# One delivery ----------------------------------------------------------------------------------------------------
+
+_GET = Statement(
+    select(*_OWN, store.attempts_of(deliveries).label("attempts"), deliveries.c.generation).where(
+        deliveries.c.organization_id == _organization_id,
+        deliveries.c.endpoint_id == _endpoint_id,
+        deliveries.c.id
+        == func.coalesce(
+            select(attempts.c.delivery_id)
+            .where(attempts.c.organization_id == _organization_id, attempts.c.id == _id)
+            .scalar_subquery(),
+            _id,
+        ),
+    )
+)
+_EVENTS_OF = Statement(
+    select(events.c.id, events.c.type, events.c.sequence, events.c.created_at, events.c.resource_id).where(
+        events.c.organization_id == _organization_id,
+        and_(events.c.id >= bindparam("first_id", type_=Id), events.c.id <= bindparam("last_id", type_=Id)),
+    )
+)
+
+
+def get_row(tx: Tx, organization_id: str, endpoint: EndpointRow, delivery_id: str) -> DeliveryRow | None:
+    """Return the row of a delivery, by its own id or by the id of any of its attempts."""
+    row = tx.first(_GET, organization_id=organization_id, endpoint_id=endpoint.id, id=delivery_id)
+    return store.shown_delivery(row[:-1], row[-1], endpoint) if row else None
+
+
+def get_event(tx: Tx, organization_id: str, endpoint_id: str, delivery_id: str) -> DeliveryRow | None:
+    """Return the delivery of an event that has no row, by its own id."""
+    first, last = rules.event_ids_of(delivery_id)
+    of = stretches(tx, organization_id, endpoint_id)
+    for event in tx.all(_EVENTS_OF, organization_id=organization_id, first_id=first, last_id=last) if of else ():
+        if rules.delivery_id(event[0], endpoint_id) == delivery_id:
+            return _of_event(endpoint_id, event, of)
+    return None
+
+
+def _of_event(endpoint_id: str, event: Sequence[Any], of: Iterable[Stretch]) -> DeliveryRow | None:
+    event_id, kind, sequence, created_at, resource_id = event
+    for each in of:
+        if each.event_type == kind and each.after < sequence <= each.until and resource_id != endpoint_id:
+            return computed(endpoint_id, event_id, kind, created_at, each)
+    return None
+
+
+def by_event(tx: Tx, organization_id: str, endpoint: EndpointRow, event_id: str) -> list[Placed]:
+    """Return the delivery of an event, or nothing. That of a purged event is found by its id."""
+    of = stretches(tx, organization_id, endpoint.id)
+    event = tx.first(_EVENTS_OF, organization_id=organization_id, first_id=event_id, last_id=event_id)
+    if event is None:
+        row = get_row(tx, organization_id, endpoint, rules.delivery_id(event_id, endpoint.id))
+        return [] if row is None else [(0, row)]
+    _, kind, sequence, *_ = event
+    bounds = (sequence - 1, sequence)
+    found = find_rows(tx, organization_id, endpoint, [kind], bounds, Order.ASC, 1, None)
+    computed_row = _of_event(endpoint.id, event, of)
+    return found or ([] if computed_row is None else [(sequence, computed_row)])

@@ -1,0 +1,137 @@
+"""Deletes old deliveries with their attempts, and deleted endpoints."""
+
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Integer, bindparam, exists, not_, select
+from sqlalchemy.engine import Dialect
+
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement, as_json, in_rows
+from booking_core.db.tables import (
+    attempts,
+    deliveries,
+    webhook_cursors,
+    webhook_endpoints,
+    webhook_ranges,
+    webhook_subscriptions,
+)
+from booking_core.webhooks import following
+from booking_core.webhooks.queue import for_each
+
+LOOKED_AT = 10
+"""For each delivery that may be deleted so many are looked at: an old one may be queued again, or have ended lately."""
+
+_OLD_POSTGRESQL = """
+WITH RECURSIVE logs AS (
+    (SELECT organization_id, endpoint_id, event_type, created_at FROM deliveries
+      ORDER BY organization_id, endpoint_id, event_type, event_sequence LIMIT 1)
+    UNION ALL
+    SELECT following.* FROM logs l CROSS JOIN LATERAL (
+        SELECT d.organization_id, d.endpoint_id, d.event_type, d.created_at FROM deliveries d
+         WHERE (d.organization_id, d.endpoint_id, d.event_type) > (l.organization_id, l.endpoint_id, l.event_type)
+         ORDER BY d.organization_id, d.endpoint_id, d.event_type, d.event_sequence LIMIT 1) following
+)
+SELECT d.organization_id, d.id
+  FROM logs l
+ CROSS JOIN LATERAL (
+       SELECT o.organization_id, o.id FROM (
+              SELECT f.* FROM deliveries f
+               WHERE f.organization_id = l.organization_id AND f.endpoint_id = l.endpoint_id
+                 AND f.event_type = l.event_type
+               ORDER BY f.event_sequence LIMIT CAST(:looked_at AS bigint)) o
+        WHERE o.created_at < :before AND o.status <> 'queued' AND o.lease_until IS NULL AND o.completed_at < :before
+        ORDER BY o.event_sequence LIMIT :limit) old
+ CROSS JOIN LATERAL (
+       SELECT d.organization_id, d.id FROM deliveries d
+        WHERE d.organization_id = old.organization_id AND d.id = old.id
+          AND coalesce(d.status, '') <> 'queued' AND d.lease_until IS NULL
+          FOR UPDATE SKIP LOCKED) d
+ WHERE l.created_at < :before
+ LIMIT :limit
+"""
+_OLD_SQLITE = """
+WITH RECURSIVE logs AS (
+    SELECT * FROM (
+        SELECT organization_id, endpoint_id, event_type, created_at FROM deliveries
+         ORDER BY organization_id, endpoint_id, event_type, event_sequence LIMIT 1)
+    UNION ALL
+    SELECT d.organization_id, d.endpoint_id, d.event_type, d.created_at
+      FROM logs l CROSS JOIN deliveries d ON d.rowid = coalesce(
+           (SELECT f.rowid FROM deliveries f
+             WHERE f.organization_id = l.organization_id AND f.endpoint_id = l.endpoint_id
+               AND f.event_type > l.event_type
+             ORDER BY f.event_type, f.event_sequence LIMIT 1),
+           (SELECT f.rowid FROM deliveries f
+             WHERE f.organization_id = l.organization_id AND f.endpoint_id > l.endpoint_id
+             ORDER BY f.endpoint_id, f.event_type, f.event_sequence LIMIT 1),
+           (SELECT f.rowid FROM deliveries f WHERE f.organization_id > l.organization_id
+             ORDER BY f.organization_id, f.endpoint_id, f.event_type, f.event_sequence LIMIT 1))
+)
+SELECT d.organization_id, d.id
+  FROM logs l CROSS JOIN deliveries d ON d.rowid IN (
+       SELECT f.rowid FROM deliveries f
+        WHERE f.organization_id = l.organization_id AND f.endpoint_id = l.endpoint_id AND f.event_type = l.event_type
+        ORDER BY f.event_sequence LIMIT :looked_at)
+ WHERE l.created_at < :before AND d.created_at < :before
+   AND d.status <> 'queued' AND d.lease_until IS NULL AND d.completed_at < :before
+ LIMIT :limit
+"""
+OLD = for_each(_OLD_POSTGRESQL, _OLD_SQLITE)
+
+
+def _delete(of: ColumnElement[str]) -> Statement:
+    """Return the statement that deletes the rows whose column holds one of the purged ids."""
+    table = of.table
+
+    def build(dialect: Dialect) -> Any:
+        return table.delete().where(
+            in_rows(dialect, table.c.organization_id, "purged", "organization_id"), in_rows(dialect, of, "purged", "id")
+        )
+
+    return Statement(build)
+
+
+_DELETE_ATTEMPTS, _DELETE_DELIVERIES = _delete(attempts.c.delivery_id), _delete(deliveries.c.id)
+_REFERRED_TO = exists().where(
+    deliveries.c.organization_id == webhook_endpoints.c.organization_id,
+    deliveries.c.endpoint_id == webhook_endpoints.c.id,
+)
+_DELETED = Statement(
+    select(webhook_endpoints.c.organization_id, webhook_endpoints.c.id)
+    .where(webhook_endpoints.c.deleted_at < bindparam("before", type_=BigInteger), not_(_REFERRED_TO))
+    .order_by(webhook_endpoints.c.deleted_at)
+    .limit(bindparam("limit", type_=Integer))
+    .with_for_update(skip_locked=True)
+)
+
+_OF_ENDPOINT = (webhook_subscriptions, webhook_cursors, webhook_ranges)
+_DELETE_ENDPOINTS = (*(_delete(table.c.endpoint_id) for table in _OF_ENDPOINT), _delete(webhook_endpoints.c.id))
+"""The secrets of an endpoint are deleted when the client deletes the endpoint."""
+
+
+def purge(tx: Tx, *, before: int, limit: int) -> int:
+    """Delete deliveries that ended before that instant, with their attempts, at most `limit`; return how many.
+
+    A delivery that is queued, or whose attempt is in flight, is never deleted, however old.
+    """
+    found = tx.all(OLD, before=before, limit=limit, looked_at=LOOKED_AT * limit)
+    if found:
+        purged = as_json({"organization_id": owner, "id": delivery_id} for owner, delivery_id in found)
+        tx.run(_DELETE_ATTEMPTS, purged=purged)
+        tx.run(_DELETE_DELIVERIES, purged=purged)
+    return len(found)
+
+
+def purge_endpoints(tx: Tx, *, before: int, limit: int) -> int:
+    """Delete the rows of endpoints that were deleted before that instant, at most `limit`; return how many.
+
+    An endpoint to which a delivery still refers stays until that delivery is purged. What endpoints have passed in the
+    log, and what can no longer be recovered, goes too.
+    """
+    following.purge(tx)
+    found = tx.all(_DELETED, before=before, limit=limit)
+    if found:
+        purged = as_json({"organization_id": owner, "id": endpoint_id} for owner, endpoint_id in found)
+        for statement in _DELETE_ENDPOINTS:
+            tx.run(statement, purged=purged)
+    return len(found)

@@ -1,0 +1,389 @@
+"""Endpoints follow the log: an event costs nothing for them, and changes cost the same whatever waits."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import text
+from support import databases
+from support.hooks import ISSUED, REDEEMED, Hooks, queue_rows
+from support.receivers import wait_until
+from support.world import HOUR, FixedClock
+
+from booking_core import events, tokens, webhooks
+from booking_core.db import tables
+from booking_core.db.engine import Tx
+from booking_core.db.paging import PageRequest
+from booking_core.db.statements import Statement
+from booking_core.events import NewEvent
+from booking_core.models.events import EventType
+from booking_core.models.pages import Order
+from booking_core.models.webhooks import DeliveryRecover, DeliveryStatus, WantedStatus, WebhookEndpointChange
+from booking_core.webhooks import following, giving_up, recovering
+
+SECOND = 1_000_000
+CARD = "00000000-0000-7000-8000-0000000000ca"
+WORKER = "00000000-0000-7000-8000-0000000000aa"
+MANY = 50_000
+
+
+def flags(hooks: Hooks) -> tuple[bool, bool]:
+    (row,) = hooks.world.rows(tables.counters)
+    return bool(row["has_webhooks"]), bool(row["has_undelivered"])
+
+
+def clear(hooks: Hooks) -> int:
+    return hooks.database.write(lambda tx: following.clear_flags(tx, limit=100))
+
+
+def skip(hooks: Hooks) -> int:
+    return hooks.database.write(lambda tx: following.skip(tx, limit=100))
+
+
+def change(hooks: Hooks, endpoint: str, **fields: object) -> None:
+    request = WebhookEndpointChange(**fields)
+
+    def work(tx: Tx) -> None:
+        webhooks.change(tx, hooks.world.caller(), endpoint, request, is_public=lambda _: True)
+
+    hooks.database.write(work)
+
+
+def disable(hooks: Hooks, endpoint: str) -> None:
+    change(hooks, endpoint, status=WantedStatus.DISABLED)
+
+
+def enable(hooks: Hooks, endpoint: str) -> None:
+    change(hooks, endpoint, status=WantedStatus.ENABLED)
+
+
+def recover(hooks: Hooks, endpoint: str, **fields: object) -> dict[str, object]:
+    request = DeliveryRecover(**({"since": "2026-01-01"} | fields))
+    return hooks.database.write(lambda tx: webhooks.recover(tx, hooks.world.caller(), endpoint, request))
+
+
+def keep_up(hooks: Hooks) -> None:
+    for step in webhooks.Upkeep().steps(hooks.database):
+        hooks.database.write(step.run)
+
+
+def statuses(hooks: Hooks, endpoint: str) -> list[str]:
+    return [row["status"] for row in hooks.deliveries(endpoint)]
+
+
+# Publishing ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("endpoints", [0, 1, 10])
+def test_an_event_is_one_row_whatever_the_number_of_endpoints(hooks: Hooks, counted: list[str], endpoints: int) -> None:
+    for _ in range(endpoints):
+        hooks.endpoint()
+    counted.clear()
+    hooks.publish()
+    assert len(counted) == 2
+    assert hooks.world.rows(tables.deliveries) == []
+    assert len(hooks.deliveries()) == endpoints
+
+
+def test_an_organization_without_endpoints_is_never_marked(hooks: Hooks) -> None:
+    hooks.publish()
+    assert flags(hooks) == (False, False)
+    endpoint = hooks.endpoint()
+    hooks.publish()
+    assert flags(hooks) == (True, True)
+    hooks.succeed(*hooks.claim())
+    disable(hooks, endpoint)
+    assert clear(hooks) == 1
+    assert flags(hooks) == (False, False)
+    hooks.publish()
+    assert flags(hooks) == (False, False)
+
+
+def test_the_mark_is_cleared_when_every_endpoint_was_served(hooks: Hooks) -> None:
+    hooks.endpoint()
+    hooks.endpoint(ISSUED)
+    hooks.publish()
+    assert clear(hooks) == 0
+    hooks.claim()
+    assert clear(hooks) == 0, "one endpoint has not passed an event that it does not want"
+    assert skip(hooks) == 1
+    assert clear(hooks) == 1
+    assert flags(hooks) == (True, False)
+    hooks.publish()
+    assert len(hooks.claim()) == 1
+
+
+def waits_for_a_lock(hooks: Hooks) -> bool:
+    waiting = Statement(
+        text("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
+    )
+    return bool(hooks.database.read(lambda tx: tx.first(waiting)))
+
+
+def test_an_event_that_is_published_while_the_mark_is_cleared_is_delivered(hooks: Hooks) -> None:
+    if hooks.database.is_sqlite:
+        pytest.skip("SQLite has one writer: an event is published before or after")
+    hooks.endpoint()
+    hooks.publish()
+    hooks.succeed(*hooks.claim())
+    publishing = threading.Thread(target=hooks.publish)
+    with hooks.database.writing() as tx:
+        assert following.clear_flags(tx, limit=100) == 1
+        publishing.start()
+        wait_until(lambda: waits_for_a_lock(hooks), "the event waits for the counters")
+    publishing.join()
+    assert flags(hooks) == (True, True)
+    assert len(hooks.claim()) == 1
+
+
+def test_the_mark_is_left_while_an_event_is_published(hooks: Hooks) -> None:
+    if hooks.database.is_sqlite:
+        pytest.skip("SQLite has one writer: an event is published before or after")
+    hooks.endpoint()
+    hooks.publish()
+    hooks.succeed(*hooks.claim())
+    with hooks.database.writing() as tx:
+        events.publish(tx, hooks.world.organization, [NewEvent(REDEEMED, None, b"{}")], at=hooks.world.clock())
+        assert clear(hooks) == 0, "the counters are locked, and nobody waits for them"
+    assert clear(hooks) == 0
+    assert len(hooks.claim()) == 1
+
+
+# Claiming --------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_holds_two_first_attempts_for_one_resource_and_no_third(hooks: Hooks) -> None:
+    hooks.endpoint()
+    published = hooks.publish(CARD, times=4)
+    first, second = hooks.claim(worker=WORKER)
+    assert [first.event_id, second.event_id] == published[:2]
+    assert (first.follows, second.follows) == (False, True)
+    assert hooks.claim(worker=WORKER) == []
+    hooks.succeed(first, second)
+    assert [each.event_id for each in hooks.claim(worker=WORKER)] == published[2:3]
+
+
+def test_a_worker_follows_its_own_attempt_in_flight_and_no_others(hooks: Hooks) -> None:
+    hooks.endpoint()
+    hooks.publish(CARD)
+    (first,) = hooks.claim(worker=WORKER)
+    (later,) = hooks.publish(CARD)
+    assert hooks.claim(worker=tokens.new_id()) == []
+    hooks.succeed(first)
+    assert hooks.one().event_id == later
+    hooks.publish(CARD)
+    assert hooks.claim(worker=WORKER) == [], "the one in flight is another worker's"
+
+
+def test_events_behind_one_that_waits_are_delivered_meanwhile(hooks: Hooks) -> None:
+    hooks.endpoint()
+    hooks.publish(CARD, times=3)
+    (other,) = hooks.publish()
+    first, *rest = hooks.claim()
+    assert [each.event_id for each in rest] == [other]
+    assert {row["lease_until"] is None for row in hooks.rows() if row["resource_id"] == CARD} == {True, False}
+    hooks.succeed(first, *rest)
+    assert len(hooks.claim()) == 1
+
+
+def test_retries_and_events_each_get_half_of_the_places(hooks: Hooks, clock: FixedClock) -> None:
+    hooks.endpoint()
+    failed = hooks.publish(times=6)
+    hooks.fail(*hooks.claim())
+    clock.advance(HOUR)
+    fresh = hooks.publish(times=6)
+    claimed = {each.event_id for each in hooks.claim(free=6)}
+    assert (len(claimed & set(failed)), claimed & set(fresh)) == (3, set(fresh[:3]))
+    assert len(hooks.claim(free=100)) == 6
+
+
+def test_only_events_from_its_subscription_on_and_up_to_its_end_are_delivered(hooks: Hooks) -> None:
+    hooks.publish()
+    endpoint = hooks.endpoint()
+    (wanted,) = hooks.publish()
+    change(hooks, endpoint, event_types=[ISSUED])
+    hooks.publish()
+    (issued,) = hooks.publish(kind=ISSUED)
+    change(hooks, endpoint, event_types=[ISSUED, REDEEMED])
+    (again,) = hooks.publish()
+    assert [row["event_id"] for row in hooks.deliveries(endpoint)] == [wanted, issued, again]
+    assert [each.event_id for each in hooks.claim()] == [wanted, issued, again]
+    assert hooks.database.write(following.purge) == 1, "the ended subscription was passed"
+
+
+def test_a_type_may_be_left_and_taken_again_without_an_event_between(hooks: Hooks) -> None:
+    endpoint = hooks.endpoint()
+    for _ in range(3):
+        change(hooks, endpoint, event_types=[ISSUED])
+        change(hooks, endpoint, event_types=[REDEEMED])
+    disable(hooks, endpoint)
+    for _ in range(3):
+        change(hooks, endpoint, event_types=[ISSUED])
+        change(hooks, endpoint, event_types=[REDEEMED])
+        enable(hooks, endpoint)
+        disable(hooks, endpoint)
+    hooks.publish()
+    assert statuses(hooks, endpoint) == ["failed"]
+    assert hooks.world.examine() == []
+
+
+# Many events -----------------------------------------------------------------------------------------------------
+
+
+def fill(hooks: Hooks, count: int) -> None:
+    """Append so many events of redeemed gift cards to the log."""
+    is_sqlite = hooks.database.is_sqlite
+    (counter,) = hooks.world.rows(tables.counters)
+    last, at = counter["last_event_sequence"], hooks.world.clock()
+    number = (
+        "('018f0000-0000-7000-8000-' || printf('%012x', n))"
+        if is_sqlite
+        else ("('018f0000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid")
+    )
+    series = (
+        f"WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {count})"
+        if is_sqlite
+        else f"WITH s AS (SELECT generate_series(1, {count}) AS n)"
+    )
+    databases.run(
+        hooks.database.url.render_as_string(hide_password=False),
+        f"{series} INSERT INTO events (organization_id, sequence, id, type, resource_type, resource_id, occurrence,"
+        f" body, created_at) SELECT '{hooks.world.org}', {last} + n, {number}, 'gift_card.redeemed', 'gift_card',"
+        f" {number}, {last} + n, '{{}}', {at} FROM s",
+        f"UPDATE counters SET last_event_sequence = last_event_sequence + {count}, has_undelivered = true"
+        f" WHERE organization_id = '{hooks.world.org}'",
+    )
+
+
+def rows_touched(hooks: Hooks) -> int:
+    names = (tables.deliveries, tables.webhook_ranges, tables.webhook_recoveries, tables.attempts)
+    return sum(len(hooks.world.rows(table)) for table in names)
+
+
+ACTS: dict[str, Callable[[Hooks, str], object]] = {
+    "disable": disable,
+    "delete": lambda hooks, endpoint: hooks.database.write(
+        lambda tx: webhooks.delete(tx, hooks.world.caller(), endpoint)
+    ),
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_disabling_and_deleting_cost_the_same_whatever_waits(
+    new_hooks: Callable[..., Hooks], counted: list[str], act: str
+) -> None:
+    costs = []
+    for count in (1, MANY):
+        hooks = new_hooks()
+        endpoint = hooks.endpoint()
+        fill(hooks, count)
+        counted.clear()
+        ACTS[act](hooks, endpoint)
+        costs.append((len(counted), rows_touched(hooks)))
+        assert hooks.claim() == []
+    assert costs[0] == costs[1]
+    assert costs[0][1] <= 1, "a range, and no delivery"
+
+
+def test_what_a_long_outage_missed_is_shown_recovered_and_delivered(hooks: Hooks, counted: list[str]) -> None:
+    endpoint = hooks.endpoint()
+    fill(hooks, MANY)
+    disable(hooks, endpoint)
+    caller = hooks.world.caller()
+
+    def page(status: DeliveryStatus | None) -> list[dict[str, object]]:
+        found = hooks.database.read(
+            lambda tx: webhooks.find_deliveries(tx, caller, PageRequest(order=Order.ASC), endpoint, status=status)
+        )
+        data: list[dict[str, object]] = found["data"]
+        return data
+
+    assert page(DeliveryStatus.QUEUED) == []
+    missed = page(DeliveryStatus.FAILED)
+    assert page(None) == missed
+    assert {row["failure_reason"] for row in missed} == {"endpoint_disabled"}
+    enable(hooks, endpoint)
+    counted.clear()
+    assert recover(hooks, endpoint) == {"matched": MANY}
+    assert len(counted) < 20
+    assert rows_touched(hooks) == 1
+    assert recover(hooks, endpoint) == {"matched": 0}
+    assert page(DeliveryStatus.FAILED) == []
+    assert [(row["id"], row["trigger"]) for row in page(DeliveryStatus.QUEUED)] == [
+        (row["id"], "recover") for row in missed
+    ]
+    keep_up(hooks)
+    queued = [row["id"] for row in hooks.rows(endpoint)]
+    assert len(queued) == recovering.QUEUED_MAX
+    keep_up(hooks)
+    assert len(hooks.rows(endpoint)) == recovering.QUEUED_MAX, "no more while these are queued"
+    claimed = hooks.claim(free=50)
+    assert {each.delivery_id for each in claimed} <= set(queued)
+    hooks.succeed(*claimed)
+    keep_up(hooks)
+    assert len(hooks.rows(endpoint)) == recovering.QUEUED_MAX + 50
+
+
+def test_more_than_fifty_thousand_matches_are_not_counted_to_the_end(hooks: Hooks) -> None:
+    endpoint = hooks.endpoint()
+    fill(hooks, recovering.MATCHED_MAX + 1)
+    disable(hooks, endpoint)
+    enable(hooks, endpoint)
+    assert recover(hooks, endpoint) == {"matched": recovering.MATCHED_MAX, "has_more": True}
+
+
+def test_failed_rows_beyond_a_transaction_are_recovered_by_the_worker(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovering, "ROWS_AT_ONCE", 3)
+    endpoint = hooks.endpoint()
+    hooks.publish(times=8)
+    queue_rows(hooks.world)
+    disable(hooks, endpoint)
+    assert statuses(hooks, endpoint) == ["failed"] * 8
+    enable(hooks, endpoint)
+    assert hooks.claim() == [], "what was queued before it was disabled has failed"
+    assert recover(hooks, endpoint) == {"matched": 8}
+    assert sorted(statuses(hooks, endpoint)) == ["failed"] * 5 + ["queued"] * 3
+    for _ in range(3):
+        keep_up(hooks)
+    assert statuses(hooks, endpoint) == ["queued"] * 8
+    assert hooks.world.rows(tables.webhook_recoveries) == []
+    assert len(hooks.claim()) == 8
+
+
+def test_queued_deliveries_of_a_disabled_endpoint_are_written_down_as_failed_in_turns(hooks: Hooks) -> None:
+    endpoint, other = hooks.endpoint(), hooks.endpoint()
+    hooks.publish(times=5)
+    queue_rows(hooks.world)
+    disable(hooks, endpoint)
+    shown = [(row["status"], row["failure_reason"], row["completed_at"]) for row in hooks.deliveries(endpoint)]
+    assert {row["status"] for row in hooks.rows(endpoint)} == {"queued"}
+    fail = lambda tx: giving_up.fail_given_up(tx, each=2, limit=100)  # noqa: E731
+    assert [hooks.database.write(fail) for _ in range(4)] == [2, 2, 1, 0]
+    written = [(row["status"], row["failure_reason"], row["completed_at"]) for row in hooks.rows(endpoint)]
+    assert written == shown == [("failed", "endpoint_disabled", hooks.world.clock())] * 5
+    assert {row["status"] for row in hooks.rows(other)} == {"queued"}
+
+
+def test_a_delivery_has_one_id_before_and_after_it_has_a_row(hooks: Hooks) -> None:
+    endpoint = hooks.endpoint()
+    hooks.publish(times=3)
+    caller = hooks.world.caller()
+    before = {row["id"]: row["event_id"] for row in hooks.deliveries()}
+    for delivery_id in before:
+        found = hooks.database.read(lambda tx, one=delivery_id: webhooks.get_delivery(tx, caller, endpoint, one))
+        assert (found["id"], found["event_id"], found["status"]) == (delivery_id, before[delivery_id], "queued")
+    assert {each.delivery_id: each.event_id for each in hooks.claim()} == before
+
+
+def test_events_that_an_endpoint_waits_for_are_not_purged(hooks: Hooks, clock: FixedClock) -> None:
+    hooks.endpoint(EventType.GIFT_CARD_ISSUED)
+    hooks.publish(times=2)
+    hooks.publish(kind=ISSUED)
+    purge = lambda tx: events.purge(tx, hooks.world.org, before=clock() + HOUR, limit=100)  # noqa: E731
+    assert hooks.database.write(purge) == 0
+    skip(hooks)
+    assert hooks.database.write(purge) == 0, "the endpoint waits for the third"
+    hooks.succeed(*hooks.claim())
+    assert hooks.database.write(purge) == 3
