@@ -18,7 +18,13 @@ from booking_core.db.statements import Statement
 from booking_core.events import NewEvent
 from booking_core.models.events import EventType
 from booking_core.models.pages import Order
-from booking_core.models.webhooks import DeliveryRecover, DeliveryStatus, WantedStatus, WebhookEndpointChange
+from booking_core.models.webhooks import (
+    DeliveryRecover,
+    DeliveryStatus,
+    RecoverableStatus,
+    WantedStatus,
+    WebhookEndpointChange,
+)
 from booking_core.webhooks import following, giving_up, recovering
 
 SECOND = 1_000_000
@@ -364,6 +370,58 @@ def test_queued_deliveries_of_a_disabled_endpoint_are_written_down_as_failed_in_
     written = [(row["status"], row["failure_reason"], row["completed_at"]) for row in hooks.rows(endpoint)]
     assert written == shown == [("failed", "endpoint_disabled", hooks.world.clock())] * 5
     assert {row["status"] for row in hooks.rows(other)} == {"queued"}
+
+
+@pytest.fixture
+def mixed(hooks: Hooks, clock: FixedClock) -> str:
+    """An endpoint whose log has deliveries of every kind, each made in its own way, all mixed."""
+    endpoint = hooks.endpoint(REDEEMED, ISSUED)
+
+    def publish() -> None:
+        for kind in (REDEEMED, ISSUED, REDEEMED):
+            hooks.publish(kind=kind)
+            clock.advance(SECOND)
+
+    publish()
+    hooks.succeed(*hooks.claim(free=2))
+    hooks.fail_until_dead(6)
+    publish()
+    queue_rows(hooks.world)
+    publish()
+    disable(hooks, endpoint)
+    publish()
+    enable(hooks, endpoint)
+    publish()
+    recover(hooks, endpoint, event_types=[ISSUED], statuses=[RecoverableStatus.FAILED])
+    keep_up(hooks)
+    publish()
+    hooks.claim(free=2)
+    publish()
+    return endpoint
+
+
+@pytest.mark.parametrize("order", Order)
+@pytest.mark.parametrize("kind", [None, ISSUED, REDEEMED, EventType.BOOKING_CREATED])
+@pytest.mark.parametrize("status", [None, *DeliveryStatus])
+def test_a_walk_through_the_log_meets_rows_and_events_once_in_the_order_of_the_events(
+    hooks: Hooks, mixed: str, status: DeliveryStatus | None, kind: EventType | None, order: Order
+) -> None:
+    everything = hooks.deliveries(mixed)
+    assert {row["status"] for row in everything} == set(DeliveryStatus)
+    expected = [
+        row["event_id"] for row in everything if status in (None, row["status"]) and kind in (None, row["event_type"])
+    ]
+    caller, walked, cursor = hooks.world.caller(), [], None
+    while True:
+        wanted = PageRequest(limit=2, order=order, starting_after=cursor)
+        page = hooks.database.read(
+            lambda tx, one=wanted: webhooks.find_deliveries(tx, caller, one, mixed, status=status, event_type=kind)
+        )
+        walked += [row["event_id"] for row in page["data"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert walked == (expected if order is Order.ASC else expected[::-1])
 
 
 def test_a_delivery_has_one_id_before_and_after_it_has_a_row(hooks: Hooks) -> None:
