@@ -46,6 +46,7 @@ def upgrade() -> None:
     for table in ("holds", "idempotency"):
         op.drop_index(f"ix_{table}_created_at", table)
         _create(f"ix_{table}_organization_id_created_at", table, ["organization_id", "created_at"], None)
+    _create("ix_holds_open", "holds", ["created_at"], "ended_at IS NULL")
     unwarned = "expires_at IS NOT NULL AND revoked_at IS NULL AND warned_at IS NULL"
     _create("ix_api_keys_unwarned", "api_keys", ["organization_id", "expires_at", "id"], unwarned)
     op.create_table(

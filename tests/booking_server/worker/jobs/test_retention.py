@@ -127,7 +127,7 @@ def test_an_idle_turn_runs_once_a_minute(world: World) -> None:
     assert (turn(job), seen) == (0, [])
     world.clock.advance(1)
     turn(job)
-    assert len(seen) == 13, "the clock, seven kinds, three of which end in more ways, and the parked rows"
+    assert len(seen) == 14, "the clock, seven kinds, three of which end in more ways, and the parked rows"
 
 
 def test_a_clock_that_was_set_back_stops_no_deletion(world: World) -> None:
