@@ -19,8 +19,21 @@ def test_an_id_is_a_version_7_uuid_and_later_ones_sort_later() -> None:
     for text in made[:50]:
         parsed = uuid.UUID(text)
         assert (str(parsed), parsed.version, parsed.variant) == (text, 7, uuid.RFC_4122)
-    stamps = [text[:13] for text in made]
-    assert stamps == sorted(stamps)
+    assert made == sorted(made)
+
+
+def test_ids_of_one_millisecond_sort_in_their_order_also_when_the_clock_steps_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_ns = [2_000_000_000_000_000_000]
+    monkeypatch.setattr("booking_core.tokens.time.time_ns", lambda: now_ns[0])
+    made = [tokens.new_id() for _ in range(10_000)]
+    now_ns[0] -= 500_000_000
+    made += [tokens.new_id() for _ in range(10)]
+    assert made == sorted(made)
+    assert len(set(made)) == len(made)
+    now_ns[0] -= 10**15
+    assert tokens.new_id() < made[0], "a clock that was set back for good is followed"
 
 
 def test_ids_made_by_many_threads_at_once_are_all_different() -> None:

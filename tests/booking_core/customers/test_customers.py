@@ -221,7 +221,7 @@ def test_reading_takes_one_statement(world: World, statements: list[str]) -> Non
 
 def test_creating_takes_a_look_a_lock_and_a_write(world: World, statements: list[str]) -> None:
     create(world)
-    assert len(statements) == (5 if world.database.is_sqlite else 3)
+    assert len(statements) == (4 if world.database.is_sqlite else 3)
     statements.clear()
     create(world)
     assert len(statements) == 1
