@@ -145,6 +145,9 @@ class BatchExecutor(Generic[JobT, ResultT]):
                 raise Unavailable
             self._refuse_hopeless(place.owner)
             self._put(QueuedJob(job, future, self._clock(), place))
+            is_woken = self._reserve_thread()
+        if is_woken:  # without the lock, which the thread takes first
+            self._wake.put(None)
         return future
 
     def _refuse_hopeless(self, owner: Hashable) -> None:
@@ -161,19 +164,24 @@ class BatchExecutor(Generic[JobT, ResultT]):
     def _put(self, job: QueuedJob[JobT, ResultT]) -> None:
         self._loop = job.future.get_loop()
         self._waiting.put(job)
-        self._wake_one()
 
     def _wake_one(self) -> None:
         """Wake a thread if one is idle, a job is ready and a lane is free."""
+        if self._reserve_thread():
+            self._wake.put(None)
+
+    def _reserve_thread(self) -> bool:
+        """Return whether an idle thread is to be woken, which counts as awake from now on."""
         if not self._idle or not self._waiting.is_ready:
-            return
+            return False
         if self._busy_lanes() < self._lanes:
             self._idle -= 1
-            self._wake.put(None)
-        elif not self._has_timer:
+            return True
+        if not self._has_timer:
             self._has_timer = True
             with contextlib.suppress(RuntimeError):  # the event loop has closed, and nothing waits for an answer
                 self._loop.call_soon_threadsafe(self._loop.call_later, SLOW_S, self._look_again)
+        return False
 
     def _busy_lanes(self) -> int:
         """Return the number of threads that are awake and do not wait for the database."""
@@ -315,6 +323,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
                     refused.append(job)
                 else:
                     self._put(job._replace(submitted_s=self._clock()))
+                    self._wake_one()
             busy = _busy(self._load.wait_s(len(self._waiting)))
         resolve([each.future for each in refused], [busy] * len(refused))
 
