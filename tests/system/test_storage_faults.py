@@ -183,7 +183,7 @@ class Growing:
         self.database = database
         self.done = 0
 
-    async def run_once(self) -> int:
+    async def run_turn(self, _: asyncio.Event) -> int:
         statement = Statement(text("INSERT INTO padding (content) VALUES (:content)"))
         await asyncio.to_thread(self.database.write, lambda tx: tx.run(statement, content="x" * 100_000))
         self.done += 1
