@@ -225,7 +225,7 @@ def test_a_worker_that_stops_while_the_database_is_away_closes_its_jobs(
         name = "idle"
         is_closed = False
 
-        async def run_once(self) -> int:
+        async def run_turn(self, _: asyncio.Event) -> int:
             return 0
 
         async def close(self) -> None:
