@@ -42,7 +42,8 @@ class DeliveryLoop:
         self._failures = failures
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._of_resource: dict[tuple[str, str], asyncio.Future[bool]] = {}
+        self._of_resource: dict[tuple[str, str], set[asyncio.Future[int | None]]] = {}
+        """The attempts in hand about each resource of an endpoint, each with the instant of its end."""
         """The last attempt by endpoint and resource: done when it is over, and false when it has no result."""
 
     def wake(self) -> None:
@@ -113,32 +114,38 @@ class DeliveryLoop:
             await self._send(claimed)
             return
         claimed_at, resource = asyncio.get_running_loop().time(), (claimed.endpoint_id, claimed.resource_id)
-        before = self._of_resource.get(resource) if claimed.follows else None
-        over = self._of_resource[resource] = asyncio.get_running_loop().create_future()
-        is_tried = False
+        in_hand = self._of_resource.setdefault(resource, set())
+        # All of them, since a retry of an older event may have begun behind the first attempt that comes first.
+        before = list(in_hand) if claimed.follows else []
+        over: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        in_hand.add(over)
+        ended_at: int | None = None
         try:
-            if before is None:
-                is_tried = await self._send(claimed)
-            elif await before:
-                is_tried = await self._send(replace(claimed, at=claimed.at + _elapsed_us(claimed_at)))
-            else:
+            ends = [await each for each in before]
+            if None in ends:
                 self._queue.abandon(claimed)  # its lease expires, and it is made after the other one
+            else:
+                # Not before the end of the others, whose tasks began a little earlier.
+                at = max(claimed.at + _elapsed_us(claimed_at), *filter(None, ends)) if ends else claimed.at
+                ended_at = await self._send(replace(claimed, at=at))
         finally:
-            over.set_result(is_tried)
-            if self._of_resource.get(resource) is over:
+            over.set_result(ended_at)
+            in_hand.remove(over)
+            if not in_hand:
                 del self._of_resource[resource]
 
-    async def _send(self, claimed: ClaimedDelivery) -> bool:
-        """Send a delivery and keep the result; return false when it could not be sent."""
+    async def _send(self, claimed: ClaimedDelivery) -> int | None:
+        """Send a delivery, keep the result, and return when the attempt ended; None when it could not be sent."""
         try:
             sent = await self._sender.send(claimed.url, signed_headers(claimed), claimed.body)
         except Exception:  # a bug of this service: the lease expires, and the third time the attempt counts as failed
             log.exception("the attempt %s could not be made", claimed.attempt_id)
             self._queue.abandon(claimed)
-            return False
-        self._queue.add_result(_result(claimed, sent))
+            return None
+        result = _result(claimed, sent)
+        self._queue.add_result(result)
         self._changed.set()
-        return True
+        return result.ended_at
 
 
 def _elapsed_us(since: float) -> int:

@@ -14,7 +14,7 @@ from booking_core.errors import is_outage
 from booking_core.settings import Settings
 from booking_core.webhooks import ClaimedDelivery, DeliveryResult
 from booking_server.worker.clock_watch import ClockWatch
-from booking_server.worker.parking import Parking
+from booking_server.worker.parking import Endpoint, Parking, endpoint_of
 from booking_server.worker.slots import Slots
 
 log = logging.getLogger("booking.worker")
@@ -106,9 +106,16 @@ class DeliveryQueue:
         return True
 
     async def _record_each(self, results: list[DeliveryResult]) -> None:
-        """Record each result by itself: keep it for the next calls when that fails, and park it in the end."""
+        """Record each result by itself: keep it for the next calls when that fails, and park it in the end.
+
+        The results of its endpoint that follow are kept too, so that they are recorded in their order.
+        """
         last: Exception | None = None
+        kept: set[Endpoint] = set()
         for place, result in enumerate(results):
+            if endpoint_of(result) in kept:
+                self._keep([result])
+                continue
             try:
                 await self._write(partial(self._record, results=[result]))
             except BaseException as error:
@@ -117,6 +124,7 @@ class DeliveryQueue:
                     raise
                 if not self._parking.is_parked(result, error):
                     self._keep([result])
+                    kept.add(endpoint_of(result))
                     last = error
                     continue
                 self._parking.park(result, error, self._database.clock())
@@ -127,7 +135,8 @@ class DeliveryQueue:
             raise last
 
     def _keep(self, results: list[DeliveryResult]) -> None:
-        self._results = results + self._results
+        """Keep results for the next call of `record`, in the order of their ends."""
+        self._results = sorted([*results, *self._results], key=lambda each: each.ended_at)
         self._is_behind = True
 
     async def _rescue(self) -> None:

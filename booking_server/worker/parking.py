@@ -20,6 +20,11 @@ Endpoint = tuple[str, str]
 """(organization id, endpoint id)."""
 
 
+def endpoint_of(result: DeliveryResult) -> Endpoint:
+    """Return the endpoint of a result."""
+    return result.claimed.organization_id, result.claimed.endpoint_id
+
+
 class Parking:
     """Decides about results that could not be recorded by themselves.
 
@@ -58,13 +63,17 @@ class Parking:
         self._failures.pop(result.claimed.attempt_id, None)
 
     def split(self, results: Sequence[DeliveryResult]) -> tuple[list[DeliveryResult], list[DeliveryResult]]:
-        """Return the results to be recorded together, and those to be recorded one by one."""
+        """Return the results to be recorded together, and those to be recorded one by one.
+
+        Those of an endpoint stay in one of the two, in their order: a later event must not count as attempted before an
+        earlier one about the same resource.
+        """
+        failed = {endpoint_of(each) for each in results if each.claimed.attempt_id in self._failures}
         together: list[DeliveryResult] = []
         apart: list[DeliveryResult] = []
         for each in results:
-            endpoint = (each.claimed.organization_id, each.claimed.endpoint_id)
-            is_apart = endpoint in self._apart or each.claimed.attempt_id in self._failures
-            (apart if is_apart else together).append(each)
+            endpoint = endpoint_of(each)
+            (apart if endpoint in self._apart or endpoint in failed else together).append(each)
         return together, apart
 
     def endpoints(self, now: int) -> list[str]:
