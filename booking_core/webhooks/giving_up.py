@@ -3,25 +3,15 @@
 They count as failed from then on, by the generation of their endpoint (`rules.as_given_up`): this is bookkeeping.
 """
 
-from sqlalchemy import text
-
 from booking_core.db.engine import Tx
-from booking_core.db.statements import Statement
 from booking_core.db.tables import deliveries
 from booking_core.db.unit_of_work import Update
 from booking_core.models.webhooks import DeliveryStatus, FailureReason
+from booking_core.webhooks import picking
+from booking_core.webhooks.queue import for_each
 
-_GIVEN_UP_POSTGRESQL = """
-WITH RECURSIVE waiting AS (
-    (SELECT organization_id, endpoint_id, generation FROM deliveries WHERE status = 'queued' AND lease_until IS NULL
-      ORDER BY organization_id, endpoint_id, generation, next_attempt_at LIMIT 1)
-    UNION ALL
-    SELECT following.* FROM waiting w CROSS JOIN LATERAL (
-        SELECT d.organization_id, d.endpoint_id, d.generation FROM deliveries d
-         WHERE d.status = 'queued' AND d.lease_until IS NULL
-           AND (d.organization_id, d.endpoint_id) > (w.organization_id, w.endpoint_id)
-         ORDER BY d.organization_id, d.endpoint_id, d.generation, d.next_attempt_at LIMIT 1) following
-)
+_GIVEN_UP_POSTGRESQL = f"""
+WITH RECURSIVE {picking.WAITING_POSTGRESQL}
 SELECT d.organization_id, d.id, e.given_up_at, e.deleted_at
   FROM waiting w
  CROSS JOIN LATERAL (
@@ -34,24 +24,9 @@ SELECT d.organization_id, d.id, e.given_up_at, e.deleted_at
         ORDER BY d.generation, d.next_attempt_at LIMIT :each FOR UPDATE SKIP LOCKED) d
  WHERE w.generation < e.generation
  LIMIT :limit
-"""
-_GIVEN_UP_SQLITE = """
-WITH RECURSIVE waiting AS (
-    SELECT * FROM (
-        SELECT organization_id, endpoint_id, generation FROM deliveries
-         WHERE status = 'queued' AND lease_until IS NULL
-         ORDER BY organization_id, endpoint_id, generation, next_attempt_at LIMIT 1)
-    UNION ALL
-    SELECT d.organization_id, d.endpoint_id, d.generation
-      FROM waiting w CROSS JOIN deliveries d ON d.rowid = coalesce(
-           (SELECT f.rowid FROM deliveries f
-             WHERE f.status = 'queued' AND f.lease_until IS NULL
-               AND f.organization_id = w.organization_id AND f.endpoint_id > w.endpoint_id
-             ORDER BY f.endpoint_id, f.generation, f.next_attempt_at LIMIT 1),
-           (SELECT f.rowid FROM deliveries f
-             WHERE f.status = 'queued' AND f.lease_until IS NULL AND f.organization_id > w.organization_id
-             ORDER BY f.organization_id, f.endpoint_id, f.generation, f.next_attempt_at LIMIT 1))
-)
+"""  # noqa: S608 - built from constants only
+_GIVEN_UP_SQLITE = f"""
+WITH RECURSIVE {picking.WAITING_SQLITE}
 SELECT d.organization_id, d.id, e.given_up_at, e.deleted_at
   FROM waiting w
  CROSS JOIN webhook_endpoints e ON e.organization_id = w.organization_id AND e.id = w.endpoint_id
@@ -62,8 +37,8 @@ SELECT d.organization_id, d.id, e.given_up_at, e.deleted_at
         ORDER BY q.generation, q.next_attempt_at LIMIT :each)
  WHERE w.generation < e.generation
  LIMIT :limit
-"""
-GIVEN_UP = Statement(lambda dialect: text(_GIVEN_UP_POSTGRESQL if dialect.name == "postgresql" else _GIVEN_UP_SQLITE))
+"""  # noqa: S608
+GIVEN_UP = for_each(_GIVEN_UP_POSTGRESQL, _GIVEN_UP_SQLITE)
 _FAIL = Update(
     "fail_given_up",
     deliveries,

@@ -143,18 +143,18 @@ _CLAIMED_EVENT = f"""
 
 # LATERAL with a LIMIT or a lock runs row by row along an index, whatever number of rows the planner estimates; a plain
 # join would now and then read a whole table.
-_WAITING_POSTGRESQL = """
+WAITING_POSTGRESQL = """
 waiting AS (
-    (SELECT organization_id, endpoint_id, next_attempt_at AS due_at FROM deliveries
-      WHERE status = 'queued' AND lease_until IS NULL
+    (SELECT organization_id, endpoint_id, generation FROM deliveries WHERE status = 'queued' AND lease_until IS NULL
       ORDER BY organization_id, endpoint_id, generation, next_attempt_at LIMIT 1)
     UNION ALL
     SELECT following.* FROM waiting w CROSS JOIN LATERAL (
-        SELECT d.organization_id, d.endpoint_id, d.next_attempt_at FROM deliveries d
+        SELECT d.organization_id, d.endpoint_id, d.generation FROM deliveries d
          WHERE d.status = 'queued' AND d.lease_until IS NULL
            AND (d.organization_id, d.endpoint_id) > (w.organization_id, w.endpoint_id)
          ORDER BY d.organization_id, d.endpoint_id, d.generation, d.next_attempt_at LIMIT 1) following
 )"""
+"""The endpoints with a delivery that is queued and not leased, each with its earliest generation."""
 _BEHIND = """
 behind AS (
     SELECT c.organization_id, c.endpoint_id, c.served_sequence, k.last_event_sequence AS last_sequence
@@ -204,7 +204,7 @@ WITH RECURSIVE clock AS MATERIALIZED (
     SELECT coalesce(CAST(:now AS bigint), CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)) AS at
 ),
 busy AS (SELECT * FROM json_to_recordset(CAST(:in_flight AS json)) AS b (endpoint_id uuid, attempts integer)),
-{_WAITING_POSTGRESQL},
+{WAITING_POSTGRESQL},
 {BEHIND_POSTGRESQL},
 {_PICKED.format(rows=_ROWS_POSTGRESQL, events=_EVENTS_POSTGRESQL)},
 -- An endpoint that another worker serves at this instant is not marked as served, and none of its events are taken:
@@ -243,14 +243,14 @@ SELECT {_CLAIMED_EVENT.format(joined="string_agg", worker="CAST(:worker AS text)
 
 # Two look-ups for each step, since SQLite scans row by row for a comparison of pairs; CROSS JOIN keeps the tables in
 # the order in which they are written.
-_WAITING_SQLITE = """
+WAITING_SQLITE = """
 waiting AS (
     SELECT * FROM (
-        SELECT organization_id, endpoint_id, next_attempt_at AS due_at FROM deliveries
+        SELECT organization_id, endpoint_id, generation FROM deliveries
          WHERE status = 'queued' AND lease_until IS NULL
          ORDER BY organization_id, endpoint_id, generation, next_attempt_at LIMIT 1)
     UNION ALL
-    SELECT d.organization_id, d.endpoint_id, d.next_attempt_at
+    SELECT d.organization_id, d.endpoint_id, d.generation
       FROM waiting w CROSS JOIN deliveries d ON d.rowid = coalesce(
            (SELECT f.rowid FROM deliveries f
              WHERE f.status = 'queued' AND f.lease_until IS NULL
@@ -298,7 +298,7 @@ busy AS (
     SELECT json_extract(value, '$.endpoint_id') AS endpoint_id, json_extract(value, '$.attempts') AS attempts
       FROM json_each(:in_flight)
 ),
-{_WAITING_SQLITE},
+{WAITING_SQLITE},
 {BEHIND_SQLITE},
 {_PICKED.format(rows=_ROWS_SQLITE, events=_EVENTS_SQLITE)}
 SELECT {_CLAIMED_ROW.format(joined="group_concat")}, k.served_sequence
@@ -413,6 +413,6 @@ SELECT min(at) FROM (
 ) due
 """
 NEXT = for_each(
-    f"WITH RECURSIVE {_WAITING_POSTGRESQL}, {BEHIND_POSTGRESQL} {_NEXT}",
-    f"WITH RECURSIVE {_WAITING_SQLITE}, {BEHIND_SQLITE} {_NEXT}",
+    f"WITH RECURSIVE {WAITING_POSTGRESQL}, {BEHIND_POSTGRESQL} {_NEXT}",
+    f"WITH RECURSIVE {WAITING_SQLITE}, {BEHIND_SQLITE} {_NEXT}",
 )
