@@ -22,7 +22,7 @@ from booking_core.bookings.drafts import BookingDraft
 from booking_core.bookings.rules import LockedDeparture
 from booking_core.bookings.store import BatchContext
 from booking_core.context import Caller
-from booking_core.db.engine import Query, Tx
+from booking_core.db.engine import Query, Tx, lock_wait_query
 from booking_core.errors import BookingError, IdempotencyInProgress, IdempotencyKeyReused, NotFound
 from booking_core.guest_links import ManageLinks
 from booking_core.idempotency import Answer, Once, Refuse
@@ -48,7 +48,7 @@ class LockWait:
     def limit(self, dialect: Dialect) -> Query[None]:
         """Return the query that limits the wait of each following statement to the time that is left."""
         self._limit_s = self._until_s - self._clock()
-        return store.lock_wait_query(dialect, self._limit_s)
+        return lock_wait_query(dialect, max(1, round(self._limit_s * 1000)))
 
     @property
     def has_waited(self) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import Table, select, text
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL, Dialect, make_url
 
 from booking_core.clock import Clock, system_clock
 from booking_core.db import unit_of_work
@@ -65,6 +65,12 @@ class Query(Generic[T]):
     parameters: dict[str, Any]
     read: Callable[[list[Row]], T]
     """Makes the result from the rows."""
+
+
+def lock_wait_query(dialect: Dialect, timeout_ms: int) -> Query[None]:
+    """Return the query that limits lock waits until the transaction ends; nothing on SQLite, which has one writer."""
+    statement = None if dialect.name == "sqlite" else _LIMIT_LOCK_WAITS
+    return Query(statement, {"timeout_ms": str(timeout_ms)}, lambda _: None)
 
 
 class Tx:
@@ -255,9 +261,8 @@ class Tx:
             self._connection.allow_pauses()
 
     def limit_lock_waits(self, timeout_ms: int) -> None:
-        """Shorten the lock timeout until the transaction ends; nothing on SQLite, which has one writer."""
-        if self.dialect.name == "postgresql":
-            self.all(_LIMIT_LOCK_WAITS, timeout_ms=str(timeout_ms))
+        """Limit the time for which each statement of the transaction waits for a lock."""
+        self.pipeline(lock_wait_query(self.dialect, timeout_ms))
 
     @contextmanager
     def without_statement_timeout(self) -> Iterator[None]:

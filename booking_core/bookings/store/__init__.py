@@ -7,7 +7,6 @@ from booking_core.bookings.store.creation import (
     existing_departures,
     get_context,
     lock_departures,
-    lock_wait_query,
 )
 from booking_core.bookings.store.departures import (
     DepartureDetails,
@@ -77,7 +76,6 @@ __all__ = [
     "lock_departures",
     "lock_expired",
     "lock_live",
-    "lock_wait_query",
     "organization_of",
     "recorded_amounts",
     "texts",

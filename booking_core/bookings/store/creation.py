@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import FromClause, Integer, Text, and_, bindparam, func, select, true
+from sqlalchemy import FromClause, Integer, Text, and_, bindparam, select
 from sqlalchemy.engine import Dialect
 
 from booking_core.bookings.rules import LockedDeparture
@@ -60,7 +60,6 @@ def _existing(dialect: Dialect) -> Any:
 
 
 _EXISTING = Statement(_existing)
-_LIMIT_LOCK_WAIT = Statement(select(func.set_config("lock_timeout", bindparam("timeout", type_=Text), true())))
 
 
 def lock_departures(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], LockedDeparture]:
@@ -87,12 +86,6 @@ def existing_departures(tx: Tx, wanted: Iterable[tuple[str, str]]) -> frozenset[
     """Return those of the departures, by (organization id, id), that exist, without a lock."""
     keys = as_json({"organization_id": organization_id, "id": row_id} for organization_id, row_id in wanted)
     return frozenset((str(organization_id), str(row_id)) for organization_id, row_id in tx.all(_EXISTING, wanted=keys))
-
-
-def lock_wait_query(dialect: Dialect, seconds: float) -> Query[None]:
-    """Return the query that limits how long each statement of the transaction waits for a lock."""
-    timeout = f"{max(1, round(seconds * 1000))}ms"
-    return Query(None if dialect.name == "sqlite" else _LIMIT_LOCK_WAIT, {"timeout": timeout}, lambda _: None)
 
 
 def _by_key(found: Iterable[Row]) -> dict[tuple[str, str], LockedDeparture]:

@@ -160,9 +160,9 @@ def test_a_lock_that_is_not_free_in_time_leaves_nothing_done(world: World, other
 def test_the_time_that_a_departure_took_is_not_waited_for_the_numbers_again() -> None:
     at = 10.0
     wait = LockWait(13.0, lambda: at)
-    assert wait.limit(POSTGRESQL).parameters == {"timeout": "3000ms"}
+    assert wait.limit(POSTGRESQL).parameters == {"timeout_ms": "3000"}
     at = 10.01
     assert not wait.has_waited
     at = 12.5
     assert wait.has_waited
-    assert wait.limit(POSTGRESQL).parameters == {"timeout": "500ms"}
+    assert wait.limit(POSTGRESQL).parameters == {"timeout_ms": "500"}
