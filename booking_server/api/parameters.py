@@ -14,27 +14,21 @@ from booking_core.clock import parse_date
 from booking_core.context import Actor
 from booking_core.db.paging import PageRequest
 from booking_core.errors import Malformed, NotFound
-from booking_core.models.base import SINGLE_LINE_PATTERN, UUID_PATTERN
+from booking_core.models.base import SINGLE_LINE_PATTERN, UUID_PATTERN, is_id
 from booking_core.models.limits import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, QUERY_VALUE_LENGTH_MAX
 from booking_core.models.pages import Order
 
-_UUID = re.compile(UUID_PATTERN)
 _DIGITS = re.compile(r"[0-9]{1,9}")
 
 
-def is_uuid(text: str) -> bool:
-    """Return True for a canonical UUID, in any case."""
-    return bool(_UUID.fullmatch(text))
-
-
 def _path_id(text: str) -> str:
-    if not is_uuid(text):
+    if not is_id(text):
         raise NotFound
     return text.lower()
 
 
 def _uuid(text: str) -> str:
-    if not is_uuid(text):
+    if not is_id(text):
         raise ValueError("must be a UUID")
     return text.lower()
 

@@ -10,9 +10,6 @@ class Unresolved:
     """Returned in the place of a result: the job's future is resolved later."""
 
 
-UNRESOLVED = Unresolved()
-
-
 def resolve(futures: Sequence["asyncio.Future[Any]"], results: Sequence[Any]) -> None:
     """Resolve futures with one wake-up of their event loop, each with its result or its exception.
 

@@ -11,6 +11,7 @@ from booking_server.api.dependencies import ServiceDep, counted
 from booking_server.api.openapi.document import rendered
 from booking_server.api.responses import JsonBytes
 from booking_server.api.routing import ApiRouter
+from booking_server.execution.authenticator import Credentials
 
 router = ApiRouter(prefix="/api/v1/openapi.json", tags=["Description"])
 
@@ -32,11 +33,15 @@ class OpenApi(Resource):
 )
 async def get_openapi(request: Request, service: ServiceDep) -> Response:
     """Needs no key. Where it and prose elsewhere disagree, it is right."""
+
+    def run(credentials: Credentials) -> bytes:
+        service.authenticator.count_address(credentials)
+        return _rendered(request.app)
+
     with counted(request) as credentials:
-        # In a thread, since a shared store of the limiter is asked over a socket.
-        await asyncio.to_thread(service.authenticator.count_address, credentials)
-    # In a thread, since the first rendering takes about a second, in which no other request would be answered.
-    return JsonBytes(await asyncio.to_thread(_rendered, request.app))
+        # In a thread, since a shared store of the limiter is asked over a socket, and since the first rendering takes
+        # about a second, in which no other request would be answered.
+        return JsonBytes(await asyncio.to_thread(run, credentials))
 
 
 _rendering = threading.Lock()
