@@ -139,7 +139,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a matrix: its cells by column, and what was wrong."""
+    """A row of a matrix: its cells by column, and its failures."""
 
     name: str
     cells: dict[str, Ratio]
@@ -148,7 +148,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Takes:
-    """What gives the rows of a matrix: for each side the names of its rows, and the function that measures one."""
+    """The rows of a matrix: for each side their names, and the function that measures one."""
 
     sides: dict[str, Sequence[str]]
     take: Callable[[str, str], Row]

@@ -43,7 +43,7 @@ RequestFactory = Callable[[], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of a plan."""
+    """A request of a plan."""
 
     method: str
     path: str
@@ -53,7 +53,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to send, with how many clients, for how long. `max_requests` bounds it whatever the time."""
+    """The requests to send, the number of clients and the duration. `max_requests` bounds it whatever the time."""
 
     port: int
     requests: Sequence[Request]
@@ -69,7 +69,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was seen. Rates and latencies are of the measured window; counts are of the whole run, warm-up included."""
+    """The result of a plan.
+
+    Rates and latencies are of the measured window; counts are of the whole run, warm-up included.
+    """
 
     throughput: float
     p50_ms: float
@@ -128,7 +131,7 @@ class _Run:
 
 
 class _Connection(asyncio.Protocol):
-    """One client: one request in flight, the next one when its answer is complete."""
+    """A client: one request in flight, the next one when its answer is complete."""
 
     __slots__ = ("done", "expected", "head", "received", "run", "sent_at", "transport")
 

@@ -170,39 +170,8 @@ def events(url: str, world: World, count: int, *, kind: str = "booking.created",
     return ids
 
 
-def waiting(url: str, world: World, endpoint_ids: list[str], count: int) -> None:
-    """Let so many events wait for each of the endpoints, all of which have been there before."""
-    first = value(url, f"SELECT last_event_sequence FROM counters WHERE organization_id = '{world.org}'")
-    event_ids, now = events(url, world, count), system_clock()
-    if _follows_the_log():
-        _tell_workers(url, world)
-        return
-    for endpoint_id in endpoint_ids:
-        row = {
-            "organization_id": world.org,
-            "id": new_ids().of(url),
-            "endpoint_id": endpoint_id,
-            "event_id": event_ids.of(url),
-            "event_type": "booking.created",
-            "event_sequence": Sql(f"{first} + n"),
-            "resource_id": event_ids.of(url),
-            "status": "queued",
-            "trigger": "event",
-            "max_attempts": 6,
-            "next_attempt_at": now,
-            **dict.fromkeys(_TIMES, now),
-        }
-        insert(url, tables.deliveries, count, row)
-
-
-def _tell_workers(url: str, world: World) -> None:
-    """Mark the organization as one with events to deliver, where workers look for such organizations only."""
-    if "has_undelivered" in tables.counters.c:
-        with connect(url) as connection:
-            connection.execute(f"UPDATE counters SET has_undelivered = true WHERE organization_id = '{world.org}'")
-
-
-def _follows_the_log() -> bool:
-    """Return whether an endpoint remembers its place in the log of events, so that no rows are queued for it."""
-    columns = [*tables.webhook_endpoints.c, *tables.webhook_subscriptions.c]
-    return any("sequence" in column.name for column in columns)
+def waiting(url: str, world: World, count: int) -> None:
+    """Let so many events wait for each endpoint of the organization, and mark it as one with events to deliver."""
+    events(url, world, count)
+    with connect(url) as connection:
+        connection.execute(f"UPDATE counters SET has_undelivered = true WHERE organization_id = '{world.org}'")

@@ -87,8 +87,7 @@ def a_sweep_that_begins_with_the_same_row() -> None:
             " WHERE b.status = 'pending' AND b.expires_at <= CAST(:at AS bigint) ORDER BY b.expires_at LIMIT 1"
         )
     )
-    turn = "run_turn" if hasattr(ExpiryJob, "run_turn") else "run_once"
-    run = getattr(ExpiryJob, turn)
+    run = ExpiryJob.run_turn
 
     async def looked_at_first(self: ExpiryJob, *arguments: Any) -> int:
         row = self._database.read(lambda tx: tx.first(first, at=system_clock()))
@@ -96,7 +95,7 @@ def a_sweep_that_begins_with_the_same_row() -> None:
             zone(row[0])
         return int(await run(self, *arguments))
 
-    setattr(ExpiryJob, turn, looked_at_first)
+    ExpiryJob.run_turn = looked_at_first  # type: ignore[method-assign]
 
 
 def lost_deliveries() -> None:

@@ -36,8 +36,9 @@ def _answering(
     @contextmanager
     def run_it(scene: Scene) -> Iterator[None]:
         receivers = [scene.receiver(answer) for _ in range(endpoints)]
-        made = [scene.endpoint(url=each.url) for each in receivers]
-        bulk.waiting(scene.url, scene.offender.world, made, scene.size(full, reduced))
+        for each in receivers:
+            scene.endpoint(url=each.url)
+        bulk.waiting(scene.url, scene.offender.world, scene.size(full, reduced))
         wait_until(lambda: all(each.receipts for each in receivers), "each receiver was called")
         yield
 
@@ -48,8 +49,8 @@ def _answering(
 def _auto_disable(scene: Scene) -> Iterator[None]:
     """Let an endpoint fail that has failed for 73 hours, so that its next failure switches it off."""
     since = system_clock() - 73 * HOUR
-    endpoint = scene.endpoint(consecutive_failures=20, enabled_at=since, created_at=since, last_failure_at=since)
-    bulk.waiting(scene.url, scene.offender.world, [endpoint], scene.size(100_000, 20_000))
+    scene.endpoint(consecutive_failures=20, enabled_at=since, created_at=since, last_failure_at=since)
+    bulk.waiting(scene.url, scene.offender.world, scene.size(100_000, 20_000))
     yield
 
 
@@ -57,7 +58,8 @@ def _auto_disable(scene: Scene) -> Iterator[None]:
 def _unrecordable(scene: Scene) -> Iterator[None]:
     """Let attempts fail whose death cannot be told, since the organization's zone is unknown."""
     receiver = scene.receiver(plain(500))
-    bulk.waiting(scene.url, scene.offender.world, [scene.endpoint(url=receiver.url)], 4)
+    scene.endpoint(url=receiver.url)
+    bulk.waiting(scene.url, scene.offender.world, 4)
     run(scene.url, f"UPDATE organizations SET timezone = 'Mars/Olympus' WHERE id = '{scene.offender.world.org}'")
     wait_until(lambda: _attempts(receiver) >= WEBHOOK_ATTEMPTS, "the last attempt of a delivery was made")
     yield
