@@ -13,9 +13,8 @@ locks cursors and deliveries, and never waits for a lock.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from booking_core import tokens
 from booking_core.clock import SECOND
@@ -32,9 +31,6 @@ log = logging.getLogger("booking.webhooks")
 LEASE_S = 30
 """Three times the deadline of an attempt, so that no heartbeat is needed."""
 DEADLINES_PER_LEASE = 3
-CHAIN_MAX = 2
-"""First attempts for one resource that a worker holds at once. Each may take a deadline, and the last one has to end
-before its lease does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +56,8 @@ class ClaimedDelivery:
     """The instant of the claim, by the clock that all workers share: receivers refuse a signature by a wrong clock."""
     timed_out_before: bool
     """The endpoint's last attempt timed out, so this attempt counts against the limit for slow endpoints."""
-    resource_id: str | None = None
-    follows: bool = False
-    """Another attempt about the same resource, which this worker holds, comes first."""
+    after: str | None = None
+    """The delivery about the same resource that comes first: this worker holds its first attempt."""
 
 
 def lease_s(deadline_s: float) -> int:
@@ -86,7 +81,7 @@ def claim(
     """Lease due deliveries, at most `free`, and insert an attempt for each.
 
     A first attempt waits for that of an earlier event about the same resource: its delivery is queued until then. A
-    worker that names itself gets it at once and keeps the order itself (`ClaimedDelivery.follows`).
+    worker that names itself gets it at once and keeps the order itself (`ClaimedDelivery.after`).
 
     Endpoints are served in the order of their last claim, each with one delivery before any gets a second (decision
     W13). Endpoints whose last attempt timed out share `slow_free` of the places. An endpoint with nothing in flight may
@@ -113,16 +108,16 @@ def claim(
     token, secrets, order = _lease_token(worker), _SecretCache(installation.secret_keys), _Order(worker is not None)
     claimed: list[ClaimedDelivery] = []
     for due in sorted(picked, key=lambda due: due.sequence or 0):
-        place = order.place(due)
-        each = _claimed(due, token, secrets, follows=bool(place))
-        until = None if place is None else due.at + lease_s * SECOND
+        each = _claimed(due, token, secrets)
+        after = order.after(due, each.delivery_id)
+        until = None if after == WAITS else due.at + lease_s * SECOND
         if due.sequence is None:
             _lease(tx, each, until)
         else:
             _insert(tx, due, each, until)
         if until is not None:
             _insert_attempt(tx, each)
-            claimed.append(each)
+            claimed.append(replace(each, after=after) if after else each)
     _move_cursors(tx, picked)
     return [each for each in claimed if _can_be_sent(each)]
 
@@ -132,21 +127,28 @@ def _lease_token(worker: str | None) -> str:
     return f"{worker or tokens.new_id()}:{tokens.new_id()}"
 
 
+WAITS = ""
+"""In the place of a delivery that comes first: there are several, or this worker does not hold it."""
+
+
 class _Order:
-    """The order of first attempts for one resource (decision W13), within one claim."""
+    """The order of first attempts for one resource (decision W13), within one claim.
+
+    A worker holds at most two of them: each may take a deadline, and the second has to end before its lease does.
+    """
 
     def __init__(self, is_chained: bool) -> None:
-        self._longest = CHAIN_MAX if is_chained else 1
-        self._before: Counter[tuple[str, str]] = Counter()
+        self._is_chained = is_chained
+        self._last: dict[tuple[str, str], str] = {}
 
-    def place(self, due: DueDelivery) -> int | None:
-        """Return the number of attempts in this worker's hands that come first, or None: the delivery has to wait."""
+    def after(self, due: DueDelivery, delivery_id: str) -> str | None:
+        """Return the delivery that comes first, WAITS when this one cannot be claimed yet, or None."""
         if due.sequence is None or due.resource_id is None:
-            return 0
+            return None
         resource = due.endpoint_id, due.resource_id
-        place = due.unfinished + self._before[resource]
-        self._before[resource] += 1
-        return place if place < self._longest else None
+        after = self._last.get(resource, due.unfinished)
+        self._last[resource] = delivery_id if after is None and self._is_chained else WAITS
+        return after
 
 
 class _SecretCache(dict[tuple[str, str, str, str], str]):
@@ -166,7 +168,7 @@ class _SecretCache(dict[tuple[str, str, str, str], str]):
         return secret
 
 
-def _claimed(due: DueDelivery, token: str, cache: _SecretCache, *, follows: bool) -> ClaimedDelivery:
+def _claimed(due: DueDelivery, token: str, cache: _SecretCache) -> ClaimedDelivery:
     return ClaimedDelivery(
         organization_id=due.organization_id,
         delivery_id=due.id if due.sequence is None else rules.delivery_id(due.event_id, due.endpoint_id),
@@ -182,8 +184,6 @@ def _claimed(due: DueDelivery, token: str, cache: _SecretCache, *, follows: bool
         lease_token=token,
         at=due.at,
         timed_out_before=bool(due.last_timed_out),
-        resource_id=due.resource_id,
-        follows=follows,
     )
 
 

@@ -125,16 +125,17 @@ _CLAIMED_ROW = f"""
                   WHERE a.organization_id = d.organization_id AND a.delivery_id = d.id), 0) + 1 AS number,
        (SELECT v.body FROM events v WHERE v.organization_id = d.organization_id AND v.id = d.event_id) AS body,
        {_SECRETS}, d.resource_id, CAST(NULL AS bigint) AS sequence, d.generation, d.created_at,
-       0 AS unfinished"""  # noqa: S608
+       NULL AS unfinished"""  # noqa: S608
 
 # An attempt that this worker has in flight may be followed by the next one about the same resource; any other may not.
 _UNFINISHED = """
-       coalesce((SELECT sum(CASE WHEN p.lease_until IS NOT NULL AND substr(p.lease_token, 1, 36) = {worker}
-                                 THEN 1 ELSE 100 END)
-                   FROM deliveries p
-                  WHERE p.organization_id = v.organization_id AND p.endpoint_id = k.endpoint_id
-                    AND p.resource_id = v.resource_id AND p.generation = k.generation
-                    AND p.completed_at IS NULL AND p.attempt_count = 0), 0) AS unfinished"""
+       (SELECT CASE WHEN count(*) = 1 AND max(CASE WHEN p.lease_until IS NOT NULL
+                                                    AND substr(p.lease_token, 1, 36) = {worker} THEN 1 ELSE 0 END) = 1
+                    THEN max(CAST(p.id AS text)) WHEN count(*) > 0 THEN '' END
+          FROM deliveries p
+         WHERE p.organization_id = v.organization_id AND p.endpoint_id = k.endpoint_id
+           AND p.resource_id = v.resource_id AND p.generation = k.generation
+           AND p.completed_at IS NULL AND p.attempt_count = 0) AS unfinished"""
 
 _CLAIMED_EVENT = f"""
        v.organization_id, v.id, k.endpoint_id, v.id AS event_id, v.type AS event_type, NULL AS failure_reason, k.url,
@@ -336,8 +337,9 @@ class DueDelivery(NamedTuple):
     """Of an event, which is no delivery yet."""
     generation: int
     created_at: int
-    unfinished: int
-    """First attempts of earlier events about the same resource: 1 is one that this worker holds, 100 any other."""
+    unfinished: str | None
+    """The delivery of an earlier event about the same resource, when its first attempt is the only one that is not over
+    and this worker holds it. Empty: there are others. Null: there is none."""
     served_sequence: int | None
     """The cursor of its endpoint, which is locked. Null: another worker has it."""
 

@@ -25,6 +25,10 @@ POLL_S = 0.5
 NAME = "the worker"
 
 
+_End = asyncio.Future[int | None]
+"""The instant at which an attempt ended; None: it has no result."""
+
+
 class Sender(Protocol):
     """An HTTP client for delivery attempts. `send` never raises for anything that a receiver does."""
 
@@ -42,9 +46,8 @@ class DeliveryLoop:
         self._failures = failures
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._of_resource: dict[tuple[str, str], set[asyncio.Future[int | None]]] = {}
-        """The attempts in hand about each resource of an endpoint, each with the instant of its end."""
-        """The last attempt by endpoint and resource: done when it is over, and false when it has no result."""
+        self._ends: dict[str, tuple[str, _End]] = {}
+        """By delivery the attempt and its end, until no claim can have seen it as one in flight."""
 
     def wake(self) -> None:
         """Let the loop look for due deliveries now."""
@@ -72,7 +75,8 @@ class DeliveryLoop:
         """Deliver what is due now until nothing is left, and return the number of attempts."""
         count = 0
         while claimed := await self._record_and_claim():
-            await asyncio.gather(*map(self._attempt, claimed))
+            self._start(claimed)
+            await asyncio.gather(*self._tasks)
             count += len(claimed)
         return count
 
@@ -104,35 +108,32 @@ class DeliveryLoop:
 
     def _start(self, claimed: Sequence[ClaimedDelivery]) -> None:
         for each in claimed:
-            task = asyncio.create_task(self._attempt(each))
+            _, before = self._ends.get(each.after or "", (None, None))
+            end: _End = asyncio.get_running_loop().create_future()
+            self._ends[each.delivery_id] = each.attempt_id, end
+            task = asyncio.create_task(self._attempt(each, before, end))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        # Only now: the claim may have run beside the transaction that recorded them.
+        for settled in self._queue.take_settled():
+            attempt_id, _ = self._ends[settled.delivery_id]
+            if attempt_id == settled.attempt_id:
+                del self._ends[settled.delivery_id]
 
-    async def _attempt(self, claimed: ClaimedDelivery) -> None:
+    async def _attempt(self, claimed: ClaimedDelivery, before: _End | None, end: _End) -> None:
         """Make an attempt, after the one about the same resource that comes first (decision W13)."""
-        if claimed.resource_id is None:
-            await self._send(claimed)
-            return
-        claimed_at, resource = asyncio.get_running_loop().time(), (claimed.endpoint_id, claimed.resource_id)
-        in_hand = self._of_resource.setdefault(resource, set())
-        # All of them, since a retry of an older event may have begun behind the first attempt that comes first.
-        before = list(in_hand) if claimed.follows else []
-        over: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-        in_hand.add(over)
-        ended_at: int | None = None
+        ended_at, started_at = None, asyncio.get_running_loop().time()
         try:
-            ends = [await each for each in before]
-            if None in ends:
-                self._queue.abandon(claimed)  # its lease expires, and it is made after the other one
-            else:
-                # Not before the end of the others, whose tasks began a little earlier.
-                at = max(claimed.at + _elapsed_us(claimed_at), *filter(None, ends)) if ends else claimed.at
+            if not claimed.after:
+                ended_at = await self._send(claimed)
+            elif before and (over_at := await before):
+                # Not before the end of the other, whose task began a little earlier.
+                at = max(claimed.at + _elapsed_us(started_at), over_at)
                 ended_at = await self._send(replace(claimed, at=at))
+            else:
+                self._queue.abandon(claimed)  # its lease expires, and it is made after the other one
         finally:
-            over.set_result(ended_at)
-            in_hand.remove(over)
-            if not in_hand:
-                del self._of_resource[resource]
+            end.set_result(ended_at)
 
     async def _send(self, claimed: ClaimedDelivery) -> int | None:
         """Send a delivery, keep the result, and return when the attempt ended; None when it could not be sent."""

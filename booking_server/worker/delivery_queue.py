@@ -46,6 +46,7 @@ class DeliveryQueue:
         self._kept_up_at = 0
         self._keep_up_after = KEEP_UP_EVERY
         self._results: list[DeliveryResult] = []
+        self._settled: list[ClaimedDelivery] = []
         self._rescued_at = 0
         self._is_behind = False
         """Results could not be recorded, since the database was away."""
@@ -75,7 +76,12 @@ class DeliveryQueue:
 
     def abandon(self, claimed: ClaimedDelivery) -> None:
         """Free the slot of an attempt without a result: its lease expires, and it is rescued."""
-        self._slots.release(claimed)
+        self._release(claimed)
+
+    def take_settled(self) -> list[ClaimedDelivery]:
+        """Return the attempts that were recorded, parked or abandoned since the last call."""
+        settled, self._settled = self._settled, []
+        return settled
 
     async def record(self) -> None:
         """Record all results in one transaction; keep them for the next call when the database is away.
@@ -102,7 +108,7 @@ class DeliveryQueue:
             self._keep([*together, *others])
             raise
         for result in together:
-            self._slots.release(result.claimed)
+            self._release(result.claimed)
         return True
 
     async def _record_each(self, results: list[DeliveryResult]) -> None:
@@ -130,9 +136,13 @@ class DeliveryQueue:
                 self._parking.park(result, error, self._database.clock())
             else:
                 self._parking.forget(result)
-            self._slots.release(result.claimed)
+            self._release(result.claimed)
         if last:
             raise last
+
+    def _release(self, claimed: ClaimedDelivery) -> None:
+        self._slots.release(claimed)
+        self._settled.append(claimed)
 
     def _keep(self, results: list[DeliveryResult]) -> None:
         """Keep results for the next call of `record`, in the order of their ends."""

@@ -163,7 +163,7 @@ def test_a_worker_holds_two_first_attempts_for_one_resource_and_no_third(hooks: 
     published = hooks.publish(CARD, times=4)
     first, second = hooks.claim(worker=WORKER)
     assert [first.event_id, second.event_id] == published[:2]
-    assert (first.follows, second.follows) == (False, True)
+    assert (first.after, second.after) == (None, first.delivery_id)
     assert hooks.claim(worker=WORKER) == []
     hooks.succeed(first, second)
     assert [each.event_id for each in hooks.claim(worker=WORKER)] == published[2:3]

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from booking_core.errors import Unavailable
 from booking_core.models.webhooks import AttemptError
 from booking_core.settings import Settings
 from booking_server.adapters.webhook_client import Sent
+from booking_server.worker.delivery_queue import DeliveryQueue
 from booking_server.worker.notifier import listen, open_notifier
 from booking_server.worker.process import running
 from booking_server.worker.worker import Worker
@@ -189,6 +191,82 @@ def alone(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
     database = Database(fresh_database_url, clock=clock)
     yield make_world(database, clock)
     database.close()
+
+
+def test_an_attempt_is_dated_after_the_end_of_the_one_that_it_follows(
+    alone: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The earlier one ends after the claim of the later one, and before the later one begins."""
+    hooks, claim, card = Hooks(alone), webhooks.claim, tokens.new_id()
+    sent, released, added = asyncio.Event(), asyncio.Event(), threading.Event()
+    stop = asyncio.Event()
+
+    class Waiting(Receiver):
+        async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
+            await super().send(url, headers, body)
+            (sent if len(self.requests) == 1 else stop).set()
+            await released.wait()
+            return Sent(200, "ok", None, 500)
+
+    receiver = Waiting(alone)
+    hooks.endpoint(url=receiver.url)
+    hooks.publish(card)
+    add_result = DeliveryQueue.add_result
+
+    def add_and_tell(self: DeliveryQueue, result: webhooks.DeliveryResult) -> None:
+        add_result(self, result)
+        added.set()
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+
+        def claim_then_let_the_first_end(*args: Any, **kwargs: Any) -> list[webhooks.ClaimedDelivery]:
+            claimed = claim(*args, **kwargs)
+            if any(each.after for each in claimed):
+                loop.call_soon_threadsafe(released.set)
+                assert added.wait(60)
+            return claimed
+
+        monkeypatch.setattr(webhooks, "claim", claim_then_let_the_first_end)
+        monkeypatch.setattr(DeliveryQueue, "add_result", add_and_tell)
+        async with asyncio.timeout(60):
+            crew = worker(alone, receiver)
+            running = asyncio.create_task(crew.run(stop))
+            await sent.wait()
+            await asyncio.to_thread(hooks.publish, card)
+            crew.wake()
+            await running
+
+    asyncio.run(work())
+    first, second = sorted(alone.rows(tables.attempts), key=lambda row: row["id"])
+    assert second["started_at"] >= first["started_at"] + 500_000
+
+
+def test_an_attempt_that_could_not_be_made_is_not_overtaken(alone: World) -> None:
+    class BrokenOnce(Receiver):
+        is_broken = True
+
+        async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
+            if self.is_broken:
+                self.is_broken = False
+                raise ValueError(tokens.new_id())
+            return await super().send(url, headers, body)
+
+    hooks, card, receiver = Hooks(alone), tokens.new_id(), BrokenOnce(alone)
+    hooks.endpoint(url=receiver.url)
+    crew = worker(alone, receiver)
+
+    async def work() -> None:
+        first = hooks.publish(card)
+        await crew.run_once()
+        second = hooks.publish(card)
+        await crew.run_once()
+        assert receiver.requests == []
+        alone.clock.advance(MINUTE)
+        await crew.run_once()
+        assert [headers["Svc-Event-Id"] for headers, _ in receiver.requests] == [*first, *second]
+
+    asyncio.run(work())
 
 
 def test_attempts_made_while_the_database_was_away_are_not_repeated(
