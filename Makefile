@@ -20,13 +20,14 @@ $(STAMP): requirements.lock $(PACKAGES:%=%/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation $(PACKAGES:%=-e ./%)
+	$(BIN)/python -m compileall -q $(PACKAGES)
 	touch $(STAMP)
 
 run: install
 	$(BIN)/booking demo
 
-# In several processes, each with a PostgreSQL of its own; one more than two cores, since tests also wait.
-TEST_PROCESSES ?= 3
+# In several processes, each with a PostgreSQL of its own; more than two cores, since tests also wait.
+TEST_PROCESSES ?= 4
 # The table of isolation compares latencies, so it runs after the others and by itself: here the rows whose defects were
 # found once, all of it with `make isolation` or `pytest tests/isolation`.
 ISOLATION ?= rare-filter or locked-departure or stuck-checkouts or delete-endpoint or unrecordable-attempt

@@ -137,7 +137,7 @@ def _import(scene: Scene) -> Iterator[None]:
 def _long_queue(scene: Scene, endpoints: int) -> list[str]:
     """Return endpoints that hang, each with a quarter of a million events that wait."""
     found = [scene.endpoint(hang) for _ in range(endpoints)]
-    bulk.waiting(scene.url, scene.offender.world, found, scene.size(250_000, 15_000))
+    bulk.waiting(scene.url, scene.offender.world, scene.size(250_000, 15_000))
     return found
 
 
