@@ -18,6 +18,7 @@ from booking_server import gc_tuning
 from booking_server.api import errors
 from booking_server.api.middleware import RequestContextMiddleware
 from booking_server.api.openapi import data, document
+from booking_server.api.route_table import RouteTable
 from booking_server.api.routers import ROUTERS
 from booking_server.execution import key_usage
 from booking_server.execution.service import Service
@@ -111,6 +112,7 @@ def describe(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     errors.add_handlers(app)
     for router in (*ROUTERS, guest_pages, reference):
         app.include_router(router)
+    app.router.routes.insert(0, RouteTable(app.routes))
     app.openapi = document.generator(app)  # type: ignore[method-assign]
     return app
 

@@ -27,7 +27,7 @@ from booking_server.api import errors
 from booking_server.api.requests import ApiRequest, RequestBody
 from booking_server.api.responses import respond
 from booking_server.execution.authenticator import Credentials
-from booking_server.execution.service import Service
+from booking_server.execution.service import Mark, Service
 
 # The service ---------------------------------------------------------------------------------------------------------
 
@@ -77,7 +77,8 @@ class counted:  # noqa: N801 - used as a function, like `contextlib.closing`
         return self._credentials
 
     def __exit__(self, *_: object) -> None:
-        self._request.state.rate_limit = self._credentials.reading
+        if self._credentials.reading:
+            self._request.state.rate_limit = self._credentials.reading
 
 
 class ApiKeyScheme(SecurityBase):
@@ -208,10 +209,10 @@ class Command:
         return await self.service.write(execute, organization_id=caller.organization.id, is_once=is_once)
 
 
-def mark_of(request: Request) -> tuple[str, str]:
+def mark_of(request: Request) -> Mark:
     """Return what marks an idempotency key as in use in this process: the API key and the idempotency key as sent."""
     found = dict(request.scope["headers"])
-    return repr(found.get(b"authorization")), repr(found.get(b"idempotency-key"))
+    return found.get(b"authorization"), found.get(b"idempotency-key")
 
 
 _RequiredKey = Annotated[str | None, _key_header(is_required=True)]

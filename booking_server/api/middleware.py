@@ -54,6 +54,12 @@ class RequestContextMiddleware:
 def context_headers(scope: Scope, own: Iterable[tuple[bytes, bytes]] = ()) -> list[tuple[bytes, bytes]]:
     """Return the headers of every response to the request; one that says how it may be cached keeps that."""
     reading = scope["state"].get("rate_limit") if "state" in scope else None
-    limits = reading.headers if reading else ()
-    caching = () if any(name == b"cache-control" for name, _ in own) else (_NO_STORE,)
-    return [*limits, (b"x-request-id", scope["booking.request_id"].encode()), _NO_SNIFFING, *caching]
+    added = [
+        *(reading.headers if reading else ()),
+        (b"x-request-id", scope["booking.request_id"].encode()),
+        _NO_SNIFFING,
+    ]
+    for name, _ in own:
+        if name == b"cache-control":
+            return added
+    return [*added, _NO_STORE]

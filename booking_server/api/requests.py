@@ -157,9 +157,10 @@ async def read_body(scope: Scope, receive: Callable[[], Awaitable[Message]]) -> 
 
 
 def _announces_too_much(headers: RawHeaders) -> bool:
-    return any(
-        name == b"content-length" and value.isdigit() and int(value) > REQUEST_BODY_BYTES_MAX for name, value in headers
-    )
+    for name, value in headers:
+        if name == b"content-length" and value.isdigit() and int(value) > REQUEST_BODY_BYTES_MAX:
+            return True
+    return False
 
 
 # Query parameters --------------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Responses made of bytes that are ready."""
 
-from typing import Any
-
 from fastapi import Response
 
 from booking_core.idempotency import Answer
@@ -16,6 +14,5 @@ class JsonBytes(Response):
 def respond(answer: Answer) -> Response:
     """Return the response of an answer; status 204 has no body and no content type."""
     headers = {"idempotent-replayed": "true"} if answer.replayed else None
-    kind: Any = Response if answer.status == 204 else JsonBytes
-    response: Response = kind(content=answer.body, status_code=answer.status, headers=headers)
-    return response
+    kind = Response if answer.status == 204 else JsonBytes
+    return kind(answer.body, answer.status, headers)

@@ -37,15 +37,10 @@ Operate = Callable[[Mapping[Any, Any]], Any]
 
 
 class ApiRouter(APIRouter):
-    """A router of the API; one whose prefix is not in the path is passed over without a look at its routes."""
+    """A router of the API."""
 
     def __init__(self, *, prefix: str, tags: list[str | Enum]) -> None:
         super().__init__(prefix=prefix, tags=tags, route_class=ApiRoute)
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        if self.prefix not in scope["path"]:
-            return Match.NONE, {}
-        return super().matches(scope)
 
 
 class ApiRoute(APIRoute):
@@ -58,25 +53,40 @@ class ApiRoute(APIRoute):
         return super().matches(scope)
 
     def get_route_handler(self) -> Handler:
-        handler = super().get_route_handler()
         dependant = effective_dependant(self)
-        if dependant is None:
-            return handler
-        kind = _kind(self.endpoint, dependant)
-        if not is_covered(dependant, kind.given):
-            return handler
-        plan = Plan(dependant, kind.given, {})
-        reads_body = bool(dependant.body_params)
+        operation = Operation.of(dependant) if dependant else None
+        if operation is None:
+            return super().get_route_handler()
 
         async def handle(request: Request) -> Response:
-            request = ApiRequest(request.scope, request.receive)
-            body = await request.body() if reads_body else None
-            if overrides := request.app.dependency_overrides:
-                operate = await Plan(dependant, (get_read_tx,), overrides).resolve(request, body)
-                return await kind.finish(request, operate)
-            return await kind.run(request, plan, body)
+            return await operation(ApiRequest(request.scope, request.receive))
 
         return handle
+
+
+class Operation:
+    """A path operation that runs in the executor of its kind, with the plan of its dependencies."""
+
+    def __init__(self, dependant: Dependant, kind: "Loop | Reads | Creates") -> None:
+        self._dependant = dependant
+        self._kind = kind
+        self._plan = Plan(dependant, kind.given, {})
+        self._reads_body = bool(dependant.body_params)
+
+    @classmethod
+    def of(cls, dependant: Dependant) -> "Operation | None":
+        """Return the operation that is declared so; None for a declaration that is left to FastAPI."""
+        assert dependant.call is not None
+        kind = _kind(dependant.call, dependant)
+        return cls(dependant, kind) if is_covered(dependant, kind.given) else None
+
+    async def __call__(self, request: ApiRequest) -> Response:
+        """Respond to a request."""
+        body = await request.body() if self._reads_body else None
+        if overrides := request.app.dependency_overrides:
+            operate = await Plan(self._dependant, (get_read_tx,), overrides).resolve(request, body)
+            return await self._kind.finish(request, operate)
+        return await self._kind.run(request, self._plan, body)
 
 
 class Loop:

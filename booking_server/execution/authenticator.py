@@ -137,10 +137,11 @@ def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str:
     if len(found) > 1:
         raise ApiKeyInvalid
     scheme, _, token = found[0].strip().partition(b" ") if found else (b"", b"", b"")
-    if scheme.lower() != _SCHEME or not token.strip():
+    token = token.strip()
+    if scheme.lower() != _SCHEME or not token:
         raise ApiKeyMissing
     try:
-        return str(token.strip(), "ascii")
+        return str(token, "ascii")
     except UnicodeDecodeError:
         raise ApiKeyInvalid from None
 

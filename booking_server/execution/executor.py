@@ -143,7 +143,8 @@ class BatchExecutor(Generic[JobT, ResultT]):
         with self._lock:
             if self._is_closing:
                 raise Unavailable
-            self._refuse_hopeless(place.owner)
+            if len(self._waiting) or not self._idle:
+                self._refuse_hopeless(place.owner)
             self._put(QueuedJob(job, future, self._clock(), place))
             is_woken = self._reserve_thread()
         if is_woken:  # without the lock, which the thread takes first
@@ -174,7 +175,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
         """Return whether an idle thread is to be woken, which counts as awake from now on."""
         if not self._idle or not self._waiting.is_ready:
             return False
-        if self._busy_lanes() < self._lanes:
+        if self._has_lanes_for(len(self._threads) - self._idle + 1):
             self._idle -= 1
             return True
         if not self._has_timer:
@@ -183,10 +184,9 @@ class BatchExecutor(Generic[JobT, ResultT]):
                 self._loop.call_soon_threadsafe(self._loop.call_later, SLOW_S, self._look_again)
         return False
 
-    def _busy_lanes(self) -> int:
-        """Return the number of threads that are awake and do not wait for the database."""
-        awake = len(self._threads) - self._idle
-        return awake if self._lanes >= len(self._threads) else awake - self._load.slow(SLOW_S)
+    def _has_lanes_for(self, awake: int) -> bool:
+        """Return whether so many threads may be awake. Those that wait for the database need no lane."""
+        return awake <= self._lanes or awake - self._load.slow(SLOW_S) <= self._lanes
 
     def _look_again(self) -> None:
         with self._lock:
@@ -210,43 +210,69 @@ class BatchExecutor(Generic[JobT, ResultT]):
 
     def _run(self) -> None:
         retried: list[QueuedJob[JobT, ResultT]] = []
-        while retried or self._has_job():
-            taken = self._take(retried)
-            if not taken:  # another thread was first
-                continue
+        is_idle = False
+        while taken := self._next_batch(retried, is_idle=is_idle):
             on_time = self._refuse_late(taken)
-            retried = self._run_batch(on_time) if on_time else []
-            if not retried:
-                with self._lock:
-                    self._waiting.leave(taken[0])
-                    self._wake_one()
+            results = self._run_batch(on_time) if on_time else []
+            retried = [each for each, result in zip(on_time, results, strict=True) if result is RETRY]
+            ended = [each for each, result in zip(on_time, results, strict=True) if result is not RETRY]
+            is_idle = self._end_batch(taken[0], ended, is_retried=bool(retried))
+            self._settle(on_time, results)
 
-    def _has_job(self) -> bool:
-        """Wait for a job that is ready. Return False when the executor is closing and no job is left."""
+    def _next_batch(self, retried: list[QueuedJob[JobT, ResultT]], *, is_idle: bool) -> list[QueuedJob[JobT, ResultT]]:
+        """Return the next batch, once a job is ready: retried jobs first, then this thread's share of the queue. Return
+        an empty one when the executor is closing and no job is left.
+
+        Args:
+            is_idle: the thread counts as idle already, and goes on when it is woken.
+        """
         while True:
+            if is_idle:
+                self._wake.get()
+            if self._coalesce:
+                self._wait_for_more(len(retried))
             with self._lock:
-                # This thread is one of those that are awake.
-                if self._waiting.is_ready and (self._is_closing or self._busy_lanes() <= self._lanes):
-                    return True
+                if retried or self._is_ready():
+                    taken = self._waiting.take(self._batch, first=retried, threads=len(self._threads))
+                    self._wake_one()
+                    return taken
                 if self._is_closing and not len(self._waiting):
                     self._wake_all()
-                    return False
-                self._idle += 1
-                self._wake_one()
-            self._wake.get()
+                    return []
+                self._rest()
+            is_idle = True
 
-    def _take(self, retried: list[QueuedJob[JobT, ResultT]]) -> list[QueuedJob[JobT, ResultT]]:
-        """Return the next batch: retried jobs first, then this thread's share of the queue."""
-        if self._coalesce:
-            self._wait_for_more(len(retried))
+    def _is_ready(self) -> bool:
+        """Return whether this thread, one of those that are awake, may take a batch."""
+        return self._waiting.is_ready and (self._is_closing or self._has_lanes_for(len(self._threads) - self._idle))
+
+    def _rest(self) -> None:
+        """Count this thread as idle."""
+        self._idle += 1
+        self._wake_one()
+
+    def _end_batch(
+        self, first: QueuedJob[JobT, ResultT], ended: list[QueuedJob[JobT, ResultT]], *, is_retried: bool
+    ) -> bool:
+        """Count the jobs of a batch as done. Return whether the thread counts as idle from now on.
+
+        It is done before the futures are resolved, since the event loop then takes the interpreter from this thread.
+        """
         with self._lock:
-            taken = self._waiting.take(self._batch, first=retried, threads=len(self._threads))
-            self._wake_one()
-        return taken
+            self._waiting.done(ended)
+            if is_retried:
+                return False
+            self._waiting.leave(first)
+            if self._is_closing or self._is_ready():
+                return False
+            self._rest()
+            return True
 
     def _wait_for_more(self, taken: int) -> None:
         """Pause while jobs keep coming, until there are as many as expected."""
         vain, waiting = 0, len(self._waiting)
+        if not taken and not waiting:
+            return
         while vain < COALESCE_PAUSES and waiting < min(self._expected, self._batch) - taken and not self._is_closing:
             self._pause(COALESCE_PAUSE_S)
             before, waiting = waiting, len(self._waiting)
@@ -267,41 +293,42 @@ class BatchExecutor(Generic[JobT, ResultT]):
             busy = error or _busy(self._load.wait_s(len(self._waiting)))
         resolve([each.future for each in jobs], [busy] * len(jobs))
 
-    def _run_batch(self, taken: list[QueuedJob[JobT, ResultT]]) -> list[QueuedJob[JobT, ResultT]]:
-        """Run a batch, resolve its futures, and return the jobs to retry."""
-        with self._load.batch():
-            try:
-                results = self._handle([each.job for each in taken])
-            except Exception as error:  # noqa: BLE001 - every future of the batch gets it, and the thread goes on
-                results = [error] * len(taken)
+    def _run_batch(self, jobs: list[QueuedJob[JobT, ResultT]]) -> Sequence[Any]:
+        """Run a batch and return the result of each job."""
+        results: Sequence[Any]
+        self._load.begin()
+        try:
+            results = self._handle([each.job for each in jobs])
+        except Exception as error:  # noqa: BLE001 - every future of the batch gets it, and the thread goes on
+            results = [error] * len(jobs)
+        self._load.end()
         if self._coalesce:
-            self._update_expected(len(taken))  # before the answers, or a client that asks again at once counts twice
-        self._settle(taken, results)
-        return [each for each, result in zip(taken, results, strict=True) if result is RETRY]
+            self._update_expected(len(jobs))  # before the answers, or a client that asks again at once counts twice
+        return results
 
-    def _settle(self, taken: Sequence[QueuedJob[JobT, ResultT]], results: Sequence[Any]) -> None:
+    def _settle(self, jobs: Sequence[QueuedJob[JobT, ResultT]], results: Sequence[Any]) -> None:
         """Resolve the futures of a batch, and hand jobs over."""
-        with self._lock:
-            self._waiting.done([each for each, result in zip(taken, results, strict=True) if result is not RETRY])
-        resolve([each.future for each in taken], results)
-        self._measure_lag(taken[0])
-        handed_over = [
-            each._replace(place=result.place)
-            for each, result in zip(taken, results, strict=True)
-            if isinstance(result, HandOver)
-        ]
-        if handed_over:
-            self._overflow.take_over(handed_over)
-        if all(isinstance(result, Exception) and is_outage(result) for result in results):
+        resolve([each.future for each in jobs], results, self._lag_meter())
+        if HandOver in map(type, results):
+            self._hand_over(jobs, results)
+        if results and all(isinstance(result, Exception) and is_outage(result) for result in results):
             self._refuse_waiting(results[0])
 
-    def _measure_lag(self, job: QueuedJob[JobT, ResultT]) -> None:
-        """Measure the event loop's lag, while jobs wait."""
+    def _hand_over(self, jobs: Sequence[QueuedJob[JobT, ResultT]], results: Sequence[Any]) -> None:
+        handed_over = [
+            each._replace(place=result.place)
+            for each, result in zip(jobs, results, strict=True)
+            if isinstance(result, HandOver)
+        ]
+        self._overflow.take_over(handed_over)
+
+    def _lag_meter(self) -> Callable[[], None] | None:
+        """Return a function that measures the event loop's lag when it is called there; None while no job waits."""
         if not len(self._waiting):
             self._load.note_lag(0.0)
-            return
+            return None
         called_s = self._clock()
-        job.future.get_loop().call_soon_threadsafe(lambda: self._load.note_lag(self._clock() - called_s))
+        return lambda: self._load.note_lag(self._clock() - called_s)
 
     def _refuse_waiting(self, outage: Exception) -> None:
         """Refuse all jobs that waited behind a batch which found the database away: each batch of them would wait as

@@ -1,8 +1,7 @@
 """An estimate of how long a job will wait for a thread, from the batches that were run lately."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import ceil
 
 _WEIGHT = 0.25
@@ -27,16 +26,14 @@ class Load:
         self._begun_s: dict[int, float] = {}
         """When the batch of each busy thread began."""
 
-    @contextmanager
-    def batch(self) -> Iterator[None]:
-        """Time a batch that the present thread runs."""
-        thread, begun_s = threading.get_ident(), self._clock()
-        self._begun_s[thread] = begun_s
-        try:
-            yield
-        finally:
-            self._mean_s += _WEIGHT * (self._clock() - begun_s - self._mean_s)
-            del self._begun_s[thread]
+    def begin(self) -> None:
+        """Note that the present thread begins a batch."""
+        self._begun_s[threading.get_ident()] = self._clock()
+
+    def end(self) -> None:
+        """Note that the batch of the present thread has ended."""
+        begun_s = self._begun_s.pop(threading.get_ident())
+        self._mean_s += _WEIGHT * (self._clock() - begun_s - self._mean_s)
 
     def slow(self, seconds: float) -> int:
         """Return the number of batches that have run for so long."""

@@ -72,8 +72,8 @@ class _ByOwner(Generic[JobT]):
 
     def __init__(self) -> None:
         self._length = 0
-        self._waiting: dict[Hashable, int] = {}
         self._held: dict[Hashable, int] = {}
+        """The jobs of each owner, waiting and running."""
 
     def __len__(self) -> int:
         return self._length
@@ -81,23 +81,19 @@ class _ByOwner(Generic[JobT]):
     def count(self, owner: Hashable) -> int:
         return self._held.get(owner, 0)
 
-    def ahead_of(self, owner: Hashable) -> int:
-        own = self._waiting.get(owner, 0)
-        others = len(self._waiting) - (own > 0)
-        return min(self._length, own + others * (own + 1))
+    def done(self, jobs: Sequence[JobT]) -> None:
+        for job in jobs:
+            _decrease(self._held, job.place.owner)
 
-    def _note_put(self, job: JobT) -> None:
-        owner = job.place.owner
+    def _hold(self, owner: Hashable) -> None:
+        """Count a job that is put into the queue."""
         self._length += 1
-        self._waiting[owner] = self._waiting.get(owner, 0) + 1
         self._held[owner] = self._held.get(owner, 0) + 1
 
-    def _note_taken(self, job: JobT) -> None:
-        self._length -= 1
-        _decrease(self._waiting, job.place.owner)
-
-    def _note_done(self, job: JobT) -> None:
-        _decrease(self._held, job.place.owner)
+    def _ahead(self, own: int, owners: int) -> int:
+        """Return the largest number of jobs ahead of a new one, when its owner has so many and so many owners wait."""
+        others = owners - (own > 0)
+        return min(self._length, own + others * (own + 1))
 
 
 def _decrease(counts: dict[Hashable, int], key: Hashable) -> None:
@@ -108,12 +104,22 @@ def _decrease(counts: dict[Hashable, int], key: Hashable) -> None:
         del counts[key]
 
 
-class MixedQueue(_ByOwner[JobT]):
-    """A queue whose batches have jobs of many owners, one of each in turn."""
+class _InOrder(_ByOwner[JobT]):
+    """The waiting jobs of each owner, in their order."""
 
     def __init__(self) -> None:
         super().__init__()
         self._jobs: dict[Hashable, deque[JobT]] = {}
+
+    def ahead_of(self, owner: Hashable) -> int:
+        return self._ahead(len(self._jobs.get(owner, ())), len(self._jobs))
+
+
+class MixedQueue(_InOrder[JobT]):
+    """A queue whose batches have jobs of many owners, one of each in turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._turns: deque[Hashable] = deque()
 
     @property
@@ -121,12 +127,14 @@ class MixedQueue(_ByOwner[JobT]):
         return bool(self._turns)
 
     def put(self, job: JobT) -> None:
-        self._note_put(job)
         owner = job.place.owner
-        if owner not in self._jobs:
-            self._jobs[owner] = deque()
+        self._hold(owner)
+        jobs = self._jobs.get(owner)
+        if jobs is None:
+            self._jobs[owner] = deque((job,))
             self._turns.append(owner)
-        self._jobs[owner].append(job)
+        else:
+            jobs.append(job)
 
     def take(self, batch: int, *, first: Sequence[JobT] = (), threads: int = 1) -> list[JobT]:
         """Return the next batch: with several threads this one's share, so that none is idle while one has all jobs."""
@@ -134,46 +142,46 @@ class MixedQueue(_ByOwner[JobT]):
         if not taken and self._turns:
             taken.append(self._next())
         share = min(batch - len(taken), -(-self._length // threads))
-        return [*taken, *(self._next() for _ in range(share))]
+        return taken + [self._next() for _ in range(share)]
 
     def _next(self) -> JobT:
         owner = self._turns.popleft()
         jobs = self._jobs[owner]
+        self._length -= 1
         job = jobs.popleft()
         if jobs:
             self._turns.append(owner)
         else:
             del self._jobs[owner]
-        self._note_taken(job)
         return job
-
-    def done(self, jobs: Sequence[JobT]) -> None:
-        for job in jobs:
-            self._note_done(job)
 
     def leave(self, job: JobT) -> None:
         """Do nothing: threads are not counted."""
 
 
-class OwnerQueue(_ByOwner[JobT]):
+class OwnerQueue(_InOrder[JobT]):
     """A queue whose batches have jobs of one owner each, of whom at most `threads_per_owner` run at a time."""
 
     def __init__(self, threads_per_owner: int) -> None:
         super().__init__()
         self._threads_per_owner = threads_per_owner
-        self._jobs: dict[Hashable, deque[JobT]] = {}
         self._turns: dict[Hashable, None] = {}
         """The owners that have a waiting job and a thread left, in the order of their turns."""
-        self._threads: Counter[Hashable] = Counter()
+        self._threads: dict[Hashable, int] = {}
 
     @property
     def is_ready(self) -> bool:
         return bool(self._turns)
 
     def put(self, job: JobT) -> None:
-        self._note_put(job)
-        self._jobs.setdefault(job.place.owner, deque()).append(job)
-        self._give_turn(job.place.owner)
+        owner = job.place.owner
+        self._hold(owner)
+        jobs = self._jobs.get(owner)
+        if jobs is None:
+            self._jobs[owner] = deque((job,))
+            self._give_turn(owner)
+        else:
+            jobs.append(job)
 
     def take(self, batch: int, *, first: Sequence[JobT] = (), threads: int = 1) -> list[JobT]:
         """Return the next batch: of an owner's jobs the share of one of its threads."""
@@ -181,32 +189,30 @@ class OwnerQueue(_ByOwner[JobT]):
         if not taken and not self._turns:
             return []
         owner = taken[0].place.owner if taken else self._begin()
-        jobs = self._jobs.get(owner, deque())
-        share = -(-len(jobs) // min(threads, self._threads_per_owner))
-        for _ in range(min(batch - len(taken), share)):
-            taken.append(jobs.popleft())
-            self._note_taken(taken[-1])
+        jobs = self._jobs.get(owner)
         if not jobs:
-            self._jobs.pop(owner, None)
+            return taken
+        share = min(batch - len(taken), -(-len(jobs) // min(threads, self._threads_per_owner)))
+        taken += [jobs.popleft() for _ in range(share)]
+        self._length -= share
+        if jobs:
+            self._give_turn(owner)
+        else:
+            del self._jobs[owner]
             self._turns.pop(owner, None)
-        self._give_turn(owner)
         return taken
 
     def _begin(self) -> Hashable:
         """Return the owner whose turn it is, with one more thread."""
         owner = next(iter(self._turns))
         del self._turns[owner]
-        self._threads[owner] += 1
+        self._threads[owner] = self._threads.get(owner, 0) + 1
         return owner
 
     def _give_turn(self, owner: Hashable) -> None:
         """Add the owner behind the others, unless it has its turn, no waiting job, or all its threads."""
-        if owner in self._jobs and self._threads[owner] < self._threads_per_owner:
+        if owner in self._jobs and self._threads.get(owner, 0) < self._threads_per_owner:
             self._turns.setdefault(owner)
-
-    def done(self, jobs: Sequence[JobT]) -> None:
-        for job in jobs:
-            self._note_done(job)
 
     def leave(self, job: JobT) -> None:
         _decrease(self._threads, job.place.owner)
@@ -229,6 +235,8 @@ class SeparateQueue(_ByOwner[JobT]):
         """The groups of each owner that wait and do not run."""
         self._turns: deque[Hashable] = deque()
         """The owners that have a ready group and a thread left."""
+        self._waiting: dict[Hashable, int] = {}
+        """The number of waiting jobs of each owner."""
         self._running: set[Hashable] = set()
         self._threads: Counter[Hashable] = Counter()
 
@@ -244,15 +252,19 @@ class SeparateQueue(_ByOwner[JobT]):
         """Return the number of threads that run jobs of the owner."""
         return self._threads[owner]
 
+    def ahead_of(self, owner: Hashable) -> int:
+        return self._ahead(self._waiting.get(owner, 0), len(self._waiting))
+
     def put(self, job: JobT) -> None:
-        self._note_put(job)
-        group = _group_of(job)
+        owner, group = job.place.owner, _group_of(job)
+        self._hold(owner)
+        self._waiting[owner] = self._waiting.get(owner, 0) + 1
         if group in self._jobs:
             self._jobs[group].append(job)
             return
         self._jobs[group] = deque([job])
         if group not in self._running:
-            self._make_ready(job.place.owner, group)
+            self._make_ready(owner, group)
 
     def _make_ready(self, owner: Hashable, group: Hashable) -> None:
         groups = self._ready.setdefault(owner, deque())
@@ -268,7 +280,8 @@ class SeparateQueue(_ByOwner[JobT]):
         jobs = self._jobs.get(group, deque())
         while jobs and len(taken) < batch:
             taken.append(jobs.popleft())
-            self._note_taken(taken[-1])
+            self._length -= 1
+            _decrease(self._waiting, taken[-1].place.owner)
         if not jobs:
             self._jobs.pop(group, None)
         return taken
@@ -284,10 +297,6 @@ class SeparateQueue(_ByOwner[JobT]):
         elif self._threads[owner] < self._threads_per_owner:
             self._turns.append(owner)
         return group
-
-    def done(self, jobs: Sequence[JobT]) -> None:
-        for job in jobs:
-            self._note_done(job)
 
     def leave(self, job: JobT) -> None:
         owner, group = job.place.owner, _group_of(job)

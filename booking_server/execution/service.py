@@ -22,6 +22,8 @@ from booking_server.execution.rate_limit import open_limiter
 from booking_server.execution.reads import Reads
 
 T = TypeVar("T")
+Mark = tuple[bytes | None, bytes | None]
+"""API key and idempotency key of a request, as sent."""
 
 _BATCH = 32
 _LOOK_UP_THREADS = 4
@@ -52,8 +54,8 @@ class Service:
         self.database = database
         self.installation = secret_keys.with_link_keys(database, settings.installation())
         self.is_public_address = AddressGuard(settings).is_public_url
-        self.running: set[tuple[str, str]] = set()
-        """API key and idempotency key, as sent, of each request that runs now."""
+        self.running: set[Mark] = set()
+        """The marks of the requests that run now."""
         self.committed: Callable[[], None] = lambda: None
         """Called on the event loop after a request that may have written something to be delivered."""
         self.key_usage = KeyUsage(database)
@@ -105,7 +107,7 @@ class Service:
         return answer
 
     @contextlib.contextmanager
-    def marked(self, mark: tuple[str, str]) -> Iterator[None]:
+    def marked(self, mark: Mark) -> Iterator[None]:
         """Mark an idempotency key as in use while its request runs in this process."""
         self.running.add(mark)
         try:
