@@ -65,6 +65,11 @@ def head() -> str:
     return revision
 
 
+def is_known(revision: str) -> bool:
+    """Return whether this release has the revision: an earlier one, or its own."""
+    return any(script.revision == revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+
+
 def current(url: str) -> str | None:
     """Return the database's revision; none when it is empty."""
     with _connection(url) as connection:
