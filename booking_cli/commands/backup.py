@@ -45,5 +45,5 @@ def backup(
 def _check_database(cli: Cli, settings: "Settings") -> None:
     """Check that the database exists with this release's schema, and that the secret keys open its values."""
     with storage.open_database(cli) as database:
-        schema.require_current(settings)
+        schema.require_usable(settings)
         secret_keys.verify(settings, database, cli.render.warn)
