@@ -48,7 +48,9 @@ def port(folder: Path, service: tuple[subprocess.Popen[str], str]) -> Iterator[i
         text = text.replace(old, new)
     (folder / "nginx.conf").write_text(text)
     upstream = (PROXIES / "upstream.conf").read_text()
-    (folder / "upstream.conf").write_text(upstream.replace("127.0.0.1:8000", service[1].removeprefix("http://")))
+    upstream = upstream.replace("127.0.0.1:8000", service[1].removeprefix("http://"))
+    # The second process does not run, as while it is restarted.
+    (folder / "upstream.conf").write_text(upstream.replace("127.0.0.1:8001", f"127.0.0.1:{free_port()}"))
     command = [NGINX, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-g", "daemon off;"]
     checked = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
