@@ -7,7 +7,8 @@ made leaves no moment in which it is open; a file that is there already keeps it
 import contextlib
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 FILE_MODE = 0o600
@@ -49,9 +50,45 @@ def replace(path: Path, content: bytes, *, draft: Path | None = None) -> None:
         raise
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield an empty file beside the path, mode 0600, that takes the path's place when the block ends without an error.
+
+    The content is on the disk before it takes its place. After an error, Ctrl-C included, the former file stays.
+
+    Raises:
+        OSError: the file cannot be made or put in its place.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
+    try:
+        yield draft
+        _sync(draft)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    with contextlib.suppress(OSError):  # Windows opens no folder
+        _sync(path.absolute().parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def of_content(path: Path) -> list[Path]:
+    """Return the files that hold the rows of an SQLite database."""
+    return [path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal"))]
+
+
 def of_database(path: Path) -> list[Path]:
     """Return every file that belongs to an SQLite database."""
-    return [path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal", ".lock", ".secret"))]
+    return [*of_content(path), *(path.with_name(path.name + ending) for ending in (".lock", ".secret"))]
 
 
 def tighten(paths: Iterable[Path]) -> list[tuple[Path, int, bool]]:

@@ -58,8 +58,7 @@ def create_app(
             do not open what it holds.
     """
     settings = settings or Settings.from_environment()
-    if migrate.current(settings.database_url) != migrate.head():
-        raise SettingError("BOOKING_DATABASE_URL is not at this release's schema: run `booking db upgrade`")
+    _check_schema(settings.database_url)
     database = database or Database(settings.database_url)
     _verify_secret_keys(settings, database)
     service = Service(settings, database)
@@ -79,6 +78,14 @@ def create_app(
     app = describe(lifespan)
     app.state.service = service
     return app
+
+
+def _check_schema(url: str) -> None:
+    state = migrate.state(url)
+    if state is migrate.SchemaState.OLDER:
+        raise SettingError("BOOKING_DATABASE_URL is not at this release's schema: run `booking db upgrade`")
+    if state is migrate.SchemaState.TOO_NEW:
+        raise SettingError("BOOKING_DATABASE_URL has the schema of a newer release: install that release")
 
 
 def _verify_secret_keys(settings: Settings, database: Database) -> None:

@@ -18,7 +18,8 @@ PURGED = ("deliveries", "deleted_endpoints", "mails", "effects", "holds", "store
 def upgrade(ctx: typer.Context) -> None:
     """Upgrade the database to this release's schema.
 
-    An SQLite file that does not exist is created. An interrupted upgrade leaves the database unchanged.
+    An SQLite file that does not exist is created. On PostgreSQL it can run beside the service, and an interrupted
+    upgrade goes on where it stopped.
     """
     settings = storage.load_settings()
     cli: Cli = ctx.obj

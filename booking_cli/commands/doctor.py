@@ -37,6 +37,20 @@ def doctor(
     The command only reads, and can run beside the service.
     """
     cli: Cli = ctx.obj
+    found = examine(cli, org)
+    if found and cli.render.is_default_table:
+        write(cli, found)
+    else:
+        cli.render.many([asdict(each) for each in found], COLUMNS, empty="No problems found.")
+    return exit_code(found)
+
+
+def examine(cli: Cli, org: str | None = None) -> list["Finding"]:
+    """Return the findings in the database of the settings, of one organization or of all.
+
+    Raises:
+        CliError: the secret keys do not open what the database holds.
+    """
     with storage.open_database(cli) as database, cli.render.progress("checking") as advance:
         from booking_core import doctor as checks
         from booking_core import organizations
@@ -45,18 +59,19 @@ def doctor(
         _check_secret_keys(cli, settings, database)
         only = database.read(lambda tx: organizations.get(tx, slug=org)).id if org else None
         found = database.read(lambda tx: checks.examine(tx, only, _check_options(settings), advance=advance))
-    found += _settings_findings(settings)
-    if found and cli.render.is_default_table:
-        from booking_cli.operator import findings
-
-        findings.write(cli.render, found)
-        cli.render.note(findings.summary(found))
-    else:
-        cli.render.many([asdict(each) for each in found], COLUMNS, empty="No problems found.")
-    return _exit_code(found)
+    return found + _settings_findings(settings)
 
 
-def _exit_code(found: Sequence["Finding"]) -> ExitCode:
+def write(cli: Cli, found: Sequence["Finding"]) -> None:
+    """Write the findings as text, and their number as a note."""
+    from booking_cli.operator import findings
+
+    findings.write(cli.render, found)
+    cli.render.note(findings.summary(found))
+
+
+def exit_code(found: Sequence["Finding"]) -> ExitCode:
+    """Return the exit code of `booking doctor` for these findings."""
     if any(each.kind == "broken" for each in found):
         return ExitCode.FAILED
     return ExitCode.NEEDS_PERSON if found else ExitCode.OK

@@ -28,6 +28,8 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "refunds": ("booking_cli.commands.refunds", "List, retry and settle refunds."),
     "mails": ("booking_cli.commands.mails", "List mails, and retry failed ones."),
     "secrets": ("booking_cli.commands.secrets", "Rotate the secret keys of the installation."),
+    "backup": ("booking_cli.commands.backup", "Write a backup of the database to a file."),
+    "restore": ("booking_cli.commands.restore", "Restore the database from a backup."),
     "doctor": ("booking_cli.commands.doctor", "Check the integrity of the database."),
     "completion": ("booking_cli.commands.completion", "Print a shell completion script."),
     "commands": ("booking_cli.commands.command_list", "List all commands."),

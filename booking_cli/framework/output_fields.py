@@ -42,6 +42,7 @@ _MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 Any other shape is a model by its name: `gift_card` is `GiftCard` of the module `gift_cards`.
 """
 _PLAIN: Mapping[str, tuple[str, ...]] = {
+    "backup": ("file", "bytes", "revision", "secret_key_id"),
     "deleted": ("id", "deleted"),
     "hold": ("id", "departure_id", "seats", "expires_at"),
     "import": (
@@ -66,6 +67,7 @@ _PLAIN: Mapping[str, tuple[str, ...]] = {
         *("created_at", "updated_at"),
     ),
     "resealed": ("kind", "resealed", "lost"),
+    "restored": ("file", "bytes", "revision", "database_revision", "findings"),
     "revision": ("previous", "revision"),
 }
 

@@ -27,19 +27,30 @@ def upgrade(settings: "Settings") -> None:
             raise CliError(f"The database cannot be upgraded: {error}", code="not_upgraded") from error
 
 
-def require_current(settings: "Settings") -> None:
-    """Check that the database has this release's schema.
+def require_usable(settings: "Settings") -> None:
+    """Check that this release can use the schema of the database: its own, or a newer one with additions only.
 
     Raises:
-        CliError: it has another one, or it cannot be reached.
+        CliError: it cannot, or the database cannot be reached.
     """
-    found = state(settings)
-    if not found["is_head"]:
+    with storage.translate_errors():
+        from booking_core.db import migrate
+
+        state_of = migrate.state(settings.database_url)
+        if state_of in (migrate.SchemaState.CURRENT, migrate.SchemaState.NEWER):
+            return
+        found = migrate.current(settings.database_url)
+    if state_of is migrate.SchemaState.TOO_NEW:
         raise CliError(
-            f"The database is at revision {found['revision'] or 'none'}, and this release needs {found['head']}.",
-            code="not_upgraded",
-            hint=storage.UPGRADE_HINT,
+            f"The database is at revision {found} of a newer release, which this one ({migrate.head()}) cannot use.",
+            code="newer_schema",
+            hint="install the release that upgraded it",
         )
+    raise CliError(
+        f"The database is at revision {found or 'none'}, and this release needs {migrate.head()}.",
+        code="not_upgraded",
+        hint=storage.UPGRADE_HINT,
+    )
 
 
 def state(settings: "Settings") -> dict[str, Any]:

@@ -75,7 +75,7 @@ def prepare(settings: "Settings") -> None:
         if settings.is_sqlite:
             schema.upgrade(settings)
         else:
-            schema.require_current(settings)
+            schema.require_usable(settings)
         _verify_secret_keys(settings)
 
 

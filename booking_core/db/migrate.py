@@ -1,7 +1,11 @@
-"""Migrations: a database is upgraded to the schema of this release in one transaction, all of it or nothing."""
+"""Migrations: a database is upgraded to the schema of this release, beside processes that serve it (decision 0045)."""
 
-from collections.abc import Iterator
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +16,23 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import NullPool
 
 from booking_core import private_files
 from booking_core.db.tables import metadata
+
+log = logging.getLogger("booking.migrate")
+
+LOCK_TIMEOUT_MS = 1_000
+"""A statement of a revision waits so long for a table. Requests queue behind it meanwhile; they wait for 3 seconds."""
+_ATTEMPTS = 30
+_PAUSE_S = 2.0
+_LOCK_POLL_S = 0.2
+_LOCKED = frozenset({"55P03", "40P01"})
+"""SQLSTATE of a lock timeout and of a deadlock."""
+_USABLE_FROM = "usable by releases from revision "
+"""The beginning of the comment on alembic_version, which an older process reads before it starts."""
 
 _LOCK = 0x626F6F6B
 """The advisory lock of upgrades, so that two processes that upgrade at once take turns."""
@@ -30,7 +48,7 @@ def _config() -> Config:
 def _engine(url: str) -> Engine:
     parsed = make_url(url)
     if parsed.get_backend_name() == "postgresql":
-        return create_engine(parsed.set(drivername="postgresql+psycopg"))
+        return create_engine(parsed.set(drivername="postgresql+psycopg"), poolclass=NullPool)
     private_files.make_file(Path(parsed.database or ""))
     engine = create_engine(parsed)
 
@@ -39,23 +57,55 @@ def _engine(url: str) -> Engine:
     def manual(connection: Any, _: Any) -> None:
         connection.isolation_level = None
 
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
     return engine
 
 
 @contextmanager
 def _connection(url: str) -> Iterator[Connection]:
+    """Open a connection that reads, without a lock."""
     engine = _engine(url)
     try:
-        with engine.begin() as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        with engine.connect() as connection:
             yield connection
     finally:
         engine.dispose()
+
+
+@contextmanager
+def _sqlite_transaction(url: str) -> Iterator[Connection]:
+    engine = _engine(url)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    try:
+        with engine.begin() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def _upgrade_lock(connection: Connection) -> Iterator[None]:
+    """Hold the lock of upgrades, and limit waits for the locks of tables.
+
+    The lock is tried again and again: a waiting statement would keep a snapshot, and CREATE INDEX CONCURRENTLY in the
+    process that has the lock would wait for it.
+    """
+    while not connection.execute(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": _LOCK}).scalar():
+        connection.rollback()
+        time.sleep(_LOCK_POLL_S)
+    connection.execute(text(f"SET lock_timeout = {LOCK_TIMEOUT_MS}"))
+    connection.commit()
+    try:
+        yield
+    finally:
+        if not connection.closed and not connection.invalidated:
+            connection.rollback()
+            connection.execute(text("RESET lock_timeout"))
+            connection.execute(text("SELECT pg_advisory_unlock(:lock)"), {"lock": _LOCK})
+            connection.commit()
 
 
 def head() -> str:
@@ -65,18 +115,94 @@ def head() -> str:
     return revision
 
 
+def is_known(revision: str) -> bool:
+    """Return whether this release has the revision: an earlier one, or its own."""
+    return any(script.revision == revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+
+
 def current(url: str) -> str | None:
-    """Return the database's revision; none when it is empty."""
+    """Return the database's revision; none when it is empty. No lock is taken."""
     with _connection(url) as connection:
         return MigrationContext.configure(connection).get_current_revision()
 
 
-def upgrade(url: str, revision: str = "head") -> None:
-    """Upgrade the database to this release's schema, or to that of an earlier revision."""
+class SchemaState(StrEnum):
+    """The relation of a database's schema to this release."""
+
+    CURRENT = "current"
+    OLDER = "older"
+    """It has to be upgraded."""
+    NEWER = "newer"
+    """A newer release has upgraded it, by additive revisions only: this release can use it."""
+    TOO_NEW = "too_new"
+    """A newer release has upgraded it, and this release cannot use it."""
+
+
+def state(url: str) -> SchemaState:
+    """Return the relation of the database's schema to this release. No lock is taken."""
     with _connection(url) as connection:
-        config = _config()
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
+        revision = MigrationContext.configure(connection).get_current_revision()
+        if revision == head():
+            return SchemaState.CURRENT
+        if revision is None or is_known(revision):
+            return SchemaState.OLDER
+        oldest = _oldest_usable(connection)
+    return SchemaState.NEWER if oldest is not None and oldest <= head() else SchemaState.TOO_NEW
+
+
+def _oldest_usable(connection: Connection) -> str | None:
+    """Return the oldest revision whose release can use the schema. SQLite, which one process serves, has none."""
+    if connection.dialect.name != "postgresql":
+        return None
+    noted = connection.execute(text("SELECT obj_description(to_regclass('alembic_version'), 'pg_class')")).scalar()
+    return str(noted).removeprefix(_USABLE_FROM) if noted and str(noted).startswith(_USABLE_FROM) else None
+
+
+def _note_oldest_usable(*, ctx: MigrationContext, step: Any, **_: Any) -> None:
+    """Note after each revision, in its transaction, which releases can use the schema."""
+    connection = ctx.connection
+    if connection is None or connection.dialect.name != "postgresql":
+        return
+    module = step.up_revision.module
+    before = _oldest_usable(connection) or module.down_revision
+    oldest = before if getattr(module, "is_additive", False) and before else module.revision
+    connection.execute(text(f"COMMENT ON TABLE alembic_version IS '{_USABLE_FROM}{oldest}'"))
+
+
+def upgrade(url: str, revision: str = "head", *, pause: Callable[[float], None] = time.sleep) -> None:
+    """Upgrade the database to this release's schema, or to that of an earlier revision.
+
+    On PostgreSQL each revision is a transaction. One that waits too long for a table is rolled back and tried again, so
+    that the service never waits behind it for long. On SQLite, which one process serves, all of it is one transaction.
+    Without anything to upgrade no lock is taken.
+
+    Raises:
+        OperationalError: a table was still locked after all attempts; the revisions before are done.
+    """
+    if revision == "head" and current(url) == head():
+        return
+    if make_url(url).get_backend_name() == "sqlite":
+        with _sqlite_transaction(url) as connection:
+            _run(connection, revision)
+        return
+    with _connection(url) as connection, _upgrade_lock(connection):
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                _run(connection, revision)
+                break
+            except OperationalError as error:
+                connection.rollback()
+                if getattr(error.orig, "sqlstate", None) not in _LOCKED or attempt == _ATTEMPTS:
+                    raise
+                log.warning("A table is in use: attempt %d of %d of the upgrade follows", attempt + 1, _ATTEMPTS)
+                pause(_PAUSE_S * random.uniform(0.5, 1.5))
+
+
+def _run(connection: Connection, revision: str) -> None:
+    config = _config()
+    config.attributes["connection"] = connection
+    config.attributes["on_version_apply"] = [_note_oldest_usable]
+    command.upgrade(config, revision)
 
 
 def differences(url: str) -> list[str]:

@@ -4,6 +4,7 @@ After `reseal` a former secret key can be dropped: what it sealed is sealed by t
 links are made with is kept (decisions/0020). Cursors that it signed end with it.
 """
 
+from booking_core.secret_keys.kinds import KINDS, Kind
 from booking_core.secret_keys.service import (
     Count,
     Resealed,
@@ -17,16 +18,19 @@ from booking_core.secret_keys.service import (
     unopened,
     with_link_keys,
 )
-from booking_core.secret_keys.verification import Problem, find_problem
+from booking_core.secret_keys.verification import Problem, find_problem, find_problem_of_values
 
 __all__ = [
+    "KINDS",
     "Count",
+    "Kind",
     "Problem",
     "Resealed",
     "State",
     "Unopened",
     "count_to_reseal",
     "find_problem",
+    "find_problem_of_values",
     "holds_anything",
     "make_new_links",
     "reseal",

@@ -92,6 +92,11 @@ def _opened(keys: SecretKeys, purpose: str, sealed: str, *row: str) -> tuple[byt
         return None
 
 
+def opens(keys: SecretKeys, kind: Kind, row: store.Row) -> bool:
+    """Return whether a live key opens the value of that row."""
+    return _opened(keys, kind.purpose, row[kind.column], *(row[name] for name in kind.row)) is not None
+
+
 def unopened(tx: Tx, keys: SecretKeys, at: int) -> list[Unopened]:
     """Open the first and the last value of each kind, and return the kinds of which one does not open.
 

@@ -1,10 +1,14 @@
 """Checks at start that the secret keys open what the database holds."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from booking_core.db.engine import Database
-from booking_core.secret_keys.service import Unopened, holds_anything, unopened, with_link_keys
+from booking_core.secret_keys.kinds import Kind
+from booking_core.secret_keys.service import Unopened, holds_anything, opens, unopened, with_link_keys
+from booking_core.secret_keys.store import Row
 from booking_core.settings import Settings
+from booking_core.tokens import sealing_key_id
 
 _HINT = (
     "put the key that sealed it after the one in use: BOOKING_SECRET_KEY=NEW,OLD; booking secrets status counts the"
@@ -36,6 +40,21 @@ def find_problem(settings: Settings, database: Database) -> Problem | None:
         keys = with_link_keys(database, settings.installation()).secret_keys
         found = unopened(tx, keys, at)
     return Problem(_message(found), _HINT, settings.refuses_wrong_key) if found else None
+
+
+def find_problem_of_values(settings: Settings, values: Iterable[tuple[Kind, Row]]) -> Problem | None:
+    """Open these values, as `find_problem` does with those of a database, and name each kind of which one does not.
+
+    Args:
+        values: rows of the kinds' tables, with the columns that a value is bound to.
+    """
+    keys = settings.secret_keys()
+    lost = {
+        kind.plural: Unopened(kind.plural, sealing_key_id(row[kind.column]))
+        for kind, row in values
+        if not opens(keys, kind, row)
+    }
+    return Problem(_message(list(lost.values())), _HINT, settings.refuses_wrong_key) if lost else None
 
 
 def _missing_key(settings: Settings) -> Problem:

@@ -76,3 +76,14 @@ def test_the_operators_commands_work_on_a_new_database(stored: Booking) -> None:
             program, *words = shlex.split(command)
             done = stored(*words)
             assert (program, done.code) == ("booking", 0), (command, done.err)
+
+
+RUNBOOKS = ("install", "sizing", "upgrade", "backup", "keys")
+
+
+def test_the_commands_of_the_runbooks_work_one_after_the_other(stored: Booking) -> None:
+    for page in RUNBOOKS:
+        for command in [command for block in pages.commands(f"operations/{page}.md") for command in block]:
+            program, *words = shlex.split(command)
+            done = stored(*words)
+            assert (program, done.code) == ("booking", 0), (command, done.err)

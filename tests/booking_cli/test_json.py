@@ -1,6 +1,7 @@
 """Every command's JSON, read by a parser: in both modes stdout holds JSON and nothing else, and stderr nothing."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,13 @@ class Everything:
 
     def hook(self) -> str:
         return self.made("webhooks", "create", *HOOK)
+
+    def restorable(self) -> Path:
+        """Return a backup, and set the environment to the SQLite database that it was made from, which is empty."""
+        os.environ["BOOKING_DATABASE_URL"] = f"sqlite:///{self.folder / self.fresh()}.db"  # the fixture resets it
+        file = self.folder / f"{self.fresh()}.backup"
+        assert self.booking("db", "upgrade").code == self.booking("backup", str(file)).code == 0
+        return file
 
     def delivery(self, status: str = "dead") -> Words:
         """Return an endpoint and a failed delivery of it."""
@@ -202,6 +210,8 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("refunds", "record"): lambda it: (it.cancelled(), "--amount", "1", "--note", "Cash"),
     ("mails", "show"): lambda it: (it.mail(),),
     ("mails", "retry"): lambda it: (it.mail(),),
+    ("backup",): lambda it: (str(it.folder / it.fresh()),),
+    ("restore",): lambda it: (str(it.restorable()),),
     ("doctor",): lambda it: ("--org", it.slug),
     ("completion",): lambda it: ("bash",),
     ("help",): lambda it: ("webhooks",),

@@ -26,6 +26,11 @@ SHELL_PAGES = {
     "guides/receivers/index.md",
     "guides/operators/index.md",
     "guides/operators/health.md",
+    "operations/install.md",
+    "operations/sizing.md",
+    "operations/upgrade.md",
+    "operations/backup.md",
+    "operations/keys.md",
 }
 """Pages whose shell blocks are run by the tests of the command line (test_guides.py, test_readme.py)."""
 SQL_PAGE = "design/sql.md"

@@ -8,6 +8,8 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
     transactional_ddl=True,
+    transaction_per_migration=context.config.attributes["connection"].dialect.name == "postgresql",
+    on_version_apply=context.config.attributes.get("on_version_apply"),
     render_as_batch=context.config.attributes["connection"].dialect.name == "sqlite",
 )
 with context.begin_transaction():

@@ -1,0 +1,244 @@
+"""`booking backup` and `booking restore`: the whole database in one file, checked before and after."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import databases
+from support.creating import create, created
+from support.receivers import wait_until
+from support.sealed import Sealed
+from support.world import NEWER_SECRET, SECRET, FixedClock, World, make_world
+
+from booking_core.backups import postgres, sqlite
+from booking_core.clock import system_clock
+from booking_core.db import migrate
+from booking_core.db.engine import Database
+from booking_core.tokens import SecretKeys, new_id
+
+Booking = Callable[..., Any]
+"""Runs the command; see conftest."""
+Environment = Callable[[str, str], None]
+
+
+@pytest.fixture
+def sold(stored_on_both: Booking, environment: Environment, fresh_database_url: str, tmp_path: Path) -> Iterator[World]:
+    """Return an organization with a departure, a booking and a value of every sealed kind."""
+    environment("BOOKING_MAIL_DIR", str(tmp_path / "mails"))
+    clock = FixedClock(system_clock())
+    with closing(Database(fresh_database_url, clock=clock)) as database:
+        world = make_world(database, clock)
+        Sealed(world).fill()
+        yield world
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "of-today.backup"
+
+
+@pytest.fixture
+def empty(environment: Environment, backend: str, new_database_url: Callable[[str], str]) -> Callable[[], str]:
+    """Return a function that makes an empty database, which the commands use from then on."""
+
+    def make() -> str:
+        url = new_database_url(backend)
+        environment("BOOKING_DATABASE_URL", url)
+        return url
+
+    return make
+
+
+def count(url: str, table: str = "bookings") -> int:
+    with databases.connect(url) as connection:
+        return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+def test_a_backup_restores_into_an_empty_database_and_the_doctor_finds_nothing(
+    sold: World, booking: Booking, file: Path, empty: Callable[[], str]
+) -> None:
+    written = booking("backup", str(file), "--json")
+    assert written.json == {
+        "file": str(file),
+        "bytes": file.stat().st_size,
+        "revision": migrate.head(),
+        "secret_key_id": SecretKeys(SECRET).first_id,
+    }
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in file.parent.glob(".*")] == []
+    url = empty()
+    restored = booking("restore", str(file), "--json")
+    assert (restored.code, restored.json["findings"]) == (0, [])
+    assert restored.json["database_revision"] == migrate.head()
+    assert (count(url), count(url, "webhook_secrets")) == (1, 1)
+    assert booking("doctor").code == 0
+
+
+def test_an_existing_file_is_replaced_only_by_force(sold: World, booking: Booking, file: Path) -> None:
+    file.write_text("a former backup")
+    refused = booking("backup", str(file), "--json")
+    assert (refused.code, refused.error["code"]) == (2, "file_exists")
+    assert file.read_text() == "a former backup"
+    assert booking("backup", str(file), "--force").code == 0
+    assert file.stat().st_size > 10_000
+
+
+@contextmanager
+def selling(world: World) -> Iterator[list[str]]:
+    """Sell seats in a thread until the block ends, and yield the idempotency keys of the bookings so far."""
+    departure, sold, is_over = world.departure(world.experience(), seats=50_000), [], threading.Event()
+
+    def sell() -> None:
+        while not is_over.is_set() and len(sold) < 2_000:
+            key = new_id()
+            created(world.database, [create(world, departure, key)])
+            sold.append(key)
+
+    thread = threading.Thread(target=sell, daemon=True)
+    thread.start()
+    try:
+        yield sold
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_backups_under_load_hold_every_booking_that_was_made_before_and_restore_clean(
+    sold: World, booking: Booking, file: Path, empty: Callable[[], str]
+) -> None:
+    with selling(sold) as keys:
+        wait_until(lambda: len(keys) > 20, "seats are sold")
+        before = list(keys)
+        assert booking("backup", str(file)).code == 0
+    url = empty()
+    restored = booking("restore", str(file), "--json")
+    assert (restored.code, restored.json["findings"]) == (0, [])
+    with databases.connect(url) as connection:
+        found = {key for (key,) in connection.execute("SELECT key FROM idempotency").fetchall()}
+    assert set(before) <= found
+
+
+def test_a_database_with_rows_is_replaced_only_by_force(
+    sold: World, fresh_database_url: str, booking: Booking, file: Path
+) -> None:
+    url = fresh_database_url
+    assert booking("backup", str(file)).code == 0
+    created(sold.database, [create(sold, sold.departure(sold.experience(), seats=5), new_id())])
+    sold.database.close()
+    refused = booking("restore", str(file), "--json")
+    assert (refused.code, refused.error["code"]) == (7, "not_empty")
+    assert count(url) == 2
+    assert booking("restore", str(file), "--force").code == 0
+    assert count(url) == 1
+
+
+def test_a_database_in_use_is_not_replaced(stored_on_both: Booking, file: Path, fresh_database_url: str) -> None:
+    assert stored_on_both("backup", str(file)).code == 0
+    if databases.is_sqlite(fresh_database_url):
+        from booking_cli.operator.service import lock_sqlite
+
+        with lock_sqlite(Path(fresh_database_url.removeprefix("sqlite:///"))):
+            refused = stored_on_both("restore", str(file), "--json")
+        assert refused.error["code"] == "already_served"
+        return
+    with databases.connect(fresh_database_url):
+        refused = stored_on_both("restore", str(file), "--json")
+    assert (refused.code, refused.error["code"]) == (7, "database_in_use")
+
+
+def test_another_secret_key_is_refused_before_anything_is_changed(
+    sold: World, booking: Booking, file: Path, empty: Callable[[], str], environment: Environment
+) -> None:
+    environment("BOOKING_SECRET_KEY", NEWER_SECRET)
+    assert booking("backup", str(file), "--json").error["code"] == "wrong_secret_key"
+    assert not file.exists()
+    environment("BOOKING_SECRET_KEY", SECRET)
+    assert booking("backup", str(file)).code == 0
+    url = empty()
+    environment("BOOKING_SECRET_KEY", NEWER_SECRET)
+    refused = booking("restore", str(file), "--json")
+    assert (refused.code, refused.error["code"]) == (2, "wrong_secret_key")
+    for kind in ("webhook secrets", "gift card codes", "stored answers", "mails"):
+        assert kind in refused.error["message"]
+    assert count(url, "organizations") == 0
+
+
+def test_a_truncated_file_is_refused_before_anything_is_changed(
+    sold: World, booking: Booking, file: Path, empty: Callable[[], str]
+) -> None:
+    assert booking("backup", str(file)).code == 0
+    whole, url = file.read_bytes(), empty()
+    for size in (0, 10, len(whole) // 2, len(whole) - 4096):
+        file.write_bytes(whole[:size])
+        refused = booking("restore", str(file), "--json")
+        assert (refused.code, refused.error["code"]) == (2, "bad_backup"), size
+    assert count(url, "organizations") == 0
+
+
+def test_a_missing_file_is_named(stored_on_both: Booking) -> None:
+    refused = stored_on_both("restore", "nothing.backup", "--json")
+    assert (refused.code, refused.error["message"]) == (2, "nothing.backup cannot be read: No such file or directory.")
+
+
+def test_a_backup_with_the_schema_of_a_newer_release_is_refused(
+    sold: World, booking: Booking, file: Path, empty: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert booking("backup", str(file)).code == 0
+    url = empty()
+    monkeypatch.setattr(migrate, "is_known", lambda revision: False)
+    refused = booking("restore", str(file), "--json")
+    assert (refused.code, refused.error["code"]) == (2, "newer_backup")
+    assert migrate.head() in refused.error["message"]
+    assert count(url, "organizations") == 0
+
+
+def test_an_interrupted_backup_leaves_no_file(
+    sold: World, booking: Booking, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("booking_core.backups.service._checked", interrupt)
+    assert booking("backup", str(file)).code == 130
+    assert [each.name for each in file.parent.iterdir() if "backup" in each.name] == []
+
+
+def test_an_interrupted_restoration_changes_nothing(
+    sold: World, fresh_database_url: str, booking: Booking, file: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    """The data is interrupted in the middle: after some pages on SQLite, within the script on PostgreSQL."""
+    assert booking("backup", str(file)).code == 0
+    created(sold.database, [create(sold, sold.departure(sold.experience(), seats=5), new_id())])
+    sold.database.close()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if backend == "sqlite":
+        copy = sqlite._copy
+        monkeypatch.setattr(sqlite, "_PAGES_AT_ONCE", 3)
+        monkeypatch.setattr(sqlite, "_copy", lambda source, target, _: copy(source, target, interrupt))
+    else:
+        monkeypatch.setattr(
+            postgres.shutil, "copyfileobj", lambda script, to: (to.write(script.read(50_000)), interrupt())
+        )
+    assert booking("restore", str(file), "--force").code == 130
+    assert count(fresh_database_url) == 2
+    monkeypatch.undo()
+
+
+def test_a_restoration_that_the_server_refuses_changes_nothing(
+    sold: World, fresh_database_url: str, booking: Booking, file: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if backend == "sqlite":
+        pytest.skip("SQLite copies pages")
+    assert booking("backup", str(file)).code == 0
+    sold.database.close()
+    monkeypatch.setattr(postgres, "_tables", lambda *_: [])
+    refused = booking("restore", str(file), "--json")
+    assert (refused.code, refused.error["code"]) == (1, "not_restored")
+    assert "already exists" in refused.error["message"]
+    assert count(fresh_database_url) == 1

@@ -1,0 +1,104 @@
+"""The files of deploy/ name commands, options and settings that exist, and run without privileges."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer import Context
+
+from booking_cli.commands.registry import MODULES, SECTIONS
+from booking_cli.framework import command_tree
+from booking_cli.framework.command import RootGroup
+from booking_core.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+PLANNED = {"--health-port", "BOOKING_METRICS_PORT"}
+"""Options and settings of the health and metrics endpoints."""
+
+
+def manifests() -> list[dict[str, Any]]:
+    files = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+    return [each for file in files for each in yaml.safe_load_all(file.read_text())]
+
+
+def containers() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    for manifest in manifests():
+        if manifest["kind"] == "Deployment":
+            pod = manifest["spec"]["template"]["spec"]
+            for each in [*pod["initContainers"], *pod["containers"]]:
+                yield f"{manifest['metadata']['name']}/{each['name']}", pod, each
+
+
+def compose() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    return found
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Yield every command line of `booking` with the place that has it."""
+    for name, service in compose()["services"].items():
+        if service["image"] == "booking":
+            yield f"compose {name}", service["command"]
+    for name, _, container in containers():
+        yield f"kubernetes {name}", container["args"]
+    for unit in sorted((DEPLOY / "systemd").glob("*.service")):
+        (line,) = re.findall(r"^ExecStart=\S+/booking (.+)$", unit.read_text(), re.MULTILINE)
+        yield unit.name, shlex.split(line)
+    (line,) = re.findall(r"^CMD (\[.+\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    yield "Dockerfile", yaml.safe_load(line)
+
+
+@pytest.mark.parametrize(("place", "words"), list(commands()))
+def test_a_command_exists_with_its_options(place: str, words: list[str]) -> None:
+    root = RootGroup(MODULES, SECTIONS)
+    leaves = command_tree.leaves(root, Context(root, info_name="booking"))
+    (leaf,) = [leaf for leaf in leaves if tuple(words[: len(leaf.words)]) == leaf.words]
+    known = {name for parameter in leaf.command.params for name in parameter.opts} | PLANNED
+    assert {word for word in words if word.startswith("--")} <= known, place
+
+
+def test_variables_are_settings() -> None:
+    known = set(Settings().shown()) | PLANNED
+    config = [each["data"] for each in manifests() if each["kind"] == "ConfigMap"]
+    of_compose = [each.get("environment", {}) for each in compose()["services"].values() if each["image"] == "booking"]
+    named = {name for variables in (*config, *of_compose) for name in variables}
+    assert len(named) > 4
+    assert named <= known
+
+
+def test_containers_run_without_privileges() -> None:
+    for name, pod, container in containers():
+        assert pod["securityContext"]["runAsNonRoot"], name
+        limits = container["securityContext"]
+        assert limits["readOnlyRootFilesystem"], name
+        assert (limits["allowPrivilegeEscalation"], limits["capabilities"]) == (False, {"drop": ["ALL"]}), name
+    for name, service in compose()["services"].items():
+        if service["image"] == "booking":
+            assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"]), name
+    assert re.search(r"^USER 10001$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+
+
+def test_the_image_has_every_package_and_the_context_nothing_else() -> None:
+    copied = set(re.findall(r"^COPY (\w+) \w+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
+    packages = {path.parent.name for path in ROOT.glob("*/pyproject.toml")}
+    assert copied == packages
+    allowed = set(re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE))
+    assert allowed == packages | {"requirements.lock"}
+
+
+def test_stopping_waits_longer_than_requests_in_progress() -> None:
+    from booking_cli.operator.service import _SHUTDOWN_S
+
+    waits = [
+        int(value)
+        for file in DEPLOY.glob("systemd/*")
+        for value in re.findall(r"TimeoutStopSec=(\d+)", file.read_text())
+    ]
+    waits += [pod["terminationGracePeriodSeconds"] for _, pod, _ in containers()]
+    waits += [int(compose()["x-booking"]["stop_grace_period"].removesuffix("s"))]
+    assert min(waits) > _SHUTDOWN_S
