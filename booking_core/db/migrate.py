@@ -14,6 +14,8 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 
 from booking_core import private_files
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement
 from booking_core.db.tables import metadata
 
 _LOCK = 0x626F6F6B
@@ -63,6 +65,15 @@ def head() -> str:
     revision = ScriptDirectory.from_config(_config()).get_current_head()
     assert revision is not None
     return revision
+
+
+_REVISION = Statement(text("SELECT version_num FROM alembic_version"))
+
+
+def revision_of(tx: Tx) -> str | None:
+    """Return the revision of a database that was upgraded, read on a connection that is open."""
+    row = tx.first(_REVISION)
+    return str(row[0]) if row else None
 
 
 def current(url: str) -> str | None:

@@ -38,6 +38,11 @@ class Load:
             self._mean_s += _WEIGHT * (self._clock() - begun_s - self._mean_s)
             del self._begun_s[thread]
 
+    @property
+    def running(self) -> int:
+        """Return the number of batches that run now."""
+        return len(self._begun_s)
+
     def slow(self, seconds: float) -> int:
         """Return the number of batches that have run for so long."""
         since_s = self._clock() - seconds

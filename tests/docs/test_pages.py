@@ -26,6 +26,7 @@ SHELL_PAGES = {
     "guides/receivers/index.md",
     "guides/operators/index.md",
     "guides/operators/health.md",
+    "guides/operators/watching.md",
 }
 """Pages whose shell blocks are run by the tests of the command line (test_guides.py, test_readme.py)."""
 SQL_PAGE = "design/sql.md"
