@@ -179,6 +179,7 @@ class Unavailable(BookingError):
         fault: the fault of the machine below the database; for the log, not for clients.
         is_locked: another transaction kept a lock for longer than this one may wait.
         retry_after_s: seconds until a retry may succeed, where the queue tells; 1 by default, 10 with a fault.
+        reason: of the refusal, for metrics; by default one that follows from the other arguments.
     """
 
     code = ErrorCode.SERVICE_UNAVAILABLE
@@ -192,12 +193,25 @@ class Unavailable(BookingError):
         fault: str | None = None,
         is_locked: bool = False,
         retry_after_s: int | None = None,
+        reason: str | None = None,
     ) -> None:
         super().__init__(message)
+        self._reason = reason
         self.for_all = for_all
         self.fault = fault
         self.is_locked = is_locked
         self.retry_after_s = retry_after_s or (1 if fault is None else 10)
+
+    @property
+    def reason(self) -> str:
+        """Return why the request is refused: `fault`, `database`, `locked`, `queue`, `list_timeout` or `busy`."""
+        if self._reason:
+            return self._reason
+        if self.fault:
+            return "fault"
+        if self.is_locked:
+            return "locked"
+        return "database" if self.for_all else "busy"
 
 
 def is_outage(error: BaseException) -> bool:

@@ -26,6 +26,8 @@ _CENTURY_DAYS = 36_525
 """More than for ever is meant by: an instant is a 64-bit integer, and one so many days off must still be one."""
 _CENTURY_MINUTES = _CENTURY_DAYS * 24 * 60
 _CENTURY_S = _CENTURY_MINUTES * 60
+_PORT_MAX = 65_535
+_TOKEN_LENGTH_MIN = 16
 
 
 class SettingError(Exception):
@@ -138,6 +140,10 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _delay(text: str) -> float:
+    return 0.0 if text == "0" else _seconds(text)
+
+
 def _waits(text: str) -> tuple[int, ...]:
     waits = [part.strip() for part in text.split(",")]
     if len(waits) != len(limits.WEBHOOK_WAITS_S) or not all(wait.isdecimal() for wait in waits):
@@ -192,6 +198,19 @@ def _ca_file(text: str) -> str:
     return text
 
 
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
+        raise ValueError("must be HOST:PORT, or a port")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _token(text: str) -> str:
+    if len(text) < _TOKEN_LENGTH_MIN or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError(f"must hold at least {_TOKEN_LENGTH_MIN} characters of ASCII, without spaces")
+    return text
+
+
 def _log_format(text: str) -> str:
     if text not in ("console", "json"):
         raise ValueError("must be console or json")
@@ -241,6 +260,9 @@ class Settings:
     )
     pending_minutes: int = _setting("PENDING_MINUTES", _whole(_CENTURY_MINUTES), 30)
     log_format: str | None = _setting("LOG_FORMAT", _log_format, None)
+    metrics_address: tuple[str, int] | None = _setting("METRICS_ADDRESS", _address, None)
+    metrics_token: str | None = _setting("METRICS_TOKEN", _token, None, secret=True)
+    shutdown_delay_s: float = _setting("SHUTDOWN_DELAY", _delay, 0.0)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> "Settings":
@@ -356,6 +378,8 @@ def _shown(metadata: Mapping[str, Any], value: object) -> str:
         return masked(str(value)) if metadata["parse"] in _OF_URLS else "***"
     if isinstance(value, bool):
         return "on" if value else "off"
+    if metadata["parse"] is _address and isinstance(value, tuple):
+        return ":".join(map(str, value))
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

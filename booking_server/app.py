@@ -16,13 +16,18 @@ from booking_core.models.limits import API_VERSION
 from booking_core.settings import SettingError, Settings
 from booking_server import gc_tuning
 from booking_server.api import errors
-from booking_server.api.middleware import RequestContextMiddleware
+from booking_server.api.middleware import Observe, RequestContextMiddleware
 from booking_server.api.openapi import data, document
 from booking_server.api.route_table import RouteTable
 from booking_server.api.routers import ROUTERS
 from booking_server.execution import key_usage
 from booking_server.execution.service import Service
 from booking_server.guest_pages.router import router as guest_pages
+from booking_server.monitoring import shutdown
+from booking_server.monitoring.app import serving
+from booking_server.monitoring.exposition import processes_folder
+from booking_server.monitoring.monitor import Monitor
+from booking_server.monitoring.router import router as monitoring
 from booking_server.reference import router as reference
 from booking_server.worker.notifier import open_notifier
 from booking_server.worker.process import running_worker
@@ -62,21 +67,28 @@ def create_app(
     database = database or Database(settings.database_url)
     _verify_secret_keys(settings, database)
     service = Service(settings, database)
+    monitor = _monitor_of(service)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_HOPS, "hop"))
             stack.push_async_callback(asyncio.to_thread, service.close)
+            await stack.enter_async_context(monitor.running())
+            if settings.metrics_address:
+                await stack.enter_async_context(serving(monitor, *settings.metrics_address))
             stack.enter_context(gc_tuning.reduced_collection())
             await stack.enter_async_context(service.key_usage.flushing(flush_s))
             if worker:
-                await stack.enter_async_context(_worker_of(service))
+                await stack.enter_async_context(_worker_of(service, monitor))
             await stack.enter_async_context(_notifier_of(service))
+            stack.enter_context(shutdown.announced(monitor.health.stop, settings.shutdown_delay_s))
             yield
+            monitor.health.stop()
 
-    app = describe(lifespan)
+    app = describe(lifespan, observe=monitor.metrics.observe_request)
     app.state.service = service
+    app.state.monitor = monitor
     return app
 
 
@@ -99,8 +111,19 @@ def _verify_secret_keys(settings: Settings, database: Database) -> None:
     log.warning("%s", problem.message)
 
 
-def describe(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
-    """Return the application without its service: enough for the OpenAPI document, and for tests of it."""
+def _monitor_of(service: Service) -> Monitor:
+    limiter = service.authenticator.limiter
+    monitor = Monitor(service.settings, service.database, store=limiter.ping, folder=processes_folder())
+    monitor.metrics.observe_executors(service.executors, lambda: limiter.failures)
+    return monitor
+
+
+def describe(lifespan: Lifespan[FastAPI] | None = None, *, observe: Observe | None = None) -> FastAPI:
+    """Return the application without its service: enough for the OpenAPI document, and for tests of it.
+
+    Args:
+        observe: counts each request.
+    """
     app = FastAPI(
         title="Booking Service",
         version=API_VERSION,
@@ -115,9 +138,9 @@ def describe(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
         # Asked on every request whether it is wanted. It would see a request only until a thread takes it over.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.add_middleware(RequestContextMiddleware)
+    app.add_middleware(RequestContextMiddleware, observe=observe)
     errors.add_handlers(app)
-    for router in (*ROUTERS, guest_pages, reference):
+    for router in (*ROUTERS, guest_pages, reference, monitoring):
         app.include_router(router)
     app.router.routes.insert(0, RouteTable(app.routes))
     app.openapi = document.generator(app)  # type: ignore[method-assign]
@@ -125,9 +148,10 @@ def describe(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
 
 
 @contextlib.asynccontextmanager
-async def _worker_of(service: Service) -> AsyncIterator[None]:
+async def _worker_of(service: Service, monitor: Monitor) -> AsyncIterator[None]:
     """Run a worker in this process, which the commits of this process wake."""
     async with running_worker(service.settings, service.database, service.installation) as worker:
+        monitor.watch_worker(worker)
         service.committed = worker.wake
         yield
     service.committed = lambda: None

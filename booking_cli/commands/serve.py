@@ -38,6 +38,8 @@ def serve(
     if reload and workers > 1:
         raise CliError("--reload works with one process only.", hint="leave out --workers")
     service.check_address(host, port)
+    if settings.metrics_address:
+        service.check_address(*settings.metrics_address)
     with service.lock_sqlite(settings.sqlite_path):
         service.prepare(settings)
         return service.run_server(settings, host=host, port=port, workers=workers, reload=reload, worker=not no_worker)

@@ -3,7 +3,9 @@
 import logging
 import logging.config
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from booking_cli.framework.command import command, command_app
 from booking_cli.framework.exit_codes import ExitCode
@@ -16,33 +18,48 @@ app = command_app()
 log = logging.getLogger("booking.worker")
 
 
-@command(app, "worker", "booking worker")
-def worker() -> int:
+@command(app, "worker", "booking worker", "booking worker --health-port 8081")
+def worker(
+    health_port: Annotated[
+        int | None,
+        typer.Option("--health-port", metavar="PORT", help="Serve /healthz, /readyz and /metrics on this port."),
+    ] = None,
+    health_host: Annotated[
+        str, typer.Option("--health-host", metavar="HOST", help="Address of that port.")
+    ] = "127.0.0.1",
+) -> int:
     """Run the delivery worker and periodic jobs, until SIGINT or SIGTERM.
 
     Any number of workers may share a PostgreSQL database. With SQLite the worker is part of `booking serve`, and a
     separate one is refused.
     """
     settings = storage.load_settings()
+    address = None if health_port is None else (health_host, health_port)
+    if address:
+        service.check_address(*address)
     with service.lock_sqlite(settings.sqlite_path):
         service.prepare(settings)
         logging.config.dictConfig(logs.config(settings.log_format))
         logs.log_settings(log, settings)
-        run(settings)
+        run(settings, address)
     return ExitCode.OK
 
 
-def run(settings: "Settings") -> None:
-    """Run until SIGINT or SIGTERM. Deliveries in progress are finished and recorded."""
+def run(settings: "Settings", health_address: tuple[str, int] | None = None) -> None:
+    """Run until SIGINT or SIGTERM. Deliveries in progress are finished and recorded.
+
+    Args:
+        health_address: the host and port of the probes.
+    """
     import asyncio
 
     from booking_server.worker.process import serve_forever
 
     service.raise_open_files_limit()
     if sys.platform == "win32":
-        asyncio.run(serve_forever(settings))
+        asyncio.run(serve_forever(settings, health_address))
         return
     import uvloop
 
     # uvloop, because the TLS of asyncio's loop keeps a quarter of a megabyte for each connection.
-    uvloop.run(serve_forever(settings))
+    uvloop.run(serve_forever(settings, health_address))

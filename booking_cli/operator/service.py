@@ -6,6 +6,7 @@ import logging.config
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -159,8 +160,21 @@ def _run_processes(app: str, *, host: str, port: int, **options: Any) -> None:
     logging.getLogger("uvicorn.error").info(
         "Uvicorn running on http://%s:%d (Press CTRL+C to quit)", shown, taken.getsockname()[1]
     )
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt), _processes_folder():
         Multiprocess(config, sockets=[taken]).run()
+
+
+@contextmanager
+def _processes_folder() -> Iterator[None]:
+    """Give the processes a folder in which they find each other, for their metrics."""
+    from booking_server.monitoring.exposition import FOLDER
+
+    with tempfile.TemporaryDirectory(prefix="booking-") as folder:
+        os.environ[FOLDER] = folder
+        try:
+            yield
+        finally:
+            del os.environ[FOLDER]
 
 
 def check_address(host: str, port: int) -> None:

@@ -113,6 +113,7 @@ def cancel_rows(tx: Tx, actor: Actor, locked: Sequence[LockedBooking], cancellat
     ]
     if cancelled:
         events.publish(tx, actor.organization, cancelled, at=at)
+        tx.tally("cancellations", actor.organization.slug, len(cancelled))
     return rows
 
 

@@ -138,6 +138,8 @@ def write(
         events.append(tx, draft.organization, event, sequence=sequence + offset, at=draft.at)
     _enqueue_mails(tx, draft, row)
     _add_timeline_entry(tx, draft, row)
+    tx.tally("bookings", draft.organization.slug)
+    tx.tally("seats_sold", draft.organization.slug, draft.quote.seats)
     return shown
 
 

@@ -11,6 +11,7 @@ import queue
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from booking_core.db import unit_of_work
 from booking_core.db.driver import Connection, Driver
 from booking_core.db.sqlite import SqliteConnection, SqliteDriver
 from booking_core.db.statements import Compiled, Row, Statement, as_json, now_us
+from booking_core.db.tallies import Tallies, Tally
 from booking_core.db.unit_of_work import InsertFromSelect, Mark, UnitOfWork, Update
 from booking_core.errors import BookingError, Unavailable, is_outage
 from booking_core.repeated_log import RepeatedLog
@@ -88,6 +90,7 @@ class Tx:
         self._work = UnitOfWork()
         self._scopes: list[_Scope] = []
         self._autoflush = True
+        self._tallies: list[Tally] = []
         self.dialect = database.dialect
 
     # Collected writes --------------------------------------------------------------------------------------------
@@ -108,6 +111,14 @@ class Tx:
         """Collect a row from which the database derives the rows of the target."""
         self._refuse_read_only()
         self._work.insert_from_select(target, row)
+
+    def tally(self, name: str, organization: str, amount: int = 1) -> None:
+        """Count something for metrics, once the transaction is committed.
+
+        Args:
+            organization: its slug.
+        """
+        self._tallies.append((name, organization, amount))
 
     def _refuse_read_only(self) -> None:
         if self._is_read_only:
@@ -246,6 +257,8 @@ class Tx:
         else:
             self.flush()
             self._connection.commit()
+        if self._tallies:
+            self._database.tallies.add(self._tallies)
 
     @property
     def is_open(self) -> bool:
@@ -274,11 +287,13 @@ class Tx:
         """Return the result of `fn`. When it raises, its writes are undone and the transaction goes on."""
         self.flush()
         self._connection.command("SAVEPOINT one_of_many")
+        tallied = len(self._tallies)
         try:
             result = fn(self)
             self.flush()
         except BaseException:
             self._work = UnitOfWork()
+            del self._tallies[tallied:]
             if self.is_open:
                 self._connection.command("ROLLBACK TO SAVEPOINT one_of_many")
                 self._connection.command("RELEASE SAVEPOINT one_of_many")
@@ -298,11 +313,18 @@ class _Scope:
 class Pool:
     """Connections that are opened when needed, up to a bound, and reused: the last returned first."""
 
-    def __init__(self, size: int, connect: Callable[[], Connection]) -> None:
+    def __init__(self, name: str, size: int, connect: Callable[[], Connection]) -> None:
+        self.name = name
+        self.size = size
         self._idle: queue.LifoQueue[Connection] = queue.LifoQueue()
         self._connect = connect
         self._permits = threading.BoundedSemaphore(size)
         self._closed = False
+
+    @property
+    def in_use(self) -> int:
+        """Return the number of connections that are lent now."""
+        return self.size - self._permits._value
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
@@ -386,8 +408,13 @@ class Database:
         self.faults = RepeatedLog(log)
         """The log of faults below the database, such as a full disk: once for all requests that meet the same fault."""
         self._clock = clock
-        self._readers = Pool(self.driver.readers + 1, lambda: self.driver.connect(False))
-        self._writers = Pool(self.driver.writers, lambda: self.driver.connect(True))
+        self.tallies = Tallies()
+        """What was committed, for metrics."""
+        self.retries: Counter[str] = Counter()
+        """Transactions that were run again, by the SQLSTATE of the error; `lost` for a lost connection."""
+        self._retries_lock = threading.Lock()
+        self._readers = Pool("readers", self.driver.readers + 1, lambda: self.driver.connect(False))
+        self._writers = Pool("writers", self.driver.writers, lambda: self.driver.connect(True))
         self._pools = [self._readers, self._writers]
         self._shared_readers = Readers(self, self._readers)
         self._busy_at_s = float("-inf")
@@ -404,16 +431,22 @@ class Database:
         return self._clock() if self._clock else system_clock()
 
     @property
+    def pools(self) -> Sequence[Pool]:
+        """Return the pools of connections, each with its name, size and connections in use."""
+        return self._pools
+
+    @property
     def is_sqlite(self) -> bool:
         return self.dialect.name == "sqlite"
 
-    def open_readers(self, size: int, *, statement_timeout_s: float | None = None) -> Readers:
+    def open_readers(self, size: int, *, name: str, statement_timeout_s: float | None = None) -> Readers:
         """Return at most so many connections for reads, opened when needed and closed with the database.
 
         Args:
+            name: of the pool, for metrics.
             statement_timeout_s: seconds after which a statement is ended; by default as for every connection.
         """
-        pool = Pool(size, lambda: self.driver.connect(False, statement_timeout_s=statement_timeout_s))
+        pool = Pool(name, size, lambda: self.driver.connect(False, statement_timeout_s=statement_timeout_s))
         self._pools.append(pool)
         return Readers(self, pool)
 
@@ -469,17 +502,18 @@ class Database:
                 self._busy_at_s = time.monotonic()
             raise
 
-    def open_lane(self, size: int, *, lock_timeout_ms: int | None = None) -> Pool:
+    def open_lane(self, size: int, *, name: str, lock_timeout_ms: int | None = None) -> Pool:
         """Return connections for some writes alone, so that others that wait for locks cannot hold all of them.
 
         SQLite has one writer: there it is the connection of all writes.
 
         Args:
+            name: of the pool, for metrics.
             lock_timeout_ms: how long a statement on these connections waits for a lock, on PostgreSQL.
         """
         if self.is_sqlite:
             return self._writers
-        lane = Pool(size, lambda: self.driver.connect(True, lock_timeout_ms=lock_timeout_ms))
+        lane = Pool(name, size, lambda: self.driver.connect(True, lock_timeout_ms=lock_timeout_ms))
         self._pools.append(lane)
         return lane
 
@@ -532,8 +566,13 @@ class Database:
                         return done[0]
                     if attempt == _ATTEMPTS - 1 or not is_retryable:
                         raise
+                    self._note_retry(error)
                     time.sleep(random.uniform(0.001, 0.02) * (attempt + 1))
         raise Unavailable
+
+    def _note_retry(self, error: Exception) -> None:
+        with self._retries_lock:
+            self.retries[getattr(error, "sqlstate", None) or "lost"] += 1
 
     def _has_committed(self, transaction_id: str) -> bool:
         """Return whether the transaction of that id was committed, once it has ended."""

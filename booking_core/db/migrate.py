@@ -20,6 +20,8 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
 from booking_core import private_files
+from booking_core.db.engine import Tx
+from booking_core.db.statements import Statement
 from booking_core.db.tables import metadata
 
 log = logging.getLogger("booking.migrate")
@@ -118,6 +120,15 @@ def head() -> str:
 def is_known(revision: str) -> bool:
     """Return whether this release has the revision: an earlier one, or its own."""
     return any(script.revision == revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+
+
+_REVISION = Statement(text("SELECT version_num FROM alembic_version"))
+
+
+def revision_of(tx: Tx) -> str | None:
+    """Return the revision of a database that was upgraded, read on a connection that is open."""
+    row = tx.first(_REVISION)
+    return str(row[0]) if row else None
 
 
 def current(url: str) -> str | None:

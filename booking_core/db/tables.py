@@ -4,7 +4,7 @@ Four rules hold for every table:
 
 - `organization_id` leads every primary key and every index that a request uses, and every foreign key carries it, so
   that no row can refer to another organization's, and the whole can be distributed by tenant without a rewrite.
-  `link_keys` alone belongs to the installation.
+  `link_keys`, `retention_clock` and `workers` belong to the installation.
 - An instant is a BIGINT of microseconds since 1970 UTC, money a BIGINT of minor units, an id a UUID: the same values
   in both databases, so that order, comparison and arithmetic are the same too.
 - A list that is only ever read and replaced whole with its owner (tiers of an experience, lines of a booking) is a
@@ -734,4 +734,13 @@ retention_clock = Table(
     Column("at", At, nullable=False),
     Column("moved_at", At, nullable=False),  # by the clock itself: a worker was there to look
     CheckConstraint("id = 1", name="one"),
+)
+
+# The workers that run, of the whole installation: each writes its row every few seconds, and deletes it when it stops.
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("started_at", At, nullable=False),
+    Column("seen_at", At, nullable=False),
 )

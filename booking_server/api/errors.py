@@ -98,6 +98,10 @@ def add_handlers(app: FastAPI) -> None:
 
 
 async def _refused(request: Request, error: Any) -> Response:
+    if isinstance(error, errors.Unavailable):
+        monitor = getattr(request.app.state, "monitor", None)
+        if monitor:
+            monitor.metrics.observe_refusal(error.reason)
     return respond_with(error, request_id(request))
 
 

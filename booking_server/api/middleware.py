@@ -2,7 +2,8 @@
 
 import logging
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,6 +15,8 @@ log = logging.getLogger("booking.http")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,%d}" % REQUEST_ID_LENGTH_MAX)
 _NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 _NO_STORE = (b"cache-control", b"no-store")
+
+Observe = Callable[[Scope, int, float], None]
 
 
 def _request_id(scope: Scope) -> str:
@@ -28,19 +31,31 @@ class RequestContextMiddleware:
     """Gives every request its id, and every response the headers that all responses have.
 
     The state of the rate limit is in `request.state.rate_limit` once a dependency has counted the request.
+
+    Args:
+        observe: called after each request with its scope, the status of its response and its seconds; the status is 0
+            when there was no response, since the client had disconnected.
+        clock: returns monotonic seconds.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(
+        self, app: ASGIApp, *, observe: Observe | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self.app = app
+        self._observe = observe
+        self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         request_id = scope["booking.request_id"] = _request_id(scope)
+        begun_s, status = self._clock(), 0
 
         async def send_with_headers(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 message["headers"] = [*message["headers"], *context_headers(scope, message["headers"])]
             await send(message)
 
@@ -49,6 +64,9 @@ class RequestContextMiddleware:
         except Exception:
             log.exception("request %s failed", request_id)
             raise
+        finally:
+            if self._observe:
+                self._observe(scope, status, self._clock() - begun_s)
 
 
 def context_headers(scope: Scope, own: Iterable[tuple[bytes, bytes]] = ()) -> list[tuple[bytes, bytes]]:

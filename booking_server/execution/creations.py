@@ -72,9 +72,9 @@ class Creations:
         self._clock = clock
         threads = 1 if database.is_sqlite else WAITING_THREADS
         # Apart from other reads, of which one that is slow would hold all bookings.
-        self._key_readers = database.open_readers(1)
-        self._batch_lane = database.open_lane(1, lock_timeout_ms=BATCH_LOCK_TIMEOUT_MS)
-        self._waiting_lane = database.open_lane(threads)
+        self._key_readers = database.open_readers(1, name="booking_keys")
+        self._batch_lane = database.open_lane(1, name="bookings", lock_timeout_ms=BATCH_LOCK_TIMEOUT_MS)
+        self._waiting_lane = database.open_lane(threads, name="locked_bookings")
         self.locked: SeparateQueue[QueuedJob[Creation, Answer]] = SeparateQueue(WAITING_THREADS_PER_ORGANIZATION)
         """The requests that wait for locks."""
         self.waiting: BatchExecutor[Creation, Answer] = BatchExecutor(

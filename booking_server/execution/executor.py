@@ -108,6 +108,10 @@ class BatchExecutor(Generic[JobT, ResultT]):
         pause: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.name = name
+        self.threads = threads
+        self.observe: Callable[[int, float], None] = _ignore
+        """Called with the size of each batch and the seconds for which its first job has waited."""
         self._handle = handle
         self._batch = batch
         self._lanes = lanes or threads
@@ -131,6 +135,16 @@ class BatchExecutor(Generic[JobT, ResultT]):
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{i}", daemon=True) for i in range(threads)]
         for thread in self._threads:
             thread.start()
+
+    @property
+    def waiting_jobs(self) -> int:
+        """Return the number of jobs that wait for a thread."""
+        return len(self._waiting)
+
+    @property
+    def busy_threads(self) -> int:
+        """Return the number of threads that run a batch."""
+        return self._load.running
 
     def submit(self, job: JobT, place: Place = Place()) -> "asyncio.Future[ResultT]":  # noqa: B008 - immutable
         """Queue a job and return the future of its result.
@@ -296,6 +310,7 @@ class BatchExecutor(Generic[JobT, ResultT]):
     def _run_batch(self, jobs: list[QueuedJob[JobT, ResultT]]) -> Sequence[Any]:
         """Run a batch and return the result of each job."""
         results: Sequence[Any]
+        self.observe(len(jobs), self._clock() - jobs[0].submitted_s)
         self._load.begin()
         try:
             results = self._handle([each.job for each in jobs])
@@ -362,4 +377,8 @@ class BatchExecutor(Generic[JobT, ResultT]):
 
 def _busy(wait_s: float) -> Unavailable:
     """Return the refusal of a job for a queue of that length."""
-    return Unavailable(retry_after_s=min(RETRY_AFTER_MAX_S, max(1, ceil(wait_s))))
+    return Unavailable(retry_after_s=min(RETRY_AFTER_MAX_S, max(1, ceil(wait_s))), reason="queue")
+
+
+def _ignore(_size: int, _waited_s: float) -> None:
+    """Observe nothing."""

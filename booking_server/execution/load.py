@@ -35,6 +35,11 @@ class Load:
         begun_s = self._begun_s.pop(threading.get_ident())
         self._mean_s += _WEIGHT * (self._clock() - begun_s - self._mean_s)
 
+    @property
+    def running(self) -> int:
+        """Return the number of batches that run now."""
+        return len(self._begun_s)
+
     def slow(self, seconds: float) -> int:
         """Return the number of batches that have run for so long."""
         since_s = self._clock() - seconds

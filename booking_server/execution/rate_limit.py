@@ -52,12 +52,19 @@ class Reading:
 class Limiter(Protocol):
     """Counts requests by a name."""
 
+    failures: int
+    """The number of times that the store did not answer, so that requests were let through."""
+
     def take(self, name: str, limit: RateLimit) -> Reading:
         """Takes one token; a reading with `retry_after_s` when there was none."""
         ...
 
     def peek(self, name: str, limit: RateLimit) -> Reading:
         """Return what `take` would say of a bucket that is empty, and take nothing."""
+        ...
+
+    def ping(self) -> None:
+        """Raise an error if the store does not answer."""
         ...
 
 
@@ -72,6 +79,7 @@ class MemoryLimiter:
     """Buckets of this process."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self.failures = 0
         self._now = now
         self._buckets: dict[str, tuple[float, float]] = {}
         self._lock = threading.Lock()
@@ -86,6 +94,9 @@ class MemoryLimiter:
         with self._lock:
             tokens = self._tokens(name, limit, now)
         return _reading(limit, tokens, now, tokens >= 1)
+
+    def ping(self) -> None:
+        """Do nothing: memory always answers."""
 
     def take(self, name: str, limit: RateLimit) -> Reading:
         now = self._now()
@@ -139,8 +150,14 @@ class RedisLimiter:
 
         self._error = redis.RedisError
         client: Any = redis.Redis.from_url(url, socket_timeout=0.2, socket_connect_timeout=0.2)
+        self._client = client
         self._script = client.register_script(_TAKE)
         self._quiet_until = 0.0
+        self.failures = 0
+
+    def ping(self) -> None:
+        """Raise an error if the server does not answer."""
+        self._client.ping()
 
     def take(self, name: str, limit: RateLimit) -> Reading:
         return self._asked(name, limit, takes=1)
@@ -156,6 +173,7 @@ class RedisLimiter:
                 keys=[f"booking:rate:{name}"], args=[limit.requests, limit.seconds, takes]
             )
         except self._error as error:
+            self.failures += 1
             log.warning("the rate limit store does not answer, the request goes through: %s", type(error).__name__)
             self._quiet_until = time.monotonic() + _QUIET_S
             return _unlimited(limit)

@@ -60,8 +60,8 @@ class Reads:
         self._clock = clock
         driver = database.driver
         threads = driver.readers_max
-        self._keys = database.open_readers(_KEY_THREADS + 1)
-        self._lists_connections = database.open_readers(threads, statement_timeout_s=LIST_TIMEOUT_S)
+        self._keys = database.open_readers(_KEY_THREADS + 1, name="keys")
+        self._lists_connections = database.open_readers(threads, name="lists", statement_timeout_s=LIST_TIMEOUT_S)
         self.lists: BatchExecutor[Read, Any] = BatchExecutor(
             "list",
             self._run_lists,
@@ -114,6 +114,11 @@ class Reads:
         executor = self.lists if read.is_list else self._known_keys
         return executor.submit(read, Place(organization_id))
 
+    @property
+    def executors(self) -> "Sequence[BatchExecutor[Read, Any]]":
+        """Return the executors, for metrics."""
+        return self._known_keys, self._new_keys, self.lists
+
     # In the threads --------------------------------------------------------------------------------------------
 
     def _run_keyed(self, reads: Sequence[Read]) -> list[Result]:
@@ -161,4 +166,6 @@ class Reads:
                 return Answer(200, result if isinstance(result, bytes) else orjson.dumps(result))
         except Exception as error:  # noqa: BLE001 - the error belongs to this one request
             is_too_long = isinstance(error.__cause__, Exception) and self._database.driver.is_timeout(error.__cause__)
-            return Unavailable(_LIST_TOO_LONG, retry_after_s=_LIST_RETRY_AFTER_S) if is_too_long else error
+            if is_too_long:
+                return Unavailable(_LIST_TOO_LONG, retry_after_s=_LIST_RETRY_AFTER_S, reason="list_timeout")
+            return error

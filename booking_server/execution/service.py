@@ -85,6 +85,12 @@ class Service:
             executor.close()
         self.database.close()
 
+    @property
+    def executors(self) -> Sequence[BatchExecutor[Any, Any]]:
+        """Return all executors, for metrics."""
+        creations = self.creations.batches, self.creations.waiting
+        return (*self.reads.executors, *creations, self._writes, self._look_ups)
+
     async def authenticate(self, credentials: Credentials) -> Caller:
         """Return the caller of a request, counted against its rate limit."""
         return await self.reads.authenticate(credentials)

@@ -40,10 +40,11 @@ class Sender(Protocol):
 class DeliveryLoop:
     """Keeps many attempts in flight at once, so that a slow receiver delays only its own deliveries."""
 
-    def __init__(self, queue: DeliveryQueue, sender: Sender, failures: loops.FailureLog) -> None:
+    def __init__(self, queue: DeliveryQueue, sender: Sender, failures: loops.FailureLog, turns: loops.Turns) -> None:
         self._queue = queue
         self._sender = sender
         self._failures = failures
+        self._turns = turns
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ends: dict[str, tuple[str, _End]] = {}
@@ -59,6 +60,7 @@ class DeliveryLoop:
         failures = 0
         while not stop.is_set():
             self._changed.clear()
+            self._turns.note("deliveries")
             has_results = self._queue.has_results
             claimed, errors = await self._turn(claimed)
             failures = failures + 1 if errors else 0

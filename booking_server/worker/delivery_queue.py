@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -48,8 +49,17 @@ class DeliveryQueue:
         self._results: list[DeliveryResult] = []
         self._settled: list[ClaimedDelivery] = []
         self._rescued_at = 0
+        self.attempts: Counter[str] = Counter()
+        """The attempts by their outcome, `succeeded` or the error, for metrics."""
+        self.lost_leases = 0
+        """Deliveries of this or another worker whose lease expired without a result."""
         self._is_behind = False
         """Results could not be recorded, since the database was away."""
+
+    @property
+    def in_flight(self) -> int:
+        """Return the number of attempts that were claimed and are not recorded."""
+        return self._slots.by_endpoint.total()
 
     @property
     def has_results(self) -> bool:
@@ -73,6 +83,7 @@ class DeliveryQueue:
     def add_result(self, result: DeliveryResult) -> None:
         """Keep the result of an attempt for the next call of `record`."""
         self._results.append(result)
+        self.attempts[result.error.value if result.error else "succeeded"] += 1
 
     def abandon(self, claimed: ClaimedDelivery) -> None:
         """Free the slot of an attempt without a result: its lease expires, and it is rescued."""
@@ -159,7 +170,7 @@ class DeliveryQueue:
         if not self._is_behind and has_passed(RESCUE_EVERY, self._rescued_at, now):
             self._rescued_at = now
             try:
-                await self._write(self._rescue_expired)
+                self.lost_leases += await self._write(self._rescue_expired)
             except Exception as error:
                 if is_outage(error):
                     raise
@@ -190,14 +201,14 @@ class DeliveryQueue:
             log.exception("a step of the upkeep of deliveries failed")
             return False
 
-    def _rescue_expired(self, tx: Tx, only: list[tuple[str, str, str]] | None = None) -> None:
-        webhooks.rescue_expired_leases(tx, only=only, retry_delays_s=self._settings.webhook_waits_s)
+    def _rescue_expired(self, tx: Tx, only: list[tuple[str, str, str]] | None = None) -> int:
+        return webhooks.rescue_expired_leases(tx, only=only, retry_delays_s=self._settings.webhook_waits_s)
 
     async def _rescue_each(self) -> None:
         """Rescue each delivery by itself, and put off one that cannot be rescued."""
         for key in await asyncio.to_thread(self._database.read, webhooks.expired_leases):
             try:
-                await self._write(partial(self._rescue_expired, only=[key]))
+                self.lost_leases += await self._write(partial(self._rescue_expired, only=[key]))
             except Exception as error:
                 if is_outage(error):
                     raise

@@ -14,10 +14,15 @@ PAUSE_S = 0.1
 class JobLoop:
     """Runs a job again and again; its failures stop neither the loop nor other jobs."""
 
-    def __init__(self, job: Job, failures: loops.FailureLog) -> None:
+    def __init__(self, job: Job, failures: loops.FailureLog, turns: loops.Turns) -> None:
         self._job = job
         self._failures = failures
+        self._turns = turns
         self._changed = asyncio.Event()
+
+    @property
+    def job(self) -> Job:
+        return self._job
 
     def wake(self) -> None:
         """Let the job look for work now."""
@@ -28,6 +33,7 @@ class JobLoop:
         failures = 0
         while not stop.is_set():
             self._changed.clear()
+            self._turns.note(self._job.name)
             try:
                 count = await self._job.run_turn(stop)
             except Exception as error:  # noqa: BLE001 - the loop outlives every failure of a turn

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import logging
+import time
+from collections.abc import Callable
 
 from booking_core.errors import BookingError, Unavailable
 from booking_core.repeated_log import RepeatedLog
@@ -28,6 +30,31 @@ class FailureLog:
             self._repeated.note(logging.WARNING, name, f"the database is away, {name} waits: {error}")
         else:
             log.error("a turn of %s failed", name, exc_info=error)
+
+
+class Turns:
+    """The last turn of each loop of a worker, by which a loop that hangs is detected.
+
+    Args:
+        clock: returns monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._at_s: dict[str, float] = {}
+
+    def note(self, name: str) -> None:
+        """Note that the named loop begins a turn."""
+        self._at_s[name] = self._clock()
+
+    def ages_s(self) -> dict[str, float]:
+        """Return the seconds since each loop began its last turn."""
+        now_s = self._clock()
+        return {name: now_s - at_s for name, at_s in self._at_s.items()}
+
+    def stalled(self, seconds: float) -> list[str]:
+        """Return the loops that began no turn for so long."""
+        return [name for name, age_s in self.ages_s().items() if age_s >= seconds]
 
 
 def backoff_s(failures: int) -> float:

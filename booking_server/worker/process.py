@@ -13,6 +13,7 @@ from booking_core.db.sqlite import SqliteDriver
 from booking_core.settings import Settings
 from booking_server import gc_tuning
 from booking_server.adapters.webhook_client import WebhookSender
+from booking_server.monitoring.monitor import Monitor
 from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.delivery_loop import Sender
 from booking_server.worker.jobs.periodic import periodic_jobs
@@ -46,10 +47,13 @@ async def running(worker: Worker, sender: Sender) -> AsyncIterator[None]:
         await sender.close()
 
 
-async def serve_forever(settings: Settings) -> None:
+async def serve_forever(settings: Settings, health_address: tuple[str, int] | None = None) -> None:
     """Run a worker in this process until SIGINT or SIGTERM.
 
     A second signal ends the process at once; another worker takes over its attempts when their leases have expired.
+
+    Args:
+        health_address: the host and port on which `/healthz`, `/readyz` and `/metrics` are served.
     """
     stop = _stop_on_signal()
     database = Database(settings.database_url)
@@ -57,11 +61,32 @@ async def serve_forever(settings: Settings) -> None:
         database.driver.checkpoints = True
     installation = secret_keys.with_link_keys(database, settings.installation())
     with gc_tuning.reduced_collection():
-        async with running_worker(settings, database, installation) as worker, listen(database, worker.wake):
+        async with (
+            _monitored(settings, database, health_address) as monitor,
+            running_worker(settings, database, installation) as worker,
+            listen(database, worker.wake),
+        ):
+            monitor.watch_worker(worker)
             log.info("the worker runs")
             await stop.wait()
+            monitor.health.stop()
             log.info("the worker stops")
     database.close()
+
+
+@contextlib.asynccontextmanager
+async def _monitored(settings: Settings, database: Database, address: tuple[str, int] | None) -> AsyncIterator[Monitor]:
+    """Watch this process while the body runs, and serve its state where an address is given."""
+    monitor = Monitor(settings, database)
+    async with monitor.running():
+        if address is None:
+            yield monitor
+            return
+        # A worker without such a port does not pay for importing a web server.
+        from booking_server.monitoring.app import serving
+
+        async with serving(monitor, *address):
+            yield monitor
 
 
 def _stop_on_signal() -> asyncio.Event:

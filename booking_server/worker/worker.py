@@ -12,9 +12,10 @@ from booking_core.settings import Settings
 from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.delivery_loop import DeliveryLoop, Sender
 from booking_server.worker.delivery_queue import DeliveryQueue
+from booking_server.worker.heartbeat import Heartbeat
 from booking_server.worker.job_loop import JobLoop
 from booking_server.worker.jobs.job import Job
-from booking_server.worker.loops import FailureLog
+from booking_server.worker.loops import FailureLog, Turns
 
 
 class Worker:
@@ -30,9 +31,15 @@ class Worker:
         watch: ClockWatch | None = None,
     ) -> None:
         failures = FailureLog()
-        queue = DeliveryQueue(settings, database, installation, watch)
-        self._deliveries = DeliveryLoop(queue, sender, failures)
-        self._jobs = [JobLoop(job, failures) for job in jobs]
+        self.turns = Turns()
+        self.queue = DeliveryQueue(settings, database, installation, watch)
+        self._deliveries = DeliveryLoop(self.queue, sender, failures, self.turns)
+        self._jobs = [JobLoop(job, failures, self.turns) for job in jobs]
+        self._heartbeat = Heartbeat(database, self.turns, failures)
+
+    @property
+    def jobs(self) -> Sequence[Job]:
+        return [loop.job for loop in self._jobs]
 
     def wake(self) -> None:
         """Let all loops look for work now, since something was committed."""
@@ -45,6 +52,7 @@ class Worker:
         async with asyncio.TaskGroup() as group:
             for job in self._jobs:
                 group.create_task(job.run(stop))
+            group.create_task(self._heartbeat.run(stop))
             group.create_task(self._deliveries.run(stop))
         for job in self._jobs:
             await job.close()

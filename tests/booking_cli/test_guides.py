@@ -71,7 +71,7 @@ def _exports(lines: Any) -> dict[str, str]:
 
 
 def test_the_operators_commands_work_on_a_new_database(stored: Booking) -> None:
-    for page in ("guides/operators/index.md", "guides/operators/health.md"):
+    for page in ("guides/operators/index.md", "guides/operators/health.md", "guides/operators/watching.md"):
         for command in [command for block in pages.commands(page) for command in block]:
             program, *words = shlex.split(command)
             done = stored(*words)

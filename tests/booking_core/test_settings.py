@@ -57,6 +57,11 @@ def test_an_empty_variable_counts_as_absent() -> None:
         ("PENDING_MINUTES", "half"),
         ("PENDING_MINUTES", "999999999999"),
         ("LOG_FORMAT", "xml"),
+        ("METRICS_ADDRESS", "localhost"),
+        ("METRICS_ADDRESS", "localhost:99999"),
+        ("METRICS_TOKEN", "too short"),
+        ("SHUTDOWN_DELAY", "-1"),
+        ("SHUTDOWN_DELAY", "soon"),
     ],
 )
 def test_one_that_cannot_be_understood_is_named_in_one_line(name: str, text: str) -> None:

@@ -26,6 +26,7 @@ SHELL_PAGES = {
     "guides/receivers/index.md",
     "guides/operators/index.md",
     "guides/operators/health.md",
+    "guides/operators/watching.md",
     "operations/install.md",
     "operations/sizing.md",
     "operations/upgrade.md",

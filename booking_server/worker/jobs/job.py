@@ -2,12 +2,19 @@
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import Counter
+from functools import cached_property
 
 
 class Job(ABC):
     """A periodic job. Each runs in a loop of its own, so a slow mail server delays no refund."""
 
     name: str
+
+    @cached_property
+    def results(self) -> Counter[str]:
+        """The results of calls to other services by their outcome, for metrics."""
+        return Counter()
 
     @abstractmethod
     async def run_turn(self, stop: asyncio.Event) -> int:

@@ -106,6 +106,7 @@ class MailJob(LeaseJob[ClaimedMail, None]):
             for result in results:
                 await self._record_one(result)
         for result in results:
+            self.results[result.outcome.value] += 1
             if result.outcome in (MailOutcome.REFUSED, MailOutcome.DELAYED):
                 log.warning("the mail %s was not accepted (%s): %s", result.claimed.id, result.outcome, result.error)
 

@@ -111,6 +111,7 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
                 self._claims.resolve(tx, result.claimed.organization_id, result.claimed.id)
 
         await asyncio.to_thread(self._database.write, write)
+        self.results.update(result.outcome.value for result in results)
 
     def _send(self, claimed: ClaimedRefund, lease_ends_at: int) -> RefundResult:
         """Call the gateway, unless the lease has expired.

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from sqlalchemy.engine import make_url
+from support.servers import free_port
 from support.world import SECRET
 
 
@@ -18,11 +20,15 @@ def test_it_works_until_it_is_told_to_stop(
     stored_on_both: Callable[..., Any], process: Callable[..., subprocess.Popen[str]]
 ) -> None:
     """For example: booking worker."""
-    running = process("worker", stderr=subprocess.STDOUT)
+    port = free_port()
+    running = process("worker", "--health-port", str(port), stderr=subprocess.STDOUT)
     assert running.stdout is not None
     for line in running.stdout:
         if "the worker runs" in line:
             break
+    ready, metrics = (httpx.get(f"http://127.0.0.1:{port}/{path}") for path in ("readyz", "metrics"))
+    assert ready.json()["parts"]["database"] == {"status": "ok"}
+    assert 'booking_worker_turn_age_seconds{loop="mail",process="0"}' in metrics.text
     running.send_signal(signal.SIGTERM)
     rest, _ = running.communicate(timeout=60)
     assert running.returncode == 0

@@ -1,0 +1,39 @@
+-- The statements of backlog.py: what waits for the worker, of all organizations together.
+
+-- name: backlog
+-- Count the rows that wait for the worker now, of each kind, and select since when the oldest of them is due.
+SELECT 'delivery' AS kind, count(*) AS waiting, min(d.next_attempt_at) AS due_at
+  FROM deliveries d
+  JOIN webhook_endpoints e ON e.organization_id = d.organization_id AND e.id = d.endpoint_id
+ WHERE d.status = 'queued' AND d.lease_until IS NULL AND d.generation = e.generation AND e.status = 'enabled'
+   AND d.next_attempt_at <= CAST(:at AS BIGINT)
+UNION ALL
+SELECT 'event', coalesce(sum(c.last_event_sequence - w.served_sequence), 0),
+       min((SELECT v.created_at FROM events v
+             WHERE v.organization_id = w.organization_id AND v.sequence = w.served_sequence + 1))
+  FROM counters c
+  JOIN webhook_cursors w ON w.organization_id = c.organization_id
+  JOIN webhook_endpoints e ON e.organization_id = w.organization_id AND e.id = w.endpoint_id
+ WHERE c.has_undelivered AND w.served_sequence < c.last_event_sequence AND e.status = 'enabled'
+UNION ALL
+SELECT 'mail_to_write', count(*), min(due_at) FROM effects
+ WHERE status = 'queued' AND due_at <= CAST(:at AS BIGINT)
+UNION ALL
+SELECT 'mail', count(*), min(next_attempt_at) FROM mails
+ WHERE status = 'queued' AND next_attempt_at <= CAST(:at AS BIGINT)
+UNION ALL
+SELECT 'refund', count(*), min(next_attempt_at) FROM refunds
+ WHERE status IN ('requested', 'sending') AND next_attempt_at <= CAST(:at AS BIGINT)
+UNION ALL
+SELECT 'checkout', count(*), min(expires_at) FROM bookings
+ WHERE status = 'pending' AND expires_at <= CAST(:at AS BIGINT)
+UNION ALL
+SELECT 'cancelled_departure', count(*), min(updated_at) FROM departures
+ WHERE cancelling IS NOT NULL
+
+-- name: endpoints
+-- Count the webhook endpoints by status, and those of each whose last attempts failed.
+SELECT status, count(*), count(*) FILTER (WHERE consecutive_failures > 0)
+  FROM webhook_endpoints
+ WHERE deleted_at IS NULL
+ GROUP BY status

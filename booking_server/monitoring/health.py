@@ -1,0 +1,205 @@
+"""The health of a process, by parts: whether it works, and whether it should get requests (decision 0037).
+
+A part that fails makes the process unready. A part that is degraded does not: without the store of rate limits requests
+pass, and without a worker deliveries and mails wait, so that to take every process of the API out of service would make
+it worse.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from booking_core import worker_heartbeats
+from booking_core.db import migrate
+from booking_core.db.engine import Database, Tx
+from booking_core.worker_heartbeats import Heartbeats
+
+CHECK_TIMEOUT_S = 1.0
+"""Seconds in which a check answers; a load balancer asks every few seconds."""
+KEPT_S = 1.0
+"""Seconds for which the result of a check is used again: probes need no key, and must not become load."""
+STALLED_S = 600.0
+"""Seconds without a turn after which a loop of the worker counts as stalled. The longest turns wait for mail
+servers and for statements of a database that is slow."""
+
+
+class Status(StrEnum):
+    """The state of a part, or of all of them."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    FAILED = "failed"
+
+
+_ORDER = tuple(Status)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The state of one part, and what is wrong with it."""
+
+    status: Status
+    message: str | None = None
+
+    def as_json(self) -> dict[str, str]:
+        return {"status": self.status} | ({"message": self.message} if self.message else {})
+
+
+OK = Part(Status.OK)
+Parts = Mapping[str, Part]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The parts of a process; it is as well as the worst of them."""
+
+    parts: Parts
+
+    @property
+    def status(self) -> Status:
+        return max((part.status for part in self.parts.values()), key=_ORDER.index, default=Status.OK)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"status": self.status, "parts": {name: part.as_json() for name, part in self.parts.items()}}
+
+
+class Turns(Protocol):
+    """The loops of a worker."""
+
+    def stalled(self, seconds: float) -> Sequence[str]: ...
+
+
+class Check:
+    """Runs a function that may block in a thread of its own, one call at a time, and keeps its result for a moment.
+
+    Args:
+        name: the part that has failed when the function does not answer in time, or raises.
+        status: the status of that part then.
+        clock: returns monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[[], Parts],
+        *,
+        status: Status = Status.FAILED,
+        timeout_s: float = CHECK_TIMEOUT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = name
+        self._function = function
+        self._status = status
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, f"check-{name}")
+        self._running: asyncio.Future[Parts] | None = None
+        self._known: tuple[float, Parts] = (float("-inf"), {})
+
+    async def parts(self) -> Parts:
+        """Return the result of the function, or the failed part."""
+        at_s, known = self._known
+        if self._clock() - at_s < KEPT_S:
+            return known
+        if self._running is None or self._running.done():
+            self._running = asyncio.get_running_loop().run_in_executor(self._thread, self._function)
+        try:
+            found = await asyncio.wait_for(asyncio.shield(self._running), self._timeout_s)
+        except TimeoutError:
+            found = {self._name: Part(self._status, f"no answer within {self._timeout_s:g} s")}
+        except Exception as error:  # noqa: BLE001 - a probe reports a failure, whatever it is
+            found = {self._name: Part(self._status, f"failed with {type(error).__name__}")}
+        self._known = self._clock(), found
+        return found
+
+    def close(self) -> None:
+        """Let the thread end; a call that hangs is not waited for."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+class Health:
+    """The health of one process.
+
+    Args:
+        store: returns nothing when the store of rate limits answers, and raises when it does not; none in a worker.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        store: Callable[[], None] | None = None,
+        timeout_s: float = CHECK_TIMEOUT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.is_stopping = False
+        """True from SIGTERM on."""
+        self.turns: Turns | None = None
+        """The loops of the worker of this process, if it has one."""
+        self._head = migrate.head()
+        self._readers = database.open_readers(1, name="health", statement_timeout_s=timeout_s)
+        self._checks = [Check("database", self._check_database, timeout_s=timeout_s, clock=clock)]
+        if store:
+            self._checks.append(_store_check(store, timeout_s, clock))
+
+    def stop(self) -> None:
+        """Let the process be unready from now on."""
+        self.is_stopping = True
+
+    def liveness(self) -> Report:
+        """Report whether the process works: a supervisor that restarts it otherwise does no harm."""
+        return Report({"process": OK, **self._loops()})
+
+    async def readiness(self) -> Report:
+        """Report whether the process should get requests."""
+        process = {"process": Part(Status.FAILED, "the process is stopping") if self.is_stopping else OK}
+        found = await asyncio.gather(*(check.parts() for check in self._checks))
+        merged = process | {name: part for parts in found for name, part in parts.items()}
+        return Report(merged | self._loops())
+
+    def close(self) -> None:
+        for check in self._checks:
+            check.close()
+
+    def _loops(self) -> dict[str, Part]:
+        stalled = self.turns.stalled(STALLED_S) if self.turns else ()
+        if not stalled:
+            return {}
+        return {"worker": Part(Status.FAILED, f"without a turn for {STALLED_S:.0f} s: {', '.join(stalled)}")}
+
+    def _check_database(self) -> Parts:
+        with self._readers.reading() as tx:
+            return {"database": OK, "schema": self._schema(tx), "worker": worker_part(worker_heartbeats.read(tx))}
+
+    def _schema(self, tx: Tx) -> Part:
+        return schema_part(migrate.revision_of(tx), self._head)
+
+
+def schema_part(revision: str | None, head: str) -> Part:
+    """Return the state of a schema. A newer one is that of an upgrade in progress, which keeps old columns."""
+    if revision == head:
+        return OK
+    if revision is not None and revision > head:
+        return Part(Status.DEGRADED, f"the schema {revision} is newer than this release's, {head}")
+    return Part(Status.FAILED, f"the schema is {revision}, and this release needs {head}: run `booking db upgrade`")
+
+
+def worker_part(heartbeats: Heartbeats) -> Part:
+    """Return the state of all workers together."""
+    if not heartbeats.is_late:
+        return OK
+    if heartbeats.age_s is None:
+        return Part(Status.DEGRADED, "no worker runs")
+    return Part(Status.DEGRADED, f"no worker was seen for {heartbeats.age_s:.0f} s")
+
+
+def _store_check(store: Callable[[], None], timeout_s: float, clock: Callable[[], float]) -> Check:
+    def check() -> Parts:
+        store()
+        return {"rate_limit_store": OK}
+
+    return Check("rate_limit_store", check, status=Status.DEGRADED, timeout_s=timeout_s, clock=clock)

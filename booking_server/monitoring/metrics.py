@@ -1,0 +1,196 @@
+"""The metrics of one process.
+
+What happens for each request or batch is counted by prometheus_client as it happens. Everything else is read when
+Prometheus asks: queues, pools, loops and tallies keep their own counts anyway.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+from starlette.types import Scope
+
+from booking_core.db.engine import Database
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+BATCH_SIZES = (1, 2, 4, 8, 16, 32)
+UNROUTED = "(unrouted)"
+"""The operation of a request for a path or a method that does not exist."""
+NO_RESPONSE = "none"
+"""The status of a request whose client had disconnected."""
+
+
+class Executor(Protocol):
+    """A lane of the API, as metrics see it."""
+
+    name: str
+    threads: int
+    observe: Callable[[int, float], None]
+
+    @property
+    def waiting_jobs(self) -> int: ...
+    @property
+    def busy_threads(self) -> int: ...
+
+
+class WorkerState(Protocol):
+    """The worker of this process, as metrics see it."""
+
+    @property
+    def queue(self) -> Any: ...
+    @property
+    def jobs(self) -> Iterable[Any]: ...
+    @property
+    def turns(self) -> Any: ...
+
+
+class Metrics:
+    """Counts the requests and batches of one process, and reads the rest when it is collected."""
+
+    def __init__(self, database: Database) -> None:
+        self.registry = CollectorRegistry()
+        self.worker: WorkerState | None = None
+        """The worker of this process, if it has one."""
+        self._requests = self._counter(
+            "booking_http_requests", "Requests by operation and status.", "operation", "status"
+        )
+        self._seconds = self._histogram(
+            "booking_http_request_duration_seconds", "Seconds from a request to its response.", SECONDS, "operation"
+        )
+        self._refused = self._counter("booking_http_unavailable", "Requests answered 503, by reason.", "reason")
+        self._observers: dict[tuple[Any, int], tuple[Counter, Histogram]] = {}
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
+        self.registry.register(_Collector(lambda: database_families(database)))
+        self.registry.register(_Collector(lambda: worker_families(self.worker) if self.worker else ()))
+
+    def observe_request(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count a request, as `middleware.Observe`."""
+        endpoint = scope.get("endpoint")
+        counter, histogram = self._observers.get((endpoint, status)) or self._observers_of(scope, endpoint, status)
+        counter.inc()
+        histogram.observe(seconds)
+
+    def observe_refusal(self, reason: str) -> None:
+        """Count a request that is answered 503."""
+        self._refused.labels(reason).inc()
+
+    def observe_executors(self, executors: Iterable[Executor], failures: Callable[[], int]) -> None:
+        """Count the batches of the executors, and read their queues when metrics are collected.
+
+        Args:
+            failures: returns how often the store of rate limits did not answer.
+        """
+        lanes = list(executors)
+        sizes = self._histogram("booking_lane_batch_size", "Jobs in a batch.", BATCH_SIZES, "lane")
+        waits = self._histogram("booking_lane_wait_seconds", "Wait of the first job of a batch.", SECONDS, "lane")
+        for lane in lanes:
+            lane.observe = _batch_observer(sizes.labels(lane.name), waits.labels(lane.name))
+        self.registry.register(_Collector(lambda: lane_families(lanes)))
+        self.registry.register(_Collector(lambda: [_store_failures(failures())]))
+
+    def _observers_of(self, scope: Scope, endpoint: Any, status: int) -> tuple[Counter, Histogram]:
+        route = scope.get("route")
+        name = getattr(route, "operation_id", None) or getattr(route, "name", None) or UNROUTED
+        found = self._requests.labels(name, str(status) if status else NO_RESPONSE), self._seconds.labels(name)
+        self._observers[endpoint, status] = found
+        return found
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: Iterable[float], *labels: str) -> Histogram:
+        return Histogram(name, text, labels, buckets=tuple(buckets), registry=self.registry)
+
+
+def _batch_observer(sizes: Histogram, waits: Histogram) -> Callable[[int, float], None]:
+    def observe(size: int, waited_s: float) -> None:
+        sizes.observe(size)
+        waits.observe(waited_s)
+
+    return observe
+
+
+class _Collector(Collector):
+    """Reads families when they are collected."""
+
+    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
+        self._read = read
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        return self._read()
+
+
+def gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    """Return a gauge with one label."""
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
+
+
+def counter(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    """Return a counter with one label."""
+    family = CounterMetricFamily(name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
+
+
+# Read when they are collected ----------------------------------------------------------------------------------------
+
+_TALLIES = {
+    "bookings": ("booking_bookings_created", "Bookings that this process committed."),
+    "seats_sold": ("booking_seats_sold", "Seats of the bookings that this process committed."),
+    "cancellations": ("booking_bookings_cancelled", "Cancellations that this process committed."),
+}
+
+
+def lane_families(lanes: Iterable[Executor]) -> Iterator[Metric]:
+    """Return the queues and threads of the lanes."""
+    lanes = list(lanes)
+    yield gauge("booking_lane_waiting", "Jobs that wait for a thread.", "lane", {x.name: x.waiting_jobs for x in lanes})
+    yield gauge("booking_lane_busy", "Threads that run a batch.", "lane", {x.name: x.busy_threads for x in lanes})
+    yield gauge("booking_lane_threads", "Threads of the lane.", "lane", {x.name: x.threads for x in lanes})
+
+
+def database_families(database: Database) -> Iterator[Metric]:
+    """Return the connections, retries and tallies of a process."""
+    pools = database.pools
+    yield gauge("booking_pool_in_use", "Connections in use.", "pool", {pool.name: pool.in_use for pool in pools})
+    yield gauge("booking_pool_size", "Connections at most.", "pool", {pool.name: pool.size for pool in pools})
+    retries = dict(database.retries)
+    yield counter("booking_transaction_retries", "Transactions run again, by SQLSTATE.", "sqlstate", retries)
+    counts = database.tallies.read()
+    for name, (metric, text) in _TALLIES.items():
+        by_organization = {organization: count for (kind, organization), count in counts.items() if kind == name}
+        yield counter(metric, text, "organization", by_organization)
+
+
+def worker_families(worker: WorkerState) -> Iterator[Metric]:
+    """Return what the worker of this process has done."""
+    queue = worker.queue
+    yield counter("booking_delivery_attempts", "Attempts by outcome.", "outcome", dict(queue.attempts))
+    yield CounterMetricFamily(
+        "booking_delivery_leases_lost", "Leases that expired without a result.", value=queue.lost_leases
+    )
+    yield GaugeMetricFamily("booking_deliveries_in_flight", "Attempts in flight.", value=queue.in_flight)
+    ages = worker.turns.ages_s()
+    yield gauge("booking_worker_turn_age_seconds", "Seconds since a loop began its last turn.", "loop", ages)
+    for job in worker.jobs:
+        if job.name in ("mail", "refunds"):
+            name = job.name.removesuffix("s")
+            yield counter(f"booking_{name}_attempts", "Attempts by outcome.", "outcome", dict(job.results))
+
+
+def _store_failures(count: int) -> Metric:
+    text = "Times that the store of rate limits did not answer, and requests were let through."
+    return CounterMetricFamily("booking_rate_limit_store_failures", text, value=count)

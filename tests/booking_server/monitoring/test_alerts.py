@@ -1,0 +1,101 @@
+"""Alert rules and the dashboard use metrics that exist, and each fault fires the alert that is meant for it.
+
+`deploy/prometheus/alerts_test.yml` says which alert the metrics of each fault fire; `test_metrics.py` and the test of
+the mail server below say that the faults have those metrics.
+"""
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.mails import Mails
+from support.smtp import HANG, MailServer
+from support.world import SECRET, FixedClock, World, make_world
+
+from booking_core.db.engine import Database
+from booking_core.notifications import Mailbox
+from booking_core.settings import Settings
+from booking_server.adapters.smtp import SmtpMailer, SmtpServer
+from booking_server.adapters.webhook_client import WebhookSender
+from booking_server.monitoring.exposition import render
+from booking_server.monitoring.installation import Installation
+from booking_server.monitoring.metrics import Metrics
+from booking_server.worker.jobs.mail import MailJob
+from booking_server.worker.jobs.periodic import periodic_jobs
+from booking_server.worker.worker import Worker
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+RULES = DEPLOY / "prometheus" / "alerts.yml"
+DASHBOARD = DEPLOY / "grafana" / "booking.json"
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "operators" / "watching.md"
+METRIC = re.compile(r"\b((?:booking|process)_[a-z0-9_]+)\b")
+
+
+@pytest.fixture
+def world(fresh_database_url: str) -> Iterator[World]:
+    with closing(Database(fresh_database_url, clock=(clock := FixedClock()))) as database:
+        yield make_world(database, clock)
+
+
+def exported(world: World) -> set[str]:
+    """Return the names of all metrics of a process with a worker, as they are asked for."""
+    settings = Settings(database_url=world.database.url.render_as_string(hide_password=False), secret_key=SECRET)
+    metrics = Metrics(world.database)
+    metrics.observe_executors([], lambda: 0)
+    jobs = periodic_jobs(settings, world.database, world.installation)
+    metrics.worker = Worker(settings, world.database, world.installation, WebhookSender(settings), jobs)
+    with closing(Installation(settings, world.database)) as installation:
+        text = render([*metrics.registry.collect(), *installation.read()]).decode()
+    families = dict(line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE"))
+    parts = ("bucket", "sum", "count")
+    histograms = {f"{name}_{part}" for name, kind in families.items() if kind == "histogram" for part in parts}
+    return {*families, *histograms}
+
+
+def test_rules_dashboard_and_guide_name_metrics_that_exist(world: World) -> None:
+    expressions = re.sub(r'"[^"]*"', "", "\n".join(re.findall(r"expr:((?:.*\n(?: {10}.+\n)*))", RULES.read_text())))
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    queries = re.sub(r'"[^"]*"', "", "\n".join(target["expr"] for panel in panels for target in panel["targets"]))
+    found = exported(world)
+    for text in (expressions, queries, GUIDE.read_text()):
+        named = set(METRIC.findall(text))
+        assert len(named) > 5
+        assert named - found == set()
+
+
+def test_the_guide_explains_every_alert_and_every_metric(world: World) -> None:
+    guide = GUIDE.read_text()
+    alerts = re.findall(r"alert: (\w+)", RULES.read_text())
+    assert [alert for alert in alerts if f"`{alert}`" not in guide] == []
+    own = {name for name in exported(world) if name.startswith("booking_")}
+    families = {name for name in own if not name.endswith(("_bucket", "_sum", "_count"))}
+    assert [name for name in sorted(families) if f"`{name}`" not in guide] == []
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is in the Debian package prometheus")
+def test_each_fault_fires_its_alert_and_no_other() -> None:
+    for words in (["check", "rules", str(RULES)], ["test", "rules", str(RULES.with_name("alerts_test.yml"))]):
+        done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def send(job: MailJob) -> None:
+    await job.run_turn(asyncio.Event())
+    await job.close()
+
+
+def test_a_mail_server_that_hangs_is_counted_as_delays(world: World) -> None:
+    Mails(world).book()
+    sender = Mailbox("Fjord Tours", "tours@example.com")
+    with MailServer() as server:
+        server.on_message = lambda _: HANG
+        mailer = SmtpMailer(SmtpServer.of(server.url), sender.address, mail_s=0.05)
+        job = MailJob(world.database, world.installation, mailer, sender)
+        asyncio.run(send(job))
+    assert set(job.results) == {"delayed"}

@@ -1,0 +1,283 @@
+"""Probes tell a process that works from one that should get requests, part by part."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import text
+from starlette.testclient import TestClient
+from support.servers import Service, new_world
+from support.world import NOON, SECRET, FixedClock
+
+from booking_core import worker_heartbeats
+from booking_core.clock import DAY, SECOND
+from booking_core.db import migrate
+from booking_core.db.engine import Database
+from booking_core.db.statements import Statement
+from booking_core.settings import Settings
+from booking_core.tokens import new_id
+from booking_server.app import create_app
+from booking_server.monitoring.health import KEPT_S, OK, STALLED_S, Check, Health, Part, Status, schema_part
+from booking_server.monitoring.shutdown import announcing
+from booking_server.worker.heartbeat import Heartbeat
+from booking_server.worker.loops import FailureLog, Turns
+
+
+class Elapsed:
+    """A monotonic clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> FixedClock:
+    return FixedClock()
+
+
+@pytest.fixture
+def database(fresh_database_url: str, clock: FixedClock) -> Iterator[Database]:
+    with closing(Database(fresh_database_url, clock=clock)) as database:
+        yield database
+
+
+def readiness(health: Health) -> dict[str, Any]:
+    return asyncio.run(health.readiness()).as_json()
+
+
+def beat(database: Database, worker_id: str) -> None:
+    database.write(lambda tx: worker_heartbeats.beat(tx, worker_id))
+
+
+# Parts -------------------------------------------------------------------------------------------------------------
+
+
+def test_every_part_is_told_apart(database: Database) -> None:
+    beat(database, new_id())
+    with closing(Health(database, store=lambda: None)) as health:
+        parts = ("process", "database", "schema", "worker", "rate_limit_store")
+        assert readiness(health) == {"status": "ok", "parts": {part: {"status": "ok"} for part in parts}}
+
+
+def test_without_a_heartbeat_for_a_minute_the_worker_is_degraded_and_the_process_ready(
+    database: Database, clock: FixedClock
+) -> None:
+    with closing(Health(database)) as health:
+        assert readiness(health)["parts"]["worker"] == {"status": "degraded", "message": "no worker runs"}
+    beat(database, new_id())
+    clock.at += worker_heartbeats.LATE - 1
+    with closing(Health(database)) as health:
+        assert readiness(health)["status"] == "ok"
+    clock.at += 1
+    with closing(Health(database)) as health:
+        found = readiness(health)
+    assert found["status"] == "degraded"
+    assert found["parts"]["worker"] == {"status": "degraded", "message": "no worker was seen for 60 s"}
+
+
+def test_a_store_of_rate_limits_that_fails_is_degraded_and_named(database: Database) -> None:
+    def ping() -> None:
+        raise ConnectionRefusedError("redis://secret@host")
+
+    with closing(Health(database, store=ping)) as health:
+        store = readiness(health)["parts"]["rate_limit_store"]
+    assert store == {"status": "degraded", "message": "failed with ConnectionRefusedError"}
+
+
+def test_a_database_that_is_away_fails_alone(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: object, **__: object) -> None:
+        raise OSError("away")
+
+    monkeypatch.setattr(database.driver, "connect", connect)
+    with closing(Health(database, store=lambda: None)) as health:
+        found = readiness(health)
+    assert found["status"] == "failed"
+    assert found["parts"] == {
+        "process": {"status": "ok"},
+        "database": {"status": "failed", "message": "failed with OSError"},
+        "rate_limit_store": {"status": "ok"},
+    }
+
+
+def test_a_schema_that_this_release_does_not_know_is_told(database: Database) -> None:
+    head = migrate.head()
+    assert schema_part(head, head) == OK
+    assert schema_part("9999", head).status is Status.DEGRADED
+    assert schema_part(None, head).status is Status.FAILED
+    database.write(lambda tx: tx.run(Statement(text("UPDATE alembic_version SET version_num = '0001'"))))
+    with closing(Health(database)) as health:
+        found = readiness(health)["parts"]
+    assert found["schema"]["status"] == "failed"
+    assert "booking db upgrade" in found["schema"]["message"]
+    assert found["database"] == {"status": "ok"}
+
+
+# Bounds ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_check_that_hangs_fails_in_time_and_is_not_begun_again() -> None:
+    free, calls = threading.Event(), []
+    elapsed = Elapsed()
+
+    def hang() -> dict[str, Part]:
+        calls.append(1)
+        free.wait()
+        return {"database": OK}
+
+    async def ask() -> list[str]:
+        check = Check("database", hang, timeout_s=0.001, clock=elapsed)
+        first = await check.parts()
+        elapsed.now_s += KEPT_S
+        second = await check.parts()
+        free.set()
+        check.close()
+        return [first["database"].status, second["database"].status]
+
+    assert asyncio.run(ask()) == ["failed", "failed"]
+    assert calls == [1]
+
+
+def test_many_probes_cost_one_check_a_second() -> None:
+    calls: list[int] = []
+    elapsed = Elapsed()
+
+    def check_once() -> dict[str, Part]:
+        calls.append(1)
+        return {"database": OK}
+
+    async def ask() -> None:
+        check = Check("database", check_once, clock=elapsed)
+        for _ in range(100):
+            await check.parts()
+        assert len(calls) == 1
+        elapsed.now_s += KEPT_S
+        await check.parts()
+        check.close()
+
+    asyncio.run(ask())
+    assert len(calls) == 2
+
+
+# The worker --------------------------------------------------------------------------------------------------------
+
+
+def test_a_loop_without_a_turn_makes_its_process_fail_and_ends_its_heartbeats(database: Database) -> None:
+    elapsed = Elapsed()
+    turns = Turns(elapsed)
+    turns.note("mail")
+    turns.note("deliveries")
+    heartbeat = Heartbeat(database, turns, FailureLog())
+    with closing(Health(database)) as health:
+        health.turns = turns
+        assert health.liveness().status is Status.OK
+        elapsed.now_s += STALLED_S
+        turns.note("deliveries")
+        worker = health.liveness().as_json()["parts"]["worker"]
+        assert worker == {"status": "failed", "message": "without a turn for 600 s: mail"}
+        asyncio.run(heartbeat.beat())
+        assert database.read(worker_heartbeats.read).running == 0
+        turns.note("mail")
+        asyncio.run(heartbeat.beat())
+        assert database.read(worker_heartbeats.read).running == 1
+
+
+def test_a_worker_that_stops_leaves_no_heartbeat(database: Database) -> None:
+    async def run() -> None:
+        stop = asyncio.Event()
+        task = asyncio.create_task(Heartbeat(database, Turns(), FailureLog()).run(stop))
+        while not database.read(worker_heartbeats.read).running:
+            await asyncio.sleep(0)
+        stop.set()
+        await task
+
+    asyncio.run(run())
+    assert database.read(worker_heartbeats.read) == (0, None)
+
+
+def test_the_heartbeats_of_workers_that_were_killed_long_ago_are_removed(database: Database, clock: FixedClock) -> None:
+    beat(database, new_id())
+    clock.at = NOON + DAY + SECOND
+    survivor = new_id()
+    beat(database, survivor)
+    ids = database.read(lambda tx: tx.all(Statement(text("SELECT id FROM workers"))))
+    assert ids == [(survivor,)]
+
+
+# Shutting down -----------------------------------------------------------------------------------------------------
+
+
+class Loop:
+    """An event loop that keeps the calls it is asked for."""
+
+    def __init__(self) -> None:
+        self.later: list[tuple[float, Callable[..., Any]]] = []
+
+    def call_soon_threadsafe(self, fn: Callable[..., Any], *arguments: Any) -> None:
+        fn(*arguments)
+
+    def call_later(self, delay_s: float, fn: Callable[..., Any], *_: Any) -> None:
+        self.later.append((delay_s, fn))
+
+
+@pytest.mark.parametrize(("delay_s", "ended_at_once"), [(0.0, 1), (5.0, 0)])
+def test_sigterm_is_announced_before_the_server_is_told(delay_s: float, ended_at_once: int) -> None:
+    calls: list[str] = []
+    loop: Any = Loop()
+
+    def end(number: int, _: object) -> None:
+        calls.append(f"end {number}")
+
+    handle = announcing(lambda: calls.append("announce"), end, delay_s, loop)
+    handle(15, None)
+    assert calls == ["announce", "end 15"][: 1 + ended_at_once]
+    assert loop.later == ([] if ended_at_once else [(delay_s, end)])
+    handle(15, None)
+    assert calls[-1] == "end 15"
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_from_sigterm_on_a_process_is_unready_while_it_takes_connections(
+    fresh_database_url: str, tmp_path: Any
+) -> None:
+    with new_world(fresh_database_url):
+        pass
+    service = Service(fresh_database_url, tmp_path / "log", BOOKING_SHUTDOWN_DELAY="600").start()
+    servers = list(service.servers)
+    try:
+        for server in servers:
+            address = f"http://127.0.0.1:{server.port}"
+            assert httpx.get(f"{address}/readyz").status_code == 200
+            server.process.send_signal(signal.SIGTERM)
+            answers = (httpx.get(f"{address}/readyz") for _ in range(1000))
+            answer = next(answer for answer in answers if answer.status_code != 200)
+            assert answer.json()["parts"]["process"] == {"status": "failed", "message": "the process is stopping"}
+            assert httpx.get(f"{address}/healthz").status_code == 200
+    finally:
+        service.stop()  # the second signal ends it at once
+    assert [server.process.returncode for server in servers] in ([0], [0, 0], [-15], [-15, -15])
+
+
+# HTTP --------------------------------------------------------------------------------------------------------------
+
+
+def test_probes_need_no_key_are_not_limited_and_are_not_in_the_document(fresh_database_url: str) -> None:
+    with TestClient(create_app(Settings(database_url=fresh_database_url, secret_key=SECRET))) as client:
+        answers = [client.get("/readyz") for _ in range(100)]
+        assert {answer.status_code for answer in answers} == {200}
+        assert answers[0].headers["cache-control"] == "no-store"
+        assert answers[0].json()["parts"]["worker"]["status"] == "degraded"
+        assert client.get("/healthz").json() == {"status": "ok", "parts": {"process": {"status": "ok"}}}
+        assert client.head("/healthz").status_code == 200
+        paths = client.get("/api/v1/openapi.json").json()["paths"]
+        assert not [path for path in paths if path.endswith("z")]
+        client.app.state.monitor.health.stop()  # type: ignore[attr-defined]
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/healthz").status_code == 200

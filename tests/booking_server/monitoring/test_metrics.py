@@ -1,0 +1,213 @@
+"""The metrics say what happened, cost a bounded number of series, and never a request its answer."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+from support.api import Api
+from support.hooks import Hooks
+from support.world import NEWER_SECRET, SECRET, FixedClock, World, make_world
+
+from booking_core import worker_heartbeats
+from booking_core.clock import MINUTE, SECOND
+from booking_core.db import tables
+from booking_core.db.engine import Database, Tx
+from booking_core.db.tallies import OTHER, Tallies
+from booking_core.errors import NotFound, Unavailable
+from booking_core.settings import Settings
+from booking_core.tokens import new_id
+from booking_server.app import create_app
+from booking_server.monitoring.exposition import Processes, merged, render
+from booking_server.monitoring.installation import Installation
+from booking_server.monitoring.metrics import Metrics
+
+TOKEN = "a-token-of-the-metrics"
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def parsed(text: str) -> Samples:
+    families = text_string_to_metric_families(text)
+    return {(each.name, frozenset(each.labels.items())): each.value for family in families for each in family.samples}
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[name, frozenset(labels.items())]
+
+
+@pytest.fixture
+def clock() -> FixedClock:
+    return FixedClock()
+
+
+@pytest.fixture
+def database(fresh_database_url: str, clock: FixedClock) -> Iterator[Database]:
+    with closing(Database(fresh_database_url, clock=clock)) as database:
+        yield database
+
+
+@pytest.fixture
+def world(database: Database, clock: FixedClock) -> World:
+    return make_world(database, clock)
+
+
+def installation(database: Database, **settings: Any) -> Samples:
+    """Return the metrics of the installation as they are now."""
+    own = Settings(database_url=database.url.render_as_string(hide_password=False), secret_key=SECRET, **settings)
+    with closing(Installation(own, database)) as read:
+        return parsed(render(read.read()).decode())
+
+
+# A process ---------------------------------------------------------------------------------------------------------
+
+
+def test_requests_batches_and_sales_are_counted(fresh_database_url: str, database: Database, world: World) -> None:
+    settings = Settings(database_url=fresh_database_url, secret_key=SECRET, metrics_token=TOKEN)
+    with TestClient(create_app(settings, database=database)) as client:
+        api = Api(client, world)
+        departure = world.departure(world.experience())
+        booking = api.book(departure, count=3, key="a-key-of-this-test").json()
+        assert api.book(departure, count=3, key="a-key-of-this-test").status_code == 201  # the stored answer
+        assert api.book(departure, count=99).status_code == 409
+        api.cancel(booking["id"])
+        client.get("/nowhere")
+        me = api.get("/me").json()
+        samples = parsed(client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"}).text)
+    slug = me["organization"]["slug"]
+    own = {"process": "0"}
+    assert value(samples, "booking_http_requests_total", operation="create_booking", status="201", **own) == 2
+    assert value(samples, "booking_http_requests_total", operation="create_booking", status="409", **own) == 1
+    assert value(samples, "booking_http_requests_total", operation="(unrouted)", status="404", **own) == 1
+    assert value(samples, "booking_http_request_duration_seconds_count", operation="create_booking", **own) == 3
+    assert value(samples, "booking_lane_batch_size_count", lane="book", **own) == 3
+    assert value(samples, "booking_lane_waiting", lane="book", **own) == 0
+    assert value(samples, "booking_pool_size", pool="bookings" if not database.is_sqlite else "writers", **own) == 1
+    for name, amount in (("bookings_created", 1), ("seats_sold", 3), ("bookings_cancelled", 1)):
+        assert value(samples, f"booking_{name}_total", organization=slug, **own) == amount
+    assert value(samples, "booking_database_up") == 1
+
+
+def test_metrics_beside_the_api_need_a_token_and_are_absent_without_one(fresh_database_url: str) -> None:
+    settings = Settings(database_url=fresh_database_url, secret_key=SECRET, metrics_token=TOKEN)
+    with TestClient(create_app(settings)) as client:
+        wrong = client.get("/metrics", headers={"authorization": "Bearer another-token-of-it"})
+        assert (wrong.status_code, client.get("/metrics").status_code) == (401, 401)
+    with TestClient(create_app(Settings(database_url=fresh_database_url, secret_key=SECRET))) as client:
+        assert client.get("/metrics").json()["code"] == "not_found"
+
+
+def test_refusals_are_counted_by_their_reason(database: Database) -> None:
+    reasons = {
+        "queue": Unavailable(reason="queue"),
+        "fault": Unavailable(for_all=True, fault="disk full"),
+        "locked": Unavailable(is_locked=True),
+        "database": Unavailable(for_all=True),
+        "busy": Unavailable(),
+    }
+    assert [error.reason for error in reasons.values()] == list(reasons)
+    metrics = Metrics(database)
+    metrics.observe_refusal("queue")
+    samples = parsed(render(metrics.registry.collect()).decode())
+    assert value(samples, "booking_http_unavailable_total", reason="queue") == 1
+
+
+def test_what_is_rolled_back_or_refused_is_not_counted(database: Database) -> None:
+    def refused(tx: Tx) -> None:
+        tx.tally("bookings", "refused")
+        raise NotFound
+
+    def work(tx: Tx) -> None:
+        tx.now()  # PostgreSQL begins its transaction with the first statement
+        tx.tally("bookings", "fjord-tours")
+        with pytest.raises(NotFound):
+            tx.in_savepoint(refused)
+
+    database.write(work)
+    with pytest.raises(NotFound):
+        database.write(refused)
+    database.dry_run(lambda tx: tx.tally("bookings", "rehearsed"))
+    assert database.tallies.read() == {("bookings", "fjord-tours"): 1}
+
+
+def test_organizations_beyond_the_bound_are_counted_together() -> None:
+    tallies = Tallies(organizations_max=2)
+    tallies.add([("bookings", slug, 1) for slug in ("one", "two", "three", "four", "one")])
+    assert tallies.read() == {("bookings", "one"): 2, ("bookings", "two"): 1, ("bookings", OTHER): 2}
+
+
+# Several processes -------------------------------------------------------------------------------------------------
+
+
+def test_the_process_that_is_asked_answers_for_all(database: Database, tmp_path: Path) -> None:
+    async def ask() -> dict[str, Any]:
+        one, other = (Processes(Metrics(database).registry, tmp_path) for _ in range(2))
+        async with one.answering():
+            async with other.answering():
+                assert (one.name, other.name) == ("0", "1")
+                both = await one.families()
+            successor = Processes(Metrics(database).registry, tmp_path)
+            async with successor.answering():
+                assert successor.name == "1"
+        return both
+
+    both = asyncio.run(ask())
+    samples = parsed(render(merged(both)).decode())
+    sizes = {labels: size for (name, labels), size in samples.items() if name == "booking_pool_size"}
+    assert len({dict(labels)["process"] for labels in sizes}) == 2
+
+
+def test_a_process_that_is_gone_is_left_out(database: Database, tmp_path: Path) -> None:
+    (tmp_path / "7.sock").touch()
+    found = asyncio.run(Processes(Metrics(database).registry, tmp_path).families())
+    assert list(found) == ["0"]
+
+
+# The installation --------------------------------------------------------------------------------------------------
+
+
+def test_due_deliveries_and_their_age_are_read(world: World, database: Database, clock: FixedClock) -> None:
+    hooks = Hooks(world)
+    hooks.endpoint()
+    hooks.publish(times=3)
+    clock.at += 10 * MINUTE
+    samples = installation(database)
+    assert value(samples, "booking_backlog_due", kind="event") == 3
+    assert value(samples, "booking_backlog_age_seconds", kind="event") == 600
+    hooks.fail(*hooks.claim())
+    clock.at += 2 * MINUTE
+    samples = installation(database)
+    assert value(samples, "booking_backlog_due", kind="delivery") > 0
+    assert value(samples, "booking_endpoints", status="enabled") == 1
+    assert value(samples, "booking_endpoints_failing", status="enabled") == 1
+
+
+def test_workers_are_counted_while_they_are_alive(database: Database, clock: FixedClock) -> None:
+    assert value(installation(database), "booking_workers_running") == 0
+    database.write(lambda tx: worker_heartbeats.beat(tx, new_id()))
+    assert value(installation(database), "booking_workers_running") == 1
+    clock.at += 60 * SECOND
+    assert value(installation(database), "booking_workers_running") == 0
+
+
+def test_secret_keys_that_open_nothing_are_reported(world: World, database: Database) -> None:
+    code = world.code_columns("KAYAK-7KQ2")
+    amounts = {"currency": "NOK", "initial_minor": 500, "balance_minor": 500, "created_at": 1, "updated_at": 1}
+    world.insert(tables.gift_cards, **code, **amounts)
+    assert value(installation(database), "booking_secret_keys_valid") == 1
+    url = database.url.render_as_string(hide_password=False)
+    with closing(Installation(Settings(database_url=url, secret_key=NEWER_SECRET), database)) as read:
+        assert value(parsed(render(read.read()).decode()), "booking_secret_keys_valid") == 0
+
+
+def test_without_a_database_the_process_is_still_measured(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: object, **__: object) -> None:
+        raise OSError("away")
+
+    monkeypatch.setattr(database.driver, "connect", connect)
+    with closing(Installation(Settings(secret_key=SECRET), database)) as read:
+        found = asyncio.run(read.families())
+    assert [(each.name, each.samples[0].value) for each in found] == [("booking_database_up", 0)]
