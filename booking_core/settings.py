@@ -198,6 +198,18 @@ def _log_format(text: str) -> str:
     return text
 
 
+def _request_share(text: str) -> float | None:
+    if text.lower() in _OFF - {"0"}:
+        return None
+    try:
+        share = 1.0 if text.lower() in _ON else float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ValueError("must be a share of the requests from 0 to 1, on for all of them, or off")
+    return share
+
+
 def _text(text: str) -> str:
     return text
 
@@ -241,6 +253,7 @@ class Settings:
     )
     pending_minutes: int = _setting("PENDING_MINUTES", _whole(_CENTURY_MINUTES), 30)
     log_format: str | None = _setting("LOG_FORMAT", _log_format, None)
+    request_log: float | None = _setting("REQUEST_LOG", _request_share, 0.0, absent="off")
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> "Settings":

@@ -15,9 +15,10 @@ from booking_core.db.engine import Database
 from booking_core.models.limits import API_VERSION
 from booking_core.settings import SettingError, Settings
 from booking_server import gc_tuning
-from booking_server.api import errors
+from booking_server.api import errors, request_log
 from booking_server.api.middleware import RequestContextMiddleware
 from booking_server.api.openapi import data, document
+from booking_server.api.request_log import RequestLog
 from booking_server.api.routers import ROUTERS
 from booking_server.execution import key_usage
 from booking_server.execution.service import Service
@@ -64,7 +65,7 @@ def create_app(
     service = Service(settings, database)
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, RequestLog]]:
         async with contextlib.AsyncExitStack() as stack:
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_HOPS, "hop"))
             stack.push_async_callback(asyncio.to_thread, service.close)
@@ -73,7 +74,7 @@ def create_app(
             if worker:
                 await stack.enter_async_context(_worker_of(service))
             await stack.enter_async_context(_notifier_of(service))
-            yield
+            yield _request_log_of(service)
 
     app = describe(lifespan)
     app.state.service = service
@@ -113,6 +114,14 @@ def describe(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
         app.include_router(router)
     app.openapi = document.generator(app)  # type: ignore[method-assign]
     return app
+
+
+def _request_log_of(service: Service) -> dict[str, RequestLog]:
+    """Return the part of the lifespan's state that has the request log, unless the settings switch it off."""
+    share = service.settings.request_log
+    if share is None:
+        return {}
+    return {request_log.STATE: RequestLog(share, service.authenticator.seen_keys.organization_of)}
 
 
 @contextlib.asynccontextmanager
