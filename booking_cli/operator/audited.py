@@ -35,7 +35,8 @@ class AuditedDatabase(Database):
 
     def write(self, fn: Callable[[Tx], T], *, lane: Pool | None = None) -> T:
         with self._entry() as entry:
-            return super().write(entry.writing(fn), lane=lane)
+            work = entry.writing(fn)
+            return super().write(work, lane=lane) if lane else super().write(work)
 
     def write_once(self, fn: Callable[[Tx], T]) -> T:
         with self._entry() as entry:
