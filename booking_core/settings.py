@@ -217,6 +217,18 @@ def _log_format(text: str) -> str:
     return text
 
 
+def _request_share(text: str) -> float | None:
+    if text.lower() in _OFF - {"0"}:
+        return None
+    try:
+        share = 1.0 if text.lower() in _ON else float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ValueError("must be a share of the requests from 0 to 1, on for all of them, or off")
+    return share
+
+
 def _text(text: str) -> str:
     return text
 
@@ -260,6 +272,7 @@ class Settings:
     )
     pending_minutes: int = _setting("PENDING_MINUTES", _whole(_CENTURY_MINUTES), 30)
     log_format: str | None = _setting("LOG_FORMAT", _log_format, None)
+    request_log: float | None = _setting("REQUEST_LOG", _request_share, 0.0, absent="off")
     metrics_address: tuple[str, int] | None = _setting("METRICS_ADDRESS", _address, None)
     metrics_token: str | None = _setting("METRICS_TOKEN", _token, None, secret=True)
     shutdown_delay_s: float = _setting("SHUTDOWN_DELAY", _delay, 0.0)

@@ -15,9 +15,10 @@ from booking_core.db.engine import Database
 from booking_core.models.limits import API_VERSION
 from booking_core.settings import SettingError, Settings
 from booking_server import gc_tuning
-from booking_server.api import errors
+from booking_server.api import errors, request_log
 from booking_server.api.middleware import Observe, RequestContextMiddleware
 from booking_server.api.openapi import data, document
+from booking_server.api.request_log import RequestLog
 from booking_server.api.route_table import RouteTable
 from booking_server.api.routers import ROUTERS
 from booking_server.execution import key_usage
@@ -70,7 +71,7 @@ def create_app(
     monitor = _monitor_of(service)
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, RequestLog]]:
         async with contextlib.AsyncExitStack() as stack:
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_HOPS, "hop"))
             stack.push_async_callback(asyncio.to_thread, service.close)
@@ -83,7 +84,7 @@ def create_app(
                 await stack.enter_async_context(_worker_of(service, monitor))
             await stack.enter_async_context(_notifier_of(service))
             stack.enter_context(shutdown.announced(monitor.health.stop, settings.shutdown_delay_s))
-            yield
+            yield _request_log_of(service)
             monitor.health.stop()
 
     app = describe(lifespan, observe=monitor.metrics.observe_request)
@@ -145,6 +146,14 @@ def describe(lifespan: Lifespan[FastAPI] | None = None, *, observe: Observe | No
     app.router.routes.insert(0, RouteTable(app.routes))
     app.openapi = document.generator(app)  # type: ignore[method-assign]
     return app
+
+
+def _request_log_of(service: Service) -> dict[str, RequestLog]:
+    """Return the part of the lifespan's state that has the request log, unless the settings switch it off."""
+    share = service.settings.request_log
+    if share is None:
+        return {}
+    return {request_log.STATE: RequestLog(share, service.authenticator.seen_keys.organization_of)}
 
 
 @contextlib.asynccontextmanager

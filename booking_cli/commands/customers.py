@@ -120,3 +120,32 @@ def update(
         return customers.update(tx, actor, stored, name=name, email=email, phone=phone)
 
     cli.render.one(transactions.change_by_id(cli, change, noun="customer", org=org))
+
+
+@command(
+    app,
+    "export",
+    f"booking customers export {_ID} > guest.json",
+    f"booking customers export {_ID} --org fjord-tours",
+)
+def export(ctx: typer.Context, customer_id: CustomerId, org: options.OrgOfId = None) -> None:
+    """Write everything that is kept about a customer, as JSON (operator).
+
+    \b
+    customer, bookings   with notes, and reasons of cancellations
+    gift_cards           bought by or for the customer's address
+    payments, payment_records, refunds, gift_card_entries
+    timeline, events     with the bodies that receivers get
+    deliveries           with the excerpts of responses, by attempt
+    mails                recipient and status; their text is not kept
+
+    Codes, keys and guests' links are left out. What is deleted after its retention is no longer there.
+    """
+    cli: Cli = ctx.obj
+
+    def query(tx: "Tx", actor: "Actor") -> dict[str, Any]:
+        from booking_core import guest_data
+
+        return guest_data.export(tx, actor, stored_id(customer_id, "customer"))
+
+    cli.render.document(transactions.read_by_id(cli, query, noun="customer", org=org))

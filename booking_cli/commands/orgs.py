@@ -111,6 +111,7 @@ def set_(
     """
     cli: Cli = ctx.obj
     texts = dict(map(_key_and_value, changes))
+    cli.audited["settings"] = sorted(texts)
     with storage.open_database(cli) as database:
         from booking_core import organizations
 
@@ -149,6 +150,7 @@ def notify_email(
     if off and address:
         raise CliError("An address and --off exclude each other.", hint="booking orgs notify-email --help")
     texts = {"staff_email": address, "notify_staff": "on"} if address else {"notify_staff": "off"} if off else {}
+    cli.audited["settings"] = sorted(texts)
     with storage.open_database(cli) as database:
         from booking_core import organizations
 

@@ -27,6 +27,7 @@ MODULES: Mapping[str, tuple[str, str]] = {
     "payments": ("booking_cli.commands.payments", "Record payments made by hand, and list unpaid bookings."),
     "refunds": ("booking_cli.commands.refunds", "List, retry and settle refunds."),
     "mails": ("booking_cli.commands.mails", "List mails, and retry failed ones."),
+    "audit": ("booking_cli.commands.audit", "List the changes by operator commands and API keys."),
     "secrets": ("booking_cli.commands.secrets", "Rotate the secret keys of the installation."),
     "backup": ("booking_cli.commands.backup", "Write a backup of the database to a file."),
     "restore": ("booking_cli.commands.restore", "Restore the database from a backup."),

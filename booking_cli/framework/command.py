@@ -144,6 +144,13 @@ class Command(TyperCommand):
         _check_utf8(ctx, self.own_params)
         spec: OutputSpec = getattr(self.callback, OUTPUT_SPEC, OutputSpec())
         ctx.obj.render.set_shape(spec.shape, check_now=spec.changes)
+        if spec.changes and not ctx.params.get("dry_run"):
+            ctx.obj.action = ".".join(ctx.command_path.split()[1:])
+            ctx.obj.arguments = {
+                param.name: ctx.params.get(param.name)
+                for param in self.own_params
+                if param.param_type_name == "argument"
+            }
         return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -5,6 +5,7 @@
 
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 from booking_cli.framework.errors import CliError
 from booking_cli.framework.exit_codes import ExitCode
@@ -37,6 +38,13 @@ class Cli:
         self.key_from_stdin: str | None = None
         self.organization: str | None = None
         """The slug of the organization that was already noted on stderr."""
+        self.organization_id: str | None = None
+        self.action: str | None = None
+        """The words of a command that changes something, joined by dots: its action in the audit trail."""
+        self.arguments: dict[str, Any] = {}
+        """The arguments of that command, without its options."""
+        self.audited: dict[str, Any] = {}
+        """Ids or names that the command adds to its entry of the audit trail."""
         self._renderer: Renderer | None = None
 
     @property

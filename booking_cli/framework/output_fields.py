@@ -42,6 +42,9 @@ _MODELS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 Any other shape is a model by its name: `gift_card` is `GiftCard` of the module `gift_cards`.
 """
 _PLAIN: Mapping[str, tuple[str, ...]] = {
+    "audit_entry": (
+        *("id", "at", "actor_kind", "actor", "action", "organization_id", "organization", "objects.*", "summary"),
+    ),
     "backup": ("file", "bytes", "revision", "secret_key_id"),
     "deleted": ("id", "deleted"),
     "hold": ("id", "departure_id", "seats", "expires_at"),

@@ -52,10 +52,11 @@ def open_database(cli: Cli) -> Iterator["Database"]:
     if path is not None and not is_there(path):
         raise CliError(f"There is no database at {path}.", code="no_database", hint=UPGRADE_HINT)
     with translate_errors():
-        from booking_core.db.engine import Database
+        from booking_cli.operator import audited
         from booking_core.settings import masked
 
-        database = Database(settings.database_url)
+        audited.log_to_stderr(settings.log_format)
+        database = audited.AuditedDatabase(settings.database_url, cli)
         note_database(cli, settings)
         cli.render.detail(f"url: {masked(settings.database_url)}")
         with contextlib.closing(database):
@@ -69,6 +70,7 @@ def note_database(cli: Cli, settings: "Settings") -> None:
 
 def note_organization(cli: Cli, organization: "Organization") -> None:
     """Note on stderr once which organization a command works on."""
+    cli.organization_id = organization.id
     if cli.organization != organization.slug:
         cli.organization = organization.slug
         cli.render.note(f"organization: {one_line(organization.slug)} ({one_line(organization.name)})")

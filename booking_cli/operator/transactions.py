@@ -3,6 +3,7 @@
 transactions.change(cli, by_slug(org), lambda tx, actor: departures.close(tx, actor, departure_id))
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -185,6 +186,30 @@ def change_by_id(cli: Cli, change: Change, *, noun: str, org: str | None = None)
 
     with open_session(cli) as session:
         return _decoded(session.database.write_once(lambda tx: work(tx, session.installation)))
+
+
+def read_by_id(cli: Cli, query: "Query[T]", *, noun: str, org: str | None = None) -> "T":
+    """Return the result of a query about something that is named by its id, in the organization that has it.
+
+    Raises:
+        CliError: several organizations have the id.
+        NotFound: no organization has it.
+    """
+    from booking_core import organizations
+    from booking_core.errors import NotFound
+
+    with open_session(cli) as session, session.database.reading() as tx:
+        candidates = organizations.find(tx) if org is None else [organizations.get(tx, slug=org)]
+        found: list[tuple[Organization, T]] = []
+        for organization in candidates:
+            with contextlib.suppress(NotFound):
+                found.append((organization, query(tx, _actor(tx, session.installation, organization))))
+    if not found:
+        raise NotFound(f"There is no such {noun}.")
+    if len(found) > 1:
+        raise _ambiguous("that id", [organization for organization, _ in found])
+    storage.note_organization(cli, found[0][0])
+    return found[0][1]
 
 
 def _actor(tx: "Tx", installation: "Installation", organization: "Organization") -> "Actor":

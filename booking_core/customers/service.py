@@ -30,16 +30,16 @@ def find(tx: Tx, caller: Caller, page: PageRequest, *, email: str | None = None)
     )
 
 
-def get(tx: Tx, caller: Caller, customer_id: str) -> dict[str, Any]:
+def get(tx: Tx, actor: Actor, customer_id: str) -> dict[str, Any]:
     """Return a customer.
 
     Raises:
         NotFound: the organization has no such customer.
     """
-    row = store.get(tx, caller.organization.id, customer_id)
+    row = store.get(tx, actor.organization.id, customer_id)
     if row is None:
-        raise NotFound
-    return rules.present(row, caller.organization.zone)
+        raise NotFound("There is no such customer.")
+    return rules.present(row, actor.organization.zone)
 
 
 def create(tx: Tx, caller: Caller, request: CustomerCreate) -> tuple[dict[str, Any], bool]:

@@ -701,6 +701,23 @@ timeline = Table(
     Column("data", Json, nullable=False),
 )
 
+# Changes by the operator's commands and by API keys, with ids only (booking_core.audit). It has no foreign key: changes
+# of the installation, such as resealing, have the nil UUID as their organization.
+audit = Table(
+    "audit",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("at", At, nullable=False),
+    Column("actor_kind", Text, nullable=False),
+    Column("actor", Text, nullable=False),  # the user and the machine, or the prefix of a key
+    Column("action", Text, nullable=False),
+    Column("objects", Json, nullable=False),  # ids by what they are
+    CheckConstraint("actor_kind IN ('operator', 'api_key')", name="actor_kind"),
+    Index(None, "organization_id", "at", "id"),
+    Index(None, "at", "id"),
+)
+
 # The keys of guests' links of former secret keys, sealed with the current one: links outlive their key
 # (decisions/0020). It belongs to the installation, as the secret keys do, and to no organization.
 link_keys = Table(

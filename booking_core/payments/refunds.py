@@ -213,9 +213,9 @@ def _notify_staff(tx: Tx, refund: DueRefund | LeasedRefund, status: RefundStatus
     """
     was_sent = refund.first_sent_at is not None
     state = RefundState(status, refund.amount_minor, refund.currency, reason, was_sent=was_sent)
-    log.warning(
-        "refund %s of booking %s waits for a person (%s): %s", refund.id, refund.booking_id, reason, state.for_staff()
-    )
+    fields = {"organization_id": refund.organization_id, "refund_id": refund.id, "booking_id": refund.booking_id}
+    text = "refund %s of booking %s waits for a person (%s): %s"
+    log.warning(text, refund.id, refund.booking_id, reason, state.for_staff(), extra=fields | {"reason": str(reason)})
     mail, kind = _KINDS[status]
     outbox.enqueue(
         tx,

@@ -185,7 +185,9 @@ def _request_by_hand(
         return 0
     reason = RefundReason.PAID_BY_HAND
     refund_id = _insert(tx, actor, payment, booking_id, amount, RefundStatus.NEEDS_REVIEW, reason)
-    log.warning("refund %s of booking %s waits for a person (%s)", refund_id, booking_id, reason)
+    fields = {"organization_id": actor.organization.id, "refund_id": refund_id, "booking_id": booking_id}
+    text = "refund %s of booking %s waits for a person (%s)"
+    log.warning(text, refund_id, booking_id, reason, extra=fields | {"reason": str(reason)})
     payload = {"amount_minor": amount, "currency": payment.currency, "reason": reason}
     kind, at = OutboxKind.STAFF_REFUND_REVIEW_MAIL, actor.at
     outbox.enqueue(tx, actor.organization.id, kind, booking_id, at=at, payload=payload)

@@ -3,6 +3,7 @@
 A batch is decided in memory, result by result, and then written with a few statements.
 """
 
+import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from booking_core.webhooks import following, queue, rules
 from booking_core.webhooks.claiming import ClaimedDelivery
 from booking_core.webhooks.queue import LockedDeliveries
 from booking_core.webhooks.rules import DeliveryState, EndpointHealth, EndpointRow, LeasedDelivery
+
+log = logging.getLogger("booking.webhooks")
 
 RESCUE_BATCH = 500
 PARKED = 10 * MINUTE
@@ -232,6 +235,7 @@ class _Batch:
             for sequence, event in enumerate(of_owner, start=last[owner][1] + 1):
                 events.append(self.tx, self.locked.organizations[owner], event, sequence=sequence, at=self.at)
         self._enqueue_mails()
+        self._log_ends(disabled)
 
     def _write_deliveries(self, disabled: set[Key]) -> None:
         for (owner, delivery_id), (state, more) in sorted(self.settled.items()):
@@ -283,6 +287,32 @@ class _Batch:
         for (owner, endpoint_id), (health, hours) in sorted(self.health.items()):
             if self.locked.organizations[owner].notify_staff:
                 _enqueue_mail(self.tx, owner, self.endpoints[owner, endpoint_id], health, hours, self.at)
+
+    def _log_ends(self, disabled: Sequence[Key]) -> None:
+        """Log dead deliveries and disabled endpoints for the operator, by their ids: a URL may hold a secret."""
+        for (owner, delivery_id), (state, last) in sorted(self.settled.items()):
+            if state.status == DeliveryStatus.DEAD:
+                delivery = self.locked.deliveries[owner, delivery_id]
+                _log_dead(delivery, state, last)
+        for owner, endpoint_id in disabled:
+            failures = self.endpoints[owner, endpoint_id].consecutive_failures
+            fields = {"organization_id": owner, "endpoint_id": endpoint_id, "failures": failures}
+            log.warning("endpoint %s was disabled after %d failures in a row", endpoint_id, failures, extra=fields)
+
+
+def _log_dead(delivery: LeasedDelivery, state: DeliveryState, last: dict[str, Any]) -> None:
+    fields = {
+        "organization_id": delivery.organization_id,
+        "endpoint_id": delivery.endpoint_id,
+        "delivery_id": delivery.id,
+        "event_id": delivery.event_id,
+        "event_type": delivery.event_type,
+        "attempts": state.attempt_count,
+        "response_status": last["last_response_status"],
+        "error": last["last_error"],
+    }
+    text = "delivery %s to endpoint %s is dead after %d attempts (%s)"
+    log.warning(text, delivery.id, delivery.endpoint_id, state.attempt_count, last["last_error"], extra=fields)
 
 
 def _is_published(delivery: LeasedDelivery) -> bool:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import orjson
 from fastapi import Depends, Header, Request, Response, Security
 from fastapi.openapi.models import HTTPBearer as BearerModel
 from fastapi.security import SecurityScopes
 from fastapi.security.base import SecurityBase
 
-from booking_core import idempotency
+from booking_core import audit, idempotency
 from booking_core.bookings import CreateRequest
 from booking_core.context import Caller
 from booking_core.db.engine import Tx
@@ -187,6 +188,30 @@ class Command:
     keyed: KeyedRequest
     service: Service
     takes_key: bool
+
+    async def write_audited(
+        self, caller: Caller, action: str, work: Callable[[Tx], Answer], objects: audit.Objects | None = None
+    ) -> Response:
+        """Run the work as `write` does, with an entry of the audit trail in its transaction.
+
+        Args:
+            action: the package and the verb, such as `webhooks.change`.
+            objects: ids by what they are; by default that of the answer.
+        """
+        written: list[audit.Entry] = []
+
+        def audited(tx: Tx) -> Answer:
+            answer = work(tx)
+            found = objects or {"id": orjson.loads(answer.body)["id"]}
+            entry = audit.Entry(audit.API_KEY, caller.key.prefix, action, caller.organization.id, found)
+            audit.record(tx, entry, at=caller.at)
+            written[:] = [entry]
+            return answer
+
+        response = await self.write(caller, audited)
+        for entry in written:
+            entry.log()
+        return response
 
     async def write(self, caller: Caller, work: Callable[[Tx], Answer]) -> Response:
         """Run the work in a transaction, or replay the answer that is stored for the key, and respond."""

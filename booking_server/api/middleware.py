@@ -1,4 +1,4 @@
-"""Middleware: the request id, the rate limit's state and the safety headers on every response."""
+"""Middleware: the request id, the rate limit's state and the safety headers on every response, and the request log."""
 
 import logging
 import re
@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from booking_core import tokens
 from booking_core.models.limits import REQUEST_ID_LENGTH_MAX
+from booking_server.api import request_log
 
 log = logging.getLogger("booking.http")
 
@@ -28,7 +29,7 @@ def _request_id(scope: Scope) -> str:
 
 
 class RequestContextMiddleware:
-    """Gives every request its id, and every response the headers that all responses have.
+    """Gives every request its id and its line of the request log, and every response the headers that all have.
 
     The state of the rate limit is in `request.state.rate_limit` once a dependency has counted the request.
 
@@ -51,22 +52,29 @@ class RequestContextMiddleware:
             return
         request_id = scope["booking.request_id"] = _request_id(scope)
         begun_s, status = self._clock(), 0
+        entry = request_log.begin(scope)
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], *context_headers(scope, message["headers"])]
+            if entry is not None:
+                entry.note(message)
             await send(message)
 
         try:
             await self.app(scope, receive, send_with_headers)
         except Exception:
             log.exception("request %s failed", request_id)
+            if entry is not None:
+                entry.fail()
             raise
         finally:
             if self._observe:
                 self._observe(scope, status, self._clock() - begun_s)
+            if entry is not None:
+                entry.end()
 
 
 def context_headers(scope: Scope, own: Iterable[tuple[bytes, bytes]] = ()) -> list[tuple[bytes, bytes]]:

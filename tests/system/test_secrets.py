@@ -198,7 +198,7 @@ def order(departure: str, note: str, **over: Any) -> dict[str, Any]:
 def serving(url: str, folder: Path, environment: dict[str, str]) -> Iterator[tuple[str, Path]]:
     """Run `booking serve` with its worker, and yield its address and its log."""
     log = folder / "serve.log"
-    own = {"BOOKING_LOG_FORMAT": "json", "STRIPE_LOG": "debug", "PYTHONASYNCIODEBUG": "1"}
+    own = {"BOOKING_LOG_FORMAT": "json", "BOOKING_REQUEST_LOG": "1", "STRIPE_LOG": "debug", "PYTHONASYNCIODEBUG": "1"}
     with log.open("wb") as file:
         command = [sys.executable, "-c", LOUD, "serve", "--port", "0", "--debug"]
         process = subprocess.Popen(command, env=os.environ | environment | own, stdout=file, stderr=file, cwd=folder)
@@ -531,6 +531,8 @@ def test_a_day_of_work_leaves_no_secret_where_it_should_not_be(
     noted = {place for name, place in found if name == "planted" and not place.startswith("file")}
     assert noted - {"mails"} == NOTED  # those to staff are written when there is time
     assert ("marker", "log") in found
+    for operation in (b"create_booking", b"cancel_booking", b"create_webhook"):  # each request has a line
+        assert b'"operation": "%b"' % operation in day.places["log"]
     if databases.is_sqlite(day.url):
         assert {("planted", "file *"), ("planted", "file *-wal")} <= found
     assert town.server.logins

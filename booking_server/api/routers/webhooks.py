@@ -96,7 +96,7 @@ async def create_webhook(
     def create(tx: Tx) -> Answer:
         return Answer(201, orjson.dumps(webhooks.create(tx, caller, body, is_public=lambda _: is_public)))
 
-    return await command.write(caller, create)
+    return await command.write_audited(caller, "webhooks.create", create)
 
 
 @router.get(
@@ -137,7 +137,7 @@ async def change_webhook(
     def change(tx: Tx) -> Answer:
         return Answer(200, orjson.dumps(webhooks.change(tx, caller, endpoint_id, body, is_public=lambda _: is_public)))
 
-    return await command.write(caller, change)
+    return await command.write_audited(caller, "webhooks.change", change, {"endpoint": endpoint_id})
 
 
 @router.delete(
@@ -155,7 +155,7 @@ async def delete_webhook(caller: WebhooksManager, command: PlainCommand, endpoin
         webhooks.delete(tx, caller, endpoint_id)
         return Answer(204, b"")
 
-    return await command.write(caller, delete)
+    return await command.write_audited(caller, "webhooks.delete", delete, {"endpoint": endpoint_id})
 
 
 @router.post(
@@ -179,9 +179,11 @@ async def rotate_webhook_secret(
     """Until the overlap ends every delivery carries a signature of each live secret, so that receivers can change over
     at leisure. Beside the new one at most two former secrets are live; with an overlap of 0, for a secret that leaked,
     none is."""
-    return await command.write(
+    return await command.write_audited(
         caller,
+        "webhooks.rotate_secret",
         lambda tx: Answer(200, orjson.dumps(webhooks.rotate_secret(tx, caller, endpoint_id, body))),
+        {"endpoint": endpoint_id},
     )
 
 
@@ -200,8 +202,11 @@ async def rotate_webhook_secret(
 async def test_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId) -> Response:
     """Whatever it subscribes to. To an enabled endpoint it is a delivery like any other, with its retries, and counts
     like one. An endpoint that is off gets one attempt, which does not count."""
-    return await command.write(
-        caller, lambda tx: Answer(202, orjson.dumps(webhooks.send_test(tx, caller, endpoint_id)))
+    return await command.write_audited(
+        caller,
+        "webhooks.test",
+        lambda tx: Answer(202, orjson.dumps(webhooks.send_test(tx, caller, endpoint_id))),
+        {"endpoint": endpoint_id},
     )
 
 
@@ -230,9 +235,11 @@ async def recover_webhook(
 ) -> Response:
     """Queues the failed and dead deliveries of a time, those of events that happened while the endpoint was off
     included. Each has six more attempts with the usual waits. Tests are left alone."""
-    return await command.write(
+    return await command.write_audited(
         caller,
+        "webhooks.recover",
         lambda tx: Answer(202, orjson.dumps(webhooks.recover(tx, caller, endpoint_id, body))),
+        {"endpoint": endpoint_id},
     )
 
 
@@ -299,7 +306,9 @@ async def retry_delivery(
     caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId, delivery_id: DeliveryId
 ) -> Response:
     """Queues one more attempt. When it fails too, the delivery is dead again."""
-    return await command.write(
+    return await command.write_audited(
         caller,
+        "webhooks.retry",
         lambda tx: Answer(202, orjson.dumps(webhooks.retry(tx, caller, endpoint_id, delivery_id))),
+        {"endpoint": endpoint_id, "delivery": delivery_id},
     )

@@ -202,7 +202,7 @@ def test_a_booking_is_cancelled_for_staff_or_an_agent_and_the_money_is_told(
     row = ops.booking(booked["id"])
     assert (row["status"], row["cancel_reason"], row["cancel_note"]) == ("cancelled", code, "Storm")
     assert ops.events()[-1]["data"]["reason"] == code
-    with nothing_changes(ops.world):
+    with nothing_changes(ops.world, leaving_out={"audit"}):
         again = stored_on_both("bookings", "cancel", booked["id"], "--reason-code", code, "--yes")
     assert "It was cancelled before" in again.err
 

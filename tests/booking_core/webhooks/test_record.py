@@ -616,3 +616,15 @@ def test_telling_and_switching_off_is_four_statements_at_most(
 def test_nothing_to_settle_costs_nothing(hooks: Hooks, counted: list[str]) -> None:
     hooks.record()
     assert counted == []
+
+
+def test_a_dead_delivery_is_logged_once_by_its_ids(hooks: Hooks, caplog: pytest.LogCaptureFixture) -> None:
+    endpoint = hooks.endpoint(url="https://user:secret@receiver.example/hook")
+    hooks.publish()
+    with caplog.at_level("WARNING", "booking.webhooks"):
+        hooks.fail_until_dead()
+    (delivery,) = hooks.rows()
+    (line,) = [vars(record) for record in caplog.records if hasattr(record, "delivery_id")]
+    assert (line["delivery_id"], line["endpoint_id"], line["attempts"]) == (delivery["id"], endpoint, 6)
+    assert (line["organization_id"], line["error"], line["response_status"]) == (hooks.world.org, "http_status", 500)
+    assert "secret" not in caplog.text

@@ -9,6 +9,7 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0013"
 down_revision = "0012"
+is_additive = True
 branch_labels = None
 depends_on = None
 

@@ -1,0 +1,64 @@
+"""`booking audit`: list the changes by operator commands and API keys, in the database."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from booking_cli.framework.arguments import timestamp
+from booking_cli.framework.command import command, command_group
+from booking_cli.framework.options import DEFAULT_LIMIT, Limit, OrgFilter
+from booking_cli.operator import storage
+
+if TYPE_CHECKING:
+    from booking_core.context import Organization
+    from booking_core.db.engine import Tx
+
+app = command_group("List the changes by operator commands and API keys (operator).")
+
+COLUMNS = ("at", "actor", "action", "organization", "summary", "actor_kind")
+"""Columns by importance: a narrow terminal shows the first ones."""
+TRUNCATED = {"actor": 20, "summary": 56}
+
+
+@command(
+    app,
+    "list",
+    "booking audit list --org fjord-tours --since 1d",
+    "booking audit list --action keys",
+    "booking audit list --action orgs.set -o json",
+    shape="audit_entry",
+)
+def list_(
+    ctx: typer.Context,
+    org: OrgFilter = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="T", parser=timestamp, help="Filter by time: 2h (ago) or ISO 8601."),
+    ] = None,
+    action: Annotated[
+        str | None,
+        typer.Option("--action", metavar="ACTION", help="Filter by action, such as keys.revoke, or by its first word."),
+    ] = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> None:
+    """List changes, newest first.
+
+    \b
+    operator   a command on a machine of the operator: USER@HOST
+    api_key    a request with an API key: the prefix of the key
+
+    A command that changes something, and each change of a webhook endpoint by an API key, has one entry. It has the
+    ids of what was changed, and no value that was entered. Bookings, customers and gift cards that API keys create or
+    change have events instead; see `booking events list`.
+    """
+
+    def find(tx: "Tx", organization: "Organization | None", most: int) -> list[dict[str, Any]]:
+        from booking_core import audit
+        from booking_core.clock import zone
+
+        local = organization.zone if organization else zone("UTC")
+        earliest = local.parse(since) if since else 0
+        owner = organization.id if organization else None
+        return audit.find(tx, organization_id=owner, since=earliest, action=action or "", limit=most)
+
+    storage.write_list(ctx.obj, find, org, limit, COLUMNS, truncated=TRUNCATED, empty="No change found.")

@@ -1,0 +1,129 @@
+"""The request log: which requests have a line, and what stands in it."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from support.api import Api, booking_body, fresh_key
+
+from booking_cli.operator.logs import JsonLines
+from booking_core.models.scopes import Scope
+from booking_core.settings import SettingError, Settings
+from booking_server.api import request_log
+from booking_server.api.request_log import RequestLog
+from booking_server.app import create_app
+
+Lines = Callable[[], list[dict[str, Any]]]
+
+
+def logged(api: Api, share: float = 1.0, sample: Callable[[], float] = lambda: 0.5) -> Api:
+    """Return a client of the same service, whose requests are logged."""
+    service = api.client.app.state.service
+    log = RequestLog(share, service.authenticator.seen_keys.organization_of, sample=sample)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        scope["state"] = {request_log.STATE: log}
+        await api.client.app(scope, receive, send)
+
+    return Api(TestClient(app, raise_server_exceptions=False), api.world, api.key)
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Lines]:
+    with caplog.at_level(logging.INFO, "booking.requests"):
+        yield lambda: [vars(record) for record in caplog.records if record.name == "booking.requests"]
+
+
+def test_a_line_has_operation_status_code_duration_request_organization_and_key(api: Api, lines: Lines) -> None:
+    api = logged(api)
+    made = api.book(api.world.departure(api.world.experience()))
+    full = api.book(api.world.departure(api.world.experience(), seats=0))
+    assert (made.status_code, full.status_code) == (201, 409)
+    first, second = lines()
+    caller = {"organization_id": api.world.org, "key_prefix": api.key[:12], "operation": "create_booking"}
+    expected = {"method": "POST", "status": 201, "code": None, "request_id": made.headers["x-request-id"]} | caller
+    assert {name: first[name] for name in expected} == expected
+    assert (second["status"], second["code"]) == (409, "insufficient_capacity")
+    assert 0 < first["duration_ms"] < 60_000
+
+
+def test_a_line_of_a_request_that_is_refused_shows_nothing_of_it(api: Api, lines: Lines) -> None:
+    api = logged(api)
+    api.get("/no-such-path/secret-path")
+    Api(api.client, api.world, "sk_live_of_another_service").get("/me")
+    api.client.get("/manage/secret-token")
+    found = lines()
+    assert [(line["operation"], line["status"], line["code"]) for line in found] == [
+        (None, 404, "not_found"),
+        ("get_me", 401, "api_key_invalid"),
+        (found[2]["operation"], 404, None),
+    ]
+    assert found[1]["key_prefix"] is None
+    text = "\n".join(JsonLines().format(logging.makeLogRecord(line)) for line in found)
+    assert not [word for word in ("secret", "sk_live") if word in text]
+
+
+def test_a_line_shows_neither_the_guest_nor_the_key_nor_the_idempotency_key(api: Api, lines: Lines) -> None:
+    api = logged(api)
+    once = fresh_key()
+    api.post("/bookings", booking_body(api.world.departure(api.world.experience()), note="canary note"), key=once)
+    api.get("/customers", email="ada@example.com")
+    text = json.dumps([JsonLines().format(logging.makeLogRecord(line)) for line in lines()])
+    hidden = ("ada@example.com", "Lovelace", "+47 900", "canary note", once, api.key[12:], "testclient")
+    assert len(lines()) == 2
+    assert not [word for word in hidden if word in text]
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_a_share_of_the_requests_is_logged_and_every_failure(
+    api: Api, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws = iter([0.24, 0.25, 0.9])
+    sampled = logged(api, 0.25, lambda: next(draws))
+    for _ in range(3):
+        assert sampled.get("/me").status_code == 200
+    assert len(lines()) == 1
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("booking_core.customers.get", broken)
+    assert logged(api, 0.0).get("/customers/0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07").status_code == 500
+    failure = lines()[1]
+    assert (failure["operation"], failure["status"], failure["code"]) == ("get_customer", 500, "internal_error")
+    assert failure["levelname"] == "WARNING"
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(("share", "found"), [(1.0, 1), (0.0, 0), (None, 0)])
+def test_the_setting_decides(fresh_database_url: str, lines: Lines, share: float | None, found: int) -> None:
+    settings = Settings(database_url=fresh_database_url, secret_key="k" * 43, request_log=share)
+    with TestClient(create_app(settings)) as client:
+        assert client.get("/api/v1/me").status_code == 401
+    assert len(lines()) == found
+
+
+@pytest.mark.parametrize(("text", "share"), [("off", None), ("on", 1.0), ("1", 1.0), ("0.01", 0.01), ("0", 0.0)])
+def test_the_setting_is_a_share(text: str, share: float | None) -> None:
+    assert Settings.from_environment({"BOOKING_REQUEST_LOG": text}).request_log == share
+
+
+@pytest.mark.parametrize("text", ["1.1", "-1", "nan", "all"])
+def test_the_setting_refuses_what_is_no_share(text: str) -> None:
+    with pytest.raises(SettingError, match="must be a share of the requests from 0 to 1"):
+        Settings.from_environment({"BOOKING_REQUEST_LOG": text})
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_a_scope_that_is_missing_is_a_code_of_a_known_key(api: Api, lines: Lines) -> None:
+    reader = api.with_scopes(Scope.CUSTOMERS_READ)
+    logged(reader).post("/customers", {"email": "ada@example.com", "name": "Ada"})
+    (line,) = lines()
+    assert (line["code"], line["key_prefix"], line["organization_id"]) == (
+        "insufficient_scope",
+        reader.key[:12],
+        api.world.org,
+    )

@@ -1,0 +1,30 @@
+"""What API keys do to webhook endpoints is kept in the audit trail."""
+
+import logging
+
+import pytest
+from support.api import Api
+from support.hooks import Hooks
+
+from booking_core import audit
+
+
+def test_each_change_of_an_endpoint_by_a_key_has_an_entry_and_a_line(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    hooks = Hooks(api.world)
+    endpoint = hooks.endpoint()
+    with caplog.at_level(logging.INFO, "booking.audit"):
+        assert api.call("PATCH", f"/webhooks/{endpoint}", json={"description": "canary"}).status_code == 200
+        assert api.post(f"/webhooks/{endpoint}/rotate-secret").status_code == 200
+        assert api.post(f"/webhooks/{endpoint}/test").status_code == 202
+        assert api.call("PATCH", f"/webhooks/{endpoint}", json={"url": "http://canary.example"}).status_code == 400
+        assert api.call("DELETE", f"/webhooks/{endpoint}").status_code == 204
+    found = api.world.database.read(lambda tx: audit.find(tx, organization_id=api.world.org, limit=10))
+    actions = ["webhooks.change", "webhooks.rotate_secret", "webhooks.test", "webhooks.delete"]
+    assert sorted(each["action"] for each in found) == sorted(actions)
+    assert {(each["actor_kind"], each["actor"]) for each in found} == {("api_key", api.key[:12])}
+    assert {each["objects"]["endpoint"][0] for each in found} == {endpoint}
+    lines = [vars(record)["action"] for record in caplog.records if record.name == "booking.audit"]
+    assert lines == actions
+    assert "canary" not in f"{found}{caplog.text}"
