@@ -14,8 +14,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.engine import make_url
+from sqlalchemy import Connection, Engine, TextClause, create_engine, event, text
+from sqlalchemy.engine import Dialect, make_url
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
@@ -122,15 +122,6 @@ def is_known(revision: str) -> bool:
     return any(script.revision == revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
 
 
-_REVISION = Statement(text("SELECT version_num FROM alembic_version"))
-
-
-def revision_of(tx: Tx) -> str | None:
-    """Return the revision of a database that was upgraded, read on a connection that is open."""
-    row = tx.first(_REVISION)
-    return str(row[0]) if row else None
-
-
 def current(url: str) -> str | None:
     """Return the database's revision; none when it is empty. No lock is taken."""
     with _connection(url) as connection:
@@ -153,20 +144,44 @@ def state(url: str) -> SchemaState:
     """Return the relation of the database's schema to this release. No lock is taken."""
     with _connection(url) as connection:
         revision = MigrationContext.configure(connection).get_current_revision()
-        if revision == head():
-            return SchemaState.CURRENT
-        if revision is None or is_known(revision):
-            return SchemaState.OLDER
-        oldest = _oldest_usable(connection)
-    return SchemaState.NEWER if oldest is not None and oldest <= head() else SchemaState.TOO_NEW
+        return _state(revision, _note(connection), head())
 
 
-def _oldest_usable(connection: Connection) -> str | None:
-    """Return the oldest revision whose release can use the schema. SQLite, which one process serves, has none."""
+def state_of(tx: Tx, head: str) -> SchemaState:
+    """Return the same for a database that was upgraded, on a connection that is open."""
+    row = tx.first(_REVISION_AND_NOTE)
+    return _state(row[0], row[1], head) if row else SchemaState.OLDER
+
+
+def _state(revision: str | None, note: str | None, head: str) -> SchemaState:
+    if revision == head:
+        return SchemaState.CURRENT
+    if revision is None or is_known(revision):
+        return SchemaState.OLDER
+    oldest = _oldest_usable(note)
+    return SchemaState.NEWER if oldest is not None and oldest <= head else SchemaState.TOO_NEW
+
+
+_NOTE = "obj_description(to_regclass('alembic_version'), 'pg_class')"
+
+
+def _revision_and_note(dialect: Dialect) -> TextClause:
+    return text(f"SELECT version_num, {'NULL' if dialect.name == 'sqlite' else _NOTE} FROM alembic_version")  # noqa: S608
+
+
+_REVISION_AND_NOTE = Statement(_revision_and_note)
+
+
+def _note(connection: Connection) -> str | None:
+    """Return the comment on alembic_version. SQLite, which one process serves, has none."""
     if connection.dialect.name != "postgresql":
         return None
-    noted = connection.execute(text("SELECT obj_description(to_regclass('alembic_version'), 'pg_class')")).scalar()
-    return str(noted).removeprefix(_USABLE_FROM) if noted and str(noted).startswith(_USABLE_FROM) else None
+    return connection.execute(text(f"SELECT {_NOTE}")).scalar()
+
+
+def _oldest_usable(note: str | None) -> str | None:
+    """Return the oldest revision whose release can use the schema."""
+    return note.removeprefix(_USABLE_FROM) if note and note.startswith(_USABLE_FROM) else None
 
 
 def _note_oldest_usable(*, ctx: MigrationContext, step: Any, **_: Any) -> None:
@@ -175,7 +190,7 @@ def _note_oldest_usable(*, ctx: MigrationContext, step: Any, **_: Any) -> None:
     if connection is None or connection.dialect.name != "postgresql":
         return
     module = step.up_revision.module
-    before = _oldest_usable(connection) or module.down_revision
+    before = _oldest_usable(_note(connection)) or module.down_revision
     oldest = before if getattr(module, "is_additive", False) and before else module.revision
     connection.execute(text(f"COMMENT ON TABLE alembic_version IS '{_USABLE_FROM}{oldest}'"))
 

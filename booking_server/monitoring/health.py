@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from booking_core import worker_heartbeats
 from booking_core.db import migrate
 from booking_core.db.engine import Database, Tx
+from booking_core.db.migrate import SchemaState
 from booking_core.worker_heartbeats import Heartbeats
 
 CHECK_TIMEOUT_S = 1.0
@@ -176,16 +177,15 @@ class Health:
             return {"database": OK, "schema": self._schema(tx), "worker": worker_part(worker_heartbeats.read(tx))}
 
     def _schema(self, tx: Tx) -> Part:
-        return schema_part(migrate.revision_of(tx), self._head)
+        return _SCHEMA_PARTS[migrate.state_of(tx, self._head)]
 
 
-def schema_part(revision: str | None, head: str) -> Part:
-    """Return the state of a schema. A newer one is that of an upgrade in progress, which keeps old columns."""
-    if revision == head:
-        return OK
-    if revision is not None and revision > head:
-        return Part(Status.DEGRADED, f"the schema {revision} is newer than this release's, {head}")
-    return Part(Status.FAILED, f"the schema is {revision}, and this release needs {head}: run `booking db upgrade`")
+_SCHEMA_PARTS = {
+    SchemaState.CURRENT: OK,
+    SchemaState.NEWER: Part(Status.DEGRADED, "a newer release has upgraded the schema, which this one can still use"),
+    SchemaState.TOO_NEW: Part(Status.FAILED, "the schema is that of a newer release: install that release"),
+    SchemaState.OLDER: Part(Status.FAILED, "the schema is older than this release's: run `booking db upgrade`"),
+}
 
 
 def worker_part(heartbeats: Heartbeats) -> Part:

@@ -16,13 +16,12 @@ from support.world import NOON, SECRET, FixedClock
 
 from booking_core import worker_heartbeats
 from booking_core.clock import DAY, SECOND
-from booking_core.db import migrate
 from booking_core.db.engine import Database
 from booking_core.db.statements import Statement
 from booking_core.settings import Settings
 from booking_core.tokens import new_id
 from booking_server.app import create_app
-from booking_server.monitoring.health import KEPT_S, OK, STALLED_S, Check, Health, Part, Status, schema_part
+from booking_server.monitoring.health import KEPT_S, OK, STALLED_S, Check, Health, Part, Status
 from booking_server.monitoring.shutdown import announcing
 from booking_server.worker.heartbeat import Heartbeat
 from booking_server.worker.loops import FailureLog, Turns
@@ -108,16 +107,29 @@ def test_a_database_that_is_away_fails_alone(database: Database, monkeypatch: py
 
 
 def test_a_schema_that_this_release_does_not_know_is_told(database: Database) -> None:
-    head = migrate.head()
-    assert schema_part(head, head) == OK
-    assert schema_part("9999", head).status is Status.DEGRADED
-    assert schema_part(None, head).status is Status.FAILED
-    database.write(lambda tx: tx.run(Statement(text("UPDATE alembic_version SET version_num = '0001'"))))
+    set_revision(database, "0001")
     with closing(Health(database)) as health:
         found = readiness(health)["parts"]
     assert found["schema"]["status"] == "failed"
     assert "booking db upgrade" in found["schema"]["message"]
     assert found["database"] == {"status": "ok"}
+
+
+def test_a_schema_of_a_newer_release_is_told_by_whether_this_one_can_use_it(database: Database) -> None:
+    set_revision(database, "9999")
+    if not database.is_sqlite:
+        with closing(Health(database)) as health:
+            assert readiness(health)["parts"]["schema"]["status"] == "degraded"
+        note = Statement(text("COMMENT ON TABLE alembic_version IS 'usable by releases from revision 9998'"))
+        database.write(lambda tx: tx.run(note))
+    with closing(Health(database)) as health:
+        found = readiness(health)["parts"]["schema"]
+    assert (found["status"], "install that release" in found["message"]) == ("failed", True)
+
+
+def set_revision(database: Database, revision: str) -> None:
+    statement = Statement(text(f"UPDATE alembic_version SET version_num = '{revision}'"))
+    database.write(lambda tx: tx.run(statement))
 
 
 # Bounds ------------------------------------------------------------------------------------------------------------
