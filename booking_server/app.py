@@ -12,6 +12,8 @@ from starlette.types import Lifespan
 from booking_core import secret_keys
 from booking_core.db import migrate
 from booking_core.db.engine import Database
+from booking_core.db.pooling import find_connections
+from booking_core.errors import Unavailable
 from booking_core.models.limits import API_VERSION
 from booking_core.settings import SettingError, Settings
 from booking_server import gc_tuning
@@ -61,6 +63,7 @@ def create_app(
         raise SettingError("BOOKING_DATABASE_URL is not at this release's schema: run `booking db upgrade`")
     database = database or Database(settings.database_url)
     _verify_secret_keys(settings, database)
+    _log_pooling(settings, database)
     service = Service(settings, database)
 
     @contextlib.asynccontextmanager
@@ -89,6 +92,13 @@ def _verify_secret_keys(settings: Settings, database: Database) -> None:
         database.close()
         raise SettingError(f"{problem.message} {problem.hint[0].upper()}{problem.hint[1:]}.")
     log.warning("%s", problem.message)
+
+
+def _log_pooling(settings: Settings, database: Database) -> None:
+    """Log what works through a pooler, if there is one."""
+    with contextlib.suppress(Unavailable):  # requests are refused until the database is there
+        for sentence in find_connections(settings, database).sentences():
+            log.info("%s", sentence)
 
 
 def describe(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:

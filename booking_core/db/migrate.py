@@ -10,10 +10,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.engine import make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 
-from booking_core import private_files
+from booking_core import database_urls, private_files
 from booking_core.db.tables import metadata
 
 _LOCK = 0x626F6F6B
@@ -28,9 +27,9 @@ def _config() -> Config:
 
 
 def _engine(url: str) -> Engine:
-    parsed = make_url(url)
+    parsed = database_urls.parse(url)
     if parsed.get_backend_name() == "postgresql":
-        return create_engine(parsed.set(drivername="postgresql+psycopg"))
+        return create_engine("postgresql+psycopg://", creator=lambda: _postgres_connection(parsed))
     private_files.make_file(Path(parsed.database or ""))
     engine = create_engine(parsed)
 
@@ -44,6 +43,17 @@ def _engine(url: str) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
+
+
+def _postgres_connection(url: URL) -> Any:
+    """Open a connection as the service does, since SQLAlchemy knows fewer spellings of several hosts. It prepares
+    nothing, since a pooler may lose what was prepared."""
+    from booking_core.db.postgres_hosts import Connector  # psycopg is not installed where only SQLite is used
+
+    connection = Connector(url).connect()
+    connection.prepare_threshold = None
+    connection.autocommit = False
+    return connection
 
 
 @contextmanager

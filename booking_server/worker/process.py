@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator
 from booking_core import secret_keys
 from booking_core.context import Installation
 from booking_core.db.engine import Database
+from booking_core.db.pooling import find_connections
 from booking_core.db.sqlite import SqliteDriver
+from booking_core.errors import Unavailable
 from booking_core.settings import Settings
 from booking_server import gc_tuning
 from booking_server.adapters.webhook_client import WebhookSender
@@ -57,11 +59,33 @@ async def serve_forever(settings: Settings) -> None:
         database.driver.checkpoints = True
     installation = secret_keys.with_link_keys(database, settings.installation())
     with gc_tuning.reduced_collection():
-        async with running_worker(settings, database, installation) as worker, listen(database, worker.wake):
+        async with running_worker(settings, database, installation) as worker, _listening(settings, database, worker):
             log.info("the worker runs")
             await stop.wait()
             log.info("the worker stops")
     database.close()
+
+
+@contextlib.asynccontextmanager
+async def _listening(settings: Settings, database: Database, worker: Worker) -> AsyncIterator[None]:
+    """Wake the worker by what other processes commit, where that can be received; it polls anyway."""
+    listening_url = await asyncio.to_thread(_listening_url, settings, database)
+    if listening_url is None:
+        yield
+        return
+    async with listen(database, worker.wake, direct_url=listening_url):
+        yield
+
+
+def _listening_url(settings: Settings, database: Database) -> str | None:
+    """Return the URL to listen on, if there is one, and log what works through a pooler."""
+    try:
+        found = find_connections(settings, database)
+    except Unavailable:  # it may come back, and then notifications may be received
+        return settings.database_direct_url or settings.database_url
+    for sentence in found.sentences():
+        log.info("%s", sentence)
+    return found.listening_url
 
 
 def _stop_on_signal() -> asyncio.Event:
