@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := webhook_verify booking_core booking_server booking_sdk booking_cli
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install run browser test test-pythons check bench isolation openapi sync-client resource docs format lock clean
+.PHONY: install run browser pgbouncer test test-pythons check bench isolation openapi sync-client resource docs format lock clean
 
 install: $(STAMP)
 
@@ -40,6 +40,11 @@ browser:
 	@command -v chromedriver >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] \
 	    || { apt-get -qq update && apt-get -qq install --no-install-recommends chromium chromium-driver >/dev/null; } \
 	    || echo "chromium could not be installed: its tests are skipped"
+
+# The pooler that the service is tested behind, built from Debian's source where none is installed that is new enough.
+pgbouncer:
+	@command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && scripts/install_pgbouncer.sh "$(CURDIR)/build/pgbouncer" \
+	    || echo "PgBouncer could not be built: its tests are skipped"
 
 # The whole suite with every interpreter of 3.11 and newer that is found: on the PATH, and among pyenv's.
 test-pythons:

@@ -21,9 +21,10 @@ from booking_core import bookings, keys, organizations, tokens
 from booking_core.bookings import CreateRequest
 from booking_core.clock import DAY, system_clock
 from booking_core.context import Installation
-from booking_core.db import migrate, postgres, tables
+from booking_core.db import migrate, tables
 from booking_core.db.driver import Step
 from booking_core.db.engine import Database, Tx
+from booking_core.db.postgres_session import SessionSettings
 from booking_core.db.statements import Compiled, Row
 from booking_core.errors import BookingError
 from booking_core.idempotency import Answer, Once
@@ -41,7 +42,7 @@ class CursorConnection:
         self._raw = psycopg.connect(conninfo, autocommit=True, prepare_threshold=0, cursor_factory=psycopg.RawCursor)
         self._raw.prepared_max = None
         self._raw.adapters.register_loader("uuid", TextLoader)
-        self._raw.execute(postgres._SESSION.encode(), prepare=False)
+        self._raw.execute(SessionSettings().setting_statements().encode(), prepare=False)
         self._begin_is_due = False
 
     def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Row], int]:

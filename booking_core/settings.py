@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from booking_core import private_files
+from booking_core import database_urls, private_files
 from booking_core.context import Installation
+from booking_core.database_urls import masked
 from booking_core.key_strength import is_strong
 from booking_core.models import limits
 from booking_core.models.base import mailbox, single_line
@@ -47,14 +48,22 @@ class RateLimit:
 
 def _database_url(text: str) -> str:
     try:
-        url = make_url(text)
+        url = database_urls.parse(text)
     except ArgumentError:
         raise ValueError("is not a database URL") from None
     if url.get_backend_name() not in ("sqlite", "postgresql"):
         raise ValueError("must begin with sqlite:/// or postgresql://")
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
         raise ValueError("must name a file: a database in memory is lost with the process")
+    if url.get_backend_name() == "postgresql":
+        database_urls.parameters(url)
     return text
+
+
+def _postgres_url(text: str) -> str:
+    if not text.startswith("postgresql"):
+        raise ValueError("must begin with postgresql://")
+    return _database_url(text)
 
 
 def _secret_key(text: str) -> str:
@@ -246,6 +255,7 @@ class Settings:
     """The settings, with a field for each variable. Only `from_environment` reads the environment."""
 
     database_url: str = _setting("DATABASE_URL", _database_url, DEFAULT_DATABASE_URL, secret=True)
+    database_direct_url: str | None = _setting("DATABASE_DIRECT_URL", _postgres_url, None, secret=True)
     secret_key: str | None = _setting("SECRET_KEY", _secret_key, None, secret=True)
     secret_key_check: str = _setting("SECRET_KEY_CHECK", _secret_key_check, "refuse")
     public_url: str = _setting("PUBLIC_URL", _public_url, "http://127.0.0.1:8000")
@@ -303,6 +313,11 @@ class Settings:
     @property
     def is_sqlite(self) -> bool:
         return self.database_url.startswith("sqlite")
+
+    @property
+    def session_url(self) -> str:
+        """The database's URL for work that needs a session of its own: the direct one, if a pooler is passed by it."""
+        return self.database_direct_url or self.database_url
 
     @property
     def sqlite_path(self) -> Path | None:
@@ -373,15 +388,8 @@ class Settings:
         return Installation(self.secret_keys(), self.public_url, self.pending_minutes, self.webhook_allow_http)
 
 
-_OF_URLS = (_database_url, _rate_limit_store, _smtp_url)
+_OF_URLS = (_database_url, _postgres_url, _rate_limit_store, _smtp_url)
 """Settings that are shown without the password in their URL. A key may look like a URL and is none."""
-
-
-def masked(url: str) -> str:
-    """Return the URL without its password, also without one in the query, as libpq and Redis accept it."""
-    parts = make_url(url)
-    hidden = {name: "***" for name in parts.query if "password" in name.lower()}
-    return parts.update_query_dict(hidden).render_as_string(hide_password=True).replace("%2A%2A%2A", "***")
 
 
 def _shown(metadata: Mapping[str, Any], value: object) -> str:

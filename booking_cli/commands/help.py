@@ -40,7 +40,8 @@ ENVIRONMENT: tuple[tuple[str, str, str], ...] = (
     ("BOOKING_CONFIG_DIR", "client", "the folder of the configuration, instead of the platform's"),
     ("BOOKING_WEBHOOK_SECRET", "client", "the secret for webhooks sign, verify, listen and trigger"),
     ("NO_COLOR, FORCE_COLOR, CLICOLOR_FORCE", "both", "no colors; colors also in a pipe"),
-    ("BOOKING_DATABASE_URL", "operator", "SQLAlchemy URL; sqlite:///booking.db"),
+    ("BOOKING_DATABASE_URL", "operator", "SQLAlchemy's or libpq's URL, also with several hosts; sqlite:///booking.db"),
+    ("BOOKING_DATABASE_DIRECT_URL", "operator", "the same database without a pooler in transaction mode, to listen on"),
     (
         "BOOKING_SECRET_KEY",
         "operator",

@@ -1,5 +1,6 @@
 """Compare the database schema with this release, and upgrade it."""
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from booking_cli.framework.errors import CliError
@@ -21,10 +22,27 @@ def upgrade(settings: "Settings") -> None:
 
         from booking_core.db import migrate
 
+        _require_session(settings)
         try:
-            migrate.upgrade(settings.database_url)
+            migrate.upgrade(settings.session_url)
         except CommandError as error:
             raise CliError(f"The database cannot be upgraded: {error}", code="not_upgraded") from error
+
+
+def _require_session(settings: "Settings") -> None:
+    """Refuse a pooler in transaction mode: the lock of upgrades would stay in a session that others get next."""
+    if settings.is_sqlite:
+        return
+    from booking_core.db.engine import Database
+    from booking_core.db.pooling import PoolerMode, find_pooling
+
+    with contextlib.closing(Database(settings.session_url)) as database:
+        if find_pooling(database).mode is PoolerMode.TRANSACTION:
+            raise CliError(
+                "The database cannot be upgraded through a pooler in transaction mode.",
+                code="pooler",
+                hint="set BOOKING_DATABASE_DIRECT_URL to a URL that leads past it",
+            )
 
 
 def require_usable(settings: "Settings") -> None:

@@ -53,7 +53,7 @@ def open_database(cli: Cli) -> Iterator["Database"]:
         raise CliError(f"There is no database at {path}.", code="no_database", hint=UPGRADE_HINT)
     with translate_errors():
         from booking_cli.operator import audited
-        from booking_core.settings import masked
+        from booking_core.database_urls import masked
 
         audited.log_to_stderr(settings.log_format)
         database = audited.AuditedDatabase(settings.database_url, cli)
@@ -81,12 +81,14 @@ def location(settings: "Settings") -> str:
     path = settings.sqlite_path
     if path is not None:
         return f"{one_line(str(path.absolute()))} (SQLite)"
-    from sqlalchemy.engine import make_url
+    from booking_core import database_urls
 
-    url = make_url(settings.database_url)
-    host = url.host or url.query.get("host") or "local socket"
-    port = f":{url.port}" if url.port else ""
-    return one_line(f"{url.database or 'default'} on {host}{port} (PostgreSQL)")
+    url = database_urls.parse(settings.database_url)
+    hosts = [
+        f"{each.get('host') or each.get('hostaddr') or 'local socket'}" + (f":{each['port']}" if "port" in each else "")
+        for each in database_urls.each_host(database_urls.parameters(url))
+    ]
+    return one_line(f"{url.database or 'default'} on {', '.join(hosts)} (PostgreSQL)")
 
 
 def restrict_file_modes(settings: "Settings") -> list[str]:

@@ -102,7 +102,7 @@ class PostgresStore:
 def _analyze(settings: Settings) -> None:
     """Give the planner the statistics of the restored tables."""
     with (
-        closing(Database(settings.database_url)) as database,
+        closing(Database(settings.session_url)) as database,
         database.reading() as tx,
         tx.without_statement_timeout(),
     ):
@@ -110,14 +110,14 @@ def _analyze(settings: Settings) -> None:
 
 
 def _target(settings: Settings) -> Target:
-    with closing(Database(settings.database_url)) as database, database.reading() as tx:
+    with closing(Database(settings.session_url)) as database, database.reading() as tx:
         row = tx.first(_SQL.statement("server"))
         assert row is not None
         version, schema, may_read_folder = row
         folder = tx.first(_SQL.statement("program_folder")) if may_read_folder else None
     if schema is None:
         raise BackupError("The search path of the database names no schema.", code="no_schema")
-    url, environment = postgres_tools.connection(settings.database_url)
+    url, environment = postgres_tools.connection(settings.session_url)
     tools = postgres_tools.find(int(version) // 10_000, Path(folder[0]) if folder else None)
     return Target(url, environment, tools, schema)
 
@@ -133,7 +133,7 @@ def _tables(settings: Settings, schema: str, force: bool) -> list[str]:
     Raises:
         BackupError: another client is connected; or a table has rows, unless they are to be replaced.
     """
-    with closing(Database(settings.database_url)) as database, database.reading() as tx:
+    with closing(Database(settings.session_url)) as database, database.reading() as tx:
         others = _other_clients(tx)
         tables = [str(row[0]) for row in tx.all(_SQL.statement("tables"))]
         is_empty = force or not any(

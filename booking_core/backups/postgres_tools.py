@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy.engine import make_url
-
+from booking_core import database_urls
 from booking_core.backups.errors import BackupError
 
 PROGRAMS = ("pg_dump", "pg_restore", "psql")
@@ -72,9 +71,11 @@ def _installed(folders: Iterable[Path]) -> Iterator[Tools]:
 
 
 def connection(database_url: str) -> tuple[str, Mapping[str, str]]:
-    """Return the server's URL without its password, and the environment that holds it: arguments of a process can be
-    read by other users."""
-    url = make_url(database_url).set(drivername="postgresql")
-    password = url.password or url.query.get("password")
-    shown = url._replace(password=None).difference_update_query(["password"]).render_as_string()
-    return shown, {**os.environ, **({"PGPASSWORD": str(password)} if password else {}), "PGCLIENTENCODING": "UTF8"}
+    """Return libpq's connection string without the password, and the environment that holds it: arguments of a process
+    can be read by other users."""
+    from psycopg.conninfo import make_conninfo  # psycopg is not installed where only SQLite is used
+
+    named = database_urls.parameters(database_urls.parse(database_url))
+    password = named.pop("password", None)
+    environment = {**os.environ, **({"PGPASSWORD": password} if password else {}), "PGCLIENTENCODING": "UTF8"}
+    return make_conninfo("", **named), environment

@@ -62,7 +62,7 @@ def restore(settings: Settings, file: Path, refuse: Refuse, *, force: bool = Fal
     except OSError as error:
         raise BackupError(f"{file} cannot be read: {error.strerror}.", code="bad_file") from error
     _store(settings).load(settings, file, force, advance)
-    migrate.upgrade(settings.database_url)
+    migrate.upgrade(settings.session_url)
     return found
 
 

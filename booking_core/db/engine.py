@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import Table, select, text
-from sqlalchemy.engine import URL, Dialect, make_url
+from sqlalchemy.engine import URL, Dialect
 
+from booking_core import database_urls
 from booking_core.clock import Clock, system_clock
 from booking_core.db import unit_of_work
 from booking_core.db.driver import Connection, Driver
@@ -400,7 +401,7 @@ class Database:
     """A database: connections for reads, and transactions that are run again after a conflict with another one."""
 
     def __init__(self, url: str, *, clock: Clock | None = None) -> None:
-        self.url = make_url(url)
+        self.url = database_urls.parse(url)
         self.driver = _driver(self.url)
         self.dialect = self.driver.dialect
         self.observer: Callable[[str], None] | None = None

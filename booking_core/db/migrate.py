@@ -14,12 +14,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, TextClause, create_engine, event, text
-from sqlalchemy.engine import Dialect, make_url
+from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event, text
+from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
-from booking_core import private_files
+from booking_core import database_urls, private_files
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement
 from booking_core.db.tables import metadata
@@ -48,9 +48,9 @@ def _config() -> Config:
 
 
 def _engine(url: str) -> Engine:
-    parsed = make_url(url)
+    parsed = database_urls.parse(url)
     if parsed.get_backend_name() == "postgresql":
-        return create_engine(parsed.set(drivername="postgresql+psycopg"), poolclass=NullPool)
+        return create_engine("postgresql+psycopg://", creator=lambda: _postgres_connection(parsed), poolclass=NullPool)
     private_files.make_file(Path(parsed.database or ""))
     engine = create_engine(parsed)
 
@@ -60,6 +60,17 @@ def _engine(url: str) -> Engine:
         connection.isolation_level = None
 
     return engine
+
+
+def _postgres_connection(url: URL) -> Any:
+    """Open a connection as the service does, since SQLAlchemy knows fewer spellings of several hosts. It prepares
+    nothing, since a pooler may lose what was prepared."""
+    from booking_core.db.postgres_hosts import Connector  # psycopg is not installed where only SQLite is used
+
+    connection = Connector(url).connect()
+    connection.prepare_threshold = None
+    connection.autocommit = False
+    return connection
 
 
 @contextmanager
@@ -207,7 +218,7 @@ def upgrade(url: str, revision: str = "head", *, pause: Callable[[float], None] 
     """
     if revision == "head" and current(url) == head():
         return
-    if make_url(url).get_backend_name() == "sqlite":
+    if database_urls.parse(url).get_backend_name() == "sqlite":
         with _sqlite_transaction(url) as connection:
             _run(connection, revision)
         return

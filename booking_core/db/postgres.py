@@ -8,6 +8,7 @@ its last one, so that neither costs a round trip of its own.
 
 import selectors
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -21,25 +22,22 @@ from sqlalchemy.engine import URL, Dialect
 
 from booking_core.db.driver import Step
 from booking_core.db.faults import fault_of
+from booking_core.db.postgres_hosts import SILENCE_S, Connector, address_of
+from booking_core.db.postgres_session import (
+    LOCK_TIMEOUT_MS,
+    STATEMENT_TIMEOUT_MS,
+    VERIFY,
+    SessionSettings,
+    is_refusal_of_options,
+    new_token,
+    options_before,
+    statement_name,
+)
 from booking_core.db.statements import POSTGRESQL, Compiled, Row
 from booking_core.errors import Unavailable
 
-LOCK_TIMEOUT_MS = 3_000
-STATEMENT_TIMEOUT_MS = 9_000
-IDLE_IN_TRANSACTION_TIMEOUT_MS = 2_000
-"""Milliseconds between two statements of a transaction after which the server ends it. They are few milliseconds apart,
-unless the process is frozen. Shorter than `LOCK_TIMEOUT_MS`: a request that waits for a lock of a frozen process gets
-it, instead of being refused (`decisions/0030`)."""
-PAUSE_MS = 15_000
-"""The same for an import, which decides about many rows between two statements."""
-CLIENT_CHECK_MS = 500
-"""Milliseconds between the server's checks that the client still lives: a transaction that waits for a lock must not
-outlive its process, nor must the idempotency key that it holds (decision I5)."""
-CONNECT_TIMEOUT_S = 5
 _FIRST_PLANS = 16
 """Statements after which a new connection discards its plans for the first time."""
-TCP_TIMEOUT_MS = 15_000
-"""Milliseconds without any answer, keep-alives included, after which the server counts as unreachable."""
 RESPONSE_TIMEOUT_S = 9.5
 """Seconds without a response after which none is expected: the server would have ended the statement before. Its
 machine may be frozen, with a kernel that still answers keep-alives, or a proxy may keep the connection open."""
@@ -56,12 +54,17 @@ _READ_ONLY = "25006"
 """The server takes no writes: it is a standby, or was configured so. After a failover a connection may lead to such a
 server, and would lead there for ever."""
 
-_SESSION = (
-    f"SET idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION_TIMEOUT_MS};"
-    f" SET client_connection_check_interval = {CLIENT_CHECK_MS};"
-    " SET jit = off; SET random_page_cost = 1.1; SET TIME ZONE 'UTC'; SET client_encoding = 'UTF8'"
-)
+PAUSE_MS = 15_000
+"""Milliseconds between two statements of an import, which decides about many rows between them."""
+_NOT_PREPARED = frozenset({"26000", "42P05"})
+"""A pooler gave the statement to a session that did not prepare it, or that has prepared it for another client."""
+_OF_CONNECTION = _NOT_PREPARED | {_READ_ONLY, _IDLE_IN_TRANSACTION}
+"""Another connection may do it."""
+_BEGIN_BEHIND_POOLER = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 _SUCCESS = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
+
+Bound = tuple[bool, bytes, list[Any], list[int]]
+"""If the statement is prepared; its name or text, its values and their formats."""
 
 _TEXT_OID = 25
 _ARRAY_HEAD = struct.Struct(">iiIii")
@@ -89,40 +92,33 @@ def _encoded(value: Any) -> Any:
     return str(value).encode()
 
 
-def _session(statement_timeout_s: float | None, lock_timeout_ms: int | None) -> str:
-    """Return the statements that set up a session, also again after one of its settings was changed."""
-    statement_timeout_ms = STATEMENT_TIMEOUT_MS if statement_timeout_s is None else int(statement_timeout_s * 1000)
-    own = f"SET statement_timeout = {statement_timeout_ms}; SET lock_timeout = {lock_timeout_ms or LOCK_TIMEOUT_MS}"
-    return f"{own}; {_SESSION}"
-
-
 class PostgresConnection:
     """A connection in autocommit mode, with an explicit BEGIN and COMMIT."""
 
-    def __init__(
-        self, conninfo: str, *, statement_timeout_s: float | None = None, lock_timeout_ms: int | None = None
-    ) -> None:
-        self._raw = psycopg.connect(
-            conninfo,
-            autocommit=True,
-            connect_timeout=CONNECT_TIMEOUT_S,
-            keepalives_idle=TCP_TIMEOUT_MS // 3000,
-            tcp_user_timeout=TCP_TIMEOUT_MS,
-        )
+    def __init__(self, server: "Server", settings: SessionSettings) -> None:
+        self._server = server
+        self._settings = settings
+        token = new_token()
+        self._raw = server.connect(settings, token)
+        self._address = address_of(self._raw)
+        self._losses = server.signs.losses(self._address)
         self._raw.adapters.register_loader("uuid", TextLoader)
         self._libpq = self._raw.pgconn
         self._socket = selectors.DefaultSelector()
         self._socket.register(self._libpq.socket, selectors.EVENT_READ)
         self._rows = Transformer(self._raw)
-        self._prepared: dict[str, bytes] = {}
+        self._prepared: set[bytes] = set()
         self._begin_is_due = False
         self._executed = 0
-        self._is_read_only_server = False
+        self._is_unusable = False
         self._response_timeout_s: float | None = RESPONSE_TIMEOUT_S
         self._plans_until = _FIRST_PLANS
-        self._session = _session(statement_timeout_s, lock_timeout_ms)
+        self.is_own_session = False
+        """Its settings are those of the session, which has no other client; else each transaction sets them."""
         try:
-            self.command(self._session)
+            ((process_id, *shown),) = self._loaded(self._sent(VERIFY, [token.encode()]))[0]
+            # A pooler tells its clients process ids of its own, with which they cancel statements.
+            self.is_own_session = process_id == self._libpq.backend_pid and settings.are_shown(*shown)
         except BaseException:
             self.close()
             raise
@@ -130,7 +126,10 @@ class PostgresConnection:
     def _checked(self, result: Any) -> Any:
         if result.status not in _SUCCESS:
             error = error_from_result(result, encoding="utf-8")
-            self._is_read_only_server |= error.sqlstate == _READ_ONLY
+            self._is_unusable |= error.sqlstate == _READ_ONLY
+            if error.sqlstate in _NOT_PREPARED:
+                self._is_unusable = True
+                self._server.note_not_prepared(self.is_own_session)
             raise error
         return result
 
@@ -148,27 +147,34 @@ class PostgresConnection:
     def execute(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[list[Row], int]:
         """Run a statement and return its rows and the number of affected rows."""
         self._discard_plans_if_due()
-        if self._begin_is_due:
-            self._begin_is_due = False
-            return self._loaded(self._pipeline(b"BEGIN", (compiled, parameters))[-1])
-        self._libpq.send_query_prepared(*self._bound(compiled, parameters))
+        if first := self._first():
+            return self._loaded(self._pipeline(*first, (compiled, parameters))[-1])
+        self._send(self._bound(compiled, parameters))
         return self._loaded(self._answer())
 
     def execute_pipeline(self, steps: Sequence[Step]) -> list[list[Row]]:
         """Run the statements in one round trip and return the rows of each."""
         self._discard_plans_if_due()
-        begin = [b"BEGIN"] if self._begin_is_due else []
-        self._begin_is_due = False
-        return [self._loaded(result)[0] for result in self._pipeline(*begin, *steps)[len(begin) :]]
+        first = self._first()
+        return [self._loaded(result)[0] for result in self._pipeline(*first, *steps)[len(first) :]]
+
+    def _first(self) -> list[bytes]:
+        """Return what is sent with the next statement and before it: the BEGIN, and the settings behind a pooler.
+
+        Without a BEGIN the statements of a pipeline are a transaction too, which ends with the pipeline.
+        """
+        if self._begin_is_due:
+            self._begin_is_due = False
+            return [b"BEGIN"] if self.is_own_session else [_BEGIN_BEHIND_POOLER, self._settings.statement()]
+        return [] if self.is_own_session or self.in_transaction else [self._settings.statement()]
 
     def commit(self, last: Step | None = None) -> None:
         """End the transaction, after a last statement whose rows are not read: in one round trip."""
-        if self._begin_is_due:  # no statement has run yet
+        if self._begin_is_due and not last:  # no statement has run
             self._begin_is_due = False
-            if last:
-                self._pipeline(b"BEGIN", last, b"COMMIT")
         elif last:
-            self._pipeline(last, b"COMMIT")
+            first = self._first() if self._begin_is_due else []
+            self._pipeline(*first, last, b"COMMIT")
         else:
             self.command("COMMIT")
 
@@ -183,11 +189,24 @@ class PostgresConnection:
             return self._rows.load_rows(0, result.ntuples, tuple), result.ntuples
         return [], result.command_tuples or 0
 
-    def _bound(self, compiled: Compiled, parameters: dict[str, Any]) -> tuple[bytes, list[Any], list[int]]:
-        """Return the statement's name, its values and their formats, as libpq takes them."""
-        name = self._prepared.get(compiled.text) or self._prepare(compiled.text)
-        values = [parameters[key] for key in compiled.positions]
-        return name, [_encoded(value) for value in values], [isinstance(value, list) for value in values]
+    def _bound(self, compiled: Compiled, parameters: dict[str, Any]) -> Bound:
+        """Return the statement's name, or its text where none can be prepared, its values and their formats."""
+        text, values = compiled.text, [parameters[key] for key in compiled.positions]
+        keeps = self._server.keeps_prepared
+        name = self._prepare(text) if keeps else text.encode()
+        return keeps, name, [_encoded(value) for value in values], [isinstance(value, list) for value in values]
+
+    def _send(self, bound: Bound) -> None:
+        is_prepared, statement, values, formats = bound
+        if is_prepared:
+            self._libpq.send_query_prepared(statement, values, formats)
+        else:
+            self._libpq.send_query_params(statement, values, None, formats)
+
+    def _sent(self, text: bytes, values: list[Any]) -> Any:
+        """Run a statement that is not prepared and return its result."""
+        self._libpq.send_query_params(text, values)
+        return self._answer()
 
     def _pipeline(self, *steps: Step | bytes) -> list[Any]:
         """Return the results of statements and commands that are sent at once; after a failed one none is run."""
@@ -198,7 +217,7 @@ class PostgresConnection:
             if isinstance(step, bytes):
                 libpq.send_query_params(step, None)
             else:
-                libpq.send_query_prepared(*step)
+                self._send(step)
         libpq.pipeline_sync()
         results = self._results()
         libpq.exit_pipeline_mode()
@@ -242,17 +261,24 @@ class PostgresConnection:
         """Wait until the socket can be read or written.
 
         Raises:
-            Unavailable: there was no response in time. The connection is closed, the transaction's outcome unknown.
+            Unavailable: there was no response in time, or the server is frozen. The connection is closed, the
+                transaction's outcome unknown.
         """
-        if not self._socket.select(self._response_timeout_s):
-            self._raw.close()
-            raise Unavailable(for_all=True)
+        left_s = self._response_timeout_s
+        while not self._socket.select(SILENCE_S if left_s is None else min(left_s, SILENCE_S)):
+            begun_s = time.monotonic()
+            left_s = None if left_s is None else left_s - SILENCE_S
+            if (left_s is not None and left_s <= 0) or self._server.signs.is_lost(self._address, self._losses):
+                self._raw.close()
+                raise Unavailable(for_all=True)
+            left_s = None if left_s is None else max(0.0, left_s - (time.monotonic() - begun_s))
 
     def _prepare(self, text: str) -> bytes:
-        name = b"s%d" % len(self._prepared)
-        self._libpq.send_prepare(name, text.encode())
-        self._answer()
-        self._prepared[text] = name
+        name = statement_name(text)
+        if name not in self._prepared:
+            self._libpq.send_prepare(name, text.encode())
+            self._answer()
+            self._prepared.add(name)
         return name
 
     def command(self, text: str) -> None:
@@ -274,7 +300,8 @@ class PostgresConnection:
         libpq = self._libpq
         is_ready = libpq.status == pq.ConnStatus.OK and libpq.pipeline_status == pq.PipelineStatus.OFF
         is_busy = libpq.transaction_status == pq.TransactionStatus.ACTIVE
-        return bool(self._raw.closed) or not is_ready or is_busy or self._is_read_only_server
+        is_lost = self._server.signs.losses(self._address) != self._losses
+        return bool(self._raw.closed) or not is_ready or is_busy or is_lost or self._is_unusable
 
     @property
     def was_closed_by_server(self) -> bool:
@@ -284,24 +311,58 @@ class PostgresConnection:
     @contextmanager
     def without_statement_timeout(self) -> Iterator[None]:
         """Lift the statement timeout inside the block."""
-        self.command("SET statement_timeout = 0")
+        before, self._settings = self._settings, self._settings.without_statement_timeout()
         self._response_timeout_s = None
+        self._apply_statement_timeout()
         try:
             yield
         finally:
-            self._response_timeout_s = RESPONSE_TIMEOUT_S
-            if not self.broken:
-                self.command(self._session)
+            self._settings, self._response_timeout_s = before, RESPONSE_TIMEOUT_S
+            if not self.broken and self._libpq.transaction_status != pq.TransactionStatus.INERROR:
+                self._apply_statement_timeout()
+
+    def _apply_statement_timeout(self) -> None:
+        """Change the timeout of a session of its own, or of the running transaction; the next one sets it anyway."""
+        scope = "" if self.is_own_session else "LOCAL "
+        if self.is_own_session or (self.in_transaction and not self._begin_is_due):
+            self.command(f"SET {scope}statement_timeout = {self._settings.statement_timeout_ms}")
 
     def allow_pauses(self) -> None:
         """Let this transaction pause for longer between two statements than others may."""
-        begin = "BEGIN; " if self._begin_is_due else ""
-        self._begin_is_due = False
-        self.command(f"{begin}SET LOCAL idle_in_transaction_session_timeout = {PAUSE_MS}")
+        if self._begin_is_due:
+            self._pipeline(*self._first())
+        self.command(f"SET LOCAL idle_in_transaction_session_timeout = {PAUSE_MS}")
 
     def close(self) -> None:
         self._socket.close()
         self._raw.close()
+
+
+class Server:
+    """The server of a URL, or the pooler before it, and what was found out about it."""
+
+    def __init__(self, url: URL) -> None:
+        self._connector = Connector(url)
+        self.signs = self._connector.signs
+        self.keeps_prepared = True
+        """It keeps the prepared statements of a connection: PgBouncer does from 1.21 on, if it is configured to."""
+        self._takes_options = True
+
+    def connect(self, settings: SessionSettings, token: str) -> psycopg.Connection:
+        """Open a connection that asks for these settings, unless a pooler has refused that."""
+        if self._takes_options:
+            before = options_before(self._connector.parameters)
+            try:
+                return self._connector.connect(options=settings.options(token, before))
+            except psycopg.OperationalError as error:
+                if not is_refusal_of_options(error):
+                    raise
+                self._takes_options = False
+        return self._connector.connect()
+
+    def note_not_prepared(self, is_own_session: bool) -> None:
+        """Send every statement with its text from now on, if it is a pooler that has lost one."""
+        self.keeps_prepared = self.keeps_prepared and is_own_session
 
 
 class PostgresDriver:
@@ -315,7 +376,7 @@ class PostgresDriver:
     writers = 8
 
     def __init__(self, url: URL) -> None:
-        self._conninfo = url.set(drivername="postgresql").render_as_string(hide_password=False)
+        self.server = Server(url)
 
     def connect(
         self, writable: bool, *, statement_timeout_s: float | None = None, lock_timeout_ms: int | None = None
@@ -329,10 +390,10 @@ class PostgresDriver:
         Raises:
             Unavailable: the server cannot be reached. This is not retried, since the timeout has been waited for once.
         """
+        statement_timeout_ms = STATEMENT_TIMEOUT_MS if statement_timeout_s is None else int(statement_timeout_s * 1000)
+        settings = SessionSettings(statement_timeout_ms, lock_timeout_ms or LOCK_TIMEOUT_MS)
         try:
-            return PostgresConnection(
-                self._conninfo, statement_timeout_s=statement_timeout_s, lock_timeout_ms=lock_timeout_ms
-            )
+            return PostgresConnection(self.server, settings)
         except psycopg.Error as error:
             if _is_lost(error):
                 raise Unavailable(for_all=True) from error
@@ -348,7 +409,7 @@ class PostgresDriver:
         state = error.sqlstate or ""
         if state == _LOCK_TIMEOUT:
             return Unavailable(is_locked=True)
-        away = state in _BUSY or state in _RETRYABLE or state[:2] in ("08", "57")
+        away = state in _BUSY or state in _RETRYABLE or state in _NOT_PREPARED or state[:2] in ("08", "57")
         return Unavailable() if away or _is_lost(error) else None
 
     def is_timeout(self, error: Exception) -> bool:
@@ -364,7 +425,7 @@ class PostgresDriver:
         if not isinstance(error, psycopg.Error):
             return False
         state = error.sqlstate or ""
-        is_of_connection = state in (_READ_ONLY, _IDLE_IN_TRANSACTION) or (state[:2] == "57" and state != _TIMEOUT)
+        is_of_connection = state in _OF_CONNECTION or (state[:2] == "57" and state != _TIMEOUT)
         return state in _RETRYABLE or _is_lost(error) or is_of_connection
 
 

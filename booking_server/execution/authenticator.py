@@ -55,6 +55,7 @@ class Authenticator:
     def authenticate(self, tx: Tx, requests: Sequence[Credentials]) -> list[Caller | Exception]:
         """Return the caller of each request, or its refusal."""
         found = self._look_up(tx, [self._token(credentials) for credentials in requests])
+        self._count(requests, found)
         return [self._admit(credentials, caller) for credentials, caller in zip(requests, found, strict=True)]
 
     def known_organization(self, credentials: Credentials) -> str | None:
@@ -92,23 +93,31 @@ class Authenticator:
         found = iter(callers)
         return [next(found) if isinstance(token, str) else token for token in tokens]
 
+    def _count(self, requests: Sequence[Credentials], found: Sequence[Caller | BookingError]) -> None:
+        """Count all requests of a batch at once, except those that their address was refused for."""
+        buckets = [self._bucket(credentials, caller) for credentials, caller in zip(requests, found, strict=True)]
+        readings = iter(self.limiter.take_many([bucket for bucket in buckets if bucket]))
+        for credentials, bucket in zip(requests, buckets, strict=True):
+            if bucket:
+                credentials.reading = next(readings)
+
+    def _bucket(self, credentials: Credentials, caller: Caller | BookingError) -> tuple[str, RateLimit] | None:
+        if self._rate_limit is None or isinstance(caller, RateLimited):
+            return None
+        if isinstance(caller, BookingError):
+            return anonymous_bucket(credentials.address), ANONYMOUS
+        return f"key:{caller.key.id}", self._rate_limit
+
     def _admit(self, credentials: Credentials, caller: Caller | BookingError) -> Caller | Exception:
         try:
-            self._count(credentials, caller)
+            if credentials.reading and credentials.reading.retry_after_s:
+                raise RateLimited(credentials.reading.retry_after_s)
             if isinstance(caller, Caller):
                 self._key_usage.note(caller)
                 check_access(caller)
         except Exception as error:  # noqa: BLE001 - the error belongs to this one request
             return error
         return caller
-
-    def _count(self, credentials: Credentials, caller: Caller | BookingError) -> None:
-        if isinstance(caller, RateLimited):
-            return  # counted by its address already
-        if isinstance(caller, BookingError):
-            self.count_address(credentials)
-        else:
-            self._take(credentials, f"key:{caller.key.id}", self._rate_limit)
 
     def _refuse_address_over_limit(self, credentials: Credentials) -> None:
         if self._rate_limit is None:

@@ -16,6 +16,9 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+from sqlalchemy.engine import URL
+
+from booking_core import database_urls
 from booking_core.db.engine import Database
 
 log = logging.getLogger("booking.notifier")
@@ -26,6 +29,12 @@ DEBOUNCE_S = 0.025
 RECONNECT_S = 1.0
 """The pause between two attempts to connect."""
 _CONNECT_TIMEOUT_S = 5
+_NOTIFY_TIMEOUT_S = 5.0
+"""Seconds after which the server counts as frozen, and another connection is made."""
+_KEEPALIVES_IDLE_S = 5
+_NOTIFY = f"BEGIN; SET LOCAL synchronous_commit = off; NOTIFY {CHANNEL}; COMMIT"
+"""A hint needs no flush to disk. A setting of the session could be inherited by another client of a pooler, whose
+bookings would not be flushed either."""
 
 Notify = Callable[[], None]
 
@@ -40,10 +49,20 @@ async def open_notifier(database: Database, *, reconnect_s: float = RECONNECT_S)
 
 @contextlib.asynccontextmanager
 async def listen(
-    database: Database, on_notification: Callable[[], None], *, reconnect_s: float = RECONNECT_S
+    database: Database,
+    on_notification: Callable[[], None],
+    *,
+    direct_url: str | None = None,
+    reconnect_s: float = RECONNECT_S,
 ) -> AsyncIterator[None]:
-    """Call `on_notification` on the event loop for each notification, and once after each connect."""
-    async with _background_task(_receive_notifications(database, on_notification, reconnect_s), database):
+    """Call `on_notification` on the event loop for each notification, and once after each connect.
+
+    Args:
+        direct_url: the URL of the database to listen on, where its own leads through a pooler that nothing can be
+            received through.
+    """
+    url = database_urls.parse(direct_url) if direct_url else database.url
+    async with _background_task(_receive_notifications(url, on_notification, reconnect_s), database):
         yield
 
 
@@ -68,25 +87,25 @@ async def _send_notifications(database: Database, requested: asyncio.Event, reco
     while True:
         await requested.wait()
         try:
-            async with await _connect(database) as connection:
-                await connection.execute("SET synchronous_commit = off")  # a hint needs no flush to disk
+            async with await _connect(database.url) as connection:
                 while True:
                     await requested.wait()
                     requested.clear()
-                    await connection.execute(f"NOTIFY {CHANNEL}")
+                    async with asyncio.timeout(_NOTIFY_TIMEOUT_S):
+                        await connection.execute(_NOTIFY)
                     await asyncio.sleep(DEBOUNCE_S)
-        except psycopg.Error as error:
+        except (psycopg.Error, TimeoutError) as error:
             log.warning("workers of other processes cannot be notified and poll instead: %s", error)
             requested.set()
         await asyncio.sleep(reconnect_s)
 
 
-async def _receive_notifications(database: Database, on_notification: Callable[[], None], reconnect_s: float) -> None:
+async def _receive_notifications(url: URL, on_notification: Callable[[], None], reconnect_s: float) -> None:
     import psycopg
 
     while True:
         try:
-            async with await _connect(database) as connection:
+            async with await _connect(url) as connection:
                 await connection.execute(f"LISTEN {CHANNEL}")
                 on_notification()
                 async for _ in connection.notifies():
@@ -96,12 +115,13 @@ async def _receive_notifications(database: Database, on_notification: Callable[[
         await asyncio.sleep(reconnect_s)
 
 
-async def _connect(database: Database) -> Any:
+async def _connect(url: URL) -> Any:
     import psycopg
 
-    return await psycopg.AsyncConnection.connect(
-        database.url.set(drivername="postgresql").render_as_string(hide_password=False),
-        autocommit=True,
-        connect_timeout=_CONNECT_TIMEOUT_S,
-        application_name="booking notifier",
-    )
+    options: dict[str, Any] = database_urls.parameters(url) | {
+        "connect_timeout": _CONNECT_TIMEOUT_S,
+        "application_name": "booking notifier",
+        "keepalives_idle": _KEEPALIVES_IDLE_S,
+    }
+    # A pooler may lose what was prepared.
+    return await psycopg.AsyncConnection.connect(autocommit=True, prepare_threshold=None, **options)

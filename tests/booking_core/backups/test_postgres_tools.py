@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from booking_core.backups import BackupError, postgres_tools
 
@@ -57,5 +58,5 @@ def test_missing_programs_are_named_with_the_package_to_install(install: Install
 )
 def test_the_password_is_an_environment_variable_and_no_argument(url: str) -> None:
     shown, environment = postgres_tools.connection(url)
-    assert shown == "postgresql://ada@db:5433/booking"
+    assert conninfo_to_dict(shown) == {"user": "ada", "host": "db", "port": "5433", "dbname": "booking"}
     assert environment["PGPASSWORD"] == "hunter2"

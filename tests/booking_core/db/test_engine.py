@@ -15,6 +15,7 @@ from support.world import FixedClock, World, make_world
 
 from booking_core.db import engine, migrate, postgres, sqlite, tables
 from booking_core.db.engine import Database, Query, Tx
+from booking_core.db.postgres_session import statement_name
 from booking_core.db.statements import Compiled, Statement
 from booking_core.db.unit_of_work import Update
 from booking_core.errors import NotFound, Unavailable
@@ -122,12 +123,13 @@ def test_one_that_fails_among_many_undoes_only_itself(world: World) -> None:
 
 def test_a_plan_made_while_a_table_was_empty_is_made_anew(new_database_url: Callable[[str], str]) -> None:
     """PostgreSQL keeps a plan, and on a new installation the best is to read tables whole, since nothing is in them."""
-    url = make_url(new_database_url("postgresql")).set(drivername="postgresql")
-    connection = postgres.PostgresConnection(url.render_as_string(hide_password=False))
+    connection = postgres.PostgresDriver(make_url(new_database_url("postgresql"))).connect(True)
     look_up = Compiled("SELECT b FROM grown WHERE a = CAST($1 AS integer)", ("a",), {}, wants_now=False)
 
     def plan() -> str:
-        return str(connection._libpq.exec_(b"EXPLAIN EXECUTE s0('7')").get_value(0, 0))
+        return str(
+            connection._libpq.exec_(b"EXPLAIN EXECUTE " + statement_name(look_up.text) + b"('7')").get_value(0, 0)
+        )
 
     connection.command("CREATE TABLE grown (a integer PRIMARY KEY, b text)")
     connection.command("VACUUM grown")

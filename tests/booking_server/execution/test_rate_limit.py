@@ -232,3 +232,51 @@ def test_a_store_that_never_answers_lets_requests_through() -> None:
 def test_the_store_is_chosen_by_its_url() -> None:
     assert isinstance(open_limiter("memory://"), MemoryLimiter)
     assert isinstance(open_limiter("redis://127.0.0.1:1"), RedisLimiter)
+
+
+def test_a_batch_is_counted_by_one_call_and_in_its_order(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    limiter, calls = RedisLimiter(redis_url), 0
+    hour, two = RateLimit(3, 3600), RateLimit(2, 3600)
+    limiter.take("key:warm", hour)  # the server has the script now
+    answer = rate_limit._answer
+
+    def counted(connection: object, command: bytes) -> bytes:
+        nonlocal calls
+        calls += 1
+        return answer(connection, command)
+
+    monkeypatch.setattr(rate_limit, "_answer", counted)
+    readings = limiter.take_many([("key:batch", hour), ("key:two", two), *[("key:batch", hour)] * 3])
+    assert [reading.remaining for reading in readings] == [2, 1, 1, 0, 0]
+    assert [bool(reading.retry_after_s) for reading in readings] == [False] * 4 + [True]
+    assert [reading.limit for reading in readings] == [3, 2, 3, 3, 3]
+    assert calls == 1
+
+
+def test_a_script_that_the_server_has_forgotten_is_sent_again(redis_url: str) -> None:
+    import redis
+
+    limiter, hour = RedisLimiter(redis_url), RateLimit(10, 3600)
+    limiter.take("key:forgotten", hour)
+    with redis.Redis.from_url(redis_url) as client:
+        client.script_flush()
+    assert limiter.take("key:forgotten", hour).remaining == 8
+    assert limiter.failed_open == 0
+
+
+def test_a_connection_that_the_store_has_closed_is_opened_again(redis_url: str) -> None:
+    import redis
+
+    limiter, hour = RedisLimiter(redis_url), RateLimit(10, 3600)
+    limiter.take("key:closed", hour)
+    with redis.Redis.from_url(redis_url) as client:
+        client.client_kill_filter(_type="normal", skipme=True)
+    assert limiter.take("key:closed", hour).remaining == 8
+    assert limiter.failed_open == 0
+
+
+def test_requests_that_pass_uncounted_are_counted_as_such() -> None:
+    limiter = RedisLimiter(f"redis://127.0.0.1:{free_port()}")
+    limiter.take_many([("key:1", TEN), ("key:2", TEN)])
+    limiter.take("key:1", TEN)
+    assert limiter.failed_open == 3

@@ -1,0 +1,119 @@
+"""URLs of databases: SQLAlchemy's form, and libpq's with several hosts in each of its spellings.
+
+SQLAlchemy refuses `postgresql://one,two/booking`, and libpq overwrites a `host` that is repeated. So a URL is parsed
+here, and libpq gets its parameters one by one: `host`, `hostaddr` and `port` as lists of the same length.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+_SESSION_ATTRS = ("any", "read-write", "read-only", "primary", "standby", "prefer-standby")
+_LISTS = ("host", "hostaddr", "port")
+_PORT_MAX = 65_535
+
+Parameters = dict[str, str]
+"""Parameters of a connection by libpq's names."""
+
+
+def parse(text: str) -> URL:
+    """Return the URL. Several hosts, as in `postgresql://one:5432,two:5433/booking`, become lists in its query.
+
+    Raises:
+        ArgumentError: it is not a URL.
+    """
+    scheme, separator, rest = text.partition("://")
+    end = min((rest.find(mark) for mark in "/?" if mark in rest), default=len(rest))
+    user, at, hosts = rest[:end].rpartition("@")
+    try:
+        if "," not in hosts or not scheme.startswith("postgresql"):
+            return make_url(text)
+        listed = [_host_and_port(each) for each in hosts.split(",")]
+        url = make_url(f"{scheme}{separator}{user}{at}{rest[end:]}")
+    except ArgumentError:
+        raise
+    except ValueError:  # a port that is no number
+        raise ArgumentError("not a database URL") from None
+    named = {"host": ",".join(host for host, _ in listed), "port": ",".join(port for _, port in listed)}
+    return url.update_query_dict({key: text for key, text in named.items() if key not in url.query and text.strip(",")})
+
+
+def _host_and_port(text: str) -> tuple[str, str]:
+    """Split `one:5432`, `[::1]:5432`, `one` or `::1`; the port is empty where there is none."""
+    if text.startswith("["):
+        host, _, port = text[1:].partition("]")
+        return host, port.removeprefix(":")
+    host, colon, port = text.rpartition(":")
+    if not colon or ":" in host or text.startswith(("/", "@")):  # no port, an IPv6 address, a path
+        return text, ""
+    return host, port
+
+
+def parameters(url: URL) -> Parameters:
+    """Return libpq's parameters of a PostgreSQL URL.
+
+    Several hosts without `target_session_attrs` get `read-write`: after a failover the first of them may be a standby,
+    or the server that was the primary before.
+
+    Raises:
+        ValueError: there are not as many ports or addresses as hosts, or a value is not one of libpq's.
+    """
+    named = {key: _joined(value) for key, value in url.query.items()}
+    for key, value in {"user": url.username, "password": url.password, "dbname": url.database}.items():
+        if value and key not in named:
+            named[key] = value
+    if "host" not in named and url.host:
+        named["host"] = url.host
+    if "port" not in named and url.port:
+        named["port"] = str(url.port)
+    if named.pop("ssl", "") == "true":  # libpq takes it in URLs, as JDBC writes it
+        named["sslmode"] = "require"
+    return _checked(_with_ports_apart(named))
+
+
+def _joined(value: str | tuple[str, ...]) -> str:
+    return value if isinstance(value, str) else ",".join(value)
+
+
+def _with_ports_apart(named: Parameters) -> Parameters:
+    """Move the ports of `host=one:5432`, which is SQLAlchemy's spelling, to `port`."""
+    pairs = [_host_and_port(each) for each in named.get("host", "").split(",")]
+    if "port" not in named and any(port for _, port in pairs):
+        named["port"] = ",".join(port for _, port in pairs)
+    if named.get("host"):
+        named["host"] = ",".join(host for host, _ in pairs)
+    return named
+
+
+def _checked(named: Parameters) -> Parameters:
+    lists = {key: named[key].split(",") for key in _LISTS if named.get(key)}
+    count = max((len(lists.get(key, ())) for key in ("host", "hostaddr")), default=1) or 1
+    for key, values in lists.items():
+        if len(values) != count and not (key == "port" and len(values) == 1):
+            raise ValueError(f"must have one {key} for each of its {count} hosts")
+    if any(port and not (port.isdecimal() and 0 < int(port) <= _PORT_MAX) for port in lists.get("port", ())):
+        raise ValueError(f"must have ports from 1 to {_PORT_MAX}")
+    if count > 1:
+        named.setdefault("target_session_attrs", "read-write")
+    if named.get("target_session_attrs", "any") not in _SESSION_ATTRS:
+        raise ValueError(f"must have a target_session_attrs of {', '.join(_SESSION_ATTRS)}")
+    return named
+
+
+def each_host(named: Mapping[str, str]) -> list[Parameters]:
+    """Return the parameters for each host by itself, in the order of the lists."""
+    lists = {key: named[key].split(",") for key in _LISTS if named.get(key)}
+    count = max(map(len, lists.values()), default=1)
+    others = {key: value for key, value in named.items() if key not in _LISTS}
+    each = [{key: values[place if len(values) > 1 else 0] for key, values in lists.items()} for place in range(count)]
+    return [others | {key: value for key, value in own.items() if value} for own in each]
+
+
+def masked(url: str) -> str:
+    """Return the URL without its password, also without one in the query, as libpq and Redis accept it."""
+    parts = parse(url)
+    hidden: dict[str, Any] = {name: "***" for name in parts.query if "password" in name.lower()}
+    shown = parts.update_query_dict(hidden).render_as_string(hide_password=True).replace("%2A%2A%2A", "***")
+    return shown.replace("%2C", ",") if parts.query.get("host") else shown

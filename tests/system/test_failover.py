@@ -1,0 +1,77 @@
+"""The primary is killed or frozen while clients book, and its synchronous replica is promoted."""
+
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from starlette.testclient import TestClient
+from support import databases
+from support.api import Api, booking_body
+from support.cluster import Cluster, running_cluster
+from support.world import SECRET, FixedClock, make_world
+
+from booking_core.db import migrate, postgres, postgres_hosts
+from booking_core.db.engine import Database
+from booking_core.settings import Settings
+from booking_server.app import create_app
+
+CLIENTS = 4
+BEFORE = 10
+AFTER = 5
+_TRIES = 4000
+_BOOKED = "SELECT count(*) FROM bookings WHERE id::text = ANY(%s)"
+
+
+class Client:
+    """Books again and again, and keeps what was answered."""
+
+    def __init__(self, api: Api, departure: str) -> None:
+        self._api, self._body = api, booking_body(departure)
+        self.acknowledged: list[str] = []
+        self.refusals: list[tuple[int, bool]] = []
+
+    def book(self, count: int) -> None:
+        """Book so many; a request that is refused is sent again with its key."""
+        for _ in range(count):
+            key = str(uuid.uuid4())
+            for _ in range(_TRIES):
+                answer = self._api.post("/bookings", self._body, key=key)
+                if answer.status_code == 201:
+                    self.acknowledged.append(answer.json()["id"])
+                    break
+                self.refusals.append((answer.status_code, "retry-after" in answer.headers))
+                threading.Event().wait(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("harm", [Cluster.kill, Cluster.freeze])
+def test_nothing_acknowledged_is_lost_when_the_primary_is_gone(
+    harm: Callable[[Cluster, int], None], clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only missing signs of life end the statements on a frozen server, since they may take ten minutes here."""
+    monkeypatch.setattr(postgres, "RESPONSE_TIMEOUT_S", 600)
+    monkeypatch.setattr(postgres, "SILENCE_S", 0.3)
+    monkeypatch.setattr(postgres_hosts, "SIGN_OF_LIFE_S", 0.5)
+    with running_cluster() as cluster:
+        url = cluster.several("postgres")
+        migrate.upgrade(url)
+        database = Database(url, clock=clock)
+        world = make_world(database, clock)
+        departure = world.departure(world.experience(), seats=1000)
+        settings = Settings(database_url=url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
+        app = create_app(settings, database=database)
+        with TestClient(app, raise_server_exceptions=False) as running, ThreadPoolExecutor(CLIENTS) as threads:
+            clients = [Client(Api(running, world), departure) for _ in range(CLIENTS)]
+            list(threads.map(lambda client: client.book(BEFORE), clients))
+            going_on = [threads.submit(client.book, AFTER) for client in clients]
+            harm(cluster, 0)
+            cluster.promote()
+            for each in going_on:
+                each.result()
+        acknowledged = [each for client in clients for each in client.acknowledged]
+        assert len(set(acknowledged)) == CLIENTS * (BEFORE + AFTER)
+        with databases.connect(cluster.url(1)) as connection:
+            assert connection.execute(_BOOKED, (acknowledged,)).fetchone() == (len(acknowledged),)
+    assert {refusal for client in clients for refusal in client.refusals} <= {(503, True)}

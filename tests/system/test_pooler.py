@@ -1,0 +1,174 @@
+"""The service behind PgBouncer, in transaction mode, in session mode, and as it was before version 1.21."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+import psycopg
+import pytest
+from starlette.testclient import TestClient
+from support import databases
+from support.api import Api
+from support.pooler import pgbouncer
+from support.world import SECRET, FixedClock, make_world
+
+from booking_cli.framework.errors import CliError
+from booking_cli.operator import schema
+from booking_core.db.engine import Database
+from booking_core.db.pooling import PoolerMode, find_connections, find_pooling
+from booking_core.db.postgres import PostgresDriver
+from booking_core.settings import Settings
+from booking_server.app import create_app
+from booking_server.worker.notifier import listen, open_notifier
+
+BOOKINGS = 200
+_WITHIN_S = 60
+_WATCH = """
+CREATE TABLE seen (commits text, statement text, lock text, idle text, path text);
+CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql SET search_path = public AS $$ BEGIN
+    INSERT INTO seen SELECT current_setting('synchronous_commit'), current_setting('statement_timeout'),
+        current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout'), '';
+    RETURN NULL;
+END $$;
+CREATE TRIGGER see AFTER INSERT ON bookings FOR EACH ROW EXECUTE FUNCTION see();
+"""
+_POLLUTE = (
+    "SET synchronous_commit = off",
+    "SET statement_timeout = 0",
+    "SET lock_timeout = 0",
+    "SET idle_in_transaction_session_timeout = 0",
+)
+_INHERITED = (
+    "SELECT name, setting FROM pg_settings WHERE source = 'session' AND name IN ('synchronous_commit', 'lock_timeout',"
+    " 'statement_timeout', 'idle_in_transaction_session_timeout', 'jit', 'random_page_cost')"
+)
+
+
+@pytest.fixture
+def direct(new_database_url: Callable[[str], str]) -> str:
+    """A PostgreSQL database of this test's own, without a pooler."""
+    return new_database_url("postgresql")
+
+
+@contextmanager
+def served(url: str, clock: FixedClock) -> Iterator[Api]:
+    """Serve an organization of that database."""
+    database = Database(url, clock=clock)
+    world = make_world(database, clock)
+    settings = Settings(database_url=url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
+    with TestClient(create_app(settings, database=database), raise_server_exceptions=False) as running:
+        yield Api(running, world)
+
+
+def book(api: Api, count: int) -> None:
+    departure = api.world.departure(api.world.experience(), seats=count)
+    assert {api.book(departure).status_code for _ in range(count)} == {201}
+    assert api.get("/bookings", limit=100).status_code == 200
+
+
+@contextmanager
+def every_session(url: str, size: int) -> Iterator[list[psycopg.Connection]]:
+    """Hold as many transactions as the pooler has sessions of the server."""
+    with ExitStack() as stack:
+        held = [stack.enter_context(psycopg.connect(url, prepare_threshold=None)) for _ in range(size)]
+        for each in held:
+            each.execute("SELECT 1")
+        yield held
+
+
+def pollute(url: str, size: int) -> None:
+    """Leave settings in each session of the server, as another program behind the same pooler may."""
+    with every_session(url, size) as held:
+        for each in held:
+            for statement in _POLLUTE:
+                each.execute(statement)
+            each.commit()
+
+
+def test_each_booking_behind_a_pooler_is_durable_and_has_its_timeouts(direct: str, clock: FixedClock) -> None:
+    with pgbouncer(direct, size=3) as pooled:
+        databases.run(direct, _WATCH)
+        pollute(pooled, 3)
+        with served(pooled, clock) as api:
+            book(api, BOOKINGS)
+    with databases.connect(direct) as connection:
+        seen = connection.execute("SELECT commits, statement, lock, idle, count(*) FROM seen GROUP BY 1, 2, 3, 4")
+        assert seen.fetchall() == [("on", "9s", "50ms", "2s", BOOKINGS)]
+
+
+def test_no_client_of_the_pooler_inherits_a_setting(direct: str, clock: FixedClock) -> None:
+    with pgbouncer(direct, size=3) as pooled, served(pooled, clock) as api:
+        book(api, 20)
+        with every_session(pooled, 3) as held:
+            assert [each.execute(_INHERITED).fetchall() for each in held] == [[], [], []]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "found", "keeps_prepared"),
+    [
+        ("transaction", {}, PoolerMode.TRANSACTION, True),
+        ("transaction", {"ignores_options": True}, PoolerMode.TRANSACTION, True),
+        ("transaction", {"prepared": 0}, PoolerMode.TRANSACTION, False),
+        ("session", {"size": 20}, PoolerMode.SESSION, True),
+    ],
+)
+def test_the_service_finds_out_what_it_speaks_through(
+    direct: str, clock: FixedClock, mode: str, options: dict[str, int], found: PoolerMode, keeps_prepared: bool
+) -> None:
+    with pgbouncer(direct, mode=mode, **options) as pooled, served(pooled, clock) as api:  # type: ignore[arg-type]
+        pooling = find_pooling(api.world.database)
+        assert (pooling.mode, pooling.keeps_prepared) == (found, keeps_prepared)
+        book(api, 20)
+
+
+def test_without_a_pooler_the_settings_are_those_of_the_session(direct: str) -> None:
+    database = Database(direct)
+    assert find_pooling(database).mode is PoolerMode.NONE
+    assert isinstance(database.driver, PostgresDriver)
+    connection = database.driver.connect(True)
+    assert connection.is_own_session
+    connection.close()
+    database.close()
+
+
+def test_the_service_says_what_works_through_the_pooler(direct: str) -> None:
+    with pgbouncer(direct) as pooled:
+        database = Database(pooled)
+        settings = Settings(database_url=pooled)
+        polling = find_connections(settings, database)
+        assert polling.listening_url is None
+        assert "twice a second" in polling.sentences()[-1]
+        woken = find_connections(replace(settings, database_direct_url=direct), database)
+        assert woken.listening_url == direct
+        assert "transaction mode" in woken.sentences()[0]
+        assert find_connections(replace(settings, database_direct_url=pooled), database).listening_url is None
+        database.close()
+
+
+def test_a_worker_that_listens_past_the_pooler_is_woken_by_each_booking(direct: str, clock: FixedClock) -> None:
+    with pgbouncer(direct) as pooled:
+        asyncio.run(_notified(pooled, direct, times=5))
+
+
+async def _notified(pooled: str, direct: str, times: int) -> None:
+    """Notify through the pooler, and listen past it."""
+    database, notified = Database(pooled), asyncio.Event()
+    async with open_notifier(database) as notify, listen(database, notified.set, direct_url=direct):
+        for _ in range(times + 1):  # the first call tells that it has connected
+            async with asyncio.timeout(_WITHIN_S):
+                await notified.wait()
+            notified.clear()
+            notify()
+    database.close()
+
+
+def test_a_schema_is_upgraded_past_the_pooler(new_database_url: Callable[[str], str]) -> None:
+    direct = new_database_url("postgresql")
+    with pgbouncer(direct) as pooled:
+        settings = Settings(database_url=pooled)
+        with pytest.raises(CliError, match="through a pooler in transaction mode") as refused:
+            schema.upgrade(settings)
+        assert refused.value.hint is not None
+        assert "BOOKING_DATABASE_DIRECT_URL" in refused.value.hint
+        schema.upgrade(replace(settings, database_direct_url=direct))
