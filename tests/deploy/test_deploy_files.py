@@ -17,8 +17,6 @@ from booking_core.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-PLANNED = {"--health-port", "BOOKING_METRICS_PORT"}
-"""Options and settings of the health and metrics endpoints."""
 
 
 def manifests() -> list[dict[str, Any]]:
@@ -58,12 +56,12 @@ def test_a_command_exists_with_its_options(place: str, words: list[str]) -> None
     root = RootGroup(MODULES, SECTIONS)
     leaves = command_tree.leaves(root, Context(root, info_name="booking"))
     (leaf,) = [leaf for leaf in leaves if tuple(words[: len(leaf.words)]) == leaf.words]
-    known = {name for parameter in leaf.command.params for name in parameter.opts} | PLANNED
+    known = {name for parameter in leaf.command.params for name in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known, place
 
 
 def test_variables_are_settings() -> None:
-    known = set(Settings().shown()) | PLANNED
+    known = set(Settings().shown())
     config = [each["data"] for each in manifests() if each["kind"] == "ConfigMap"]
     of_compose = [each.get("environment", {}) for each in compose()["services"].values() if each["image"] == "booking"]
     named = {name for variables in (*config, *of_compose) for name in variables}
