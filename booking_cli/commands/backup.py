@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 app = command_app()
 
-BackupFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file of the backup.")]
+BackupFile = Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="The file of the backup.")]
 
 
 @command(app, "backup", "booking backup booking-$(date +%F).backup", shape="backup", changes=True)

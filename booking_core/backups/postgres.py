@@ -19,6 +19,7 @@ from booking_core.clock import system_clock
 from booking_core.db import sql_files
 from booking_core.db.engine import Database, Tx
 from booking_core.db.statements import Statement
+from booking_core.db.tables import OF_INSTALLATION
 from booking_core.secret_keys import KINDS, Kind, Problem, find_problem_of_values
 from booking_core.settings import Settings
 
@@ -139,7 +140,7 @@ def _tables(settings: Settings, schema: str, force: bool) -> list[str]:
         is_empty = force or not any(
             tx.first(Statement(text(f"SELECT 1 FROM {table} LIMIT 1")))  # noqa: S608 - quoted by the server
             for table in tables
-            if not table.endswith(f".{_REVISIONS}")
+            if table.rpartition(".")[2].strip('"') not in OF_INSTALLATION
         )
     if others:
         raise BackupError(

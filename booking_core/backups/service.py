@@ -37,9 +37,10 @@ def create(settings: Settings, file: Path, refuse: Refuse, *, force: bool = Fals
     Raises:
         BackupError: the file exists, or it cannot be written.
     """
-    if file.exists() and not force:
-        raise BackupError(f"{file} exists.", code="file_exists", hint="choose another name, or pass --force")
+    _require_name(file)
     try:
+        if file.exists() and not force:
+            raise BackupError(f"{file} exists.", code="file_exists", hint="choose another name, or pass --force")
         with private_files.replacing(file) as draft:
             _store(settings).dump(settings, draft, advance)
             return Backup(_checked(settings, draft, refuse), draft.stat().st_size)
@@ -57,6 +58,7 @@ def restore(settings: Settings, file: Path, refuse: Refuse, *, force: bool = Fal
     Raises:
         BackupError: the file is damaged or of a newer release; the database is in use, or has rows.
     """
+    _require_name(file)
     try:
         found = Backup(_checked(settings, file, refuse), file.stat().st_size)
     except OSError as error:
@@ -64,6 +66,11 @@ def restore(settings: Settings, file: Path, refuse: Refuse, *, force: bool = Fal
     _store(settings).load(settings, file, force, advance)
     migrate.upgrade(settings.session_url)
     return found
+
+
+def _require_name(file: Path) -> None:
+    if not file.name:
+        raise BackupError(f"{file} is a folder.", code="bad_file", hint="name a file")
 
 
 def _store(settings: Settings) -> "type[sqlite.SqliteStore | postgres.PostgresStore]":

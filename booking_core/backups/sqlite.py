@@ -12,6 +12,7 @@ from booking_core import private_files
 from booking_core.backups.errors import BackupError, damaged
 from booking_core.db import migrate
 from booking_core.db.engine import Database
+from booking_core.db.tables import OF_INSTALLATION
 from booking_core.secret_keys import Problem, find_problem
 from booking_core.settings import Settings
 
@@ -116,6 +117,6 @@ def _check_pages(file: Path, copy: Path) -> None:
 
 
 def _has_rows(connection: sqlite3.Connection) -> bool:
-    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT IN ('alembic_version', 'sqlite_sequence')"
-    names = [name for (name,) in connection.execute(query).fetchall()]
+    query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+    names = {name for (name,) in connection.execute(query).fetchall()} - OF_INSTALLATION - {"sqlite_sequence"}
     return any(connection.execute(f'SELECT 1 FROM "{name}" LIMIT 1').fetchone() for name in names)  # noqa: S608

@@ -92,6 +92,8 @@ class Tx:
         self._scopes: list[_Scope] = []
         self._autoflush = True
         self._tallies: list[Tally] = []
+        self.collected = 0
+        """The number of rows that were collected so far."""
         self.dialect = database.dialect
 
     # Collected writes --------------------------------------------------------------------------------------------
@@ -99,18 +101,21 @@ class Tx:
     def insert(self, table: Table, **row: object) -> None:
         """Collect a row to insert."""
         self._refuse_read_only()
+        self.collected += 1
         while not self._work.insert(table, row):
             self.flush()
 
     def update(self, target: Update, **row: object) -> None:
         """Collect an update of one row: its key, and the columns that the target sets or adds to."""
         self._refuse_read_only()
+        self.collected += 1
         while not self._work.update(target, row):
             self.flush()
 
     def insert_from_select(self, target: InsertFromSelect, **row: object) -> None:
         """Collect a row from which the database derives the rows of the target."""
         self._refuse_read_only()
+        self.collected += 1
         self._work.insert_from_select(target, row)
 
     def tally(self, name: str, organization: str, amount: int = 1) -> None:

@@ -761,3 +761,6 @@ workers = Table(
     Column("started_at", At, nullable=False),
     Column("seen_at", At, nullable=False),
 )
+
+OF_INSTALLATION = frozenset({"alembic_version", audit.name, workers.name})
+"""Tables that have rows in a database without organizations: those of upgrades, of operators and of running workers."""

@@ -192,7 +192,7 @@ class Command:
     async def write_audited(
         self, caller: Caller, action: str, work: Callable[[Tx], Answer], objects: audit.Objects | None = None
     ) -> Response:
-        """Run the work as `write` does, with an entry of the audit trail in its transaction.
+        """Run the work as `write` does, with an entry of the audit trail in its transaction if it changes something.
 
         Args:
             action: the package and the verb, such as `webhooks.change`.
@@ -201,7 +201,11 @@ class Command:
         written: list[audit.Entry] = []
 
         def audited(tx: Tx) -> Answer:
+            before = tx.collected
             answer = work(tx)
+            if tx.collected == before:
+                written.clear()
+                return answer
             found = objects or {"id": orjson.loads(answer.body)["id"]}
             entry = audit.Entry(audit.API_KEY, caller.key.prefix, action, caller.organization.id, found)
             audit.record(tx, entry, at=caller.at)

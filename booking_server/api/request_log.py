@@ -28,10 +28,13 @@ _TEXT = (
 )
 _REFUSED = 400
 _FAILED = 500
+_UNAVAILABLE = 503
 
 
 class RequestLog:
-    """Writes a line for a share of the requests, and for each one that is answered with 5xx.
+    """Writes a line for a share of the requests, and for each one that fails by a defect.
+
+    A refusal with 503 is no defect: its cause has a line of its own, and the metrics count it by its reason.
 
     Args:
         share: from 0 to 1.
@@ -61,7 +64,7 @@ class RequestLog:
             status: None if the client left before the response began.
             code: of a refusal.
         """
-        is_failure = status is not None and status >= _FAILED
+        is_failure = status is not None and status >= _FAILED and status != _UNAVAILABLE
         if not is_failure and self._sample() >= self._share:
             return
         organization_id, prefix = self._caller(scope)

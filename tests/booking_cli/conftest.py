@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import logging
 import os
 import pty
 import struct
@@ -75,6 +76,8 @@ def booking(environment: Callable[[str, str], None], capsys: pytest.CaptureFixtu
         capsys.readouterr()
         code = main(argv)
         captured = capsys.readouterr()
+        # A command that was asked for logs has given them its stderr, which ends with the test.
+        logging.getLogger("booking.audit").handlers.clear()
         return Result(int(code), captured.out, captured.err)
 
     return run

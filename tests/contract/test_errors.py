@@ -91,7 +91,7 @@ class Attempt:
         pieces = [content[: len(content) // 2] if self.is_cut else content]
         # The mark of a request of this process that has not been answered yet.
         sent = {name: value.encode() for name, value in headers}
-        mark = (repr(sent.get("authorization")), repr(sent.get("idempotency-key")))
+        mark = (sent.get("authorization"), sent.get("idempotency-key"))
         if self.is_running:
             self.service.running.add(mark)
         try:

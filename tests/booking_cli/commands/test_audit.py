@@ -56,6 +56,9 @@ BY_THE_DATABASE = {
 }
 """Commands that change rows in a state of their own. Their entry is written by the database that they open."""
 
+WHOLE_DATABASE = {"backup", "restore"}
+"""Commands that copy the database as a whole: a restored one has the entries of its backup."""
+
 
 def changing() -> set[str]:
     root = RootGroup(MODULES, SECTIONS, help="", rich_markup_mode=None)
@@ -65,7 +68,7 @@ def changing() -> set[str]:
 
 
 def test_each_command_that_changes_something_is_in_one_of_the_lists() -> None:
-    assert changing() == OVER_HTTP | RUN | BY_THE_DATABASE
+    assert changing() == OVER_HTTP | RUN | BY_THE_DATABASE | WHOLE_DATABASE
 
 
 def test_operator_commands_open_no_database_but_the_audited_one() -> None:
