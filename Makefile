@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := webhook_verify booking_core booking_server booking_sdk booking_cli
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install run browser pgbouncer test test-pythons check bench isolation openapi sync-client resource docs format lock clean
+.PHONY: install run browser nginx pgbouncer test test-pythons check bench isolation openapi sync-client resource docs format lock clean
 
 install: $(STAMP)
 
@@ -40,6 +40,12 @@ browser:
 	@command -v chromedriver >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] \
 	    || { apt-get -qq update && apt-get -qq install --no-install-recommends chromium chromium-driver >/dev/null; } \
 	    || echo "chromium could not be installed: its tests are skipped"
+
+# The proxy of deploy/proxies, which the service is tested behind. Its package must not start it.
+nginx:
+	@command -v nginx >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] \
+	    || { apt-get -qq update && RUNLEVEL=1 apt-get -qq install --no-install-recommends nginx-light >/dev/null; } \
+	    || echo "nginx could not be installed: its tests are skipped"
 
 # The pooler that the service is tested behind, built from Debian's source where none is installed that is new enough.
 pgbouncer:
