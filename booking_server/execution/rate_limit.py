@@ -32,7 +32,7 @@ def anonymous_bucket(address: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the x-ratelimit headers say."""
+    """The values of the x-ratelimit headers."""
 
     limit: int
     remaining: int

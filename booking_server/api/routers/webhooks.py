@@ -128,8 +128,8 @@ async def change_webhook(
         WebhookEndpointChange, JsonBody(), Body(openapi_examples={"default": {"value": {"status": "enabled"}}})
     ],
 ) -> Response:
-    """What is not given stays as it is. With `status` `disabled` nothing more is sent, and what is queued is `failed`
-    with `endpoint_disabled`; events that happen meanwhile are logged so too. With `enabled`, also after
+    """Fields that are not given stay as they are. With `status` `disabled` nothing more is sent, and what is queued is
+    `failed` with `endpoint_disabled`; events that happen meanwhile are logged so too. With `enabled`, also after
     `auto_disabled`, failures and the 72 hours are counted anew; nothing that failed is sent again unless `recover` is
     asked for it. A new URL needs the read scope of everything that is subscribed to."""
     is_public = await _is_public(service, caller, body)
@@ -200,8 +200,8 @@ async def rotate_webhook_secret(
     responses=refusals(NotFound),
 )
 async def test_webhook(caller: WebhooksManager, command: PlainCommand, endpoint_id: PathId) -> Response:
-    """Whatever it subscribes to. To an enabled endpoint it is a delivery like any other, with its retries, and counts
-    like one. An endpoint that is off gets one attempt, which does not count."""
+    """The event types that it subscribes to do not matter. To an enabled endpoint it is a delivery like any other, with
+    its retries, and counts like one. An endpoint that is off gets one attempt, which does not count."""
     return await command.write_audited(
         caller,
         "webhooks.test",
@@ -268,7 +268,7 @@ class DeliveryQuery(ListQuery):
 def list_deliveries(
     caller: WebhooksManager, tx: ReadTx, endpoint_id: PathId, query: Annotated[DeliveryQuery, Query()]
 ) -> object:
-    """One for each event, with every attempt, kept for 30 days."""
+    """Each event has one, with every attempt. They are kept for 30 days."""
     return webhooks.find_deliveries(
         tx,
         caller,
