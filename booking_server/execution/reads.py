@@ -29,8 +29,9 @@ LIST_TIMEOUT_S = 2.0
 _LIST_TOO_LONG = f"The list took longer than {LIST_TIMEOUT_S:.0f} seconds: narrow it with a filter, or try again."
 _LIST_RETRY_AFTER_S = 2
 _KEY_THREADS = 2
-_BATCH = 4
-_NEW_KEY_BATCH = 32
+_KEY_BATCH = 32
+"""Reads of keys that are answered together. Each costs one row at most, and one statement looks up all their keys."""
+_LIST_BATCH = 4
 
 
 @dataclass(slots=True)
@@ -67,15 +68,15 @@ class Reads:
             self._run_lists,
             threads=threads,
             lanes=driver.readers,
-            batch=_BATCH,
+            batch=_LIST_BATCH,
             waiting=OwnerQueue(threads // 2),
             clock=clock,
         )
         self._known_keys: BatchExecutor[Read, Any] = BatchExecutor(
-            "key", self._run_keyed, threads=_KEY_THREADS, batch=_BATCH, overflow=self.lists, clock=clock
+            "key", self._run_keyed, threads=_KEY_THREADS, batch=_KEY_BATCH, overflow=self.lists, clock=clock
         )
         self._new_keys: BatchExecutor[Read, Any] = BatchExecutor(
-            "new-key", self._run_keyed, threads=1, batch=_NEW_KEY_BATCH, overflow=self.lists, clock=clock
+            "new-key", self._run_keyed, threads=1, batch=_KEY_BATCH, overflow=self.lists, clock=clock
         )
 
     def close(self) -> None:
