@@ -1,0 +1,108 @@
+"""Requests to anonymize a customer: refused while the data is needed, and then never taken back."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from booking_core import customers
+from booking_core.context import Actor
+from booking_core.db.engine import Tx
+from booking_core.erasures import store
+from booking_core.errors import Conflict
+from booking_core.models.base import email_key
+
+_NAMED_MAX = 5
+"""Bookings that a refusal names."""
+
+
+def request(tx: Tx, actor: Actor, customer_id: str) -> bytes:
+    """Replace the personal data in the row of a customer, publish `customer.updated`, and have the worker replace it
+    everywhere else. A customer that is anonymized already stays as it is.
+
+    Returns:
+        The state of the erasure as JSON, see `find`.
+
+    Raises:
+        NotFound: the organization has no such customer.
+        Conflict: `booking_to_come` or `refund_open`.
+    """
+    organization_id = actor.organization.id
+    _check(tx, actor, customer_id)
+    emails = store.guest_emails(tx, organization_id, [customer_id])
+    former = customers.anonymize(tx, actor.organization, [customer_id], at=actor.at)
+    begin(tx, organization_id, former, emails, at=actor.at)
+    return orjson.dumps(find(tx, actor, customer_id))
+
+
+def _check(tx: Tx, actor: Actor, customer_id: str) -> None:
+    """Refuse to anonymize a customer whose data is still needed."""
+    organization_id = actor.organization.id
+    customers.get(tx, actor, customer_id)
+    found = store.bookings_to_come(tx, organization_id, customer_id, actor.at, _NAMED_MAX + 1)
+    if found:
+        names = [f"#{number}" if number is not None else booking_id for number, booking_id in found[:_NAMED_MAX]]
+        more = " and more" if len(found) > _NAMED_MAX else ""
+        raise Conflict(
+            "booking_to_come",
+            f"The customer has bookings to come ({', '.join(names)}{more}): cancel them first, or wait until they end.",
+        )
+    refund_id = store.open_refund(tx, organization_id, customer_id)
+    if refund_id is not None:
+        raise Conflict(
+            "refund_open",
+            f"The customer is still owed the refund {refund_id}: wait for the gateway, or settle it with"
+            f" `booking refunds settle {refund_id}`.",
+        )
+
+
+def begin(tx: Tx, organization_id: str, former: Mapping[str, str], emails: list[tuple[str, str]], *, at: int) -> None:
+    """Insert the erasures of customers whose rows were anonymized.
+
+    Args:
+        former: the key of each customer's former e-mail address, by id.
+        emails: (customer id, address) of their bookings. One that another customer has now is that customer's.
+    """
+    keys: defaultdict[str, set[str]] = defaultdict(set)
+    for customer_id, email in emails:
+        keys[customer_id].add(email_key(email))
+    others = store.known_keys(tx, organization_id, (key for found in keys.values() for key in found))
+    for customer_id, address in former.items():
+        own = {address} | (keys[customer_id] - others)
+        store.insert(tx, organization_id, customer_id, own, at)
+
+
+def find(tx: Tx, actor: Actor, customer_id: str) -> dict[str, Any]:
+    """Return the state of a customer's erasure, as JSON.
+
+    Raises:
+        NotFound: the organization has no such customer.
+    """
+    customers.get(tx, actor, customer_id)
+    requested_at, finished_at = store.get(tx, actor.organization.id, customer_id) or (None, None)
+    bookings, last_ends_at = store.count_bookings(tx, actor.organization.id, customer_id)
+    return {
+        "id": customer_id,
+        "status": _status(requested_at, finished_at),
+        "requested_at": _shown(actor, requested_at),
+        "finished_at": _shown(actor, finished_at),
+        "bookings": bookings,
+        "last_ends_at": _shown(actor, last_ends_at),
+    }
+
+
+def preview(tx: Tx, actor: Actor, customer_id: str) -> dict[str, Any]:
+    """Return what `find` returns, or raise what `request` raises."""
+    _check(tx, actor, customer_id)
+    return find(tx, actor, customer_id)
+
+
+def _status(requested_at: int | None, finished_at: int | None) -> str:
+    if requested_at is None:
+        return "not_requested"
+    return "in_progress" if finished_at is None else "finished"
+
+
+def _shown(actor: Actor, at: int | None) -> str | None:
+    return None if at is None else actor.organization.zone.iso(at)
