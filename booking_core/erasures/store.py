@@ -12,6 +12,7 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
+    cast,
     func,
     literal_column,
     null,
@@ -123,7 +124,7 @@ def get(tx: Tx, organization_id: str, customer_id: str) -> tuple[int, int | None
 ends_at = func.coalesce(
     _departures.ends_at,
     _departures.starts_at
-    + func.coalesce(_experiences.duration_minutes, literal_column("0")) * literal_column(str(MINUTE)),
+    + cast(func.coalesce(_experiences.duration_minutes, literal_column("0")), BigInteger) * literal_column(str(MINUTE)),
     type_=BigInteger,
 )
 """The end of a booking's departure (decision B2)."""
