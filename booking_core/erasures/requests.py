@@ -88,7 +88,7 @@ def find(tx: Tx, actor: Actor, customer_id: str) -> dict[str, Any]:
         "requested_at": _shown(actor, requested_at),
         "finished_at": _shown(actor, finished_at),
         "bookings": bookings,
-        "last_ends_at": _shown(actor, last_ends_at),
+        "last_booking_ends_at": _shown(actor, last_ends_at),
     }
 
 
