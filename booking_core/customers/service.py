@@ -134,13 +134,15 @@ def update(
     Raises:
         Malformed: with the invalid field.
         NotFound: the organization has no such customer.
-        Conflict: `email_taken`, by another customer.
+        Conflict: `email_taken`, by another customer; `customer_anonymized`.
     """
     organization = actor.organization
     locked = store.lock(tx, organization.id, customer_id)
     if locked is None:
         raise NotFound("There is no such customer.")
-    before, updated_at = locked
+    before, updated_at, anonymized_at = locked
+    if anonymized_at is not None:
+        raise Conflict("customer_anonymized", "The customer was anonymized, and stays so.")
     row = rules.changed(before, name=name, email=email, phone=phone)
     shown = orjson.dumps(rules.present(row, organization.zone))
     fields = [field for field in ("name", "email", "phone") if getattr(row, field) != getattr(before, field)]

@@ -28,7 +28,7 @@ LIST = KeysetList("customers", customers, _SHOWN, {"email_key": _BY_EMAIL})
 
 _GET = Statement(_SHOWN.where(customers.c.id == bindparam("id", type_=Id)))
 _LOCK = Statement(
-    _SHOWN.add_columns(customers.c.updated_at)
+    _SHOWN.add_columns(customers.c.updated_at, customers.c.anonymized_at)
     .where(customers.c.id == bindparam("id", type_=Id))
     .with_for_update(key_share=True)
 )
@@ -48,10 +48,10 @@ def get(tx: Tx, organization_id: str, customer_id: str) -> CustomerRow | None:
     return CustomerRow._make(row) if row else None
 
 
-def lock(tx: Tx, organization_id: str, customer_id: str) -> tuple[CustomerRow, int] | None:
-    """Lock the customer until the transaction ends, and return it with its updated_at."""
+def lock(tx: Tx, organization_id: str, customer_id: str) -> tuple[CustomerRow, int, int | None] | None:
+    """Lock the customer until the transaction ends, and return it with its updated_at and its anonymized_at."""
     row = tx.first(_LOCK, organization_id=organization_id, id=customer_id)
-    return (CustomerRow._make(row[:-1]), row[-1]) if row else None
+    return (CustomerRow._make(row[:-2]), row[-2], row[-1]) if row else None
 
 
 def lock_named(tx: Tx, organization_id: str, customer_ids: Iterable[str]) -> list[tuple[CustomerRow, int]]:

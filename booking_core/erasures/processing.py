@@ -50,7 +50,7 @@ def process(tx: Tx, installation: Installation, organization_id: str, customer_i
             _move(each, progress, found, left, done)
         rows += 1 + (progress.rows if progress else 0)
     _write(tx, organization_id, left, done, eraser.at)
-    return Processed(done, list(left))
+    return Processed(done, list(found))
 
 
 def _move(

@@ -114,7 +114,7 @@ def timeline_data(data: str) -> str | None:
     return orjson.dumps({name: value for name, value in entry.items() if name not in _NOTES}).decode()
 
 
-def emptied_contacts(contacts: Mapping[str, str | None], addresses: frozenset[str]) -> dict[str, None]:
+def emptied_contacts(contacts: Mapping[str, str | None], addresses: frozenset[str]) -> dict[str, str | None]:
     """Return the columns of a gift card to be emptied: name and address of each side that has one of the addresses.
 
     Args:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Integer,
     Select,
     Table,
@@ -547,16 +548,20 @@ _ANSWERS = Statement(
     .limit(_LIMIT)
 )
 _UPDATE_ANSWER = Update("anonymize_answer", tables.idempotency, sets=("body_sealed",), keys=("organization_id", "key"))
-_ANONYMOUS = {
-    table: Statement(
-        lambda dialect, table=table, is_anonymous=is_anonymous: select(table.c.id).where(
+
+
+def _among(table: Table, is_anonymous: ColumnElement[bool]) -> Statement:
+    """Return the statement that selects those of the ids whose row is anonymized."""
+    return Statement(
+        lambda dialect: select(table.c.id).where(
             table.c.organization_id == OWNER, in_rows(dialect, table.c.id, "wanted", "id"), is_anonymous
         )
     )
-    for table, is_anonymous in (
-        (tables.bookings, _IS_ANONYMOUS),
-        (tables.customers, tables.customers.c.anonymized_at.is_not(None)),
-    )
+
+
+_ANONYMOUS = {
+    tables.bookings: _among(tables.bookings, _IS_ANONYMOUS),
+    tables.customers: _among(tables.customers, tables.customers.c.anonymized_at.is_not(None)),
 }
 
 

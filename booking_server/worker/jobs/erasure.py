@@ -1,6 +1,8 @@
-"""The job that replaces the personal data of guests: of those who asked for it, and of those past their retention."""
+"""The job that replaces the personal data of guests: of those whose erasure was requested, and of those past their
+retention."""
 
 import asyncio
+from dataclasses import dataclass
 from functools import partial
 
 from booking_core import erasures
@@ -15,6 +17,29 @@ from booking_server.worker.jobs.sweep import Sweep
 ERASE_EVERY = 5 * SECOND
 EXPIRE_EVERY = DAY
 """A pass reads all customers that are old enough, since no index leads to those whose bookings ended."""
+BATCHES = 8
+"""Transactions of a sweep in one turn."""
+PAUSE = SECOND // 4
+"""The interval while there is more to do: bookings have the database to themselves meanwhile."""
+
+
+@dataclass(slots=True)
+class Task:
+    """A sweep that begins a pass at an interval, in microseconds."""
+
+    sweep: Sweep[None]
+    every: int
+    pause: int = 0
+    ran_at: int = 0
+
+    async def run_turn(self, now: int, stop: asyncio.Event) -> int:
+        """Run a turn of the sweep when its pause is over, and return the number of customers."""
+        if not has_passed(self.pause, self.ran_at, now):
+            return 0
+        try:
+            return await self.sweep.run_turn(stop, batches=BATCHES)
+        finally:
+            self.ran_at, self.pause = now, PAUSE if self.sweep.has_more else self.every
 
 
 class ErasureJob(Job):
@@ -25,27 +50,17 @@ class ErasureJob(Job):
     def __init__(self, settings: Settings, database: Database, installation: Installation) -> None:
         self._database = database
         erase = lambda tx, owner, ids: erasures.process(tx, installation, owner, ids)  # noqa: E731
-        self._erase = Sweep("erase_guests", database, erasures.DUE, erase)
-        self._expire = _expiry(settings.guest_retention_days, database)
-        self._erased_at = self._expired_at = 0
+        self.tasks = [Task(Sweep("erase_guests", database, erasures.DUE, erase), ERASE_EVERY)]
+        days = settings.guest_retention_days
+        if days is not None:
+            expire = partial(erasures.expire, retention_days=days)
+            self.tasks.append(Task(Sweep("expire_guests", database, erasures.candidates(days), expire), EXPIRE_EVERY))
 
     async def run_turn(self, stop: asyncio.Event) -> int:
         """Run a turn of each sweep that is due, and return the number of customers that were processed."""
         now, total, failures = self._database.clock(), 0, FailureIsolation()
-        if self._expire is not None and has_passed(EXPIRE_EVERY, self._expired_at, now):
+        for task in self.tasks:
             with failures.isolated():
-                total += await self._expire.run_turn(stop)
-            self._expired_at = 0 if self._expire.has_more else now
-        if has_passed(ERASE_EVERY, self._erased_at, now):
-            with failures.isolated():
-                total += await self._erase.run_turn(stop)
-            self._erased_at = 0 if self._erase.has_more else now
+                total += await task.run_turn(now, stop)
         failures.raise_last()
         return total
-
-
-def _expiry(retention_days: int | None, database: Database) -> Sweep[None] | None:
-    if retention_days is None:
-        return None
-    expire = partial(erasures.expire, retention_days=retention_days)
-    return Sweep("expire_guests", database, erasures.candidates(retention_days), expire)

@@ -98,6 +98,15 @@ def test_a_guests_link_ends_and_a_later_booking_of_the_address_makes_another_cus
     assert filled.world.examine() == []
 
 
+def test_an_anonymized_customer_cannot_be_updated(guests: Guests) -> None:
+    guests.post("customer", "/customers", ADA)
+    customer_id = guests.customer_id()
+    guests.request()
+    with pytest.raises(Conflict) as refused:
+        guests.ops.update_customer(customer_id, name="Ada")
+    assert refused.value.details[0].reason == "customer_anonymized"
+
+
 # Refusals --------------------------------------------------------------------------------------------------------
 
 

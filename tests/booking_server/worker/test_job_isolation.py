@@ -290,7 +290,7 @@ def sweeps_of(jobs: Sequence[Job]) -> dict[str, Sweep[Any]]:
     """Return every sweep that a job holds, by name."""
     held = [value for job in jobs for value in vars(job).values()]
     for job in jobs:
-        if isinstance(job, ExpiryJob):
+        if isinstance(job, ErasureJob | ExpiryJob):
             held += [task.sweep for task in job.tasks]
     return {sweep.name: sweep for sweep in held if isinstance(sweep, Sweep)}
 
