@@ -23,9 +23,9 @@ from booking_core.models.base import email_key, is_id
 
 SETTLED_AFTER = MINUTE
 """Requests that began before the customer was anonymized have ended after this time, with what they have written."""
-ROWS_MAX = 200
+ROWS_MAX = 100
 """Rows that one transaction reads: on SQLite, which has one writer, a booking waits for it."""
-_ENTRIES = 30
+_ENTRIES = 20
 """Timeline entries of a page. Each may be of another booking, with some events."""
 
 DUE = DueRows(

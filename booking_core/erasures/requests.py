@@ -1,13 +1,13 @@
 """Requests to anonymize a customer: refused while the data is needed, and then never taken back."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
 from booking_core import customers
-from booking_core.context import Actor
+from booking_core.context import Actor, Organization
 from booking_core.db.engine import Tx
 from booking_core.erasures import store
 from booking_core.errors import Conflict
@@ -30,9 +30,7 @@ def request(tx: Tx, actor: Actor, customer_id: str) -> bytes:
     """
     organization_id = actor.organization.id
     _check(tx, actor, customer_id)
-    emails = store.guest_emails(tx, organization_id, [customer_id])
-    former = customers.anonymize(tx, actor.organization, [customer_id], at=actor.at)
-    begin(tx, organization_id, former, emails, at=actor.at)
+    begin(tx, actor.organization, [customer_id], at=actor.at)
     return orjson.dumps(find(tx, actor, customer_id))
 
 
@@ -57,20 +55,23 @@ def _check(tx: Tx, actor: Actor, customer_id: str) -> None:
         )
 
 
-def begin(tx: Tx, organization_id: str, former: Mapping[str, str], emails: list[tuple[str, str]], *, at: int) -> None:
-    """Insert the erasures of customers whose rows were anonymized.
+def begin(tx: Tx, organization: Organization, customer_ids: Sequence[str], *, at: int) -> None:
+    """Anonymize the rows of customers, and insert their erasures."""
+    addresses = _addresses(tx, organization.id, customer_ids)
+    for customer_id, address in customers.anonymize(tx, organization, customer_ids, at=at).items():
+        store.insert(tx, organization.id, customer_id, {address} | addresses[customer_id], at)
 
-    Args:
-        former: the key of each customer's former e-mail address, by id.
-        emails: (customer id, address) of their bookings. One that another customer has now is that customer's.
-    """
-    keys: defaultdict[str, set[str]] = defaultdict(set)
-    for customer_id, email in emails:
-        keys[customer_id].add(email_key(email))
-    others = store.known_keys(tx, organization_id, (key for found in keys.values() for key in found))
-    for customer_id, address in former.items():
-        own = {address} | (keys[customer_id] - others)
-        store.insert(tx, organization_id, customer_id, own, at)
+
+def _addresses(tx: Tx, organization_id: str, customer_ids: Sequence[str]) -> defaultdict[str, set[str]]:
+    """Return the keys of the e-mail addresses in the customers' bookings. One that another customer has now is that
+    customer's."""
+    found = [(each, email_key(email)) for each, email in store.guest_emails(tx, organization_id, customer_ids)]
+    holders = store.holders(tx, organization_id, (key for _, key in found))
+    own: defaultdict[str, set[str]] = defaultdict(set)
+    for customer_id, key in found:
+        if holders.get(key, customer_id) == customer_id:
+            own[customer_id].add(key)
+    return own
 
 
 def find(tx: Tx, actor: Actor, customer_id: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import BigInteger, and_, bindparam, exists, literal_column, or_, select
 
-from booking_core import customers, organizations, retention_clock
+from booking_core import organizations, retention_clock
 from booking_core.clock import DAY
 from booking_core.db import tables
 from booking_core.db.due import DueRows, Processed
@@ -74,8 +74,5 @@ def expire(tx: Tx, organization_id: str, customer_ids: Sequence[str], *, retenti
     wanted = store.ids(customer_ids)
     expired = [row[0] for row in tx.all(_LOCK_EXPIRED, organization_id=organization_id, wanted=wanted, before=before)]
     if expired:
-        emails = store.guest_emails(tx, organization_id, expired)
-        organization = organizations.by_id(tx, organization_id)
-        former = customers.anonymize(tx, organization, expired, at=now)
-        requests.begin(tx, organization_id, former, emails, at=now)
+        requests.begin(tx, organizations.by_id(tx, organization_id), expired, at=now)
     return Processed(expired)

@@ -187,8 +187,8 @@ _ADDRESSES = Statement(
         .distinct()
     )
 )
-_KNOWN_KEYS = Statement(
-    lambda dialect: select(tables.customers.c.email_key).where(
+_HOLDERS = Statement(
+    lambda dialect: select(tables.customers.c.email_key, tables.customers.c.id).where(
         tables.customers.c.organization_id == OWNER,
         in_rows(dialect, tables.customers.c.email_key, "wanted", "email_key"),
     )
@@ -222,10 +222,10 @@ def guest_emails(tx: Tx, organization_id: str, customer_ids: Collection[str]) ->
     return [(row[0], row[1]) for row in found]
 
 
-def known_keys(tx: Tx, organization_id: str, email_keys: Iterable[str]) -> set[str]:
-    """Return those of the e-mail keys that a customer has now."""
+def holders(tx: Tx, organization_id: str, email_keys: Iterable[str]) -> dict[str, str]:
+    """Return the customers that have the e-mail keys now, by key."""
     wanted = as_json({"email_key": each} for each in sorted(set(email_keys)))
-    return {row[0] for row in tx.all(_KNOWN_KEYS, organization_id=organization_id, wanted=wanted)}
+    return {row[0]: row[1] for row in tx.all(_HOLDERS, organization_id=organization_id, wanted=wanted)}
 
 
 # Bookings --------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from booking_server.worker.jobs.sweep import Sweep
 ERASE_EVERY = 5 * SECOND
 EXPIRE_EVERY = DAY
 """A pass reads all customers that are old enough, since no index leads to those whose bookings ended."""
-BATCHES = 8
+BATCHES = 20
 """Transactions of a sweep in one turn."""
 PAUSE = SECOND // 4
 """The interval while there is more to do: bookings have the database to themselves meanwhile."""
