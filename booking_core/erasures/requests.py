@@ -28,7 +28,6 @@ def request(tx: Tx, actor: Actor, customer_id: str) -> bytes:
         NotFound: the organization has no such customer.
         Conflict: `booking_to_come` or `refund_open`.
     """
-    organization_id = actor.organization.id
     _check(tx, actor, customer_id)
     begin(tx, actor.organization, [customer_id], at=actor.at)
     return orjson.dumps(find(tx, actor, customer_id))
