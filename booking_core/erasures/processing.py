@@ -117,7 +117,7 @@ class _Eraser:
             if data is not None:
                 store.update_entry(self.tx, self.owner, erasure.customer_id, entry, data)
         for booking in found:
-            if booking.is_to_come(self.at):
+            if booking.is_to_come(self.at) and not booking.is_anonymous:
                 self._give_to_new_customer(erasure.customer_id, booking)
         is_last = len(entries) < _ENTRIES
         return Progress(None if is_last else (entries[-1].created_at, entries[-1].id), len(entries) + events)

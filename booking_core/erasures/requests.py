@@ -36,22 +36,30 @@ def request(tx: Tx, actor: Actor, customer_id: str) -> bytes:
 def _check(tx: Tx, actor: Actor, customer_id: str) -> None:
     """Refuse to anonymize a customer whose data is still needed."""
     organization_id = actor.organization.id
-    customers.get(tx, actor, customer_id)
-    found = store.bookings_to_come(tx, organization_id, customer_id, actor.at, _NAMED_MAX + 1)
-    if found:
-        names = [f"#{number}" if number is not None else booking_id for number, booking_id in found[:_NAMED_MAX]]
-        more = " and more" if len(found) > _NAMED_MAX else ""
-        raise Conflict(
-            "booking_to_come",
-            f"The customer has bookings to come ({', '.join(names)}{more}): cancel them first, or wait until they end.",
-        )
+    shown = customers.get(tx, actor, customer_id)
+    _check_bookings(_bookings_to_come(tx, actor, customer_id, email_key(shown["email"])))
     refund_id = store.open_refund(tx, organization_id, customer_id)
     if refund_id is not None:
         raise Conflict(
             "refund_open",
             f"The customer is still owed the refund {refund_id}: wait for the gateway, or settle it with"
-            f" `booking refunds settle {refund_id}`.",
+            f" `booking refunds settle {refund_id} --note TEXT`.",
         )
+
+
+def _bookings_to_come(tx: Tx, actor: Actor, customer_id: str, address: str) -> list[str]:
+    """Return the names of bookings to come: those of the customer, and legacy bookings of the address."""
+    found = store.bookings_to_come(tx, actor.organization.id, customer_id, actor.at, _NAMED_MAX + 1)
+    names = [booking_id if number is None else f"#{number}" for number, booking_id in found]
+    legacy = store.legacy_bookings_to_come(tx, actor.organization.id, actor.at)
+    return names + [booking_id for booking_id, email in legacy if email_key(email) == address]
+
+
+def _check_bookings(names: Sequence[str]) -> None:
+    if names:
+        listed = ", ".join(names[:_NAMED_MAX]) + (" and more" if len(names) > _NAMED_MAX else "")
+        message = f"The customer has bookings to come ({listed}): cancel them first, or wait until they end."
+        raise Conflict("booking_to_come", message)
 
 
 def begin(tx: Tx, organization: Organization, customer_ids: Sequence[str], *, at: int) -> None:

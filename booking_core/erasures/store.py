@@ -157,6 +157,15 @@ _TO_COME = Statement(
     .order_by(_bookings.booking_number)
     .limit(_LIMIT)
 )
+_LEGACY_TO_COME = Statement(
+    of_bookings(select(_bookings.id, _bookings.guest_email), tables.bookings).where(
+        _bookings.organization_id == OWNER,
+        _bookings.booking_number.is_(None),
+        _bookings.customer_id.is_(None),
+        _bookings.guest_email.is_not(None),
+        _IS_TO_COME,
+    )
+)
 OPEN_REFUNDS = ("requested", "sending", "failed", "needs_review")
 IS_OPEN_REFUND = tables.refunds.c.status.in_([literal_column(f"'{status}'") for status in OPEN_REFUNDS])
 _REFUND = and_(
@@ -201,6 +210,11 @@ def bookings_to_come(
     """Return number and id of bookings that are not cancelled and whose departure has not ended."""
     found = tx.all(_TO_COME, organization_id=organization_id, customer_id=customer_id, at=at, limit=limit)
     return [(row[0], str(row[1])) for row in found]
+
+
+def legacy_bookings_to_come(tx: Tx, organization_id: str, at: int) -> list[tuple[str, str]]:
+    """Return id and guest's address of bookings to come that have neither number nor customer."""
+    return [(row[0], row[1]) for row in tx.all(_LEGACY_TO_COME, organization_id=organization_id, at=at)]
 
 
 def open_refund(tx: Tx, organization_id: str, customer_id: str) -> str | None:

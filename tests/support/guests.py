@@ -25,7 +25,7 @@ ADA = {"name": "Ada Canaryname", "email": "Ada@Canarymail.example", "phone": "+4
 EVE = {"name": "Eve Other", "email": "eve@other.example", "phone": "+47 22"}
 NOTE = "Canarynote: allergic to nuts"
 TRACES = ("canary", "99887766554")
-"""What is left of the guest if anything is, in lower case."""
+"""Parts of the first guest's data, in lower case: none may be left anywhere."""
 PERSONAL = {
     *("guest_name", "guest_email", "guest_phone", "note", "cancel_note", "voided_note", "settled_note"),
     *("manage_key_id", "manage_expires_at", "updated_at"),
@@ -35,7 +35,7 @@ TYPES = tuple(kind for kind in EventType if kind.resource_type in ("booking", "c
 
 @dataclass
 class Guests:
-    """An organization with two guests, and what the service answered about the first."""
+    """An organization with two guests, and the requests about the first."""
 
     api: Api
     url: str
@@ -89,7 +89,7 @@ class Guests:
         self.ops.issue(700, purchaser_name=EVE["name"], purchaser_email=EVE["email"])
 
     def refunded(self) -> None:
-        """A checkout that was paid by card, cancelled, and refunded by the gateway."""
+        """Write a checkout that was paid by card, cancelled, and refunded by the gateway."""
         booking_id = self.ops.check_out(self.departure, customer=GuestInput(**ADA), note=NOTE)["id"]
         self.ops.pay(booking_id)
         self.ops.cancel(booking_id, note="Canaryreason of staff")
@@ -99,7 +99,7 @@ class Guests:
         self.act(lambda tx: payments.settle(tx, [result], jitter=lambda: 0.0))
 
     def paid_by_hand(self) -> None:
-        """A booking whose payment and refund staff recorded."""
+        """Write a booking whose payment and refund staff recorded."""
         booking_id, total = self.book("by-hand", payment="invoice")["id"], 89_000
 
         def pay(tx: Tx, actor: Any) -> Any:
@@ -115,14 +115,14 @@ class Guests:
         self.ops.act(settle)
 
     def gift_cards(self) -> None:
-        """A card that the guest bought for the other, one that the guest got and redeemed."""
+        """Write a card that the guest bought for the other, and one that the guest got and redeemed."""
         ada = {"purchaser_name": ADA["name"], "purchaser_email": ADA["email"].upper()}
         self.ops.issue(500, **ada, recipient_name=EVE["name"], recipient_email=EVE["email"])
         _, code = self.ops.issue(900, recipient_name=ADA["name"], recipient_email=ADA["email"])
         self.ops.check_out(self.departure, customer=GuestInput(**ADA), gift_card_code=code)
 
     def legacy(self) -> None:
-        """A booking of an earlier system, which has no customer."""
+        """Write a booking of an earlier system, which has no customer."""
         row = self.world.rows(tables.bookings)[0] | {"guest_email": ADA["email"], "guest_name": ADA["name"]}
         own = {"id": "01900000-0000-7000-8000-000000000001", "booking_number": None, "customer_id": None}
         own |= {"status": "cancelled", "cancelled_at": NOON, "seats": 0, "manage_key_id": None, "note": NOTE}
@@ -130,7 +130,7 @@ class Guests:
         self.world.insert(tables.bookings, **row)
 
     def send_mails(self) -> None:
-        """A mail to the guest is sent, and one refused with its address; staff's mail is sent; others wait."""
+        """Send mails to the guest and to staff, have one refused with its address, and let others wait."""
         self.mails.write()
         claimed = [each for each in self.mails.claim() if each.organization_id == self.world.org]
         outcomes = {"booking_confirmation_mail": MailOutcome.SENT, "staff_booking_mail": MailOutcome.SENT}
@@ -142,7 +142,7 @@ class Guests:
         self.act(lambda tx: notifications.record(tx, results))
 
     def deliver(self) -> None:
-        """Deliveries that receivers answered with what they got: one is dead in the end, others succeeded."""
+        """Deliver events to receivers that answer with the body: one delivery is dead in the end, others succeed."""
         first, *others = self.hooks.claim(free=1000)
         self.hooks.record(
             self.hooks.result(first, AttemptError.HTTP_STATUS, response_excerpt=first.body.decode()[:900]),

@@ -130,6 +130,17 @@ def test_a_guest_with_a_booking_to_come_is_refused_until_it_is_cancelled_or_over
     assert guests.ops.booking(other["id"])["guest_email"] is None
 
 
+def test_a_legacy_booking_of_the_address_counts_too(guests: Guests) -> None:
+    guests.book("booked")
+    guests.legacy()
+    (legacy,) = [row["id"] for row in guests.world.rows(tables.bookings) if row["customer_id"] is None]
+    guests.api.cancel(next(row["id"] for row in guests.world.rows(tables.bookings) if row["customer_id"]))
+    guests.world.change(tables.bookings, legacy, status="confirmed", cancelled_at=None)
+    assert refusal(guests) == "booking_to_come"
+    guests.world.clock.advance(10 * DAY)
+    guests.request()
+
+
 def test_a_guest_who_is_owed_a_refund_is_refused(guests: Guests) -> None:
     booking_id = guests.ops.check_out(guests.departure, customer=GuestInput(**ADA))["id"]
     guests.ops.pay(booking_id)
