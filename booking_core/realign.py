@@ -31,7 +31,7 @@ from booking_core.clock import END_OF_TIME, MINUTE, SECOND
 from booking_core.context import Installation
 from booking_core.db.engine import Tx
 from booking_core.db.statements import Statement, as_json, now_us, rows_from_json
-from booking_core.db.tables import bookings, deliveries, effects, holds, mails, organizations, refunds
+from booking_core.db.tables import bookings, deliveries, effects, erasures, holds, mails, organizations, refunds
 from booking_core.db.unit_of_work import Update
 
 BATCH = 500
@@ -154,6 +154,16 @@ _REFUNDS = _Ahead(
     Update("realign_refund", refunds, sets=("next_attempt_at",)),
 )
 
+_ERASURES = _Ahead(
+    Statement(
+        lambda dialect: _select(
+            dialect, erasures, "customer_id", "requested_at", literal_column("0", type_=BigInteger)
+        ).where(erasures.c.finished_at.is_(None))
+    ),
+    Update("realign_erasure", erasures, sets=("requested_at",), keys=("organization_id", "customer_id")),
+    key="customer_id",
+)
+
 # Seats -----------------------------------------------------------------------------------------------------------
 
 
@@ -207,4 +217,5 @@ def all_kinds(installation: Installation, *, waits_s: Sequence[int], lease_s: in
         lambda tx: _EFFECTS.realign(tx, **_attempts(notifications.WRITE_RETRY_DELAYS)),
         lambda tx: _PENDING.realign(tx, minutes=installation.pending_minutes),
         _realign_holds,
+        lambda tx: _ERASURES.realign(tx),
     ]

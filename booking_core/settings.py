@@ -139,6 +139,15 @@ def _whole(most: int) -> Callable[[str], int]:
     return parse
 
 
+def _whole_or_off(most: int) -> Callable[[str], int | None]:
+    whole = _whole(most)
+
+    def parse(text: str) -> int | None:
+        return None if text.lower() in _OFF else whole(text)
+
+    return parse
+
+
 def _seconds(text: str) -> float:
     try:
         value = float(text)
@@ -279,6 +288,9 @@ class Settings:
     )
     idempotency_retention_days: int = _setting(
         "IDEMPOTENCY_RETENTION_DAYS", _whole(_CENTURY_DAYS), limits.IDEMPOTENCY_RETENTION_DAYS
+    )
+    guest_retention_days: int | None = _setting(
+        "GUEST_RETENTION_DAYS", _whole_or_off(_CENTURY_DAYS), None, absent="off"
     )
     pending_minutes: int = _setting("PENDING_MINUTES", _whole(_CENTURY_MINUTES), 30)
     log_format: str | None = _setting("LOG_FORMAT", _log_format, None)

@@ -31,6 +31,7 @@ NOTES = {
     "BOOKING_DELIVERY_RETENTION_DAYS": "Days that the log of deliveries is kept.",
     "BOOKING_REQUEST_LOG": "From 0 to 1; `on` is 1. Answers with 5xx have a line unless it is `off`.",
     "BOOKING_IDEMPOTENCY_RETENTION_DAYS": "Days that stored answers are kept; after that a key is new.",
+    "BOOKING_GUEST_RETENTION_DAYS": "Customers are anonymized then, with their bookings and what repeats them.",
     "BOOKING_PENDING_MINUTES": "An organization may set its own time.",
 }
 """Sentences that the command's page about the environment has no room for."""

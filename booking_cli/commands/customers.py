@@ -1,4 +1,5 @@
-"""`booking customers`: list, show and create customers over HTTP; update them in the database."""
+"""`booking customers`: list, show and create customers over HTTP; update, export and anonymize them in the
+database."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ from booking_cli.framework.command import command, command_group
 from booking_cli.framework.context import Cli
 from booking_cli.framework.errors import CliError
 from booking_cli.operator import transactions
+from booking_cli.operator.staff_bookings import note_dry_run
 from booking_cli.operator.transactions import stored_id
 
 if TYPE_CHECKING:
@@ -149,3 +151,64 @@ def export(ctx: typer.Context, customer_id: CustomerId, org: options.OrgOfId = N
         return guest_data.export(tx, actor, stored_id(customer_id, "customer"))
 
     cli.render.document(transactions.read_by_id(cli, query, noun="customer", org=org))
+
+
+@command(
+    app,
+    "anonymize",
+    f"booking customers anonymize {_ID} --dry-run",
+    f"booking customers anonymize {_ID} --yes",
+    shape="erasure",
+    changes=True,
+)
+def anonymize(
+    ctx: typer.Context, customer_id: CustomerId, org: options.OrgOfId = None, dry_run: options.DryRun = False
+) -> None:
+    """Replace a guest's personal data everywhere, for good (operator).
+
+    Bookings keep their numbers, seats and money. The customer is replaced at once and receivers get `customer.updated`.
+    A worker then replaces the data in bookings, events, stored answers, mails, the delivery log, the timeline and gift
+    cards, usually within minutes. Guests' links end. Run the command again to see how far it is.
+
+    It is refused while the guest has a booking to come, or is owed a refund.
+    """
+    cli: Cli = ctx.obj
+    state = transactions.read_by_id(cli, _preview(customer_id), noun="customer", org=org)
+    customer = state.pop("customer")
+    if state["status"] == "not_requested" and not dry_run:
+        cli.confirm(_question(customer, state))
+        state = transactions.change_by_id(cli, _request(customer_id), noun="customer", org=org)
+    cli.render.one(state | {"dry_run": dry_run})
+    cli.render.note(_PROGRESS[state["status"]])
+    note_dry_run(cli, dry_run)
+
+
+_PROGRESS = {
+    "not_requested": "The guest's data would be replaced.",
+    "in_progress": "The customer is anonymized, and a worker replaces the data elsewhere.",
+    "finished": "The guest's data is replaced.",
+}
+
+
+def _preview(customer_id: str) -> "transactions.Query[dict[str, Any]]":
+    def query(tx: "Tx", actor: "Actor") -> dict[str, Any]:
+        from booking_core import customers, erasures
+
+        stored = stored_id(customer_id, "customer")
+        return erasures.preview(tx, actor, stored) | {"customer": customers.get(tx, actor, stored)}
+
+    return query
+
+
+def _request(customer_id: str) -> "transactions.Change":
+    def change(tx: "Tx", actor: "Actor") -> Any:
+        from booking_core import erasures
+
+        return erasures.request(tx, actor, stored_id(customer_id, "customer"))
+
+    return change
+
+
+def _question(customer: dict[str, Any], state: dict[str, Any]) -> str:
+    count = f"{state['bookings']} booking{'' if state['bookings'] == 1 else 's'}"
+    return f"Anonymize {customer['name']} <{customer['email']}> with {count}? This cannot be undone."

@@ -70,6 +70,7 @@ ENVIRONMENT: tuple[tuple[str, str, str], ...] = (
     ("BOOKING_EVENT_RETENTION_DAYS", "operator", "90"),
     ("BOOKING_DELIVERY_RETENTION_DAYS", "operator", "30; also for mails and ended holds"),
     ("BOOKING_IDEMPOTENCY_RETENTION_DAYS", "operator", "30"),
+    ("BOOKING_GUEST_RETENTION_DAYS", "operator", "days after the last booking ended, or off; off"),
     ("BOOKING_PENDING_MINUTES", "operator", "how long an unpaid booking holds its seats; 30"),
     ("BOOKING_LOG_FORMAT", "operator", "console or json; console on a terminal"),
     ("BOOKING_REQUEST_LOG", "operator", "share of the requests with a line in the log, or off; 0"),

@@ -47,6 +47,7 @@ _PLAIN: Mapping[str, tuple[str, ...]] = {
     ),
     "backup": ("file", "bytes", "revision", "secret_key_id"),
     "deleted": ("id", "deleted"),
+    "erasure": (*("id", "status", "requested_at", "finished_at", "bookings", "last_booking_ends_at", "dry_run"),),
     "hold": ("id", "departure_id", "seats", "expires_at"),
     "import": (
         *("organization", "dry_run", "experiences.*", "departures.*", "customers.*", "gift_cards.*", "notes"),

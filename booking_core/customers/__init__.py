@@ -1,5 +1,7 @@
 """Customers. A customer is an e-mail address within an organization."""
 
-from booking_core.customers.service import add, create, find, get, update
+from booking_core.customers.anonymizing import anonymize
+from booking_core.customers.rules import anonymous_contact
+from booking_core.customers.service import add, create, find, get, get_or_add, update
 
-__all__ = ["add", "create", "find", "get", "update"]
+__all__ = ["add", "anonymize", "anonymous_contact", "create", "find", "get", "get_or_add", "update"]

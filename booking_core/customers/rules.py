@@ -12,6 +12,9 @@ from booking_core.models.base import Email, Name, ShortText
 _CONTACT = {"name": TypeAdapter(Name), "email": TypeAdapter(Email), "phone": TypeAdapter(ShortText)}
 """The fields of a customer that may be changed, with the types of the create request."""
 
+ANONYMOUS = "Anonymized"
+"""The name of a customer, and of the guest of a booking, whose personal data was replaced."""
+
 
 class CustomerRow(NamedTuple):
     """The columns of a customer as they are selected; the first two are the keyset of the list."""
@@ -36,6 +39,22 @@ def present(row: CustomerRow, zone: Zone) -> dict[str, Any]:
         "email_subscription": bool(row.email_subscription),
         "created_at": zone.iso(row.created_at),
     }
+
+
+def anonymous_contact(customer_id: str) -> dict[str, Any]:
+    """Return the fields of an anonymized customer, as they are shown: the address is unique and can get no mail."""
+    return {
+        "name": ANONYMOUS,
+        "email": f"anonymized-{customer_id}@anonymized.invalid",
+        "phone": None,
+        "tags": [],
+        "email_subscription": False,
+    }
+
+
+def anonymized(row: CustomerRow) -> CustomerRow:
+    """Return the customer without personal data."""
+    return row._replace(**(anonymous_contact(row.id) | {"tags": "[]"}))
 
 
 def changed(row: CustomerRow, *, name: str | None, email: str | None, phone: str | None) -> CustomerRow:

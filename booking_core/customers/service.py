@@ -48,8 +48,29 @@ def create(tx: Tx, caller: Caller, request: CustomerCreate) -> tuple[dict[str, A
     An existing customer is not changed; a new one publishes `customer.created`. If two transactions create the same
     address, the second violates a unique index, is run again by `Database.write`, and finds the first one's customer.
     """
-    organization = caller.organization
-    known = store.get_by_email(tx, organization.id, request.email)
+    return get_or_add(
+        tx,
+        caller.organization,
+        email=request.email,
+        name=request.name,
+        phone=request.phone,
+        email_subscription=request.email_subscription is True,
+        at=caller.at,
+    )
+
+
+def get_or_add(
+    tx: Tx,
+    organization: Organization,
+    *,
+    email: str,
+    name: str,
+    phone: str | None,
+    email_subscription: bool = False,
+    at: int,
+) -> tuple[dict[str, Any], bool]:
+    """Return the customer of an e-mail address and True if it is new; see `create`."""
+    known = store.get_by_email(tx, organization.id, email)
     if known:
         return rules.present(known, organization.zone), False
     customer_id = tokens.new_id()
@@ -57,14 +78,14 @@ def create(tx: Tx, caller: Caller, request: CustomerCreate) -> tuple[dict[str, A
         tx,
         organization,
         customer_id=customer_id,
-        email=request.email,
-        name=request.name,
-        phone=request.phone,
-        email_subscription=request.email_subscription is True,
-        at=caller.at,
+        email=email,
+        name=name,
+        phone=phone,
+        email_subscription=email_subscription,
+        at=at,
     )
     created = NewEvent(EventType.CUSTOMER_CREATED, customer_id, shown)
-    events.publish(tx, organization, [created], at=caller.at)
+    events.publish(tx, organization, [created], at=at)
     return orjson.loads(shown), True
 
 
@@ -113,13 +134,15 @@ def update(
     Raises:
         Malformed: with the invalid field.
         NotFound: the organization has no such customer.
-        Conflict: `email_taken`, by another customer.
+        Conflict: `email_taken`, by another customer; `customer_anonymized`.
     """
     organization = actor.organization
     locked = store.lock(tx, organization.id, customer_id)
     if locked is None:
         raise NotFound("There is no such customer.")
-    before, updated_at = locked
+    before, updated_at, anonymized_at = locked
+    if anonymized_at is not None:
+        raise Conflict("customer_anonymized", "The customer was anonymized, and stays so.")
     row = rules.changed(before, name=name, email=email, phone=phone)
     shown = orjson.dumps(rules.present(row, organization.zone))
     fields = [field for field in ("name", "email", "phone") if getattr(row, field) != getattr(before, field)]

@@ -1,11 +1,13 @@
 """The SQL of customers."""
 
+from collections.abc import Iterable
+
 from sqlalchemy import Text, bindparam, select
 
 from booking_core.customers.rules import CustomerRow
 from booking_core.db.engine import Tx
 from booking_core.db.paging import KeysetList
-from booking_core.db.statements import Statement
+from booking_core.db.statements import Statement, as_json, in_rows
 from booking_core.db.tables import Id, customers
 from booking_core.db.unit_of_work import Update
 from booking_core.models.base import email_key
@@ -16,14 +18,27 @@ _SHOWN = select(*(customers.c[name] for name in CustomerRow._fields)).where(
 _BY_EMAIL = customers.c.email_key == bindparam("email_key", type_=Text)
 
 _UPDATE = Update("update_customer", customers, sets=("name", "email", "email_key", "phone", "updated_at"))
+_ANONYMIZE = Update(
+    "anonymize_customer",
+    customers,
+    sets=("name", "email", "email_key", "phone", "tags", "email_subscription", "anonymized_at", "updated_at"),
+)
 
 LIST = KeysetList("customers", customers, _SHOWN, {"email_key": _BY_EMAIL})
 
 _GET = Statement(_SHOWN.where(customers.c.id == bindparam("id", type_=Id)))
 _LOCK = Statement(
-    _SHOWN.add_columns(customers.c.updated_at)
+    _SHOWN.add_columns(customers.c.updated_at, customers.c.anonymized_at)
     .where(customers.c.id == bindparam("id", type_=Id))
     .with_for_update(key_share=True)
+)
+_LOCK_NAMED = Statement(
+    lambda dialect: (
+        _SHOWN.add_columns(customers.c.updated_at)
+        .where(customers.c.anonymized_at.is_(None), in_rows(dialect, customers.c.id, "wanted", "id"))
+        .order_by(customers.c.id)
+        .with_for_update()
+    )
 )
 _GET_BY_EMAIL = Statement(_SHOWN.where(_BY_EMAIL))
 
@@ -33,10 +48,17 @@ def get(tx: Tx, organization_id: str, customer_id: str) -> CustomerRow | None:
     return CustomerRow._make(row) if row else None
 
 
-def lock(tx: Tx, organization_id: str, customer_id: str) -> tuple[CustomerRow, int] | None:
-    """Lock the customer until the transaction ends, and return it with its updated_at."""
+def lock(tx: Tx, organization_id: str, customer_id: str) -> tuple[CustomerRow, int, int | None] | None:
+    """Lock the customer until the transaction ends, and return it with its updated_at and its anonymized_at."""
     row = tx.first(_LOCK, organization_id=organization_id, id=customer_id)
-    return (CustomerRow._make(row[:-1]), row[-1]) if row else None
+    return (CustomerRow._make(row[:-2]), row[-2], row[-1]) if row else None
+
+
+def lock_named(tx: Tx, organization_id: str, customer_ids: Iterable[str]) -> list[tuple[CustomerRow, int]]:
+    """Lock those of the customers that are not anonymized, in the order of their ids; each with its updated_at."""
+    wanted = as_json({"id": each} for each in customer_ids)
+    found = tx.all(_LOCK_NAMED, organization_id=organization_id, wanted=wanted)
+    return [(CustomerRow._make(row[:-1]), row[-1]) for row in found]
 
 
 def get_by_email(tx: Tx, organization_id: str, email: str) -> CustomerRow | None:
@@ -64,5 +86,22 @@ def update(tx: Tx, organization_id: str, row: CustomerRow, at: int) -> None:
         email=row.email,
         email_key=email_key(row.email),
         phone=row.phone,
+        updated_at=at,
+    )
+
+
+def anonymize(tx: Tx, organization_id: str, row: CustomerRow, at: int) -> None:
+    """Write a customer whose personal data was replaced."""
+    tx.update(
+        _ANONYMIZE,
+        organization_id=organization_id,
+        id=row.id,
+        name=row.name,
+        email=row.email,
+        email_key=email_key(row.email),
+        phone=row.phone,
+        tags=row.tags,
+        email_subscription=row.email_subscription,
+        anonymized_at=at,
         updated_at=at,
     )

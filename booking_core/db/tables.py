@@ -225,6 +225,7 @@ customers = Table(
     Column("email_subscription", Boolean, nullable=False),
     Column("created_at", At, nullable=False),
     Column("updated_at", At, nullable=False),
+    Column("anonymized_at", At),  # the columns above have no personal data since
     UniqueConstraint("organization_id", "email_key"),
     Index(None, "organization_id", "created_at", "id"),
 )
@@ -716,6 +717,23 @@ audit = Table(
     CheckConstraint("actor_kind IN ('operator', 'api_key')", name="actor_kind"),
     Index(None, "organization_id", "at", "id"),
     Index(None, "at", "id"),
+)
+
+# Customers whose personal data is replaced everywhere, step by step (booking_core.erasures). The row stays when it is
+# finished, without addresses: after a restoration it says which customers to anonymize again. It has no foreign key,
+# which would lock the customers while the table is made.
+erasures = Table(
+    "erasures",
+    metadata,
+    Column("organization_id", Id, primary_key=True),
+    Column("customer_id", Id, primary_key=True),
+    Column("requested_at", At, nullable=False),
+    Column("addresses", Json, nullable=False),  # the guest's former e-mail addresses as keys; [] when it is finished
+    Column("step", Text, nullable=False),
+    Column("position", Json, nullable=False),  # of the last row that the step has processed; []: none
+    Column("progressed_at", At, nullable=False),
+    Column("finished_at", At),
+    _partial("ix_erasures_unfinished", "organization_id", "requested_at", "customer_id", where="finished_at IS NULL"),
 )
 
 # The keys of guests' links of former secret keys, sealed with the current one: links outlive their key

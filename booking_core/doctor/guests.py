@@ -1,11 +1,11 @@
-"""Checks of the guests of bookings: their seats and their customer."""
+"""Checks of the guests of bookings: their seats, their customer, and the erasure of their data."""
 
 from typing import Any
 
 import orjson
 
 from booking_core.db import sql_files
-from booking_core.doctor.checks import RowScan
+from booking_core.doctor.checks import Check, RowScan
 from booking_core.models.base import email_key
 
 SQL = sql_files.load(__name__)
@@ -45,5 +45,19 @@ CHECKS = (
         SQL.text("addresses"),
         "b.id",
         validate_address,
+    ),
+    Check(
+        "the data of an anonymized customer is replaced by the worker",
+        SQL.text("unfinished_erasures"),
+        remedy="check that a worker is running; booking customers anonymize {subject} --org {org} says how far it is",
+        needs_worker=True,
+    ),
+    Check(
+        "a booking of an anonymized customer has no personal data",
+        SQL.text("unerased_bookings"),
+    ),
+    Check(
+        "an anonymized customer has an erasure",
+        SQL.text("customers_without_erasure"),
     ),
 )

@@ -24,3 +24,29 @@ SELECT b.id, b.id, b.customer_id, b.guest_email, u.email_key
    AND NOT EXISTS (SELECT 1 FROM events v WHERE v.organization_id = b.organization_id
                       AND v.resource_id = u.id AND v.type = 'customer.updated'
                       AND v.created_at >= b.created_at)
+
+-- name: unfinished_erasures
+-- Select erasures that were requested, and with which no worker has made progress since the limit.
+-- Cost: an index holds the unfinished erasures.
+SELECT x.organization_id, x.customer_id, 'requested at ' || x.requested_at || ', at the step ' || x.step || ' since '
+       || x.progressed_at
+  FROM erasures x WHERE [x] AND x.finished_at IS NULL AND x.progressed_at < :overdue
+
+-- name: unerased_bookings
+-- Select bookings of anonymized customers that still have personal data, though the erasure is finished.
+-- Cost: a look-up of its booking for each timeline entry of an anonymized customer.
+SELECT DISTINCT x.organization_id, b.id, 'its customer ' || x.customer_id || ' is anonymized, the booking is not'
+  FROM erasures x
+  JOIN timeline t ON t.organization_id = x.organization_id AND t.customer_id = x.customer_id
+  JOIN bookings b ON b.organization_id = t.organization_id AND b.id = t.booking_id AND b.customer_id = x.customer_id
+ WHERE [x] AND x.finished_at IS NOT NULL
+   AND (b.guest_email IS NOT NULL OR b.guest_phone IS NOT NULL OR b.note IS NOT NULL OR b.cancel_note IS NOT NULL
+        OR b.manage_key_id IS NOT NULL)
+
+-- name: customers_without_erasure
+-- Select anonymized customers whose data elsewhere is not replaced by any erasure.
+-- Cost: one pass over the customers.
+SELECT u.organization_id, u.id, 'it is anonymized, and there is no erasure' FROM customers u
+ WHERE [u] AND u.anonymized_at IS NOT NULL
+   AND NOT EXISTS (SELECT 1 FROM erasures x
+                    WHERE x.organization_id = u.organization_id AND x.customer_id = u.id)

@@ -4,7 +4,7 @@
 -- name: timestamps_ahead
 -- Select rows with a timestamp further in the future than its limit.
 -- Cost: one pass over the holds, and one over the index of each queue: pending bookings, deliveries, refunds,
--- effects and mails that are not done; leases are looked for in one pass over each of four tables, deliveries by
+-- effects, mails and erasures that are not done; leases are looked for in one pass over each of four tables, deliveries by
 -- their index.
 SELECT h.organization_id, h.id, 'in holds: holds its seats until ' || h.expires_at FROM holds h
  WHERE [h] AND h.ended_at IS NULL AND h.expires_at > :hold_until
@@ -41,3 +41,6 @@ SELECT x.organization_id, x.id, 'in mails: leased until ' || x.lease_until FROM 
 UNION ALL
 SELECT x.organization_id, x.subject_id, 'in effects: leased until ' || x.lease_until FROM effects x
  WHERE [x] AND x.lease_until > :lease_until
+UNION ALL
+SELECT x.organization_id, x.customer_id, 'in erasures: requested at ' || x.requested_at FROM erasures x
+ WHERE [x] AND x.finished_at IS NULL AND x.requested_at - :skew > :at

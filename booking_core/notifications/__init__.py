@@ -4,6 +4,7 @@ The worker calls `write`, which renders the mails of the outbox, then `claim`, h
 stores the results with `record`. An operator lists mails and retries failed ones.
 """
 
+from booking_core.notifications.anonymizing import anonymize
 from booking_core.notifications.formatting import money, one_line
 from booking_core.notifications.guest import GuestView, open_link
 from booking_core.notifications.message import Mailbox
@@ -49,6 +50,7 @@ __all__ = [
     "MailStatus",
     "Mailbox",
     "Summary",
+    "anonymize",
     "claim",
     "default_sender",
     "find",

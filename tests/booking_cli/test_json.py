@@ -152,6 +152,7 @@ HOW: dict[Words, Callable[[Everything], Words]] = {
     ("bookings", "reschedule"): lambda it: (it.pending(), "--departure", it.later),
     ("customers", "get"): lambda it: (it.customer(),),
     ("customers", "export"): lambda it: (it.customer(),),
+    ("customers", "anonymize"): lambda it: (it.customer(), "--yes"),
     ("audit", "list"): lambda it: ("--org", it.slug),
     ("customers", "create"): lambda it: PERSON,
     ("customers", "update"): lambda it: (it.customer(), "--name", "Grace"),

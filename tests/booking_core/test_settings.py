@@ -52,6 +52,7 @@ def test_an_empty_variable_counts_as_absent() -> None:
         ("WEBHOOK_ALLOW_HTTP", "perhaps"),
         ("WEBHOOK_ALLOW_CIDRS", "127.0.0.1/8"),
         ("EVENT_RETENTION_DAYS", "0"),
+        ("GUEST_RETENTION_DAYS", "-1"),
         ("EVENT_RETENTION_DAYS", "999999999"),
         ("DELIVERY_RETENTION_DAYS", "9" * 5_000),
         ("PENDING_MINUTES", "half"),

@@ -20,6 +20,7 @@ from booking_core import organizations
 ORG = ("--org", "fjord-tours")
 FIRST, SECOND = "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c55", "0b1f6a52-6c1e-4d0a-9f0e-2b7a8f1f9c56"
 GUEST = ("--name", "Canary Guest", "--email", "canary@example.com")
+OTHER_GUEST = ("--name", "Canary Other", "--email", "canary.other@example.com")
 CATALOGUE = {
     "experiences": [
         {
@@ -45,7 +46,8 @@ OVER_HTTP = {
 RUN = {
     *("orgs.create", "orgs.set", "orgs.notify-email", "keys.create", "keys.rotate", "keys.expire", "keys.revoke"),
     *("catalog.import", "storefront.hold", "storefront.release", "storefront.checkout", "storefront.pay"),
-    *("bookings.confirm", "bookings.reschedule", "bookings.cancel", "customers.update"),
+    *("bookings.confirm", "bookings.reschedule", "bookings.cancel"),
+    *("customers.update", "customers.anonymize"),
     *("departures.close", "departures.reopen", "departures.seats", "departures.cancel"),
     *("gift-cards.issue", "gift-cards.deactivate", "gift-cards.reactivate", "db.purge"),
 }
@@ -124,6 +126,11 @@ def run_all(booking: Any, file: Path) -> None:
     card = run("gift-cards", "issue", *ORG, "--amount", "100", "--code", "CANARY-ABCD")
     run("gift-cards", "deactivate", card["id"])
     run("gift-cards", "reactivate", card["id"])
+    other = run("storefront", "checkout", *ORG, "--departure", FIRST, "--guest", "adult=1", *OTHER_GUEST)
+    run("bookings", "cancel", other["id"], "--reason-code", "admin")
+    with databases.connect(os.environ["BOOKING_DATABASE_URL"]) as connection:
+        ((customer,),) = connection.execute("SELECT id FROM customers WHERE email LIKE 'canary.other%'").fetchall()
+    run("customers", "anonymize", str(customer))
     run("db", "purge")
 
 

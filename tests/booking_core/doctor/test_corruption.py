@@ -84,6 +84,9 @@ PROCESSED = "outbox rows and mails are processed when they are due"
 STAFF_MAILS = "a booking has outbox rows for the mails to staff where these are enabled"
 SEATED = "a booking takes the seats of its guests"
 GUEST = "a booking's customer has the e-mail address of its guest"
+ERASING = "the data of an anonymized customer is replaced by the worker"
+ERASED = "a booking of an anonymized customer has no personal data"
+ERASURE = "an anonymized customer has an erasure"
 PAYMENT_METHOD = "a booking's payment status is one that its method allows"
 INTENT = "a payment intent pays for one booking"
 TIMELINE_MONEY = "payments and refunds in the timeline exist"
@@ -113,6 +116,12 @@ def booking(number: int) -> str:
     paid by hand; 4 is pending; 5 is paid by card and gift card; 6 too, then cancelled and refunded.
     """
     return f"(SELECT id FROM bookings WHERE booking_number = {number})"
+
+
+def erasures_of(at: int, *, finished_at: int | None = None) -> str:
+    """Return SQL for an erasure of each customer."""
+    finished = "CAST(NULL AS bigint)" if finished_at is None else finished_at
+    return f"SELECT organization_id, id, {at}, '[]', 'bookings', '[]', {at}, {finished} FROM customers"
 
 
 def event(kind: str, number: int) -> str:
@@ -629,6 +638,9 @@ GUESTS = (
         "UPDATE bookings SET customer_id = (SELECT customer_id FROM bookings WHERE booking_number = 2)"
         " WHERE booking_number = 5",
     ),
+    *corrupt(ERASING, f"INSERT INTO erasures {erasures_of(1)}"),
+    *corrupt(ERASED, f"INSERT INTO erasures {erasures_of(1, finished_at=1)}"),
+    *corrupt(ERASURE, "UPDATE customers SET anonymized_at = 1"),
 )
 
 PAYMENT_STATES = (
@@ -680,6 +692,7 @@ TIME_LIMITS = (
         f"""UPDATE mails SET status = 'queued', sent_at = NULL, completed_at = NULL, lease_until = {IN_2100},
                    next_attempt_at = {END_OF_TIME}""",
     ),
+    *corrupt(TIME_LIMIT, f"INSERT INTO erasures {erasures_of(IN_2100)}"),
     *corrupt(TIME_LIMIT, f"UPDATE webhook_secrets SET expires_at = {IN_2100}", also=(ONE_SECRET,)),
 )
 

@@ -16,7 +16,7 @@ from support.money import Till
 from support.operations import Operations
 from support.world import DAY, HOUR, SECRET, FixedClock, World, make_world
 
-from booking_core import notifications
+from booking_core import erasures, notifications
 from booking_core.clock import END_OF_TIME, MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.db.engine import Database
@@ -26,6 +26,7 @@ from booking_core.notifications import MailOutcome, MailResult
 from booking_core.payments import RETRY_DELAY_MAX_S, RefundOutcome
 from booking_core.realign import all_kinds, delivery_waits
 from booking_core.settings import Settings
+from booking_core.tokens import new_id
 from booking_server.adapters.webhook_client import Sent
 from booking_server.worker.clock_watch import SETTLE_S, ClockWatch
 from booking_server.worker.jobs.expiry import ExpiryJob
@@ -223,6 +224,19 @@ def test_seats_are_held_no_longer_than_intended(machine: Machine, back: int, res
     assert ops.taken(departure) == 1
     machine.pass_time(2 * SECOND)
     assert ops.taken(departure) == 0
+
+
+@BACK
+def test_an_erasure_is_processed_within_minutes(machine: Machine, back: int) -> None:
+    world = machine.world
+    row = {"customer_id": new_id(), "addresses": "[]", "step": "bookings", "position": "[]"}
+    world.insert(tables.erasures, **row, requested_at=world.clock(), progressed_at=world.clock())
+    machine.step(-back)
+    (found,) = world.rows(tables.erasures)
+    assert found["requested_at"] == world.clock()
+    world.clock.advance(erasures.SETTLED_AFTER)
+    page = world.database.read(lambda tx: erasures.DUE.find(tx, world.org, after=None, limit=1))
+    assert [each.key for each in page.rows] == [row["customer_id"]]
 
 
 @BACK

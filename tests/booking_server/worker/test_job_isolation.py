@@ -15,9 +15,10 @@ import pytest
 from sqlalchemy import Table
 from support import databases
 from support.plans import Plan, explaining
-from support.rows import booking, event, ids
+from support.rows import booking, customer, event, ids
 from support.world import DAY, NOON, FixedClock, World, make_world
 
+from booking_core import retention_clock
 from booking_core.clock import END_OF_TIME, HOUR, MINUTE, SECOND
 from booking_core.db import tables
 from booking_core.db.due import NIL_ID
@@ -27,6 +28,7 @@ from booking_core.outbox import OutboxKind
 from booking_core.payments import ClaimedRefund, RefundOutcome, RefundResult
 from booking_core.settings import Settings
 from booking_server.adapters.smtp import Report
+from booking_server.worker.jobs.erasure import ErasureJob
 from booking_server.worker.jobs.expiry import ExpiryJob
 from booking_server.worker.jobs.job import Job
 from booking_server.worker.jobs.mail import MailJob
@@ -182,6 +184,18 @@ def old_events(world: World, count: int) -> list[tuple[Table, list[Row]]]:
     return [(tables.events, [event(world.org, next(made), number + 1, AGES_AGO) for number in range(count)])]
 
 
+def unfinished_erasures(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    made, base = ids(hash(world.org) % 1000), {"organization_id": world.org, "addresses": "[]", "position": "[]"}
+    times = {"requested_at": AGES_AGO, "progressed_at": AGES_AGO}
+    return [(tables.erasures, [base | times | {"customer_id": next(made), "step": "bookings"} for _ in range(count)])]
+
+
+def old_customers(world: World, count: int) -> list[tuple[Table, list[Row]]]:
+    world.database.write(lambda tx: retention_clock.advance(tx, None, 0.0))
+    made = ids(hash(world.org) % 1000)
+    return [(tables.customers, [customer(world.org, next(made), AGES_AGO + n) for n in range(count)])]
+
+
 SWEEPS = {
     "abandon_checkouts": Case("bookings", "id", "status = 'pending'", expired),
     "check_minimum": Case("departures", "id", "status = 'open' AND starts_at < created_at", closed),
@@ -191,6 +205,8 @@ SWEEPS = {
     "send_mails": Case("mails", "id", f"status = 'queued' AND next_attempt_at <= {NOON}", mail_rows),
     "unpark_mails": Case("mails", "id", f"next_attempt_at = {END_OF_TIME}", parked_mails),
     "send_refunds": Case("refunds", "id", "status = 'requested'", due_refunds),
+    "erase_guests": Case("erasures", "customer_id", "finished_at IS NULL", unfinished_erasures),
+    "expire_guests": Case("customers", "id", "anonymized_at IS NULL", old_customers),
     "refer_refunds": Case("refunds", "id", "status = 'requested'", due_refunds),
 }
 PURGES = {
@@ -266,7 +282,7 @@ class NoMailer:
 
 
 def jobs_of(neighbours: Neighbours) -> list[Job]:
-    settings = Settings(database_url=neighbours.url, smtp_url="smtp://127.0.0.1:1")
+    settings = Settings(database_url=neighbours.url, smtp_url="smtp://127.0.0.1:1", guest_retention_days=30)
     return periodic_jobs(settings, neighbours.database, neighbours.small.installation)
 
 
@@ -274,7 +290,7 @@ def sweeps_of(jobs: Sequence[Job]) -> dict[str, Sweep[Any]]:
     """Return every sweep that a job holds, by name."""
     held = [value for job in jobs for value in vars(job).values()]
     for job in jobs:
-        if isinstance(job, ExpiryJob):
+        if isinstance(job, ErasureJob | ExpiryJob):
             held += [task.sweep for task in job.tasks]
     return {sweep.name: sweep for sweep in held if isinstance(sweep, Sweep)}
 
@@ -288,7 +304,9 @@ def turn(sweep: Sweep[Any], batches: int = BATCHES) -> int:
 
 def test_every_step_of_every_job_has_an_entry(neighbours: Neighbours) -> None:
     jobs = jobs_of(neighbours)
-    assert {type(job) for job in jobs} == {ExpiryJob, MailJob, RefundJob, RetentionJob}, "a new job: add its steps here"
+    assert {type(job) for job in jobs} == {ErasureJob, ExpiryJob, MailJob, RefundJob, RetentionJob}, (
+        "a new job: add its steps here"
+    )
     assert set(sweeps_of(jobs)) == set(SWEEPS)
     (retention,) = [job for job in jobs if isinstance(job, RetentionJob)]
     assert {kind.name for kind in retention.kinds(NOON)} == set(PURGES) | OF_DELIVERIES

@@ -1,0 +1,130 @@
+"""Rules of erasures: their steps, and what replaces personal data in a JSON text. No storage, no clock."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import orjson
+
+from booking_core.models.base import email_key
+
+ANONYMOUS = "Anonymized"
+"""Replaces a text that must stay one."""
+GUEST = {"name": ANONYMOUS, "email": None, "phone": None}
+"""The guest of a booking, as it is shown. Without an address no mail is written."""
+BOOKING = {"customer": GUEST, "note": None}
+ANSWERED_BOOKING = BOOKING | {"manage_url": None}
+_NOTES = frozenset({"note"})
+"""Fields of a timeline entry with a text of staff."""
+_SIDES = ("purchaser", "recipient")
+
+
+class Step(StrEnum):
+    """The steps of an erasure, in their order."""
+
+    BOOKINGS = "bookings"
+    """The customer's bookings with their payments, refunds and events, and the timeline."""
+    LEGACY_BOOKINGS = "legacy_bookings"
+    """Bookings of the customer's address that have no customer."""
+    EVENTS = "events"
+    """The customer's own."""
+    GIFT_CARDS = "gift_cards"
+    MAILS = "mails"
+    STORED_ANSWERS = "stored_answers"
+
+    @property
+    def is_of_organization(self) -> bool:
+        """Return True if the step reads all rows of the organization, for many customers at once."""
+        return self in (Step.GIFT_CARDS, Step.MAILS, Step.STORED_ANSWERS)
+
+    @property
+    def following(self) -> "Step | None":
+        """Return the next step; None after the last."""
+        steps = list(Step)
+        return next(iter(steps[steps.index(self) + 1 :]), None)
+
+
+class Erasure(NamedTuple):
+    """An unfinished erasure."""
+
+    customer_id: str
+    addresses: frozenset[str]
+    """The keys of the guest's former e-mail addresses."""
+    step: Step
+    position: tuple[Any, ...] = ()
+    """The key of the last row that the step has processed; empty at its beginning."""
+
+
+class Progress(NamedTuple):
+    """The result of a page of a step."""
+
+    position: tuple[Any, ...] | None
+    """None: the step is complete."""
+    rows: int
+    """Rows that were read, which is what a transaction is bounded by."""
+
+
+def advanced(erasure: Erasure, progress: Progress) -> Erasure | None:
+    """Return the erasure after a page; None when it is finished."""
+    if progress.position is not None:
+        return erasure._replace(position=progress.position)
+    following = erasure.step.following
+    return None if following is None else erasure._replace(step=following, position=())
+
+
+def next_group(erasures: list[Erasure]) -> list[Erasure]:
+    """Return the erasures that the next page is for.
+
+    Steps of a customer come first. A page of the organization's rows serves every erasure at the same position.
+    """
+    own = [each for each in erasures if not each.step.is_of_organization]
+    if own or not erasures:
+        return own[:1]
+    first = erasures[0]
+    return [each for each in erasures if (each.step, each.position) == (first.step, first.position)]
+
+
+def event_body(body: str, replacement: Mapping[str, Any]) -> str | None:
+    """Return the body of an event with fields of its object replaced; None if it has these values already."""
+    envelope = orjson.loads(body)
+    shown = envelope["data"]["object"]
+    if not _replace(shown, replacement):
+        return None
+    return orjson.dumps(envelope).decode()
+
+
+def answer_body(body: bytes, replacement: Mapping[str, Any]) -> bytes | None:
+    """Return a stored answer with fields replaced; None if it has these values already."""
+    shown = orjson.loads(body)
+    return orjson.dumps(shown) if _replace(shown, replacement) else None
+
+
+def _replace(shown: dict[str, Any], replacement: Mapping[str, Any]) -> bool:
+    """Replace the fields that the object has, and return whether one was different."""
+    different = {name: value for name, value in replacement.items() if name in shown and shown[name] != value}
+    shown.update(different)
+    return bool(different)
+
+
+def timeline_data(data: str) -> str | None:
+    """Return the data of a timeline entry without notes of staff; None if it has none."""
+    entry = orjson.loads(data)
+    if not any(entry.get(name) for name in _NOTES):
+        return None
+    return orjson.dumps({name: value for name, value in entry.items() if name not in _NOTES}).decode()
+
+
+def emptied_contacts(contacts: Mapping[str, str | None], addresses: frozenset[str]) -> dict[str, str | None]:
+    """Return the columns of a gift card to be emptied: name and address of each side that has one of the addresses.
+
+    Args:
+        contacts: the columns `purchaser_name` to `recipient_email`.
+    """
+    emails = {side: contacts[f"{side}_email"] for side in _SIDES}
+    own = [side for side, email in emails.items() if email and email_key(email) in addresses]
+    return {f"{side}_{field}": None for side in own for field in ("name", "email")}
+
+
+def shown_contacts(contacts: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the contacts of a gift card as its events show them."""
+    return {side: {field: contacts[f"{side}_{field}"] for field in ("name", "email")} for side in _SIDES}

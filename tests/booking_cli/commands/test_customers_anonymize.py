@@ -1,0 +1,41 @@
+"""`booking customers anonymize` asks, shows what it would do, and says how far an erasure is."""
+
+import os
+from typing import Any
+
+import pytest
+from support import databases
+
+ID = "0190f3c2-7c1e-7b1a-9d53-2f8a4c6e1b07"
+COLUMNS = "organization_id, id, email, email_key, name, tags, email_subscription, created_at, updated_at"
+
+
+@pytest.fixture
+def ada(fjord: Any) -> Any:
+    """The command line, with one customer in the database."""
+    add = f"INSERT INTO customers ({COLUMNS}) SELECT id, '{ID}', 'a@b.example', 'a@b.example', 'Ada', '[]', 0, 1, 1"
+    databases.run(os.environ["BOOKING_DATABASE_URL"], f"{add} FROM organizations")
+    return fjord
+
+
+def stored() -> tuple[Any, ...]:
+    with databases.connect(os.environ["BOOKING_DATABASE_URL"]) as connection:
+        row: tuple[Any, ...] = connection.execute("SELECT name, anonymized_at IS NULL FROM customers").fetchone()
+        return row
+
+
+def test_nothing_is_changed_without_a_confirmation_or_by_a_dry_run(ada: Any) -> None:
+    refused = ada("customers", "anonymize", ID)
+    assert refused.code != 0
+    assert "Anonymize Ada <a@b.example> with 0 bookings?" in refused.err
+    shown = ada("customers", "anonymize", ID, "--dry-run", "-o", "json")
+    assert (shown.code, shown.json["status"], shown.json["dry_run"]) == (0, "not_requested", True)
+    assert stored() == ("Ada", 1)
+
+
+def test_a_second_run_shows_the_state_and_asks_nothing(ada: Any) -> None:
+    first = ada("customers", "anonymize", ID, "--yes", "-o", "json")
+    assert (first.code, first.json["status"], first.json["finished_at"]) == (0, "in_progress", None), first.err
+    assert stored() == ("Anonymized", 0)
+    assert ada("customers", "anonymize", ID, "-o", "json").json == first.json
+    assert ada("customers", "anonymize", ID.replace("0190", "0191"), "--yes").code == 6

@@ -1,0 +1,62 @@
+"""The job of erasures: requests at once, and a pass over old customers once a day."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from support.rows import customer
+from support.world import DAY, HOUR, FixedClock, World, make_world
+
+from booking_core import erasures, retention_clock, tokens
+from booking_core.clock import MINUTE
+from booking_core.context import Actor
+from booking_core.db import tables
+from booking_core.db.engine import Database
+from booking_core.settings import Settings
+from booking_server.worker.jobs.erasure import ErasureJob
+
+
+@pytest.fixture
+def world(fresh_database_url: str, clock: FixedClock) -> Iterator[World]:
+    """A database of its own: a pass reads the customers of all organizations."""
+    database = Database(fresh_database_url, clock=clock)
+    yield make_world(database, clock)
+    database.close()
+
+
+@pytest.fixture
+def customer_id(world: World) -> str:
+    row = customer(world.org, tokens.new_id(), world.clock())
+    del row["organization_id"]
+    return world.insert(tables.customers, **row)
+
+
+def job_of(world: World, days: int | None = None) -> ErasureJob:
+    return ErasureJob(Settings(guest_retention_days=days), world.database, world.installation)
+
+
+def turn(job: ErasureJob) -> int:
+    return asyncio.run(job.run_turn(asyncio.Event()))
+
+
+def test_requests_are_worked_off_a_minute_later_and_customers_expire_in_a_pass_a_day(
+    world: World, customer_id: str
+) -> None:
+    clock, job, without = world.clock, job_of(world, days=30), job_of(world)
+    actor = Actor(installation=world.installation, organization=world.organization, at=clock())
+    world.database.write(lambda tx: erasures.request(tx, actor, customer_id))
+    assert turn(job) == 0
+    clock.advance(MINUTE)
+    assert turn(job) == 1
+    (row,) = world.rows(tables.erasures)
+    assert (row["finished_at"], row["addresses"]) == (clock(), "[]")
+
+    other = customer(world.org, tokens.new_id(), clock() - 40 * DAY)
+    del other["organization_id"]
+    other_id = world.insert(tables.customers, **other)
+    world.database.write(lambda tx: retention_clock.advance(tx, None, 0.0))
+    clock.advance(DAY - HOUR)
+    assert turn(without) == turn(job) == 0
+    clock.advance(HOUR)
+    assert turn(job) == 1
+    assert world.row(tables.customers, other_id)["anonymized_at"] == clock()
