@@ -17,8 +17,9 @@ from booking_core.errors import Unavailable
 from booking_core.models.limits import API_VERSION
 from booking_core.settings import SettingError, Settings
 from booking_server import gc_tuning
-from booking_server.api import errors, request_log
-from booking_server.api.middleware import Observe, RequestContextMiddleware
+from booking_server.api import errors, observer
+from booking_server.api.middleware import RequestContextMiddleware
+from booking_server.api.observer import RequestObserver
 from booking_server.api.openapi import data, document
 from booking_server.api.request_log import RequestLog
 from booking_server.api.route_table import RouteTable
@@ -72,9 +73,10 @@ def create_app(
     _log_pooling(settings, database)
     service = Service(settings, database)
     monitor = _monitor_of(service)
+    observing = RequestObserver(monitor.metrics, _request_log_of(service))
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, RequestLog]]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, RequestObserver]]:
         async with contextlib.AsyncExitStack() as stack:
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_HOPS, "hop"))
             stack.push_async_callback(asyncio.to_thread, service.close)
@@ -87,11 +89,12 @@ def create_app(
                 await stack.enter_async_context(_worker_of(service, monitor))
             await stack.enter_async_context(_notifier_of(service))
             stack.enter_context(shutdown.announced(monitor.health.stop, settings.shutdown_delay_s))
-            yield _request_log_of(service)
+            yield {observer.STATE: observing}
             monitor.health.stop()
 
-    app = describe(lifespan, observe=monitor.metrics.observe_request)
+    app = describe(lifespan)
     app.state.service = service
+    app.state.observer = observing
     app.state.monitor = monitor
     return app
 
@@ -129,12 +132,8 @@ def _log_pooling(settings: Settings, database: Database) -> None:
             log.info("%s", sentence)
 
 
-def describe(lifespan: Lifespan[FastAPI] | None = None, *, observe: Observe | None = None) -> FastAPI:
-    """Return the application without its service: enough for the OpenAPI document, and for tests of it.
-
-    Args:
-        observe: counts each request.
-    """
+def describe(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
+    """Return the application without its service: enough for the OpenAPI document, and for tests of it."""
     app = FastAPI(
         title="Booking Service",
         version=API_VERSION,
@@ -149,7 +148,7 @@ def describe(lifespan: Lifespan[FastAPI] | None = None, *, observe: Observe | No
         # Asked on every request whether it is wanted. It would see a request only until a thread takes it over.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.add_middleware(RequestContextMiddleware, observe=observe)
+    app.add_middleware(RequestContextMiddleware)
     errors.add_handlers(app)
     for router in (*ROUTERS, guest_pages, reference, monitoring):
         app.include_router(router)
@@ -158,12 +157,10 @@ def describe(lifespan: Lifespan[FastAPI] | None = None, *, observe: Observe | No
     return app
 
 
-def _request_log_of(service: Service) -> dict[str, RequestLog]:
-    """Return the part of the lifespan's state that has the request log, unless the settings switch it off."""
+def _request_log_of(service: Service) -> RequestLog | None:
+    """Return the request log, unless the settings switch it off."""
     share = service.settings.request_log
-    if share is None:
-        return {}
-    return {request_log.STATE: RequestLog(share, service.authenticator.seen_keys.organization_of)}
+    return None if share is None else RequestLog(share, service.authenticator.seen_keys.organization_of)
 
 
 @contextlib.asynccontextmanager
