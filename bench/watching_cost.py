@@ -1,66 +1,154 @@
-"""Measures what metrics cost a booking: the CPU of one process with and without them, alternating in one run.
+"""Measures what metrics and traces cost a booking: the CPU of one process with and without them, in turn, in one run.
 
-`python -m bench.metrics_cost` books in the process itself, 32 requests at a time, on an SQLite file; with
-BOOKING_DATABASE_URL, on that database, which must be a migrated one of its own.
+`python -m bench.watching_cost` books in the process itself, 32 requests at a time, on an SQLite file; with
+BOOKING_DATABASE_URL, on that database, which must be a migrated one of its own. Spans are kept, and sent at the end by
+OTLP to a receiver in another process, as many at once as the SDK sends; that is added to the cost of what made them.
 """
 
 import asyncio
 import contextlib
+import http.server
+import multiprocessing
 import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 
 from booking_core.db import migrate
 from booking_core.db.engine import Database, Tx
 from booking_core.settings import Settings
+from booking_server.api import observer
 from booking_server.app import create_app
 from booking_server.execution import executor
+from booking_server.tracing.tracing import Tracing
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.api import booking_body
 from support.world import SECRET, FixedClock, World, make_world
 
-ROUNDS = 400
+CYCLES = int(os.environ.get("CYCLES", "100"))
 REQUESTS = 64
 AT_ONCE = 32
+WARMING = 2
+SENT_AT_ONCE = 512
+SHARES = (0.0, 0.001, 0.01, 1.0)
+"""Of the requests that are recorded."""
+
+
+# What is switched on -------------------------------------------------------------------------------------------------
+
+
+class Uncounted:
+    """Counts nothing, in the place of the metrics of requests."""
+
+    def observe_request(self, *_: object) -> None: ...
+    def observe_refusal(self, *_: object) -> None: ...
 
 
 @contextlib.contextmanager
-def _without_metrics(app: Any) -> Iterator[None]:
+def without_metrics(app: Any) -> Iterator[None]:
     """Count nothing while the body runs."""
-    lanes = app.state.service.executors
-    observers = [lane.observe for lane in lanes]
-    observe_request, tally = _middleware(app)._observe, Tx.tally
+    lanes, requests = app.state.service.executors, app.state.observer
+    observers, counts, tally = [lane.observe for lane in lanes], requests.counts, Tx.tally
     for lane in lanes:
         lane.observe = executor._ignore
-    _middleware(app)._observe = None
+    requests.counts = Uncounted()
     Tx.tally = lambda *_: None  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        for lane, observer in zip(lanes, observers, strict=True):
-            lane.observe = observer
-        _middleware(app)._observe = observe_request
+        for lane, observe in zip(lanes, observers, strict=True):
+            lane.observe = observe
+        requests.counts = counts
         Tx.tally = tally  # type: ignore[method-assign]
 
 
-def _middleware(app: Any) -> Any:
-    layer = app.middleware_stack
-    while not hasattr(layer, "_observe"):
-        layer = layer.app
-    return layer
+class Kept(SpanProcessor):
+    """Keeps the spans that ended until they are sent."""
+
+    def __init__(self) -> None:
+        self.spans: list[ReadableSpan] = []
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.spans.append(span)
+
+    def send(self, port: int) -> float:
+        """Send the spans, and return the CPU seconds that it took."""
+        exporter = OTLPSpanExporter(endpoint=f"http://127.0.0.1:{port}/v1/traces")
+        exporter.export(self.spans[:1])  # it connects
+        begun_s = time.process_time()
+        for start in range(0, len(self.spans), SENT_AT_ONCE):
+            exporter.export(self.spans[start : start + SENT_AT_ONCE])
+        return time.process_time() - begun_s
 
 
-async def _cpu_s(client: httpx.AsyncClient, world: World, departure: str, name: str) -> float:
-    """Return the CPU seconds of one booking."""
+class Traces:
+    """Traces of a share of the requests."""
+
+    def __init__(self, share: float) -> None:
+        self.kept = Kept()
+        provider = TracerProvider(ParentBasedTraceIdRatio(share), shutdown_on_exit=False)
+        provider.add_span_processor(self.kept)
+        self._tracing = Tracing(provider)
+
+    @contextlib.contextmanager
+    def made(self, app: Any) -> Iterator[None]:
+        """Make spans while the body runs."""
+        service, requests = app.state.service, app.state.observer
+        service.trace(self._tracing)
+        requests.tracer = self._tracing
+        try:
+            yield
+        finally:
+            service.trace(None)
+            requests.tracer = None
+
+
+class _Receiver(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def _receive(port: Any) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Receiver) as server:
+        port.put(server.server_port)
+        server.serve_forever()
+
+
+@contextlib.contextmanager
+def receiver() -> Iterator[int]:
+    """Run a receiver of spans in another process, and yield its port."""
+    context = multiprocessing.get_context("spawn")
+    port = context.Queue()
+    process = context.Process(target=_receive, args=(port,), daemon=True)
+    process.start()
+    try:
+        yield port.get(timeout=30)
+    finally:
+        process.terminate()
+
+
+# Measuring -----------------------------------------------------------------------------------------------------------
+
+
+async def _book_all(client: httpx.AsyncClient, world: World, departure: str, name: str) -> None:
     key = {"Authorization": f"Bearer {world.key()}"}
     body = booking_body(departure)
     places = asyncio.Semaphore(AT_ONCE)
@@ -70,40 +158,59 @@ async def _cpu_s(client: httpx.AsyncClient, world: World, departure: str, name: 
             headers = key | {"Idempotency-Key": f"{name}-{number:08}"}
             assert (await client.post("/api/v1/bookings", json=body, headers=headers)).status_code == 201
 
-    begun_s = time.process_time()
     await asyncio.gather(*map(book, range(REQUESTS)))
-    return (time.process_time() - begun_s) / REQUESTS
 
 
-async def _measure(url: str) -> tuple[list[float], list[float]]:
+async def _measure(url: str, port: int) -> dict[str, list[float]]:
+    """Return the CPU seconds of one booking, by what was switched on, each list in the order of the cycles."""
     database = Database(url, clock=(clock := FixedClock()))
     app = create_app(Settings(database_url=url, secret_key=SECRET, rate_limit=None), database=database)
     world = make_world(database, clock)
     departure = world.departure(world.experience(), seats=1_000_000)
-    with_s: list[float] = []
-    without_s: list[float] = []
-    transport = httpx.ASGITransport(app)
+    arms: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
+        "nothing": lambda: without_metrics(app),
+        "metrics": contextlib.nullcontext,
+    }
+    traces = {f"metrics and traces of {share:.1%}": Traces(share) for share in SHARES}
+    for name, each in traces.items():
+        arms[name] = lambda each=each: each.made(app)
+    found: dict[str, list[float]] = {name: [] for name in arms}
+    transport = httpx.ASGITransport(_with_state(app, {observer.STATE: app.state.observer}))
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://x") as client:
-        await _cpu_s(client, world, departure, "first-round")
-        for number in range(ROUNDS):
-            if number % 4 in (1, 2):  # so that neither is always the later one, in a database that grows
-                with_s.append(await _cpu_s(client, world, departure, f"with-{number}"))
-            else:
-                with _without_metrics(app):
-                    without_s.append(await _cpu_s(client, world, departure, f"without-{number}"))
-    return with_s, without_s
+        for cycle in range(-WARMING, CYCLES):
+            # There and back, so that none is always the later one, in a database that grows.
+            for name in list(arms) if cycle % 2 else reversed(arms):
+                begun_s = time.process_time()
+                with arms[name]():
+                    await _book_all(client, world, departure, f"{name.replace(' ', '-')}-{cycle}")
+                if cycle >= 0:
+                    found[name].append((time.process_time() - begun_s) / REQUESTS)
+    for name, each in traces.items():
+        sending_s = each.kept.send(port) / (CYCLES + WARMING) / REQUESTS
+        found[name] = [seconds + sending_s for seconds in found[name]]
+    return found
+
+
+def _with_state(app: Any, state: dict[str, Any]) -> Any:
+    """Return the application with the lifespan's state in each scope, as an ASGI server puts it there."""
+
+    async def run(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, "state": dict(state)}, receive, send)
+
+    return run
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, receiver() as port:
         url = os.environ.get("BOOKING_DATABASE_URL") or f"sqlite:///{folder}/booking.db"
         migrate.upgrade(url)
-        with_s, without_s = asyncio.run(_measure(url))
-    with_us, without_us = (statistics.median(each) * 1e6 for each in (with_s, without_s))
-    # Rounds that follow each other are compared, since what else runs on the machine changes slowly.
-    ratios = [after / before for after, before in zip(with_s, without_s, strict=True)]
-    share = (statistics.median(ratios) - 1) * 100
-    print(f"a booking costs {without_us:.1f} us of CPU without metrics, {with_us:.1f} us with them: {share:+.1f} %")
+        found = asyncio.run(_measure(url, port))
+    nothing = found["nothing"]
+    for name, seconds in found.items():
+        # Rounds of one cycle are compared, since what else runs on the machine changes slowly.
+        ratios = [after / before for after, before in zip(seconds, nothing, strict=True)]
+        share = (statistics.median(ratios) - 1) * 100
+        print(f"{name:<30} {statistics.median(seconds) * 1e6:7.1f} us of CPU for a booking, {share:+5.1f} %")
 
 
 if __name__ == "__main__":

@@ -70,7 +70,11 @@ class Metrics:
         self.registry.register(_Collector(lambda: worker_families(self.worker) if self.worker else ()))
 
     def observe_request(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count a request, as `middleware.Observe`."""
+        """Count a request.
+
+        Args:
+            status: of the response; 0 if the client had disconnected before it began.
+        """
         endpoint = scope.get("endpoint")
         counter, histogram = self._observers.get((endpoint, status)) or self._observers_of(scope, endpoint, status)
         counter.inc()
@@ -95,8 +99,7 @@ class Metrics:
         self.registry.register(_Collector(lambda: [_store_failures(failures())]))
 
     def _observers_of(self, scope: Scope, endpoint: Any, status: int) -> tuple[Counter, Histogram]:
-        route = scope.get("route")
-        name = getattr(route, "operation_id", None) or getattr(route, "name", None) or UNROUTED
+        name = operation_of(scope)
         found = self._requests.labels(name, str(status) if status else NO_RESPONSE), self._seconds.labels(name)
         self._observers[endpoint, status] = found
         return found
@@ -106,6 +109,12 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, buckets: Iterable[float], *labels: str) -> Histogram:
         return Histogram(name, text, labels, buckets=tuple(buckets), registry=self.registry)
+
+
+def operation_of(scope: Scope) -> str:
+    """Return the name of the operation that a request was routed to."""
+    route = scope.get("route")
+    return getattr(route, "operation_id", None) or getattr(route, "name", None) or UNROUTED
 
 
 def _batch_observer(sizes: Histogram, waits: Histogram) -> Callable[[int, float], None]:
