@@ -26,7 +26,6 @@ from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from booking_core.db import migrate
 from booking_core.db.engine import Database, Tx
 from booking_core.settings import Settings
-from booking_server.api import observer
 from booking_server.app import create_app
 from booking_server.execution import executor
 from booking_server.tracing.tracing import Tracing
@@ -175,7 +174,7 @@ async def _measure(url: str, port: int) -> dict[str, list[float]]:
     for name, each in traces.items():
         arms[name] = lambda each=each: each.made(app)
     found: dict[str, list[float]] = {name: [] for name in arms}
-    transport = httpx.ASGITransport(_with_state(app, {observer.STATE: app.state.observer}))
+    transport = httpx.ASGITransport(app)
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://x") as client:
         for cycle in range(-WARMING, CYCLES):
             # There and back, so that none is always the later one, in a database that grows.
@@ -189,15 +188,6 @@ async def _measure(url: str, port: int) -> dict[str, list[float]]:
         sending_s = each.kept.send(port) / (CYCLES + WARMING) / REQUESTS
         found[name] = [seconds + sending_s for seconds in found[name]]
     return found
-
-
-def _with_state(app: Any, state: dict[str, Any]) -> Any:
-    """Return the application with the lifespan's state in each scope, as an ASGI server puts it there."""
-
-    async def run(scope: Any, receive: Any, send: Any) -> None:
-        await app({**scope, "state": dict(state)}, receive, send)
-
-    return run
 
 
 def main() -> None:

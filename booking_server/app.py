@@ -18,9 +18,9 @@ from booking_core.errors import Unavailable
 from booking_core.models.limits import API_VERSION
 from booking_core.settings import SettingError, Settings
 from booking_server import gc_tuning
-from booking_server.api import errors, observer
+from booking_server.api import errors
 from booking_server.api.middleware import RequestContextMiddleware
-from booking_server.api.observer import RequestObserver
+from booking_server.api.observer import STATE, RequestObserver
 from booking_server.api.openapi import data, document
 from booking_server.api.request_log import RequestLog
 from booking_server.api.route_table import RouteTable
@@ -102,10 +102,10 @@ def create_app(
                 await stack.enter_async_context(_worker_of(service, monitor, tracing))
             await stack.enter_async_context(_notifier_of(service))
             stack.enter_context(shutdown.announced(monitor.health.stop, settings.shutdown_delay_s))
-            yield {observer.STATE: observing}
+            yield {STATE: observing}
             monitor.health.stop()
 
-    app = describe(lifespan)
+    app = describe(lifespan, observing)
     app.state.service = service
     app.state.observer = observing
     app.state.monitor = monitor
@@ -155,7 +155,7 @@ def _log_pooling(settings: Settings, database: Database) -> None:
             log.info("%s", sentence)
 
 
-def describe(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
+def describe(lifespan: Lifespan[FastAPI] | None = None, observer: RequestObserver | None = None) -> FastAPI:
     """Return the application without its service: enough for the OpenAPI document, and for tests of it."""
     app = FastAPI(
         title="Booking Service",
@@ -171,7 +171,7 @@ def describe(lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
         # Asked on every request whether it is wanted. It would see a request only until a thread takes it over.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.add_middleware(RequestContextMiddleware)
+    app.add_middleware(RequestContextMiddleware, observer=observer)
     errors.add_handlers(app)
     for router in (*ROUTERS, guest_pages, reference, monitoring):
         app.include_router(router)

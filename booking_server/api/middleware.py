@@ -8,8 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from booking_core import tokens
 from booking_core.models.limits import REQUEST_ID_LENGTH_MAX
-from booking_server.api import observer as observing
-from booking_server.api.observer import FAILED, REFUSED
+from booking_server.api.observer import FAILED, REFUSED, STATE, RequestObserver, code_of
 
 log = logging.getLogger("booking.http")
 
@@ -30,17 +29,22 @@ class RequestContextMiddleware:
     """Gives every request its id and its observer, and every response the headers that all have.
 
     The state of the rate limit is in `request.state.rate_limit` once a dependency has counted the request.
+
+    Args:
+        observer: of requests whose scope has none in its state.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, observer: RequestObserver | None = None) -> None:
         self.app = app
+        self._observer = observer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         request_id = scope["booking.request_id"] = _request_id(scope)
-        observer, begun_s = observing.begin(scope)
+        observer = scope["state"].get(STATE, self._observer) if "state" in scope else self._observer
+        begun_s = observer.begin(scope) if observer is not None else 0.0
         status, code = 0, None
 
         def send_with_headers(message: Message) -> Awaitable[None]:
@@ -49,7 +53,7 @@ class RequestContextMiddleware:
                 status = message["status"]
                 message["headers"] = [*message["headers"], *context_headers(scope, message["headers"])]
             elif status >= REFUSED and code is None:
-                code = observing.code_of(message)
+                code = code_of(message)
             return send(message)
 
         try:

@@ -7,7 +7,7 @@ framing of HTTP refuses, before the application sees it, is counted and logged a
 import re
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from starlette.types import Message, Scope
 
@@ -84,12 +84,6 @@ class RequestObserver:
                 self.log.write(scope, status or None, code, seconds)
         if self.tracer is not None:
             self.tracer.end_request(scope, status, code)
-
-
-def begin(scope: Scope) -> tuple[RequestObserver | None, float]:
-    """Return the observer of a request, or None if there is none, and the time at which the request began."""
-    observer: Any = scope["state"].get(STATE) if "state" in scope else None
-    return observer, observer.begin(scope) if observer is not None else 0.0
 
 
 def code_of(message: Message) -> str | None:

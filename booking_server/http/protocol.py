@@ -215,7 +215,7 @@ class HttpProtocol(HttpToolsProtocol):
             return True
         if cycle.response_started:
             return False
-        cycle.scope[WITHDRAWN] = True
+        cycle.scope[WITHDRAWN] = True  # type: ignore[literal-required]
         cycle.disconnected = True
         cycle.message_event.set()
         return True
