@@ -6,7 +6,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import webhook_verify
 from booking_server.adapters.webhook_client import Sent
-from booking_server.tracing.tracing import TRACEPARENT, Tracing, continued
+from booking_server.tracing.tracing import TRACEPARENT, Tracing, continued, traceparent_of
 from booking_server.worker.delivery_loop import Sender
 
 
@@ -33,7 +33,7 @@ class TracedSender:
         }
         context = continued([kept] if kept else [])
         with self._tracing.span(f"deliver {event_type}", context, kind=SpanKind.CLIENT, attributes=attributes) as span:
-            own = self._tracing.traceparent()
+            own = traceparent_of(span)
             sent = await self._sender.send(url, [*found.items(), *([(TRACEPARENT, own)] if own else [])], body)
             if sent.status is not None:
                 span.set_attribute("http.response.status_code", sent.status)

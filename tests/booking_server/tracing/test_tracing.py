@@ -181,8 +181,8 @@ def test_the_requests_of_a_batch_and_the_batch_have_links_to_each_other() -> Non
     tracing = Tracing(provider_of(exporter))
     requests = [tracing.tracer.start_span(f"request {number}") for number in range(3)]
     with tracing.batch("book", requests, 5):
-        assert tracing.current() is not None
-    assert tracing.current() is None
+        assert trace.get_current_span().is_recording()
+    assert not trace.get_current_span().is_recording()
     for each in requests:
         each.end()
     batch, first, *others = exporter.get_finished_spans()
@@ -290,6 +290,13 @@ def test_a_trace_that_the_caller_does_not_record_is_carried_to_the_receiver_and_
     assert exporter.get_finished_spans() == ()
     assert re.fullmatch(f"00-{TRACE_ID}-[0-9a-f]{{16}}-00", claimed["booking.created"]["traceparent"])
     assert "traceparent" not in claimed["customer.created"]
+
+
+@pytest.mark.parametrize("kept", [[], [("traceparent", CALLERS)]], ids=["no trace", "a trace"])
+def test_a_provider_that_is_disabled_passes_a_trace_on_as_it_is(kept: list[tuple[str, str]]) -> None:
+    headers = [("Svc-Event-Type", "ping"), ("Svc-Event-Id", "1"), ("Svc-Delivery-Id", "2"), *kept]
+    asyncio.run(TracedSender(sender := FakeSender(), Tracing(trace.NoOpTracerProvider())).send("", headers, b""))
+    assert sender.headers == [dict(headers)]
 
 
 def test_without_tracing_no_column_is_written_and_no_header_is_sent(api: Api, statements: list[str]) -> None:
