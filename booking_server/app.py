@@ -168,7 +168,8 @@ def describe(lifespan: Lifespan[FastAPI] | None = None, observer: RequestObserve
         openapi_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
-        # Asked on every request whether it is wanted. It would see a request only until a thread takes it over.
+        # It would write paths and queries into spans, and see a request only until a thread takes it over (decision
+        # 0047).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.add_middleware(RequestContextMiddleware, observer=observer)

@@ -2,13 +2,13 @@
 
 import importlib.util
 import os
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from booking_core.settings import SettingError, Settings
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
-    from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import TracerProvider
 
     from booking_server.tracing.tracing import Tracing
@@ -19,18 +19,22 @@ SAMPLER = "OTEL_TRACES_SAMPLER"
 SHARE = 0.01
 """The share of the requests that are recorded where that variable is not set. OpenTelemetry would record all of them,
 which costs a quarter of a booking."""
-_EXPORTERS = "opentelemetry_traces_exporter"
+_GROUP = "opentelemetry_traces_exporter"
 """The entry points by which packages offer exporters."""
 
 
 def require_packages(settings: Settings) -> None:
-    """Refuse the setting where its packages are missing.
+    """Refuse the setting where packages are missing.
 
     Raises:
-        SettingError: they are.
+        SettingError: they are, or that of an exporter which the environment names is.
     """
-    if settings.tracing and importlib.util.find_spec("opentelemetry.sdk") is None:
+    if not settings.tracing:
+        return
+    if importlib.util.find_spec("opentelemetry.sdk") is None:
         raise SettingError("BOOKING_TRACING needs more packages: install booking-server[otel]")
+    for name in _exporters():
+        _entry_point(name)
 
 
 def open_tracing(settings: Settings, provider: "TracerProvider | None" = None) -> "Tracing | None":
@@ -44,7 +48,8 @@ def open_tracing(settings: Settings, provider: "TracerProvider | None" = None) -
     """
     if provider is None and not settings.tracing:
         return None
-    require_packages(settings)
+    if provider is None:
+        require_packages(settings)
     from opentelemetry import trace
 
     from booking_server.tracing.tracing import Tracing
@@ -69,19 +74,23 @@ def _provider_of_environment() -> "SdkTracerProvider":
         resource = resource.merge(Resource({"service.name": SERVICE_NAME}))
     sampler = None if SAMPLER in os.environ else ParentBasedTraceIdRatio(SHARE)
     provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
-    for name in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(","):
-        if name.strip() not in ("", "none"):
-            provider.add_span_processor(BatchSpanProcessor(_exporter(name.strip())))
+    for name in _exporters():
+        provider.add_span_processor(BatchSpanProcessor(_entry_point(name).load()()))
     return provider
 
 
-def _exporter(name: str) -> "SpanExporter":
-    from importlib.metadata import entry_points
+def _exporters() -> list[str]:
+    """Return the names of the exporters of the environment, as packages name them."""
+    names = [each.strip() for each in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")]
+    return [_otlp() if each == "otlp" else each for each in names if each not in ("", "none")]
 
-    if name == "otlp":
-        protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
-        name = "otlp_proto_grpc" if protocol == "grpc" else "otlp_proto_http"
-    for found in entry_points(group=_EXPORTERS, name=name):
-        exporter: SpanExporter = found.load()()
-        return exporter
+
+def _otlp() -> str:
+    protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    return "otlp_proto_grpc" if protocol == "grpc" else "otlp_proto_http"
+
+
+def _entry_point(name: str) -> EntryPoint:
+    for found in entry_points(group=_GROUP, name=name):
+        return found
     raise SettingError(f"OTEL_TRACES_EXPORTER names {name}, of which no package is installed")
