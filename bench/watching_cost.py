@@ -21,7 +21,6 @@ from typing import Any
 import httpx
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 
 from booking_core.db import migrate
 from booking_core.db.engine import Database, Tx
@@ -99,9 +98,9 @@ class Traces:
 
     def __init__(self, share: float, port: int) -> None:
         self.kept = Kept(port)
-        provider = TracerProvider(ParentBasedTraceIdRatio(share), shutdown_on_exit=False)
+        provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(self.kept)
-        self._tracing = Tracing(provider)
+        self._tracing = Tracing(provider, share=share)
 
     @contextlib.contextmanager
     def made(self, app: Any) -> Iterator[None]:

@@ -14,7 +14,7 @@ class TracedSender:
     """Makes a span of each attempt, and passes it to the receiver as `traceparent`.
 
     The parent is the trace context that was kept with the event: that of the request, in another process and perhaps
-    hours ago. An event that no traced request caused begins a trace here.
+    hours ago. A share of the others begin a trace here.
     """
 
     def __init__(self, sender: Sender, tracing: Tracing) -> None:
@@ -24,6 +24,8 @@ class TracedSender:
     async def send(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Sent:
         found = dict(headers)
         kept = found.pop(TRACEPARENT, None)
+        if not kept and not self._tracing.may_begin():
+            return await self._sender.send(url, headers, body)
         event_type = found[webhook_verify.EVENT_TYPE_HEADER]
         attributes = {
             "http.request.method": "POST",

@@ -59,7 +59,7 @@ def open_tracing(settings: Settings, provider: "TracerProvider | None" = None) -
     if provider is not None:
         return Tracing(provider)
     own = _provider_of_environment()
-    return Tracing(own, close=own.shutdown)
+    return Tracing(own, share=1.0 if SAMPLER in os.environ else SHARE, close=own.shutdown)
 
 
 def _provider_of_environment() -> "SdkTracerProvider":
@@ -67,13 +67,11 @@ def _provider_of_environment() -> "SdkTracerProvider":
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 
     resource = Resource.create()
     if str(resource.attributes["service.name"]).startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": SERVICE_NAME}))
-    sampler = None if SAMPLER in os.environ else ParentBasedTraceIdRatio(SHARE)
-    provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     for name in _exporters():
         provider.add_span_processor(BatchSpanProcessor(_entry_point(name).load()()))
     return provider

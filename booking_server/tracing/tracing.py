@@ -5,6 +5,7 @@ which may be a guest's link, nor queries, addresses or texts of errors.
 """
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -46,12 +47,17 @@ class Tracing:
 
     Args:
         provider: of OpenTelemetry's SDK, or of another implementation of its API.
+        share: of what begins a trace here, from 0 to 1. The provider is not asked for the others, which would cost 6
+            microseconds each. What continues a trace is left to its sampler.
         close: sends the spans that wait, and ends the provider.
     """
 
-    def __init__(self, provider: TracerProvider, *, close: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, provider: TracerProvider, *, share: float = 1.0, close: Callable[[], None] = lambda: None
+    ) -> None:
         self.tracer = provider.get_tracer("booking_server")
         self.close = close
+        self._share = share
         self.organization_of: Callable[[Scope], str | None] = lambda scope: None
         """Returns the organization of a request whose key is valid."""
 
@@ -63,12 +69,18 @@ class Tracing:
         It becomes the current one only if it is recorded or continues a trace: nothing would be done with any other.
         """
         sent = _traceparents(scope)
+        if not sent and not self.may_begin():
+            return
         parent = continued(sent) if sent else None
         method = scope["method"] if scope["method"] in _METHODS else _OTHER_METHOD
         span = self.tracer.start_span(method, parent, SpanKind.SERVER, {"http.request.method": method})
         if sent or span.is_recording():
             scope[_SPAN], scope[_TOKEN] = span, contexts.attach(set_span_in_context(span, parent))
             _request.set(span)
+
+    def may_begin(self) -> bool:
+        """Return whether a trace that begins now is one of the share."""
+        return self._share >= 1 or random.random() < self._share
 
     def end_request(self, scope: Scope, status: int, code: str | None) -> None:
         """End the span of a request.

@@ -292,6 +292,20 @@ def test_a_trace_that_the_caller_does_not_record_is_carried_to_the_receiver_and_
     assert "traceparent" not in claimed["customer.created"]
 
 
+def test_of_what_begins_a_trace_a_share_is_recorded_and_what_continues_one_always() -> None:
+    exporter, sender = InMemorySpanExporter(), FakeSender()
+    tracing = Tracing(provider_of(exporter), share=0.0)
+    headers = [("Svc-Event-Type", "ping"), ("Svc-Event-Id", "1"), ("Svc-Delivery-Id", "2")]
+    for sent in (headers, [*headers, ("traceparent", CALLERS)]):
+        asyncio.run(TracedSender(sender, tracing).send("", sent, b""))
+    for lines in ([], [(b"traceparent", CALLERS.encode())]):
+        scope: dict[str, Any] = {"type": "http", "method": "GET", "headers": lines, "booking.request_id": "req_1"}
+        tracing.begin_request(scope)
+        tracing.end_request(scope, 404, "not_found")
+    assert [each.name for each in exporter.get_finished_spans()] == ["deliver ping", "GET"]
+    assert ["traceparent" in each for each in sender.headers] == [False, True]
+
+
 @pytest.mark.parametrize("kept", [[], [("traceparent", CALLERS)]], ids=["no trace", "a trace"])
 def test_a_provider_that_is_disabled_passes_a_trace_on_as_it_is(kept: list[tuple[str, str]]) -> None:
     headers = [("Svc-Event-Type", "ping"), ("Svc-Event-Id", "1"), ("Svc-Delivery-Id", "2"), *kept]
@@ -361,7 +375,10 @@ def test_the_environment_of_opentelemetry_configures_the_provider(monkeypatch: p
     tracing = setup.open_tracing(Settings(tracing=True))
     assert tracing is not None
     tracer = tracing.tracer
-    assert "ParentBased{root:TraceIdRatioBased{0.01}" in tracer.sampler.get_description()
+    assert "ParentBased{root:AlwaysOn" in tracer.sampler.get_description()
+    draws = iter([0.0099, 0.01])
+    monkeypatch.setattr("random.random", lambda: next(draws))
+    assert [tracing.may_begin(), tracing.may_begin()] == [True, False]
     tracing.close()
 
 
