@@ -14,7 +14,7 @@ COPY booking_cli booking_cli
 RUN python -m venv /opt/booking \
     && sed -E -e '/^ +--hash/d' -e 's/ *\\$//' requirements.lock > constraints.txt \
     && /opt/booking/bin/pip install --quiet --constraint constraints.txt \
-       ./webhook_verify './booking_core[storage]' ./booking_sdk './booking_server[postgres,redis]' './booking_cli[operator]' \
+       ./webhook_verify './booking_core[storage]' ./booking_sdk './booking_server[otel,postgres,redis]' './booking_cli[operator]' \
     && /opt/booking/bin/pip uninstall --quiet --yes pip
 
 FROM python:3.13-slim-bookworm

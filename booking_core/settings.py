@@ -297,6 +297,7 @@ class Settings:
     request_log: float | None = _setting("REQUEST_LOG", _request_share, 0.0, absent="off")
     metrics_address: tuple[str, int] | None = _setting("METRICS_ADDRESS", _address, None)
     metrics_token: str | None = _setting("METRICS_TOKEN", _token, None, secret=True)
+    tracing: bool = _setting("TRACING", _switch, False)
     shutdown_delay_s: float = _setting("SHUTDOWN_DELAY", _delay, 0.0)
 
     @classmethod

@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.types import Lifespan
@@ -17,13 +18,15 @@ from booking_core.errors import Unavailable
 from booking_core.models.limits import API_VERSION
 from booking_core.settings import SettingError, Settings
 from booking_server import gc_tuning
-from booking_server.api import errors, request_log
-from booking_server.api.middleware import Observe, RequestContextMiddleware
+from booking_server.api import errors
+from booking_server.api.middleware import RequestContextMiddleware
+from booking_server.api.observer import STATE, RequestObserver
 from booking_server.api.openapi import data, document
 from booking_server.api.request_log import RequestLog
 from booking_server.api.route_table import RouteTable
 from booking_server.api.routers import ROUTERS
 from booking_server.execution import key_usage
+from booking_server.execution.authenticator import Credentials
 from booking_server.execution.service import Service
 from booking_server.guest_pages.router import router as guest_pages
 from booking_server.monitoring import shutdown
@@ -32,8 +35,14 @@ from booking_server.monitoring.exposition import processes_folder
 from booking_server.monitoring.monitor import Monitor
 from booking_server.monitoring.router import router as monitoring
 from booking_server.reference import router as reference
+from booking_server.tracing.setup import open_tracing
 from booking_server.worker.notifier import open_notifier
 from booking_server.worker.process import running_worker
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from booking_server.tracing.tracing import Tracing
 
 log = logging.getLogger("booking.serve")
 
@@ -54,12 +63,14 @@ def create_app(
     database: Database | None = None,
     worker: bool = False,
     flush_s: float = key_usage.FLUSH_S,
+    tracer_provider: "TracerProvider | None" = None,
 ) -> FastAPI:
     """Create the ASGI application; settings come from the environment unless they are passed in.
 
     Args:
         worker: whether this process also does the worker's part.
         flush_s: seconds between two writes of the last uses of keys.
+        tracer_provider: makes the spans of this application, in the place of the provider that the settings name.
 
     Raises:
         SettingError: a setting cannot be understood, the database is not at this release's schema, or the secret keys
@@ -72,11 +83,15 @@ def create_app(
     _log_pooling(settings, database)
     service = Service(settings, database)
     monitor = _monitor_of(service)
+    tracing = _tracing_of(service, tracer_provider)
+    observing = RequestObserver(monitor.metrics, _request_log_of(service), tracing)
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, RequestLog]]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, RequestObserver]]:
         async with contextlib.AsyncExitStack() as stack:
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_HOPS, "hop"))
+            if tracing:
+                stack.push_async_callback(asyncio.to_thread, tracing.close)
             stack.push_async_callback(asyncio.to_thread, service.close)
             await stack.enter_async_context(monitor.running())
             if settings.metrics_address:
@@ -84,14 +99,15 @@ def create_app(
             stack.enter_context(gc_tuning.reduced_collection())
             await stack.enter_async_context(service.key_usage.flushing(flush_s))
             if worker:
-                await stack.enter_async_context(_worker_of(service, monitor))
+                await stack.enter_async_context(_worker_of(service, monitor, tracing))
             await stack.enter_async_context(_notifier_of(service))
             stack.enter_context(shutdown.announced(monitor.health.stop, settings.shutdown_delay_s))
-            yield _request_log_of(service)
+            yield {STATE: observing}
             monitor.health.stop()
 
-    app = describe(lifespan, observe=monitor.metrics.observe_request)
+    app = describe(lifespan, observing)
     app.state.service = service
+    app.state.observer = observing
     app.state.monitor = monitor
     return app
 
@@ -122,6 +138,16 @@ def _monitor_of(service: Service) -> Monitor:
     return monitor
 
 
+def _tracing_of(service: Service, provider: "TracerProvider | None") -> "Tracing | None":
+    tracing = open_tracing(service.settings, provider)
+    if tracing is None:
+        return None
+    service.trace(tracing)
+    known = service.authenticator.known_organization
+    tracing.organization_of = lambda scope: known(Credentials(scope["headers"], ""))
+    return tracing
+
+
 def _log_pooling(settings: Settings, database: Database) -> None:
     """Log what works through a pooler, if there is one."""
     with contextlib.suppress(Unavailable):  # requests are refused until the database is there
@@ -129,12 +155,8 @@ def _log_pooling(settings: Settings, database: Database) -> None:
             log.info("%s", sentence)
 
 
-def describe(lifespan: Lifespan[FastAPI] | None = None, *, observe: Observe | None = None) -> FastAPI:
-    """Return the application without its service: enough for the OpenAPI document, and for tests of it.
-
-    Args:
-        observe: counts each request.
-    """
+def describe(lifespan: Lifespan[FastAPI] | None = None, observer: RequestObserver | None = None) -> FastAPI:
+    """Return the application without its service: enough for the OpenAPI document, and for tests of it."""
     app = FastAPI(
         title="Booking Service",
         version=API_VERSION,
@@ -146,10 +168,11 @@ def describe(lifespan: Lifespan[FastAPI] | None = None, *, observe: Observe | No
         openapi_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
-        # Asked on every request whether it is wanted. It would see a request only until a thread takes it over.
+        # It would write paths and queries into spans, and see a request only until a thread takes it over (decision
+        # 0047).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.add_middleware(RequestContextMiddleware, observe=observe)
+    app.add_middleware(RequestContextMiddleware, observer=observer)
     errors.add_handlers(app)
     for router in (*ROUTERS, guest_pages, reference, monitoring):
         app.include_router(router)
@@ -158,18 +181,16 @@ def describe(lifespan: Lifespan[FastAPI] | None = None, *, observe: Observe | No
     return app
 
 
-def _request_log_of(service: Service) -> dict[str, RequestLog]:
-    """Return the part of the lifespan's state that has the request log, unless the settings switch it off."""
+def _request_log_of(service: Service) -> RequestLog | None:
+    """Return the request log, unless the settings switch it off."""
     share = service.settings.request_log
-    if share is None:
-        return {}
-    return {request_log.STATE: RequestLog(share, service.authenticator.seen_keys.organization_of)}
+    return None if share is None else RequestLog(share, service.authenticator.seen_keys.organization_of)
 
 
 @contextlib.asynccontextmanager
-async def _worker_of(service: Service, monitor: Monitor) -> AsyncIterator[None]:
+async def _worker_of(service: Service, monitor: Monitor, tracing: "Tracing | None") -> AsyncIterator[None]:
     """Run a worker in this process, which the commits of this process wake."""
-    async with running_worker(service.settings, service.database, service.installation) as worker:
+    async with running_worker(service.settings, service.database, service.installation, tracing) as worker:
         monitor.watch_worker(worker)
         service.committed = worker.wake
         yield

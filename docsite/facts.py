@@ -30,6 +30,7 @@ NOTES = {
     "BOOKING_EVENT_RETENTION_DAYS": "Days that events are kept.",
     "BOOKING_DELIVERY_RETENTION_DAYS": "Days that the log of deliveries is kept.",
     "BOOKING_REQUEST_LOG": "From 0 to 1; `on` is 1. Answers with 5xx have a line unless it is `off`.",
+    "BOOKING_TRACING": "Needs `booking-server[otel]`; the `OTEL_*` variables say where spans go, and which.",
     "BOOKING_IDEMPOTENCY_RETENTION_DAYS": "Days that stored answers are kept; after that a key is new.",
     "BOOKING_GUEST_RETENTION_DAYS": "Customers are anonymized then, with their bookings and what repeats them.",
     "BOOKING_PENDING_MINUTES": "An organization may set its own time.",

@@ -29,14 +29,8 @@ def upgrade(ctx: typer.Context) -> None:
     before = schema.revision(settings)
     schema.upgrade(settings)
     if before != schema.revision(settings):
-        _record(cli)
+        storage.record_change(cli)
     cli.render.one({"previous": before, "revision": schema.revision(settings)})
-
-
-def _record(cli: Cli) -> None:
-    """Write the entry of the audit trail after the upgrade, whose transactions are Alembic's."""
-    with storage.open_database(cli) as database:
-        database.write(lambda tx: None)
 
 
 @command(app, "current", "booking db current -o json")

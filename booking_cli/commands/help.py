@@ -76,6 +76,7 @@ ENVIRONMENT: tuple[tuple[str, str, str], ...] = (
     ("BOOKING_REQUEST_LOG", "operator", "share of the requests with a line in the log, or off; 0"),
     ("BOOKING_METRICS_ADDRESS", "operator", "HOST:PORT of booking serve for /metrics, /healthz and /readyz"),
     ("BOOKING_METRICS_TOKEN", "operator", "bearer token of /metrics; with it they are served beside the API too"),
+    ("BOOKING_TRACING", "operator", "send traces by OpenTelemetry, configured by its OTEL_* variables; off"),
     ("BOOKING_SHUTDOWN_DELAY", "operator", "seconds between SIGTERM, from which on /readyz fails, and the end; 0"),
 )
 

@@ -26,7 +26,8 @@ def restore(
     Stop serve and worker first. The file and the secret key are checked before anything is changed, and the data is
     replaced in one transaction: an interrupted command changes nothing. The exit code is that of booking doctor.
 
-    Deliveries, mails and refunds that were queued at the time of the backup are sent again.
+    Deliveries, mails and refunds that were queued at the time of the backup are sent again. The audit trail is that of
+    the backup, with an entry of the restoration.
     """
     from booking_core import backups as core
 
@@ -39,6 +40,7 @@ def restore(
         cli.render.progress("copying") as advance,
     ):
         done = core.restore(settings, file, backups.SecretKeyCheck(cli), force=force, advance=advance)
+        storage.record_change(cli)
     found = doctor.examine(cli)
     cli.render.one(
         {

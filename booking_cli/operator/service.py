@@ -69,6 +69,7 @@ def prepare(settings: "Settings") -> None:
     with storage.translate_errors():
         import uvicorn  # noqa: F401 - a missing package is reported before the database is changed
 
+        _require_tracing(settings)
         for warning in (*storage.restrict_file_modes(settings), *settings.secret_key_warnings()):
             _warn(settings, warning)
         if settings.has_secret_key or not settings.is_sqlite:
@@ -78,6 +79,16 @@ def prepare(settings: "Settings") -> None:
         else:
             schema.require_usable(settings)
         _verify_secret_keys(settings)
+
+
+def _require_tracing(settings: "Settings") -> None:
+    from booking_core.settings import SettingError
+    from booking_server.tracing.setup import require_packages
+
+    try:
+        require_packages(settings)
+    except SettingError as error:
+        raise CliError(str(error), code="bad_setting") from None
 
 
 def _verify_secret_keys(settings: "Settings") -> None:

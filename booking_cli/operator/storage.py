@@ -63,6 +63,12 @@ def open_database(cli: Cli) -> Iterator["Database"]:
             yield database
 
 
+def record_change(cli: Cli) -> None:
+    """Write the entry of the audit trail of a change that another program's transaction has made."""
+    with open_database(cli) as database:
+        database.write(lambda tx: None)
+
+
 def note_database(cli: Cli, settings: "Settings") -> None:
     """Note on stderr which database is opened: its file, or its server and name, but no user and no password."""
     cli.render.note(f"database: {location(settings)}")

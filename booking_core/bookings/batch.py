@@ -67,6 +67,8 @@ class CreateRequest:
     request: BookingCreate
     once: Once
     refuse: Refuse
+    traceparent: str | None = None
+    """The trace context (W3C) of the request."""
 
     @property
     def organization_id(self) -> str:
@@ -242,6 +244,7 @@ def _write(tx: Tx, batch: Batch, lock_wait: LockWait | None) -> None:
         organization_id = accepted.create.organization_id
         number, sequence = counters[organization_id]
         counters[organization_id] = number + 1, sequence + accepted.event_count
+        tx.traceparent = accepted.create.traceparent
         batch.results[accepted.position] = _write_one(tx, accepted, number + 1, sequence + 1)
     _write_seats(tx, batch)
 

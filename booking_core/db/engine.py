@@ -23,7 +23,7 @@ from sqlalchemy.engine import URL, Dialect
 from booking_core import database_urls
 from booking_core.clock import Clock, system_clock
 from booking_core.db import unit_of_work
-from booking_core.db.driver import Connection, Driver
+from booking_core.db.driver import Connection, Driver, Tracer
 from booking_core.db.sqlite import SqliteConnection, SqliteDriver
 from booking_core.db.statements import Compiled, Row, Statement, as_json, now_us
 from booking_core.db.tallies import Tallies, Tally
@@ -92,6 +92,8 @@ class Tx:
         self._scopes: list[_Scope] = []
         self._autoflush = True
         self._tallies: list[Tally] = []
+        self.traceparent: str | None = None
+        """The trace context (W3C) of the request for which the next events are published."""
         self.collected = 0
         """The number of rows that were collected so far."""
         self.dialect = database.dialect
@@ -125,6 +127,11 @@ class Tx:
             organization: its slug.
         """
         self._tallies.append((name, organization, amount))
+
+    @property
+    def trace_columns(self) -> dict[str, str | None]:
+        """Return the columns of an event with the trace context: none where nothing is traced."""
+        return {"traceparent": self.traceparent} if self._database.tracer else {}
 
     def _refuse_read_only(self) -> None:
         if self._is_read_only:
@@ -395,7 +402,7 @@ class Readers:
     def reading(self) -> Iterator[Tx]:
         """Lend a connection for reads; each statement sees the newest commit."""
         with self._database.translating_errors(), self._pool.connection() as connection:
-            yield Tx(self._database, connection, is_read_only=True)
+            yield Tx(self._database, self._database.traced(connection, self._pool), is_read_only=True)
 
 
 class _DryRun(Exception):
@@ -409,6 +416,8 @@ class Database:
         self.url = database_urls.parse(url)
         self.driver = _driver(self.url)
         self.dialect = self.driver.dialect
+        self.tracer: Tracer | None = None
+        """Makes spans of transactions and statements."""
         self.observer: Callable[[str], None] | None = None
         """Called with the text of every statement, by tests that count them."""
         self.faults = RepeatedLog(log)
@@ -484,8 +493,9 @@ class Database:
 
     @contextmanager
     def _transaction(self, writers: Pool | None = None) -> Iterator[Tx]:
-        asked_s = time.monotonic()
-        with (writers or self._writers).connection() as connection:
+        asked_s, pool = time.monotonic(), writers or self._writers
+        with pool.connection() as lent:
+            connection = self.traced(lent, pool)
             self._begin(connection, asked_s)
             tx = Tx(self, connection)
             try:
@@ -495,6 +505,10 @@ class Database:
                 with contextlib.suppress(Exception):  # the first error is the one to report
                     connection.rollback()
                 raise
+
+    def traced(self, connection: Connection, pool: Pool) -> Connection:
+        """Return the connection as its statements are to be run: as it is where nothing is traced."""
+        return self.tracer.traced(connection, pool.name) if self.tracer else connection
 
     def _begin(self, connection: Connection, asked_s: float) -> None:
         """Begin a transaction. One that has waited behind another for SQLite's lock is refused with it: each waiting

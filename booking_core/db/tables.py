@@ -441,6 +441,7 @@ events = Table(
     Column("occurrence", BigInteger, nullable=False),
     Column("body", Text, nullable=False, info=LONG),
     Column("created_at", At, nullable=False),
+    Column("traceparent", Text),  # of the request, where it was traced: the trace context that deliveries continue
     UniqueConstraint("organization_id", "id"),
     UniqueConstraint("organization_id", "resource_id", "type", "occurrence"),
     Index(None, "organization_id", "created_at"),

@@ -147,6 +147,7 @@ def append(tx: Tx, organization: Organization, event: NewEvent, *, sequence: int
         occurrence=0 if event.type in _ONCE else sequence,
         body=orjson.dumps(envelope).decode(),
         created_at=at,
+        **tx.trace_columns,
     )
     return event_id
 

@@ -56,6 +56,8 @@ class ClaimedDelivery:
     """The instant of the claim, by the clock that all workers share: receivers refuse a signature by a wrong clock."""
     timed_out_before: bool
     """The endpoint's last attempt timed out, so this attempt counts against the limit for slow endpoints."""
+    traceparent: str | None = None
+    """The trace context (W3C) of the event, which the attempt continues."""
     after: str | None = None
     """The delivery about the same resource that comes first: this worker holds its first attempt."""
 
@@ -184,6 +186,7 @@ def _claimed(due: DueDelivery, token: str, cache: _SecretCache) -> ClaimedDelive
         lease_token=token,
         at=due.at,
         timed_out_before=bool(due.last_timed_out),
+        traceparent=due.traceparent,
     )
 
 

@@ -125,7 +125,8 @@ _CLAIMED_ROW = f"""
                   WHERE a.organization_id = d.organization_id AND a.delivery_id = d.id), 0) + 1 AS number,
        (SELECT v.body FROM events v WHERE v.organization_id = d.organization_id AND v.id = d.event_id) AS body,
        {_SECRETS}, d.resource_id, CAST(NULL AS bigint) AS sequence, d.generation, d.created_at,
-       NULL AS unfinished"""  # noqa: S608
+       (SELECT v.traceparent FROM events v
+         WHERE v.organization_id = d.organization_id AND v.id = d.event_id) AS traceparent, NULL AS unfinished"""  # noqa: S608
 
 # An attempt that this worker has in flight may be followed by the next one about the same resource; any other may not.
 _UNFINISHED = """
@@ -140,7 +141,7 @@ _UNFINISHED = """
 _CLAIMED_EVENT = f"""
        v.organization_id, v.id, k.endpoint_id, v.id AS event_id, v.type AS event_type, NULL AS failure_reason, k.url,
        k.last_timed_out, 1 AS number, v.body, {_SECRETS}, v.resource_id, v.sequence, k.generation,
-       v.created_at, {_UNFINISHED}"""
+       v.created_at, v.traceparent, {_UNFINISHED}"""
 
 # LATERAL with a LIMIT or a lock runs row by row along an index, whatever number of rows the planner estimates; a plain
 # join would now and then read a whole table.
@@ -337,6 +338,8 @@ class DueDelivery(NamedTuple):
     """Of an event, which is no delivery yet."""
     generation: int
     created_at: int
+    traceparent: str | None
+    """The trace context (W3C) of the event."""
     unfinished: str | None
     """The delivery of an earlier event about the same resource, when its first attempt is the only one that is not over
     and this worker holds it. Empty: there are others. Null: there is none."""

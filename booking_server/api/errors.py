@@ -17,6 +17,7 @@ from booking_core.errors import BookingError
 from booking_core.idempotency import Answer
 from booking_server.api import requests
 from booking_server.api.middleware import context_headers
+from booking_server.api.request_log import REASON
 from booking_server.api.responses import JsonBytes
 from booking_server.execution.authenticator import Credentials
 from booking_server.execution.service import Service
@@ -86,6 +87,12 @@ def respond_with(error: BookingError, request_id: str) -> Response:
     return JsonBytes(refused.body, refused.status, headers(error))
 
 
+def note(request: Request, error: BookingError) -> None:
+    """Note the reason of a refusal with 503, for the metrics and the request log."""
+    if isinstance(error, errors.Unavailable):
+        request.scope[REASON] = error.reason
+
+
 # Exception handlers --------------------------------------------------------------------------------------------------
 
 
@@ -98,10 +105,7 @@ def add_handlers(app: FastAPI) -> None:
 
 
 async def _refused(request: Request, error: Any) -> Response:
-    if isinstance(error, errors.Unavailable):
-        monitor = getattr(request.app.state, "monitor", None)
-        if monitor:
-            monitor.metrics.observe_refusal(error.reason)
+    note(request, error)
     return respond_with(error, request_id(request))
 
 

@@ -1,23 +1,20 @@
-"""Middleware: the request id, the rate limit's state and the safety headers on every response, and the request log."""
+"""Middleware: the request id, the rate limit's state and the safety headers on every response, and the observer."""
 
 import logging
 import re
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from booking_core import tokens
 from booking_core.models.limits import REQUEST_ID_LENGTH_MAX
-from booking_server.api import request_log
+from booking_server.api.observer import FAILED, REFUSED, STATE, RequestObserver, code_of
 
 log = logging.getLogger("booking.http")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,%d}" % REQUEST_ID_LENGTH_MAX)
 _NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 _NO_STORE = (b"cache-control", b"no-store")
-
-Observe = Callable[[Scope, int, float], None]
 
 
 def _request_id(scope: Scope) -> str:
@@ -29,52 +26,46 @@ def _request_id(scope: Scope) -> str:
 
 
 class RequestContextMiddleware:
-    """Gives every request its id and its line of the request log, and every response the headers that all have.
+    """Gives every request its id and its observer, and every response the headers that all have.
 
     The state of the rate limit is in `request.state.rate_limit` once a dependency has counted the request.
 
     Args:
-        observe: called after each request with its scope, the status of its response and its seconds; the status is 0
-            when there was no response, since the client had disconnected.
-        clock: returns monotonic seconds.
+        observer: of requests whose scope has none in its state.
     """
 
-    def __init__(
-        self, app: ASGIApp, *, observe: Observe | None = None, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, observer: RequestObserver | None = None) -> None:
         self.app = app
-        self._observe = observe
-        self._clock = clock
+        self._observer = observer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         request_id = scope["booking.request_id"] = _request_id(scope)
-        begun_s, status = self._clock(), 0
-        entry = request_log.begin(scope)
+        observer = scope["state"].get(STATE, self._observer) if "state" in scope else self._observer
+        begun_s = observer.begin(scope) if observer is not None else 0.0
+        status, code = 0, None
 
-        async def send_with_headers(message: Message) -> None:
-            nonlocal status
+        def send_with_headers(message: Message) -> Awaitable[None]:
+            nonlocal status, code
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], *context_headers(scope, message["headers"])]
-            if entry is not None:
-                entry.note(message)
-            await send(message)
+            elif status >= REFUSED and code is None:
+                code = code_of(message)
+            return send(message)
 
         try:
             await self.app(scope, receive, send_with_headers)
         except Exception:
             log.exception("request %s failed", request_id)
-            if entry is not None:
-                entry.fail()
+            if not status:  # Starlette responds to it outside of the middleware
+                status, code = FAILED, "internal_error"
             raise
         finally:
-            if self._observe:
-                self._observe(scope, status, self._clock() - begun_s)
-            if entry is not None:
-                entry.end()
+            if observer is not None:
+                observer.end(scope, status, code, begun_s)
 
 
 def context_headers(scope: Scope, own: Iterable[tuple[bytes, bytes]] = ()) -> list[tuple[bytes, bytes]]:

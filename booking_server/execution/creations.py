@@ -9,7 +9,7 @@ after three seconds is refused (decision R4), with nothing done.
 import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from booking_core import bookings
 from booking_core.bookings import CreateRequest, Deferred, LockWait
@@ -46,6 +46,8 @@ class Creation:
     credentials: Credentials
     prepare: Callable[[Caller], CreateRequest]
     """Makes the booking of a request, after the checks that come after its key."""
+    traceparent: str | None = None
+    """The trace context (W3C) of the request."""
     caller: Caller | Exception | None = None
     """The caller or its refusal; none while its key is not looked up."""
     create: CreateRequest | None = None
@@ -99,14 +101,16 @@ class Creations:
         *,
         organization_id: str | None = None,
         caller: Caller | None = None,
+        traceparent: str | None = None,
     ) -> Answer:
         """Create a booking in a batch with others that wait.
 
         Args:
             organization_id: whose turn it is.
             caller: when it was looked up already; else its key is looked up with those of the batch.
+            traceparent: the trace context (W3C) of the request.
         """
-        return await self.batches.submit(Creation(credentials, prepare, caller), Place(organization_id))
+        return await self.batches.submit(Creation(credentials, prepare, traceparent, caller), Place(organization_id))
 
     def close(self) -> None:
         """Finish what waits."""
@@ -210,7 +214,8 @@ def _prepare(creation: Creation) -> None:
     try:
         if not isinstance(creation.caller, Caller):
             raise creation.caller or AssertionError("a booking without a caller")
-        creation.create = creation.prepare(creation.caller)
+        create = creation.prepare(creation.caller)
+        creation.create = replace(create, traceparent=creation.traceparent) if creation.traceparent else create
     except Exception as error:  # noqa: BLE001 - the error belongs to this one request
         creation.refusal = error
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from booking_core.errors import Unavailable, is_outage
 from booking_server.execution.futures import Unresolved, resolve
@@ -53,6 +53,8 @@ class QueuedJob(NamedTuple, Generic[JobT, ResultT]):
     future: "asyncio.Future[ResultT]"
     submitted_s: float
     place: Place
+    span: Any = None
+    """The span of its request, if that is recorded."""
 
 
 class Retry(Unresolved):
@@ -68,6 +70,15 @@ class HandOver(Unresolved):
 
     place: Place
 
+
+class BatchTracer(Protocol):
+    """The spans of requests and of the batches that carry them."""
+
+    def current(self) -> Any: ...
+    def batch(self, lane: str, spans: Sequence[Any], size: int, /) -> contextlib.AbstractContextManager[None]: ...
+
+
+_UNTRACED = contextlib.nullcontext()
 
 BatchHandler = Callable[[Sequence[JobT]], Sequence[ResultT | Exception | Retry | HandOver]]
 """Runs a batch and returns one result, exception, `RETRY` or `HandOver` for each job, in the same order."""
@@ -112,6 +123,8 @@ class BatchExecutor(Generic[JobT, ResultT]):
         self.threads = threads
         self.observe: Callable[[int, float], None] = _ignore
         """Called with the size of each batch and the seconds for which its first job has waited."""
+        self.tracer: BatchTracer | None = None
+        """Makes spans of the batches whose requests are recorded."""
         self._handle = handle
         self._batch = batch
         self._lanes = lanes or threads
@@ -159,7 +172,8 @@ class BatchExecutor(Generic[JobT, ResultT]):
                 raise Unavailable
             if len(self._waiting) or not self._idle:
                 self._refuse_hopeless(place.owner)
-            self._put(QueuedJob(job, future, self._clock(), place))
+            span = self.tracer.current() if self.tracer else None
+            self._put(QueuedJob(job, future, self._clock(), place, span))
             is_woken = self._reserve_thread()
         if is_woken:  # without the lock, which the thread takes first
             self._wake.put(None)
@@ -313,13 +327,19 @@ class BatchExecutor(Generic[JobT, ResultT]):
         self.observe(len(jobs), self._clock() - jobs[0].submitted_s)
         self._load.begin()
         try:
-            results = self._handle([each.job for each in jobs])
+            with self._traced(jobs):
+                results = self._handle([each.job for each in jobs])
         except Exception as error:  # noqa: BLE001 - every future of the batch gets it, and the thread goes on
             results = [error] * len(jobs)
         self._load.end()
         if self._coalesce:
             self._update_expected(len(jobs))  # before the answers, or a client that asks again at once counts twice
         return results
+
+    def _traced(self, jobs: Sequence[QueuedJob[JobT, ResultT]]) -> contextlib.AbstractContextManager[None]:
+        """Return the span of a batch, in which it is to be run."""
+        spans = [each.span for each in jobs if each.span] if self.tracer else None
+        return self.tracer.batch(self.name, spans, len(jobs)) if self.tracer and spans else _UNTRACED
 
     def _settle(self, jobs: Sequence[QueuedJob[JobT, ResultT]], results: Sequence[Any]) -> None:
         """Resolve the futures of a batch, and hand jobs over."""

@@ -3,11 +3,12 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from booking_core import secret_keys
 from booking_core.bookings import CreateRequest
 from booking_core.context import Caller
+from booking_core.db.driver import Tracer as ConnectionTracer
 from booking_core.db.engine import Database, Tx
 from booking_core.db.sqlite import SqliteDriver
 from booking_core.idempotency import Answer
@@ -15,7 +16,7 @@ from booking_core.settings import Settings
 from booking_server.adapters.address_guard import AddressGuard
 from booking_server.execution.authenticator import Authenticator, Credentials
 from booking_server.execution.creations import Creations
-from booking_server.execution.executor import BatchExecutor
+from booking_server.execution.executor import BatchExecutor, BatchTracer
 from booking_server.execution.key_usage import KeyUsage
 from booking_server.execution.queues import MixedQueue, Place, SeparateQueue
 from booking_server.execution.rate_limit import open_limiter
@@ -40,6 +41,19 @@ class Write:
     work: Callable[[Tx], Any]
     is_once: bool
     """The work has no idempotency key, so it must not run again when the outcome of its commit is unknown."""
+    traceparent: str | None = None
+    """The trace context (W3C) of the request."""
+
+    def run(self, tx: Tx) -> Any:
+        """Do the work."""
+        tx.traceparent = self.traceparent
+        return self.work(tx)
+
+
+class Tracer(BatchTracer, ConnectionTracer, Protocol):
+    """The traces of a process."""
+
+    def traceparent(self) -> str | None: ...
 
 
 class Service:
@@ -58,6 +72,7 @@ class Service:
         """The marks of the requests that run now."""
         self.committed: Callable[[], None] = lambda: None
         """Called on the event loop after a request that may have written something to be delivered."""
+        self._tracer: Tracer | None = None
         self.key_usage = KeyUsage(database)
         self.authenticator = Authenticator(
             self.installation, open_limiter(settings.rate_limit_store), self.key_usage, settings.rate_limit
@@ -91,13 +106,22 @@ class Service:
         creations = self.creations.batches, self.creations.waiting
         return (*self.reads.executors, *creations, self._writes, self._look_ups)
 
+    def trace(self, tracer: Tracer | None) -> None:
+        """Make spans of all batches, transactions and statements of requests that are recorded, or none from now on."""
+        self._tracer = self.database.tracer = tracer
+        for executor in self.executors:
+            executor.tracer = tracer
+
+    def _traceparent(self) -> str | None:
+        return self._tracer.traceparent() if self._tracer else None
+
     async def authenticate(self, credentials: Credentials) -> Caller:
         """Return the caller of a request, counted against its rate limit."""
         return await self.reads.authenticate(credentials)
 
     async def write(self, work: Callable[[Tx], T], *, organization_id: str, is_once: bool) -> T:
         """Run a transaction of the organization and wake the worker."""
-        result: T = await self._writes.submit(Write(work, is_once), Place(organization_id))
+        result: T = await self._writes.submit(Write(work, is_once, self._traceparent()), Place(organization_id))
         self.committed()
         return result
 
@@ -108,7 +132,9 @@ class Service:
         if organization_id is None:
             caller = await self.authenticate(credentials)
             organization_id = caller.organization.id
-        answer = await self.creations.create(credentials, prepare, organization_id=organization_id, caller=caller)
+        answer = await self.creations.create(
+            credentials, prepare, organization_id=organization_id, caller=caller, traceparent=self._traceparent()
+        )
         self.committed()
         return answer
 
@@ -129,7 +155,7 @@ class Service:
     # In the threads --------------------------------------------------------------------------------------------
 
     def _write_batch(self, writes: Sequence[Write]) -> Sequence[Any]:
-        return self.database.write_each([each.work for each in writes], once=[each.is_once for each in writes])
+        return self.database.write_each([each.run for each in writes], once=[each.is_once for each in writes])
 
 
 def _call_each(functions: Sequence[Callable[[], Any]]) -> list[Any]:

@@ -18,6 +18,7 @@ from booking_core.errors import BookingError, MethodNotAllowed, NotFound
 from booking_core.guest_links import open_token
 from booking_core.models.bookings import BookingStatus, CancelReason
 from booking_core.notifications import GuestView
+from booking_server.api import errors
 from booking_server.api.dependencies import ServiceDep, counted, service_of
 from booking_server.api.requests import read_body
 from booking_server.execution.service import Service
@@ -167,6 +168,7 @@ async def _respond(request: Request, handler: Callable[[Request], Awaitable[Resp
         await _count(request)
         response = await handler(request)
     except BookingError as error:
+        errors.note(request, error)
         response = pages.error_page(error, request.method)
     response.raw_headers.extend(pages.security_headers())
     return response

@@ -18,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from booking_core.errors import BookingError, Malformed
 from booking_server.api import errors
 from booking_server.api.middleware import RequestContextMiddleware
+from booking_server.api.observer import WITHDRAWN
 from booking_server.execution.clients import unmapped
 from booking_server.http.framing import NOT_HTTP, Phase, RequestHead, RequestReader
 
@@ -214,6 +215,7 @@ class HttpProtocol(HttpToolsProtocol):
             return True
         if cycle.response_started:
             return False
+        cycle.scope[WITHDRAWN] = True  # type: ignore[literal-required]
         cycle.disconnected = True
         cycle.message_event.set()
         return True

@@ -1,18 +1,23 @@
 """The metrics of one process.
 
-What happens for each request or batch is counted by prometheus_client as it happens. Everything else is read when
-Prometheus asks: queues, pools, loops and tallies keep their own counts anyway.
+Batches are counted by prometheus_client as they happen. Everything else is read when Prometheus asks: requests, queues,
+pools, loops and tallies have counts of their own.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections import Counter as Counts
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.gc_collector import GCCollector
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 from starlette.types import Scope
 
 from booking_core.db.engine import Database
@@ -49,6 +54,25 @@ class WorkerState(Protocol):
     def turns(self) -> Any: ...
 
 
+@dataclass(slots=True)
+class Durations:
+    """The durations of the requests for one operation."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
+    """Requests by the first of SECONDS that they did not exceed; the last: those that exceeded all."""
+    total_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Requests:
+    """The requests for one operation that had the same status."""
+
+    operation: str
+    status: int
+    durations: Durations
+    count: int = 0
+
+
 class Metrics:
     """Counts the requests and batches of one process, and reads the rest when it is collected."""
 
@@ -56,25 +80,29 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.worker: WorkerState | None = None
         """The worker of this process, if it has one."""
-        self._requests = self._counter(
-            "booking_http_requests", "Requests by operation and status.", "operation", "status"
-        )
-        self._seconds = self._histogram(
-            "booking_http_request_duration_seconds", "Seconds from a request to its response.", SECONDS, "operation"
-        )
+        self._requests: dict[tuple[Any, int], Requests] = {}
+        """By endpoint, which is cheaper to find than its name, and status."""
+        self._durations: dict[str, Durations] = {}
+        """By operation."""
         self._refused = self._counter("booking_http_unavailable", "Requests answered 503, by reason.", "reason")
-        self._observers: dict[tuple[Any, int], tuple[Counter, Histogram]] = {}
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
+        self.registry.register(_Collector(lambda: request_families(list(self._requests.values()))))
         self.registry.register(_Collector(lambda: database_families(database)))
         self.registry.register(_Collector(lambda: worker_families(self.worker) if self.worker else ()))
 
     def observe_request(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count a request, as `middleware.Observe`."""
+        """Count a request, on the event loop.
+
+        Args:
+            status: of the response; 0 if the client had disconnected before it began.
+        """
         endpoint = scope.get("endpoint")
-        counter, histogram = self._observers.get((endpoint, status)) or self._observers_of(scope, endpoint, status)
-        counter.inc()
-        histogram.observe(seconds)
+        requests = self._requests.get((endpoint, status)) or self._new_requests(scope, endpoint, status)
+        requests.count += 1
+        durations = requests.durations
+        durations.total_s += seconds
+        durations.counts[bisect_left(SECONDS, seconds)] += 1
 
     def observe_refusal(self, reason: str) -> None:
         """Count a request that is answered 503."""
@@ -94,11 +122,10 @@ class Metrics:
         self.registry.register(_Collector(lambda: lane_families(lanes)))
         self.registry.register(_Collector(lambda: [_store_failures(failures())]))
 
-    def _observers_of(self, scope: Scope, endpoint: Any, status: int) -> tuple[Counter, Histogram]:
-        route = scope.get("route")
-        name = getattr(route, "operation_id", None) or getattr(route, "name", None) or UNROUTED
-        found = self._requests.labels(name, str(status) if status else NO_RESPONSE), self._seconds.labels(name)
-        self._observers[endpoint, status] = found
+    def _new_requests(self, scope: Scope, endpoint: Any, status: int) -> "Requests":
+        name = operation_of(scope)
+        found = Requests(name, status, self._durations.setdefault(name, Durations()))
+        self._requests[endpoint, status] = found
         return found
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -106,6 +133,12 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, buckets: Iterable[float], *labels: str) -> Histogram:
         return Histogram(name, text, labels, buckets=tuple(buckets), registry=self.registry)
+
+
+def operation_of(scope: Scope) -> str:
+    """Return the name of the operation that a request was routed to."""
+    route = scope.get("route")
+    return getattr(route, "operation_id", None) or getattr(route, "name", None) or UNROUTED
 
 
 def _batch_observer(sizes: Histogram, waits: Histogram) -> Callable[[int, float], None]:
@@ -152,6 +185,24 @@ _TALLIES = {
     "seats_sold": ("booking_seats_sold", "Seats of the bookings that this process committed."),
     "cancellations": ("booking_bookings_cancelled", "Cancellations that this process committed."),
 }
+
+
+def request_families(found: Sequence[Requests]) -> Iterator[Metric]:
+    """Return the requests by operation and status, and their durations by operation."""
+    counts: Counts[tuple[str, str]] = Counts()
+    for each in found:
+        counts[each.operation, str(each.status or NO_RESPONSE)] += each.count
+    labels = ["operation", "status"]
+    requests = CounterMetricFamily("booking_http_requests", "Requests by operation and status.", labels=labels)
+    for key, count in counts.items():
+        requests.add_metric(key, count)
+    yield requests
+    text = "Seconds from a request to its response."
+    seconds = HistogramMetricFamily("booking_http_request_duration_seconds", text, labels=labels[:1])
+    for operation, durations in {each.operation: each.durations for each in found}.items():
+        bounds = [*map(floatToGoString, SECONDS), "+Inf"]
+        seconds.add_metric([operation], list(zip(bounds, accumulate(durations.counts), strict=True)), durations.total_s)
+    yield seconds
 
 
 def lane_families(lanes: Iterable[Executor]) -> Iterator[Metric]:

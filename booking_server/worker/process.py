@@ -5,6 +5,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 from booking_core import secret_keys
 from booking_core.context import Installation
@@ -16,24 +17,39 @@ from booking_core.settings import Settings
 from booking_server import gc_tuning
 from booking_server.adapters.webhook_client import WebhookSender
 from booking_server.monitoring.monitor import Monitor
+from booking_server.tracing.setup import open_tracing
 from booking_server.worker.clock_watch import ClockWatch
 from booking_server.worker.delivery_loop import Sender
 from booking_server.worker.jobs.periodic import periodic_jobs
 from booking_server.worker.notifier import listen
 from booking_server.worker.worker import Worker
 
+if TYPE_CHECKING:
+    from booking_server.tracing.tracing import Tracing
+
 log = logging.getLogger("booking.worker")
 
 
 @contextlib.asynccontextmanager
-async def running_worker(settings: Settings, database: Database, installation: Installation) -> AsyncIterator[Worker]:
+async def running_worker(
+    settings: Settings, database: Database, installation: Installation, tracing: "Tracing | None" = None
+) -> AsyncIterator[Worker]:
     """Run a worker with all periodic jobs while the body runs."""
     watch = ClockWatch()
-    sender = WebhookSender(settings)
+    sender = _sender(settings, tracing)
     jobs = periodic_jobs(settings, database, installation, watch)
     worker = Worker(settings, database, installation, sender, jobs, watch)
     async with running(worker, sender):
         yield worker
+
+
+def _sender(settings: Settings, tracing: "Tracing | None") -> Sender:
+    sender = WebhookSender(settings)
+    if tracing is None:
+        return sender
+    from booking_server.tracing.deliveries import TracedSender
+
+    return TracedSender(sender, tracing)
 
 
 @contextlib.asynccontextmanager
@@ -58,14 +74,16 @@ async def serve_forever(settings: Settings, health_address: tuple[str, int] | No
         health_address: the host and port on which `/healthz`, `/readyz` and `/metrics` are served.
     """
     stop = _stop_on_signal()
+    tracing = open_tracing(settings)
     database = Database(settings.database_url)
+    database.tracer = tracing
     if isinstance(database.driver, SqliteDriver):
         database.driver.checkpoints = True
     installation = secret_keys.with_link_keys(database, settings.installation())
     with gc_tuning.reduced_collection():
         async with (
             _monitored(settings, database, health_address) as monitor,
-            running_worker(settings, database, installation) as worker,
+            running_worker(settings, database, installation, tracing) as worker,
             _listening(settings, database, worker),
         ):
             monitor.watch_worker(worker)
@@ -74,6 +92,8 @@ async def serve_forever(settings: Settings, health_address: tuple[str, int] | No
             monitor.health.stop()
             log.info("the worker stops")
     database.close()
+    if tracing:
+        tracing.close()
 
 
 @contextlib.asynccontextmanager

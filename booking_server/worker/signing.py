@@ -8,7 +8,10 @@ USER_AGENT = "Svc-Webhooks/1.0"
 
 
 def signed_headers(claimed: ClaimedDelivery) -> list[tuple[str, str]]:
-    """Return the contract's headers of an attempt, and those of Standard Webhooks beside them (decision W14)."""
+    """Return the contract's headers of an attempt, and those of Standard Webhooks beside them (decision W14).
+
+    The trace context of the event is not signed: it says nothing of the event, and each attempt is a span of its own.
+    """
     timestamp = claimed.at // SECOND
     standard = webhook_verify.standard_headers(
         claimed.body, claimed.secrets, message_id=claimed.event_id, timestamp=timestamp
@@ -21,4 +24,5 @@ def signed_headers(claimed: ClaimedDelivery) -> list[tuple[str, str]]:
         (webhook_verify.EVENT_TYPE_HEADER, claimed.event_type),
         (webhook_verify.DELIVERY_ID_HEADER, claimed.attempt_id),
         *standard.items(),
+        *([("traceparent", claimed.traceparent)] if claimed.traceparent else []),
     ]

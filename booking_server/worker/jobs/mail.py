@@ -121,12 +121,8 @@ class MailJob(LeaseJob[ClaimedMail, None]):
             await self.claims.park(result.claimed.organization_id, result.claimed.id, error)
 
     async def _write(self, results: Sequence[MailResult]) -> None:
-        def write(tx: Tx) -> None:
-            notifications.record(tx, results)
-            for result in results:
-                self.claims.resolve(tx, result.claimed.organization_id, result.claimed.id)
-
-        await asyncio.to_thread(self._database.write, write)
+        mails = [(result.claimed.organization_id, result.claimed.id) for result in results]
+        await self.claims.settle(lambda tx: notifications.record(tx, results), mails)
 
 
 def mail_job(

@@ -107,10 +107,8 @@ class RefundJob(LeaseJob[ClaimedRefund, RefundResult]):
         def write(tx: Tx) -> None:
             tx.limit_lock_waits(LOCK_WAIT_MS)
             payments.settle(tx, results, first_delay_s=self._first_wait_s)
-            for result in results:
-                self._claims.resolve(tx, result.claimed.organization_id, result.claimed.id)
 
-        await asyncio.to_thread(self._database.write, write)
+        await self._claims.settle(write, [(result.claimed.organization_id, result.claimed.id) for result in results])
         self.results.update(result.outcome.value for result in results)
 
     def _send(self, claimed: ClaimedRefund, lease_ends_at: int) -> RefundResult:

@@ -78,7 +78,7 @@ class Sweep(Generic[T]):
     Args:
         name: of the job in the table of parked rows and in log lines.
         limit: rows of a batch.
-        is_lease: rows are only leased, and are done when `resolve` is called.
+        is_lease: rows are only leased, and are done when `settle` has run.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Sweep(Generic[T]):
         self._limit = limit
         self._is_lease = is_lease
         self._unresolved: set[tuple[str, str]] = set()
-        """Parked rows that are leased."""
+        """Parked rows, and organizations, of which rows are leased."""
         self._rotation = Rotation()
         self._passes: dict[str, _Pass] = {}
         self._failures: Counter[str] = Counter()
@@ -224,10 +224,21 @@ class Sweep(Generic[T]):
         elif repaired:
             parked.remove(tx, self.name, organization_id, repaired)
 
-    def resolve(self, tx: Tx, organization_id: str, subject_id: str) -> None:
-        """Record that a leased row is done, so that it is no longer parked."""
-        if (organization_id, subject_id) in self._unresolved:
-            parked.remove(tx, self.name, organization_id, [subject_id, organization_id])
+    async def settle(self, write: Callable[[Tx], None], rows: Sequence[tuple[str, str]]) -> None:
+        """Run a transaction after which leased rows are done, so that they are no longer parked.
+
+        Args:
+            rows: each with its organization.
+        """
+        repaired = {pair for owner, row_id in rows for pair in ((owner, row_id), (owner, owner))} & self._unresolved
+
+        def settle(tx: Tx) -> None:
+            write(tx)
+            for organization_id, subject_id in sorted(repaired):
+                parked.remove(tx, self.name, organization_id, [subject_id])
+
+        await asyncio.to_thread(self._database.write, settle)
+        self._unresolved -= repaired  # only now: the transaction may have run twice, or failed
 
     async def park(self, organization_id: str, subject_id: str, error: Exception) -> None:
         """Park what failed; a row that is locked, or whose database is busy, is only passed over."""

@@ -59,7 +59,8 @@ BY_THE_DATABASE = {
 """Commands that change rows in a state of their own. Their entry is written by the database that they open."""
 
 WHOLE_DATABASE = {"backup", "restore"}
-"""Commands that copy the database as a whole: a restored one has the entries of its backup."""
+"""Commands that copy the database as a whole. `test_backup` runs them: a backup changes nothing, and a restored
+database has the entries of its backup and one of the restoration."""
 
 
 def changing() -> set[str]:

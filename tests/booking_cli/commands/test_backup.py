@@ -13,6 +13,7 @@ from support.receivers import wait_until
 from support.sealed import Sealed
 from support.world import NEWER_SECRET, SECRET, FixedClock, World, make_world
 
+from booking_cli.operator.audited import operator
 from booking_core.backups import postgres, sqlite
 from booking_core.clock import system_clock
 from booking_core.db import migrate
@@ -75,6 +76,8 @@ def test_a_backup_restores_into_an_empty_database_and_the_doctor_finds_nothing(
     assert restored.json["database_revision"] == migrate.head()
     assert (count(url), count(url, "webhook_secrets")) == (1, 1)
     assert booking("doctor").code == 0
+    entries = booking("audit", "list", "--json").json["data"]
+    assert [(each["action"], each["actor"]) for each in entries] == [("restore", operator())]
 
 
 def test_an_existing_file_is_replaced_only_by_force(sold: World, booking: Booking, file: Path) -> None:

@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+from support.receivers import wait_until
 from support.serving import serving
 from support.world import SECRET
 
 Booking = Callable[..., Any]
 """Runs the command; see conftest."""
 Process = Callable[..., subprocess.Popen[str]]
+METRICS_TOKEN = "a-token-of-the-metrics"
 
 
 def status(url: str) -> int:
@@ -37,12 +41,32 @@ def test_an_sqlite_database_is_made_and_served(booking: Booking, process: Proces
     assert (tmp_path / "booking.db.secret").exists()
 
 
-def test_a_migrated_database_is_served_by_several_processes(
-    stored_on_both: Booking, process: Process, fresh_database_url: str
+def read_metrics(address: str) -> list[Sample]:
+    request = urllib.request.Request(f"{address}/metrics", headers={"Authorization": f"Bearer {METRICS_TOKEN}"})
+    with urllib.request.urlopen(request) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return [sample for family in families for sample in family.samples]
+
+
+def test_a_migrated_database_is_served_by_several_processes_with_one_exposition(
+    stored_on_both: Booking, process: Process, fresh_database_url: str, environment: Callable[[str, str], None]
 ) -> None:
-    several = ["--workers", "2"] if fresh_database_url.startswith("postgresql") else []
-    with serving(process("serve", "--port", "0", "--no-worker", *several)) as (address, _):
+    several = 2 if fresh_database_url.startswith("postgresql") else 1
+    names = {str(number) for number in range(several)}
+    environment("BOOKING_METRICS_TOKEN", METRICS_TOKEN)
+
+    def running(address: str) -> set[str]:
+        return {sample.labels["process"] for sample in read_metrics(address) if sample.name == "booking_pool_size"}
+
+    with serving(process("serve", "--port", "0", "--no-worker", "--workers", str(several))) as (address, _):
+        wait_until(lambda: running(address) == names, "all processes run")
         assert {status(f"{address}/api/v1/me") for _ in range(8)} == {401}
+        assert status(f"{address}/healthz") == 200
+        found = [each for each in read_metrics(address) if each.name == "booking_http_requests_total"]
+    assert {each.labels["process"] for each in found} <= names
+    of_me = [each.value for each in found if (each.labels["operation"], each.labels["status"]) == ("get_me", "401")]
+    assert sum(of_me) == 8
+    assert sum(each.value for each in found if each.labels["operation"] == "get_health") == 1
 
 
 def test_the_effective_settings_are_logged_without_secrets(

@@ -1,20 +1,27 @@
 """The request log: which requests have a line, and what stands in it."""
 
+import asyncio
 import json
 import logging
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import uvicorn
 from starlette.testclient import TestClient
 from support.api import Api, booking_body, fresh_key
 
 from booking_cli.operator.logs import JsonLines
+from booking_core.errors import Unavailable
 from booking_core.models.scopes import Scope
 from booking_core.settings import SettingError, Settings
-from booking_server.api import request_log
-from booking_server.api.request_log import RequestLog
+from booking_server.api import observer
+from booking_server.api.observer import RequestObserver
+from booking_server.api.request_log import UNAVAILABLE_MAX, RequestLog
 from booking_server.app import create_app
+from booking_server.http.protocol import HttpProtocol
+from booking_server.monitoring.exposition import render
 
 Lines = Callable[[], list[dict[str, Any]]]
 
@@ -25,7 +32,7 @@ def logged(api: Api, share: float = 1.0, sample: Callable[[], float] = lambda: 0
     log = RequestLog(share, service.authenticator.seen_keys.organization_of, sample=sample)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        scope["state"] = {request_log.STATE: log}
+        scope["state"] = {observer.STATE: RequestObserver(api.client.app.state.monitor.metrics, log)}
         await api.client.app(scope, receive, send)
 
     return Api(TestClient(app, raise_server_exceptions=False), api.world, api.key)
@@ -95,6 +102,65 @@ def test_a_share_of_the_requests_is_logged_and_every_failure(
     failure = lines()[1]
     assert (failure["operation"], failure["status"], failure["code"]) == ("get_customer", 500, "internal_error")
     assert failure["levelname"] == "WARNING"
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_a_refusal_with_503_has_a_line_with_its_reason(api: Api, lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(*_: object, **__: object) -> None:
+        raise Unavailable(reason="queue")
+
+    monkeypatch.setattr(api.client.app.state.service.creations, "create", busy)
+    refused = logged(api, 0.0).book(api.world.departure(api.world.experience()))
+    assert refused.status_code == 503
+    (line,) = lines()
+    found = (line["operation"], line["status"], line["code"], line["reason"], line["levelname"])
+    assert found == ("create_booking", 503, str(refused.json()["code"]), "queue", "INFO")
+
+
+def test_refusals_with_503_have_a_limited_number_of_lines_in_a_second() -> None:
+    now_s = 7.0
+    log = RequestLog(0.0, lambda key: None, clock=lambda: now_s)
+    assert [log.takes(503) for _ in range(UNAVAILABLE_MAX + 2)] == [True] * UNAVAILABLE_MAX + [False] * 2
+    assert log.takes(500)
+    now_s = 8.0
+    assert log.takes(503)
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /api/v1/bookings HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nno length\r\n",
+    ],
+    ids=["head", "body"],
+)
+def test_a_request_that_the_framing_refuses_is_counted_once_and_logged(
+    fresh_database_url: str, lines: Lines, request_bytes: bytes
+) -> None:
+    app = create_app(Settings(database_url=fresh_database_url, secret_key="k" * 43, request_log=1.0))
+    answer = asyncio.run(exchanged(app, request_bytes))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    (line,) = lines()
+    assert (line["operation"], line["status"], line["code"]) == (None, 400, "validation_failed")
+    assert f"x-request-id: {line['request_id']}".encode() in answer
+    counted = render(app.state.monitor.metrics.registry.collect()).decode()
+    found = [each for each in counted.splitlines() if each.startswith("booking_http_requests_total")]
+    assert found == ['booking_http_requests_total{operation="(unrouted)",status="400"} 1.0']
+
+
+async def exchanged(app: Any, request_bytes: bytes) -> bytes:
+    """Return what the service sends for the bytes of a connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, http=HttpProtocol, lifespan="on", log_level="warning"))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(request_bytes)
+        answer = await reader.read()
+        writer.close()
+        server.should_exit = True
+        await serving
+    return answer
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)

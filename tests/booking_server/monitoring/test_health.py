@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -35,17 +35,6 @@ class Elapsed:
 
     def __call__(self) -> float:
         return self.now_s
-
-
-@pytest.fixture
-def clock() -> FixedClock:
-    return FixedClock()
-
-
-@pytest.fixture
-def database(fresh_database_url: str, clock: FixedClock) -> Iterator[Database]:
-    with closing(Database(fresh_database_url, clock=clock)) as database:
-        yield database
 
 
 def readiness(health: Health) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The metrics say what happened, cost a bounded number of series, and never a request its answer."""
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 from support.api import Api
 from support.hooks import Hooks
-from support.world import NEWER_SECRET, SECRET, FixedClock, World, make_world
+from support.world import NEWER_SECRET, SECRET, FixedClock, World
 
 from booking_core import worker_heartbeats
 from booking_core.clock import MINUTE, SECOND
@@ -37,22 +36,6 @@ def parsed(text: str) -> Samples:
 
 def value(samples: Samples, name: str, **labels: str) -> float:
     return samples[name, frozenset(labels.items())]
-
-
-@pytest.fixture
-def clock() -> FixedClock:
-    return FixedClock()
-
-
-@pytest.fixture
-def database(fresh_database_url: str, clock: FixedClock) -> Iterator[Database]:
-    with closing(Database(fresh_database_url, clock=clock)) as database:
-        yield database
-
-
-@pytest.fixture
-def world(database: Database, clock: FixedClock) -> World:
-    return make_world(database, clock)
 
 
 def installation(database: Database, **settings: Any) -> Samples:

@@ -1,0 +1,212 @@
+"""Spans of requests, of the batches that carry them, and of deliveries.
+
+A span has ids, names of our own and states. It never has what a client, a guest or a receiver sent: neither paths,
+which may be a guest's link, nor queries, addresses or texts of errors.
+"""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from opentelemetry import context as contexts
+from opentelemetry.context import Context
+from opentelemetry.trace import (
+    Link,
+    Span,
+    SpanKind,
+    StatusCode,
+    TracerProvider,
+    get_current_span,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from starlette.types import Scope
+
+from booking_core.db.driver import Connection
+from booking_server.monitoring.metrics import UNROUTED, operation_of
+from booking_server.tracing.statements import TracedConnection, fail
+
+TRACEPARENT = "traceparent"
+_SPAN, _TOKEN = "booking.span", "booking.span_token"
+_FAILED = 500
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_OTHER_METHOD = "_OTHER"
+"""The name of any other method by OpenTelemetry's conventions: a client may send any text as one."""
+_DISCONNECTED = "client_disconnected"
+
+_request: ContextVar[Span | None] = ContextVar("booking_request_span", default=None)
+"""The span of the request that runs now, if it is recorded or continues a trace. It is cheaper to find than the current
+one."""
+_propagator = TraceContextTextMapPropagator()
+
+
+class Tracing:
+    """Makes the spans of one process.
+
+    Args:
+        provider: of OpenTelemetry's SDK, or of another implementation of its API.
+        share: of what begins a trace here, from 0 to 1. The provider is not asked for the others, which would cost 6
+            microseconds each. What continues a trace is left to its sampler.
+        close: sends the spans that wait, and ends the provider.
+    """
+
+    def __init__(
+        self, provider: TracerProvider, *, share: float = 1.0, close: Callable[[], None] = lambda: None
+    ) -> None:
+        self.tracer = provider.get_tracer("booking_server")
+        self.close = close
+        self._share = share
+        self.organization_of: Callable[[Scope], str | None] = lambda scope: None
+        """Returns the organization of a request whose key is valid."""
+
+    # Requests --------------------------------------------------------------------------------------------------------
+
+    def begin_request(self, scope: Scope) -> None:
+        """Begin the span of a request, as a child of the caller's if the request names one.
+
+        It becomes the current one only if it is recorded or continues a trace: nothing would be done with any other.
+        """
+        sent = _traceparents(scope)
+        if not sent and not self.may_begin():
+            return
+        parent = continued(sent) if sent else None
+        method = scope["method"] if scope["method"] in _METHODS else _OTHER_METHOD
+        span = self.tracer.start_span(method, parent, SpanKind.SERVER, {"http.request.method": method})
+        if sent or span.is_recording():
+            scope[_SPAN], scope[_TOKEN] = span, contexts.attach(set_span_in_context(span, parent))
+            _request.set(span)
+
+    def may_begin(self) -> bool:
+        """Return whether a trace that begins now is one of the share."""
+        return self._share >= 1 or random.random() < self._share
+
+    def end_request(self, scope: Scope, status: int, code: str | None) -> None:
+        """End the span of a request.
+
+        Args:
+            status: of the response; 0 if the client had disconnected before it began.
+            code: of a refusal.
+        """
+        span: Span | None = scope.get(_SPAN)
+        if span is None:
+            return
+        contexts.detach(scope[_TOKEN])
+        _request.set(None)
+        if span.is_recording():
+            span.set_attributes(self._result(scope, status, code))
+            operation = operation_of(scope)
+            if operation != UNROUTED:
+                span.update_name(f"{scope['method']} {_route(scope)}")
+            if status >= _FAILED:
+                span.set_status(StatusCode.ERROR)
+        span.end()
+
+    def _result(self, scope: Scope, status: int, code: str | None) -> dict[str, Any]:
+        found = {
+            "booking.operation": operation_of(scope),
+            "booking.request_id": scope["booking.request_id"],
+            "booking.organization_id": self.organization_of(scope),
+            "http.route": _route(scope),
+            "http.response.status_code": status or None,
+            "booking.error.code": code,
+            "error.type": _error_type(status, code),
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def current(self) -> Span | None:
+        """Return the span of the request that runs now, if it is recorded."""
+        span = _request.get()
+        return span if span is not None and span.is_recording() else None
+
+    def traceparent(self) -> str | None:
+        """Return the trace context (W3C) of the request that runs now, if it is recorded or continues a trace."""
+        span = _request.get()
+        return None if span is None else traceparent_of(span)
+
+    # Batches ---------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def batch(self, lane: str, spans: Sequence[Span], size: int) -> Iterator[None]:
+        """Make the span of a batch while the body runs.
+
+        It is a child of the first request that is recorded. The others and the batch have links to each other.
+
+        Args:
+            spans: of the requests that are recorded.
+            size: the number of all requests.
+        """
+        first, *others = spans
+        links = [Link(each.get_span_context()) for each in others]
+        with self.span(
+            f"batch {lane}",
+            set_span_in_context(first),
+            attributes={"booking.lane": lane, "booking.batch.size": size},
+            links=links,
+        ) as span:
+            for each in others:
+                each.add_link(span.get_span_context())
+            yield
+
+    def traced(self, connection: Connection, pool: str) -> Connection:
+        """Return a connection whose transactions and statements are spans, if the work that runs now is recorded."""
+        return TracedConnection(connection, pool, self.tracer) if get_current_span().is_recording() else connection
+
+    @contextlib.contextmanager
+    def span(
+        self,
+        name: str,
+        context: Context | None = None,
+        *,
+        kind: SpanKind = SpanKind.INTERNAL,
+        attributes: dict[str, Any] | None = None,
+        links: Sequence[Link] = (),
+    ) -> Iterator[Span]:
+        """Make a span while the body runs. Of an exception it has the class, and never the text."""
+        with self.tracer.start_as_current_span(
+            name,
+            context,
+            kind,
+            attributes,
+            links,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield span
+            except BaseException as error:
+                fail(span, error)
+                raise
+
+
+def traceparent_of(span: Span) -> str | None:
+    """Return the trace context (W3C) of a span, as the propagator formats it for three times the cost.
+
+    A provider that is disabled makes spans without one, unless they have a parent.
+    """
+    own = span.get_span_context()
+    return f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}" if own.is_valid else None
+
+
+def continued(traceparents: Sequence[str]) -> Context:
+    """Return a context with the parent that a `traceparent` names.
+
+    One that is not valid, or is there twice, is ignored (W3C Trace Context).
+    """
+    return _propagator.extract({TRACEPARENT: traceparents[0]}, Context()) if len(traceparents) == 1 else Context()
+
+
+def _traceparents(scope: Scope) -> list[str]:
+    return [str(value, "latin-1") for name, value in scope["headers"] if name == b"traceparent"]
+
+
+def _route(scope: Scope) -> str | None:
+    route: str | None = getattr(scope.get("route"), "path_format", None)
+    return route
+
+
+def _error_type(status: int, code: str | None) -> str | None:
+    if not status:
+        return _DISCONNECTED
+    return (code or str(status)) if status >= _FAILED else None

@@ -1,0 +1,37 @@
+"""A sweep of leased rows: what was parked is released when its transaction has been committed, and then forgotten."""
+
+import asyncio
+
+import pytest
+from support.world import World
+
+from booking_core import notifications, parked
+from booking_core.db.due import Processed
+from booking_core.db.engine import Tx
+from booking_core.tokens import new_id
+from booking_server.worker.jobs.sweep import Sweep
+
+NAME = "send_mails"
+
+
+def refuse(_: Tx) -> None:
+    raise ValueError
+
+
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_a_leased_row_that_is_done_releases_itself_and_its_organization_and_is_forgotten(world: World) -> None:
+    row, other, org = new_id(), new_id(), world.org
+    sweep: Sweep[str] = Sweep(NAME, world.database, notifications.DUE, lambda *_: Processed(), is_lease=True)
+
+    def lease(tx: Tx) -> None:
+        for subject in (row, other, org):
+            parked.park(tx, NAME, org, subject, ValueError())
+        sweep._unpark(tx, org, parked.find(tx, NAME, org, [row, other, org]), Processed(done=[row, other]))
+
+    world.database.write(lease)
+    with pytest.raises(ValueError):
+        asyncio.run(sweep.settle(refuse, [(org, row)]))
+    asyncio.run(sweep.settle(lambda tx: None, [(org, row)]))
+    found = world.database.read(lambda tx: parked.find(tx, NAME, org, [row, other, org]))
+    assert list(found) == [other]
+    assert sweep._unresolved == {(org, other)}
