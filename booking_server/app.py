@@ -12,6 +12,8 @@ from starlette.types import Lifespan
 from booking_core import secret_keys
 from booking_core.db import migrate
 from booking_core.db.engine import Database
+from booking_core.db.pooling import find_connections
+from booking_core.errors import Unavailable
 from booking_core.models.limits import API_VERSION
 from booking_core.settings import SettingError, Settings
 from booking_server import gc_tuning
@@ -67,6 +69,7 @@ def create_app(
     _check_schema(settings.database_url)
     database = database or Database(settings.database_url)
     _verify_secret_keys(settings, database)
+    _log_pooling(settings, database)
     service = Service(settings, database)
     monitor = _monitor_of(service)
 
@@ -117,6 +120,13 @@ def _monitor_of(service: Service) -> Monitor:
     monitor = Monitor(service.settings, service.database, store=limiter.ping, folder=processes_folder())
     monitor.metrics.observe_executors(service.executors, lambda: limiter.failed_open)
     return monitor
+
+
+def _log_pooling(settings: Settings, database: Database) -> None:
+    """Log what works through a pooler, if there is one."""
+    with contextlib.suppress(Unavailable):  # requests are refused until the database is there
+        for sentence in find_connections(settings, database).sentences():
+            log.info("%s", sentence)
 
 
 def describe(lifespan: Lifespan[FastAPI] | None = None, *, observe: Observe | None = None) -> FastAPI:

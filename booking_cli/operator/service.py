@@ -105,7 +105,6 @@ def run_server(
     log_config = logs.config(settings.log_format)
     logging.config.dictConfig(log_config)
     logs.log_settings(log, settings)
-    _log_pooling(settings)
     run = _run_processes if workers > 1 and sys.platform == "linux" else uvicorn.run
     factory = "create_app_with_worker" if worker else "create_app"
     try:
@@ -132,19 +131,6 @@ def run_server(
     except SystemExit as stopped:  # uvicorn's exit codes have other meanings
         return ExitCode.FAILED if stopped.code else ExitCode.OK
     return ExitCode.OK
-
-
-def _log_pooling(settings: "Settings") -> None:
-    """Log what works through a pooler, if there is one: once, for all processes that share the port."""
-    if settings.is_sqlite:
-        return
-    from booking_core.db.engine import Database
-    from booking_core.db.pooling import find_connections
-    from booking_core.errors import Unavailable
-
-    with contextlib.closing(Database(settings.database_url)) as database, contextlib.suppress(Unavailable):
-        for sentence in find_connections(settings, database).sentences():
-            log.info("%s", sentence)
 
 
 def raise_open_files_limit() -> None:

@@ -230,6 +230,8 @@ def require_session(url: str) -> None:
     Raises:
         SessionRequired: it does not.
     """
+    if database_urls.parse(url).get_backend_name() == "sqlite":
+        return
     with closing(Database(url)) as database:
         if find_pooling(database).mode is PoolerMode.TRANSACTION:
             raise SessionRequired
@@ -246,13 +248,13 @@ def upgrade(url: str, revision: str = "head", *, pause: Callable[[float], None] 
         SessionRequired: the URL leads through a pooler in transaction mode.
         OperationalError: a table was still locked after all attempts; the revisions before are done.
     """
+    require_session(url)
     if revision == "head" and current(url) == head():
         return
     if database_urls.parse(url).get_backend_name() == "sqlite":
         with _connection(url, writes=True) as connection, connection.begin():
             _run(connection, revision)
         return
-    require_session(url)
     with _connection(url) as connection, _upgrade_lock(connection):
         for attempt in range(1, _ATTEMPTS + 1):
             try:

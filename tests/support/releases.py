@@ -34,7 +34,11 @@ class PreviousRelease:
     def environment(self, **settings: str) -> dict[str, str]:
         """Return the environment of an interpreter that imports this code, and the packages installed here."""
         own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        return own | {"PYTHONPATH": str(self.folder)} | settings
+        return own | {"PYTHONPATH": f"{self.folder}{os.pathsep}{self.tests}"} | settings
+
+    @property
+    def tests(self) -> Path:
+        return self.folder / "tests"
 
     def run(self, *arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
         """Run this interpreter there."""
