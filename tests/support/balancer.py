@@ -1,4 +1,4 @@
-"""One port in front of several processes of the service, as a proxy makes it."""
+"""A balancer: one port in front of several processes of the service, as a proxy makes it."""
 
 import asyncio
 import contextlib
