@@ -27,6 +27,7 @@ Booking = Callable[..., Any]
 """Runs the command; see conftest."""
 Environment = Callable[[str, str], None]
 RESTORES = int(os.environ.get("BOOKING_TEST_RESTORES", "1"))
+SOLD_PER_SECOND = 50
 
 
 @pytest.fixture
@@ -101,6 +102,7 @@ def selling(world: World) -> Iterator[list[str]]:
             key = new_id()
             created(world.database, [create(world, departure, key)])
             sold.append(key)
+            is_over.wait(1 / SOLD_PER_SECOND)  # the load has a rate, so that the databases stay small
 
     thread = threading.Thread(target=sell, daemon=True)
     thread.start()
@@ -134,6 +136,8 @@ def test_backups_under_load_hold_every_booking_that_was_made_before_and_restore_
             with databases.connect(url) as connection:
                 found = {key for (key,) in connection.execute("SELECT key FROM idempotency").fetchall()}
             assert set(before) <= found
+            if databases.is_sqlite(url):
+                Path(url.removeprefix("sqlite:///")).unlink()
             print(f"{len(found)} bookings restored, {during} made during the backup, {restored.json['findings']}")
 
 
