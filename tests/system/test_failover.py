@@ -66,7 +66,7 @@ def test_nothing_acknowledged_is_lost_when_the_primary_is_gone(
         migrate.upgrade(url)
         database = Database(url, clock=clock)
         world = make_world(database, clock)
-        departure = world.departure(world.experience(), seats=1000)
+        departure = world.departure(world.experience(), seats=CLIENTS * (BEFORE + AFTER))
         settings = Settings(database_url=url, secret_key=SECRET, secret_key_check="warn", rate_limit=None)
         app = create_app(settings, database=database)
         with TestClient(app, raise_server_exceptions=False) as running, ThreadPoolExecutor(CLIENTS) as threads:

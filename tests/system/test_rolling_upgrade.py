@@ -80,11 +80,14 @@ class Client:
         self._line: Line | None = None
 
     async def book_until(self, is_over: asyncio.Event) -> None:
+        clock = asyncio.get_running_loop().time
         async with self._connection:
+            due_s = clock()
             while not is_over.is_set():
                 await self._book()
+                due_s = max(clock(), due_s + CLIENTS / WRITES_PER_SECOND)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(is_over.wait(), CLIENTS / WRITES_PER_SECOND)
+                    await asyncio.wait_for(is_over.wait(), due_s - clock())
 
     async def _book(self) -> None:
         name = str(uuid.uuid4())
