@@ -1,6 +1,6 @@
 """`booking db`: create, upgrade, check and purge the database."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +9,9 @@ from booking_cli.framework.context import Cli
 from booking_cli.framework.exit_codes import ExitCode
 from booking_cli.framework.options import DryRun
 from booking_cli.operator import schema, storage
+
+if TYPE_CHECKING:
+    from booking_core.db.engine import Database
 
 app = command_group("Create, upgrade, check and purge the database (operator).")
 
@@ -39,22 +42,21 @@ def upgrade(
         cli.render.warn(warning)
     before = schema.revision(settings)
     schema.upgrade(settings)
-    if before != schema.revision(settings):
-        _record(cli)
     shown = {"previous": before, "revision": schema.revision(settings)}
-    if not backfill:
+    if shown["previous"] == shown["revision"] and not backfill:
         cli.render.one(shown)
         return ExitCode.OK
     with storage.open_database(cli) as database:
-        filled, left = schema.fill(database), sum(each["rows_left"] for each in schema.backfills(database))
-    cli.render.one({**shown, "rows_filled": filled, "rows_left": left})
-    return ExitCode.FAILED if left else ExitCode.OK
+        if shown["previous"] != shown["revision"]:
+            _record(database)
+        filled = {"rows_filled": schema.fill(database), "rows_left": schema.rows_left(database)} if backfill else {}
+    cli.render.one(shown | filled)
+    return ExitCode.FAILED if filled.get("rows_left") else ExitCode.OK
 
 
-def _record(cli: Cli) -> None:
+def _record(database: "Database") -> None:
     """Write the entry of the audit trail after the upgrade, whose transactions are Alembic's."""
-    with storage.open_database(cli) as database:
-        database.write(lambda tx: None)
+    database.write(lambda tx: None)
 
 
 @command(app, "current", "booking db current -o json")

@@ -93,6 +93,11 @@ def backfills(database: "Database") -> list[dict[str, Any]]:
         ]
 
 
+def rows_left(database: "Database") -> int:
+    """Return the number of rows that are left of all back-fills."""
+    return sum(each["rows_left"] for each in backfills(database))
+
+
 def fill(database: "Database") -> int:
     """Fill the rows that upgrades have left, and return how many were filled."""
     import asyncio
